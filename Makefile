@@ -1,0 +1,40 @@
+# make demo   a first profile: installs, makes a small data set, profiles ResNet-18 on it
+# make test   all tests        make check  style, types, layers, links
+# make bench  the benchmarks of docs/benchmarks.md
+VENV ?= .venv
+PYTHON ?= python3
+BIN := $(VENV)/bin
+DATA := data/images
+
+.PHONY: demo test check bench clean
+
+# The pinned torch is the CPU-sized one the tests run with; a GPU build of it serves as well.
+$(BIN)/stash: pyproject.toml constraints-dev.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints-dev.txt torch
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints-dev.txt --editable '.[dev]'
+	@touch $@
+
+$(DATA)/stash-dataset.json: | $(BIN)/stash
+	$(BIN)/stash dataset make images $(DATA) --count 600
+
+demo: $(BIN)/stash $(DATA)/stash-dataset.json
+	$(BIN)/stash profile --workload resnet18 --data $(DATA) --batch 8 --output resnet18.stash.json -- --image-size 112
+
+test: $(BIN)/stash
+	$(BIN)/pytest
+
+check: $(BIN)/stash
+	$(BIN)/ruff check src tests bench
+	$(BIN)/ruff format --check src tests bench
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python tests/links.py README.md docs
+
+bench: $(BIN)/stash $(DATA)/stash-dataset.json
+	$(BIN)/python bench/time_to_answer.py
+	$(BIN)/python bench/overhead.py
+	$(BIN)/python bench/import_time.py
+
+clean:
+	rm -rf $(VENV) data build dist *.egg-info

@@ -1,0 +1,118 @@
+"""Batches as values: how many samples and bytes one holds, and safe copies to replay.
+
+A batch is whatever a loader yields: tensors in tuples, lists, dictionaries, or objects carrying them as
+attributes. Replays hand out fresh containers around the same tensors, because scripts pop keys from their
+batches; scripts that also write into the tensors get clones.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+
+def rebuilt(batch: Any, change: Callable[[Any], Any]) -> Any:
+    """``batch`` with fresh containers and ``change`` applied to every tensor in it."""
+    import torch
+
+    if isinstance(batch, torch.Tensor):
+        return change(batch)
+    if isinstance(batch, tuple):
+        parts = [rebuilt(part, change) for part in batch]
+        return type(batch)(*parts) if hasattr(batch, "_fields") else tuple(parts)
+    if isinstance(batch, list):
+        return [rebuilt(part, change) for part in batch]
+    if isinstance(batch, Mapping):
+        fresh = {key: rebuilt(value, change) for key, value in batch.items()}
+        if type(batch) is dict:
+            return fresh
+        again: Any = copy.copy(batch)
+        again.update(fresh)
+        return again
+    inner = getattr(batch, "__dict__", None)
+    if inner and any(isinstance(value, torch.Tensor) for value in inner.values()):
+        again = copy.copy(batch)
+        for key, value in inner.items():
+            if isinstance(value, torch.Tensor):
+                setattr(again, key, change(value))
+        return again
+    return batch
+
+
+def tensors(batch: Any) -> Iterator[Any]:
+    """The tensors inside a batch, in order."""
+    found: list[Any] = []
+
+    def note(tensor: Any) -> Any:
+        found.append(tensor)
+        return tensor
+
+    rebuilt(batch, note)
+    return iter(found)
+
+
+def samples(batch: Any) -> int | None:
+    """How many samples a batch holds: the length of its first tensor's first dimension, or of its first list."""
+    for tensor in tensors(batch):
+        if tensor.dim() > 0:
+            return int(tensor.shape[0])
+    if isinstance(batch, (list, tuple)) and batch and isinstance(batch[0], (list, tuple)):
+        return len(batch[0])
+    return None
+
+
+def size(batch: Any) -> int:
+    """Bytes of the tensors in a batch."""
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors(batch))
+
+
+def kept(batch: Any) -> Any:
+    """A copy that stays valid: out of the workers' shared memory, pinned if the original was."""
+
+    def keep(tensor: Any) -> Any:
+        again = tensor.detach().clone()
+        return again.pin_memory() if tensor.is_pinned() else again
+
+    return rebuilt(batch, keep)
+
+
+class Ring:
+    """A few real batches, replayed in turn. ``limit_bytes`` bounds the memory they take together."""
+
+    def __init__(self, capacity: int = 4, limit_bytes: int = 512 << 20) -> None:
+        self.capacity, self.limit = capacity, limit_bytes
+        self._kept: list[Any] = []
+        self._versions: list[list[int]] = []
+        self._on_device: list[Any] | None = None
+        self._turn = 0
+        self.written_to = False
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def peek(self) -> Any:
+        """The first batch kept."""
+        return self._kept[0]
+
+    def offer(self, batch: Any) -> None:
+        """Keep a copy of ``batch`` while there is room."""
+        room = self.limit // max(1, size(batch))
+        if len(self._kept) < min(self.capacity, max(1, room)):
+            self._kept.append(kept(batch))
+            self._versions.append([t._version for t in tensors(self._kept[-1])])
+
+    def next(self, resident: bool, device: Any) -> Any:
+        """The next batch to replay, from host memory or already on ``device``."""
+        if resident and self._on_device is None:
+            self._on_device = [rebuilt(b, lambda t: t.to(device)) for b in self._kept]
+        source = self._on_device if resident and self._on_device is not None else self._kept
+        batch = source[self._turn % len(source)]
+        self._turn += 1
+        return rebuilt(batch, (lambda t: t.clone()) if self.written_to else (lambda t: t))
+
+    def notice_writes(self) -> bool:
+        """Whether the script wrote into replayed tensors; from then on it is handed clones."""
+        now = [[t._version for t in tensors(batch)] for batch in self._kept]
+        self.written_to = self.written_to or now != self._versions
+        return self.written_to

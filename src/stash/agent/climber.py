@@ -1,0 +1,354 @@
+"""The climber: runs the ladder's blocks inside the training loop, one optimizer step at a time.
+
+Its work is written as one generator, ``_climb``; every ``yield`` hands control back to the training script
+until its next optimizer step. Ranks that sit a block out wait in ``Control.exchange``, inside that step.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import weakref
+from collections.abc import Callable, Generator
+from typing import Any, TypeVar
+
+from stash.agent import blocks, boot, collectives, loader, replicas, survey
+from stash.agent.clock import Clock
+from stash.agent.control import Control
+from stash.agent.plan import Plan
+from stash.agent.stream import Heart, Trace
+from stash.ladder import Situation, reachable, round_of_visits
+
+_WARM_UP_STEPS = (3, 20)
+_STEADY = 0.1
+T = TypeVar("T")
+
+
+class Climber:
+    """The one climber of a training process; ``finished`` once the schedule is over."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.pid = os.getpid()
+        self.clock = Clock()
+        self.control = Control()
+        self.trace = Trace(plan)
+        self.finished = False
+        self.drifted = False
+        self.optimizer_steps = 0
+        self.feeds: list[loader.Feed] = []
+        self.block: blocks.Running | None = None
+        self._heart = Heart(plan)
+        self._notes: list[str] = []
+        self._reference: Any = None
+        self._counts: dict[int, int] = {}
+        self._open: dict[int, weakref.ref[loader.Handle]] = {}
+        self._optimizers: dict[int, Any] = {}
+        self._routine: Generator[None, None, None] | None = None
+        self._ending = False
+        boot.outlive_not(plan.launcher_pid)
+
+    @property
+    def device(self) -> Any:
+        return self.clock.device
+
+    # Called by the script's side ----------------------------------------------------------------------
+
+    def join(self) -> None:
+        """The default process group was formed."""
+        self.control.join()
+
+    def on_step(self, optimizer: Any) -> None:
+        """An optimizer stepped; the reference optimizer's steps are the job's."""
+        self.optimizer_steps += 1
+        self._optimizers[id(optimizer)] = optimizer
+        self._counts[id(optimizer)] = self._counts.get(id(optimizer), 0) + 1
+        if self._reference is None:
+            self._begin(optimizer)
+        if optimizer is not self._reference or self._routine is None:
+            return
+        self._heart.beat(self.control.place.rank, self._counts[id(optimizer)])
+        self._close_interval()
+        try:
+            next(self._routine)
+        except StopIteration:
+            self._leave()
+
+    def serve(self, feed: loader.Feed, handle: loader.Handle) -> Any:
+        """The next batch for a loop: a training loader's through its feed, any other's first one only."""
+        if self.feeds and not feed.training and handle.served > 1:
+            self.closed(feed, handle)
+            raise StopIteration
+        try:
+            return feed.next()
+        except StopIteration:
+            self._open.pop(id(handle), None)
+            self._resume()
+            raise
+
+    def opened(self, handle: loader.Handle) -> None:
+        """A loop took an iterator."""
+        self._open[id(handle)] = weakref.ref(handle)
+        if self.block is not None and not handle.feed.training:
+            self.block.interrupt(self.clock.settled())
+
+    def closed(self, feed: loader.Feed, handle: loader.Handle) -> None:
+        """A loop dropped its iterator: of a training loader, that is the end of training."""
+        self._open.pop(id(handle), None)
+        if feed.training and handle.served > feed.per_step:
+            self.loop_ended()
+        elif not feed.training:
+            self._resume()
+
+    def _resume(self) -> None:
+        if self.block is not None:
+            self.block.resume(self.clock.settled())
+
+    def loop_ended(self) -> None:
+        """The script's training loop is over before the schedule is: end together, keep what there is."""
+        if self.finished or self._ending or self._reference is None:
+            return
+        self.agree(Ended(), lambda reports: None)
+
+    def agree(self, report: Any, decide: Callable[[list[Any]], T]) -> T:
+        """Exchange reports; if any rank's loop is over, every rank leaves here."""
+
+        def judge(reports: list[Any]) -> T | Ended:
+            return Ended() if any(isinstance(r, Ended) for r in reports) else decide(reports)
+
+        self._ending = isinstance(report, Ended)
+        decision = self.control.exchange(report, judge)
+        if isinstance(decision, Ended):
+            self._ending = True
+            self._leave()
+            raise AssertionError("unreachable: the process has left")
+        return decision
+
+    def note(self, text: str) -> None:
+        """Say something in the profile, once."""
+        if text not in self._notes:
+            self._notes.append(text)
+            if self.control.leads:
+                self.trace.write("note", text=text)
+
+    # The climb ----------------------------------------------------------------------------------------
+
+    def _begin(self, optimizer: Any) -> None:
+        import torch
+
+        self._reference = optimizer
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        self.clock.device = parameters[0].device if parameters else torch.device("cpu")
+        if self.clock.device.type == "cpu":
+            torch.set_flush_denormal(True)
+        if self.control.place.world_size == 1 and int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            self._alone_among_copies()
+        self._routine = self._climb()
+
+    def _alone_among_copies(self) -> None:
+        """Started as several ranks, but the script never formed a process group: only the first goes on."""
+        if int(os.environ.get("RANK", "0")) > 0:
+            self.finished = True
+            _flush()
+            os._exit(0)
+        self.note("the script trains on one device: it never called init_process_group")
+
+    def _close_interval(self) -> None:
+        """A step ended: loaders still open that were read since the last one are the training loaders."""
+        reading = [h for h in (ref() for ref in list(self._open.values())) if h is not None]
+        for feed in {id(h.feed): h.feed for h in reading}.values():
+            if feed.since_step and not self.feeds:
+                feed.training = True
+                feed.steps_seen += 1
+                feed.per_step = feed.since_step
+        for feed in [h.feed for h in reading]:
+            feed.since_step = 0
+
+    def _climb(self) -> Generator[None, None, None]:
+        step = yield from self._warm_up()
+        self._choose_reference()
+        self.feeds = [feed for feed in self._distinct_feeds() if feed.training and len(feed.ring)]
+        rungs = self._survey_and_choose()
+        crew = blocks.Crew(self, step)
+        unsafe = yield from self._trial()
+        if unsafe:
+            self._finish("unsafe", why=unsafe)
+            return
+        crew.start()
+        number = self.plan.first_round
+        while self.plan.rounds is None or number < self.plan.first_round + self.plan.rounds:
+            for visit in round_of_visits(rungs, number, self.control.place.world_size):
+                outcome = yield from crew.visit(visit, number)
+                if outcome.stop:
+                    self._finish("stopped")
+                    return
+                if outcome.drop is not None and outcome.drop in rungs:
+                    rungs = tuple(name for name in rungs if name != outcome.drop)
+            if self.control.leads:
+                self.trace.write("round", number=number)
+            number += 1
+        self._finish("rounds done")
+
+    def _warm_up(self) -> Generator[None, None, float]:
+        """Ordinary steps until they are steady; the value is the last step's seconds."""
+        fewest, most = _WARM_UP_STEPS
+        begun = last = self.clock.settled()
+        durations: list[float] = []
+
+        def decide(reports: list[Any]) -> bool:
+            steady = len(durations) >= 2 and abs(durations[-1] / durations[-2] - 1) < _STEADY
+            spent = self.clock.now() - begun > 0.15 * self.plan.budget
+            enough = len(durations) >= fewest and (steady or spent)
+            return enough or len(durations) >= most
+
+        if self.control.leads:
+            self.trace.write("phase", name="warm-up")
+        while True:
+            if self.agree(None, decide):
+                return durations[-1]
+            last = self.clock.settled()
+            yield
+            durations.append(self.clock.settled() - last)
+
+    def _choose_reference(self) -> None:
+        """With several optimizers, count steps at the one that steps least often."""
+        rarest = min(self._counts, key=lambda key: self._counts[key])  # ties keep the first
+        self._reference = self._optimizers[rarest]
+
+    def _distinct_feeds(self) -> list[loader.Feed]:
+        found = [h.feed for h in (ref() for ref in self._open.values()) if h is not None]
+        return list({id(feed): feed for feed in found}.values())
+
+    def _survey_and_choose(self) -> tuple[str, ...]:
+        """Tell the leader what each rank is; agree on the rungs."""
+        place = self.control.place
+        report = {
+            "rank": place.rank,
+            "node": place.node,
+            "local_rank": place.local_rank,
+            "device": str(self.device),
+            "cores": len(os.sched_getaffinity(0)) if self.plan.pin else None,
+            "host": self.plan.host if place.local_rank == 0 else None,
+        }
+
+        def choose(reports: list[Any]) -> tuple[tuple[str, ...], dict[str, str]]:
+            situation = Situation(
+                world_size=place.world_size,
+                nodes=place.nodes,
+                ranks_per_node=max(sum(r["node"] == n for r in reports) for n in range(place.nodes)),
+                accelerator=self.device.type != "cpu",
+                loader=bool(self.feeds),
+                replayable=bool(self.feeds),
+            )
+            rungs, skipped = reachable(situation, self.plan.rungs)
+            if self.plan.isolated:
+                rungs = tuple(r for r in self.plan.rungs if self.feeds or r not in ("warm", "cold"))
+                skipped = {name: why for name, why in skipped.items() if name in ("warm", "cold")}
+            elif "node" in rungs and place.nodes > 1:
+                why = replicas.obstacle_to_node_scope() or self._beyond_node()
+                if why is not None:
+                    rungs, skipped = tuple(r for r in rungs if r != "node"), {**skipped, "node": why}
+            self._write_survey(reports, rungs, skipped)
+            return rungs, skipped
+
+        rungs, _ = self.agree(report, choose)
+        if "node" in rungs and place.nodes > 1 and not self.plan.isolated:
+            replicas.prepare_node_scope()
+        return rungs
+
+    def _beyond_node(self) -> str | None:
+        names = collectives.beyond_node_scope()
+        return f"the script calls {', '.join(names)}, which cannot be confined to a node" if names else None
+
+    def _write_survey(self, reports: list[Any], rungs: tuple[str, ...], skipped: dict[str, str]) -> None:
+        hosts = {r["node"]: r["host"] for r in reports if r["host"] is not None}
+        self.trace.write("ranks", ranks=[{k: v for k, v in r.items() if k != "host"} for r in reports])
+        self.trace.write("hosts", hosts=[hosts[n] for n in sorted(hosts)])
+        facts = survey.workload_facts(self._reference)
+        steps = max(1, self._counts.get(id(self._reference), 1))
+        issued = {name: round(count / steps, 3) for name, count in collectives.issued.items()}
+        self.trace.write("workload", **facts, **self._loader_facts(), collectives_per_step=issued)
+        self.trace.write("software", versions=survey.software())
+        self.trace.write("ladder", rungs=list(rungs), skipped=skipped)
+
+    def _loader_facts(self) -> dict[str, Any]:
+        return blocks.loader_facts(self.feeds)
+
+    def _trial(self) -> Generator[None, None, str | None]:
+        """Two steps of every rank with no exchange: the value says why switching is unsafe here, or is None.
+
+        All ranks take part, so a collective nobody wrapped still completes, and is noticed by the process
+        groups' sequence numbers before any rank is left to step alone.
+        """
+        if self.plan.isolated:
+            return None
+        if replicas.sharded:
+            names = " and ".join(replicas.sharded)
+            return f"{names} shards parameters: their all-gather cannot be switched off"
+        self.set_scope("self")
+        for feed in self.feeds:
+            feed.begin("replay", 0, again=False)
+        yield  # the first step may still finish what was under way
+        before = collectives.sequence_numbers()
+        flops = survey.FlopCounter()
+        flops.begin()
+        yield
+        counted = flops.end()
+        gradients = survey.GradientClock(survey.trained_parameters(self._reference))
+        gradients.begin()
+        yield
+        ready = gradients.end()
+        moved = [n for n, count in collectives.sequence_numbers().items() if count != before.get(n, count)]
+        for feed in self.feeds:
+            feed.ring.notice_writes()
+        if self.control.leads:
+            self.trace.write("workload", flops_per_step=counted, gradients=ready)
+
+        def judge(reports: list[Any]) -> str | None:
+            return "collectives that Stash cannot intercept are issued in every step" if any(reports) else None
+
+        verdict = self.agree(bool(moved), judge)
+        self.set_scope("world")
+        return verdict
+
+    def set_scope(self, scope: Any) -> None:
+        """Switch the exchange; from the first scope below world on, replicas drift apart."""
+        if scope == "node" and self.control.place.nodes == 1:
+            scope = "world"  # the node is all there is: train exactly as the job does
+        self.drifted = self.drifted or (scope != "world" and self.control.place.world_size > 1)
+        replicas.set_scope(scope, self.control.node_group)
+
+    # Ending -------------------------------------------------------------------------------------------
+
+    def _finish(self, reason: str, **fields: Any) -> None:
+        if self.control.leads:
+            self.trace.write("workload", **self._loader_facts())
+            self.trace.write("end", reason=reason, **fields)
+
+    def _leave(self) -> None:
+        """End the script here, before it could evaluate or save replicas that drifted apart."""
+        self.finished = True
+        if self._ending and self.control.leads:
+            self._finish("script ended")
+        for feed in self.feeds:
+            for worker in getattr(getattr(feed, "source", None), "_workers", ()):
+                worker.terminate()
+        self._part()
+        _flush()
+        os._exit(0)
+
+    def _part(self) -> None:
+        """Leave together: a rank that is gone early would break the others' last exchange."""
+        try:
+            self.control.exchange(None, lambda reports: None)
+        except RuntimeError as error:
+            print(f"stash: the last exchange failed: {error}", file=sys.stderr)
+
+
+class Ended:
+    """A rank's report that its training loop is over."""
+
+
+def _flush() -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()

@@ -1,0 +1,101 @@
+"""How the ranks of a job agree on the next block: one exchange over a gloo group of Stash's own.
+
+The group never carries training traffic and waits for days, so ranks that sit a block out may wait on it.
+Rank 0 leads: it hears every rank's report, decides, and tells all.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from stash.agent import collectives
+
+T = TypeVar("T")
+_PATIENCE = timedelta(days=2)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where this rank stands in the job."""
+
+    rank: int = 0
+    world_size: int = 1
+    node: int = 0
+    local_rank: int = 0
+    node_ranks: tuple[int, ...] = (0,)
+    nodes: int = 1
+
+    @property
+    def ranks_per_node(self) -> int:
+        return len(self.node_ranks)
+
+
+class Control:
+    """Exchanges between the ranks; a job of one process needs none and talks to itself."""
+
+    def __init__(self) -> None:
+        self.place = Place()
+        self.node_group: Any = None
+        self._group: Any = None
+
+    def join(self) -> None:
+        """Form the control group and the nodes' groups; collective, right after ``init_process_group``."""
+        import torch.distributed as dist
+
+        with collectives.untouched():
+            self._group = dist.new_group(backend="gloo", timeout=_PATIENCE)
+            names: list[Any] = [None] * dist.get_world_size()
+            dist.all_gather_object(names, node_name(), group=self._group)
+            members: dict[str, list[int]] = {}
+            for rank, name in enumerate(names):
+                members.setdefault(name, []).append(rank)
+            for ranks in members.values():
+                group = dist.new_group(ranks) if len(members) > 1 and len(ranks) > 1 else None
+                if dist.get_rank() in ranks:
+                    self.node_group = group
+        rank, own = dist.get_rank(), names[dist.get_rank()]
+        self.place = Place(
+            rank=rank,
+            world_size=dist.get_world_size(),
+            node=list(members).index(own),
+            local_rank=members[own].index(rank),
+            node_ranks=tuple(members[own]),
+            nodes=len(members),
+        )
+        collectives.set_node_group(self.node_group, self.place.node_ranks)
+
+    @property
+    def leads(self) -> bool:
+        return self.place.rank == 0
+
+    def exchange(self, report: Any, decide: Callable[[list[Any]], T]) -> T:
+        """Hand in this rank's report; the leader turns all of them into a decision every rank gets."""
+        if self._group is None:
+            return decide([report])
+        import torch.distributed as dist
+
+        with collectives.untouched():
+            reports: list[Any] | None = [None] * self.place.world_size if self.leads else None
+            dist.gather_object(report, reports, dst=0, group=self._group)
+            decision = [decide(reports) if reports is not None else None]
+            dist.broadcast_object_list(decision, src=0, group=self._group)
+        return decision[0]  # type: ignore[return-value]
+
+
+def node_name() -> str:
+    """What tells one machine from another: the launcher's own numbering, else host, boot and network namespace."""
+    for variable in ("STASH_NODE", "GROUP_RANK", "SLURM_NODEID"):
+        if os.environ.get(variable):
+            return f"{variable}={os.environ[variable]}"
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            boot = file.read().strip()
+        network = os.stat("/proc/self/ns/net").st_ino
+    except OSError:
+        boot, network = "", 0
+    return f"{socket.gethostname()} {boot} {network}"

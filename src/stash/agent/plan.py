@@ -1,0 +1,67 @@
+"""The plan: what the launcher asks of the agents of one launch, as a small JSON file.
+
+The environment variable ``STASH_PLAN`` names the file; every Python process of the job finds it there.
+Standard library only, because this is read before the job's own first import.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass, field
+from functools import lru_cache
+from pathlib import Path
+
+VARIABLE = "STASH_PLAN"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One launch's orders. ``folder`` is the run's folder on this machine; times are in seconds."""
+
+    folder: str
+    launcher_pid: int
+    rungs: tuple[str, ...]
+    budget: float
+    launch: int = 0
+    first_round: int = 0
+    rounds: int | None = None
+    """Stop by itself after so many rounds; ``None``: only when the ``stop`` file appears."""
+    isolated: bool = False
+    """Never switch the scope: this launch measures its rungs as it was started."""
+    gang: tuple[int, int] | None = None
+    """(index, size) of this launch among those of the same rung: which share of the machine is its own."""
+    crowd: int = 1
+    """How many launches run at the same time; they start their blocks together."""
+    pin: bool = False
+    data_root: str | None = None
+    host: dict[str, object] = field(default_factory=dict)
+    """The launcher's description of this machine, sent along to the leader."""
+
+    @property
+    def trace(self) -> Path:
+        """Where the leader streams what was measured, one JSON object a line."""
+        return Path(self.folder) / "trace.jsonl"
+
+    @property
+    def stop(self) -> Path:
+        """The launcher creates this file when it has seen enough."""
+        return Path(self.folder) / "stop"
+
+    def write(self, path: Path) -> None:
+        path.write_text(json.dumps(asdict(self)))
+
+
+@lru_cache(maxsize=1)
+def current() -> Plan | None:
+    """The plan this process runs under, or ``None`` outside a profile."""
+    path = os.environ.get(VARIABLE)
+    if not path:
+        return None
+    try:
+        fields = json.loads(Path(path).read_text())
+    except (OSError, ValueError):
+        return None
+    fields["rungs"] = tuple(fields["rungs"])
+    fields["gang"] = tuple(fields["gang"]) if fields["gang"] else None
+    return Plan(**fields)

@@ -1,0 +1,69 @@
+"""The ``stash`` command: gathers the commands, prints errors, picks exit codes.
+
+0 done, 2 the user's mistake, 130 interrupted, 1 anything else.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from stash.cli.dataset import app as dataset_app
+from stash.cli.profile import ProfileCommand, profile
+from stash.cli.show import show
+from stash.cli.zoo import zoo
+from stash.errors import StashError
+
+# Some versions of typer carry a click of their own, so its error classes are reached through typer's.
+_ClickException: Any = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
+
+app = typer.Typer(
+    name="stash",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command(cls=ProfileCommand, context_settings={"allow_interspersed_args": False})(profile)
+app.command()(show)
+app.command()(zoo)
+app.add_typer(dataset_app, name="dataset")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        import stash
+
+        print(f"stash {stash.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def stash(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Where does my training time go? Profile a PyTorch job; every millisecond gets a name."""
+
+
+def main() -> None:
+    """Run the command and exit."""
+    try:
+        code = app(standalone_mode=False)
+    except StashError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except (KeyboardInterrupt, typer.Abort):
+        print("interrupted", file=sys.stderr)
+        sys.exit(130)
+    except _ClickException as error:
+        error.show()
+        sys.exit(2)
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader of our output went away; nothing is wrong
+        sys.exit(0)
+    sys.exit(code or 0)

@@ -1,0 +1,57 @@
+"""``stash show``: reads a profile and prints where its step's time went.
+
+Parses, calls the library, renders: everything it says comes from ``stash.stalls`` and ``stash.report``.
+"""
+
+from __future__ import annotations
+
+import json as jsonlib
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from stash.records import Profile
+
+FILE_HELP = "A profile: the *.stash.json file that `stash profile` wrote."
+JSON_HELP = "Print the breakdown as JSON, for other programs; its keys are a contract (docs/format.md)."
+
+
+def show(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help=FILE_HELP, show_default=False)],
+    json: Annotated[bool, typer.Option("--json", help=JSON_HELP)] = False,
+) -> None:
+    """Show where a step's time goes: every stall with its interval, what dominates, what to do next.
+
+    Examples:
+
+        stash show resnet18.stash.json
+
+        stash show resnet18.stash.json --json | jq '.stalls[] | {name, seconds}'
+    """
+    from stash.artefact import load
+
+    print_profile(load(file), json)
+
+
+def print_profile(profile: Profile, json: bool = False) -> None:
+    """Print a profile's breakdown, as a report or as the JSON of the contract."""
+    from stash.stalls import attribute, verdict
+
+    breakdown = attribute(profile)
+    advice = verdict(breakdown, profile)
+    if json:
+        from stash.report.contract import document
+
+        print(jsonlib.dumps(document(breakdown, advice), indent=1, ensure_ascii=False))
+        return
+    from stash.report.terminal import render
+    from stash.report.view import view
+
+    colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    width = shutil.get_terminal_size().columns
+    print(render(view(breakdown, advice, profile), width, colour), end="")

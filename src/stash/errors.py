@@ -1,0 +1,36 @@
+"""Every error Stash raises on purpose.
+
+    StashError                 anything Stash says about itself; exit code 1
+    ├── UserError              the command or its input is wrong; exit code 2
+    │   ├── UnitError          a quantity that cannot be read ("10 gbots")
+    │   └── ArtefactError      a profile file that is missing, damaged or from a newer Stash
+    └── JobError               the training job failed, hung or never took a step; exit code 1
+
+A message says what happened, to what, and what to type next. Only ``cli/main`` prints them.
+"""
+
+from __future__ import annotations
+
+
+class StashError(Exception):
+    """Base of all errors raised by Stash; ``exit_code`` is the process's exit status."""
+
+    exit_code = 1
+
+
+class UserError(StashError):
+    """The command line or its input is at fault, and the message says what to type instead."""
+
+    exit_code = 2
+
+
+class UnitError(UserError):
+    """A quantity with a unit could not be read."""
+
+
+class ArtefactError(UserError):
+    """A profile cannot be read or written."""
+
+
+class JobError(StashError):
+    """The profiled training job failed before enough was measured."""

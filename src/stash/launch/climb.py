@@ -1,0 +1,366 @@
+"""Climb the ladder: start the job, follow what its agents stream, say when it is enough, keep what was measured.
+
+The first launch tries to measure every rung in one run. If the agents find that switching is unsafe, or one
+rank stepping alone hangs, the rungs get launches of their own (``isolated``). A script whose loop ends early
+is started again until the rounds suffice.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from stash import stats
+from stash.agent.plan import Plan
+from stash.errors import JobError, UserError
+from stash.host.describe import count_gpus, describe
+from stash.launch import isolated
+from stash.launch.diagnose import Diagnosis, Evidence, diagnose
+from stash.launch.job import Job
+from stash.launch.process import Process, free_folder, own_pid
+from stash.launch.request import Cluster, Request, request
+from stash.launch.trace import Tail, Trace
+from stash.records import Host, Profile, Settings, Workload
+from stash.stalls import Ladder, step_matrix
+
+_TICK = 0.05
+_MIN_ROUNDS = 3
+_SILENCE = 60.0
+_ALONE = {"resident", "solo", "catch-up", "crowd", "node"}
+_MOST_LAUNCHES = 20
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What the user wants of the measurement. ``patience`` is how long to wait for a first step, in seconds."""
+
+    precision: float = 0.02
+    budget: float = 60.0
+    rungs: tuple[str, ...] = ()
+    isolate: bool = False
+    data_root: str | None = None
+    patience: float = 300.0
+
+
+@dataclass(frozen=True)
+class Moment:
+    """What live progress shows: the current phase, the rounds so far, the ladder measured up to now."""
+
+    phase: str
+    round: int | None
+    ladder: Ladder | None
+    elapsed: float
+    budget: float
+    launch: int
+    profile: Profile | None = None
+
+
+@dataclass(frozen=True)
+class Result:
+    """A profile if at least one round finished, and what went wrong if something did."""
+
+    profile: Profile | None
+    failure: Diagnosis | None
+    interrupted: bool = False
+    elsewhere: bool = False
+    """Rank 0 ran on another node, which has the profile."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """One of the launches started side by side; the defaults are a launch of the whole job."""
+
+    plan: Plan | None = None
+    cluster: Cluster | None = None
+    offset: int = 0
+    """Added to its ranks."""
+    variables: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class Running:
+    """A started launch and how far its trace was read."""
+
+    process: Process
+    plan: Plan
+    tail: Tail
+    offset: int
+    ended: bool = False
+    """The agents said that they were done."""
+
+
+Watcher = Callable[[Moment], None]
+
+
+class Expedition:
+    """One ``stash profile``: its folder, its launches, and everything they streamed."""
+
+    def __init__(self, job: Job, cluster: Cluster, wishes: Wishes, watcher: Watcher | None = None) -> None:
+        self.job, self.cluster, self.wishes = job, cluster, wishes
+        self.watcher = watcher or (lambda moment: None)
+        self.folder = free_folder()
+        self.trace = Trace()
+        self.gpus = count_gpus()
+        self.host: Host = describe(Path(job.data or wishes.data_root or "."))
+        self.started = time.monotonic()
+        self.launches = 0
+        self.isolated = False
+        self.why = "scope switched inside one launch"
+        self._first_step: float | None = None
+
+    # Describing ---------------------------------------------------------------------------------------
+
+    def request(
+        self, plan: Plan | None = None, cluster: Cluster | None = None, launch: Path | None = None
+    ) -> Request:
+        """The command of one launch, with its plan written into the launch's folder."""
+        folder = launch or self.folder
+        path = folder / "plan.json"
+        (plan or self.plan(folder)).write(path)
+        return request(self.job, cluster or self.cluster, path, self.host.cores or 1, self.gpus)
+
+    def plan(self, folder: Path) -> Plan:
+        """The orders for a launch that climbs the whole ladder."""
+        return Plan(
+            folder=str(folder),
+            launcher_pid=own_pid(),
+            rungs=self.wishes.rungs,
+            budget=self.wishes.budget,
+            launch=self.launches,
+            first_round=1 + max((block.round for block in self.trace.blocks), default=-1),
+            pin=self.gpus == 0 and self.job.kind != "command" and self.cluster.nproc > 1,
+            data_root=self.wishes.data_root,
+            host=self.host.model_dump(mode="json"),
+        )
+
+    def profile(self, ended: str) -> Profile:
+        """The artefact of everything streamed so far."""
+        settings = Settings(
+            precision=self.wishes.precision,
+            budget_seconds=self.wishes.budget,
+            rungs=self.trace.rungs,
+            isolated=self.isolated,
+            why=self.why,
+            launches=max(1, self.launches),
+        )
+        workload = Workload(command=self.job.command, name=self.job.title)
+        return self.trace.profile(settings, workload, ended, time.monotonic() - self.started)
+
+    # Climbing -----------------------------------------------------------------------------------------
+
+    def run(self) -> Result:
+        """Measure until precise, out of budget, interrupted or failed; never raises for what the job does."""
+        try:
+            result = self._run()
+        except KeyboardInterrupt:
+            result = self._result("interrupted", None, interrupted=True)
+        if result.failure is None:
+            shutil.rmtree(self.folder, ignore_errors=True)
+        return result
+
+    def _run(self) -> Result:
+        if self.wishes.isolate:
+            return self._isolate("asked for (--isolate)")
+        while True:
+            failure = self.launch()
+            if self.trace.unsafe is not None:
+                return self._isolate(self.trace.unsafe)
+            if failure is not None:
+                return self._result("failed", failure)
+            if not self.trace.ranks:
+                return self._without_ranks()
+            if self.trace.end != "script ended" or self.done() or not self._worth_another():
+                return self._result(self._ended(), self._too_short())
+            self.trace.notes.append("the training loop ended before the schedule did; the job was started again")
+
+    def _isolate(self, why: str) -> Result:
+        self.isolated, self.why = True, why
+        self.trace.skipped.clear()
+        self.trace.rungs = ()
+        self.trace.blocks.clear()
+        failure = isolated.climb(self)
+        return self._result("failed" if failure else self._ended(), failure)
+
+    def _without_ranks(self) -> Result:
+        if self.cluster.nnodes > 1 or self.cluster.inherited:
+            return Result(None, None, elsewhere=True)
+        return self._result("failed", self._no_training())
+
+    def _no_training(self) -> Diagnosis:
+        return Diagnosis(
+            f"{self.job.title} ended without a training step: Stash counts steps of torch.optim optimizers, "
+            "and none was taken",
+            "\n".join(self._log().splitlines()[-8:]),
+        )
+
+    def _worth_another(self) -> bool:
+        measured = len(self.ladder().rounds)
+        return measured > 0 and self.launches < _MOST_LAUNCHES and self.spent() < self.wishes.budget
+
+    def _too_short(self) -> Diagnosis | None:
+        if len(self.ladder().rounds):
+            return None
+        steps = max((s for _, s, _ in self._last.heartbeats().values()), default=0)
+        return Diagnosis(
+            f"the training loop of {self.job.title} ended after {steps} steps, before one round was measured; "
+            "let it train longer (more steps or epochs), or measure fewer rungs (--rungs solo,node)"
+        )
+
+    def _result(self, ended: str, failure: Diagnosis | None, interrupted: bool = False) -> Result:
+        has_rounds = bool(self.trace.ranks) and len(self.ladder().rounds) > 0
+        return Result(self.profile(ended) if has_rounds else None, failure, interrupted)
+
+    def _ended(self) -> str:
+        if self.trace.end == "script ended":
+            return "script ended"
+        ladder = self.ladder()
+        enough = len(ladder.rounds) >= _MIN_ROUNDS and stats.precise_enough(ladder.matrix, self.wishes.precision)
+        return "precision" if enough else "budget"
+
+    def launch(self, members: Sequence[Member] = ()) -> Diagnosis | None:
+        """Run one launch (or several side by side) to its end; the value says why it failed, if it did."""
+        running = [self._start(member) for member in members or (Member(),)]
+        self.launches += 1
+        begun = time.time()
+        try:
+            while self._alive(running):
+                for each in running:
+                    self._follow(each)
+                silence = self._silence(running, begun)
+                if silence is not None:
+                    return self._hung(running, silence)
+                if any(self._broken(each) for each in running):
+                    break
+                time.sleep(_TICK)
+        finally:
+            for each in running:
+                each.process.stop()
+                self._take(each)
+        return next((self._diagnosis(each.process) for each in running if self._broken(each)), None)
+
+    def _start(self, member: Member) -> Running:
+        folder = self.folder / f"launch-{self.launches}-{member.offset}"
+        folder.mkdir()
+        plan = member.plan or self.plan(folder)
+        plan = replace(plan, folder=str(folder), launch=self.launches)
+        asked = self.request(plan, member.cluster, folder)
+        asked = replace(asked, variables={**asked.variables, **member.variables})
+        self._last = Process(asked, folder)
+        return Running(self._last, plan, Tail(plan.trace), member.offset)
+
+    def _alive(self, running: list[Running]) -> bool:
+        codes = [each.process.poll() for each in running]  # polls every one: it also notes their children
+        return None in codes
+
+    def _broken(self, each: Running) -> bool:
+        """Whether it ended without having said so."""
+        code = each.process.poll()
+        if code is None or each.ended:
+            return False
+        return code != 0 or bool(each.process.heartbeats() and self.cluster.nnodes == 1)
+
+    def _take(self, each: Running) -> list[dict[str, Any]]:
+        rows = each.tail.rows()
+        for row in rows:
+            each.ended = each.ended or row["kind"] == "end"
+            self.trace.take(dict(row), each.offset)
+        return rows
+
+    def _follow(self, each: Running) -> None:
+        rows = self._take(each)
+        if self._first_step is None and self.trace.phase[0] != "starting":
+            self._first_step = time.monotonic()
+        if each.plan.rounds is None and not each.plan.stop.exists():
+            finished = any(row["kind"] == "round" for row in rows)
+            if (finished and self.done()) or (self.spent() > self.wishes.budget and self.trace.rounds > 0):
+                each.plan.stop.touch()
+        if rows:
+            self.watcher(self.moment())
+
+    def moment(self) -> Moment:
+        """What there is to show now."""
+        profile = self.profile("measuring") if self.trace.ranks else None
+        ladder = step_matrix(profile) if profile is not None else None
+        name, number = self.trace.phase
+        return Moment(name, number, ladder, self.spent(), self.wishes.budget, self.launches, profile)
+
+    def ladder(self) -> Ladder:
+        """The complete rounds so far."""
+        return step_matrix(self.profile("measuring"))
+
+    def spent(self) -> float:
+        """Seconds since the first training step."""
+        return 0.0 if self._first_step is None else time.monotonic() - self._first_step
+
+    def done(self) -> bool:
+        """Whether enough rounds were measured, or the budget is gone."""
+        ladder = self.ladder()
+        if len(ladder.rounds) < _MIN_ROUNDS:
+            return self.spent() > self.wishes.budget and len(ladder.rounds) > 0
+        return self.spent() > self.wishes.budget or stats.precise_enough(ladder.matrix, self.wishes.precision)
+
+    # When things go wrong -----------------------------------------------------------------------------
+
+    def _silence(self, running: list[Running], begun: float) -> float | None:
+        """Seconds without a step of any rank, if there were too many of them."""
+        signs = [sign for each in running if (sign := each.process.last_sign_of_life()) is not None]
+        quiet = time.time() - max(signs, default=begun)
+        limit = max(_SILENCE, self.wishes.budget) if signs else self.wishes.patience
+        return quiet if quiet > limit else None
+
+    def _hung(self, running: list[Running], silence: float) -> Diagnosis | None:
+        beats = {rank: beat for each in running for rank, beat in each.process.heartbeats().items()}
+        if not beats:
+            return Diagnosis(
+                f"{self.job.title} took no optimizer step within {silence:.0f} s; if it needs longer to start, "
+                "give it more with --patience SECONDS",
+                "\n".join(self._log().splitlines()[-8:]),
+            )
+        if self.trace.phase[0] in _ALONE and self.trace.rounds == 0 and not self.isolated:
+            self.trace.unsafe = "the job hung when ranks stepped without exchanging gradients"
+            return None
+        slowest = min(beats, key=lambda rank: beats[rank][1])
+        return Diagnosis(
+            f"no rank of {self.job.title} ended a step for {silence:.0f} s; rank {slowest} got least far "
+            f"({beats[slowest][1]} steps, last block: {self.trace.phase[0]})"
+        )
+
+    def _diagnosis(self, process: Process) -> Diagnosis:
+        batch = self.trace.workload.get("batch") or _batch_argument(self.job)
+        return diagnose(
+            Evidence(
+                exit_code=process.poll() or 0,
+                crashes=process.crashes(),
+                output=process.output(),
+                steps={rank: steps for rank, (_, steps, _) in process.heartbeats().items()},
+                title=self.job.title,
+                batch=batch,
+            )
+        )
+
+    def _log(self) -> str:
+        return self._last.output()
+
+
+def _batch_argument(job: Job) -> int | None:
+    words = job.arguments
+    for flag in ("--batch", "--batch-size"):
+        if flag in words and words.index(flag) + 1 < len(words) and words[words.index(flag) + 1].isdigit():
+            return int(words[words.index(flag) + 1])
+    return None
+
+
+def measure(job: Job, cluster: Cluster, wishes: Wishes, watcher: Watcher | None = None) -> Profile:
+    """Profile ``job`` and return the artefact; raises JobError when nothing could be measured."""
+    result = Expedition(job, cluster, wishes, watcher).run()
+    if result.profile is not None:
+        return result.profile
+    if result.interrupted:
+        raise UserError("interrupted before the first round was measured")
+    if result.failure is None:
+        raise JobError("rank 0 ran on another node: the profile is there")
+    raise JobError(f"{result.failure.own_words}\n{result.failure.sentence}".strip())

@@ -1,0 +1,105 @@
+"""Why a job failed, in one sentence, from what its ranks and its launcher left behind. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+_MEMORY = re.compile(
+    r"out of memory|DefaultCPUAllocator: (?:can't|not enough)|Cannot allocate memory|std::bad_alloc", re.I
+)
+_PORT = re.compile(r"EADDRINUSE|Address already in use|port .* (?:is )?already in use", re.I)
+_RENDEZVOUS = re.compile(
+    r"RendezvousTimeoutError|RendezvousConnectionError|timed out .*(?:connect|store|rendezvous)", re.I
+)
+_IMAGE = re.compile(
+    r"(?:UnidentifiedImageError|cannot identify image file|cannot be decoded|image file is truncated)[^\n]*"
+)
+_SIGNALLED = re.compile(r"rank\s*:\s*(\d+).*?\n\s*exitcode\s*:\s*(-\d+)", re.S)
+_SIGNALS = {
+    -9: "SIGKILL (killed, or out of memory)",
+    -11: "SIGSEGV",
+    -6: "SIGABRT",
+    -15: "SIGTERM",
+    -7: "SIGBUS",
+}
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What is known of a launch that did not end as planned."""
+
+    exit_code: int
+    crashes: Sequence[str]
+    output: str
+    steps: Mapping[int, int]
+    """Optimizer steps each rank had taken."""
+    title: str
+    batch: int | None = None
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """One sentence for the user, and what the job itself said."""
+
+    sentence: str
+    own_words: str = ""
+
+
+def diagnose(evidence: Evidence) -> Diagnosis:
+    """The sentence to print, with the first failing rank's own traceback."""
+    own = evidence.crashes[0] if evidence.crashes else _last_traceback(evidence.output)
+    words = own or evidence.output
+    when = _when(evidence)
+    if _MEMORY.search(words):
+        smaller = f"; try --batch {evidence.batch // 2}" if evidence.batch and evidence.batch > 1 else ""
+        return Diagnosis(f"{evidence.title} ran out of memory {when}{smaller or '; use a smaller batch'}", own)
+    if _PORT.search(words):
+        return Diagnosis(
+            "the port for the ranks' rendezvous is already in use; choose another with "
+            "--rdzv-endpoint HOST:PORT (or end the program that holds it)",
+            own,
+        )
+    if _RENDEZVOUS.search(words):
+        return Diagnosis(
+            "the nodes did not find each other; start the same command on every node, with --rdzv-endpoint "
+            "naming an address and port of the first that the others can reach",
+            own,
+        )
+    image = _IMAGE.search(words)
+    if image:
+        return Diagnosis(f"a sample of the data could not be read {when}: {image[0].strip()}", own)
+    if own:
+        return Diagnosis(f"{evidence.title} failed {when}: {own.strip().splitlines()[-1]}", own)
+    killed = _SIGNALLED.search(evidence.output)
+    if killed:
+        name = _SIGNALS.get(int(killed[2]), f"signal {killed[2][1:]}")
+        return Diagnosis(f"rank {killed[1]} of {evidence.title} was ended by {name} {when}")
+    if evidence.exit_code < 0:
+        name = _SIGNALS.get(evidence.exit_code, f"signal {-evidence.exit_code}")
+        return Diagnosis(f"{evidence.title} was ended by {name} {when}")
+    tail = "\n".join(evidence.output.strip().splitlines()[-8:])
+    return Diagnosis(f"{evidence.title} ended with exit code {evidence.exit_code} {when}", tail)
+
+
+def _when(evidence: Evidence) -> str:
+    steps = max(evidence.steps.values(), default=0)
+    return "before its first training step" if steps == 0 else f"after {steps} training steps"
+
+
+def _last_traceback(output: str) -> str:
+    """The last Python traceback in the output that is not the launcher's own."""
+    start = "Traceback (most recent call last):"
+    pieces = output.split(start)
+    for piece in reversed(pieces[1:]):
+        if "torch/distributed/run.py" in piece or "ChildFailedError" in piece:
+            continue
+        lines = piece.splitlines()
+        kept = [lines[0]]
+        for line in lines[1:]:
+            kept.append(line)
+            if line and not line.startswith((" ", "\t")):
+                break
+        return start + "\n".join(kept)
+    return ""

@@ -1,0 +1,64 @@
+"""``stash.profile``: profile a Python function, from a program or a notebook."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from stash.records import Profile
+
+
+def profile(
+    train: Callable[..., Any],
+    *args: Any,
+    nproc_per_node: int | None = None,
+    precision: float = 0.02,
+    budget: float = 60.0,
+    rungs: str | None = None,
+    isolate: bool = False,
+    data_root: str | None = None,
+    **kwargs: Any,
+) -> Profile:
+    """Profile ``train(*args, **kwargs)`` in ranks of its own and return the profile.
+
+    The function is what a script's ``main`` would be: it forms its process group from the environment
+    (``init_process_group()``), builds model and loader, and loops. It runs in new processes (with
+    ``nproc_per_node`` ranks; by default one per GPU, or 2 on CPUs), so it works from a notebook, and what it
+    returns is lost. ``precision`` is a fraction of the step, ``budget`` in seconds. Raises JobError with the
+    function's own traceback when nothing could be measured, UserError for arguments that do not fit.
+    """
+    import cloudpickle
+
+    from stash.host.describe import count_gpus
+    from stash.ladder import NAMES, parse_rungs
+    from stash.launch.climb import Wishes, measure
+    from stash.launch.job import Job
+    from stash.launch.process import free_folder
+    from stash.launch.surroundings import cluster
+
+    folder = free_folder()
+    pickled = folder / "function.pkl"
+    pickled.write_bytes(cloudpickle.dumps((train, args, kwargs)))
+    job = Job("module", "stash.launch.function", (str(pickled),), name=getattr(train, "__name__", "function"))
+    where = cluster(True, nproc_per_node, None, None, None, count_gpus(), len(os.sched_getaffinity(0)))
+    wishes = Wishes(precision, budget, parse_rungs(rungs) if rungs else NAMES, isolate, data_root)
+    try:
+        return measure(job, where, wishes)
+    finally:
+        pickled.unlink()
+        folder.rmdir()
+
+
+def _call(path: str) -> None:
+    import pickle
+
+    train, args, kwargs = pickle.loads(Path(path).read_bytes())
+    train(*args, **kwargs)
+
+
+if __name__ == "__main__":
+    _call(sys.argv[1])

@@ -1,0 +1,175 @@
+"""Paired statistics of rounds: means, intervals, which rounds to keep, when to stop, what looks unstable.
+
+Knows matrices of step times, ``matrix[round, rung]`` in seconds, rungs in ladder order; knows nothing of
+profiles or of what a rung means. Every difference is taken inside one round, so whatever slows a whole round
+cancels. Runs after every round of a live measurement, therefore plain numpy and a few milliseconds at most.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr, stdtr, stdtrit
+
+Matrix = NDArray[np.float64]
+
+RESAMPLES = 2000
+SEED = 20230718
+MAD_TO_SIGMA = 1.4826
+"""Median absolute deviation to standard deviation, for normal noise."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean in seconds and its confidence interval; both ends ``None`` after a single round."""
+
+    value: float
+    low: float | None
+    high: float | None
+
+    @property
+    def half_width(self) -> float | None:
+        """Half of the interval's width in seconds, ``None`` if unknown."""
+        return None if self.low is None or self.high is None else (self.high - self.low) / 2
+
+    @property
+    def within_noise(self) -> bool:
+        """True if the interval is known and contains zero."""
+        return self.low is not None and self.high is not None and self.low <= 0.0 <= self.high
+
+
+def differences(matrix: Matrix) -> Matrix:
+    """Column 0 as it is, then each rung minus the one before, round by round; rows sum to the last rung."""
+    return np.diff(matrix, axis=1, prepend=0.0)
+
+
+def estimate(matrix: Matrix, confidence: float = 0.95) -> list[Estimate]:
+    """Entry 0 is rung 0's own time, entry i rung i minus rung i−1; the values sum to the last rung's.
+
+    All rounds given are used: pass ``matrix[keep_rounds(matrix)]`` to leave out disturbed ones. One
+    resampling of rounds serves all entries, with a fixed seed: the same rounds give the same interval.
+
+    With n rounds a plain bootstrap interval is too narrow by √((n−1)/n) and by using normal instead of
+    Student quantiles. The *expanded percentile interval* (Hesterberg 2015, "What Teachers Should Know
+    about the Bootstrap", section 5.2) takes the percentiles at Φ(∓√(n/(n−1))·t) instead. Still, no resampling
+    leaves the range of the data, which covers the mean at most 1 − 2^(1−n) of the time (75 % with 3
+    rounds), so each end is the farther of the bootstrap's and Student's.
+    """
+    matrix = _checked(matrix)
+    rounds = matrix.shape[0]
+    parts = differences(matrix)
+    means = parts.mean(axis=0)
+    if rounds == 1:
+        return [Estimate(float(value), None, None) for value in means]
+    quantile = float(stdtrit(rounds - 1, (1 + confidence) / 2))
+    tail = float(ndtr(-math.sqrt(rounds / (rounds - 1)) * quantile))
+    resampled = _weights(rounds) @ parts
+    low, high = np.quantile(resampled, [tail, 1 - tail], axis=0)
+    student = quantile * parts.std(axis=0, ddof=1) / math.sqrt(rounds)
+    low, high = np.minimum(low, means - student), np.maximum(high, means + student)
+    return [Estimate(*map(float, row)) for row in zip(means, low, high, strict=True)]
+
+
+@lru_cache(maxsize=64)
+def _weights(rounds: int) -> Matrix:
+    """Share of each round in each resampled mean: ``[resample, round]``, rows sum to 1."""
+    drawn = np.random.default_rng(SEED).integers(rounds, size=(RESAMPLES, rounds))
+    drawn += rounds * np.arange(RESAMPLES)[:, None]
+    counts = np.bincount(drawn.ravel(), minlength=RESAMPLES * rounds)
+    return counts.reshape(RESAMPLES, rounds) / rounds
+
+
+def _checked(matrix: Matrix) -> Matrix:
+    matrix = np.asarray(matrix, dtype=np.float64)
+    if matrix.ndim != 2 or 0 in matrix.shape or not np.isfinite(matrix).all():
+        raise ValueError(f"need a finite matrix of rounds x rungs, got one of shape {matrix.shape}")
+    return matrix
+
+
+def keep_rounds(matrix: Matrix, sigmas: float = 6.0, relative: float = 0.10) -> NDArray[np.bool_]:
+    """Which rounds to keep, as a mask; a round is kept or dropped whole, so that sums stay exact.
+
+    Dropped is a round in which some rung is farther from its median over rounds than ``sigmas`` robust
+    standard deviations *and* than the ``relative`` share of it. Under 5 rounds nothing is known well
+    enough to drop any. More than a quarter of all are no accident but a way the machine behaves: all are
+    kept, and the interval shows it.
+    """
+    matrix = _checked(matrix)
+    rounds = matrix.shape[0]
+    everything = np.ones(rounds, dtype=np.bool_)
+    if rounds < 5:
+        return everything
+    median = np.median(matrix, axis=0)
+    distance = np.abs(matrix - median)
+    sigma = MAD_TO_SIGMA * np.median(distance, axis=0)
+    disturbed = ((distance > sigmas * sigma) & (distance > relative * np.abs(median))).any(axis=1)
+    return everything if 4 * int(disturbed.sum()) > rounds else np.asarray(~disturbed, dtype=np.bool_)
+
+
+def precise_enough(matrix: Matrix, precision: float, min_rounds: int = 3, confidence: float = 0.95) -> bool:
+    """The stopping rule: every interval's half-width is at most ``precision`` of the last rung's mean.
+
+    Disturbed rounds are left out first, as they will be when the profile is read.
+    """
+    matrix = np.asarray(matrix, dtype=np.float64)
+    if matrix.ndim != 2 or matrix.shape[0] < max(2, min_rounds):
+        return False
+    kept = matrix[keep_rounds(matrix)]
+    step = float(kept[:, -1].mean())
+    return widest(estimate(kept, confidence)) <= precision * step
+
+
+def widest(estimates: list[Estimate]) -> float:
+    """The largest half-width in seconds; infinite if any interval is unknown."""
+    return max((math.inf if e.half_width is None else e.half_width for e in estimates), default=math.inf)
+
+
+def drift(values: Matrix, significance: float = 0.01) -> float | None:
+    """Relative change of ``values`` from the first round to the last, if there is a trend; else ``None``.
+
+    A trend is a Spearman rank correlation with the round number whose two-sided p is below
+    ``significance``; its size is Theil and Sen's: the median slope of all pairs. Needs 6 rounds.
+    """
+    count = len(values)
+    if count < 6:
+        return None
+    order = np.arange(count, dtype=np.float64)
+    ranks = np.argsort(np.argsort(values)).astype(np.float64)
+    rho = float(np.corrcoef(order, ranks)[0, 1])
+    t = abs(rho) * math.sqrt((count - 2) / max(1e-12, 1 - rho * rho))
+    if 2 * float(stdtr(count - 2, -t)) > significance:
+        return None
+    i, j = np.triu_indices(count, 1)
+    slope = float(np.median((values[j] - values[i]) / (j - i)))
+    return slope * (count - 1) / float(np.median(values))
+
+
+def two_modes(values: Matrix, relative: float = 0.05) -> tuple[float, float] | None:
+    """The centres of two separate clusters of ``values``, or ``None`` if they form one.
+
+    The values are split at their widest gap. Two modes they are if each side holds at least a quarter of
+    them (and 2), the gap exceeds 1.5 times the wider side's range, and ``relative`` of the median.
+    Needs 8 values.
+    """
+    count = len(values)
+    if count < 8:
+        return None
+    ordered = np.sort(values)
+    gaps = np.diff(ordered)
+    cut = int(np.argmax(gaps)) + 1
+    lower, upper = ordered[:cut], ordered[cut:]
+    wider = max(float(np.ptp(lower)), float(np.ptp(upper)))
+    apart = float(gaps[cut - 1]) > max(1.5 * wider, relative * float(np.median(ordered)))
+    if not apart or 4 * min(cut, count - cut) < count:
+        return None
+    return float(lower.mean()), float(upper.mean())
+
+
+def spread(values: Matrix) -> float:
+    """Robust relative standard deviation: scaled median absolute deviation over the median."""
+    median = float(np.median(values))
+    return MAD_TO_SIGMA * float(np.median(np.abs(values - median))) / median if median > 0 else math.nan
