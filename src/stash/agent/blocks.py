@@ -119,16 +119,7 @@ class Crew:
         if not climber.plan.isolated:
             climber.set_scope(visit.scope)
         board = reading.own_board()
-        for feed in climber.feeds:
-            wanted = (settle + steps) * feed.per_step + feed.depth + 1
-            warm = visit.feed == "warm"
-            if warm and not feed.remembers:  # no cold block read these samples before
-                feed.begin("warm", wanted, again=False)
-                feed.consume(wanted)
-            feed.begin(visit.feed, wanted, again=warm)
-        if data and board is not None:
-            board.set_mode(_MODES[visit.feed])
-            self._sweep(visit)
+        self._prepare(visit, settle + steps, board)
         muster(climber.plan, f"{number}.{visit.rung}")
         for _ in range(settle):
             yield
@@ -149,12 +140,28 @@ class Crew:
         }  # fmt: skip
         if climber.feeds:
             report["wait_seconds"] = sum(f.wait for f in climber.feeds) - sum(waits)
-            report["samples"] = (climber.feeds[0].samples - samples[0]) or None
+            report["samples"] = (sum(f.samples for f in climber.feeds) - sum(samples)) or None
         if data:
-            self._drain(board, report, settle + steps)
+            self._drain(board, report)
         return report
 
-    def _drain(self, board: reading.Board | None, report: dict[str, Any], steps: int) -> None:
+    def _prepare(self, visit: Visit, steps: int, board: reading.Board | None) -> None:
+        """Set every loader to the block's feed; a data block starts with empty queues and fresh counters."""
+        feeds, data = self.climber.feeds, visit.feed in _MODES
+        wanted = [steps * feed.per_step + feed.depth + 1 for feed in feeds]
+        for feed, count in zip(feeds, wanted, strict=True):
+            feed.drain()
+            if visit.feed == "warm" and not feed.remembers:  # no cold block read these samples before
+                feed.begin("warm", count, again=False)
+                feed.consume(count)
+                feed.drain()
+        if data and board is not None:
+            board.set_mode(_MODES[visit.feed])
+            self._sweep(visit)
+        for feed, count in zip(feeds, wanted, strict=True):
+            feed.begin(visit.feed, count, again=visit.feed == "warm")
+
+    def _drain(self, board: reading.Board | None, report: dict[str, Any]) -> None:
         """Empty the queues, untimed, and add what the loader's processes counted over the whole block."""
         for feed in self.climber.feeds:
             feed.drain()
@@ -164,14 +171,9 @@ class Crew:
         board.set_mode(reading.IDLE)
         if totals["batches"] == 0:
             return
-        share = len(report["step_seconds"]) / steps  # of the block's samples that were read in measured steps
-        report["fetch_seconds"] = (
-            totals["making_ns"]
-            * 1e-9
-            / totals["batches"]
-            * report["steps"]
-            * sum(feed.per_step for feed in self.climber.feeds)
-        )
+        made = report["steps"] * sum(feed.per_step for feed in self.climber.feeds)
+        share = made / totals["batches"]  # of the block's batches that the measured steps used
+        report["fetch_seconds"] = totals["making_ns"] * 1e-9 * share
         report["resident"] = totals["resident"] / totals["pages"] if totals["pages"] else None
         report["files"] = round(totals["files"] * share)
         report["file_bytes"] = round(totals["bytes"] * share)
@@ -223,16 +225,23 @@ class Crew:
             self._exchange_alone(visit)
 
     def _loader_alone(self, visit: Visit, number: int) -> None:
-        climber, feed = self.climber, self.climber.feeds[0]
-        lead_in = max(1, feed.workers)
-        count = lead_in + max(2 * feed.workers, 2)
+        climber, feeds = self.climber, self.climber.feeds
+        workers = max(feed.workers for feed in feeds)
+        lead_in = max(1, workers)  # steps until the first burst of the workers is over
+        steps = max(2 * workers, 2)
         board = reading.own_board()
-        feed.begin(visit.feed, count + feed.depth, again=True)
+        for feed in feeds:
+            feed.drain()
         if board is not None:
             board.set_mode(_MODES[visit.feed])
-        feed.consume(lead_in)
-        samples, seconds = feed.consume(count - lead_in)
-        feed.drain()
+        for feed in feeds:
+            feed.begin(visit.feed, (lead_in + steps) * feed.per_step + feed.depth, again=True)
+        _consume(feeds, lead_in)
+        began = climber.clock.now()
+        samples = _consume(feeds, steps)
+        seconds = climber.clock.now() - began
+        for feed in feeds:
+            feed.drain()
         if board is not None:
             board.set_mode(reading.IDLE)
         rank = climber.control.place.rank
@@ -262,6 +271,11 @@ class Crew:
                 climber.trace.write("collective", scope=visit.scope, ranks=ranks, bytes=sum(sizes), seconds=slowest)
 
         climber.agree(seconds, write)
+
+
+def _consume(feeds: list[loader.Feed], steps: int) -> int:
+    """Read what ``steps`` steps would from all training loaders; the value counts samples."""
+    return sum(feed.consume(feed.per_step) for _ in range(steps) for feed in feeds)
 
 
 def _all_reduce(sizes: list[int], climber: Climber, within_node: bool) -> float:
@@ -312,13 +326,14 @@ def loader_facts(feeds: list[loader.Feed]) -> dict[str, Any]:
                 "samples": _length(real.dataset),
             }
         described.append(facts)
-    first = feeds[0].ring.peek()
-    samples = batches.samples(first)
+    counts = [(batches.samples(feed.ring.peek()), feed.per_step) for feed in feeds]
+    samples = sum((count or 0) * per_step for count, per_step in counts)
+    size = sum(batches.size(feed.ring.peek()) * feed.per_step for feed in feeds)
     return {
         "loaders": described,
-        "batch": samples * feeds[0].per_step if samples else None,
-        "sample_bytes": batches.size(first) / samples if samples else None,
-        "replayed_batches": len(feeds[0].ring),
+        "batch": samples or None,
+        "sample_bytes": size / samples if samples else None,
+        "replayed_batches": max(len(feed.ring) for feed in feeds),
     }
 
 

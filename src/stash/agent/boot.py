@@ -29,8 +29,7 @@ def start() -> None:
         return
     if plan.pin:
         _pin(int(os.environ.get("LOCAL_RANK", "0")), int(os.environ.get("LOCAL_WORLD_SIZE", "1")), plan.gang)
-    if "RANK" in os.environ:
-        _report_crashes(plan)
+    _report_crashes(plan)
     sys.meta_path.insert(0, PostImport(_callbacks()))
 
 
@@ -53,9 +52,9 @@ def _callbacks() -> dict[str, Callback]:
         "torch.optim.optimizer": lazily("steps", "wrap_optimizer"),
         "torch.optim.lr_scheduler": lazily("steps", "wrap_schedulers"),
         "torch.amp.grad_scaler": lazily("steps", "wrap_scaler"),
-        "torch.serialization": lazily("steps", "guard_checkpoints"),
+        "torch.serialization": lazily("checkpoints", "guard_torch_save"),
         "torch.multiprocessing.spawn": lazily("steps", "wrap_spawn"),
-        "safetensors.torch": lazily("steps", "guard_safetensors"),
+        "safetensors.torch": lazily("checkpoints", "guard_safetensors"),
         "transformers.trainer": lazily("frameworks", "wrap_transformers"),
         "lightning.pytorch.trainer.trainer": lazily("frameworks", "wrap_lightning"),
         "pytorch_lightning.trainer.trainer": lazily("frameworks", "wrap_lightning"),
@@ -128,6 +127,9 @@ def _report_crashes(plan: plans.Plan) -> None:
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         import traceback
 
+        steps = sys.modules.get("stash.agent.steps")
+        if steps is not None:
+            steps.abandon()
         try:
             text = "".join(traceback.format_exception(kind, error, trace))
             rank = os.environ.get("RANK", "0")

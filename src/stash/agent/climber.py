@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import weakref
 from collections.abc import Callable, Generator
 from typing import Any, TypeVar
 
-from stash.agent import blocks, boot, collectives, loader, replicas, survey
+from stash.agent import blocks, boot, checkpoints, collectives, loader, replicas, survey
 from stash.agent.clock import Clock
 from stash.agent.control import Control
 from stash.agent.plan import Plan
@@ -21,6 +22,7 @@ from stash.ladder import Situation, reachable, round_of_visits
 
 _WARM_UP_STEPS = (3, 20)
 _STEADY = 0.1
+_PARTING = 20.0
 T = TypeVar("T")
 
 
@@ -46,6 +48,7 @@ class Climber:
         self._optimizers: dict[int, Any] = {}
         self._routine: Generator[None, None, None] | None = None
         self._ending = False
+        self._let_go = False
         boot.outlive_not(plan.launcher_pid)
 
     @property
@@ -88,15 +91,23 @@ class Climber:
 
     def opened(self, handle: loader.Handle) -> None:
         """A loop took an iterator."""
+        if self._let_go:
+            if not handle.feed.training:
+                self.loop_ended()
+            self._let_go = False  # the next epoch of the same loop
         self._open[id(handle)] = weakref.ref(handle)
         if self.block is not None and not handle.feed.training:
             self.block.interrupt(self.clock.settled())
 
     def closed(self, feed: loader.Feed, handle: loader.Handle) -> None:
-        """A loop dropped its iterator: of a training loader, that is the end of training."""
+        """A loop dropped its iterator.
+
+        Of a training loader, that is the end of training, or of an epoch, or an exception on its way out:
+        what the script does next will tell.
+        """
         self._open.pop(id(handle), None)
         if feed.training and handle.served > feed.per_step:
-            self.loop_ended()
+            self._let_go = True
         elif not feed.training:
             self._resume()
 
@@ -108,7 +119,11 @@ class Climber:
         """The script's training loop is over before the schedule is: end together, keep what there is."""
         if self.finished or self._ending or self._reference is None:
             return
-        self.agree(Ended(), lambda reports: None)
+        self._ending = True
+        # Ranks end their loops together or not at all; one that ends alone must not wait for ever.
+        parting = threading.Thread(target=lambda: self.agree(Ended(), lambda reports: None), daemon=True)
+        parting.start()
+        parting.join(_PARTING)
 
     def agree(self, report: Any, decide: Callable[[list[Any]], T]) -> T:
         """Exchange reports; if any rank's loop is over, every rank leaves here."""
@@ -116,13 +131,17 @@ class Climber:
         def judge(reports: list[Any]) -> T | Ended:
             return Ended() if any(isinstance(r, Ended) for r in reports) else decide(reports)
 
-        self._ending = isinstance(report, Ended)
         decision = self.control.exchange(report, judge)
         if isinstance(decision, Ended):
             self._ending = True
             self._leave()
             raise AssertionError("unreachable: the process has left")
         return decision
+
+    def acts(self) -> None:
+        """The script does something else than train: after the loop's end, that is where it must stop."""
+        if self._let_go:
+            self.loop_ended()
 
     def note(self, text: str) -> None:
         """Say something in the profile, once."""
@@ -137,6 +156,7 @@ class Climber:
         import torch
 
         self._reference = optimizer
+        collectives.issued.clear()
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
         self.clock.device = parameters[0].device if parameters else torch.device("cpu")
         if self.clock.device.type == "cpu":
@@ -242,8 +262,8 @@ class Climber:
             )
             rungs, skipped = reachable(situation, self.plan.rungs)
             if self.plan.isolated:
-                rungs = tuple(r for r in self.plan.rungs if self.feeds or r not in ("warm", "cold"))
-                skipped = {name: why for name, why in skipped.items() if name in ("warm", "cold")}
+                skipped = {} if self.feeds else {name: skipped[name] for name in ("warm", "cold")}
+                rungs = tuple(name for name in self.plan.rungs if name not in skipped)
             elif "node" in rungs and place.nodes > 1:
                 why = replicas.obstacle_to_node_scope() or self._beyond_node()
                 if why is not None:
@@ -252,6 +272,8 @@ class Climber:
             return rungs, skipped
 
         rungs, _ = self.agree(report, choose)
+        if "node" in rungs and place.nodes > 1 and any(d.find_unused_parameters for d in replicas.modules()):
+            self.note("find_unused_parameters exchanges a small map over the network under the node rung too")
         if "node" in rungs and place.nodes > 1 and not self.plan.isolated:
             replicas.prepare_node_scope()
         return rungs
@@ -265,11 +287,14 @@ class Climber:
         self.trace.write("ranks", ranks=[{k: v for k, v in r.items() if k != "host"} for r in reports])
         self.trace.write("hosts", hosts=[hosts[n] for n in sorted(hosts)])
         facts = survey.workload_facts(self._reference)
-        steps = max(1, self._counts.get(id(self._reference), 1))
-        issued = {name: round(count / steps, 3) for name, count in collectives.issued.items()}
-        self.trace.write("workload", **facts, **self._loader_facts(), collectives_per_step=issued)
+        self.trace.write("workload", **facts, **self._loader_facts(), **self._issued())
         self.trace.write("software", versions=survey.software())
         self.trace.write("ladder", rungs=list(rungs), skipped=skipped)
+
+    def _issued(self) -> dict[str, Any]:
+        """Collectives of the script per step, over the steps this rank has taken since the first."""
+        steps = max(1, self._counts.get(id(self._reference), 1) - 1)
+        return {"collectives_per_step": {name: round(n / steps, 3) for name, n in collectives.issued.items()}}
 
     def _loader_facts(self) -> dict[str, Any]:
         return blocks.loader_facts(self.feeds)
@@ -322,7 +347,7 @@ class Climber:
 
     def _finish(self, reason: str, **fields: Any) -> None:
         if self.control.leads:
-            self.trace.write("workload", **self._loader_facts())
+            self.trace.write("workload", **self._loader_facts(), **self._issued())
             self.trace.write("end", reason=reason, **fields)
 
     def _leave(self) -> None:
@@ -334,6 +359,7 @@ class Climber:
             for worker in getattr(getattr(feed, "source", None), "_workers", ()):
                 worker.terminate()
         self._part()
+        checkpoints.sweep()
         _flush()
         os._exit(0)
 

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
+from stash.agent import steps
 from stash.ladder import Scope
 
 _scope: Scope = "world"
@@ -111,8 +112,6 @@ def wrap(c10d: ModuleType) -> None:
         original = getattr(c10d, name, None)
         if original is not None:
             setattr(c10d, name, _scoped(name, original, local))
-    from stash.agent import steps
-
     c10d.init_process_group = steps.after(c10d.init_process_group, steps.on_world_formed)  # type: ignore[attr-defined]
 
 
@@ -125,6 +124,7 @@ def _scoped(name: str, original: Callable[..., Any], local: Callable[..., Any]) 
         if _bypass or _depth:
             return original(*args, **kwargs)
         issued[name] += 1
+        steps.collective_called()
         if _scope == "world":
             _depth += 1  # object collectives call tensor ones: count and map only the outer call
             try:

@@ -1,8 +1,8 @@
-"""Where a script's steps meet the climber: optimizer steps, loaders, schedulers, checkpoints, exits.
+"""Where a script's steps meet the climber: optimizer steps, loaders, schedulers, exits.
 
 A step ends where an optimizer steps, whatever the framework around it. This module turns PyTorch's own
-hooks into calls on the one climber of the process, and keeps the script from failing over, or leaving
-behind, what a profile does to it: extra scheduler steps, checkpoints of drifted replicas.
+hooks into calls on the one climber of the process, and keeps the script from failing over
+the extra steps a profile takes.
 """
 
 from __future__ import annotations
@@ -95,6 +95,36 @@ def script_ended() -> None:
         _climber.loop_ended()
 
 
+def abandon() -> None:
+    """The script is dying of an exception: stand out of its way."""
+    if active():
+        assert _climber is not None
+        _climber.finished = True
+
+
+def drifted() -> bool:
+    """Whether the replicas of this process have trained apart; also a sign that the script does something."""
+    if not active():
+        return False
+    assert _climber is not None
+    _climber.acts()
+    return _climber.drifted
+
+
+def collective_called() -> None:
+    """The script called a collective of its own."""
+    if active():
+        assert _climber is not None
+        _climber.acts()
+
+
+def note(text: str) -> None:
+    """Say something in the profile."""
+    if active():
+        assert _climber is not None
+        _climber.note(text)
+
+
 def wrap_optimizer(module: ModuleType) -> None:
     """Hear of every optimizer step of this process."""
     global _climber
@@ -157,34 +187,6 @@ def _tolerant(step: Callable[..., Any]) -> Callable[..., Any]:
             return None
 
     return tolerant
-
-
-def _guarded(save: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(save)
-    def guarded(*args: Any, **kwargs: Any) -> Any:
-        if active():
-            assert _climber is not None
-            if _climber.drifted and not _to_memory(args, kwargs):
-                _climber.note("a checkpoint was not written: replicas drift apart while a profile is taken")
-                return None
-        return save(*args, **kwargs)
-
-    return guarded
-
-
-def _to_memory(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    target = kwargs.get("f", args[1] if len(args) > 1 else None)
-    return hasattr(target, "getvalue")
-
-
-def guard_checkpoints(module: ModuleType) -> None:
-    """``torch.save`` must not overwrite a good checkpoint with drifted replicas."""
-    module.save = _guarded(module.save)  # type: ignore[attr-defined]
-
-
-def guard_safetensors(module: ModuleType) -> None:
-    """The same for ``safetensors.torch.save_file``."""
-    module.save_file = _guarded(module.save_file)  # type: ignore[attr-defined]
 
 
 def wrap_spawn(module: ModuleType) -> None:

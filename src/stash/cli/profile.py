@@ -234,7 +234,8 @@ def _finish(result: Result, target: Path, job: Job) -> None:
         if result.failure.own_words:
             print(result.failure.own_words.rstrip(), file=sys.stderr)
         kept = " The rounds measured before are kept." if result.profile is not None else ""
-        raise JobError(f"{result.failure.sentence}{kept}")
+        kind = UserError if result.failure.users_mistake else JobError
+        raise kind(f"{result.failure.sentence}{kept}")
     if result.interrupted:
         if result.profile is None:
             print("interrupted before the first round was measured: nothing to save", file=sys.stderr)

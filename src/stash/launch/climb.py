@@ -8,6 +8,7 @@ is started again until the rounds suffice.
 from __future__ import annotations
 
 import shutil
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,7 +20,7 @@ from stash.agent.plan import Plan
 from stash.errors import JobError, UserError
 from stash.host.describe import count_gpus, describe
 from stash.launch import isolated
-from stash.launch.diagnose import Diagnosis, Evidence, diagnose
+from stash.launch.diagnose import Diagnosis, Evidence, diagnose, own_output
 from stash.launch.job import Job
 from stash.launch.process import Process, free_folder, own_pid
 from stash.launch.request import Cluster, Request, request
@@ -102,7 +103,7 @@ class Expedition:
     def __init__(self, job: Job, cluster: Cluster, wishes: Wishes, watcher: Watcher | None = None) -> None:
         self.job, self.cluster, self.wishes = job, cluster, wishes
         self.watcher = watcher or (lambda moment: None)
-        self.folder = free_folder()
+        self.folder = Path(tempfile.gettempdir()) / f"stash-{own_pid()}"
         self.trace = Trace()
         self.gpus = count_gpus()
         self.host: Host = describe(Path(job.data or wishes.data_root or "."))
@@ -117,10 +118,10 @@ class Expedition:
     def request(
         self, plan: Plan | None = None, cluster: Cluster | None = None, launch: Path | None = None
     ) -> Request:
-        """The command of one launch, with its plan written into the launch's folder."""
-        folder = launch or self.folder
-        path = folder / "plan.json"
-        (plan or self.plan(folder)).write(path)
+        """The command of one launch; its plan is written if the launch has a folder already."""
+        path = (launch or self.folder) / "plan.json"
+        if launch is not None:
+            (plan or self.plan(launch)).write(path)
         return request(self.job, cluster or self.cluster, path, self.host.cores or 1, self.gpus)
 
     def plan(self, folder: Path) -> Plan:
@@ -154,6 +155,7 @@ class Expedition:
 
     def run(self) -> Result:
         """Measure until precise, out of budget, interrupted or failed; never raises for what the job does."""
+        self.folder = free_folder()
         try:
             result = self._run()
         except KeyboardInterrupt:
@@ -194,7 +196,7 @@ class Expedition:
         return Diagnosis(
             f"{self.job.title} ended without a training step: Stash counts steps of torch.optim optimizers, "
             "and none was taken",
-            "\n".join(self._log().splitlines()[-8:]),
+            own_output(self._log()),
         )
 
     def _worth_another(self) -> bool:
@@ -318,7 +320,7 @@ class Expedition:
             return Diagnosis(
                 f"{self.job.title} took no optimizer step within {silence:.0f} s; if it needs longer to start, "
                 "give it more with --patience SECONDS",
-                "\n".join(self._log().splitlines()[-8:]),
+                own_output(self._log()),
             )
         if self.trace.phase[0] in _ALONE and self.trace.rounds == 0 and not self.isolated:
             self.trace.unsafe = "the job hung when ranks stepped without exchanging gradients"

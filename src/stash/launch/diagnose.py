@@ -17,6 +17,15 @@ _IMAGE = re.compile(
     r"(?:UnidentifiedImageError|cannot identify image file|cannot be decoded|image file is truncated)[^\n]*"
 )
 _SIGNALLED = re.compile(r"rank\s*:\s*(\d+).*?\n\s*exitcode\s*:\s*(-\d+)", re.S)
+_STATUS = re.compile(r"exitcode\s*:\s*(\d+)")
+_ROOT_CAUSE = "Root Cause (first observed failure)"
+_LAUNCHER = re.compile(
+    r"^(?:[EW]\d{4} .*torch/distributed/elastic.*failed|Traceback \(most recent call last\):\n(?:  .*\n)*?"
+    r"  File \"[^\"]*(?:torch/distributed/run\.py|bin/torchrun|bin/accelerate)\")",
+    re.M,
+)
+_MISTAKE = re.compile(r"^(?:\[rank\d+\]: ?)?error: (.*)$", re.M)
+"""How the zoo's workloads print a user's mistake."""
 _SIGNALS = {
     -9: "SIGKILL (killed, or out of memory)",
     -11: "SIGSEGV",
@@ -45,6 +54,7 @@ class Diagnosis:
 
     sentence: str
     own_words: str = ""
+    users_mistake: bool = False
 
 
 def diagnose(evidence: Evidence) -> Diagnosis:
@@ -72,15 +82,30 @@ def diagnose(evidence: Evidence) -> Diagnosis:
         return Diagnosis(f"a sample of the data could not be read {when}: {image[0].strip()}", own)
     if own:
         return Diagnosis(f"{evidence.title} failed {when}: {own.strip().splitlines()[-1]}", own)
-    killed = _SIGNALLED.search(evidence.output)
+    mistake = _MISTAKE.search(evidence.output)
+    if mistake:
+        return Diagnosis(mistake[1], users_mistake=True)
+    killed = _SIGNALLED.search(evidence.output[max(0, evidence.output.find(_ROOT_CAUSE)) :])
     if killed:
         name = _SIGNALS.get(int(killed[2]), f"signal {killed[2][1:]}")
         return Diagnosis(f"rank {killed[1]} of {evidence.title} was ended by {name} {when}")
     if evidence.exit_code < 0:
         name = _SIGNALS.get(evidence.exit_code, f"signal {-evidence.exit_code}")
         return Diagnosis(f"{evidence.title} was ended by {name} {when}")
-    tail = "\n".join(evidence.output.strip().splitlines()[-8:])
-    return Diagnosis(f"{evidence.title} ended with exit code {evidence.exit_code} {when}", tail)
+    status = _STATUS.search(evidence.output[max(0, evidence.output.find(_ROOT_CAUSE)) :])
+    code = int(status[1]) if status else evidence.exit_code
+    return Diagnosis(f"{evidence.title} ended with exit code {code} {when}", own_output(evidence.output))
+
+
+def own_output(output: str, lines: int = 8) -> str:
+    """The last lines the job itself printed, without what torchrun says about its failure."""
+    kept = [line for line in output[: _launcher_speaks(output)].rstrip().splitlines() if line.strip()]
+    return "\n".join(kept[-lines:])
+
+
+def _launcher_speaks(output: str) -> int:
+    match = _LAUNCHER.search(output)
+    return match.start() if match else len(output)
 
 
 def _when(evidence: Evidence) -> str:

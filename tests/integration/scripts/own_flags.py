@@ -1,0 +1,33 @@
+"""A script whose options have the names of Stash's own; it writes down what it was given."""
+
+import argparse
+import json
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from parts import ArrayFolder, network
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, DistributedSampler
+
+parser = argparse.ArgumentParser()
+parser.add_argument("data")
+parser.add_argument("--lr", type=float)
+parser.add_argument("-o", "--output")
+parser.add_argument("--budget", type=int)
+parser.add_argument("--isolate", action="store_true")
+args = parser.parse_args()
+
+dist.init_process_group("gloo")
+if dist.get_rank() == 0:
+    Path(args.output).write_text(json.dumps(vars(args)))
+dataset = ArrayFolder(args.data)
+loader = DataLoader(dataset, 16, sampler=DistributedSampler(dataset))
+model = DistributedDataParallel(network())
+optimizer = torch.optim.SGD(model.parameters(), lr=args.lr)
+
+for _ in range(1000):
+    for pictures, labels in loader:
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(model(pictures), labels).backward()
+        optimizer.step()

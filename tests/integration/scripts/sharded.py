@@ -1,0 +1,34 @@
+"""A sharded model: FullyShardedDataParallel, or its successor fully_shard."""
+
+import argparse
+
+import torch
+import torch.distributed as dist
+from parts import ArrayFolder, network
+from torch.utils.data import DataLoader, DistributedSampler
+
+parser = argparse.ArgumentParser()
+parser.add_argument("data")
+parser.add_argument("--api", type=int, choices=[1, 2], default=2)
+args = parser.parse_args()
+
+dist.init_process_group("gloo")
+dataset = ArrayFolder(args.data)
+loader = DataLoader(dataset, 16, sampler=DistributedSampler(dataset))
+model = network()
+if args.api == 1:
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    model = FullyShardedDataParallel(model, device_id=torch.device("cpu"))
+else:
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    fully_shard(model, mesh=init_device_mesh("cpu", (dist.get_world_size(),)))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+
+for _ in range(1000):
+    for pictures, labels in loader:
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(model(pictures), labels).backward()
+        optimizer.step()
