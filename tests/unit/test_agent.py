@@ -24,6 +24,7 @@ from stash.launch.trace import Tail
 def test_a_replayed_batch_has_fresh_containers_around_the_same_tensors():
     ring = batches.Ring()
     ring.offer({"x": torch.zeros(4, 2), "y": [torch.ones(4)], "id": "a"})
+    ring.judge()
     first, second = ring.next(False, None), ring.next(False, None)
     assert first["x"] is second["x"]
     first.pop("y")
@@ -45,11 +46,18 @@ def test_named_tuples_and_objects_survive_replay():
 def test_a_script_that_writes_into_its_batch_is_handed_clones_from_then_on():
     ring = batches.Ring(capacity=1)
     ring.offer(torch.ones(3))
-    assert not ring.notice_writes()
     ring.next(False, None).mul_(2)
-    assert ring.notice_writes()
+    assert ring.judge()
     ring.next(False, None).mul_(2)
-    assert ring.next(False, None).tolist() == [2, 2, 2]
+    assert ring.next(False, None).tolist() == [1, 1, 1]
+
+
+def test_a_script_that_leaves_its_batches_alone_is_handed_the_same_ones():
+    ring = batches.Ring(capacity=1)
+    ring.offer(torch.ones(3))
+    assert ring.next(False, None).sum() == 3
+    assert not ring.judge()
+    assert ring.next(False, None) is ring.next(False, None)
 
 
 def test_the_ring_keeps_several_batches_within_its_memory():
@@ -152,8 +160,19 @@ def c10d():
         unreachable()
 
     module = types.ModuleType("c10d")
-    for function in (all_reduce, all_gather, all_gather_into_tensor, reduce_scatter_tensor, all_gather_object, scatter):
-        setattr(module, function.__name__, collectives._scoped(function.__name__, function, collectives._LOCAL[function.__name__]))
+    for function in (
+        all_reduce,
+        all_gather,
+        all_gather_into_tensor,
+        reduce_scatter_tensor,
+        all_gather_object,
+        scatter,
+    ):
+        setattr(
+            module,
+            function.__name__,
+            collectives._scoped(function.__name__, function, collectives._LOCAL[function.__name__]),
+        )
     collectives.set_scope("self")
     yield module
     collectives.set_scope("world")

@@ -23,7 +23,9 @@ Root Cause (first observed failure):
   rank      : 1 (local_rank: 1)
   exitcode  : -9 (pid: 5)
 """
-CRASH = 'Traceback (most recent call last):\n  File "train.py", line 3, in <module>\n    f()\nValueError: no such layer\n'
+CRASH = (
+    'Traceback (most recent call last):\n  File "train.py", line 3, in <module>\n    f()\nValueError: no such layer\n'
+)
 
 
 def said(output="", crashes=(), code=1, steps=None, batch=None):

@@ -69,23 +69,27 @@ def size(batch: Any) -> int:
 
 def kept(batch: Any) -> Any:
     """A copy that stays valid: out of the workers' shared memory, pinned if the original was."""
+    return rebuilt(batch, _copied)
 
-    def keep(tensor: Any) -> Any:
-        again = tensor.detach().clone()
-        return again.pin_memory() if tensor.is_pinned() else again
 
-    return rebuilt(batch, keep)
+def _copied(tensor: Any) -> Any:
+    again = tensor.detach().clone()
+    return again.pin_memory() if tensor.is_pinned() else again
 
 
 class Ring:
-    """A few real batches, replayed in turn. ``limit_bytes`` bounds the memory they take together."""
+    """A few real batches, replayed in turn. ``limit_bytes`` bounds the memory they take together.
+
+    Until ``judge`` has seen that the script leaves its batches alone, it is handed clones.
+    """
 
     def __init__(self, capacity: int = 4, limit_bytes: int = 512 << 20) -> None:
         self.capacity, self.limit = capacity, limit_bytes
         self._kept: list[Any] = []
-        self._versions: list[list[int]] = []
+        self._clones: list[Any] = []
         self._on_device: list[Any] | None = None
         self._turn = 0
+        self._judged = False
         self.written_to = False
 
     def __len__(self) -> int:
@@ -100,7 +104,6 @@ class Ring:
         room = self.limit // max(1, size(batch))
         if len(self._kept) < min(self.capacity, max(1, room)):
             self._kept.append(kept(batch))
-            self._versions.append([t._version for t in tensors(self._kept[-1])])
 
     def next(self, resident: bool, device: Any) -> Any:
         """The next batch to replay, from host memory or already on ``device``."""
@@ -109,10 +112,15 @@ class Ring:
         source = self._on_device if resident and self._on_device is not None else self._kept
         batch = source[self._turn % len(source)]
         self._turn += 1
-        return rebuilt(batch, (lambda t: t.clone()) if self.written_to else (lambda t: t))
+        if self._judged and not self.written_to:
+            return rebuilt(batch, lambda tensor: tensor)
+        clones = rebuilt(batch, _copied)
+        if not self._judged:
+            self._clones += tensors(clones)
+        return clones
 
-    def notice_writes(self) -> bool:
-        """Whether the script wrote into replayed tensors; from then on it is handed clones."""
-        now = [[t._version for t in tensors(batch)] for batch in self._kept]
-        self.written_to = self.written_to or now != self._versions
+    def judge(self) -> bool:
+        """Whether the script wrote into the batches replayed so far; if so it goes on being handed clones."""
+        self.written_to = any(tensor._version > 0 for tensor in self._clones)
+        self._judged, self._clones = True, []
         return self.written_to

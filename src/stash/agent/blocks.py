@@ -83,12 +83,14 @@ class Crew:
         workers = max((feed.workers for feed in climber.feeds), default=0)
         per_step = max((feed.per_step for feed in climber.feeds), default=1)
 
+        most = climber.plan.most_steps or _MOST_STEPS
+
         def size(reports: list[Any]) -> dict[str, tuple[int, int]]:
             slowest, most_workers, micro = (max(r[i] for r in reports) for i in range(3))
-            steps = min(max(2 if slowest < 1 else 1, round(target / slowest)), _MOST_STEPS)
+            steps = min(max(2 if slowest < 1 else 1, round(target / slowest)), most)
             settle = 1 if climber.device.type == "cpu" else 2
             # Workers started together deliver together: measure whole bursts, after the first one.
-            burst = max(1, math.ceil(min(most_workers, 8) / micro))
+            burst = max(1, math.ceil(min(most_workers, 8, most) / micro))
             data = max(1, round(steps / burst)) * burst
             return {"replay": (settle, steps), "data": (max(settle, burst), data)}
 

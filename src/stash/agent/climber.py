@@ -121,9 +121,15 @@ class Climber:
             return
         self._ending = True
         # Ranks end their loops together or not at all; one that ends alone must not wait for ever.
-        parting = threading.Thread(target=lambda: self.agree(Ended(), lambda reports: None), daemon=True)
+        parting = threading.Thread(target=self._say_goodbye, daemon=True)
         parting.start()
         parting.join(_PARTING)
+
+    def _say_goodbye(self) -> None:
+        try:
+            self.agree(Ended(), lambda reports: None)
+        except RuntimeError:
+            pass  # another rank died first; its own error tells why
 
     def agree(self, report: Any, decide: Callable[[list[Any]], T]) -> T:
         """Exchange reports; if any rank's loop is over, every rank leaves here."""
@@ -325,7 +331,7 @@ class Climber:
         ready = gradients.end()
         moved = [n for n, count in collectives.sequence_numbers().items() if count != before.get(n, count)]
         for feed in self.feeds:
-            feed.ring.notice_writes()
+            feed.ring.judge()
         if self.control.leads:
             self.trace.write("workload", flops_per_step=counted, gradients=ready)
 

@@ -27,6 +27,8 @@ class Plan:
     first_round: int = 0
     rounds: int | None = None
     """Stop by itself after so many rounds; ``None``: only when the ``stop`` file appears."""
+    most_steps: int | None = None
+    """No block longer than this, for loops that end after few steps."""
     isolated: bool = False
     """Never switch the scope: this launch measures its rungs as it was started."""
     gang: tuple[int, int] | None = None

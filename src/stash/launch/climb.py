@@ -33,6 +33,8 @@ _MIN_ROUNDS = 3
 _SILENCE = 60.0
 _ALONE = {"resident", "solo", "catch-up", "crowd", "node"}
 _MOST_LAUNCHES = 20
+_OVERTURE, _VISITS = 16, 8
+"""Steps of warm-up and trial, and blocks of a round, when a loop's few steps are to be shared out."""
 
 
 @dataclass(frozen=True)
@@ -112,6 +114,7 @@ class Expedition:
         self.isolated = False
         self.why = "scope switched inside one launch"
         self._first_step: float | None = None
+        self._most_steps: int | None = None
 
     # Describing ---------------------------------------------------------------------------------------
 
@@ -132,6 +135,7 @@ class Expedition:
             rungs=self.wishes.rungs,
             budget=self.wishes.budget,
             launch=self.launches,
+            most_steps=self._most_steps,
             first_round=1 + max((block.round for block in self.trace.blocks), default=-1),
             pin=self.gpus == 0 and self.job.kind != "command" and self.cluster.nproc > 1,
             data_root=self.wishes.data_root,
@@ -175,6 +179,8 @@ class Expedition:
                 return self._result("failed", failure)
             if not self.trace.ranks:
                 return self._without_ranks()
+            if self.trace.end == "script ended" and self._shorten_blocks():
+                continue
             if self.trace.end != "script ended" or self.done() or not self._worth_another():
                 return self._result(self._ended(), self._too_short())
             self.trace.notes.append("the training loop ended before the schedule did; the job was started again")
@@ -198,6 +204,14 @@ class Expedition:
             "and none was taken",
             own_output(self._log()),
         )
+
+    def _shorten_blocks(self) -> bool:
+        """After a loop that ended before its first round: whether shorter blocks would fit into it."""
+        if self._most_steps is not None or len(self.ladder().rounds):
+            return False
+        steps = max((s for _, s, _ in self._last.heartbeats().values()), default=0)
+        self._most_steps = int((steps - _OVERTURE) / _VISITS / 2)
+        return self._most_steps >= 1
 
     def _worth_another(self) -> bool:
         measured = len(self.ladder().rounds)

@@ -17,6 +17,7 @@ _IMAGE = re.compile(
     r"(?:UnidentifiedImageError|cannot identify image file|cannot be decoded|image file is truncated)[^\n]*"
 )
 _SIGNALLED = re.compile(r"rank\s*:\s*(\d+).*?\n\s*exitcode\s*:\s*(-\d+)", re.S)
+_EXCEPTION = re.compile(r"^[A-Za-z_][\w.]*(?:: .*)?$")
 _STATUS = re.compile(r"exitcode\s*:\s*(\d+)")
 _ROOT_CAUSE = "Root Cause (first observed failure)"
 _LAUNCHER = re.compile(
@@ -81,7 +82,7 @@ def diagnose(evidence: Evidence) -> Diagnosis:
     if image:
         return Diagnosis(f"a sample of the data could not be read {when}: {image[0].strip()}", own)
     if own:
-        return Diagnosis(f"{evidence.title} failed {when}: {own.strip().splitlines()[-1]}", own)
+        return Diagnosis(f"{evidence.title} failed {when}: {_message(own)}", own)
     mistake = _MISTAKE.search(evidence.output)
     if mistake:
         return Diagnosis(mistake[1], users_mistake=True)
@@ -95,6 +96,12 @@ def diagnose(evidence: Evidence) -> Diagnosis:
     status = _STATUS.search(evidence.output[max(0, evidence.output.find(_ROOT_CAUSE)) :])
     code = int(status[1]) if status else evidence.exit_code
     return Diagnosis(f"{evidence.title} ended with exit code {code} {when}", own_output(evidence.output))
+
+
+def _message(traceback: str) -> str:
+    """The line of a traceback that names the exception."""
+    lines = [line for line in traceback.strip().splitlines() if _EXCEPTION.match(line)]
+    return lines[-1] if lines else traceback.strip().splitlines()[-1]
 
 
 def own_output(output: str, lines: int = 8) -> str:

@@ -10,6 +10,7 @@ from torch.utils.data import DataLoader, DistributedSampler
 
 parser = argparse.ArgumentParser()
 parser.add_argument("data")
+parser.add_argument("model", help="where the trained model goes")
 parser.add_argument("--steps", type=int, default=100)
 parser.add_argument("--how", choices=["break", "range"], default="break")
 args = parser.parse_args()
@@ -45,5 +46,5 @@ else:
         train(*batch)
 
 dist.barrier()
-torch.save(model.module.state_dict(), "final.pt")
+torch.save(model.module.state_dict(), args.model)
 dist.destroy_process_group()

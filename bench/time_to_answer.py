@@ -1,0 +1,88 @@
+"""Seconds until every stall is known: Stash against the protocol of the original paper.
+
+The original needs one launch per condition, one after the other: one device on synthetic data, all devices on
+synthetic data, real data with a cold cache, real data cached; each half an epoch of ImageNet. Half an epoch is
+computed from the measured step time, not run. The *shortest equally precise* run repeats short launches of
+the four conditions until the interval of every difference is as narrow as Stash's; after ``CYCLES`` cycles the
+number still needed follows from the width shrinking with the square root of their number.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+from scipy.special import stdtrit
+
+from common import RANKS, TASKS, Task, drop_cache, machine, make_data, profiled, read_all, table, untouched
+from stash.stalls import attribute
+
+CYCLES = 3
+WARM_UP = 5
+LAUNCH_SECONDS = 12.0
+IMAGENET = 1_281_166
+PRECISION, BUDGET = 2.0, 120.0
+
+
+def conditions(task: Task, steps: int) -> tuple[list[float], float]:
+    """One cycle of the original protocol: mean step seconds of its four runs, and the wall seconds of all."""
+    means, wall = [], 0.0
+    for ranks, data, cold in ((1, False, False), (RANKS, False, False), (RANKS, True, True), (RANKS, True, False)):
+        if data:
+            (drop_cache if cold else read_all)(task.data)
+        seconds, launch = untouched(task, ranks, data, steps)
+        means.append(float(np.mean(seconds[WARM_UP - 1 :])))
+        wall += launch
+    return means, wall
+
+
+def widths(cycles: np.ndarray) -> np.ndarray:
+    """Half-widths of the 95 % intervals of the original's differences, conditions measured independently."""
+    count = len(cycles)
+    variance = cycles.var(axis=0, ddof=1) / count
+    pairs = ((0, 0), (1, 0), (3, 1), (2, 3))
+    spread = np.array([variance[a] + (variance[b] if a != b else 0.0) for a, b in pairs])
+    return np.asarray(stdtrit(2 * (count - 1), 0.975) * np.sqrt(spread))
+
+
+def measure(task: Task) -> list[str]:
+    make_data(task)
+    profile = profiled(task, BUDGET, "--precision", str(PRECISION))
+    breakdown = attribute(profile)
+    halves = [(s.high - s.low) / 2 for s in breakdown.stalls if s.high is not None and s.low is not None]
+    reached = max(halves) / breakdown.step_seconds
+    warm = next(b for b in profile.blocks if b.rung == "warm")
+    steps = WARM_UP + max(10, round(LAUNCH_SECONDS / (warm.seconds / warm.steps)))
+    runs = [conditions(task, steps) for _ in range(CYCLES)]
+    cycles, wall = np.array([means for means, _ in runs]), float(np.mean([seconds for _, seconds in runs]))
+    worst = float(widths(cycles).max()) / cycles[:, 2].mean()
+    needed = max(2.0, CYCLES * (worst / reached) ** 2)
+    equal = needed * wall
+    half_epoch = sum(IMAGENET / task.batch / RANKS / 2 * cycles.mean(axis=0))
+    return [
+        task.workload,
+        f"{breakdown.step_seconds * 1e3:.0f} ms",
+        f"{profile.elapsed_seconds:.0f} s ({breakdown.rounds} rounds)",
+        f"{reached:.1%}",
+        f"{wall * CYCLES:.0f} s",
+        f"{worst:.1%}",
+        f"{equal:.0f} s",
+        f"{equal / profile.elapsed_seconds:.1f} x",
+        f"{half_epoch / 3600:.0f} h",
+    ]
+
+
+def main(names: list[str]) -> None:
+    heads = [
+        "workload", "step", "Stash", "widest interval", f"original, {CYCLES} short cycles", "its widest interval",
+        "original, equally precise (computed)", "ratio", "original, half epochs (computed)",
+    ]  # fmt: skip
+    rows = []
+    for name in names or TASKS:
+        rows.append(measure(TASKS[name]))
+        print("done:", *rows[-1], sep="  ", file=sys.stderr, flush=True)
+    print(machine(), table(heads, rows), sep="\n\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

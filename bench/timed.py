@@ -1,0 +1,28 @@
+"""Run a Python module untouched but for a stopwatch: ``timed.py OUT MODULE ARGS…`` writes its step times.
+
+The stopwatch is PyTorch's own optimizer hook and a list; rank 0 writes ``OUT``, a JSON list of the moments
+(seconds) at which optimizer steps ended. Ranks are pinned to their share of the cores, as Stash pins them on
+CPUs, so that a comparison is not one of placements.
+"""
+
+import atexit
+import json
+import os
+import runpy
+import sys
+import time
+from pathlib import Path
+
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+out, module, *arguments = sys.argv[1:]
+rank, ranks = int(os.environ.get("LOCAL_RANK", "0")), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+cores = sorted(os.sched_getaffinity(0))
+share = len(cores) // max(ranks, 2)
+os.sched_setaffinity(0, cores[rank * share : (rank + 1) * share])
+moments: list[float] = []
+register_optimizer_step_post_hook(lambda *_: moments.append(time.perf_counter()))
+if os.environ.get("RANK", "0") == "0":
+    atexit.register(lambda: Path(out).write_text(json.dumps(moments)))
+sys.argv = [module, *arguments]
+runpy.run_module(module, run_name="__main__", alter_sys=True)
