@@ -5,6 +5,7 @@ Parses, calls the library, renders. What the job itself prints goes to a log, sh
 
 from __future__ import annotations
 
+import itertools
 import os
 import shlex
 import sys
@@ -197,7 +198,9 @@ def _output(wanted: Path | None, job: Job) -> Path:
 
     if wanted is None:
         stem = job.title.removesuffix(".py").replace("/", "-")
-        wanted = Path(f"{stem}{SUFFIX}")
+        numbers = itertools.chain([""], (f"-{n}" for n in itertools.count(2)))
+        names = (Path(f"{stem}{number}{SUFFIX}") for number in numbers)
+        wanted = next(path for path in names if not path.exists())  # never over an earlier profile
     folder = wanted.parent
     if wanted.is_dir():
         raise UserError(f"--output {wanted} is a folder; name a file, like {wanted / ('run' + SUFFIX)}")

@@ -169,7 +169,7 @@ def _exchange(exchange: Communication) -> str:
     exposed = format_seconds(exchange.exposed_seconds or 0.0)
     text = f"{format_bytes(exchange.bytes or 0)} a step, {exposed} exposed"
     if exchange.total_seconds is not None:
-        text += f" of {format_seconds(exchange.total_seconds)} by itself"
+        text += f", {format_seconds(exchange.total_seconds)} when run alone"
     if exchange.wire_bytes_per_second is not None:
         text += f" ({format_rate(exchange.wire_bytes_per_second)})"
     return text

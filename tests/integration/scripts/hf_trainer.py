@@ -29,9 +29,7 @@ parser.add_argument("--output_dir", required=True)
 parser.add_argument("--accumulate", type=int, default=1)
 args = parser.parse_args()
 
-config = BertConfig(
-    vocab_size=256, hidden_size=64, num_hidden_layers=2, num_attention_heads=2, intermediate_size=128
-)
+config = BertConfig(vocab_size=256, hidden_size=64, num_hidden_layers=2, num_attention_heads=2, intermediate_size=128)
 trainer = Trainer(
     model=BertForSequenceClassification(config),
     args=TrainingArguments(

@@ -1,0 +1,402 @@
+"""Every kind of training script people write, unmodified, profiled by the real command on two gloo ranks."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import FILES, Outcome, RunProfile, blocks_of, measured, skipped
+
+from stash import attribute
+from stash.ladder import NAMES
+from stash.records import Profile
+from stash.stalls import step_matrix
+
+COMMUNICATION = ("solo", "crowd", "node")
+FULL = (*COMMUNICATION, "warm", "cold")
+
+
+def climbed(outcome: Outcome, rungs: tuple[str, ...] = FULL, ranks: int = 2) -> Profile:
+    """The profile, after checks that hold for every kind of script on one machine without a GPU."""
+    profile = measured(outcome)
+    assert profile.settings.rungs == rungs
+    assert set(skipped(profile)) == set(NAMES) - set(rungs)
+    assert "CPU" in skipped(profile)["resident"]
+    assert skipped(profile)["cluster"] == ("one node" if ranks > 1 else "one device")
+    assert [rank.rank for rank in profile.ranks] == list(range(ranks))
+    assert len(step_matrix(profile).rounds) >= 1
+    for rung in rungs:
+        taking_part = {0} if rung == "solo" else set(range(ranks))
+        assert {block.rank for block in blocks_of(profile, rung)} == taking_part, rung
+    for block in profile.blocks:
+        assert block.seconds > 0
+        assert len(block.step_seconds) == block.steps
+        assert sum(block.step_seconds) == pytest.approx(block.seconds, rel=0.02)
+    breakdown = attribute(profile)
+    total = sum(stall.seconds for stall in breakdown.stalls if stall.seconds is not None)
+    assert total == pytest.approx(breakdown.step_seconds, rel=1e-6)
+    return profile
+
+
+def read_from_disk(profile: Profile) -> None:
+    """Cold blocks read files that were out of the page cache, warm blocks the same amount of them in it."""
+    cold, warm = blocks_of(profile, "cold"), blocks_of(profile, "warm")
+    assert all(block.resident is not None and block.resident < 0.1 for block in cold)
+    assert all(block.resident is not None and block.resident > 0.9 for block in warm)
+    assert all(block.files and block.file_bytes for block in cold + warm)
+    assert {(b.round, b.rank): b.files for b in cold} == {(b.round, b.rank): b.files for b in warm}
+
+
+# Loops as everybody writes them --------------------------------------------------------------------------
+
+
+def test_plain_ddp_loop_climbs_every_rung_in_one_launch(run_profile: RunProfile, data: Path) -> None:
+    # GIVEN a plain DDP loop WHEN it is profiled
+    outcome = run_profile("plain_ddp.py", data)
+    # THEN all rungs that can differ on one machine are measured in one launch, and the workload is known
+    profile = climbed(outcome)
+    assert profile.settings.launches == 1
+    assert not profile.settings.isolated
+    workload = profile.workload
+    assert workload.batch == 16
+    assert workload.parameter_bytes == workload.parameters * 4
+    assert len(workload.gradients) == 8
+    assert sum(gradient.bytes for gradient in workload.gradients) == workload.parameter_bytes
+    assert sum(workload.bucket_bytes) == workload.parameter_bytes
+    assert workload.precision == "float32"
+    assert workload.flops_per_step > 1e6
+    assert workload.sample_bytes == pytest.approx(3 * 32 * 32 * 4, rel=0.01)
+    assert workload.sample_disk_bytes == pytest.approx(3 * 32 * 32, rel=0.1)
+    assert workload.collectives_per_step == {}
+    (loader,) = workload.loaders
+    assert (loader.kind, loader.workers, loader.batches_per_step, loader.samples) == ("map", 0, 1, FILES)
+    read_from_disk(profile)
+    assert all(block.samples == block.steps * 16 for block in profile.blocks)
+    assert {rate.feed for rate in profile.rates} == {"warm", "cold"}
+    assert {collective.scope for collective in profile.collectives} == {"node"}
+
+
+def test_gradient_accumulation_counts_optimizer_steps(run_profile: RunProfile, data: Path) -> None:
+    # GIVEN four backward passes per step, the first three under no_sync
+    profile = climbed(run_profile("accumulate.py", data))
+    # THEN a step is an optimizer step, of four batches
+    assert profile.workload.loaders[0].batches_per_step == 4
+    assert profile.workload.batch == 16
+    assert all(block.samples == block.steps * 16 for block in profile.blocks)
+
+
+def test_mixed_precision_with_loss_scaling(run_profile: RunProfile, data: Path) -> None:
+    # GIVEN a scaler whose first steps overflow and are skipped
+    profile = climbed(run_profile("mixed_precision.py", data))
+    assert profile.workload.batch == 8
+    assert profile.workload.precision == "float32"
+
+
+@pytest.mark.parametrize("hook", ["fp16", "powersgd"])
+def test_users_communication_hook_keeps_working(run_profile: RunProfile, data: Path, hook: str) -> None:
+    # GIVEN a script that registers a hook of its own
+    profile = climbed(run_profile("comm_hook.py", data, "--hook", hook))
+    # THEN its collectives are seen, and it is still one launch
+    assert profile.workload.collectives_per_step["all_reduce"] >= 1
+    assert not profile.settings.isolated
+
+
+def test_unused_parameters_do_not_deadlock_solo(run_profile: RunProfile, data: Path) -> None:
+    # GIVEN find_unused_parameters=True and a branch no batch goes through
+    profile = climbed(run_profile("unused_branch.py", data))
+    # THEN only parameters that got a gradient are listed
+    assert len(profile.workload.gradients) == 10
+    assert not any("unused" in gradient.name for gradient in profile.workload.gradients)
+
+
+def test_batch_norm_buffers_are_not_broadcast_below_world(run_profile: RunProfile, data: Path) -> None:
+    assert climbed(run_profile("batch_norm.py", data)).settings.launches == 1
+
+
+def test_collectives_of_the_script_are_counted_and_confined(run_profile: RunProfile, data: Path) -> None:
+    # GIVEN one all_reduce and one all_gather in every step
+    profile = climbed(run_profile("explicit_collectives.py", data))
+    assert profile.workload.collectives_per_step == {"all_reduce": 1.0, "all_gather": 1.0}
+
+
+def test_collective_every_tenth_step_finds_all_ranks_at_the_same_step(run_profile: RunProfile, data: Path) -> None:
+    # GIVEN a script that stops with an error if ranks log different steps
+    profile = climbed(run_profile("rare_collective.py", data))
+    # THEN it never did, and the rare collectives are known
+    assert profile.workload.collectives_per_step["barrier"] == pytest.approx(0.1, abs=0.05)
+
+
+def test_gradients_averaged_by_hand_without_ddp(run_profile: RunProfile, data: Path) -> None:
+    profile = climbed(run_profile("manual_average.py", data))
+    # THEN each parameter's all_reduce is seen, and gradients are known without DDP
+    assert profile.workload.collectives_per_step == {"all_reduce": 8.0}
+    assert len(profile.workload.gradients) == 8
+
+
+def test_random_batches_without_a_loader_leave_data_rungs_unknown(run_profile: RunProfile) -> None:
+    # GIVEN a loop without any loader
+    profile = climbed(run_profile("no_loader.py"), COMMUNICATION)
+    # THEN the data rungs are skipped with what to do about it
+    assert "stash.watch" in skipped(profile)["warm"]
+    assert "stash.watch" in skipped(profile)["cold"]
+    assert profile.workload.loaders == ()
+    assert profile.workload.batch is None
+
+
+def test_two_optimizers_step_at_the_rarer_one(run_profile: RunProfile, data: Path) -> None:
+    # GIVEN a critic that steps twice for each step of the generator
+    profile = climbed(run_profile("gan.py", data))
+    # THEN a step is the generator's, of two batches
+    assert profile.workload.loaders[0].batches_per_step == 2
+    assert profile.workload.batch == 32
+    names = [gradient.name for gradient in profile.workload.gradients]
+    assert len(names) == 8, "both models are trained"
+    assert len(set(names)) == len(names), "parameters of two models must not share a name"
+
+
+def test_not_distributed_at_all_measures_compute_and_data(run_profile: RunProfile, data: Path) -> None:
+    # GIVEN a script for one process
+    profile = climbed(run_profile("single.py", data), ("solo", "warm", "cold"), ranks=1)
+    assert skipped(profile)["crowd"] == skipped(profile)["node"] == "one device"
+    assert profile.workload.batch == 16
+    read_from_disk(profile)
+
+
+def test_compiled_model(run_profile: RunProfile, data: Path) -> None:
+    assert climbed(run_profile("compiled.py", data)).workload.batch == 16
+
+
+# Loaders -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [(), ("--persistent",)], ids=["fresh", "persistent"])
+def test_worker_processes_start_every_data_block_with_empty_queues(
+    run_profile: RunProfile, data: Path, options: tuple[str, ...]
+) -> None:
+    # GIVEN two workers per rank
+    profile = climbed(run_profile("plain_ddp.py", data, "--workers", 2, *options))
+    (loader,) = profile.workload.loaders
+    assert (loader.workers, loader.prefetch_factor, loader.persistent_workers) == (2, 2, bool(options))
+    assert loader.startup_seconds > 0
+    read_from_disk(profile)
+    assert all(block.fetch_seconds > 0 for block in blocks_of(profile, "warm"))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_iterable_data_set(run_profile: RunProfile, data: Path, workers: int) -> None:
+    profile = climbed(run_profile("iterable.py", data, "--workers", workers))
+    (loader,) = profile.workload.loaders
+    assert (loader.kind, loader.workers, loader.samples) == ("iterable", workers, None)
+    assert profile.workload.batch == 16
+    assert all(block.resident is not None and block.resident < 0.1 for block in blocks_of(profile, "cold"))
+
+
+def test_custom_batch_sampler_without_a_length(run_profile: RunProfile, data: Path) -> None:
+    profile = climbed(run_profile("batch_sampler.py", data))
+    assert profile.workload.batch == 12
+    read_from_disk(profile)
+
+
+def test_loader_shorter_than_a_block(run_profile: RunProfile, data: Path) -> None:
+    # GIVEN an epoch of three batches per rank
+    profile = climbed(run_profile("plain_ddp.py", data, "--samples", 24, "--batch", 4))
+    assert profile.workload.batch == 4
+    assert max(block.steps for block in profile.blocks) > 3
+    read_from_disk(profile)
+
+
+def test_validation_before_and_during_training_is_not_a_training_loader(run_profile: RunProfile, data: Path) -> None:
+    # GIVEN a sanity check before the first step and a validation loop after every twenty
+    profile = climbed(run_profile("validate.py", data))
+    # THEN only the training loader (batches of 16, not 24) counts, and validation is no part of a step
+    assert len(profile.workload.loaders) == 1
+    assert profile.workload.batch == 16
+    slowest = max(block.seconds / block.steps for block in blocks_of(profile, "node"))
+    median = sorted(s for block in blocks_of(profile, "node") for s in block.step_seconds)[0]
+    assert slowest < 10 * median
+
+
+def test_two_training_loaders_are_both_replayed(run_profile: RunProfile, data: Path) -> None:
+    # GIVEN batches of 8 labelled and 16 unlabelled pictures in every step
+    profile = climbed(run_profile("two_loaders.py", data))
+    assert len(profile.workload.loaders) == 2
+    assert profile.workload.batch == 24
+    read_from_disk(profile)
+
+
+def test_dictionary_batches_may_be_popped_empty(run_profile: RunProfile, data: Path) -> None:
+    profile = climbed(run_profile("dict_batches.py", data))
+    assert profile.workload.batch == 16
+
+
+def test_batches_written_in_place_are_replayed_as_they_were(run_profile: RunProfile, data: Path) -> None:
+    # GIVEN a script that scales its batch in place and stops with an error on a batch scaled before
+    profile = climbed(run_profile("in_place.py", data))
+    assert profile.workload.batch == 16
+
+
+def test_watched_loader_gets_data_rungs(run_profile: RunProfile, data: Path) -> None:
+    # GIVEN a hand-written loader in stash.watch(…)
+    profile = climbed(run_profile("watched.py", data))
+    assert [loader.kind for loader in profile.workload.loaders] == ["watched"]
+    assert profile.workload.batch == 16
+    assert all(block.resident is not None and block.resident < 0.1 for block in blocks_of(profile, "cold"))
+
+
+def test_watch_outside_a_profile_returns_its_argument() -> None:
+    import stash
+
+    batches = [1, 2, 3]
+    assert stash.watch(batches) is batches
+
+
+# Schedules, ends and side effects ------------------------------------------------------------------------
+
+
+def test_schedule_that_refuses_extra_steps(run_profile: RunProfile, data: Path) -> None:
+    # GIVEN OneCycleLR for 30 steps in all, and a profile that takes more
+    profile = climbed(run_profile("one_cycle.py", data))
+    assert sum(block.steps for block in profile.blocks if block.rank == 0) > 30
+
+
+@pytest.mark.parametrize("how", ["break", "range"])
+def test_loop_that_stops_by_itself_is_started_again(
+    run_profile: RunProfile, data: Path, tmp_path: Path, how: str
+) -> None:
+    # GIVEN a loop that ends after 300 steps and then saves its model
+    model = tmp_path / "final.pt"
+    outcome = run_profile("stops_early.py", data, model, "--steps", 300, "--how", how, precision=0.01)
+    # THEN what it measured is kept, the job is started again for more, and the model is not saved
+    profile = climbed(outcome)
+    assert profile.settings.launches > 1
+    assert any("started again" in note for note in profile.notes)
+    rounds = Counter((block.round, block.rung, block.rank) for block in profile.blocks)
+    assert max(rounds.values()) == 1, "rounds of different launches must not share a number"
+    assert not model.exists()
+
+
+def test_loop_too_short_for_a_round_says_so(run_profile: RunProfile, data: Path, tmp_path: Path) -> None:
+    # GIVEN a loop of ten steps
+    outcome = run_profile("stops_early.py", data, tmp_path / "final.pt", "--steps", 10)
+    # THEN one sentence tells the number of steps and what to do
+    assert outcome.code == 1
+    assert outcome.profile is None
+    assert outcome.error.startswith("error: the training loop of stops_early.py ended after 10 steps")
+    assert not outcome.survivors
+
+
+def test_loop_of_a_hundred_steps_is_long_enough(run_profile: RunProfile, data: Path, tmp_path: Path) -> None:
+    # GIVEN what many scripts do in a quick trial: a hundred steps of some 10 ms
+    climbed(run_profile("stops_early.py", data, tmp_path / "final.pt", "--steps", 100))
+
+
+def test_checkpoints_are_not_written_after_replicas_drifted(
+    run_profile: RunProfile, data: Path, tmp_path: Path
+) -> None:
+    # GIVEN a good checkpoint of an earlier run, and a script that replaces it in every fifth step
+    good = tmp_path / "checkpoint.pt"
+    torch.save({"step": -1, "model": {}}, good)
+    outcome = run_profile("checkpoint.py", data, tmp_path)
+    # THEN the profile succeeds, says that it kept the script from saving, and no drifted model is on disk
+    profile = climbed(outcome)
+    assert any("checkpoint" in note for note in profile.notes)
+    assert not (tmp_path / "final.pt").exists()
+    assert not list(tmp_path.glob("*.tmp"))
+    kept = torch.load(good)
+    assert kept["step"] <= 30, "only warm-up steps, taken while replicas were equal, may be saved"
+
+
+def test_options_after_the_script_are_the_scripts(run_profile: RunProfile, data: Path, tmp_path: Path) -> None:
+    # GIVEN a script with options of the same names as Stash's
+    theirs = tmp_path / "theirs.json"
+    options = ("--lr", "0.1", "-o", theirs, "--budget", "77", "--isolate")
+    profile = climbed(run_profile("own_flags.py", data, *options))
+    # THEN the script got its own and Stash kept its own
+    got = json.loads(theirs.read_text())
+    assert got == {"data": str(data), "lr": 0.1, "output": str(theirs), "budget": 77, "isolate": True}
+    assert profile.settings.budget_seconds == 6
+    assert not profile.settings.isolated
+    assert profile.workload.command == ("own_flags.py", str(data), *map(str, options))
+
+
+def test_module_of_a_package(run_profile: RunProfile, data: Path) -> None:
+    # GIVEN a package's module with relative imports WHEN profiled with -m
+    profile = climbed(run_profile("-m", "pack.training", data))
+    assert profile.workload.command[:2] == ("-m", "pack.training")
+
+
+def test_script_that_spawns_its_own_ranks(
+    run_profile: RunProfile, data: Path, tmp_path: Path, free_port: int
+) -> None:
+    # GIVEN mp.spawn in the script
+    marker = tmp_path / "went-on"
+    profile = climbed(run_profile("spawn.py", data, marker, free_port))
+    # THEN every rank was reached and the parent did not go on as if the model were trained
+    assert {rank.local_rank for rank in profile.ranks} == {0, 1}
+    assert not marker.exists()
+
+
+# Frameworks ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("micro", [1, 2])
+def test_hugging_face_trainer(run_profile: RunProfile, data: Path, tmp_path: Path, micro: int) -> None:
+    # GIVEN Trainer, evaluating, logging and saving every five steps, for two epochs
+    folder = tmp_path / "out"
+    profile = climbed(run_profile("hf_trainer.py", data, "--output_dir", folder, "--accumulate", micro))
+    # THEN it is measured in one launch, and nothing was saved
+    assert not profile.settings.isolated
+    assert profile.workload.batch == 8 * micro
+    assert profile.workload.loaders[0].batches_per_step == micro
+    assert profile.workload.gradients
+    assert not list(folder.glob("**/*.safetensors"))
+    assert "transformers" in profile.software
+    read_from_disk(profile)
+
+
+@pytest.mark.parametrize("micro", [1, 2])
+def test_accelerate_loop(run_profile: RunProfile, data: Path, micro: int) -> None:
+    profile = climbed(run_profile("accelerate_loop.py", data, "--accumulate", micro))
+    assert not profile.settings.isolated
+    assert profile.workload.batch == 16 * micro
+    assert profile.workload.loaders[0].batches_per_step == micro
+    assert profile.workload.collectives_per_step["all_gather"] == pytest.approx(micro, rel=0.05)
+    read_from_disk(profile)
+
+
+def test_lightning_with_ddp(run_profile: RunProfile, data: Path, tmp_path: Path) -> None:
+    # GIVEN Lightning's DDP strategy with validation and checkpoints
+    profile = climbed(run_profile("lightning_fit.py", data, "--output", tmp_path / "out"))
+    assert not profile.settings.isolated
+    assert profile.workload.batch == 16
+    assert len(profile.workload.loaders) == 1
+    assert not list(tmp_path.glob("**/*.ckpt"))
+    read_from_disk(profile)
+
+
+# Sharded models ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("api", "name"), [(1, "FullyShardedDataParallel"), (2, "fully_shard")])
+def test_sharded_models_get_separate_launches(run_profile: RunProfile, data: Path, api: int, name: str) -> None:
+    # GIVEN a sharded model, whose parameters must be gathered in every step
+    profile = climbed(run_profile("sharded.py", data, "--api", api))
+    # THEN every rung had launches of its own, and the profile says why
+    assert profile.settings.isolated
+    assert name in profile.settings.why
+    assert profile.settings.launches >= 4
+    assert profile.workload.batch == 16
+
+
+def test_steps_stay_plausible_under_every_rung(run_profile: RunProfile, data: Path) -> None:
+    # GIVEN any profile THEN no rung's step is absurdly far from the others': units and counts are right
+    profile = measured(run_profile("plain_ddp.py", data, "--workers", 1))
+    times = {
+        r: sum(b.seconds for b in blocks_of(profile, r)) / sum(b.steps for b in blocks_of(profile, r)) for r in FULL
+    }
+    assert all(math.isfinite(seconds) and 0.001 < seconds < 1 for seconds in times.values()), times
+    assert max(times.values()) < 20 * min(times.values())
