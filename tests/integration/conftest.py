@@ -156,7 +156,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
     def begin(
         *arguments: object,
         output: Path | None = None,
-        budget: float = 6,
+        budget: float = 3,
         precision: float = 50,
         folder: Path = SCRIPTS,
         program: tuple[object, ...] | None = None,

@@ -24,6 +24,7 @@ from stash.launch.trace import Tail
 def test_a_replayed_batch_has_fresh_containers_around_the_same_tensors():
     ring = batches.Ring()
     ring.offer({"x": torch.zeros(4, 2), "y": [torch.ones(4)], "id": "a"})
+    ring.next(False, None)
     ring.judge()
     first, second = ring.next(False, None), ring.next(False, None)
     assert first["x"] is second["x"]

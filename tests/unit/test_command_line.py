@@ -62,7 +62,7 @@ def test_a_process_that_torchrun_started_is_one_rank_already():
 
 def test_slurm_tells_the_nodes_and_where_they_meet():
     env = {
-        "SLURM_NNODES": "3", "SLURM_NTASKS": "3", "SLURM_PROCID": "1", "SLURM_NODEID": "1",
+        "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_NODES": "3", "SLURM_STEP_NUM_TASKS": "3", "SLURM_NODEID": "1",
         "SLURM_STEP_NODELIST": "gpu[07-08,11]", "SLURM_JOB_ID": "20001",
     }  # fmt: skip
     found = one_machine(env=env)
@@ -70,7 +70,7 @@ def test_slurm_tells_the_nodes_and_where_they_meet():
 
 
 def test_slurm_with_a_task_per_rank_is_told_to_start_one_per_node():
-    env = {"SLURM_NNODES": "2", "SLURM_NTASKS": "16", "SLURM_PROCID": "3"}
+    env = {"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_NODES": "2", "SLURM_STEP_NUM_TASKS": "16"}
     with pytest.raises(UserError, match="--ntasks-per-node=1"):
         one_machine(env=env)
 

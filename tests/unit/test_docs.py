@@ -1,12 +1,19 @@
-"""The documentation keeps its promises: commands run, options exist, examples work, quoted sentences are said."""
+"""The documentation keeps its promises: commands run, options exist, examples work, quoted sentences are said.
+
+``python tests/unit/test_docs.py [PROFILE]`` writes the outputs shown under commands in the pages again, and the
+README's picture from that profile (look at the diff).
+"""
 
 from __future__ import annotations
 
 import ast
 import contextlib
 import io
+import os
 import re
 import shlex
+import sys
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,6 +32,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"`(stash [^`]+)`")
 RUNNABLE = re.compile(r"^stash( \w+)* --help$|^stash zoo\b|^stash show tests/golden/\S+( --json)?$")
+PICTURE = re.compile(r"(<!-- demo:begin -->\n```text\n)(.*?)(```\n<!-- demo:end -->)", re.DOTALL)
 ANYTHING = "…"
 """A line of this in a console block stands for any lines of output."""
 
@@ -73,17 +81,40 @@ def sessions() -> list[Found]:
     ]
 
 
+@contextlib.contextmanager
+def inside_root() -> Iterator[None]:
+    before = Path.cwd()
+    os.chdir(ROOT)
+    try:
+        yield
+    finally:
+        os.chdir(before)
+
+
 @cache
 def root_command() -> Any:
     return typer.main.get_command(app)
 
 
-def run(line: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.chdir(ROOT)
-    monkeypatch.setenv("COLUMNS", "80")
-    result = CliRunner().invoke(app, shlex.split(line)[1:])
+def run(line: str) -> str:
+    with inside_root():
+        result = CliRunner(env={"COLUMNS": "80"}).invoke(app, shlex.split(line)[1:])
     assert result.exit_code == 0, result.output
     return result.output
+
+
+def rewrite(profile: str | None = None) -> None:
+    """Put today's output under commands of console blocks that show all of it, and ``profile``'s into the README."""
+    for page in PAGES:
+        text = page.read_text()
+        for body in [body for language, body in FENCE.findall(text) if language == "console"]:
+            lines = [line for line in body.splitlines() if line.startswith("$ ")]
+            if not re.search(rf"^{ANYTHING}$", body, re.MULTILINE):
+                text = text.replace(body, "".join(f"{line}\n{run(line[2:])}" for line in lines))
+        page.write_text(text)
+    if profile is not None:
+        text, report = PAGES[0].read_text(), run(f"stash show {Path(profile).resolve()}")
+        PAGES[0].write_text(PICTURE.sub(lambda match: f"{match[1]}{report}{match[3]}", text))
 
 
 def test_pages_show_commands_and_examples_at_all():
@@ -93,17 +124,17 @@ def test_pages_show_commands_and_examples_at_all():
 
 
 @pytest.mark.parametrize("line", sorted({c.text for c in commands() if RUNNABLE.match(c.text)}))
-def test_commands_that_only_print_run_as_shown(line, monkeypatch):
-    assert run(line, monkeypatch)
+def test_commands_that_only_print_run_as_shown(line):
+    assert run(line)
 
 
 @pytest.mark.parametrize("session", sessions(), ids=str)
-def test_output_shown_is_the_output(session, monkeypatch):
+def test_output_shown_is_the_output(session):
     line, _, shown = session.text.partition("\n")
     assert RUNNABLE.match(line), f"{line!r} cannot be run by a test: show it in a bash block"
     parts = re.split(rf"^{ANYTHING}$\n?", shown, flags=re.MULTILINE)
     pattern = "(?s:.*)".join(re.escape(part.strip("\n")) for part in parts)
-    assert re.fullmatch(rf"\n*{pattern}\n*", run(line, monkeypatch)), run(line, monkeypatch)
+    assert re.fullmatch(rf"\n*{pattern}\n*", run(line)), "python tests/unit/test_docs.py writes it again"
 
 
 def options_used(line: str) -> tuple[Any, list[str]]:
@@ -134,9 +165,8 @@ def test_every_option_of_profile_is_documented():
 
 
 @pytest.mark.parametrize("block", blocks("python"), ids=str)
-def test_python_examples_run(block, monkeypatch):
-    monkeypatch.chdir(ROOT)
-    with contextlib.redirect_stdout(io.StringIO()):
+def test_python_examples_run(block):
+    with inside_root(), contextlib.redirect_stdout(io.StringIO()):
         exec(compile(block.text, block.page, "exec"), {"__name__": "__example__"})
 
 
@@ -158,11 +188,11 @@ def test_every_decision_is_on_the_map():
 
 def test_readme_opens_with_a_breakdown_and_stays_short():
     text = (ROOT / "README.md").read_text()
-    picture = re.search(r"<!-- demo:begin -->\n```text\n(.*?)```\n<!-- demo:end -->", text, re.DOTALL)
+    picture = PICTURE.search(text)
     assert picture is not None
-    assert re.search(r"^    step  +[\d.,]+ (s|ms|us) +100\.0%$", picture[1], re.MULTILINE)
-    assert all(len(line) <= 80 for line in picture[1].splitlines())
-    assert len(text.replace(picture[1], "").splitlines()) <= 150
+    assert re.search(r"^    step  +[\d.,]+ (s|ms|us) +100\.0%$", picture[2], re.MULTILINE)
+    assert all(len(line) <= 80 for line in picture[2].splitlines())
+    assert len(text.replace(picture[2], "").splitlines()) <= 150
 
 
 def test_versions_agree():
@@ -197,3 +227,7 @@ def test_sentences_explained_are_sentences_said(quote):
     longest = max((piece.strip(" ±%'") for piece in pieces), key=len)
     assert len(longest) > 4
     assert longest in sentences()
+
+
+if __name__ == "__main__":
+    rewrite(*sys.argv[1:2])

@@ -121,6 +121,7 @@ class Ring:
 
     def judge(self) -> bool:
         """Whether the script wrote into the batches replayed so far; if so it goes on being handed clones."""
-        self.written_to = any(tensor._version > 0 for tensor in self._clones)
-        self._judged, self._clones = True, []
+        if not self._judged and self._clones:
+            self.written_to = any(tensor._version > 0 for tensor in self._clones)
+            self._judged, self._clones = True, []
         return self.written_to

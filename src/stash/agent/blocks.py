@@ -87,7 +87,7 @@ class Crew:
 
         def size(reports: list[Any]) -> dict[str, tuple[int, int]]:
             slowest, most_workers, micro = (max(r[i] for r in reports) for i in range(3))
-            steps = min(max(2 if slowest < 1 else 1, round(target / slowest)), most)
+            steps = min(max(2 if slowest < 0.25 else 1, round(target / slowest)), most)
             settle = 1 if climber.device.type == "cpu" else 2
             # Workers started together deliver together: measure whole bursts, after the first one.
             burst = max(1, math.ceil(min(most_workers, 8, most) / micro))
@@ -118,7 +118,7 @@ class Crew:
         climber = self.climber
         data = visit.feed in _MODES
         settle, steps = self._sizes["data" if data else "replay"]
-        if not climber.plan.isolated:
+        if climber.switches:
             climber.set_scope(visit.scope)
         board = reading.own_board()
         self._prepare(visit, settle + steps, board)
@@ -133,6 +133,8 @@ class Crew:
             yield
             running.step(climber.clock.now() if index < steps - 1 else climber.clock.settled())
         climber.block = None
+        for feed in climber.feeds:
+            feed.ring.judge()
         report = {
             "round": number, "rung": visit.rung, "rank": climber.control.place.rank, "steps": steps,
             "seconds": sum(running.steps), "step_seconds": running.steps,

@@ -133,12 +133,15 @@ def _report_crashes(plan: plans.Plan) -> None:
         try:
             text = "".join(traceback.format_exception(kind, error, trace))
             rank = os.environ.get("RANK", "0")
+            if kind.__name__ == "ChildFailedError":
+                return  # torchrun's own; the rank that failed has left its error already
             path = os.path.join(plan.folder, f"crash.{time.time_ns()}.{rank}")
             with open(path, "w") as file:
                 file.write(text)
         except OSError as problem:
             print(f"stash: could not record the crash: {problem}", file=sys.stderr)
-        previous(kind, error, trace)
+        finally:
+            previous(kind, error, trace)
 
     sys.excepthook = hook
 

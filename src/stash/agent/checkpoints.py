@@ -41,7 +41,7 @@ def _guarded(save: Callable[..., Any], name: str, position: int) -> Callable[...
         target = kwargs.get(name, args[position] if len(args) > position else None)
         if not steps.drifted() or hasattr(target, "getvalue"):
             return save(*args, **kwargs)
-        steps.note("a checkpoint was not written: replicas drift apart while a profile is taken")
+        steps.note("a checkpoint was not written: what trains during a profile is not a model to keep")
         if isinstance(target, (str, os.PathLike)) and not os.path.exists(target):
             _leave_placeholder(os.path.abspath(os.fspath(target)))
         return None

@@ -49,6 +49,8 @@ class Climber:
         self._routine: Generator[None, None, None] | None = None
         self._ending = False
         self._let_go = False
+        self._counted_from = 0
+        self.switches = not plan.isolated
         boot.outlive_not(plan.launcher_pid)
 
     @property
@@ -192,13 +194,20 @@ class Climber:
 
     def _climb(self) -> Generator[None, None, None]:
         step = yield from self._warm_up()
-        self._choose_reference()
+        if self._choose_reference():
+            yield  # the interval under way began at another optimizer's step
+            yield
         self.feeds = [feed for feed in self._distinct_feeds() if feed.training and len(feed.ring)]
         rungs = self._survey_and_choose()
         crew = blocks.Crew(self, step)
         unsafe = yield from self._trial()
-        if unsafe:
+        if unsafe and self.plan.may_isolate and self.control.place.nodes == 1:
             self._finish("unsafe", why=unsafe)
+            return
+        if unsafe:
+            rungs = self._without_switching(rungs, unsafe)
+        if not rungs:
+            self._finish("no rungs")
             return
         crew.start()
         number = self.plan.first_round
@@ -214,6 +223,16 @@ class Climber:
                 self.trace.write("round", number=number)
             number += 1
         self._finish("rounds done")
+
+    def _without_switching(self, rungs: tuple[str, ...], why: str) -> tuple[str, ...]:
+        """The rungs left when neither the scope can be switched nor the job started in other sizes."""
+        self.switches = False
+        place = self.control.place
+        top = "cluster" if place.nodes > 1 else "node"
+        for name in rungs:
+            if self.control.leads and name not in (top, "warm", "cold"):
+                self.trace.write("skipped", rung=name, why=f"{why}, and this job cannot be started in other sizes")
+        return tuple(name for name in rungs if name in (top, "warm", "cold"))
 
     def _warm_up(self) -> Generator[None, None, float]:
         """Ordinary steps until they are steady; the value is the last step's seconds."""
@@ -236,10 +255,14 @@ class Climber:
             yield
             durations.append(self.clock.settled() - last)
 
-    def _choose_reference(self) -> None:
-        """With several optimizers, count steps at the one that steps least often."""
+    def _choose_reference(self) -> bool:
+        """With several optimizers, count steps at the one that steps least often; whether that is another one."""
+        before = self._reference
         rarest = min(self._counts, key=lambda key: self._counts[key])  # ties keep the first
         self._reference = self._optimizers[rarest]
+        collectives.issued.clear()
+        self._counted_from = self._counts[rarest]
+        return self._reference is not before
 
     def _distinct_feeds(self) -> list[loader.Feed]:
         found = [h.feed for h in (ref() for ref in self._open.values()) if h is not None]
@@ -299,7 +322,9 @@ class Climber:
 
     def _issued(self) -> dict[str, Any]:
         """Collectives of the script per step, over the steps this rank has taken since the first."""
-        steps = max(1, self._counts.get(id(self._reference), 1) - 1)
+        steps = self._counts[id(self._reference)] - self._counted_from
+        if steps < 1:
+            return {}
         return {"collectives_per_step": {name: round(n / steps, 3) for name, n in collectives.issued.items()}}
 
     def _loader_facts(self) -> dict[str, Any]:
@@ -311,6 +336,7 @@ class Climber:
         All ranks take part, so a collective nobody wrapped still completes, and is noticed by the process
         groups' sequence numbers before any rank is left to step alone.
         """
+        self.drifted = True  # from here on batches are replayed and gradients not always exchanged
         if self.plan.isolated:
             return None
         if replicas.sharded:
@@ -346,7 +372,6 @@ class Climber:
         """Switch the exchange; from the first scope below world on, replicas drift apart."""
         if scope == "node" and self.control.place.nodes == 1:
             scope = "world"  # the node is all there is: train exactly as the job does
-        self.drifted = self.drifted or (scope != "world" and self.control.place.world_size > 1)
         replicas.set_scope(scope, self.control.node_group)
 
     # Ending -------------------------------------------------------------------------------------------

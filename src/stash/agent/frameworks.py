@@ -43,13 +43,17 @@ def wrap_transformers(module: ModuleType) -> None:
             self.args.max_steps = _PLENTY
             self.args.eval_strategy = IntervalStrategy.NO
             self.args.save_strategy = SaveStrategy.NO
+            handler = self.callback_handler
+            services = [c for c in handler.callbacks if type(c).__module__.startswith("transformers.integrations")]
+            for callback in services:
+                handler.remove_callback(callback)
         return train(self, *args, **kwargs)
 
     module.Trainer.train = endless
 
 
 def wrap_lightning(module: ModuleType) -> None:
-    """Lightning ``Trainer``: no limits, no validation, no checkpoints."""
+    """Lightning ``Trainer``: no limits, no validation, no checkpoints, no loggers."""
     fit = module.Trainer.fit
 
     @functools.wraps(fit)
@@ -58,6 +62,7 @@ def wrap_lightning(module: ModuleType) -> None:
             self.fit_loop.max_epochs = _PLENTY
             self.fit_loop.epoch_loop.max_steps = -1
             self.limit_val_batches = 0
+            self.loggers = []
             self.callbacks = [c for c in self.callbacks if not hasattr(c, "best_model_path")]
         return fit(self, *args, **kwargs)
 

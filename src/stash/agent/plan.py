@@ -31,6 +31,8 @@ class Plan:
     """No block longer than this, for loops that end after few steps."""
     isolated: bool = False
     """Never switch the scope: this launch measures its rungs as it was started."""
+    may_isolate: bool = True
+    """Whether the launcher can start the job again, in other sizes."""
     gang: tuple[int, int] | None = None
     """(index, size) of this launch among those of the same rung: which share of the machine is its own."""
     crowd: int = 1

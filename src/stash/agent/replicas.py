@@ -117,9 +117,11 @@ def gradient_facts() -> tuple[list[int], list[tuple[str, Any]]]:
     """Bucket sizes in bytes in the order they are reduced, and (name, parameter) of all trained parameters."""
     buckets: list[int] = []
     named: list[tuple[str, Any]] = []
-    for ddp in _replicas:
+    several = len(_replicas) > 1
+    for index, ddp in enumerate(_replicas):
         logged = ddp._get_ddp_logging_data()
         text = logged.get("rebuilt_bucket_sizes") or logged.get("bucket_sizes") or ""
         buckets += [int(part) for part in str(text).split(",") if part.strip()]
-        named += [(name, p) for name, p in ddp.module.named_parameters() if p.requires_grad]
+        front = f"{index}." if several else ""
+        named += [(front + name, p) for name, p in ddp.module.named_parameters() if p.requires_grad]
     return buckets, named

@@ -147,8 +147,9 @@ def profile(
         count_gpus(), len(os.sched_getaffinity(0)),
     )  # fmt: skip
     expedition = Expedition(chosen, where, wishes)
+    request = expedition.request()  # refuses what cannot be started, before anything is
     if dry_run:
-        print(expedition.request().describe())
+        print(request.describe())
         return
     _finish(_watched(expedition), target, chosen)
 
@@ -236,6 +237,8 @@ def _finish(result: Result, target: Path, job: Job) -> None:
     if result.failure is not None:
         if result.failure.own_words:
             print(result.failure.own_words.rstrip(), file=sys.stderr)
+        if result.log is not None:
+            print(f"(all the job printed: {result.log})", file=sys.stderr)
         kept = " The rounds measured before are kept." if result.profile is not None else ""
         kind = UserError if result.failure.users_mistake else JobError
         raise kind(f"{result.failure.sentence}{kept}")

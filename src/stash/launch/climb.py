@@ -71,6 +71,8 @@ class Result:
     interrupted: bool = False
     elsewhere: bool = False
     """Rank 0 ran on another node, which has the profile."""
+    log: Path | None = None
+    """What the job printed, kept when something went wrong."""
 
 
 @dataclass(frozen=True)
@@ -137,6 +139,7 @@ class Expedition:
             launch=self.launches,
             most_steps=self._most_steps,
             first_round=1 + max((block.round for block in self.trace.blocks), default=-1),
+            may_isolate=self.job.kind != "command" and not self.cluster.inherited and self.cluster.nnodes == 1,
             pin=self.gpus == 0 and self.job.kind != "command" and self.cluster.nproc > 1,
             data_root=self.wishes.data_root,
             host=self.host.model_dump(mode="json"),
@@ -164,9 +167,10 @@ class Expedition:
             result = self._run()
         except KeyboardInterrupt:
             result = self._result("interrupted", None, interrupted=True)
-        if result.failure is None:
+        if result.failure is None or result.failure.users_mistake:
             shutil.rmtree(self.folder, ignore_errors=True)
-        return result
+            return result
+        return replace(result, log=self._last.log)
 
     def _run(self) -> Result:
         if self.wishes.isolate:
@@ -179,6 +183,8 @@ class Expedition:
                 return self._result("failed", failure)
             if not self.trace.ranks:
                 return self._without_ranks()
+            if self.trace.end == "no rungs":
+                return self._result("failed", self._nothing_to_measure())
             if self.trace.end == "script ended" and self._shorten_blocks():
                 continue
             if self.trace.end != "script ended" or self.done() or not self._worth_another():
@@ -194,9 +200,13 @@ class Expedition:
         return self._result("failed" if failure else self._ended(), failure)
 
     def _without_ranks(self) -> Result:
-        if self.cluster.nnodes > 1 or self.cluster.inherited:
+        if self._last.heartbeats():
             return Result(None, None, elsewhere=True)
         return self._result("failed", self._no_training())
+
+    def _nothing_to_measure(self) -> Diagnosis:
+        reasons = "; ".join(f"{rung}: {why}" for rung, why in self.trace.skipped.items() if "--rungs" not in why)
+        return Diagnosis(f"none of the rungs asked for can be measured on this job ({reasons})", users_mistake=True)
 
     def _no_training(self) -> Diagnosis:
         return Diagnosis(
@@ -207,7 +217,7 @@ class Expedition:
 
     def _shorten_blocks(self) -> bool:
         """After a loop that ended before its first round: whether shorter blocks would fit into it."""
-        if self._most_steps is not None or len(self.ladder().rounds):
+        if self._most_steps is not None or self.cluster.nnodes > 1 or len(self.ladder().rounds):
             return False
         steps = max((s for _, s, _ in self._last.heartbeats().values()), default=0)
         self._most_steps = int((steps - _OVERTURE) / _VISITS / 2)
@@ -215,7 +225,12 @@ class Expedition:
 
     def _worth_another(self) -> bool:
         measured = len(self.ladder().rounds)
-        return measured > 0 and self.launches < _MOST_LAUNCHES and self.spent() < self.wishes.budget
+        return (
+            self.cluster.nnodes == 1
+            and measured > 0
+            and self.launches < _MOST_LAUNCHES
+            and self.spent() < self.wishes.budget
+        )
 
     def _too_short(self) -> Diagnosis | None:
         if len(self.ladder().rounds):
@@ -277,7 +292,7 @@ class Expedition:
         code = each.process.poll()
         if code is None or each.ended:
             return False
-        return code != 0 or bool(each.process.heartbeats() and self.cluster.nnodes == 1)
+        return code != 0 or each.plan.trace.exists()
 
     def _take(self, each: Running) -> list[dict[str, Any]]:
         rows = each.tail.rows()
@@ -336,7 +351,8 @@ class Expedition:
                 "give it more with --patience SECONDS",
                 own_output(self._log()),
             )
-        if self.trace.phase[0] in _ALONE and self.trace.rounds == 0 and not self.isolated:
+        may_isolate = running[0].plan.may_isolate and not self.isolated
+        if self.trace.phase[0] in _ALONE and self.trace.rounds == 0 and may_isolate:
             self.trace.unsafe = "the job hung when ranks stepped without exchanging gradients"
             return None
         slowest = min(beats, key=lambda rank: beats[rank][1])
@@ -346,7 +362,7 @@ class Expedition:
         )
 
     def _diagnosis(self, process: Process) -> Diagnosis:
-        batch = self.trace.workload.get("batch") or _batch_argument(self.job)
+        batch = _batch_argument(self.job)
         return diagnose(
             Evidence(
                 exit_code=process.poll() or 0,
@@ -363,11 +379,11 @@ class Expedition:
 
 
 def _batch_argument(job: Job) -> int | None:
+    """The batch of a workload, which Stash's own --batch can change."""
     words = job.arguments
-    for flag in ("--batch", "--batch-size"):
-        if flag in words and words.index(flag) + 1 < len(words) and words[words.index(flag) + 1].isdigit():
-            return int(words[words.index(flag) + 1])
-    return None
+    if job.target != "stash.zoo.train" or "--batch" not in words:
+        return None
+    return int(words[words.index("--batch") + 1])
 
 
 def measure(job: Job, cluster: Cluster, wishes: Wishes, watcher: Watcher | None = None) -> Profile:

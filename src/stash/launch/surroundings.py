@@ -27,7 +27,7 @@ def cluster(
     inside = _already_a_rank(environment)
     if inside is not None and nproc is None and nnodes is None:
         return inside
-    if nnodes is None and "SLURM_NNODES" in environment and "SLURM_PROCID" in environment:
+    if nnodes is None and "SLURM_STEP_ID" in environment:  # inside srun
         nnodes, node_rank, endpoint = _slurm(environment, node_rank, endpoint)
     nnodes = nnodes or 1
     if node_rank is not None and not 0 <= node_rank < nnodes:
@@ -64,7 +64,7 @@ def _already_a_rank(environment: Mapping[str, str]) -> Cluster | None:
 def _slurm(
     environment: Mapping[str, str], node_rank: int | None, endpoint: str | None
 ) -> tuple[int, int | None, str | None]:
-    nodes, tasks = int(environment["SLURM_NNODES"]), int(environment.get("SLURM_NTASKS", "1"))
+    nodes, tasks = int(environment["SLURM_STEP_NUM_NODES"]), int(environment["SLURM_STEP_NUM_TASKS"])
     if tasks != nodes:
         raise UserError(
             f"Slurm started {tasks} tasks on {nodes} nodes; start one per node "
@@ -74,7 +74,7 @@ def _slurm(
         return 1, None, endpoint
     rank = int(environment["SLURM_NODEID"]) if node_rank is None else node_rank
     if endpoint is None:
-        nodelist = environment.get("SLURM_STEP_NODELIST") or environment.get("SLURM_NODELIST", "")
+        nodelist = environment["SLURM_STEP_NODELIST"]
         port = 20000 + int(environment.get("SLURM_JOB_ID", "0")) % 20000
         endpoint = f"{_first_host(nodelist)}:{port}"
     return nodes, rank, endpoint

@@ -197,7 +197,7 @@ def _sections(view: View, width: int) -> list[Text]:
         parts += _paragraph(warning, width, "! ", "color(220)")
     if view.facts or view.notes:
         parts.append(Text())
-    labels = max((len(label) for label, _ in view.facts), default=0)
+    labels = max(len(label) for label in ("measured", *(label for label, _ in view.facts)))
     for label, text in view.facts:
         parts += _paragraph(text, width, label.ljust(labels + 2), "dim", dim=True)
     for note in view.notes:

@@ -19,6 +19,10 @@ from stash.units import format_bytes, format_rate, format_seconds
 UNKNOWN = "unknown"
 
 
+_LOPSIDED = 1.5
+"""An interval this much longer on one side is shown with both its arms."""
+
+
 @dataclass(frozen=True)
 class Row:
     """One stall: measured (``time``, ``interval``, ``share`` are texts) or not (``why`` is)."""
@@ -100,7 +104,10 @@ def table_rows(stalls: Sequence[Stall], skipped: Sequence[Missing] = ()) -> tupl
 def _interval(stall: Stall, clock: Clock) -> str:
     if stall.low is None or stall.high is None:
         return "± ?"
-    half = (stall.high - stall.low) / 2
+    above, below = stall.high - stall.seconds, stall.seconds - stall.low
+    half = max(above, below)
+    if half > _LOPSIDED * min(above, below):
+        return f"+{clock.show(above)} −{clock.show(below)}"
     smallest = 10.0**-clock.decimals
     if half * clock.per_second < smallest / 2:
         return f"± <{smallest:.{clock.decimals}f}"

@@ -97,8 +97,8 @@ def _reason(breakdown: Breakdown, name: str) -> str | None:
         reason = f"each device exchanges {format_bytes(exchange.bytes)} of gradients"
         if exchange.wire_bytes_per_second:
             reason += f" at {format_rate(exchange.wire_bytes_per_second)}"
-        hidden = (exchange.total_seconds or 0.0) - (exchange.exposed_seconds or 0.0)
-        if exchange.total_seconds and hidden > 0.05 * exchange.total_seconds:
+        hidden = exchange.hidden_seconds
+        if hidden is not None and exchange.total_seconds and hidden > 0.05 * exchange.total_seconds:
             reason += f", {hidden / exchange.total_seconds:.0%} of it behind the backward pass"
         return reason
     if name == "contention" and breakdown.slow_rank:

@@ -90,6 +90,13 @@ class Communication(Record):
     wire_bytes_per_second: float | None = None
     """Bus bandwidth, as nccl-tests defines it: payload / time · 2(p−1)/p."""
 
+    @property
+    def hidden_seconds(self) -> float | None:
+        """Exchange behind the backward pass, or ``None`` unless both parts are known."""
+        if self.total_seconds is None or self.exposed_seconds is None:
+            return None
+        return self.total_seconds - self.exposed_seconds
+
 
 class Surfacing(Record):
     """A stall hidden behind another: what appears once ``removed`` is gone."""

@@ -110,11 +110,12 @@ def loader_wait_notes(profile: Profile, kept: Ladder) -> tuple[str, ...]:
         inside = paired.low is None or paired.high is None or paired.low <= wait <= paired.high
         if inside or abs(wait - paired.value) <= DISAGREEMENT * step:
             continue
-        meaning = (
-            "the loader's workers also slow the step itself, usually by competing for cores"
-            if wait < paired.value
-            else "part of the wait overlaps with work that the device still had to do"
-        )
+        if wait < paired.value:
+            meaning = "the loader's workers also slow the step itself, usually by competing for cores"
+        elif paired.value < 0:
+            meaning = "the machine changed within the rounds, so trust neither to better than that"
+        else:
+            meaning = "part of the wait overlaps with work that the device still had to do"
         notes.append(
             f"Two estimators of {stall} disagree: {format_seconds(paired.value)} by difference, "
             f"{format_seconds(wait)} waited for the loader; {meaning}."

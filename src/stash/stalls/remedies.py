@@ -27,9 +27,8 @@ def for_compute(case: Case) -> list[Remedy]:
 
 
 def _hidden_exchange(case: Case) -> list[Remedy]:
-    exchange = case.breakdown.communication
-    hidden = (exchange.total_seconds or 0.0) - (exchange.exposed_seconds or 0.0)
-    if hidden < 0.03 * case.breakdown.step_seconds:
+    hidden = case.breakdown.communication.hidden_seconds
+    if hidden is None or hidden < 0.03 * case.breakdown.step_seconds:
         return []
     return [
         Remedy(
@@ -77,7 +76,7 @@ def for_contention(case: Case) -> list[Remedy]:
             )
         )
     cores = case.cores_per_rank
-    if cores is not None:
+    if cores is not None and not case.on_cpu:  # on CPUs Stash itself pins ranks and sets their threads
         threads = max(1, int(cores))
         found.append(
             Remedy(

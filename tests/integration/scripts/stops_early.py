@@ -29,10 +29,8 @@ def train(pictures: torch.Tensor, labels: torch.Tensor) -> None:
 
 
 if args.how == "break":
-    step = 0
-    for pictures, labels in loader:
+    for step, (pictures, labels) in enumerate(loader, 1):
         train(pictures, labels)
-        step += 1
         if step >= args.steps:
             break
 else:
