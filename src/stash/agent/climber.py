@@ -13,12 +13,12 @@ import weakref
 from collections.abc import Callable, Generator
 from typing import Any, TypeVar
 
-from stash.agent import blocks, boot, checkpoints, collectives, loader, replicas, survey
+from stash.agent import blocks, boot, checkpoints, collectives, discovery, loader, replicas
 from stash.agent.clock import Clock
 from stash.agent.control import Control
 from stash.agent.plan import Plan
 from stash.agent.stream import Heart, Trace
-from stash.ladder import Situation, reachable, round_of_visits
+from stash.ladder import round_of_visits
 
 _WARM_UP_STEPS = (3, 20)
 _STEADY = 0.1
@@ -42,7 +42,7 @@ class Climber:
         self.block: blocks.Running | None = None
         self._heart = Heart(plan)
         self._notes: list[str] = []
-        self._reference: Any = None
+        self.reference: Any = None
         self._counts: dict[int, int] = {}
         self._open: dict[int, weakref.ref[loader.Handle]] = {}
         self._optimizers: dict[int, Any] = {}
@@ -52,6 +52,11 @@ class Climber:
         self._counted_from = 0
         self.switches = not plan.isolated
         boot.outlive_not(plan.launcher_pid)
+
+    @property
+    def steps_counted(self) -> int:
+        """Steps of the reference optimizer since collectives are counted."""
+        return self._counts.get(id(self.reference), 0) - self._counted_from
 
     @property
     def device(self) -> Any:
@@ -68,9 +73,9 @@ class Climber:
         self.optimizer_steps += 1
         self._optimizers[id(optimizer)] = optimizer
         self._counts[id(optimizer)] = self._counts.get(id(optimizer), 0) + 1
-        if self._reference is None:
+        if self.reference is None:
             self._begin(optimizer)
-        if optimizer is not self._reference or self._routine is None:
+        if optimizer is not self.reference or self._routine is None:
             return
         self._heart.beat(self.control.place.rank, self._counts[id(optimizer)])
         self._close_interval()
@@ -119,7 +124,7 @@ class Climber:
 
     def loop_ended(self) -> None:
         """The script's training loop is over before the schedule is: end together, keep what there is."""
-        if self.finished or self._ending or self._reference is None:
+        if self.finished or self._ending or self.reference is None:
             return
         self._ending = True
         # Ranks end their loops together or not at all; one that ends alone must not wait for ever.
@@ -163,7 +168,7 @@ class Climber:
     def _begin(self, optimizer: Any) -> None:
         import torch
 
-        self._reference = optimizer
+        self.reference = optimizer
         collectives.issued.clear()
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
         self.clock.device = parameters[0].device if parameters else torch.device("cpu")
@@ -198,14 +203,14 @@ class Climber:
             yield  # the interval under way began at another optimizer's step
             yield
         self.feeds = [feed for feed in self._distinct_feeds() if feed.training and len(feed.ring)]
-        rungs = self._survey_and_choose()
+        rungs = discovery.choose_rungs(self)
         crew = blocks.Crew(self, step)
-        unsafe = yield from self._trial()
+        unsafe = yield from discovery.try_switching(self)
         if unsafe and self.plan.may_isolate and self.control.place.nodes == 1:
             self._finish("unsafe", why=unsafe)
             return
         if unsafe:
-            rungs = self._without_switching(rungs, unsafe)
+            rungs = discovery.without_switching(self, rungs, unsafe)
         if not rungs:
             self._finish("no rungs")
             return
@@ -223,16 +228,6 @@ class Climber:
                 self.trace.write("round", number=number)
             number += 1
         self._finish("rounds done")
-
-    def _without_switching(self, rungs: tuple[str, ...], why: str) -> tuple[str, ...]:
-        """The rungs left when neither the scope can be switched nor the job started in other sizes."""
-        self.switches = False
-        place = self.control.place
-        top = "cluster" if place.nodes > 1 else "node"
-        for name in rungs:
-            if self.control.leads and name not in (top, "warm", "cold"):
-                self.trace.write("skipped", rung=name, why=f"{why}, and this job cannot be started in other sizes")
-        return tuple(name for name in rungs if name in (top, "warm", "cold"))
 
     def _warm_up(self) -> Generator[None, None, float]:
         """Ordinary steps until they are steady; the value is the last step's seconds."""
@@ -257,116 +252,16 @@ class Climber:
 
     def _choose_reference(self) -> bool:
         """With several optimizers, count steps at the one that steps least often; whether that is another one."""
-        before = self._reference
+        before = self.reference
         rarest = min(self._counts, key=lambda key: self._counts[key])  # ties keep the first
-        self._reference = self._optimizers[rarest]
+        self.reference = self._optimizers[rarest]
         collectives.issued.clear()
         self._counted_from = self._counts[rarest]
-        return self._reference is not before
+        return self.reference is not before
 
     def _distinct_feeds(self) -> list[loader.Feed]:
         found = [h.feed for h in (ref() for ref in self._open.values()) if h is not None]
         return list({id(feed): feed for feed in found}.values())
-
-    def _survey_and_choose(self) -> tuple[str, ...]:
-        """Tell the leader what each rank is; agree on the rungs."""
-        place = self.control.place
-        report = {
-            "rank": place.rank,
-            "node": place.node,
-            "local_rank": place.local_rank,
-            "device": str(self.device),
-            "cores": len(os.sched_getaffinity(0)) if self.plan.pin else None,
-            "host": self.plan.host if place.local_rank == 0 else None,
-        }
-
-        def choose(reports: list[Any]) -> tuple[tuple[str, ...], dict[str, str]]:
-            situation = Situation(
-                world_size=place.world_size,
-                nodes=place.nodes,
-                ranks_per_node=max(sum(r["node"] == n for r in reports) for n in range(place.nodes)),
-                accelerator=self.device.type != "cpu",
-                loader=bool(self.feeds),
-                replayable=bool(self.feeds),
-            )
-            rungs, skipped = reachable(situation, self.plan.rungs)
-            if self.plan.isolated:
-                skipped = {} if self.feeds else {name: skipped[name] for name in ("warm", "cold")}
-                rungs = tuple(name for name in self.plan.rungs if name not in skipped)
-            elif "node" in rungs and place.nodes > 1:
-                why = replicas.obstacle_to_node_scope() or self._beyond_node()
-                if why is not None:
-                    rungs, skipped = tuple(r for r in rungs if r != "node"), {**skipped, "node": why}
-            self._write_survey(reports, rungs, skipped)
-            return rungs, skipped
-
-        rungs, _ = self.agree(report, choose)
-        if "node" in rungs and place.nodes > 1 and any(d.find_unused_parameters for d in replicas.modules()):
-            self.note("find_unused_parameters exchanges a small map over the network under the node rung too")
-        if "node" in rungs and place.nodes > 1 and not self.plan.isolated:
-            replicas.prepare_node_scope()
-        return rungs
-
-    def _beyond_node(self) -> str | None:
-        names = collectives.beyond_node_scope()
-        return f"the script calls {', '.join(names)}, which cannot be confined to a node" if names else None
-
-    def _write_survey(self, reports: list[Any], rungs: tuple[str, ...], skipped: dict[str, str]) -> None:
-        hosts = {r["node"]: r["host"] for r in reports if r["host"] is not None}
-        self.trace.write("ranks", ranks=[{k: v for k, v in r.items() if k != "host"} for r in reports])
-        self.trace.write("hosts", hosts=[hosts[n] for n in sorted(hosts)])
-        facts = survey.workload_facts(self._reference)
-        self.trace.write("workload", **facts, **self._loader_facts(), **self._issued())
-        self.trace.write("software", versions=survey.software())
-        self.trace.write("ladder", rungs=list(rungs), skipped=skipped)
-
-    def _issued(self) -> dict[str, Any]:
-        """Collectives of the script per step, over the steps this rank has taken since the first."""
-        steps = self._counts[id(self._reference)] - self._counted_from
-        if steps < 1:
-            return {}
-        return {"collectives_per_step": {name: round(n / steps, 3) for name, n in collectives.issued.items()}}
-
-    def _loader_facts(self) -> dict[str, Any]:
-        return blocks.loader_facts(self.feeds)
-
-    def _trial(self) -> Generator[None, None, str | None]:
-        """Two steps of every rank with no exchange: the value says why switching is unsafe here, or is None.
-
-        All ranks take part, so a collective nobody wrapped still completes, and is noticed by the process
-        groups' sequence numbers before any rank is left to step alone.
-        """
-        self.drifted = True  # from here on batches are replayed and gradients not always exchanged
-        if self.plan.isolated:
-            return None
-        if replicas.sharded:
-            names = " and ".join(replicas.sharded)
-            return f"{names} shards parameters: their all-gather cannot be switched off"
-        self.set_scope("self")
-        for feed in self.feeds:
-            feed.begin("replay", 0, again=False)
-        yield  # the first step may still finish what was under way
-        before = collectives.sequence_numbers()
-        flops = survey.FlopCounter()
-        flops.begin()
-        yield
-        counted = flops.end()
-        gradients = survey.GradientClock(survey.trained_parameters(self._reference))
-        gradients.begin()
-        yield
-        ready = gradients.end()
-        moved = [n for n, count in collectives.sequence_numbers().items() if count != before.get(n, count)]
-        for feed in self.feeds:
-            feed.ring.judge()
-        if self.control.leads:
-            self.trace.write("workload", flops_per_step=counted, gradients=ready)
-
-        def judge(reports: list[Any]) -> str | None:
-            return "collectives that Stash cannot intercept are issued in every step" if any(reports) else None
-
-        verdict = self.agree(bool(moved), judge)
-        self.set_scope("world")
-        return verdict
 
     def set_scope(self, scope: Any) -> None:
         """Switch the exchange; from the first scope below world on, replicas drift apart."""
@@ -378,7 +273,7 @@ class Climber:
 
     def _finish(self, reason: str, **fields: Any) -> None:
         if self.control.leads:
-            self.trace.write("workload", **self._loader_facts(), **self._issued())
+            self.trace.write("workload", **discovery.standing_facts(self))
             self.trace.write("end", reason=reason, **fields)
 
     def _leave(self) -> None:

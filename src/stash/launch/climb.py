@@ -205,7 +205,7 @@ class Expedition:
         return self._result("failed", self._no_training())
 
     def _nothing_to_measure(self) -> Diagnosis:
-        reasons = "; ".join(f"{rung}: {why}" for rung, why in self.trace.skipped.items() if "--rungs" not in why)
+        reasons = "; ".join(f"{name}: {why}" for name, why in self.trace.skipped.items() if name in self.wishes.rungs)
         return Diagnosis(f"none of the rungs asked for can be measured on this job ({reasons})", users_mistake=True)
 
     def _no_training(self) -> Diagnosis:
