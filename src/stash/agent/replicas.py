@@ -15,7 +15,8 @@ from typing import Any
 from stash.agent import collectives
 from stash.ladder import Scope
 
-_replicas: weakref.WeakSet[Any] = weakref.WeakSet()
+_made: list[weakref.ref[Any]] = []
+"""DDP instances in the order they were made, which is the same on every rank."""
 _ordinary: weakref.WeakKeyDictionary[Any, tuple[bool, bool, Any]] = weakref.WeakKeyDictionary()
 _hooked: weakref.WeakSet[Any] = weakref.WeakSet()
 _builtin: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -31,7 +32,7 @@ def wrap_ddp(module: ModuleType) -> None:
     @functools.wraps(init)
     def remembering_init(self: Any, *args: Any, **kwargs: Any) -> None:
         init(self, *args, **kwargs)
-        _replicas.add(self)
+        _made.append(weakref.ref(self))
 
     @functools.wraps(register)
     def remembering_register(self: Any, state: Any, hook: Any) -> Any:
@@ -76,15 +77,15 @@ def watch_fully_shard(module: ModuleType) -> None:
 
 
 def modules() -> list[Any]:
-    """The DDP instances alive in this process."""
-    return list(_replicas)
+    """The DDP instances alive in this process, in the order they were made."""
+    return [ddp for ddp in (ref() for ref in _made) if ddp is not None]
 
 
 def obstacle_to_node_scope() -> str | None:
     """Why gradient exchange cannot be confined to a node in this job, or ``None``."""
     from torch.distributed import distributed_c10d as c10d
 
-    for ddp in _replicas:
+    for ddp in modules():
         if ddp in _builtin:
             return "the job uses a built-in C++ communication hook, which cannot be confined to a node"
         if ddp.process_group.size() != c10d.get_world_size():
@@ -96,7 +97,7 @@ def prepare_node_scope() -> None:
     """Give every DDP without a user's hook PyTorch's own all-reduce hook, which calls the wrapped collective."""
     from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 
-    for ddp in _replicas:
+    for ddp in modules():
         if ddp not in _hooked:
             ddp.register_comm_hook(None, default_hooks.allreduce_hook)
 
@@ -104,7 +105,7 @@ def prepare_node_scope() -> None:
 def set_scope(scope: Scope, node_group: Any = None) -> None:
     """Switch gradient exchange, buffer broadcast and all other collectives of this process."""
     collectives.set_scope(scope)
-    for ddp in _replicas:
+    for ddp in modules():
         if ddp not in _ordinary:
             _ordinary[ddp] = (ddp.require_backward_grad_sync, ddp.broadcast_buffers, ddp.process_group)
         sync, buffers, group = _ordinary[ddp]
@@ -117,8 +118,8 @@ def gradient_facts() -> tuple[list[int], list[tuple[str, Any]]]:
     """Bucket sizes in bytes in the order they are reduced, and (name, parameter) of all trained parameters."""
     buckets: list[int] = []
     named: list[tuple[str, Any]] = []
-    several = len(_replicas) > 1
-    for index, ddp in enumerate(_replicas):
+    several = len(modules()) > 1
+    for index, ddp in enumerate(modules()):
         logged = ddp._get_ddp_logging_data()
         text = logged.get("rebuilt_bucket_sizes") or logged.get("bucket_sizes") or ""
         buckets += [int(part) for part in str(text).split(",") if part.strip()]

@@ -181,7 +181,9 @@ class Catalog:
         rows = rows[np.lexsort((columns.region[rows], columns.instance[rows], columns.price[rows]))]
         regions, dates = (*columns.regions, None), (*columns.dates, None)  # NOWHERE is the last one
         return tuple(
-            Offer(self.instances[instance], KINDS[kind], price, regions[region], dates[date], *columns.origins[origin])
+            Offer(
+                self.instances[instance], KINDS[kind], price, regions[region], dates[date], *columns.origins[origin]
+            )
             for instance, kind, price, region, date, origin in zip(
                 *(columns.instance[rows].tolist(), columns.kind[rows].tolist(), columns.price[rows].tolist()),
                 *(columns.region[rows].tolist(), columns.as_of[rows].tolist(), columns.origin[rows].tolist()),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import os
 import shlex
+import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -203,6 +204,8 @@ def _output(wanted: Path | None, job: Job) -> Path:
         names = (Path(f"{stem}{number}{SUFFIX}") for number in numbers)
         wanted = next(path for path in names if not path.exists())  # never over an earlier profile
     folder = wanted.parent
+    if wanted.exists() and not wanted.is_file() and not wanted.is_dir():
+        raise UserError(f"--output {wanted} is not a regular file; name one, like run{SUFFIX}")
     if wanted.is_dir():
         raise UserError(f"--output {wanted} is a folder; name a file, like {wanted / ('run' + SUFFIX)}")
     if not folder.is_dir():
@@ -221,9 +224,16 @@ def _output(wanted: Path | None, job: Job) -> Path:
 def _watched(expedition: Expedition) -> Result:
     from stash.cli.progress import Progress
 
-    with Progress(expedition) as progress:
-        expedition.watcher = progress.show
-        return expedition.run()
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)  # a batch system's time limit is as orderly as Ctrl-C
+    try:
+        with Progress(expedition) as progress:
+            expedition.watcher = progress.show
+            return expedition.run()
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _finish(result: Result, target: Path, job: Job) -> None:
@@ -231,8 +241,8 @@ def _finish(result: Result, target: Path, job: Job) -> None:
     from stash.artefact import save
 
     if result.profile is not None:
+        _show(result.profile)  # first: should saving fail, the measured minute is not lost
         save(result.profile, target)
-        _show(result.profile)
         print(f"\nSaved {target}; show it again with `stash show {shlex.quote(str(target))}`.")
     if result.failure is not None:
         if result.failure.own_words:

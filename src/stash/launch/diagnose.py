@@ -13,9 +13,7 @@ _PORT = re.compile(r"EADDRINUSE|Address already in use|port .* (?:is )?already i
 _RENDEZVOUS = re.compile(
     r"RendezvousTimeoutError|RendezvousConnectionError|timed out .*(?:connect|store|rendezvous)", re.I
 )
-_IMAGE = re.compile(
-    r"(?:UnidentifiedImageError|cannot identify image file|cannot be decoded|image file is truncated)[^\n]*"
-)
+_IMAGE = re.compile(r"^\S.*(?:cannot identify image file|cannot be decoded|image file is truncated).*$", re.M)
 _SIGNALLED = re.compile(r"rank\s*:\s*(\d+).*?\n\s*exitcode\s*:\s*(-\d+)", re.S)
 _EXCEPTION = re.compile(r"^[A-Za-z_][\w.]*(?:: .*)?$")
 _STATUS = re.compile(r"exitcode\s*:\s*(\d+)")
@@ -78,9 +76,9 @@ def diagnose(evidence: Evidence) -> Diagnosis:
             "naming an address and port of the first that the others can reach",
             own,
         )
-    image = _IMAGE.search(words)
-    if image:
-        return Diagnosis(f"a sample of the data could not be read {when}: {image[0].strip()}", own)
+    images = _IMAGE.findall(words)  # a worker's error comes wrapped in others; the last is its own
+    if images:
+        return Diagnosis(f"a sample of the data could not be read {when}: {images[-1].strip()}", own)
     if own:
         return Diagnosis(f"{evidence.title} failed {when}: {_message(own)}", own)
     mistake = _MISTAKE.search(evidence.output)

@@ -59,7 +59,8 @@ def _obstacle(expedition: Expedition) -> str | None:
 
 def _not_isolated(name: str, expedition: Expedition) -> str:
     if name == "resident":
-        return "not measured with separate launches"
+        on_cpu = "the job runs on CPUs: there is no host-to-device copy"
+        return on_cpu if expedition.gpus == 0 else "not measured with separate launches"
     return "one device per node" if name == "node" and expedition.cluster.nproc == 1 else "not asked for (--rungs)"
 
 
