@@ -51,12 +51,11 @@ class Started:
     """A ``stash profile`` that runs; ``end()`` waits for it."""
 
     def __init__(
-        self, arguments: tuple[str, ...], output: Path, folder: Path, variables: dict[str, str], own: bool = True
+        self, arguments: tuple[str, ...], output: Path, log: Path, folder: Path, variables: dict[str, str], own: bool
     ) -> None:
         self.mark = uuid.uuid4().hex
-        self.output, self.began = output, time.monotonic()
+        self.output, self.log, self.began = output, log, time.monotonic()
         command = [sys.executable, "-m", "stash", "profile"] if own else []
-        self.log = output.with_suffix(f".{self.mark}.log")
         environment = {**os.environ, MARK: self.mark, "NO_COLOR": "1", "COLUMNS": "200", **variables}
         with self.log.open("w") as errors:
             self.popen = subprocess.Popen(
@@ -165,7 +164,8 @@ def start(tmp_path: Path) -> Iterator[Start]:
         output = output or tmp_path / f"run-{len(started)}.stash.json"
         usual = ("--budget", budget, "--precision", precision, "-o", output)
         words = tuple(map(str, program if program is not None else (*usual, *arguments)))
-        run = Started(words, output, folder, variables, own=program is None)
+        log = tmp_path / f"stderr-{len(started)}.log"
+        run = Started(words, output, log, folder, variables, own=program is None)
         started.append(run)
         return run
 
@@ -208,3 +208,8 @@ def blocks_of(profile: Profile, rung: str) -> list[Block]:
 def skipped(profile: Profile) -> dict[str, str]:
     """Why each rung was left out."""
     return {item.rung: item.why for item in profile.skipped}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Declare the marker for what takes longer than half a minute."""
+    config.addinivalue_line("markers", "slow: takes longer than half a minute (leave out with -m 'not slow')")

@@ -263,13 +263,13 @@ def test_schedule_that_refuses_extra_steps(run_profile: RunProfile, data: Path) 
     assert sum(block.steps for block in profile.blocks if block.rank == 0) > 30
 
 
-@pytest.mark.parametrize("how", ["break", "range"])
+@pytest.mark.parametrize("how", [pytest.param("break", marks=pytest.mark.slow), "range"])
 def test_loop_that_stops_by_itself_is_started_again(
     run_profile: RunProfile, data: Path, tmp_path: Path, how: str
 ) -> None:
-    # GIVEN a loop that ends after 300 steps and then saves its model
+    # GIVEN a loop that ends after 200 steps and then saves its model
     model = tmp_path / "final.pt"
-    outcome = run_profile("stops_early.py", data, model, "--steps", 300, "--how", how, precision=0.01)
+    outcome = run_profile("stops_early.py", data, model, "--steps", 200, "--how", how, precision=0.01, budget=12)
     # THEN what it measured is kept, the job is started again for more, and the model is not saved
     profile = climbed(outcome)
     assert profile.settings.launches > 1
@@ -318,7 +318,7 @@ def test_options_after_the_script_are_the_scripts(run_profile: RunProfile, data:
     # THEN the script got its own and Stash kept its own
     got = json.loads(theirs.read_text())
     assert got == {"data": str(data), "lr": 0.1, "output": str(theirs), "budget": 77, "isolate": True}
-    assert profile.settings.budget_seconds == 6
+    assert profile.settings.budget_seconds == 3
     assert not profile.settings.isolated
     assert profile.workload.command == ("own_flags.py", str(data), *map(str, options))
 
@@ -381,7 +381,10 @@ def test_lightning_with_ddp(run_profile: RunProfile, data: Path, tmp_path: Path)
 # Sharded models ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("api", "name"), [(1, "FullyShardedDataParallel"), (2, "fully_shard")])
+@pytest.mark.parametrize(
+    ("api", "name"),
+    [pytest.param(1, "FullyShardedDataParallel", marks=pytest.mark.slow), (2, "fully_shard")],
+)
 def test_sharded_models_get_separate_launches(run_profile: RunProfile, data: Path, api: int, name: str) -> None:
     # GIVEN a sharded model, whose parameters must be gathered in every step
     profile = climbed(run_profile("sharded.py", data, "--api", api))

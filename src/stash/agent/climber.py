@@ -49,14 +49,10 @@ class Climber:
         self._routine: Generator[None, None, None] | None = None
         self._ending = False
         self._let_go = False
-        self._counted_from = 0
+        self.steps_counted = 0
+        """Steps under scope world since collectives are counted."""
         self.switches = not plan.isolated
         boot.outlive_not(plan.launcher_pid)
-
-    @property
-    def steps_counted(self) -> int:
-        """Steps of the reference optimizer since collectives are counted."""
-        return self._counts.get(id(self.reference), 0) - self._counted_from
 
     @property
     def device(self) -> Any:
@@ -78,6 +74,7 @@ class Climber:
         if optimizer is not self.reference or self._routine is None:
             return
         self._heart.beat(self.control.place.rank, self._counts[id(optimizer)])
+        self.steps_counted += collectives.scope() == "world"
         self._close_interval()
         try:
             next(self._routine)
@@ -256,7 +253,7 @@ class Climber:
         rarest = min(self._counts, key=lambda key: self._counts[key])  # ties keep the first
         self.reference = self._optimizers[rarest]
         collectives.issued.clear()
-        self._counted_from = self._counts[rarest]
+        self.steps_counted = 0
         return self.reference is not before
 
     def _distinct_feeds(self) -> list[loader.Feed]:

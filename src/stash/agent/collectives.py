@@ -25,7 +25,7 @@ _node_ranks: tuple[int, ...] = ()
 _bypass = False
 _depth = 0
 issued: Counter[str] = Counter()
-"""Collectives the script called since the last ``issued.clear()``, by name."""
+"""Collectives the script called under scope world since the last ``issued.clear()``, by name."""
 
 _NODE_CAPABLE = {
     "all_reduce", "broadcast", "reduce", "barrier", "monitored_barrier", "all_gather", "all_gather_into_tensor",
@@ -112,6 +112,7 @@ def wrap(c10d: ModuleType) -> None:
         original = getattr(c10d, name, None)
         if original is not None:
             setattr(c10d, name, _scoped(name, original, local))
+    c10d.destroy_process_group = steps.before(c10d.destroy_process_group, steps.script_ended)  # type: ignore[attr-defined]
     c10d.init_process_group = steps.after(c10d.init_process_group, steps.on_world_formed)  # type: ignore[attr-defined]
 
 
@@ -123,9 +124,9 @@ def _scoped(name: str, original: Callable[..., Any], local: Callable[..., Any]) 
         global _depth
         if _bypass or _depth:
             return original(*args, **kwargs)
-        issued[name] += 1
         steps.collective_called()
         if _scope == "world":
+            issued[name] += 1
             _depth += 1  # object collectives call tensor ones: count and map only the outer call
             try:
                 return original(*args, **kwargs)

@@ -181,8 +181,8 @@ class Expedition:
                 return self._isolate(self.trace.unsafe)
             if failure is not None:
                 return self._result("failed", failure)
-            if not self.trace.ranks:
-                return self._without_ranks()
+            if not self.trace.led:
+                return self._without_leader()
             if self.trace.end == "no rungs":
                 return self._result("failed", self._nothing_to_measure())
             if self.trace.end == "script ended" and self._shorten_blocks():
@@ -199,7 +199,7 @@ class Expedition:
         failure = isolated.climb(self)
         return self._result("failed" if failure else self._ended(), failure)
 
-    def _without_ranks(self) -> Result:
+    def _without_leader(self) -> Result:
         if self._last.heartbeats():
             return Result(None, None, elsewhere=True)
         return self._result("failed", self._no_training())

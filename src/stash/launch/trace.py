@@ -37,12 +37,15 @@ class Trace:
         self.notes: list[str] = []
         self.rounds = 0
         self.phase: tuple[str, int | None] = ("starting", None)
+        self.led = False
+        """Anything was streamed: rank 0 runs on this machine."""
         self.end: str | None = None
         self.unsafe: str | None = None
 
     def take(self, row: dict[str, Any], offset: int = 0) -> None:
         """Add one streamed line; ``offset`` is added to its rank (launches that ran side by side)."""
         kind = row.pop("kind")
+        self.led = True
         match kind:
             case "phase":
                 self.phase = (str(row["name"]), row.get("round"))

@@ -1,0 +1,394 @@
+"""What goes wrong: one clear sentence, the right exit code, finished rounds kept, nothing left running."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import textwrap
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from conftest import Outcome, RunProfile, Start, Started
+from PIL import Image
+
+from stash.stalls import step_matrix
+
+PREAMBLE = """
+import torch, torch.distributed as dist, time, os, sys
+from torch.nn.parallel import DistributedDataParallel
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+model = DistributedDataParallel(torch.nn.Sequential(torch.nn.Linear(256, 1024), torch.nn.Linear(1024, 10)))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+def step(batch=256):
+    optimizer.zero_grad()
+    model(torch.rand(batch, 256)).sum().backward()
+    optimizer.step()
+"""
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> object:
+    """``script(text)``: a file with that program, after a preamble with a tiny distributed job."""
+
+    def write(text: str, name: str = "train.py", preamble: str = PREAMBLE) -> Path:
+        path = tmp_path / name
+        path.write_text(preamble + textwrap.dedent(text))
+        return path
+
+    return write
+
+
+def refused(outcome: Outcome, code: int, *words: str) -> None:
+    """It ended with that code and one sentence holding these words, left no process and shows no trace of Stash."""
+    assert outcome.code == code, f"{outcome.code}: {outcome.stderr}"
+    assert outcome.error.startswith("error: "), outcome.stderr
+    assert outcome.stderr.count("error: ") - outcome.stderr.lower().count("error: error: ") >= 1
+    for word in words:
+        assert word in outcome.error, outcome.error
+    assert "src/stash/cli" not in outcome.stderr, "a traceback of Stash's own"
+    assert not outcome.survivors, outcome.survivors
+
+
+def plan_folder(run: Started) -> Path | None:
+    """The folder of the launch that is under way."""
+    for process in run.processes():
+        try:
+            plan = process.environ().get("STASH_PLAN")
+        except psutil.Error:
+            continue
+        if plan is not None:
+            return Path(plan).parent
+    return None
+
+
+def trace(run: Started) -> list[dict[str, object]]:
+    """What the agents of the launch under way streamed so far."""
+    folder = plan_folder(run)
+    if folder is None or not (folder / "trace.jsonl").exists():
+        return []
+    return [
+        json.loads(line)
+        for line in (folder / "trace.jsonl").read_text().splitlines(keepends=True)
+        if line[-1] == "\n"
+    ]
+
+
+# The command line ----------------------------------------------------------------------------------------
+
+
+def test_missing_script(run_profile: RunProfile) -> None:
+    refused(run_profile("trian.py"), 2, "there is no script trian.py")
+
+
+def test_nothing_to_profile(run_profile: RunProfile) -> None:
+    refused(run_profile(), 2, "nothing to profile", "stash profile train.py")
+
+
+def test_syntax_error_names_the_line(run_profile: RunProfile, script: object) -> None:
+    path = script("x = (1,\nfor", preamble="")
+    refused(run_profile(path), 2, "train.py", "line")
+
+
+def test_unknown_workload_names_the_nearest(run_profile: RunProfile) -> None:
+    refused(run_profile("--workload", "resnet5"), 2, "resnet50")
+
+
+def test_missing_module(run_profile: RunProfile) -> None:
+    # GIVEN a module that does not exist
+    outcome = run_profile("-m", "no.such.module")
+    # THEN it is named, whoever found out
+    assert outcome.code in (1, 2)
+    assert "no.such.module" in outcome.error or "No module named" in outcome.error
+    assert not outcome.survivors
+
+
+def test_missing_program(run_profile: RunProfile) -> None:
+    refused(run_profile("--", "torchrnu", "train.py"), 2, "torchrnu")
+
+
+def test_more_ranks_than_cores(run_profile: RunProfile, data: Path) -> None:
+    cores = len(os.sched_getaffinity(0))
+    refused(run_profile("--nproc-per-node", cores + 1, "plain_ddp.py", data), 2, f"{cores} or fewer")
+
+
+@pytest.mark.parametrize("nproc", [0, -1])
+def test_no_ranks_at_all(run_profile: RunProfile, data: Path, nproc: int) -> None:
+    refused(run_profile("--nproc-per-node", nproc, "plain_ddp.py", data), 2, "at least one process")
+
+
+def test_several_nodes_without_a_meeting_place(run_profile: RunProfile, data: Path) -> None:
+    refused(run_profile("--nnodes", 2, "--node-rank", 0, "plain_ddp.py", data), 2, "--rdzv-endpoint")
+
+
+def test_unknown_rung(run_profile: RunProfile, data: Path) -> None:
+    refused(run_profile("--rungs", "solo,lukewarm", "plain_ddp.py", data), 2, "lukewarm", "warm")
+
+
+# Where the profile goes ----------------------------------------------------------------------------------
+
+
+def test_missing_output_folder_is_noticed_before_measuring(
+    run_profile: RunProfile, data: Path, tmp_path: Path
+) -> None:
+    outcome = run_profile("plain_ddp.py", data, output=tmp_path / "no" / "such" / "run.stash.json")
+    refused(outcome, 2, "no folder")
+    assert "profiling" not in outcome.stderr
+
+
+@pytest.mark.parametrize("folder", ["/proc", "/sys"])
+def test_unwritable_output_folder_is_noticed_before_measuring(
+    run_profile: RunProfile, data: Path, folder: str
+) -> None:
+    # GIVEN a folder where nobody can make files, not even root
+    outcome = run_profile("-o", f"{folder}/run.stash.json", "plain_ddp.py", data)
+    refused(outcome, 2, folder)
+    assert "profiling" not in outcome.stderr
+
+
+def test_output_is_a_folder(run_profile: RunProfile, data: Path, tmp_path: Path) -> None:
+    outcome = run_profile("-o", tmp_path, "plain_ddp.py", data)
+    refused(outcome, 2, "is a folder")
+
+
+def test_output_is_a_device_and_stays_one(run_profile: RunProfile, data: Path, tmp_path: Path) -> None:
+    # GIVEN a pipe instead of a file (for a device it would be the same)
+    pipe = tmp_path / "run.stash.json"
+    os.mkfifo(pipe)
+    outcome = run_profile("-o", pipe, "--dry-run", "plain_ddp.py", data)
+    refused(outcome, 2, "regular file")
+    assert pipe.is_fifo()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system with room for one page; skips the test where mounting is not allowed."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=4k", "tmpfs", str(folder)]
+    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode != 0:
+        pytest.skip("only root may mount a small file system")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_full_disk_says_so_and_still_shows_the_breakdown(
+    run_profile: RunProfile, data: Path, small_disk: Path
+) -> None:
+    # GIVEN a disk that is full by the time the profile is written
+    outcome = run_profile("-o", small_disk / "run.stash.json", "plain_ddp.py", data)
+    # THEN one sentence says so, nothing half-written remains, and the minute was not lost
+    assert outcome.code in (1, 2)
+    assert "No space left" in outcome.error or "full" in outcome.error
+    assert "Traceback" not in outcome.stderr
+    assert not list(small_disk.iterdir())
+    assert "interconnect" in outcome.stdout
+    assert not outcome.survivors
+
+
+# Jobs that fail by themselves ----------------------------------------------------------------------------
+
+
+def test_exception_before_the_first_step_shows_the_scripts_own_traceback(
+    run_profile: RunProfile, script: object
+) -> None:
+    path = script("raise KeyError('learning_rate')")
+    outcome = run_profile(path)
+    refused(outcome, 1, "train.py", "before its first training step", "KeyError")
+    assert outcome.stderr.count("Traceback") == 1
+    assert f'File "{path}", line' in outcome.stderr
+    assert "raise KeyError('learning_rate')" in outcome.stderr
+    assert "torch/distributed" not in outcome.stderr
+
+
+def test_exception_in_the_middle_keeps_finished_rounds(run_profile: RunProfile, script: object) -> None:
+    # GIVEN a script that fails after some rounds
+    path = script("""
+        started = time.time()
+        while True:
+            step()
+            if time.time() - started > 8:
+                raise ValueError("loss is nan")
+    """)
+    outcome = run_profile(path, precision=0.001, budget=60)
+    # THEN its error is shown, and the rounds before are saved
+    refused(outcome, 1, "ValueError: loss is nan")
+    assert outcome.profile is not None
+    assert outcome.profile.ended == "failed"
+    assert len(step_matrix(outcome.profile).rounds) >= 1
+
+
+def test_exception_out_of_the_loop_over_a_loader_is_not_the_end_of_training(
+    run_profile: RunProfile, script: object
+) -> None:
+    # GIVEN a loop over a DataLoader that fails in its fifth step
+    path = script("""
+        def train():
+            loader = torch.utils.data.DataLoader(torch.rand(64, 256), 8)
+            for number, batch in enumerate(loader):
+                step()
+                if number == 4:
+                    raise ValueError("loss is nan")
+        train()
+    """)
+    outcome = run_profile(path)
+    # THEN its own error is what is told
+    refused(outcome, 1, "ValueError: loss is nan")
+
+
+def test_exit_code_of_a_script_that_exits(run_profile: RunProfile, script: object) -> None:
+    refused(run_profile(script("print('no licence found'); sys.exit(3)")), 1, "train.py")
+
+
+def test_script_without_a_training_loop(run_profile: RunProfile, script: object) -> None:
+    outcome = run_profile(script("print('evaluation only')"))
+    refused(outcome, 1, "without a training step", "torch.optim")
+
+
+def test_script_that_never_comes_to_a_step(run_profile: RunProfile, script: object) -> None:
+    outcome = run_profile("--patience", 4, script("time.sleep(1000)"))
+    refused(outcome, 1, "no optimizer step within", "--patience")
+    assert outcome.seconds < 30
+
+
+def test_too_big_for_memory(run_profile: RunProfile, script: object) -> None:
+    # GIVEN a batch of forty terabytes
+    outcome = run_profile(script("step(batch=40_000_000_000)"), "--batch-size", 64)
+    refused(outcome, 1, "ran out of memory", "batch")
+
+
+def test_corrupt_image_is_named(run_profile: RunProfile, script: object, tmp_path: Path) -> None:
+    # GIVEN a folder of pictures of which one is cut short
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    for number in range(64):
+        Image.new("RGB", (64, 64), (number, 0, 0)).save(folder / f"{number:02d}.jpg")
+    broken = folder / "31.jpg"
+    broken.write_bytes(b"not a picture")
+    path = script(f"""
+        from pathlib import Path
+        from PIL import Image
+        import numpy as np
+        class Pictures(torch.utils.data.Dataset):
+            files = sorted(Path({str(folder)!r}).glob("*.jpg"))
+            def __len__(self):
+                return len(self.files)
+            def __getitem__(self, index):
+                return torch.from_numpy(np.asarray(Image.open(self.files[index]).convert("RGB")).copy())
+        for batch in torch.utils.data.DataLoader(Pictures(), 8, num_workers=1):
+            step()
+    """)
+    outcome = run_profile(path)
+    # THEN the file is named
+    refused(outcome, 1, str(broken))
+
+
+def test_port_in_use(run_profile: RunProfile, data: Path) -> None:
+    # GIVEN somebody else on the rendezvous port
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        endpoint = f"127.0.0.1:{other.getsockname()[1]}"
+        words = ("--nnodes", 2, "--node-rank", 0, "--rdzv-endpoint", endpoint, "--nproc-per-node", 1)
+        outcome = run_profile(*words, "plain_ddp.py", data)
+    refused(outcome, 1, "port", "in use", "--rdzv-endpoint")
+
+
+# Interruptions -------------------------------------------------------------------------------------------
+
+
+def test_interrupt_during_start_up(start: Start, data: Path) -> None:
+    # GIVEN a profile whose ranks are still importing
+    run = start("plain_ddp.py", data)
+    run.wait_for("profiling")
+    run.popen.send_signal(signal.SIGINT)
+    outcome = run.end(20)
+    # THEN it ends with 130 and a sentence, and leaves nothing
+    assert outcome.code == 130
+    assert "interrupted" in outcome.error
+    assert "Traceback" not in outcome.stderr
+    assert outcome.profile is None
+    assert not outcome.survivors
+
+
+def test_interrupt_during_warm_up(start: Start, script: object) -> None:
+    # GIVEN steps so slow that warming up takes a while
+    run = start(script("while True: step(); time.sleep(1)"), budget=60)
+    run.wait_until(lambda: any(row.get("name") == "warm-up" for row in trace(run)))
+    run.popen.send_signal(signal.SIGINT)
+    outcome = run.end(20)
+    assert outcome.code == 130
+    assert "interrupted" in outcome.error
+    assert outcome.profile is None
+    assert not outcome.survivors
+
+
+def test_interrupt_while_measuring_keeps_finished_rounds(start: Start, data: Path) -> None:
+    run = start("plain_ddp.py", data, "--workers", 1, budget=60, precision=0.001)
+    run.wait_for("round 1 done")
+    run.popen.send_signal(signal.SIGINT)
+    outcome = run.end(20)
+    assert outcome.code == 130
+    assert outcome.profile is not None
+    assert outcome.profile.ended == "interrupted"
+    assert len(step_matrix(outcome.profile).rounds) >= 1
+    assert "interconnect" in outcome.stdout
+    assert not outcome.survivors
+
+
+def test_termination_is_as_orderly_as_an_interrupt(start: Start, data: Path) -> None:
+    # GIVEN a batch system that sends SIGTERM before it kills
+    run = start("plain_ddp.py", data, budget=60, precision=0.001)
+    run.wait_for("round 1 done")
+    run.popen.send_signal(signal.SIGTERM)
+    outcome = run.end(20)
+    assert outcome.code != 0
+    assert outcome.profile is not None
+    assert not outcome.survivors
+
+
+def test_killed_rank_ends_the_run_and_is_named(start: Start, data: Path) -> None:
+    # GIVEN a run that finished a round WHEN one rank is killed
+    run = start("plain_ddp.py", data, "--workers", 1, budget=60, precision=0.001)
+    run.wait_for("round 1 done")
+    run.ranks()[1].send_signal(signal.SIGKILL)
+    outcome = run.end(30)
+    # THEN one sentence names it, the round is kept, and nobody is left
+    refused(outcome, 1, "rank 1", "SIGKILL")
+    assert outcome.profile is not None
+    assert outcome.profile.ended == "failed"
+    assert len(step_matrix(outcome.profile).rounds) >= 1
+
+
+def test_ranks_do_not_outlive_a_killed_stash(start: Start, data: Path) -> None:
+    # GIVEN a run under way WHEN the stash process itself is killed
+    run = start("plain_ddp.py", data, "--workers", 1, budget=60, precision=0.001)
+    run.wait_for("round 1 done")
+    assert len(run.ranks()) == 2
+    run.popen.kill()
+    run.popen.wait()
+    # THEN its ranks and their workers notice within seconds
+    deadline = time.monotonic() + 5
+    while run.processes() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert [process.cmdline() for process in run.processes()] == []
+
+
+@pytest.mark.slow
+def test_hung_rank_is_named(run_profile: RunProfile, script: object) -> None:
+    # GIVEN a rank that stops stepping after a while
+    path = script("""
+        for number in range(10**9):
+            step()
+            if number == 400 and rank == 1:
+                time.sleep(1000)
+    """)
+    outcome = run_profile(path, precision=0.001, budget=20, timeout=150)
+    # THEN the run ends by itself and names the rank that got least far
+    refused(outcome, 1, "rank 1")

@@ -1,0 +1,143 @@
+"""Whatever starts the ranks: Stash itself, other launchers, several nodes, torchrun around Stash, Python."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+
+from conftest import SCRIPTS, RunProfile, Start, blocks_of, measured, skipped
+
+from stash.stalls import step_matrix
+
+BIN = Path(sys.executable).parent
+
+
+def test_torchrun_command_is_run_as_it_is(run_profile: RunProfile, data: Path) -> None:
+    # GIVEN a job somebody starts with torchrun WHEN the same words follow `--`
+    words = (BIN / "torchrun", "--standalone", "--nproc-per-node", 2, "plain_ddp.py", data)
+    profile = measured(run_profile("--", *words))
+    # THEN the agent reached its ranks
+    assert profile.settings.rungs == ("solo", "crowd", "node", "warm", "cold")
+    assert profile.workload.command == tuple(map(str, words))
+    assert profile.world_size == 2
+
+
+def test_accelerate_launch_is_run_as_it_is(run_profile: RunProfile, data: Path, free_port: int) -> None:
+    # GIVEN Accelerate's launcher (its --cpu starts a single process, so its GPU way is taken without any GPU)
+    accelerate = ("accelerate", "launch", "--multi_gpu", "--num_processes", 2, "--num_machines", 1)
+    more = ("--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", free_port)
+    path = f"{BIN}:/usr/bin:/bin"
+    profile = measured(run_profile("--", *accelerate, *more, "accelerate_loop.py", data, PATH=path))
+    assert profile.world_size == 2
+    assert profile.settings.rungs == ("solo", "crowd", "node", "warm", "cold")
+
+
+def test_two_nodes_measure_the_network(start: Start, data: Path, tmp_path: Path, free_port: int) -> None:
+    # GIVEN the same command on two nodes (here: twice on this machine)
+    outputs = [tmp_path / f"node-{rank}.stash.json" for rank in range(2)]
+    nodes = [
+        start(
+            "--nnodes", 2, "--node-rank", rank, "--rdzv-endpoint", f"127.0.0.1:{free_port}",
+            "--nproc-per-node", 1, "plain_ddp.py", data, output=outputs[rank],
+        )
+        for rank in range(2)
+    ]  # fmt: skip
+    first, second = (node.end() for node in nodes)
+    # THEN node 0 writes a profile of two nodes with the network's rung, and node 1 says where it is
+    profile = measured(first)
+    assert profile.nodes == profile.world_size == 2
+    assert len(profile.hosts) == 2
+    assert profile.settings.rungs == ("solo", "crowd", "cluster", "warm", "cold")
+    assert skipped(profile)["node"] == "one device per node"
+    assert {block.rank for block in blocks_of(profile, "cluster")} == {0, 1}
+    assert {collective.scope for collective in profile.collectives} == {"world"}
+    assert len(step_matrix(profile).rounds) >= 1
+    assert second.code == 0, second.stderr
+    assert second.profile is None
+    assert "rank 0" in second.stdout
+    assert not second.survivors
+
+
+def test_two_nodes_of_two_ranks_confine_exchange_to_a_node(
+    start: Start, data: Path, tmp_path: Path, free_port: int
+) -> None:
+    # GIVEN two nodes with two ranks each (four ranks on this machine's two cores)
+    nodes = [
+        start(
+            "--nnodes", 2, "--node-rank", rank, "--rdzv-endpoint", f"127.0.0.1:{free_port}",
+            "--nproc-per-node", 2, "plain_ddp.py", data, output=tmp_path / f"node-{rank}.stash.json",
+        )
+        for rank in range(2)
+    ]  # fmt: skip
+    first, second = (node.end() for node in nodes)
+    # THEN interconnect and network are told apart
+    profile = measured(first)
+    assert profile.settings.rungs == ("solo", "crowd", "node", "cluster", "warm", "cold")
+    assert [rank.node for rank in profile.ranks] == [0, 0, 1, 1]
+    assert {rank.local_rank for rank in profile.ranks} == {0, 1}
+    assert {(c.scope, c.ranks) for c in profile.collectives} == {("node", 2), ("world", 4)}
+    assert second.code == 0, second.stderr
+
+
+def test_stash_inside_torchrun_profiles_the_ranks_it_is(run_profile: RunProfile, data: Path, tmp_path: Path) -> None:
+    # GIVEN torchrun around `stash profile`, as a cluster's own scripts would have it
+    output = tmp_path / "inside.stash.json"
+    torchrun = (BIN / "torchrun", "--standalone", "--nproc-per-node", 2, "--no-python")
+    command = (BIN / "stash", "profile", "--budget", 3, "--precision", 50, "-o", output, "plain_ddp.py", data)
+    outcome = run_profile(program=(*torchrun, *command), output=output)
+    # THEN one profile of both ranks is written
+    profile = measured(outcome)
+    assert profile.world_size == 2
+    assert profile.nodes == 1
+    assert profile.settings.rungs == ("solo", "crowd", "node", "warm", "cold")
+
+
+def test_isolate_gives_every_rung_its_own_launches(run_profile: RunProfile, data: Path) -> None:
+    # GIVEN a job that could be switched WHEN --isolate asks for separate launches
+    profile = measured(run_profile("--isolate", "plain_ddp.py", data))
+    # THEN the same ladder is climbed, by launches that never switch
+    assert profile.settings.isolated
+    assert profile.settings.rungs == ("solo", "crowd", "node", "warm", "cold")
+    assert profile.settings.launches >= 3
+    launches = {rung: {block.launch for block in blocks_of(profile, rung)} for rung in ("solo", "crowd", "node")}
+    assert not launches["solo"] & launches["crowd"]
+    assert not launches["crowd"] & launches["node"]
+    assert {block.rank for block in blocks_of(profile, "crowd")} == {0, 1}
+    assert len(step_matrix(profile).rounds) >= 1
+
+
+def test_only_the_rungs_asked_for(run_profile: RunProfile, data: Path) -> None:
+    profile = measured(run_profile("--rungs", "solo,node", "plain_ddp.py", data))
+    assert profile.settings.rungs == ("solo", "node")
+    assert {block.rung for block in profile.blocks} == {"solo", "node"}
+    assert skipped(profile)["warm"] == "not asked for (--rungs)"
+
+
+def test_dry_run_prints_a_command_that_does_the_same(run_profile: RunProfile, data: Path) -> None:
+    # GIVEN --dry-run
+    outcome = run_profile("--dry-run", "plain_ddp.py", data, "--batch", 8)
+    # THEN the whole command is printed, nothing was started and nothing written
+    assert outcome.code == 0, outcome.stderr
+    words = shlex.split(outcome.stdout)
+    assert words[-4:] == ["plain_ddp.py", str(data), "--batch", "8"]
+    assert "torch.distributed.run" in words
+    assert outcome.profile is None
+    assert not outcome.survivors
+
+
+def test_function_profiled_from_python(run_profile: RunProfile, data: Path, tmp_path: Path) -> None:
+    # GIVEN a program that calls stash.profile(train, …), started in another folder than its own
+    output = tmp_path / "function.stash.json"
+    program = (sys.executable, SCRIPTS / "from_python.py", data, output)
+    profile = measured(run_profile(program=program, output=output, folder=tmp_path))
+    # THEN it gets a profile of two ranks
+    assert profile.world_size == 2
+    assert profile.workload.name == "train"
+    assert profile.workload.batch == 16
+
+
+def test_one_rank_of_a_distributed_script(run_profile: RunProfile, data: Path) -> None:
+    profile = measured(run_profile("--nproc-per-node", 1, "plain_ddp.py", data))
+    assert profile.settings.rungs == ("solo", "warm", "cold")
+    assert skipped(profile)["node"] == "one device"
