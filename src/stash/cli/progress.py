@@ -14,8 +14,13 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
+from stash.report.terminal import stall_table
+from stash.report.view import view
+from stash.stalls import attribute, step_matrix, verdict
+
 if TYPE_CHECKING:
     from stash.launch.climb import Expedition, Moment
+    from stash.records import Profile
 
 _SAYS = {
     "starting": "starting the job",
@@ -46,7 +51,7 @@ class Progress:
 
     def __enter__(self) -> Progress:
         if self._console.is_terminal:
-            self._live = Live(self, console=self._console, transient=True, refresh_per_second=8)
+            self._live = Live(self, console=self._console, transient=True, refresh_per_second=4)
             self._live.start()
         else:
             print(f"profiling {self._title} …", file=sys.stderr)
@@ -61,11 +66,12 @@ class Progress:
     def show(self, moment: Moment) -> None:
         """Take note of where the measurement is."""
         self._moment = moment
-        rounds = len(moment.ladder.rounds) if moment.ladder is not None else 0
-        if rounds > self._rounds:
+        rounds = len(step_matrix(moment.profile).rounds) if moment.profile is not None else 0
+        if moment.profile is not None and rounds > self._rounds:
             self._rounds = rounds
-            self._table = _breakdown(moment) if self._live is not None else None
-            if self._live is None:
+            if self._live is not None:
+                self._table = _breakdown(moment.profile)
+            else:
                 print(f"  round {rounds} done after {moment.elapsed:.0f} s", file=sys.stderr)
 
     def __rich__(self) -> RenderableType:
@@ -82,12 +88,6 @@ class Progress:
         return Group(line, self._table) if self._table is not None else line
 
 
-def _breakdown(moment: Moment) -> RenderableType | None:
-    from stash.report.terminal import stall_table
-    from stash.report.view import view
-    from stash.stalls import attribute, verdict
-
-    if moment.profile is None:
-        return None
-    breakdown = attribute(moment.profile)
-    return stall_table(view(breakdown, verdict(breakdown, moment.profile), moment.profile))
+def _breakdown(profile: Profile) -> RenderableType:
+    breakdown = attribute(profile)
+    return stall_table(view(breakdown, verdict(breakdown, profile), profile))

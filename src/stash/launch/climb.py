@@ -28,7 +28,9 @@ from stash.launch.trace import Tail, Trace
 from stash.records import Host, Profile, Settings, Workload
 from stash.stalls import Ladder, step_matrix
 
-_TICK = 0.05
+_TICK = 0.1
+_ROLL_CALL = 3.0
+"""Seconds between looks at a launch's descendants and signs of life; the ranks need the cores more."""
 _MIN_ROUNDS = 3
 _SILENCE = 60.0
 _ALONE = {"resident", "solo", "catch-up", "crowd", "node"}
@@ -51,15 +53,13 @@ class Wishes:
 
 @dataclass(frozen=True)
 class Moment:
-    """What live progress shows: the current phase, the rounds so far, the ladder measured up to now."""
+    """What live progress shows: the block under way, and seconds since the first step."""
 
     phase: str
     round: int | None
-    ladder: Ladder | None
     elapsed: float
-    budget: float
-    launch: int
     profile: Profile | None = None
+    """What was measured so far; only when a round has just been finished."""
 
 
 @dataclass(frozen=True)
@@ -256,14 +256,18 @@ class Expedition:
         """Run one launch (or several side by side) to its end; the value says why it failed, if it did."""
         running = [self._start(member) for member in members or (Member(),)]
         self.launches += 1
-        begun = time.time()
+        begun = called = time.time()
         try:
             while self._alive(running):
                 for each in running:
                     self._follow(each)
-                silence = self._silence(running, begun)
-                if silence is not None:
-                    return self._hung(running, silence)
+                if time.time() - called > _ROLL_CALL:
+                    called = time.time()
+                    for each in running:
+                        each.process.note_children()
+                    silence = self._silence(running, begun)
+                    if silence is not None:
+                        return self._hung(running, silence)
                 if any(self._broken(each) for each in running):
                     break
                 time.sleep(_TICK)
@@ -284,8 +288,7 @@ class Expedition:
         return Running(self._last, plan, Tail(plan.trace), member.offset)
 
     def _alive(self, running: list[Running]) -> bool:
-        codes = [each.process.poll() for each in running]  # polls every one: it also notes their children
-        return None in codes
+        return any(each.process.poll() is None for each in running)
 
     def _broken(self, each: Running) -> bool:
         """Whether it ended without having said so."""
@@ -305,19 +308,18 @@ class Expedition:
         rows = self._take(each)
         if self._first_step is None and self.trace.phase[0] != "starting":
             self._first_step = time.monotonic()
-        if each.plan.rounds is None and not each.plan.stop.exists():
-            finished = any(row["kind"] == "round" for row in rows)
-            if (finished and self.done()) or (self.spent() > self.wishes.budget and self.trace.rounds > 0):
-                each.plan.stop.touch()
+        finished = any(row["kind"] == "round" for row in rows)
+        enough = (finished and self.done()) or (self.spent() > self.wishes.budget and self.trace.rounds > 0)
+        if enough and each.plan.rounds is None:
+            each.plan.stop.touch()
         if rows:
-            self.watcher(self.moment())
+            self.watcher(self.moment(finished))
 
-    def moment(self) -> Moment:
+    def moment(self, round_finished: bool) -> Moment:
         """What there is to show now."""
-        profile = self.profile("measuring") if self.trace.ranks else None
-        ladder = step_matrix(profile) if profile is not None else None
         name, number = self.trace.phase
-        return Moment(name, number, ladder, self.spent(), self.wishes.budget, self.launches, profile)
+        profile = self.profile("measuring") if round_finished else None
+        return Moment(name, number, self.spent(), profile)
 
     def ladder(self) -> Ladder:
         """The complete rounds so far."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -42,7 +43,8 @@ def profile(
 
     folder = free_folder()
     pickled = folder / "function.pkl"
-    pickled.write_bytes(cloudpickle.dumps((train, args, kwargs)))
+    called = cloudpickle.dumps((train, args, kwargs))
+    pickled.write_bytes(pickle.dumps((sys.path, called)))
     job = Job("module", "stash.launch.function", (str(pickled),), name=getattr(train, "__name__", "function"))
     where = cluster(True, nproc_per_node, None, None, None, count_gpus(), len(os.sched_getaffinity(0)))
     wishes = Wishes(precision, budget, parse_rungs(rungs) if rungs else NAMES, isolate, data_root)
@@ -54,9 +56,9 @@ def profile(
 
 
 def _call(path: str) -> None:
-    import pickle
-
-    train, args, kwargs = pickle.loads(Path(path).read_bytes())
+    path_of_caller, called = pickle.loads(Path(path).read_bytes())
+    sys.path += [folder for folder in path_of_caller if folder not in sys.path]
+    train, args, kwargs = pickle.loads(called)
     train(*args, **kwargs)
 
 

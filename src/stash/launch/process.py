@@ -40,15 +40,18 @@ class Process:
         return self._popen.pid
 
     def poll(self) -> int | None:
-        """Exit status, or ``None`` while it runs; remembers the descendants seen alive."""
+        """Exit status, or ``None`` while it runs."""
+        return self._popen.poll()
+
+    def note_children(self) -> None:
+        """Remember the descendants alive now; looks through all of /proc, so not to be called often."""
         with contextlib.suppress(psutil.Error):
             for child in psutil.Process(self.pid).children(recursive=True):
                 self._seen[child.pid] = child
-        return self._popen.poll()
 
     def stop(self) -> None:
         """End the launch and everything it started: asked first, then by force."""
-        self.poll()
+        self.note_children()
         for number, patience in ((signal.SIGTERM, _GRACE), (signal.SIGKILL, _GRACE)):
             alive = self._alive()
             if not alive:
