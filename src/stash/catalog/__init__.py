@@ -50,7 +50,7 @@ def search(wish: OfferFilter | None = None) -> Answer:
 
 
 def gpu(name: str) -> GpuFacts:
-    """One GPU by variant, by model when that has one variant, or by the driver's name; UserError names the nearest."""
+    """One GPU by variant, by model if that has one variant, or by the driver's name; UserError names the nearest."""
     return _usual().gpu(name)
 
 

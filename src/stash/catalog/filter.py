@@ -20,7 +20,7 @@ class OfferFilter(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    gpu: str | None = None
+    gpu: str | None = Field(None, pattern=r"[A-Za-z0-9]")
     """A model or a variant in any case: ``V100``, ``A100-80GB``, ``A100-SXM4-80GB``."""
     min_gpu_count: float | None = Field(None, ge=0)
     max_gpu_count: float | None = Field(None, ge=0)

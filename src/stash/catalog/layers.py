@@ -8,16 +8,16 @@ only fills in what is still unknown, because published price lists round memory 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stash.catalog import own, places, shipped, snapshot
 from stash.catalog.facts import KINDS, GpuFacts, Instance
 from stash.catalog.own import OwnFile
-from stash.catalog.snapshot import HISTORY, Part, Snapshot
-from stash.catalog.table import NOWHERE, Catalog, Columns, Ints, Mask
+from stash.catalog.snapshot import Part, Snapshot
+from stash.catalog.table import NOWHERE, Catalog, Columns, Mask
 
 Key = tuple[str, str]
 _ON_DEMAND, _PRIOR = KINDS.index("on-demand"), KINDS.index("prior")
@@ -100,18 +100,18 @@ def _joined_parts(parts: Sequence[Part], index: Mapping[Key, int]) -> Columns:
     joined: Columns | None = None
     for part in parts:
         numbers = np.array([index[item.cloud, item.name] for item in part.instances], dtype=np.int32)
-        columns = replace(part.columns, instance=numbers[part.columns.instance])
+        columns = part.columns.moved({"instance": numbers[part.columns.instance]})
         if joined is None:
             joined = columns
             continue
         upper, lower = _same_numbers(joined, columns)
-        joined = _together(upper, lower.keep(~_hidden(lower, upper) | (part.name == HISTORY)))
+        joined = _together(upper, lower.keep(~_hidden(lower, upper)))
     assert joined is not None
     return joined
 
 
 def _renewed(lower: Columns, upper: Columns) -> Columns:
-    """``lower`` beneath ``upper``; a hidden on-demand price that differs becomes a prior one, other hidden rows go."""
+    """``lower`` beneath ``upper``; a hidden on-demand price that differs becomes prior, other hidden rows go."""
     lower, upper = _same_numbers(lower, upper)
     hidden = _hidden(lower, upper)
     past = hidden & (lower.kind == _ON_DEMAND)
@@ -120,7 +120,7 @@ def _renewed(lower: Columns, upper: Columns) -> Columns:
         if lower.region[row] != NOWHERE:
             same &= upper.region == lower.region[row]
         past[row] = (np.abs(upper.price[same] / lower.price[row] - 1) > _SAME).all()
-    lower = replace(lower, kind=np.where(past, np.int32(_PRIOR), lower.kind))
+    lower = lower.moved({"kind": np.where(past, np.int32(_PRIOR), lower.kind)})
     return _together(upper, lower.keep(~hidden | past))
 
 
@@ -132,18 +132,18 @@ def _overridden(lower: Columns, mine: Columns) -> Columns:
 
 
 def _hidden(lower: Columns, upper: Columns) -> Mask:
-    """Rows of ``lower`` for which ``upper`` has the same instance, kind and region, or any region if none is known."""
+    """Current rows of ``lower`` whose instance, kind and region (any, if it is unknown) ``upper`` has too."""
     current = lower.kind != _PRIOR
     somewhere = lower.region != NOWHERE
     same = np.isin(_code(lower, regions=True), _code(upper, regions=True))
     anywhere = np.isin(_code(lower, regions=False), _code(upper, regions=False))
-    return current & np.where(somewhere, same, anywhere)
+    hidden: Mask = current & np.where(somewhere, same, anywhere)
+    return hidden
 
 
-def _code(columns: Columns, *, regions: bool) -> Ints:
+def _code(columns: Columns, *, regions: bool) -> NDArray[np.int64]:
     place = columns.region.astype(np.int64) + 1 if regions else np.zeros(len(columns), dtype=np.int64)
-    number = (columns.instance.astype(np.int64) * (len(columns.regions) + 1) + place) * len(KINDS) + columns.kind
-    return number  # type: ignore[return-value]
+    return (columns.instance.astype(np.int64) * (len(columns.regions) + 1) + place) * len(KINDS) + columns.kind
 
 
 def _same_numbers(first: Columns, second: Columns) -> tuple[Columns, Columns]:
@@ -152,12 +152,12 @@ def _same_numbers(first: Columns, second: Columns) -> tuple[Columns, Columns]:
         ours, theirs = getattr(first, name), getattr(second, name)
         numbers = {item: number for number, item in enumerate(dict.fromkeys((*ours, *theirs)))}
         moved = np.array([*(numbers[item] for item in theirs), NOWHERE], dtype=np.int32)
-        first = replace(first, **{name: tuple(numbers)})
-        second = replace(second, **{name: tuple(numbers), column: moved[getattr(second, column)]})
+        first = first.moved({name: tuple(numbers)})
+        second = second.moved({name: tuple(numbers), column: moved[getattr(second, column)]})
     return first, second
 
 
 def _together(upper: Columns, lower: Columns) -> Columns:
-    names = ("instance", "kind", "region", "price", "as_of", "origin")
-    both = {name: np.concatenate([getattr(upper, name), getattr(lower, name)]) for name in names}
-    return replace(upper, **both)
+    return upper.moved(
+        {name: np.concatenate([getattr(upper, name), getattr(lower, name)]) for name in Columns.ARRAYS}
+    )

@@ -1,4 +1,4 @@
-"""The user's own instances and on-premise machines: a YAML file, checked with the line and the field of every mistake.
+"""The user's own instances and on-premise machines: a YAML file, checked with line and field of every mistake.
 
 Knows the fields of that file (``docs/how-to/own-instances.md``) and turns them into the catalog's records. Knows
 nothing of how they merge with other layers.
@@ -121,7 +121,7 @@ class OwnFile:
 
     def placed(self, known: Mapping[tuple[str, str], Instance]) -> Placed:
         """Find the cloud of every entry: its own, else that of a known instance of this name, else on-premise."""
-        clouds = {name: cloud for cloud, name in reversed(known)}
+        clouds = {name: cloud for cloud, name in reversed(list(known))}
         instances: dict[tuple[str, str], Instance] = {}
         prices: list[Price] = []
         for entry in self.entries:
@@ -179,7 +179,8 @@ def _all_mistakes(error: ValidationError, path: Path, lines: Lines) -> str:
 
 
 def _unknown_field(where: tuple[int | str, ...]) -> str:
-    model = {"gpus": OwnGpu, "instances": OwnInstance}.get(str(where[0]), _Document)
+    models: dict[str, type[_Entry]] = {"gpus": OwnGpu, "instances": OwnInstance}
+    model = models.get(str(where[0]), _Document)
     alike = nearest(str(where[-1]), model.model_fields, 1)
     return f"there is no such field; did you mean {alike[0]}?" if alike else "there is no such field"
 

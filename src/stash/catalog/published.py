@@ -25,7 +25,7 @@ _LEAST, _MOST = 0.005, 150.0
 """Dollars per hour of one GPU (or one whole CPU machine's 40 vCPUs) between which a price is believed."""
 
 
-class Damaged(ValueError):
+class DamagedError(ValueError):
     """A published file cannot be used; the message says why."""
 
 
@@ -45,16 +45,16 @@ class Harvest:
 
 
 def rows(text: str, required: tuple[str, ...]) -> Iterator[Row]:
-    """The lines of a published CSV file; raises Damaged when it is cut off or has other columns."""
+    """The lines of a published CSV file; raises DamagedError when it is cut off or has other columns."""
     if not text.endswith("\n"):
-        raise Damaged("it is cut off: its last line is not complete")
+        raise DamagedError("it is cut off: its last line is not complete")
     reader = csv.DictReader(io.StringIO(text))
     missing = [column for column in required if column not in (reader.fieldnames or ())]
     if missing:
-        raise Damaged(f"it has no column {missing[0]!r}; the format may have changed")
+        raise DamagedError(f"it has no column {missing[0]!r}; the format may have changed")
     for row in reader:
         if None in row or None in row.values():
-            raise Damaged(f"line {reader.line_num} has more or fewer fields than the head")
+            raise DamagedError(f"line {reader.line_num} has more or fewer fields than the head")
         yield row
 
 
@@ -67,7 +67,7 @@ def believable(price: float, gpu_count: float, vcpus: float | None) -> bool:
 def gpuhunt(cloud: str, text: str, source: str, as_of: str, known: Mapping[str, Instance]) -> Harvest:
     """Read one ``<provider>.csv`` of gpuhunt's catalog. ``known``: the cloud's instances that Stash has already.
 
-    Memory is in GB as clouds write it, meaning GiB. Raises Damaged.
+    Memory is in GB as clouds write it, meaning GiB. Raises DamagedError.
     """
 
     def take(row: Row, harvest: Harvest) -> None:
@@ -90,7 +90,7 @@ def skypilot(cloud: str, text: str, source: str, as_of: str, known: Mapping[str,
     """Read one ``vms.csv`` of SkyPilot's catalog. ``known``: the cloud's instances that Stash has already.
 
     A spot price equal to the on-demand price stands for "no spot price known" and is not taken. On GCP the VM and
-    its GPUs are priced in different rows, so only types whose GPUs Stash knows can be priced. Raises Damaged.
+    its GPUs are priced in different rows, so only types whose GPUs Stash knows can be priced. Raises DamagedError.
     """
     lines = list(rows(text, _SKYPILOT))
     accelerators = {
@@ -129,9 +129,9 @@ def _harvest(lines: Iterator[Row], take: Callable[[Row, Harvest], None]) -> Harv
         except ValueError:
             harvest.left_out += 1
     if not harvest.zones:
-        raise Damaged("it has no offer that could be used")
+        raise DamagedError("it has no offer that could be used")
     if harvest.left_out > 0.2 * harvest.read:
-        raise Damaged(f"{harvest.left_out} of its {harvest.read} lines make no sense")
+        raise DamagedError(f"{harvest.left_out} of its {harvest.read} lines make no sense")
     return harvest
 
 

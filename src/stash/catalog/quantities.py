@@ -12,7 +12,9 @@ from stash.errors import UnitError
 from stash.units import parse_bytes, parse_price, parse_rate
 
 _CURRENCIES = re.compile(r"[€£¥₹₽₩]|\b(eur|gbp|jpy|cny|rmb|inr|chf|cad|aud|sek|krw|euros?|pounds?|yen)\b", re.I)
-_PERIODS = re.compile(r"/\s*(s|sec|second|min|minute|d|day|w|week|mo|month|y|yr|year)s?\b|\b(per|a)\s+\w+", re.I)
+_PERIODS = re.compile(
+    r"(/|\bper|\ba)\s*(s|sec|second|min|minute|d|day|w|week|mo|month|y|yr|year)s?\b|\b(daily|monthly|yearly)\b", re.I
+)
 
 
 def size(given: object) -> float:
@@ -35,7 +37,7 @@ def price(given: object) -> float:
     currency = _CURRENCIES.search(text)
     if currency:
         raise UnitError(f"the price {text!r} is not in US dollars; convert it and write it like $3.06/h")
-    if _PERIODS.search(text.replace("per hour", "").replace("an hour", "")):
+    if _PERIODS.search(text):
         raise UnitError(f"the price {text!r} is not per hour; convert it and write it like $3.06/h")
     return _between(parse_price(text), 1e-3, 1e4, text, "a price per hour")
 

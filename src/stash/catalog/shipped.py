@@ -50,7 +50,7 @@ _KINDS: dict[str, Kind] = {kind: kind for kind in get_args(Kind)}
 
 def rows(name: str) -> list[dict[str, str]]:
     """The lines of one data file, e.g. ``"gpus.csv"``, as they are."""
-    text = files("stash.catalog").joinpath("data", name).read_text(encoding="utf-8")
+    text = files("stash.catalog").joinpath("data").joinpath(name).read_text(encoding="utf-8")
     return list(csv.DictReader(text.splitlines()))
 
 

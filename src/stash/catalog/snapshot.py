@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from stash.catalog.facts import KINDS, Instance
+from stash.catalog.facts import KINDS, Instance, Price
 from stash.catalog.table import NOWHERE, Columns
 from stash.errors import StashError, UserError
 
@@ -39,6 +39,23 @@ class Part:
     """Rows of the published file that made no sense."""
     instances: tuple[Instance, ...]
     columns: Columns
+
+    def prices(self) -> list[Price]:
+        """Its offers one by one."""
+        columns = self.columns
+        regions, dates = (*columns.regions, None), (*columns.dates, None)  # NOWHERE is the last one
+        rows = zip(
+            *(columns.instance.tolist(), columns.region.tolist(), columns.kind.tolist(), columns.price.tolist()),
+            *(columns.as_of.tolist(), columns.origin.tolist()),
+            strict=True,
+        )
+        return [
+            Price(
+                *(self.instances[instance].cloud, self.instances[instance].name, regions[region], KINDS[kind], price),
+                *(dates[date], *columns.origins[origin]),
+            )
+            for instance, region, kind, price, date, origin in rows
+        ]
 
 
 @dataclass(frozen=True)
@@ -73,21 +90,23 @@ def write(snapshot: Snapshot, path: Path) -> None:
     """Put ``snapshot`` at ``path``: the file there is replaced at once, or left as it was. Raises StashError."""
     text = json.dumps(_to_document(snapshot), separators=(",", ":")).encode()
     _from_document(json.loads(text))  # what cannot be read back is not written
-    temporary: str | None = None
+    temporary: Path | None = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        temporary = Path(name)
         with os.fdopen(descriptor, "wb") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, path)
+        temporary.replace(path)
     except OSError as error:
-        if temporary is not None:
-            Path(temporary).unlink(missing_ok=True)
         raise StashError(
             f"cannot write the catalog's snapshot {path}: {error.strerror}; the old one stays"
         ) from error
+    finally:
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)  # still there only if something went wrong
 
 
 def _to_document(snapshot: Snapshot) -> dict[str, Any]:
@@ -96,14 +115,13 @@ def _to_document(snapshot: Snapshot) -> dict[str, Any]:
 
 def _part_out(part: Part) -> dict[str, Any]:
     columns = part.columns
-    arrays = ("instance", "kind", "region", "price", "as_of", "origin")
     return {
         **{name: getattr(part, name) for name in ("name", "url", "published", "retrieved", "left_out")},
         "instances": [instance.model_dump(exclude_none=True, exclude_defaults=True) for instance in part.instances],
         "regions": columns.regions,
         "dates": columns.dates,
         "origins": columns.origins,
-        "offers": {name: getattr(columns, name).tolist() for name in arrays},
+        "offers": {name: getattr(columns, name).tolist() for name in Columns.ARRAYS},
     }
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,7 +37,7 @@ class _Numbering(dict[T, int]):
 
 @dataclass(frozen=True)
 class Columns:
-    """Offers as columns: row *i* is ``instance[i]`` at ``price[i]`` dollars per hour. Indices point into the lists."""
+    """Offers as columns: row *i* is ``instance[i]`` at ``price[i]`` $/h. Other numbers are indices into the lists."""
 
     instance: Ints
     kind: Ints
@@ -49,6 +49,8 @@ class Columns:
     dates: tuple[str, ...]
     origins: tuple[tuple[str, str], ...]
     """(source, notes) pairs."""
+
+    ARRAYS: ClassVar[tuple[str, ...]] = ("instance", "kind", "region", "price", "as_of", "origin")
 
     def __len__(self) -> int:
         return len(self.price)
@@ -69,16 +71,17 @@ class Columns:
             for price in prices
         ]
         numbers = np.array([row[:5] for row in rows], dtype=np.int32).reshape(-1, 5)
+        instance, kind, region, as_of, origin = numbers.T
         money = np.array([row[5] for row in rows], dtype=np.float64)
-        lists = (tuple(regions), tuple(dates), tuple(origins))
-        return cls(*numbers[:, :3].T, money, *numbers[:, 3:].T, *lists)
+        return cls(instance, kind, region, money, as_of, origin, tuple(regions), tuple(dates), tuple(origins))
 
     def keep(self, rows: Mask) -> Columns:
         """The same columns with only some rows."""
-        return Columns(
-            *(self.instance[rows], self.kind[rows], self.region[rows], self.price[rows]),
-            *(self.as_of[rows], self.origin[rows], self.regions, self.dates, self.origins),
-        )
+        return self.moved({name: getattr(self, name)[rows] for name in self.ARRAYS})
+
+    def moved(self, new: Mapping[str, Any]) -> Columns:
+        """The same columns with some of them, or some of the lists, exchanged."""
+        return Columns(**{item.name: new.get(item.name, getattr(self, item.name)) for item in fields(self)})
 
 
 @dataclass(frozen=True)
@@ -88,7 +91,7 @@ class Answer:
     offers: tuple[Offer, ...]
     """Cheapest first."""
     left_out: Mapping[str, int] = field(default_factory=dict)
-    """How many offers miss only a fact, by the fact: ``{"network": 12}``. An instance without a price counts as one."""
+    """How many offers miss only a fact, by fact: ``{"network": 12}``. An instance without a price counts as one."""
 
 
 @dataclass(frozen=True)
@@ -180,13 +183,15 @@ class Catalog:
         columns = self.columns
         rows = rows[np.lexsort((columns.region[rows], columns.instance[rows], columns.price[rows]))]
         regions, dates = (*columns.regions, None), (*columns.dates, None)  # NOWHERE is the last one
-        return tuple(
-            Offer(
-                self.instances[instance], KINDS[kind], price, regions[region], dates[date], *columns.origins[origin]
-            )
-            for instance, kind, price, region, date, origin in zip(
-                *(columns.instance[rows].tolist(), columns.kind[rows].tolist(), columns.price[rows].tolist()),
-                *(columns.region[rows].tolist(), columns.as_of[rows].tolist(), columns.origin[rows].tolist()),
-                strict=True,
-            )
+        origins = [columns.origins[number] for number in columns.origin[rows].tolist()]
+        found = zip(  # column by column, which is several times faster than row by row
+            [self.instances[number] for number in columns.instance[rows].tolist()],
+            [KINDS[number] for number in columns.kind[rows].tolist()],
+            columns.price[rows].tolist(),
+            [regions[number] for number in columns.region[rows].tolist()],
+            [dates[number] for number in columns.as_of[rows].tolist()],
+            [source for source, _ in origins],
+            [notes for _, notes in origins],
+            strict=True,
         )
+        return tuple(map(Offer._make, found))

@@ -58,5 +58,6 @@ def _walk(node: yaml.Node, path: Path, numbers: dict[Path, int], seen: set[int])
             if name in names:
                 raise yaml.MarkedYAMLError(problem=f"{name!r} is given twice", problem_mark=key.start_mark)
             names.add(name)
-            _walk(value, (*path, name), numbers, seen)
-            numbers[*path, name] = key.start_mark.line + 1
+            below = (*path, name)
+            _walk(value, below, numbers, seen)
+            numbers[below] = key.start_mark.line + 1

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from stash.cli.catalog import app as catalog_app
 from stash.cli.dataset import app as dataset_app
 from stash.cli.profile import ProfileCommand, profile
 from stash.cli.show import show
@@ -31,6 +32,7 @@ app.command(cls=ProfileCommand, context_settings={"allow_interspersed_args": Fal
 app.command()(show)
 app.command()(zoo)
 app.add_typer(dataset_app, name="dataset")
+app.add_typer(catalog_app, name="catalog")
 
 
 def _version(wanted: bool) -> None:

@@ -1,0 +1,273 @@
+"""``stash catalog``: what can be rented, at which price of which date; and ``stash catalog refresh``.
+
+Parses wishes, asks ``stash.catalog`` and prints the answer: a table of 80 columns or JSON. Knows no facts itself.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from stash.errors import UserError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from stash.catalog import Answer, Catalog, Offer, OfferFilter
+    from stash.catalog.changes import Changes
+
+app = typer.Typer()
+
+Sort = Literal["price", "price-per-gpu", "network", "gpu-memory", "name"]
+_FILE = typer.Option("--instances", metavar="FILE", help="Your own instances in YAML.", show_default=False)
+
+
+def _option(metavar: str, text: str) -> typer.models.OptionInfo:
+    option: typer.models.OptionInfo = typer.Option(metavar=metavar, help=text, show_default=False)
+    return option
+
+
+@app.callback(invoke_without_command=True)
+def catalog(
+    context: typer.Context,
+    gpu: Annotated[str | None, _option("GPU", "A model or variant: V100, A100-80GB, A100-SXM4-80GB.")] = None,
+    gpus: Annotated[str | None, _option("N", 'How many GPUs: "8", "4-8", "4-" or "-8".')] = None,
+    min_gpu_memory: Annotated[str | None, _option("SIZE", "Memory of one GPU at least, like 24GB.")] = None,
+    cloud: Annotated[str | None, _option("CLOUD", "aws, gcp, azure, lambda, runpod, on-premise …")] = None,
+    region: Annotated[str | None, _option("REGION", "Only offers of this region, like us-east-1.")] = None,
+    min_network: Annotated[str | None, _option("RATE", "Sustained network at least, like 25gbit.")] = None,
+    interconnect: Annotated[str | None, _option("NAME", "Between GPUs: nvlink, nvlink3, nvswitch, pcie.")] = None,
+    min_vcpus: Annotated[float | None, _option("N", "vCPUs at least.")] = None,
+    min_memory: Annotated[str | None, _option("SIZE", "Host memory at least, like 200GB.")] = None,
+    max_price: Annotated[str | None, _option("PRICE", 'Dollars per hour at most, like 10 or "$3.06/h".')] = None,
+    spot: Annotated[bool, typer.Option("--spot", help="Spot prices instead of on-demand prices.")] = False,
+    history: Annotated[bool, typer.Option("--history", help="Past on-demand prices instead.")] = False,
+    sort: Annotated[Sort, typer.Option(help="Order of the table.")] = "price",
+    limit: Annotated[int, typer.Option(metavar="N", min=1, help="Rows to show.")] = 30,
+    instances: Annotated[Path | None, _FILE] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print every offer as JSON for other programs.")] = False,
+) -> None:
+    """List what can be rented, cheapest first, with the price, its date and its source.
+
+    An offer is left out when something you ask for is not known of it, and the number of those is printed.
+
+    \b
+    stash catalog --gpu V100 --min-network 25gbit --cloud aws
+    stash catalog --gpu A100-80GB --gpus 8 --spot
+    stash catalog show p3.8xlarge     everything known about one instance
+    stash catalog refresh             get today's prices
+    """
+    if context.invoked_subcommand is not None:
+        _refuse_options(context)
+        return
+    from stash import catalog as facts
+
+    if spot and history:
+        raise UserError("--spot and --history exclude each other; use one of them")
+    known = facts.load(instances)
+    least, most = _range(gpus)
+    wish = facts.OfferFilter(
+        gpu=gpu and _known_gpu(gpu, known),
+        min_gpu_count=least,
+        max_gpu_count=most,
+        min_gpu_memory_bytes=_size(min_gpu_memory),
+        cloud=cloud and _one_of("cloud", cloud, {item.cloud for item in known.instances}),
+        region=region and _one_of("region", region, set(known.columns.regions)),
+        kinds=("spot",) if spot else ("prior",) if history else ("on-demand",),
+        max_dollars_per_hour=_price(max_price),
+        min_network_bytes_per_second=_rate(min_network),
+        interconnect=interconnect,
+        min_vcpus=_positive("--min-vcpus", min_vcpus),
+        min_memory_bytes=_size(min_memory),
+    )
+    answer = known.search(wish)
+    offers = tuple(sorted(answer.offers, key=_SORTS[sort]))
+    if json:
+        print(_as_json(offers, answer, known))
+        return
+    _print(known, wish, facts.Answer(offers, answer.left_out), limit)
+
+
+@app.command()
+def show(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="An instance (p3.8xlarge) or a GPU (A100-SXM4-80GB).")],
+    instances: Annotated[Path | None, _FILE] = None,
+) -> None:
+    """Print everything known about one instance or GPU, with sources; what is not known is called unknown."""
+    from rich.console import Console
+
+    from stash import catalog as facts
+    from stash.cli.catalog_tables import sheet
+
+    Console().print(sheet(facts.load(instances), name), soft_wrap=False)
+
+
+@app.command()
+def refresh() -> None:
+    """Download today's price lists of gpuhunt and SkyPilot, and say what changed.
+
+    They go into a snapshot in ~/.cache/stash (or $XDG_CACHE_HOME, or $STASH_HOME). Without a network, or when a
+    list looks broken, the snapshot stays as it is.
+    """
+    from rich.console import Console
+    from rich.text import Text
+
+    from stash.catalog.refresh import https
+    from stash.catalog.refresh import refresh as renew
+
+    console = Console(highlight=False)
+    with Console(stderr=True).status("downloading price lists"):
+        report = renew(transport=https)
+    for line in _changes(report.changes):
+        console.print(Text(line), soft_wrap=True)
+    console.print(
+        Text(f"{report.offers} offers from {', '.join(report.updated)}, kept in {report.path}"), soft_wrap=True
+    )
+    for failure in report.failures:
+        console.print(Text(f"note: {failure}"), style="yellow", soft_wrap=True)
+
+
+def _refuse_options(context: typer.Context) -> None:
+    """Options of the list do nothing before a subcommand, so they are refused rather than ignored."""
+    for parameter in context.command.params:
+        source = context.get_parameter_source(str(parameter.name))
+        if source is not None and source.name == "COMMANDLINE":
+            raise UserError(
+                f"{parameter.opts[0]} belongs to `stash catalog` alone; options of "
+                f"`stash catalog {context.invoked_subcommand}` stand after it"
+            )
+
+
+def _range(text: str | None) -> tuple[float | None, float | None]:
+    if text is None:
+        return None, None
+    least, dash, most = text.partition("-")
+    try:
+        low = float(least) if least.strip() else None
+        high = float(most) if most.strip() else None
+    except ValueError:
+        low = high = None
+    if low is None and high is None:
+        raise UserError(f'cannot read --gpus {text!r}; write it like "8", "4-8", "4-" or "-8"')
+    if low is not None and high is not None and low > high:
+        raise UserError(f"--gpus {text!r} asks for at least {low:g} and at most {high:g}; write it like 4-8")
+    return low, (high if dash else low)
+
+
+def _size(text: str | None) -> float | None:
+    from stash.catalog import quantities
+
+    return None if text is None else quantities.size(text)
+
+
+def _rate(text: str | None) -> float | None:
+    from stash.catalog import quantities
+
+    return None if text is None else quantities.rate(text)
+
+
+def _price(text: str | None) -> float | None:
+    from stash.catalog import quantities
+
+    if text is None:
+        return None
+    bare = text.strip().removeprefix("$")
+    return quantities.price(f"${bare}/h" if bare.replace(".", "", 1).isdigit() else text)
+
+
+def _positive(option: str, value: float | None) -> float | None:
+    if value is not None and not 0 < value < float("inf"):
+        raise UserError(f"{option} must be a positive number, not {value:g}")
+    return value
+
+
+def _known_gpu(name: str, known: Catalog) -> str:
+    """``name`` if some instance or GPU goes by it; raises UserError with the nearest names otherwise."""
+    from stash.catalog.filter import has_gpu
+    from stash.catalog.names import tokens, unknown
+
+    if tokens(name) and (
+        any(tokens(name) <= tokens(gpu.name) for gpu in known.gpus)
+        or any(has_gpu(item, name) for item in known.instances)
+    ):
+        return name
+    models = {item.gpu_model for item in known.instances if item.gpu_model} | {gpu.name for gpu in known.gpus}
+    raise unknown("GPU", name, sorted(models))
+
+
+def _one_of(what: str, name: str, known: set[str]) -> str:
+    from stash.catalog.names import unknown
+
+    if name.lower() not in {item.lower() for item in known}:
+        raise unknown(what, name, sorted(known))
+    return name
+
+
+_SORTS: dict[str, Callable[[Offer], tuple[float | str, ...]]] = {
+    "price": lambda offer: (offer.dollars_per_hour,),
+    "price-per-gpu": lambda offer: (offer.dollars_per_gpu_hour or float("inf"), offer.dollars_per_hour),
+    "network": lambda offer: (-(offer.instance.network_bytes_per_second or 0), offer.dollars_per_hour),
+    "gpu-memory": lambda offer: (-(offer.instance.total_gpu_memory_bytes or 0), offer.dollars_per_hour),
+    "name": lambda offer: (offer.instance.cloud, offer.instance.name, offer.dollars_per_hour),
+}
+
+
+def _print(known: Catalog, wish: OfferFilter, answer: Answer, limit: int) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    from stash.cli.catalog_tables import left_out, nearly, table
+
+    console = Console(highlight=False)
+    if answer.offers:
+        console.print(table(answer.offers[:limit]))
+    else:
+        console.print(Text(nearly(known, wish)), soft_wrap=True)
+    notes = []
+    if len(answer.offers) > limit:
+        notes.append(f"{len(answer.offers) - limit} more; --limit {len(answer.offers)} shows all")
+    if answer.left_out:
+        notes.append(left_out(answer.left_out))
+    notes.append("Prices: " + ", ".join(known.layers) + "; Linux, US dollars; `stash catalog show NAME` has sources.")
+    for note in notes:
+        console.print(Text(note), style="dim")
+
+
+def _as_json(offers: tuple[Offer, ...], answer: Answer, known: Catalog) -> str:
+    import json
+
+    listed = [
+        {
+            **offer.instance.model_dump(exclude={"as_of", "source", "notes"}),
+            **{"kind": offer.kind, "dollars_per_hour": offer.dollars_per_hour, "region": offer.region},
+            **{"price_as_of": offer.as_of, "price_source": offer.source, "price_notes": offer.notes},
+            "facts_as_of": offer.instance.as_of,
+            "facts_source": offer.instance.source,
+            "facts_notes": offer.instance.notes,
+        }
+        for offer in offers
+    ]
+    document = {"schema": 1, "layers": known.layers, "offers": listed, "left_out": dict(answer.left_out)}
+    return json.dumps(document, indent=2)
+
+
+def _changes(changes: Changes, most: int = 20) -> list[str]:
+    """The changes as lines a person can read, the largest first."""
+    if not changes:
+        return ["nothing changed"]
+    lines = [
+        f"{change.after.instance.name} in {change.after.region or 'unknown region'}, {change.after.kind}: "
+        f"${change.before.dollars_per_hour:.4g} → ${change.after.dollars_per_hour:.4g}/h ({change.fraction:+.0%})"
+        for change in changes.prices[:most]
+    ]
+    if len(changes.prices) > most:
+        lines.append(f"… and {len(changes.prices) - most} more prices changed")
+    for what, items in (("new types", changes.came), ("types gone", changes.went)):
+        if items:
+            some = ", ".join(item.name for item in items[:8])
+            lines.append(f"{len(items)} {what}: {some}{' …' if len(items) > 8 else ''}")
+    if changes.new_offers or changes.gone_offers:
+        lines.append(f"{changes.new_offers} offers new for known types, {changes.gone_offers} gone")
+    return lines
