@@ -147,6 +147,8 @@ def options_used(line: str) -> tuple[Any, list[str]]:
     if command.name == "profile":
         known = [p for p in command.params if p.param_type_name == "option"]
         rest = split(rest, value_takers(((*p.opts, *p.secondary_opts), not p.is_flag) for p in known)).own
+    elif "--" in rest:
+        rest = rest[: rest.index("--")]  # what follows is another program's
     return command, [word.partition("=")[0] for word in rest if word.startswith("-")]
 
 

@@ -14,6 +14,7 @@ from stash.cli.catalog import app as catalog_app
 from stash.cli.dataset import app as dataset_app
 from stash.cli.profile import ProfileCommand, profile
 from stash.cli.show import show
+from stash.cli.testbed import app as testbed_app
 from stash.cli.zoo import zoo
 from stash.errors import StashError
 
@@ -33,6 +34,7 @@ app.command()(show)
 app.command()(zoo)
 app.add_typer(dataset_app, name="dataset")
 app.add_typer(catalog_app, name="catalog")
+app.add_typer(testbed_app, name="testbed")
 
 
 def _version(wanted: bool) -> None:

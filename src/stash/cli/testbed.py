@@ -1,0 +1,201 @@
+"""``stash testbed``: runs commands on an emulated cluster, says what can be emulated, sweeps leftovers.
+
+Parses what is asked for, calls ``stash.testbed`` and shows what the hosts print.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from stash.errors import UserError
+
+if TYPE_CHECKING:
+    from stash.testbed import Started, Testbed
+
+app = typer.Typer(no_args_is_help=True)
+PORT = 29500
+
+
+@app.callback()
+def testbed() -> None:
+    """An emulated cluster on this machine: namespaces as hosts, links with set rates."""
+
+
+@app.command(context_settings={"allow_interspersed_args": False})
+def run(
+    command: Annotated[list[str], typer.Argument(metavar="COMMAND…", help="What to run on every node.")],
+    nodes: Annotated[int, typer.Option(metavar="N", help="Hosts.")] = 2,
+    devices: Annotated[int, typer.Option(metavar="N", help="Ranks per host, for `stash profile`.")] = 1,
+    network: Annotated[str | None, typer.Option(metavar="RATE", help='Each host\'s uplink, like "1gbit".')] = None,
+    interconnect: Annotated[str | None, typer.Option(metavar="RATE", help="Each host's loopback.")] = None,
+    disk: Annotated[str | None, typer.Option(metavar="RATE", help='Reads from disk, like "100MB/s".')] = None,
+    disk_path: Annotated[Path, typer.Option(metavar="PATH", help="A folder on that disk.")] = Path("."),
+    cpus: Annotated[float | None, typer.Option(metavar="N", help="Each host's share of the cores.")] = None,
+    node: Annotated[
+        list[str] | None, typer.Option(metavar="K:NAME=VALUE,…", help="A host that differs; repeatable.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the commands that would be run, and stop.")
+    ] = False,
+) -> None:
+    """Run a command on every node of a testbed, and remove the testbed when all have ended.
+
+    In the command, {node}, {nodes}, {address} (its own) and {head} (node 0) are filled in; its environment
+    has STASH_NODE, STASH_TESTBED_NODES, STASH_TESTBED_ADDRESS and STASH_TESTBED_HEAD. `stash profile` is
+    given its node rank and meeting point.
+
+    \b
+    stash testbed run --nodes 2 --network 1gbit -- stash profile -m stash.testbed.train --model model.yaml
+    stash testbed run --nodes 3 --node 1:network=100mbit -- python work.py --peer {head}
+    """
+    from stash.testbed import Testbed
+    from stash.testbed.shape import Wish, parse_override
+
+    overrides: dict[int, Mapping[str, Wish]] = dict(map(parse_override, node or []))
+    wishes: dict[str, Any] = {"interconnect": interconnect, "network": network, "disk": disk, "cpus": cpus}
+    bed = Testbed(nodes, devices, overrides=overrides, disk_path=disk_path, **wishes)
+    if dry_run:
+        print("\n".join(step.describe() for step in bed.plan))
+        for number in range(nodes):
+            from shlex import join
+
+            print(join(bed.command(words(command, number, nodes, devices, bed.address), number)))
+        return
+    with _ends_cleanly(), bed:
+        _describe_links(bed)
+        code = _run_everywhere(bed, lambda number: words(command, number, nodes, devices, bed.address))
+    raise typer.Exit(code)
+
+
+@app.command()
+def doctor() -> None:
+    """Say what this machine can emulate and what is missing; tries everything, leaves nothing."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from stash.testbed.doctor import examine
+
+    checks = examine()
+    table = Table(box=None, show_header=False)
+    for check in checks:
+        table.add_row("[green]yes[/]" if check.ok else "[red]no[/]", check.name, check.detail)
+    Console().print(table)
+    missing = [check.name for check in checks if check.needed and not check.ok]
+    if missing:
+        raise UserError(f"there can be no testbed on this machine: it lacks {', '.join(missing)}")
+    print("This machine can run a testbed; rates are verified each time one is set up.")
+
+
+@app.command()
+def clean() -> None:
+    """Remove what testbeds left behind whose process is gone; those in use are not touched."""
+    from stash.testbed.sweep import leftovers, sweep
+
+    removed = sweep()
+    print("\n".join(f"removed {name}" for name in removed) if removed else "nothing was left behind")
+    left = leftovers()
+    if left:
+        raise UserError(f"could not remove {', '.join(left)}; run with sudo")
+
+
+@app.command()
+def model(
+    name: Annotated[str, typer.Argument(metavar="WORKLOAD", help="A workload of the zoo; see `stash zoo`.")],
+    tflops: Annotated[float, typer.Option(metavar="N", help="The GPU's peak, 10^12 operations a second.")],
+    memory: Annotated[str, typer.Option(metavar="RATE", help='Its memory\'s rate, like "900GB/s".')],
+    efficiency: Annotated[float, typer.Option(metavar="F", help="The part of the peak that is reached.")] = 0.5,
+    batch: Annotated[int | None, typer.Option(metavar="N", min=1, help="Samples; else the workload's.")] = None,
+    size_scale: Annotated[float, typer.Option(metavar="F", help="All bytes times this (links alike).")] = 1.0,
+    time_scale: Annotated[float, typer.Option(metavar="F", help="All times times this.")] = 1.0,
+) -> None:
+    """Print the YAML of a zoo model on a GPU, for `python -m stash.testbed.train --model FILE`."""
+    from stash.testbed.emulation import dump
+    from stash.testbed.generate import emulate
+    from stash.units import parse_rate
+
+    if min(size_scale, time_scale) <= 0:
+        raise UserError("--size-scale and --time-scale must be more than 0")
+    made = emulate(name, tflops * 1e12, parse_rate(memory), batch, efficiency)
+    print(dump(made.scaled(size_scale, time_scale)), end="")
+
+
+def words(command: Sequence[str], node: int, nodes: int, devices: int, address: Any) -> list[str]:
+    """The command for one node: placeholders filled in; `stash profile` told its place unless it says so itself."""
+    known = {"{node}": str(node), "{nodes}": str(nodes), "{address}": address(node), "{head}": address(0)}
+    filled = []
+    for word in command:
+        for name, value in known.items():
+            word = word.replace(name, value)  # noqa: PLW2901
+        filled.append(word)
+    at = _profile_at(filled)
+    if at is None:
+        return filled
+    place = {"--nnodes": str(nodes), "--node-rank": str(node), "--rdzv-endpoint": f"{address(0)}:{PORT}"}
+    place["--nproc-per-node"] = str(devices)
+    given = {word.partition("=")[0] for word in filled[at:]}
+    extra = [part for flag, value in place.items() if flag not in given for part in (flag, value)]
+    return [*filled[:at], *(extra if nodes > 1 else extra[-2:]), *filled[at:]]
+
+
+def _profile_at(command: Sequence[str]) -> int | None:
+    """Where the options of `stash profile` begin; None if the command is another."""
+    if len(command) > 1 and Path(command[0]).name == "stash" and command[1] == "profile":
+        return 2
+    if len(command) > 3 and command[1:4] == ["-m", "stash", "profile"]:
+        return 4
+    return None
+
+
+def _describe_links(bed: Testbed) -> None:
+    from stash.testbed.verify import format_bits
+
+    for link in bed.links:
+        print(
+            f"node {link.node} {link.name} {link.direction}: {format_bits(link.measured)} verified "
+            f"({format_bits(link.asked)} asked)",
+            file=sys.stderr,
+        )
+
+
+def _run_everywhere(bed: Testbed, command: Any) -> int:
+    """Show what all nodes print, line by line; the first exit status that is not 0, or 0."""
+    started = bed.run_all(command, pipe=True)
+    threads = [threading.Thread(target=_echo, args=(process, bed.nodes > 1), daemon=True) for process in started]
+    for thread in threads:
+        thread.start()
+    codes = [process.wait() for process in started]
+    for thread in threads:
+        thread.join(timeout=5)
+    worst = next((code for code in codes if code), 0)
+    return 128 - worst if worst < 0 else worst
+
+
+def _echo(process: Started, several: bool) -> None:
+    assert process.popen.stdout is not None
+    for line in process.popen.stdout:
+        text = line.decode(errors="replace")
+        sys.stdout.write(f"[{process.node}] {text}" if several else text)
+        sys.stdout.flush()
+
+
+@contextmanager
+def _ends_cleanly() -> Iterator[None]:
+    """Let a request to end (SIGTERM, SIGHUP) end us as Ctrl-C does: everything is removed first."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

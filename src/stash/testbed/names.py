@@ -1,0 +1,73 @@
+"""Names of everything a testbed makes: a prefix, and the process that owns it.
+
+A name says which process made a thing and when that process started, so a leftover is told from a
+testbed in use without any file that could be lost or lie. Knows nothing of what carries the names.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+PREFIX = "stash-tb-"
+MARK = "STASH_TESTBED"
+"""Variable in the environment of everything run on a testbed: the name of its host."""
+_NAME = re.compile(r"^stash-tb-(\d+)-([0-9a-f]+)-(\d+)-(?:n\d+|sw)$")
+_serials = itertools.count()
+
+
+@dataclass(frozen=True)
+class Owner:
+    """A process (id, and start in clock ticks since boot) and the how-manieth testbed it is of that process."""
+
+    pid: int
+    start: int
+    serial: int
+
+    @property
+    def token(self) -> str:
+        """What all names of this testbed begin with."""
+        return f"{PREFIX}{self.pid}-{self.start:x}-{self.serial}"
+
+    def host(self, node: int) -> str:
+        """Name of a node's namespace and control groups."""
+        return f"{self.token}-n{node}"
+
+    @property
+    def switch(self) -> str:
+        """Name of the namespace that holds the bridge."""
+        return f"{self.token}-sw"
+
+    def alive(self) -> bool:
+        """Whether that very process still runs; a zombie, or another process with its number, is not it."""
+        return started(self.pid) == self.start
+
+
+def next_owner() -> Owner:
+    """This process, as the owner of one more testbed."""
+    return Owner(os.getpid(), started(os.getpid()) or 0, next(_serials))
+
+
+def owner_of(name: str) -> Owner | None:
+    """Who made the thing of that name; None if it is not named as a testbed names things."""
+    match = _NAME.match(name)
+    return Owner(int(match[1]), int(match[2], 16), int(match[3])) if match else None
+
+
+def abandoned(name: str) -> bool:
+    """Whether the name is a testbed's whose process is gone."""
+    owner = owner_of(name)
+    return owner is not None and not owner.alive()
+
+
+def started(pid: int) -> int | None:
+    """When a process started, in clock ticks since boot; None if there is none or only its zombie."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    fields = text.rpartition(")")[2].split()  # the name before may hold anything, ")" included
+    return None if fields[0] in "ZX" else int(fields[19])

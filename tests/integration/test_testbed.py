@@ -1,0 +1,207 @@
+"""A testbed on this machine: links carry what was asked, nothing is left behind, a profile meets a known truth."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import stash
+from stash.errors import UserError
+from stash.testbed import Testbed, doctor, plan
+from stash.testbed.names import Owner, next_owner, owner_of
+from stash.testbed.sweep import leftovers, sweep
+
+_obstacle = doctor.obstacle() or (None if os.geteuid() == 0 else "the testbed's tests need root")
+pytestmark = [pytest.mark.skipif(_obstacle is not None, reason=_obstacle or ""), pytest.mark.timeout(120)]
+
+NAMESPACES = Path("/run/netns")
+MEGABYTES = 20
+EXCHANGE = f"""
+import json, os, time, torch, torch.distributed as dist
+rank = int(os.environ["STASH_NODE"])
+dist.init_process_group("gloo", f"tcp://{{os.environ['STASH_TESTBED_HEAD']}}:29533", rank=rank, world_size=2)
+tensor = torch.ones({MEGABYTES} * 250_000)
+dist.all_reduce(tensor)
+seconds = []
+for _ in range(5):
+    dist.barrier()
+    began = time.perf_counter()
+    dist.all_reduce(tensor)
+    seconds.append(time.perf_counter() - began)
+print(json.dumps(sorted(seconds)), flush=True)
+dist.destroy_process_group()
+"""
+HOLD = """
+import sys, time
+from stash.testbed import Testbed
+bed = Testbed(2, network="1gbit", cpus=1.0, verify=False)
+bed.start()
+print(bed.owner.token, bed.run(["sleep", "600"], 1).pid, flush=True)
+time.sleep(600)
+"""
+
+
+def names(token: str) -> list[str]:
+    """Everything on this machine that carries a testbed's token."""
+    roots = [NAMESPACES, *Path("/sys/fs/cgroup").glob("*"), Path("/sys/fs/cgroup")]
+    return [path.name for root in roots if root.is_dir() for path in root.glob(f"{token}-*")]
+
+
+@pytest.fixture
+def holder() -> Iterator[tuple[subprocess.Popen[str], str, int]]:
+    """A process that holds a testbed on which a command runs: (process, token, the command's pid)."""
+    process = subprocess.Popen([sys.executable, "-c", HOLD], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    token, pid = process.stdout.readline().split()
+    yield process, token, int(pid)
+    process.kill()
+    process.communicate()
+    sweep()
+
+
+def test_links_are_verified_and_an_all_reduce_takes_its_bytes_over_the_rate() -> None:
+    with Testbed(2, network="1gbit", interconnect="2gbit") as bed:
+        assert len(bed.links) == 6
+        assert all(link.right for link in bed.links)
+        rate = min(link.measured for link in bed.links if link.name == "network")
+        ranks = bed.run_all(lambda _: [sys.executable, "-c", EXCHANGE], env={"OMP_NUM_THREADS": "1"})
+        assert [rank.wait(60) for rank in ranks] == [0, 0], ranks[0].output + ranks[1].output
+        seconds = json.loads(ranks[0].output.splitlines()[-1])
+    # Ring all-reduce over two ranks: each sends its tensor once. The fastest of five: other work only slows.
+    assert seconds[0] == pytest.approx(MEGABYTES * 1e6 / rate, rel=0.15)
+    assert not names(bed.owner.token)
+
+
+def test_a_host_that_differs_and_a_link_that_changes_while_things_run() -> None:
+    with Testbed(2, network="200mbit", overrides={1: {"network": "50mbit"}}) as bed:
+        assert sorted({link.asked for link in bed.links}) == [6.25e6, 25e6]
+        connect = [sys.executable, "-c", f"import socket; socket.create_connection(('{bed.address(0)}', 9), 1)"]
+
+        def refused() -> bool:
+            attempt = bed.run(connect, 1)
+            attempt.wait(20)
+            return "ConnectionRefused" in attempt.output
+
+        assert refused()
+        bed.unplug(1)
+        assert not refused()
+        bed.plug(1)
+        deadline = time.monotonic() + 10
+        while not refused():
+            assert time.monotonic() < deadline
+        bed.set_network(0, "20mbit")
+        shown = bed.run(["tc", "qdisc", "show", "dev", bed.interface(0)], 0)
+        shown.wait(10)
+        assert "rate 20Mbit" in shown.output
+
+
+def test_nothing_is_left_after_an_exception_with_a_command_running() -> None:
+    bed = Testbed(2, network="1gbit", cpus=1.0, verify=False)
+    running = []
+
+    def job() -> None:
+        with bed:
+            running.append(bed.run(["sleep", "600"], 1))
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        job()
+    assert running[0].poll() is not None
+    assert not names(bed.owner.token)
+
+
+def test_a_rate_the_machine_cannot_carry_is_refused_with_the_highest_verified() -> None:
+    bed = Testbed(1, network="900gbit")
+    with pytest.raises(
+        UserError, match=r"cannot carry --network 900gbit: the highest rate verified .* is [\d.]+gbit"
+    ):
+        bed.start()
+    assert not names(bed.owner.token)
+
+
+def test_an_existing_namespace_of_that_name_is_never_touched() -> None:
+    after = next_owner()
+    taken = Owner(after.pid, after.start, after.serial + 1).host(1)
+    subprocess.run(["ip", "netns", "add", taken], check=True)
+    try:
+        with pytest.raises(UserError, match="exists already"):
+            Testbed(2, verify=False).start()
+        assert names(taken.rpartition("-")[0]) == [taken]
+    finally:
+        subprocess.run(["ip", "netns", "del", taken], check=True)
+
+
+def test_ctrl_c_leaves_nothing(holder: tuple[subprocess.Popen[str], str, int]) -> None:
+    process, token, pid = holder
+    assert names(token)
+    script = HOLD.replace("bed.start()", "").replace("print", "with bed: print").replace("time.sleep(600)", "")
+    script = script.replace("flush=True)", "flush=True); time.sleep(600)")
+    second = subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert second.stdout is not None
+    own = second.stdout.readline().split()[0]
+    assert names(own)
+    second.send_signal(signal.SIGINT)
+    second.communicate(timeout=20)
+    assert not names(own)
+    assert names(token)  # a testbed in use is left alone
+    assert process.poll() is None
+    assert Path(f"/proc/{pid}").exists()
+
+
+def test_what_kill_9_left_is_swept_and_only_that(holder: tuple[subprocess.Popen[str], str, int]) -> None:
+    process, token, pid = holder
+    foreign = f"stash-tb-foreign-{os.getpid()}"
+    subprocess.run(["ip", "netns", "add", foreign], check=True)
+    try:
+        process.kill()
+        process.wait()
+        assert any(name.startswith(token) for name in leftovers())
+        with Testbed(1, verify=False):  # the next start sweeps
+            assert not names(token)
+        deadline = time.monotonic() + 5
+        while Path(f"/proc/{pid}/cwd").exists():
+            assert time.monotonic() < deadline
+        assert (NAMESPACES / foreign).exists()
+        assert owner_of(foreign) is None
+    finally:
+        subprocess.run(["ip", "netns", "del", foreign], check=True)
+
+
+def test_a_profile_over_two_hosts_comes_close_to_the_truth(tmp_path: Path) -> None:
+    (tmp_path / "model.yaml").write_text(
+        "layers:\n- {name: only, bytes: 10MB, forward_seconds: 15ms, backward_seconds: 30ms}\n"
+    )
+    output = tmp_path / "run.stash.json"
+    with Testbed(2, network="1gbit") as bed:
+        rate = min(link.measured for link in bed.links)
+
+        def command(node: int) -> list[str]:
+            return [
+                sys.executable, "-m", "stash", "profile", "--nnodes", "2", "--node-rank", str(node),
+                "--rdzv-endpoint", f"{bed.address(0)}:29555", "--nproc-per-node", "1", "--budget", "10",
+                "-o", str(output if node == 0 else tmp_path / "other.stash.json"),
+                "-m", "stash.testbed.train", "--model", str(tmp_path / "model.yaml"),
+            ]  # fmt: skip
+
+        nodes = bed.run_all(command, env={"NO_COLOR": "1"})
+        assert [node.wait(60) for node in nodes] == [0, 0], nodes[0].output + nodes[1].output
+    assert not names(bed.owner.token)
+    breakdown = stash.attribute(stash.load(output))
+    found = {stall.name: stall.seconds for stall in breakdown.stalls}
+    wire = 10e6 / rate  # one layer, so its whole exchange follows the backward pass
+    assert found["compute"] == pytest.approx(0.045, rel=0.2)
+    assert found["network"] == pytest.approx(wire, rel=0.2)
+
+
+def test_a_plan_needs_no_root_to_be_read() -> None:
+    assert all(isinstance(step, plan.Step) for step in Testbed(2, network="1gbit").plan)
