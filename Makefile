@@ -1,12 +1,13 @@
 # make demo   a first profile: installs, makes a small data set, profiles ResNet-18 on it
-# make test   all tests        make check  style, types, layers, links
+# make test   the tests        make check  style, types, layers, links
+# make test-all also the slow ones
 # make bench  the benchmarks of docs/benchmarks.md
 VENV ?= .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
 DATA := data/images
 
-.PHONY: demo test check bench clean
+.PHONY: demo test test-all check bench clean
 
 # The pinned torch is the CPU-sized one the tests run with; a GPU build of it serves as well.
 $(BIN)/stash: pyproject.toml constraints-dev.txt
@@ -22,6 +23,9 @@ demo: $(BIN)/stash $(DATA)/stash-dataset.json
 	$(BIN)/stash profile --workload resnet18 --data $(DATA) --batch 8 --output resnet18.stash.json -- --image-size 112
 
 test: $(BIN)/stash
+	$(BIN)/pytest -m "not slow"
+
+test-all: $(BIN)/stash
 	$(BIN)/pytest
 
 check: $(BIN)/stash

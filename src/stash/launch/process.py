@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psutil
 
+from stash.agent import plan as plans
 from stash.agent.stream import Heart
 from stash.launch.request import Request
 
@@ -24,7 +25,7 @@ class Process:
     def __init__(self, request: Request, folder: Path) -> None:
         self.folder = folder
         self.log = folder / "output.log"
-        self._seen: dict[int, psutil.Process] = {}
+        self._plan = request.variables[plans.VARIABLE]
         with self.log.open("ab") as output:
             self._popen = subprocess.Popen(
                 request.argv,
@@ -43,31 +44,28 @@ class Process:
         """Exit status, or ``None`` while it runs."""
         return self._popen.poll()
 
-    def note_children(self) -> None:
-        """Remember the descendants alive now; looks through all of /proc, so not to be called often."""
-        with contextlib.suppress(psutil.Error):
-            for child in psutil.Process(self.pid).children(recursive=True):
-                self._seen[child.pid] = child
-
     def stop(self) -> None:
         """End the launch and everything it started: asked first, then by force."""
-        self.note_children()
-        for number, patience in ((signal.SIGTERM, _GRACE), (signal.SIGKILL, _GRACE)):
+        for number in (signal.SIGTERM, signal.SIGKILL, signal.SIGKILL):  # a dying rank may still have forked
             alive = self._alive()
             if not alive:
                 break
             for process in alive:
                 with contextlib.suppress(psutil.Error):
                     process.send_signal(number)
-            psutil.wait_procs(alive, timeout=patience)
+            psutil.wait_procs(alive, timeout=_GRACE)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._popen.wait(timeout=_GRACE)
 
     def _alive(self) -> list[psutil.Process]:
+        """Every process of this launch: they all inherited its plan, whoever their parent is by now."""
         found = []
-        with contextlib.suppress(psutil.NoSuchProcess):
-            found.append(psutil.Process(self.pid))
-        return [p for p in [*found, *self._seen.values()] if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                of_this_launch = process.pid == self.pid or process.environ().get(plans.VARIABLE) == self._plan
+                if of_this_launch and process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(process)
+        return found
 
     def output(self) -> str:
         """All the job printed so far."""
