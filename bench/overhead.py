@@ -14,7 +14,7 @@ import numpy as np
 from common import TASKS, Task, machine, make_data, profiled, read_all, table, untouched
 from stash import stats
 
-PAIRS = 8
+PAIRS = 6
 STEPS = 40
 
 

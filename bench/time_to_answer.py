@@ -19,9 +19,9 @@ from stash.stalls import attribute
 
 CYCLES = 3
 WARM_UP = 5
-LAUNCH_SECONDS = 12.0
+LAUNCH_SECONDS = 8.0
 IMAGENET = 1_281_166
-PRECISION, BUDGET = 2.0, 120.0
+PRECISION, BUDGET = 2.0, 90.0
 
 
 def conditions(task: Task, steps: int) -> tuple[list[float], float]:
