@@ -48,7 +48,8 @@ def test_a_script_that_writes_into_its_batch_is_handed_clones_from_then_on():
     ring = batches.Ring(capacity=1)
     ring.offer(torch.ones(3))
     ring.next(False, None).mul_(2)
-    assert ring.judge()
+    ring.judge()
+    assert ring.written_to
     ring.next(False, None).mul_(2)
     assert ring.next(False, None).tolist() == [1, 1, 1]
 
@@ -57,7 +58,8 @@ def test_a_script_that_leaves_its_batches_alone_is_handed_the_same_ones():
     ring = batches.Ring(capacity=1)
     ring.offer(torch.ones(3))
     assert ring.next(False, None).sum() == 3
-    assert not ring.judge()
+    ring.judge()
+    assert not ring.written_to
     assert ring.next(False, None) is ring.next(False, None)
 
 
@@ -98,6 +100,11 @@ def test_a_blocks_own_indices_go_first_and_then_nothing_comes():
     assert list(tap) == [9, 8]
     assert tap.take(4) == [1, 2, 3, 1]
     assert Tap([], iter([])).take(3) == []
+
+
+def test_the_remainder_at_the_end_of_an_epoch_is_passed_over():
+    sampler = [[1, 2], [3, 4], [5]]
+    assert Tap(sampler, iter(sampler)).take(6) == [[1, 2], [3, 4]] * 3
 
 
 # Blocks on a fake clock -----------------------------------------------------------------------------------
@@ -185,7 +192,7 @@ def test_alone_a_reduction_leaves_its_tensor_and_an_asynchronous_one_is_done(c10
     assert c10d.all_reduce(tensor, group=Group()) is None
     work = c10d.all_reduce(tensor, group=Group(), async_op=True)
     assert work.wait()
-    assert work.get_future().wait() is tensor
+    assert work.get_future().wait()[0] is tensor
     assert tensor.tolist() == [1, 1]
 
 

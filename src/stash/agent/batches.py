@@ -77,51 +77,73 @@ def _copied(tensor: Any) -> Any:
     return again.pin_memory() if tensor.is_pinned() else again
 
 
-class Ring:
-    """A few real batches, replayed in turn. ``limit_bytes`` bounds the memory they take together.
+class Shelf:
+    """Batches in one place (host or device) and whether the script may be handed them as they are.
 
-    Until ``judge`` has seen that the script leaves its batches alone, it is handed clones.
+    Until ``judge`` has seen that it does not write into them, it is handed clones.
     """
 
-    def __init__(self, capacity: int = 4, limit_bytes: int = 512 << 20) -> None:
-        self.capacity, self.limit = capacity, limit_bytes
-        self._kept: list[Any] = []
-        self._clones: list[Any] = []
-        self._on_device: list[Any] | None = None
-        self._turn = 0
+    def __init__(self, originals: list[Any]) -> None:
+        self.originals = originals
+        self._handed: list[tuple[Any, int]] = []
         self._judged = False
         self.written_to = False
 
-    def __len__(self) -> int:
-        return len(self._kept)
-
-    def peek(self) -> Any:
-        """The first batch kept."""
-        return self._kept[0]
-
-    def offer(self, batch: Any) -> None:
-        """Keep a copy of ``batch`` while there is room."""
-        room = self.limit // max(1, size(batch))
-        if len(self._kept) < min(self.capacity, max(1, room)):
-            self._kept.append(kept(batch))
-
-    def next(self, resident: bool, device: Any) -> Any:
-        """The next batch to replay, from host memory or already on ``device``."""
-        if resident and self._on_device is None:
-            self._on_device = [rebuilt(b, lambda t: t.to(device)) for b in self._kept]
-        source = self._on_device if resident and self._on_device is not None else self._kept
-        batch = source[self._turn % len(source)]
-        self._turn += 1
+    def take(self, turn: int) -> Any:
+        """The batch whose turn it is."""
+        batch = self.originals[turn % len(self.originals)]
         if self._judged and not self.written_to:
             return rebuilt(batch, lambda tensor: tensor)
         clones = rebuilt(batch, _copied)
         if not self._judged:
-            self._clones += tensors(clones)
+            self._handed += [(tensor, tensor._version) for tensor in tensors(clones)]
         return clones
 
-    def judge(self) -> bool:
-        """Whether the script wrote into the batches replayed so far; if so it goes on being handed clones."""
-        if not self._judged and self._clones:
-            self.written_to = any(tensor._version > 0 for tensor in self._clones)
-            self._judged, self._clones = True, []
-        return self.written_to
+    def judge(self) -> None:
+        """Decide once something was handed out; a script that wrote into it goes on being handed clones."""
+        if not self._judged and self._handed:
+            self.written_to = any(tensor._version != version for tensor, version in self._handed)
+            self._judged, self._handed = True, []
+
+
+class Ring:
+    """A few real batches, replayed in turn. ``limit_bytes`` bounds the host memory they take together."""
+
+    def __init__(self, capacity: int = 4, limit_bytes: int = 512 << 20) -> None:
+        self.capacity, self.limit = capacity, limit_bytes
+        self._host = Shelf([])
+        self._device: Shelf | None = None
+        self._turn = 0
+
+    def __len__(self) -> int:
+        return len(self._host.originals)
+
+    @property
+    def written_to(self) -> bool:
+        """Whether the script was seen writing into batches from host memory."""
+        return self._host.written_to
+
+    def peek(self) -> Any:
+        """The first batch kept."""
+        return self._host.originals[0]
+
+    def offer(self, batch: Any) -> None:
+        """Keep a copy of ``batch`` while there is room."""
+        room = self.limit // max(1, size(batch))
+        if len(self) < min(self.capacity, max(1, room)):
+            self._host.originals.append(kept(batch))
+
+    def next(self, resident: bool, device: Any) -> Any:
+        """The next batch to replay, from host memory, or the one kept on ``device``."""
+        self._turn += 1
+        if not resident:
+            return self._host.take(self._turn)
+        if self._device is None:  # a single one: device memory may be nearly full
+            self._device = Shelf([rebuilt(self.peek(), lambda tensor: tensor.to(device))])
+        return self._device.take(self._turn)
+
+    def judge(self) -> None:
+        """See whether the script wrote into what it was handed so far."""
+        for shelf in (self._host, self._device):
+            if shelf is not None:
+                shelf.judge()

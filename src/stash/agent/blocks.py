@@ -125,6 +125,8 @@ class Crew:
         muster(climber.plan, f"{number}.{visit.rung}")
         for _ in range(settle):
             yield
+        for feed in climber.feeds:
+            feed.ring.judge()
         waits = [feed.wait for feed in climber.feeds]
         samples = [feed.samples for feed in climber.feeds]
         before = counters.snapshot()
@@ -133,8 +135,6 @@ class Crew:
             yield
             running.step(climber.clock.now() if index < steps - 1 else climber.clock.settled())
         climber.block = None
-        for feed in climber.feeds:
-            feed.ring.judge()
         report = {
             "round": number, "rung": visit.rung, "rank": climber.control.place.rank, "steps": steps,
             "seconds": sum(running.steps), "step_seconds": running.steps,
@@ -290,7 +290,12 @@ def _all_reduce(sizes: list[int], climber: Climber, within_node: bool) -> float:
     from stash.agent import collectives
 
     group = climber.control.node_group if within_node else None
-    buckets = [torch.zeros(size // 4, device=climber.device) for size in sizes]
+    if within_node and group is None:
+        return 0.0  # the only rank of its node; the others' times count
+    whole = torch.zeros(max(sizes) // 4, dtype=torch.float32, device=climber.device)
+    # One buffer serves all buckets where a stream serialises them; gloo reduces several at once.
+    on_stream = climber.device.type != "cpu"
+    buckets = [whole[: size // 4] if on_stream else torch.zeros_like(whole[: size // 4]) for size in sizes]
     with collectives.untouched():
         dist.all_reduce(torch.zeros(1, device=climber.device), group=group)
         began = climber.clock.settled()

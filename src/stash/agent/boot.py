@@ -47,6 +47,8 @@ def _callbacks() -> dict[str, Callback]:
         "torch.nn.parallel.distributed": lazily("replicas", "wrap_ddp"),
         "torch.distributed.fsdp.fully_sharded_data_parallel": lazily("replicas", "watch_fsdp"),
         "torch.distributed.fsdp._fully_shard._fully_shard": lazily("replicas", "watch_fully_shard"),
+        "torch.distributed._composable.fsdp.fully_shard": lazily("replicas", "watch_fully_shard"),
+        "torch.distributed.checkpoint.state_dict_saver": lazily("checkpoints", "guard_distributed_checkpoint"),
         "torch.utils.data.dataloader": lazily("loader", "wrap"),
         "torch.utils.data._utils.fetch": lazily("reading", "wrap_fetchers"),
         "torch.optim.optimizer": lazily("steps", "wrap_optimizer"),

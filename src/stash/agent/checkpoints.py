@@ -9,11 +9,13 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable
+from concurrent.futures import Future
 from types import ModuleType
 from typing import Any
 
 from stash.agent import steps
 
+_NOT_WRITTEN = "a checkpoint was not written: what trains during a profile is not a model to keep"
 _placeholders: set[str] = set()
 _renaming_wrapped = False
 
@@ -29,6 +31,26 @@ def guard_safetensors(module: ModuleType) -> None:
     module.save_model = _guarded(module.save_model, "filename", 1)  # type: ignore[attr-defined]
 
 
+def guard_distributed_checkpoint(module: ModuleType) -> None:
+    """Guard ``torch.distributed.checkpoint``: it opens its files itself, and would leave them empty."""
+    for name in ("save", "save_state_dict", "async_save"):
+        if hasattr(module, name):
+            setattr(module, name, _refusing(getattr(module, name), asynchronous=name == "async_save"))
+
+
+def _refusing(save: Callable[..., Any], asynchronous: bool) -> Callable[..., Any]:
+    @functools.wraps(save)
+    def refusing(*args: Any, **kwargs: Any) -> Any:
+        if not steps.drifted():
+            return save(*args, **kwargs)
+        steps.note(_NOT_WRITTEN)
+        done: Future[None] = Future()
+        done.set_result(None)
+        return done if asynchronous else None
+
+    return refusing
+
+
 def sweep() -> None:
     """Remove the placeholders."""
     while _placeholders:
@@ -41,7 +63,7 @@ def _guarded(save: Callable[..., Any], name: str, position: int) -> Callable[...
         target = kwargs.get(name, args[position] if len(args) > position else None)
         if not steps.drifted() or hasattr(target, "getvalue"):
             return save(*args, **kwargs)
-        steps.note("a checkpoint was not written: what trains during a profile is not a model to keep")
+        steps.note(_NOT_WRITTEN)
         if isinstance(target, (str, os.PathLike)) and not os.path.exists(target):
             _leave_placeholder(os.path.abspath(os.fspath(target)))
         return None

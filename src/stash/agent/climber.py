@@ -73,13 +73,17 @@ class Climber:
             self._begin(optimizer)
         if optimizer is not self.reference or self._routine is None:
             return
-        self._heart.beat(self.control.place.rank, self._counts[id(optimizer)])
+        self.beat()
         self.steps_counted += collectives.scope() == "world"
         self._close_interval()
         try:
             next(self._routine)
         except StopIteration:
             self._leave()
+
+    def beat(self) -> None:
+        """Let the launcher see that this rank is alive, and how far it got."""
+        self._heart.beat(self.control.place.rank, self._counts.get(id(self.reference), 0))
 
     def serve(self, feed: loader.Feed, handle: loader.Handle) -> Any:
         """The next batch for a loop: a training loader's through its feed, any other's first one only."""
@@ -167,8 +171,7 @@ class Climber:
 
         self.reference = optimizer
         collectives.issued.clear()
-        parameters = [p for group in optimizer.param_groups for p in group["params"]]
-        self.clock.device = parameters[0].device if parameters else torch.device("cpu")
+        self.clock.watch(p.device for group in optimizer.param_groups for p in group["params"])
         if self.clock.device.type == "cpu":
             torch.set_flush_denormal(True)
         if self.control.place.world_size == 1 and int(os.environ.get("WORLD_SIZE", "1")) > 1:
@@ -264,6 +267,8 @@ class Climber:
         """Switch the exchange; from the first scope below world on, replicas drift apart."""
         if scope == "node" and self.control.place.nodes == 1:
             scope = "world"  # the node is all there is: train exactly as the job does
+        elif scope == "node" and self.control.node_group is None:
+            scope = "self"  # the only rank of its node
         replicas.set_scope(scope, self.control.node_group)
 
     # Ending -------------------------------------------------------------------------------------------

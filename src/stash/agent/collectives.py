@@ -55,7 +55,7 @@ class Done:
         import torch
 
         future: Any = torch.futures.Future()
-        future.set_result(self._result)
+        future.set_result(self._result if isinstance(self._result, list) else [self._result])
         return future
 
 
@@ -112,8 +112,20 @@ def wrap(c10d: ModuleType) -> None:
         original = getattr(c10d, name, None)
         if original is not None:
             setattr(c10d, name, _scoped(name, original, local))
-    c10d.destroy_process_group = steps.before(c10d.destroy_process_group, steps.script_ended)  # type: ignore[attr-defined]
+    c10d.destroy_process_group = _ending(c10d.destroy_process_group)  # type: ignore[attr-defined]
     c10d.init_process_group = steps.after(c10d.init_process_group, steps.on_world_formed)  # type: ignore[attr-defined]
+
+
+def _ending(destroy: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(destroy)
+    def ending(group: Any = None) -> None:
+        from torch.distributed import distributed_c10d as c10d
+
+        if group is None or group is c10d.GroupMember.WORLD:
+            steps.script_ended()
+        destroy(group)
+
+    return ending
 
 
 def _scoped(name: str, original: Callable[..., Any], local: Callable[..., Any]) -> Callable[..., Any]:
@@ -134,6 +146,11 @@ def _scoped(name: str, original: Callable[..., Any], local: Callable[..., Any]) 
                 _depth -= 1
         given = signature.bind(*args, **kwargs)
         given.apply_defaults()
+        group = given.arguments.get("group")
+        if group is not None and not hasattr(group, "rank"):
+            return original(*args, **kwargs)  # not a member: PyTorch's own warning
+        if name == "batch_isend_irecv":
+            return []
         if _scope == "node" and name in _NODE_CAPABLE:
             _depth += 1
             try:

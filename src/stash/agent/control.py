@@ -17,6 +17,8 @@ from stash.agent import collectives
 
 T = TypeVar("T")
 _PATIENCE = timedelta(days=2)
+_MEETING = timedelta(minutes=5)
+_INTERFACE = "GLOO_SOCKET_IFNAME"
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ class Control:
         import torch.distributed as dist
 
         with collectives.untouched():
-            self._group = dist.new_group(backend="gloo", timeout=_PATIENCE)
+            self._group = _gloo_group()
             names: list[Any] = [None] * dist.get_world_size()
             dist.all_gather_object(names, node_name(), group=self._group)
             members: dict[str, list[int]] = {}
@@ -85,6 +87,49 @@ class Control:
             decision = [decide(reports) if reports is not None else None]
             dist.broadcast_object_list(decision, src=0, group=self._group)
         return decision[0]  # type: ignore[return-value]
+
+
+def _gloo_group() -> Any:
+    """A gloo group of all ranks, also in jobs that use NCCL and never had to set gloo up.
+
+    Gloo takes the address the host's name resolves to, often 127.0.1.1; where nobody chose an interface, the
+    one that reaches MASTER_ADDR is right. Forming the group must not take long; waiting in it may.
+    """
+    import torch.distributed as dist
+
+    chosen = None if os.environ.get(_INTERFACE) else _interface_towards(os.environ.get("MASTER_ADDR", ""))
+    if chosen is not None:
+        os.environ[_INTERFACE] = chosen
+    try:
+        group = dist.new_group(backend="gloo", timeout=_MEETING)
+    except RuntimeError as error:
+        raise RuntimeError(
+            "the ranks cannot reach each other over gloo, which Stash agrees on blocks with; "
+            f"set {_INTERFACE} to the interface that connects the nodes"
+        ) from error
+    finally:
+        if chosen is not None:
+            del os.environ[_INTERFACE]
+    dist.distributed_c10d._set_pg_timeout(_PATIENCE, group)
+    return group
+
+
+def _interface_towards(host: str) -> str | None:
+    """The name of the interface that packets to ``host`` leave by; None for this machine itself or if unknown."""
+    import psutil
+
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.connect((host, 9))  # sends nothing: it only makes the kernel choose a route
+            own = probe.getsockname()[0]
+    except OSError:
+        return None
+    if own.startswith("127."):
+        return None
+    for name, addresses in psutil.net_if_addrs().items():
+        if any(address.address == own for address in addresses):
+            return name
+    return None
 
 
 def node_name() -> str:

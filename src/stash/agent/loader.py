@@ -32,6 +32,7 @@ class Tap:
         self.endless = False
         """Start the sampler over at its end, as a loop that must not run out of batches needs."""
         self.drawn = 0
+        self._epochs = 0
 
     def __iter__(self) -> Tap:
         return self
@@ -52,13 +53,31 @@ class Tap:
         except StopIteration:
             if not self.endless:
                 raise
-        self._fresh = iter(self._sampler)
+        self._fresh, self._epochs = iter(self._sampler), self._epochs + 1
         return next(self._fresh)
 
     def take(self, count: int) -> list[Any]:
-        """The next ``count`` index lists of the sampler, starting over at its end; shorter if it is empty."""
+        """The next ``count`` index lists of the sampler, starting over at its end; none if it is empty.
+
+        The remainder at the end of an epoch, shorter than the rest, is passed over: replays have none. (It may
+        still come last, where it is read ahead at most.)
+        """
         self.endless = True
-        return list(itertools.islice(iter(self._next_fresh, object()), count))
+        taken: list[Any] = []
+        while len(taken) < count:
+            epochs = self._epochs
+            try:
+                index = self._next_fresh()
+            except StopIteration:
+                break
+            if self._epochs > epochs and taken and _length(taken[-1]) < _length(index):
+                taken.pop()
+            taken.append(index)
+        return taken
+
+
+def _length(index: Any) -> int:
+    return len(index) if isinstance(index, (list, tuple)) else 1
 
 
 class Feed:
@@ -145,7 +164,11 @@ class Feed:
 
     def consume(self, count: int) -> int:
         """Read ``count`` batches and drop them; the value counts their samples."""
-        return sum(batches.samples(self.endless()) or 0 for _ in range(count))
+        total = 0
+        for _ in range(count):
+            total += batches.samples(self.endless()) or 0
+            steps.alive()
+        return total
 
 
 class LoaderFeed(Feed):
@@ -201,11 +224,23 @@ class LoaderFeed(Feed):
         return True
 
     def drain(self) -> None:
-        if self.source is None or self.kind == "iterable":
+        if self.source is None:
             return
         self.tap.queue = deque()
+        if self.kind == "iterable":
+            self._drain_stream()
+            return
         while self.tap.drawn > self.yielded:
             self.real()
+            steps.alive()
+
+    def _drain_stream(self) -> None:
+        """Take what workers were asked for; a stream may end before that is all there."""
+        try:
+            while self.workers and self.source._tasks_outstanding > 0:
+                self.real()
+        except StopIteration:
+            pass
 
     def prime(self, count: int, again: bool) -> None:
         if self.kind == "iterable":
@@ -222,8 +257,12 @@ class LoaderFeed(Feed):
                 self.source._try_put_index()
 
     def _renew(self) -> None:
+        if self.workers and self.loader.persistent_workers:
+            self.source._reset(self.loader)
+            self.adopt(self.source)
+            return
         shutdown = getattr(self.source, "_shutdown_workers", None)
-        if shutdown is not None and not self.loader.persistent_workers:
+        if shutdown is not None:
             shutdown()
         self.adopt(self.loader._get_iterator())
 
@@ -256,8 +295,9 @@ class WatchedFeed(Feed):
 class Handle:
     """What a training loop iterates over; it tells when the loop lets go of it."""
 
-    def __init__(self, feed: Feed, real: Any = None) -> None:
+    def __init__(self, feed: Feed, real: Any = None, owner: Any = None) -> None:
         self.feed, self._real = feed, real
+        self._owner = owner  # a loader that exists only in a for statement must live as long as its loop
         self.served = 0
 
     def __iter__(self) -> Handle:
@@ -304,11 +344,11 @@ def wrap(module: ModuleType) -> None:
         if feed is None:
             feed = feeds[self] = LoaderFeed(self)
         elif feed.training and feed.mode != "real":  # the next epoch of a loop that is being measured
-            return steps.announce(Handle(feed, feed.source))
+            return steps.announce(Handle(feed, feed.source, owner=self))
         feed.asked = time.perf_counter()
         iterator = get_iterator(self)
         feed.adopt(iterator)
-        return steps.announce(Handle(feed, iterator))
+        return steps.announce(Handle(feed, iterator, owner=self))
 
     base.__init__, base._reset, loader_class.__iter__ = tapped_init, tapped_reset, handled_iter
     frameworks.stretch_length(loader_class)

@@ -18,6 +18,7 @@ from stash.ladder import Scope
 _made: list[weakref.ref[Any]] = []
 """DDP instances in the order they were made, which is the same on every rank."""
 _ordinary: weakref.WeakKeyDictionary[Any, tuple[bool, bool, Any]] = weakref.WeakKeyDictionary()
+_SYNC = "_stash_require_backward_grad_sync"
 _hooked: weakref.WeakSet[Any] = weakref.WeakSet()
 _builtin: weakref.WeakSet[Any] = weakref.WeakSet()
 sharded: list[str] = []
@@ -44,6 +45,11 @@ def wrap_ddp(module: ModuleType) -> None:
         _builtin.add(self)
         return builtin(self, kind)
 
+    # A property, because scripts assign it themselves in every micro-batch of an accumulated step.
+    cls.require_backward_grad_sync = property(
+        lambda self: self.__dict__.get(_SYNC, True) and collectives.scope() != "self",
+        lambda self, value: self.__dict__.__setitem__(_SYNC, value),
+    )
     cls.__init__ = remembering_init
     cls.register_comm_hook = remembering_register
     cls._register_builtin_comm_hook = remembering_builtin
@@ -66,6 +72,8 @@ def watch_fsdp(module: ModuleType) -> None:
 def watch_fully_shard(module: ModuleType) -> None:
     """Notice FSDP2's ``fully_shard``."""
     original = module.fully_shard
+    if getattr(original, "noticed_by_stash", False):
+        return
 
     @functools.wraps(original)
     def noticing(*args: Any, **kwargs: Any) -> Any:
@@ -73,6 +81,7 @@ def watch_fully_shard(module: ModuleType) -> None:
             sharded.append("fully_shard")
         return original(*args, **kwargs)
 
+    noticing.noticed_by_stash = True  # type: ignore[attr-defined]
     module.fully_shard = noticing  # type: ignore[attr-defined]
 
 
@@ -104,12 +113,13 @@ def prepare_node_scope() -> None:
 
 def set_scope(scope: Scope, node_group: Any = None) -> None:
     """Switch gradient exchange, buffer broadcast and all other collectives of this process."""
-    collectives.set_scope(scope)
     for ddp in modules():
         if ddp not in _ordinary:
             _ordinary[ddp] = (ddp.require_backward_grad_sync, ddp.broadcast_buffers, ddp.process_group)
+    collectives.set_scope(scope)
+    for ddp in modules():
         sync, buffers, group = _ordinary[ddp]
-        ddp.require_backward_grad_sync = sync and scope != "self"
+        ddp.require_backward_grad_sync = sync  # ``no_sync()`` under scope self has restored a False
         ddp.broadcast_buffers = buffers and scope != "self"
         ddp.process_group = node_group if scope == "node" else group
 

@@ -77,17 +77,6 @@ def after(function: Callable[..., Any], then: Callable[[], None]) -> Callable[..
     return call
 
 
-def before(function: Callable[..., Any], first: Callable[[], None]) -> Callable[..., Any]:
-    """``first()``, then ``function``."""
-
-    @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        first()
-        return function(*args, **kwargs)
-
-    return call
-
-
 def script_ended() -> None:
     """The script is on its way out: its loop is over."""
     if active():
@@ -118,6 +107,13 @@ def collective_called() -> None:
         _climber.acts()
 
 
+def alive() -> None:
+    """A sign of life between steps, from work that takes long."""
+    if active():
+        assert _climber is not None
+        _climber.beat()
+
+
 def note(text: str) -> None:
     """Say something in the profile."""
     if active():
@@ -137,11 +133,20 @@ def wrap_optimizer(module: ModuleType) -> None:
     atexit.register(script_ended)
 
     def stepped(optimizer: Any, args: Any, kwargs: Any) -> None:
-        if active():
+        if active() and not _captured():
             assert _climber is not None
             _climber.on_step(optimizer)
 
     module.register_optimizer_step_post_hook(stepped)
+
+
+def _captured() -> bool:
+    """Whether this step is being captured into a CUDA graph, whose replays nobody sees."""
+    cuda = sys.modules.get("torch.cuda")
+    if cuda is None or not cuda.is_initialized() or not cuda.is_current_stream_capturing():
+        return False
+    note("the optimizer step is captured in a CUDA graph, whose replays Stash cannot see")
+    return True
 
 
 def wrap_scaler(module: ModuleType) -> None:
@@ -150,12 +155,13 @@ def wrap_scaler(module: ModuleType) -> None:
 
     @functools.wraps(step)
     def counted(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-        if not active():
+        if not active() or _captured():
             return step(self, optimizer, *args, **kwargs)
         assert _climber is not None
         seen = _climber.optimizer_steps
         result = step(self, optimizer, *args, **kwargs)
         if _climber.optimizer_steps == seen:
+            note("loss scaling skipped optimizer steps; those steps lack the optimizer's own time")
             _climber.on_step(optimizer)
         return result
 

@@ -18,6 +18,7 @@ class FlopCounter:
 
     def __init__(self) -> None:
         self.flops = 0.0
+        self.complete = True
         self._mode: Any = None
 
     def begin(self) -> None:
@@ -29,22 +30,34 @@ class FlopCounter:
         counter = self
 
         class Mode(TorchDispatchMode):
+            supports_higher_order_operators = True
+
             def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
                 out = func(*args, **(kwargs or {}))
-                formula = flop_registry.get(func._overloadpacket)
-                if formula is not None:
-                    counter.flops += formula(*args, **(kwargs or {}), out_val=out)
+                counter.count(
+                    flop_registry.get(getattr(func, "_overloadpacket", func)), func, args, kwargs or {}, out
+                )
                 return out
 
         self._mode = Mode()
         self._mode.__enter__()
+
+    def count(self, formula: Any, func: Any, args: Any, kwargs: Any, out: Any) -> None:
+        """Add one operator's FLOPs; one whose formula fails, or a higher-order one, leaves the total unknown."""
+        if formula is None:
+            self.complete = self.complete and hasattr(func, "_overloadpacket")
+            return
+        try:
+            self.flops += formula(*args, **kwargs, out_val=out)
+        except Exception:  # a formula's assertion must never reach the user's forward pass
+            self.complete = False
 
     def end(self) -> float | None:
         if self._mode is None:
             return None
         self._mode.__exit__(None, None, None)
         self._mode = None
-        return self.flops or None
+        return self.flops if self.complete and self.flops else None
 
 
 class GradientClock:
@@ -53,6 +66,7 @@ class GradientClock:
     def __init__(self, parameters: list[tuple[str, Any]]) -> None:
         self._parameters = parameters
         self._ready: list[tuple[str, int, Any]] = []
+        self._seen: set[str] = set()
         self._handles: list[Any] = []
 
     def begin(self) -> None:
@@ -62,6 +76,10 @@ class GradientClock:
     def _note(self, name: str) -> Any:
         def ready(parameter: Any) -> None:
             size = parameter.numel() * parameter.element_size()
+            if name in self._seen:  # another micro-batch of an accumulated step: its last one counts
+                self._ready.clear()
+                self._seen.clear()
+            self._seen.add(name)
             self._ready.append((name, size, _moment(parameter.device)))
 
         return ready
@@ -73,8 +91,7 @@ class GradientClock:
         if not self._ready:
             return []
         first = self._ready[0][2]
-        latest = {name: (name, size, _between(first, moment)) for name, size, moment in self._ready}
-        rows = sorted(latest.values(), key=lambda row: row[2])
+        rows = sorted(((n, size, _between(first, at)) for n, size, at in self._ready), key=lambda row: row[2])
         return [{"name": name, "bytes": size, "ready_seconds": seconds} for name, size, seconds in rows]
 
 

@@ -20,8 +20,9 @@ from stash.cli.arguments import Split, split, value_takers
 from stash.errors import JobError, UserError
 
 if TYPE_CHECKING:
-    from stash.launch.climb import Expedition, Result
+    from stash.launch.climb import Expedition
     from stash.launch.job import Job
+    from stash.launch.orders import Result
     from stash.records import Profile
 
 JOB, MEASURE, RANKS = "What to profile", "How to measure", "Ranks (as torchrun's)"
@@ -128,7 +129,8 @@ def profile(
     """
     from stash.ladder import NAMES, parse_rungs
     from stash.launch import job as jobs
-    from stash.launch.climb import Expedition, Wishes
+    from stash.launch.climb import Expedition
+    from stash.launch.orders import Wishes
     from stash.launch.surroundings import cluster
 
     chosen = _job(ctx.obj, workload, data, batch)
@@ -241,8 +243,10 @@ def _finish(result: Result, target: Path, job: Job) -> None:
     from stash.artefact import save
 
     if result.profile is not None:
-        _show(result.profile)  # first: should saving fail, the measured minute is not lost
-        save(result.profile, target)
+        try:
+            _show(result.profile)  # first: should saving fail, the measured minute is not lost
+        finally:
+            save(result.profile, target)
         print(f"\nSaved {target}; show it again with `stash show {shlex.quote(str(target))}`.")
     if result.failure is not None:
         if result.failure.own_words:

@@ -19,7 +19,8 @@ from stash.report.view import view
 from stash.stalls import attribute, step_matrix, verdict
 
 if TYPE_CHECKING:
-    from stash.launch.climb import Expedition, Moment
+    from stash.launch.climb import Expedition
+    from stash.launch.orders import Moment
     from stash.records import Profile
 
 _SAYS = {

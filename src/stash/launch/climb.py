@@ -11,7 +11,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from stash.host.describe import count_gpus, describe
 from stash.launch import isolated
 from stash.launch.diagnose import Diagnosis, Evidence, diagnose, own_output
 from stash.launch.job import Job
+from stash.launch.orders import Member, Moment, Result, Running, Wishes
 from stash.launch.process import Process, free_folder, own_pid
 from stash.launch.request import Cluster, Request, request
 from stash.launch.trace import Tail, Trace
@@ -37,65 +38,6 @@ _ALONE = {"resident", "solo", "catch-up", "crowd", "node"}
 _MOST_LAUNCHES = 20
 _OVERTURE, _VISITS = 16, 8
 """Steps of warm-up and trial, and blocks of a round, when a loop's few steps are to be shared out."""
-
-
-@dataclass(frozen=True)
-class Wishes:
-    """What the user wants of the measurement. ``patience`` is how long to wait for a first step, in seconds."""
-
-    precision: float = 0.02
-    budget: float = 60.0
-    rungs: tuple[str, ...] = ()
-    isolate: bool = False
-    data_root: str | None = None
-    patience: float = 300.0
-
-
-@dataclass(frozen=True)
-class Moment:
-    """What live progress shows: the block under way, and seconds since the first step."""
-
-    phase: str
-    round: int | None
-    elapsed: float
-    profile: Profile | None = None
-    """What was measured so far; only when a round has just been finished."""
-
-
-@dataclass(frozen=True)
-class Result:
-    """A profile if at least one round finished, and what went wrong if something did."""
-
-    profile: Profile | None
-    failure: Diagnosis | None
-    interrupted: bool = False
-    elsewhere: bool = False
-    """Rank 0 ran on another node, which has the profile."""
-    log: Path | None = None
-    """What the job printed, kept when something went wrong."""
-
-
-@dataclass(frozen=True)
-class Member:
-    """One of the launches started side by side; the defaults are a launch of the whole job."""
-
-    plan: Plan | None = None
-    cluster: Cluster | None = None
-    offset: int = 0
-    """Added to its ranks."""
-    variables: dict[str, str] = field(default_factory=dict)
-
-
-@dataclass
-class Running:
-    """A started launch and how far its trace was read."""
-
-    process: Process
-    plan: Plan
-    tail: Tail
-    offset: int
-    ended: bool = False
-    """The agents said that they were done."""
 
 
 Watcher = Callable[[Moment], None]
@@ -179,6 +121,8 @@ class Expedition:
             failure = self.launch()
             if self.trace.unsafe is not None:
                 return self._isolate(self.trace.unsafe)
+            if failure is not None and self._give_up_resident(failure):
+                continue
             if failure is not None:
                 return self._result("failed", failure)
             if not self.trace.led:
@@ -203,6 +147,18 @@ class Expedition:
         if self._last.heartbeats():
             return Result(None, None, elsewhere=True)
         return self._result("failed", self._no_training())
+
+    def _give_up_resident(self, failure: Diagnosis) -> bool:
+        """After a script failed over batches that were on the device already: whether to go on without that rung."""
+        at_fault = self.trace.phase[0] == "resident" and self.trace.rounds == 0
+        if not at_fault or "resident" not in self.wishes.rungs or self.cluster.nnodes > 1:
+            return False
+        self.wishes = replace(self.wishes, rungs=tuple(r for r in self.wishes.rungs if r != "resident"))
+        self.trace = Trace()
+        self.trace.excused["resident"] = (
+            f"the script does not take batches already on the device ({failure.sentence})"
+        )
+        return True
 
     def _nothing_to_measure(self) -> Diagnosis:
         reasons = "; ".join(f"{name}: {why}" for name, why in self.trace.skipped.items() if name in self.wishes.rungs)

@@ -36,8 +36,9 @@ def profile(
 
     from stash.host.describe import count_gpus
     from stash.ladder import NAMES, parse_rungs
-    from stash.launch.climb import Wishes, measure
+    from stash.launch.climb import measure
     from stash.launch.job import Job
+    from stash.launch.orders import Wishes
     from stash.launch.process import free_folder
     from stash.launch.surroundings import cluster
 

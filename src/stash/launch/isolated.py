@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from stash.agent.plan import Plan
 from stash.launch.diagnose import Diagnosis
+from stash.launch.orders import Member
 
 if TYPE_CHECKING:
     from stash.launch.climb import Expedition
@@ -71,8 +72,6 @@ def _plan(expedition: Expedition, rungs: tuple[str, ...], number: int) -> Plan:
 
 def _launch_whole(expedition: Expedition, number: int) -> Diagnosis | None:
     """The full job: the highest replay rung it has, and the data rungs."""
-    from stash.launch.climb import Member
-
     several = expedition.cluster.nnodes > 1
     top = "cluster" if several else "node" if expedition.cluster.nproc > 1 else "solo"
     expedition.trace.skipped.pop(top, None)
@@ -84,8 +83,6 @@ def _launch_whole(expedition: Expedition, number: int) -> Diagnosis | None:
 
 def _launch_alone(expedition: Expedition, name: str, number: int) -> Diagnosis | None:
     """The job with one process, once or on every device at the same time."""
-    from stash.launch.climb import Member
-
     count = expedition.cluster.nproc if name == "crowd" else 1
     single = replace(expedition.cluster, nproc=1)
     devices = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(expedition.gpus)))).split(",")

@@ -34,6 +34,8 @@ class Trace:
         self.rates: list[Rate] = []
         self.collectives: list[Collective] = []
         self.skipped: dict[str, str] = {}
+        self.excused: dict[str, str] = {}
+        """Rungs the launcher gave up, with reasons better than the agents'."""
         self.notes: list[str] = []
         self.rounds = 0
         self.phase: tuple[str, int | None] = ("starting", None)
@@ -101,7 +103,7 @@ class Trace:
             blocks=tuple(self.blocks),
             rates=tuple(self.rates),
             collectives=tuple(self.collectives),
-            skipped=tuple(Skipped(rung=rung, why=why) for rung, why in self.skipped.items()),
+            skipped=tuple(Skipped(rung=rung, why=why) for rung, why in {**self.skipped, **self.excused}.items()),
             notes=tuple(self.notes),
             ended=ended,
             elapsed_seconds=elapsed,
