@@ -39,6 +39,7 @@ bench: $(BIN)/stash $(DATA)/stash-dataset.json
 	$(BIN)/python bench/time_to_answer.py
 	$(BIN)/python bench/overhead.py
 	$(BIN)/python bench/import_time.py
+	$(BIN)/python bench/catalog.py
 
 clean:
 	rm -rf $(VENV) data build dist *.egg-info

@@ -69,7 +69,6 @@ class Situation:
     ranks_per_node: int
     accelerator: bool
     loader: bool
-    replayable: bool = True
 
 
 def reachable(situation: Situation, wanted: Iterable[str] = NAMES) -> tuple[tuple[str, ...], dict[str, str]]:
@@ -93,7 +92,7 @@ def _obstacle(name: str, s: Situation) -> str | None:
     if name == "resident":
         if not s.accelerator:
             return "the job runs on CPUs: there is no host-to-device copy"
-        if not s.replayable:
+        if not s.loader:
             return "no data loader to replay batches from"
     if name in ("crowd", "node", "cluster") and s.world_size == 1:
         return one_device

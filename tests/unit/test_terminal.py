@@ -23,7 +23,7 @@ from stash.errors import StashError
 from stash.report.contract import document
 from stash.report.rounding import clock_for, round_to_sum
 from stash.report.terminal import render, stall_table
-from stash.report.view import partial, table_rows, view
+from stash.report.view import table_rows, view
 from stash.stalls import attribute, verdict
 
 ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
@@ -164,9 +164,10 @@ def test_an_interval_too_narrow_to_print_is_not_printed_as_zero():
 
 
 def test_the_table_can_be_shown_while_measuring():
-    live = partial("resnet18", (), ("solo", "crowd"), np.array([[0.1, 0.15], [0.1, 0.15]]))
+    profile = build({"solo": [0.1, 0.1], "crowd": [0.15, 0.15]})
+    breakdown = attribute(profile)
     out = io.StringIO()
-    Console(file=out, width=80).print(stall_table(live))
+    Console(file=out, width=80).print(stall_table(view(breakdown, verdict(breakdown, profile), profile)))
     assert "100.0 ms ± <0.1" in out.getvalue()
     assert "150.0 ms" in out.getvalue()
 

@@ -73,7 +73,6 @@ class Crew:
         self.step_seconds = step_seconds
         self.began = 0.0
         self._sizes: dict[str, tuple[int, int]] = {}
-        self._leader_steps = 0
         self._sweeping = False
 
     def start(self) -> None:

@@ -192,7 +192,6 @@ class Climber:
         for feed in {id(h.feed): h.feed for h in reading}.values():
             if feed.since_step and not self.feeds:
                 feed.training = True
-                feed.steps_seen += 1
                 feed.per_step = feed.since_step
         for feed in [h.feed for h in reading]:
             feed.since_step = 0

@@ -35,7 +35,6 @@ def choose_rungs(climber: Climber) -> tuple[str, ...]:
             ranks_per_node=max(sum(r["node"] == n for r in reports) for n in range(place.nodes)),
             accelerator=climber.device.type != "cpu",
             loader=bool(climber.feeds),
-            replayable=bool(climber.feeds),
         )
         rungs, skipped = reachable(situation, climber.plan.rungs)
         if climber.plan.isolated:

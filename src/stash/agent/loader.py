@@ -89,7 +89,6 @@ class Feed:
         self.ring = batches.Ring()
         self.since_step = 0
         self.per_step = 1
-        self.steps_seen = 0
         self.wait = 0.0
         self.samples = 0
         self.startup: float | None = None

@@ -7,7 +7,6 @@ import os
 import signal
 import struct
 import subprocess
-import time
 from pathlib import Path
 
 import psutil
@@ -94,11 +93,6 @@ def free_folder(parent: Path | None = None) -> Path:
     import tempfile
 
     return Path(tempfile.mkdtemp(prefix="stash-", dir=parent))
-
-
-def now() -> float:
-    """Unix time; a seam for tests."""
-    return time.time()
 
 
 def own_pid() -> int:

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from stash.ladder import STALLS
 from stash.records import Profile
 from stash.report.rounding import Clock, clock_for, round_to_sum
-from stash.stalls import Advice, Breakdown, Communication, Missing, Stall, stalls_of
-from stash.stats import Matrix, keep_rounds
+from stash.stalls import Advice, Breakdown, Communication, Missing, Stall
 from stash.units import format_bytes, format_rate, format_seconds
 
 UNKNOWN = "unknown"
@@ -72,12 +71,6 @@ def view(breakdown: Breakdown, advice: Advice, profile: Profile) -> View:
         notes=breakdown.notes,
         footer=_footer(breakdown, profile),
     )
-
-
-def partial(title: str, subtitle: tuple[str, ...], rungs: tuple[str, ...], matrix: Matrix) -> View:
-    """The view of a measurement still under way: ``matrix[round, rung]`` of the rounds finished so far."""
-    rows, total = table_rows(stalls_of(rungs, matrix[keep_rounds(matrix)]))
-    return View(title=title, subtitle=subtitle, rows=rows, total=total)
 
 
 def table_rows(stalls: Sequence[Stall], skipped: Sequence[Missing] = ()) -> tuple[tuple[Row, ...], Row]:
