@@ -256,14 +256,25 @@ class LoaderFeed(Feed):
                 self.source._try_put_index()
 
     def _renew(self) -> None:
-        if self.workers and self.loader.persistent_workers:
+        """Start the data over, with the workers that are there.
+
+        Only the first time are workers started: forking again and again beside gloo's threads would sooner or
+        later hang a child. From then on they persist, whatever the loader's setting.
+        """
+        if getattr(self.source, "_persistent_workers", False):
             self.source._reset(self.loader)
             self.adopt(self.source)
             return
         shutdown = getattr(self.source, "_shutdown_workers", None)
         if shutdown is not None:
             shutdown()
-        self.adopt(self.loader._get_iterator())
+        settings = vars(self.loader)
+        before = settings["persistent_workers"]
+        settings["persistent_workers"] = self.workers > 0  # the loader refuses an ordinary assignment
+        try:
+            self.adopt(self.loader._get_iterator())
+        finally:
+            settings["persistent_workers"] = before
 
 
 class WatchedFeed(Feed):

@@ -166,15 +166,15 @@ def _on_event(event: str, arguments: tuple[Any, ...]) -> None:
 def _look_at(path: str, shared: Board, slot: int) -> None:
     if not is_data(path):
         return
+    status = os.stat(path)
+    if not stat.S_ISREG(status.st_mode):  # opening a pipe would wait for its other end
+        return
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        status = os.fstat(descriptor)
-        if stat.S_ISREG(status.st_mode):
-            cold = shared.mode()[0] == COLD
-            pages, resident = examine(descriptor, status.st_size, cold)
-            shared.add(slot, files=1, bytes=status.st_size, pages=pages, resident=resident)
+        pages, resident = examine(descriptor, status.st_size, cold=shared.mode()[0] == COLD)
     finally:
         os.close(descriptor)
+    shared.add(slot, files=1, bytes=status.st_size, pages=pages, resident=resident)
 
 
 def examine(descriptor: int, size: int, cold: bool) -> tuple[int, int]:
