@@ -251,7 +251,8 @@ class Crew:
 
         def write(reports: list[Any]) -> None:
             for report in reports:
-                climber.trace.write("rate", **report)
+                if report["samples"]:  # a batch that cannot be counted has no rate, rather than one of zero
+                    climber.trace.write("rate", **report)
 
         climber.agree(
             {"feed": visit.feed, "rank": rank, "round": number, "samples": samples, "seconds": seconds}, write
@@ -334,12 +335,13 @@ def loader_facts(feeds: list[loader.Feed]) -> dict[str, Any]:
                 "samples": _length(real.dataset),
             }
         described.append(facts)
-    counts = [(batches.samples(feed.ring.peek()), feed.per_step) for feed in feeds]
-    samples = sum((count or 0) * per_step for count, per_step in counts)
+    counts = [batches.samples(feed.ring.peek()) for feed in feeds]
+    known = [count * feed.per_step for count, feed in zip(counts, feeds, strict=True) if count is not None]
+    samples = sum(known) if len(known) == len(feeds) else None
     size = sum(batches.size(feed.ring.peek()) * feed.per_step for feed in feeds)
     return {
         "loaders": described,
-        "batch": samples or None,
+        "batch": samples,
         "sample_bytes": size / samples if samples else None,
         "replayed_batches": max(len(feed.ring) for feed in feeds),
     }

@@ -94,6 +94,8 @@ class Feed:
         self.startup: float | None = None
         self.asked: float | None = None
         self.training = False
+        self.remembers = False
+        """A block has read samples that ``again`` would read once more."""
 
     # What differs between kinds of loader -----------------------------------------------------------
 
@@ -110,11 +112,6 @@ class Feed:
 
     def prime(self, count: int, again: bool) -> None:
         """Ask for ``count`` batches: of the last block's samples if ``again``, else of samples not yet read."""
-
-    @property
-    def remembers(self) -> bool:
-        """Whether a block has read samples that ``again`` would read once more."""
-        return False
 
     @property
     def depth(self) -> int:
@@ -160,6 +157,7 @@ class Feed:
         self.mode, self.wait, self.samples = mode, 0.0, 0
         if mode in ("warm", "cold"):
             self.prime(count, again)
+            self.remembers = True
 
     def consume(self, count: int) -> int:
         """Read ``count`` batches and drop them; the value counts their samples."""
@@ -192,10 +190,6 @@ class LoaderFeed(Feed):
     @property
     def workers(self) -> int:
         return int(self.loader.num_workers)
-
-    @property
-    def remembers(self) -> bool:
-        return bool(self._last)
 
     @property
     def tap(self) -> Tap:
