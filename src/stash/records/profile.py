@@ -1,24 +1,12 @@
-"""The saved artefact of one measurement, as frozen, versioned records.
+"""The saved artefact of one measurement of a training job, as records.
 
-A ``Profile`` holds what was measured and what it was measured on, nothing derived from it. Times are
-in seconds, sizes in bytes, fractions between 0 and 1; ``None`` means "not known" everywhere and is
-never written as zero. ``docs/format.md`` describes every field.
-
-History of the schema: 1, November 2026, the first.
+A ``Profile`` holds what was measured and what it was measured on, nothing derived from it.
 """
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
-
-SCHEMA = 1
-SUFFIX = ".stash.json"
-
-
-class Record(BaseModel):
-    """Base of all records: immutable; fields of a later minor version are ignored when read."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
+from stash.records.base import SCHEMA, Record
+from stash.records.host import Host
 
 
 class Loader(Record):
@@ -69,38 +57,8 @@ class Workload(Record):
     replayed_batches: int | None = None
     precision: str | None = None
     """Data type of the parameters, e.g. ``float32``."""
-    collectives_per_step: dict[str, float] = {}
+    collectives_per_step: dict[str, float] = {}  # noqa: RUF012 - pydantic copies it
     """Collectives the script itself issues through torch.distributed in a step, by name."""
-
-
-class Gpu(Record):
-    """One accelerator as NVML describes it."""
-
-    index: int
-    name: str
-    memory_bytes: int | None = None
-    driver: str | None = None
-    pcie: str | None = None
-    """Generation and width in use, e.g. ``gen4 x16``."""
-
-
-class Host(Record):
-    """What one machine is. Links are ``None`` until probed."""
-
-    hostname: str
-    cpu: str | None = None
-    cores: int | None = None
-    """Cores this process may use."""
-    memory_bytes: int | None = None
-    kernel: str | None = None
-    gpus: tuple[Gpu, ...] = ()
-    topology: str | None = None
-    """GPU-to-GPU links, as NVML names them."""
-    disk: str | None = None
-    """File system type and device under the data, e.g. ``ext4 on /dev/nvme0n1p1``."""
-    steal_fraction: float | None = None
-    """CPU time taken by other tenants while measuring."""
-    virtualization: str | None = None
 
 
 class Rank(Record):
