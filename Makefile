@@ -2,12 +2,14 @@
 # make test   the tests        make check  style, types, layers, links
 # make test-all also the slow ones
 # make bench  the benchmarks of docs/benchmarks.md
+# make truth  every stall against known truth, on emulated clusters (root); make broken: that broken builds fail it
+# make peers  the same faulty jobs given to other tools (root); make headlines: the paper's two effects (root)
 VENV ?= .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
 DATA := data/images
 
-.PHONY: demo test test-all check bench clean
+.PHONY: demo test test-all check bench truth broken peers headlines clean
 
 # The pinned torch is the CPU-sized one the tests run with; a GPU build of it serves as well.
 $(BIN)/stash: pyproject.toml constraints-dev.txt
@@ -40,6 +42,18 @@ bench: $(BIN)/stash $(DATA)/stash-dataset.json
 	$(BIN)/python bench/overhead.py
 	$(BIN)/python bench/import_time.py
 	$(BIN)/python bench/catalog.py
+
+truth: $(BIN)/stash
+	$(BIN)/python bench/truth.py
+
+broken: $(BIN)/stash
+	$(BIN)/python bench/broken.py
+
+peers: $(BIN)/stash
+	$(BIN)/python bench/peers/run.py
+
+headlines: $(BIN)/stash
+	$(BIN)/python bench/headlines.py
 
 clean:
 	rm -rf $(VENV) data build dist *.egg-info

@@ -12,11 +12,15 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from stash.errors import UnitError, UserError
-from stash.units import parse_bytes, parse_seconds
+from stash.units import parse_bytes, parse_rate, parse_seconds
 
 
 def _seconds(value: Any) -> Any:
     return _read(parse_seconds, value)
+
+
+def _rate(value: Any) -> Any:
+    return _read(parse_rate, value)
 
 
 def _bytes(value: Any) -> Any:
@@ -33,6 +37,8 @@ def _read(parse: Any, value: Any) -> Any:
 
 Seconds = Annotated[float, BeforeValidator(_seconds), Field(ge=0, allow_inf_nan=False)]
 Bytes = Annotated[int, BeforeValidator(_bytes), Field(ge=0)]
+Rate = Annotated[float, BeforeValidator(_rate), Field(gt=0, allow_inf_nan=False)]
+"""Bytes per second."""
 
 
 class _Strict(BaseModel):
@@ -46,6 +52,24 @@ class Layer(_Strict):
     bytes: Bytes
     forward_seconds: Seconds
     backward_seconds: Seconds
+
+
+class Exchange(_Strict):
+    """A gradient exchange that takes a set time instead of crossing a link: bucket after bucket, one at a time."""
+
+    interconnect: Rate
+    """A bucket's bytes per second among the ranks of one node."""
+    network: Rate | None = None
+    """The same over several nodes; needed if there are several."""
+    latency_seconds: Seconds = 0.0
+    """Further time of every bucket."""
+
+    def seconds(self, size: int, across_nodes: bool) -> float:
+        """How long a bucket of ``size`` bytes takes."""
+        rate = self.network if across_nodes else self.interconnect
+        if rate is None:
+            raise UserError("exchange: give a `network:` rate, too, for a job on several nodes")
+        return self.latency_seconds + size / rate
 
 
 class Emulation(_Strict):
@@ -64,6 +88,8 @@ class Emulation(_Strict):
     """A worker's further time per batch whose files are not in the page cache."""
     copy_seconds: Seconds = 0.0
     """Time to copy a batch to the device. On CPU ranks no rung separates it from compute."""
+    exchange: Exchange | None = None
+    """None: DistributedDataParallel's own, over whatever links there are."""
 
     @property
     def bytes(self) -> int:

@@ -23,6 +23,7 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler
 from stash.errors import StashError, UserError
 from stash.testbed.accelerator import EmulatedModel, EmulatedOptimizer, sharpen_sleep
 from stash.testbed.emulation import Emulation, load
+from stash.testbed.exchange import PacedExchange, paced_hook
 
 EPOCH_BATCHES = 1000
 LOG_EVERY = 50
@@ -101,7 +102,9 @@ def train(emulation: Emulation, options: argparse.Namespace) -> None:
     emulated = EmulatedModel(emulation, rank)
     model: nn.Module = emulated
     if dist.is_initialized():
-        model = DistributedDataParallel(emulated, bucket_cap_mb=options.bucket_mb)
+        ddp = model = DistributedDataParallel(emulated, bucket_cap_mb=options.bucket_mb)
+        if emulation.exchange is not None:
+            ddp.register_comm_hook(PacedExchange(emulation.exchange), paced_hook)
     optimizer = EmulatedOptimizer(emulated.parameters(), emulated.stream, emulation.optimizer_seconds)
     began = time.monotonic()
     for step, batch in enumerate(endless(loader), start=1):

@@ -1,0 +1,90 @@
+"""Show that the truth suite is not blind: break Stash in three ways and see CI's cases fail each of them.
+
+Each break is one edit of a copy of the sources; the copy is what the profiles then run. A sound copy goes
+first, and must pass. Needs root.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from common import machine, table
+from truth import Result, faults, saved
+from truth_cases import quick
+
+HERE = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Break:
+    """One edit: in ``file``, the text ``sound`` becomes ``broken``."""
+
+    name: str
+    file: str = ""
+    sound: str = ""
+    broken: str = ""
+
+    def apply(self, root: Path) -> None:
+        """Edit the copy; raises ValueError if the sources no longer hold the text."""
+        if not self.file:
+            return
+        path = root / self.file
+        text = path.read_text()
+        if text.count(self.sound) != 1:
+            raise ValueError(f"{self.file} does not hold exactly one {self.sound!r}: adapt the break to the sources")
+        path.write_text(text.replace(self.sound, self.broken))
+
+
+BREAKS = (
+    Break("a sound build"),
+    Break(
+        "switching the scope does nothing", "stash/agent/climber.py",
+        "        replicas.set_scope(scope, self.control.node_group)\n", "        return\n",
+    ),
+    Break(
+        "cold blocks are warm", "stash/agent/blocks.py",
+        '"cold": reading.COLD', '"cold": reading.WARM',
+    ),
+    Break(
+        "queues are not drained", "stash/agent/loader.py",
+        "        self.drain()\n        self.mode, self.wait", "        self.mode, self.wait",
+    ),
+)  # fmt: skip
+
+
+def verdicts(broken: Break, root: Path) -> list[list[str]]:
+    """Table rows: what each of CI's cases says of this build."""
+    shutil.copytree(HERE.parent / "src", root / "src", ignore=shutil.ignore_patterns("*.egg-info", "__pycache__"))
+    broken.apply(root / "src")
+    rows = []
+    for case in quick():
+        file = root / "results.jsonl"
+        file.unlink(missing_ok=True)
+        subprocess.run(
+            [sys.executable, str(HERE / "truth.py"), "--only", case.name, "--no-stopwatch", "--save", str(file)],
+            env={**os.environ, "PYTHONPATH": str(root / "src")}, capture_output=True, check=False,
+        )  # fmt: skip
+        results: list[Result] = saved(file) if file.exists() else []
+        found = faults(results) if results else ["no answer"]
+        rows.append([broken.name, case.name, "passes" if not found else "**fails**: " + "; ".join(found)])
+        print(*rows[-1], sep=" | ", file=sys.stderr, flush=True)
+    return rows
+
+
+def main() -> None:
+    """Break, run, print."""
+    rows = []
+    for broken in BREAKS:
+        with tempfile.TemporaryDirectory() as folder:
+            rows += verdicts(broken, Path(folder))
+    print(f"{machine()}\n\n{table(('build', 'case', 'verdict'), rows)}")
+
+
+if __name__ == "__main__":
+    main()

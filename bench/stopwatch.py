@@ -1,0 +1,88 @@
+"""The second truth: the same jobs untouched, timed by nothing but a stopwatch at the optimizer (``timed.py``).
+
+Each stall is the difference of separate runs: one rank alone, one node, all nodes, all with the data pipeline.
+It contains what arithmetic leaves out (the interpreter's own work, copies into buckets), and the noise between
+launches. Runs no code of Stash's agent or attribution.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from stash.testbed import Testbed
+from truth_cases import COMPUTE, Case
+from truth_jobs import describe
+
+HERE = Path(__file__).parent
+LEAD_IN = 8
+SECONDS = 3.0
+
+
+def step(case: Case, bed: Testbed | None) -> float:
+    """Median step of the untouched job on all ranks of ``case``, in seconds."""
+    with tempfile.TemporaryDirectory() as folder:
+        model, out = Path(folder) / "model.yaml", Path(folder) / "moments.json"
+        model.write_text(describe(case))
+        steps = LEAD_IN + round(SECONDS / COMPUTE)
+        job = [
+            *(str(HERE / "timed.py"), str(out), "stash.testbed.train", "--model", str(model), "--bucket-mb", "1"),
+            *("--batch", str(case.batch), "--workers", str(case.workers), "--steps", str(steps)),
+        ]
+
+        def command(node: int) -> list[str]:
+            if case.ranks == 1:
+                return [sys.executable, *job]
+            where = ["--standalone"]
+            if case.nodes > 1 and bed is not None:
+                where = [f"--nnodes={case.nodes}", f"--node-rank={node}", f"--master-addr={bed.address(0)}"]
+            torchrun = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={case.devices}", *where]
+            return [*torchrun, *job]
+
+        if bed is None:
+            environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+            done = subprocess.run(command(0), env=environment, capture_output=True, text=True, check=False)
+            codes, words = [done.returncode], done.stderr
+        else:
+            nodes = [bed.run(command(node), node, {"OMP_NUM_THREADS": "1"}) for node in range(case.nodes)]
+            codes, words = [node.wait(180) for node in nodes], nodes[0].output
+        if any(codes):
+            raise RuntimeError(f"{case.name}, untouched: exit codes {codes}\n{words}")
+        return float(np.median(np.diff(json.loads(out.read_text()))[LEAD_IN:]))
+
+
+@cache
+def _alone(case: Case) -> float:
+    return step(case, None)
+
+
+def stalls(case: Case, bed: Testbed | None) -> dict[str, float]:
+    """Seconds per stall that untouched runs can show: all but contention (known by hand) and fetch."""
+    quiet = replace(case, name="", prep=0.0, read=0.0, files=0, workers=0, cause=(), neighbour=False)
+    one = replace(
+        quiet, nodes=1, devices=1, network=None, interconnect=None, slow_uplinks=(), paced=None,
+        slow_ranks=(), jitter=0.0,
+    )  # fmt: skip
+    before = _alone(one)
+    found = {"compute": before}
+    before += case.compute * (max((factor for _, factor in case.slow_ranks), default=1.0) - 1)
+
+    def add(stall: str, seconds: float) -> None:
+        nonlocal before
+        found[stall], before = seconds - before, seconds
+
+    if case.devices > 1:
+        slow = tuple((rank, factor) for rank, factor in case.slow_ranks if rank < case.devices)
+        add("interconnect", step(replace(quiet, nodes=1, slow_ranks=slow), bed))
+    if case.nodes > 1:
+        add("network", step(quiet, bed))
+    add("prep", step(replace(quiet, prep=case.prep, workers=case.workers), bed))
+    return found

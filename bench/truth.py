@@ -1,0 +1,212 @@
+"""Profile jobs whose stalls are known beforehand and compare: ``truth.py [--only TEXT] [--repeat N] [--save FILE]``.
+
+Runs the cases of ``truth_cases`` with the command a user would type and prints, for every stall: the truth by
+hand, the same by an independent stopwatch (``stopwatch``), the estimate, its interval, the error in points of the
+step; then mean and largest error, whether the right causes were named, and how often the intervals held the
+truth. Needs root.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+import stopwatch
+from common import machine, table
+from stash import attribute
+from stash.records import Profile
+from stash.stalls import Breakdown, verdict
+from truth_cases import Case, named
+from truth_jobs import cluster, profile
+
+LISTED = 0.05
+"""A stall below this share of the step is not expected to be named."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """One stall of one case in one run; seconds, error in points (hundredths) of the step."""
+
+    case: str
+    stall: str
+    truth: float
+    """Worked out by hand."""
+    timed: float | None
+    """By the stopwatch; ``None`` where only the hand knows, or nobody asked."""
+    estimate: float
+    low: float | None
+    high: float | None
+    step: float
+    used: float
+    """Seconds from typing the command to the answer."""
+    named: str
+    """The stalls that the answer ranks first, as many as there are causes."""
+    right: bool
+    """Whether those are the causes, in their order, and the slow rank is named if there is one."""
+
+    @property
+    def points(self) -> float:
+        return (self.estimate - self.truth) / self.step * 100
+
+    @property
+    def timed_points(self) -> float | None:
+        """The error against the stopwatch."""
+        return None if self.timed is None else (self.estimate - self.timed) / self.step * 100
+
+    def holds(self, truth: float | None) -> bool | None:
+        """Whether the interval holds that truth; ``None`` without an interval, or without the truth."""
+        if self.low is None or self.high is None or truth is None:
+            return None
+        return self.low <= truth <= self.high
+
+
+def run(case: Case, budget: float, precision: float = 1.0, timed: bool = False) -> list[Result]:
+    """Profile one case; raises RuntimeError with what was printed if there is no answer."""
+    with tempfile.TemporaryDirectory() as folder, cluster(case) as (bed, rates):
+        began = time.monotonic()
+        found = profile(case, Path(folder), bed, budget, precision)
+        used = time.monotonic() - began
+        second = stopwatch.stalls(case, bed) if timed else {}
+    return judge(case, case.truth(case, rates), second, found, used)
+
+
+def judge(case: Case, truth: dict[str, float], timed: dict[str, float], found: Profile, used: float) -> list[Result]:
+    """Compare a profile with the truth; a stall that is true but was not measured is an error, not left out."""
+    breakdown = attribute(found)
+    ranked, right = causes(case, breakdown, verdict(breakdown, found).stall)
+    results = []
+    for name, seconds in truth.items():
+        stall = breakdown.stall(name)
+        if stall is None:
+            raise RuntimeError(f"{case.name}: no {name} stall in the answer: {breakdown.skipped}")
+        answer = (stall.seconds, stall.low, stall.high, breakdown.step_seconds)
+        results.append(Result(case.name, name, seconds, timed.get(name), *answer, used, ", ".join(ranked), right))
+    return results
+
+
+def causes(case: Case, breakdown: Breakdown, said: str) -> tuple[list[str], bool]:
+    """The stalls above the noise, largest first, and whether they (and the slow rank) are what was injected.
+
+    The verdict, which ``said`` a name, must name the first of them, or compute where nothing was injected.
+    """
+    stalls = [s for s in breakdown.stalls if s.name != "compute" and s.share > LISTED and not s.within_noise]
+    ranked = [s.name for s in sorted(stalls, key=lambda s: -s.seconds)][: max(1, len(case.cause))]
+    rank = breakdown.slow_rank.rank if breakdown.slow_rank else None
+    right = tuple(ranked) == case.cause and rank == case.slow_rank and said == (*case.cause, "compute")[0]
+    return [*ranked, *([f"rank {rank}"] if rank is not None else [])], right
+
+
+def faults(results: Sequence[Result], tolerance: float = 10.0) -> list[str]:
+    """What is wrong with an answer even on a noisy machine: errors above ``tolerance`` points, a wrong cause."""
+    far = [f"{r.stall} {r.points:+.1f} points" for r in results if abs(r.points) > tolerance]
+    missed = sorted({f"named {r.named or 'nothing'}" for r in results if not r.right})
+    return far + missed
+
+
+# Tables -----------------------------------------------------------------------------------------------------
+
+
+def per_stall(results: Sequence[Result]) -> str:
+    """Every stall of every case, in milliseconds."""
+
+    def held(result: Result, truth: float | None) -> str:
+        return {True: "yes", False: "no", None: ""}[result.holds(truth)]
+
+    rows = []
+    for r in results:
+        interval = "" if r.low is None or r.high is None else f"{r.low * 1e3:.1f} to {r.high * 1e3:.1f}"
+        rows.append([
+            r.case, r.stall, f"{r.truth * 1e3:.1f}", "" if r.timed is None else f"{r.timed * 1e3:.1f}",
+            f"{r.estimate * 1e3:.1f}", interval, f"{r.points:+.2f}",
+            "" if r.timed_points is None else f"{r.timed_points:+.2f}", held(r, r.truth), held(r, r.timed),
+            f"{r.used:.0f}", r.named or "nothing", "yes" if r.right else "**no**",
+        ])  # fmt: skip
+    heads = (
+        "case", "stall", "by hand (ms)", "stopwatch (ms)", "estimate (ms)", "95 % interval", "error (points)",
+        "error to stopwatch", "holds", "holds stopwatch", "s", "named", "right",
+    )  # fmt: skip
+    return table(heads, rows)
+
+
+def summary(results: Sequence[Result]) -> str:
+    """Errors over all stalls, coverage of the intervals, causes, time."""
+    runs = {(r.case, r.used): r for r in results}.values()
+    worst = max(results, key=lambda r: abs(r.points))
+    used = [r.used for r in runs]
+    return "\n".join((
+        f"{len(runs)} profiles of {len({r.case for r in results})} cases, {len(results)} stalls.",
+        f"Error against the truth by hand: {_errors([r.points for r in results])} "
+        f"({worst.case}: {worst.stall}).",
+        f"Error against the stopwatch: {_errors([r.timed_points for r in results])}.",
+        f"95 % intervals that hold the truth by hand: {_coverage([r.holds(r.truth) for r in results])}; "
+        f"that hold the stopwatch's: {_coverage([r.holds(r.timed) for r in results])}.",
+        f"Right causes, verdict and slow rank: {sum(r.right for r in runs)} of {len(runs)}.",
+        f"Seconds per answer: median {np.median(used):.0f}, most {max(used):.0f}.",
+    ))  # fmt: skip
+
+
+def _errors(points: Sequence[float | None]) -> str:
+    known = np.abs([p for p in points if p is not None])
+    if not len(known):
+        return "not asked for"
+    return (
+        f"mean {known.mean():.2f} points of the step, median {np.median(known):.2f}, "
+        f"95th percentile {np.percentile(known, 95):.2f}, largest {known.max():.2f}"
+    )
+
+
+def _coverage(held: Sequence[bool | None]) -> str:
+    known = [one for one in held if one is not None]
+    return f"{np.mean(known):.1%} of {len(known)}" if known else "not asked for"
+
+
+def saved(path: Path) -> list[Result]:
+    """Results of ``--save``."""
+    return [Result(**json.loads(line)) for line in path.read_text().splitlines()]
+
+
+def main() -> None:
+    """Run the cases and print as they come; ``--read`` prints the tables of saved results instead."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", default="", help="cases whose name contains this")
+    parser.add_argument("--repeat", type=int, default=1, help="runs of every case, one suite after the other")
+    parser.add_argument("--budget", type=float, default=15, help="seconds of measuring per case")
+    parser.add_argument("--no-stopwatch", action="store_true", help="only the truth by hand: half the time")
+    parser.add_argument("--save", type=Path, help="append the results to this file, one JSON object a line")
+    parser.add_argument("--read", type=Path, nargs="+", help="results saved before: print their tables")
+    options = parser.parse_args()
+    if options.read:
+        results = [result for path in options.read for result in saved(path)]
+        print(per_stall(results), "\n\n", summary(results), sep="")
+        return
+    results = []
+    for _ in range(options.repeat):
+        for case in named(options.only):
+            try:
+                found = run(case, options.budget, timed=not options.no_stopwatch)
+            except RuntimeError as error:
+                print(f"FAILED {error}", file=sys.stderr, flush=True)
+                continue
+            results += found
+            worst = max(found, key=lambda r: abs(r.points))
+            print(
+                f"{case.name}: worst {worst.stall} {worst.points:+.2f} points, "
+                f"{'right' if worst.right else 'WRONG'} ({worst.named}), {worst.used:.0f} s",
+                file=sys.stderr, flush=True,
+            )  # fmt: skip
+            if options.save:
+                with options.save.open("a") as file:
+                    file.writelines(json.dumps(asdict(result)) + "\n" for result in found)
+    print(f"{machine()}\n\n{per_stall(results)}\n\n{summary(results)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,347 @@
+"""The cases of the truth suite: jobs whose stalls are known beforehand, each with its truth worked out by hand.
+
+Truth comes from injected times, from bytes over the rate a link was verified to carry, and from how
+DistributedDataParallel overlaps buckets with the backward pass (Li et al., VLDB 2020, section 3.2). Nothing
+here calls the code that measures or attributes; it only describes jobs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+BUCKET = 2**20
+"""DDP closes a bucket when it holds at least ``bucket_cap_mb`` MiB; with 1, a layer of this size has its own."""
+COMPUTE = 0.06
+"""A step's forward and backward pass in most cases, in seconds."""
+Rates = Mapping[str, float]
+"""Verified payload bytes per second: ``network`` (the slowest uplink), ``interconnect``; bursts in bytes."""
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Bytes of gradient, and seconds of its passes."""
+
+    bytes: int
+    forward: float
+    backward: float
+
+
+@dataclass(frozen=True)
+class Paced:
+    """An exchange by a future that completes after a set time; bytes per second."""
+
+    interconnect: float
+    network: float | None = None
+
+
+@dataclass(frozen=True)
+class Case:
+    """One job on one emulated cluster; ``truth`` gives the stalls' seconds from the verified rates."""
+
+    name: str
+    truth: Callable[[Case, Rates], dict[str, float]]
+    layers: tuple[Layer, ...]
+    cause: tuple[str, ...] = ()
+    """The stalls the verdict must name, the largest first; empty when there is none."""
+    nodes: int = 1
+    devices: int = 1
+    network: str | None = None
+    interconnect: str | None = None
+    slow_uplinks: tuple[tuple[int, str], ...] = ()
+    """(node, rate) of network cards that differ."""
+    paced: Paced | None = None
+    slow_ranks: tuple[tuple[int, float], ...] = ()
+    """(rank, factor by which its compute takes longer)."""
+    jitter: float = 0.0
+    prep: float = 0.0
+    read: float = 0.0
+    workers: int = 0
+    files: int = 0
+    """Files of the data set; 0 for none."""
+    file_bytes: int = 4096
+    batch: int = 4
+    disk: str | None = None
+    neighbour: bool = False
+    """Another process burns a core in bursts of half a second while the profile is taken."""
+
+    @property
+    def ranks(self) -> int:
+        return self.nodes * self.devices
+
+    @property
+    def compute(self) -> float:
+        """Seconds of one rank's passes, if it is not slow."""
+        return sum(layer.forward + layer.backward for layer in self.layers)
+
+    @property
+    def bytes(self) -> int:
+        return sum(layer.bytes for layer in self.layers)
+
+    @property
+    def slow_rank(self) -> int | None:
+        """The rank a profile must name."""
+        return max(self.slow_ranks, key=lambda pair: pair[1])[0] if self.slow_ranks else None
+
+
+# What a step takes, by hand ---------------------------------------------------------------------------------
+
+
+def exposed(layers: Sequence[Layer], seconds_of: Callable[[int], float], factor: float = 1.0) -> float:
+    """Exchange left over after the backward pass, one bucket per layer: ``finish = max(ready, finish) + t``."""
+    ready = finish = 0.0
+    for layer in reversed(layers):
+        ready += layer.backward * factor
+        finish = max(ready, finish) + seconds_of(layer.bytes)
+    return finish - ready
+
+
+def ring_wire(ranks: int, size: float) -> float:
+    """Bytes every rank sends in a ring all-reduce: 2(p−1)/p of the message."""
+    return 2 * (ranks - 1) / ranks * size
+
+
+def one_burst(wire: Callable[[int], float], rate: float, burst: float) -> Callable[[int], float]:
+    """Seconds of a bucket on a shaped link that lets a first burst pass at once after it was idle.
+
+    Only for steps with a single bucket, or buckets with idle time between them.
+    """
+    return lambda size: max(0.0, wire(size) - burst) / rate
+
+
+def over_network(case: Case, rates: Rates) -> dict[str, float]:
+    """One rank per node: the ring crosses every uplink once in each direction."""
+    seconds = one_burst(lambda n: ring_wire(case.nodes, n), rates["network"], rates["network burst"])
+    return assemble(case, network=seconds)
+
+
+def over_interconnect(case: Case, rates: Rates) -> dict[str, float]:
+    """Ranks of one node share one medium: all of them together send p times what each does."""
+    seconds = one_burst(
+        lambda n: case.devices * ring_wire(case.devices, n), rates["interconnect"], rates["interconnect burst"]
+    )
+    return assemble(case, interconnect=seconds)
+
+
+def in_set_time(case: Case, rates: Rates) -> dict[str, float]:
+    """The exchange is a future that completes after bytes / rate, one bucket after the other."""
+    paced = case.paced
+    if paced is None:
+        return assemble(case)
+    network = paced.network
+    return assemble(
+        case,
+        interconnect=(lambda n: n / paced.interconnect) if case.devices > 1 else None,
+        network=(lambda n: n / network) if network else None,
+    )
+
+
+def from_disk(case: Case, rates: Rates) -> dict[str, float]:
+    """Reads limited by the disk: a step's files over the limit, unless that hides behind the step."""
+    return assemble(case, read=case.batch * case.file_bytes / rates["disk"])
+
+
+def assemble(
+    case: Case,
+    interconnect: Callable[[int], float] | None = None,
+    network: Callable[[int], float] | None = None,
+    read: float | None = None,
+) -> dict[str, float]:
+    """The ladder's steps from the parts, and their differences: seconds per stall that exists in this case."""
+    slowest = max((factor for _, factor in case.slow_ranks), default=1.0)
+    step = case.compute
+    truth = {"compute": step}
+
+    def add(stall: str, new: float) -> None:
+        nonlocal step
+        truth[stall], step = new - step, new
+
+    if case.ranks > 1:
+        add("contention", case.compute * slowest)
+    alone = step
+    waiting = jitter_wait(case)
+    if case.devices > 1:
+        add("interconnect", alone + waiting + (exposed(case.layers, interconnect, slowest) if interconnect else 0.0))
+    if case.nodes > 1:
+        add("network", alone + waiting + (exposed(case.layers, network, slowest) if network else 0.0))
+    making = case.prep / max(1, case.workers)
+    add("prep", fed(case, step, making))
+    if case.files:
+        exchanged = step if case.workers else step - making
+        slower = (case.prep + (case.read if read is None else read)) / max(1, case.workers)
+        # Workers hide what fits behind the step that was there before the data, not behind their own delay.
+        before = alone_with_exchange(truth) if case.workers else exchanged
+        add("fetch", fed(case, before, slower))
+    return truth
+
+
+def alone_with_exchange(truth: Mapping[str, float]) -> float:
+    """The replayed step: everything below the data rungs."""
+    return sum(seconds for name, seconds in truth.items() if name not in ("prep", "fetch"))
+
+
+def fed(case: Case, step: float, making: float) -> float:
+    """A step that needs a batch: after its making, or in parallel with it if there are workers."""
+    return max(step, making) if case.workers else step + making
+
+
+def jitter_wait(case: Case) -> float:
+    """Mean wait for the slower of two ranks whose steps vary normally: σ/√π (the expected maximum of two)."""
+    return case.jitter * case.compute / math.sqrt(math.pi) if case.ranks == 2 else 0.0
+
+
+# The cases --------------------------------------------------------------------------------------------------
+
+
+def single(size: int = 1000) -> tuple[Layer, ...]:
+    """One layer: nothing of its exchange can overlap."""
+    return (Layer(size, COMPUTE / 3, COMPUTE * 2 / 3),)
+
+
+def four(size: int = 1000) -> tuple[Layer, ...]:
+    """Four equal layers, so that the exchange of three overlaps with the backward pass."""
+    return tuple(Layer(size // 4, COMPUTE / 12, COMPUTE / 6) for _ in range(4))
+
+
+def sized(times: float, rate: float, wire: float, burst: float) -> int:
+    """Gradient bytes whose exchange takes ``times`` the compute on a link of ``rate`` (4-byte multiples)."""
+    return round((times * COMPUTE * rate + burst) / wire) // 4 * 4
+
+
+def _network(times: float, layers: Callable[[int], tuple[Layer, ...]] = single, nodes: int = 2) -> Case:
+    overlap = "overlapped" if layers is four else "not overlapped"
+    size = sized(times, 25e6, ring_wire(nodes, 1), 65536)
+    return Case(
+        f"network {times:g}x, {nodes} nodes, {overlap}", over_network, layers(size), ("network",), nodes,
+        network="200mbit",
+    )  # fmt: skip
+
+
+def _interconnect(times: float) -> Case:
+    return Case(
+        f"interconnect {times:g}x, not overlapped", over_interconnect,
+        single(sized(times, 50e6, 2, 262144)), ("interconnect",), devices=2, interconnect="400mbit",
+    )  # fmt: skip
+
+
+def _paced(name: str, cause: tuple[str, ...], **fields: object) -> Case:
+    return Case(name, in_set_time, cause=cause, **fields)  # type: ignore[arg-type]
+
+
+def _exchange(times: float, interconnect: float | None = None) -> Paced:
+    """Rates at which ``BIG`` takes ``times`` the compute across nodes, and ``interconnect`` times inside one."""
+    size = BIG
+    within = size / (COMPUTE * interconnect) if interconnect else 1e12
+    return Paced(within, size / (COMPUTE * times) if times else None)
+
+
+FILES = 1200
+BIG = 4 * BUCKET
+
+CASES: tuple[Case, ...] = (
+    # Nothing wrong: every stall is (nearly) nothing, and none may be invented.
+    _paced("nothing, 1 rank", (), layers=single()),
+    _paced("nothing, 2 ranks", (), layers=single(), devices=2, workers=1),
+    _paced("nothing, 2 nodes", (), layers=single(), nodes=2),
+    # Network: bytes over a verified link, then in set times.
+    *(_network(times) for times in (0.3, 1, 3)),
+    *(_network(times, nodes=3) for times in (1,)),
+    *(
+        _paced(
+            f"network {times:g}x in set time, overlapped", ("network",),
+            layers=four(BIG), nodes=2, paced=_exchange(times),
+        )
+        for times in (1, 3)
+    ),
+    # Interconnect.
+    *(_interconnect(times) for times in (0.3, 1, 3)),
+    *(
+        _paced(
+            f"interconnect {times:g}x in set time, overlapped", ("interconnect",),
+            layers=four(BIG), devices=2, paced=_exchange(0, times),
+        )
+        for times in (1, 3)
+    ),
+    # Prep and fetch, hidden behind the step as far as workers can.
+    *(
+        _paced(f"prep {times:g}x, no workers", ("prep",), layers=single(), prep=times * COMPUTE)
+        for times in (0.3, 1, 3)
+    ),
+    _paced("prep 0.8x, hidden by 1 worker", (), layers=single(), prep=0.8 * COMPUTE, workers=1),
+    _paced("prep 4x, 2 workers, 2 ranks", ("prep",), layers=single(), devices=2, prep=4 * COMPUTE, workers=2),
+    *(
+        _paced(
+            f"fetch {times:g}x, no workers", ("fetch",), layers=single(), read=times * COMPUTE, files=FILES,
+        )
+        for times in (0.3, 1, 3)
+    ),
+    _paced("fetch 3x, 2 workers", ("fetch",), layers=single(), read=3 * COMPUTE, files=FILES, workers=2),
+    Case(
+        "fetch from a disk of 20 MB/s", from_disk, single(), ("fetch",), files=600, file_bytes=500_000,
+        disk="20MB/s", workers=1,
+    ),
+    # Contention: stragglers.
+    *(
+        _paced(f"rank 1 slow, {factor:g}x", ("contention",), layers=single(), devices=2, slow_ranks=((1, factor),))
+        for factor in (1.3, 2, 4)
+    ),
+    _paced("rank 2 of 3 slow, 3 nodes", ("contention",), layers=single(), nodes=3, slow_ranks=((2, 2.0),)),
+    # Pairs.
+    _paced(
+        "network 2x and prep 4x behind 1 worker", ("network", "prep"), layers=single(BIG), nodes=2,
+        paced=_exchange(2), prep=4 * COMPUTE, workers=1,
+    ),
+    _paced(
+        "slow rank 3x and network 1x", ("contention", "network"), layers=single(BIG), nodes=2,
+        paced=_exchange(1), slow_ranks=((1, 3.0),),
+    ),
+    _paced(
+        "interconnect 1x, network 3x, 2 nodes of 2", ("network", "interconnect"), layers=single(BIG), nodes=2,
+        devices=2, paced=_exchange(3, 1),
+    ),
+    _paced(
+        "fetch 2x and prep 1x", ("fetch", "prep"), layers=single(), prep=COMPUTE, read=2 * COMPUTE, files=FILES,
+    ),
+    _paced(
+        "interconnect 2x and prep 1x", ("interconnect", "prep"), layers=single(BIG), devices=2,
+        paced=_exchange(0, 2), prep=COMPUTE,
+    ),
+    _paced(
+        "network 1x and fetch 3x", ("fetch", "network"), layers=single(BIG), nodes=2, paced=_exchange(1),
+        read=3 * COMPUTE, files=FILES,
+    ),
+    # All together.
+    _paced(
+        "all five at once, 2 nodes of 2", ("network", "fetch"), layers=four(BIG), nodes=2, devices=2,
+        paced=_exchange(3, 1), slow_ranks=((1, 1.5),), prep=0.5 * COMPUTE, read=1.5 * COMPUTE, files=FILES,
+    ),
+    # Noise that must not become a stall.
+    _paced("jitter 5 %, network 1x", ("network",), layers=single(BIG), nodes=2, paced=_exchange(1), jitter=0.05),
+    Case(
+        "noisy neighbour, network 1x", over_network, single(sized(1, 25e6, 1, 65536)), ("network",), 2,
+        network="200mbit", neighbour=True,
+    ),
+    Case(
+        "one of 3 NICs at half rate", over_network, single(sized(0.5, 25e6, 4 / 3, 65536)), ("network",), 3,
+        network="200mbit", slow_uplinks=((1, "100mbit"),),
+    ),
+)  # fmt: skip
+
+QUICK = (
+    "all five at once, 2 nodes of 2",
+    "network 1x, 2 nodes, not overlapped",
+    "prep 4x, 2 workers, 2 ranks",
+    "fetch 3x, 2 workers",
+)
+"""What CI runs; ``broken.py`` shows that no build passes whose scopes, caches or queues are wrong."""
+
+
+def named(text: str) -> list[Case]:
+    """The cases whose name contains ``text``; all for an empty text."""
+    return [case for case in CASES if text in case.name]
+
+
+def quick() -> list[Case]:
+    """The cases that CI runs."""
+    return [case for case in CASES if case.name in QUICK]

@@ -1,0 +1,97 @@
+"""Small files of /proc and /sys, where a missing or unreadable one is an unknown fact and never an error.
+
+Knows how to read text, integers, folders and the mount table under any root; knows nothing of their meaning.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+
+def text(path: Path) -> str | None:
+    """The stripped content of a file, ``None`` if it cannot be read or is empty."""
+    try:
+        return path.read_text(errors="replace").strip() or None
+    except (OSError, ValueError):
+        return None
+
+
+def number(path: Path) -> int | None:
+    """The integer in a file, ``None`` if there is none."""
+    content = text(path)
+    try:
+        return None if content is None else int(content)
+    except ValueError:
+        return None
+
+
+def entries(folder: Path) -> list[Path]:
+    """What a folder holds, in natural order (``mlx5_2`` before ``mlx5_10``); nothing if it cannot be listed."""
+    try:
+        return sorted(folder.iterdir(), key=lambda path: _natural(path.name))
+    except OSError:
+        return []
+
+
+def target(link: Path) -> Path | None:
+    """What a symbolic link leads to, ``None`` if it leads nowhere."""
+    try:
+        return link.resolve(strict=True)
+    except (OSError, RuntimeError):
+        return None
+
+
+def numa_node(device: Path) -> int | None:
+    """The NUMA node of a device's folder in sysfs; -1 there means that the firmware names none."""
+    node = number(device / "numa_node")
+    return node if node is not None and node >= 0 else None
+
+
+class Mount(NamedTuple):
+    """One line of the mount table."""
+
+    device: str
+    """``major:minor``; major 0 for file systems without a block device."""
+    root: str
+    """Which part of the file system is mounted."""
+    point: str
+    kind: str
+    source: str
+    options: frozenset[str]
+    """Of the file system itself; for control groups, the controllers."""
+
+
+def mounts(root: Path) -> list[Mount]:
+    """The mount table of this process, oldest mount first."""
+    found = []
+    for line in (text(root / "proc/self/mountinfo") or "").splitlines():
+        before, _, after = line.partition(" - ")
+        fields, (kind, source, options, *_) = before.split(" "), (*after.split(" "), "", "", "")
+        if len(fields) >= 6:
+            found.append(
+                Mount(
+                    fields[2],
+                    _plain(fields[3]),
+                    _plain(fields[4]),
+                    kind,
+                    _plain(source),
+                    frozenset(options.split(",")),
+                )
+            )
+    return found
+
+
+def holds(point: str, path: str) -> bool:
+    """Whether ``path`` is ``point`` or lies under it."""
+    return path == point or path.startswith(point.rstrip("/") + "/")
+
+
+def _plain(field: str) -> str:
+    """The kernel writes blanks in paths as octal numbers (proc(5))."""
+    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), field)
+
+
+def _natural(name: str) -> list[tuple[int, int, str]]:
+    return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in re.split(r"(\d+)", name) if part]

@@ -1,0 +1,52 @@
+"""The quick part of the truth suite: profiles of jobs whose stalls are known must come close to them.
+
+The tolerance is wide enough for a noisy machine and narrow enough to catch a rung that is not what it should
+be; ``bench/broken.py`` proves the latter.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from stash.testbed import doctor
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))
+from truth import Result, faults, run
+from truth_cases import CASES, QUICK, Case, exposed, four, quick
+
+_obstacle = doctor.obstacle() or (None if os.geteuid() == 0 else "the truth suite needs root")
+
+
+@pytest.mark.skipif(_obstacle is not None, reason=_obstacle or "")
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("case", quick(), ids=lambda case: case.name)
+def test_a_profile_finds_what_was_injected(case: Case) -> None:
+    results = run(case, budget=12)
+    if faults(results):  # other work on the machine: once more, with more time
+        results = run(case, budget=24)
+    assert not faults(results), results
+
+
+def test_an_error_beyond_the_tolerance_and_a_wrong_cause_are_faults() -> None:
+    def result(estimate: float, right: bool) -> Result:
+        return Result("case", "network", 0.05, None, estimate, None, None, 0.1, 1.0, "network", right)
+
+    assert not faults([result(0.055, right=True)])
+    assert faults([result(0.065, right=True)]) == ["network +15.0 points"]
+    assert faults([result(0.05, right=False)]) == ["named network"]
+
+
+def test_the_truth_of_overlapped_buckets_is_worked_out_as_by_hand() -> None:
+    # Four layers of 10 ms backward each, 20 ms for a bucket: the last is ready at 40 and done at 10 + 4 x 20 = 90.
+    assert exposed(four(4000), lambda _: 0.02) == pytest.approx(0.05)
+    # 5 ms for a bucket: only the last one shows.
+    assert exposed(four(4000), lambda _: 0.005) == pytest.approx(0.005)
+
+
+def test_every_case_has_its_own_name_and_the_quick_ones_exist() -> None:
+    assert len({case.name for case in CASES}) == len(CASES) >= 30
+    assert {case.name for case in quick()} == set(QUICK)
