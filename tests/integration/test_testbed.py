@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,12 +16,24 @@ import pytest
 
 import stash
 from stash.errors import UserError
-from stash.testbed import Testbed, doctor, plan
+from stash.testbed import Testbed, cgroups, doctor, plan
 from stash.testbed.names import Owner, next_owner, owner_of
 from stash.testbed.sweep import leftovers, sweep
 
 _obstacle = doctor.obstacle() or (None if os.geteuid() == 0 else "the testbed's tests need root")
 pytestmark = [pytest.mark.skipif(_obstacle is not None, reason=_obstacle or ""), pytest.mark.timeout(120)]
+
+
+def _disk_obstacle() -> str:
+    """Why reads from the disk under the tests' folders cannot be limited here; empty if they can."""
+    try:
+        cgroups.device_of(Path(tempfile.gettempdir()))
+    except UserError as error:
+        return str(error)
+    return "" if cgroups.find().io is not None else "no cgroup controller for block I/O"
+
+
+needs_disk = pytest.mark.skipif(bool(_disk_obstacle()), reason=_disk_obstacle())
 
 NAMESPACES = Path("/run/netns")
 MEGABYTES = 20
@@ -127,6 +140,39 @@ def test_a_rate_the_machine_cannot_carry_is_refused_with_the_highest_verified() 
     assert not names(bed.owner.token)
 
 
+def test_a_share_of_the_cores_holds() -> None:
+    busy = "import time; end = time.time() + 1.5\nwhile time.time() < end: pass\nprint(time.process_time())"
+    with Testbed(1, cpus=0.25, verify=False) as bed:
+        spin = bed.run([sys.executable, "-I", "-S", "-c", busy], 0)
+        assert spin.wait(30) == 0, spin.output
+    assert float(spin.output) == pytest.approx(0.25 * 1.5, rel=0.25)
+
+
+@needs_disk
+def test_disks_are_verified_past_the_page_cache_on_each_host(tmp_path: Path) -> None:
+    with Testbed(2, disk="20MB/s", overrides={1: {"disk": "100MB/s"}}, disk_path=tmp_path) as bed:
+        assert [(link.node, link.name, link.asked) for link in bed.links] == [(0, "disk", 20e6), (1, "disk", 100e6)]
+        assert all(link.right for link in bed.links)
+        assert not list(tmp_path.iterdir())
+        # By another program than the one that verified: dd, past the page cache.
+        file = tmp_path / "data"
+        file.write_bytes(os.urandom(20_000_000))
+        subprocess.run(["sync", str(file)], check=True)
+        began = time.monotonic()
+        copy = bed.run(["dd", f"if={file}", "of=/dev/null", "bs=256k", "iflag=direct"], 0)
+        assert copy.wait(30) == 0, copy.output
+        assert time.monotonic() - began == pytest.approx(1.0, rel=0.2)
+    assert not names(bed.owner.token)
+
+
+@needs_disk
+def test_a_rate_the_disk_cannot_reach_is_refused_with_the_highest_verified(tmp_path: Path) -> None:
+    bed = Testbed(1, disk="900GB/s", disk_path=tmp_path)
+    with pytest.raises(UserError, match=r"cannot read --disk 900 GB/s: the highest rate verified .* is [\d.]+ .B/s"):
+        bed.start()
+    assert not names(bed.owner.token)
+
+
 def test_an_existing_namespace_of_that_name_is_never_touched() -> None:
     after = next_owner()
     taken = Owner(after.pid, after.start, after.serial + 1).host(1)
@@ -156,6 +202,21 @@ def test_ctrl_c_leaves_nothing(holder: tuple[subprocess.Popen[str], str, int]) -
     assert names(token)  # a testbed in use is left alone
     assert process.poll() is None
     assert Path(f"/proc/{pid}").exists()
+
+
+@pytest.mark.parametrize(("request_to_end", "things"), [(signal.SIGINT, 2), (signal.SIGTERM, 4), (signal.SIGINT, 9)])
+def test_an_interrupted_set_up_says_so_and_leaves_nothing(request_to_end: int, things: int) -> None:
+    command = ["testbed", "run", "--nodes", "4", "--network", "1gbit", "--cpus", "1", "--", "sleep", "600"]
+    process = subprocess.Popen([sys.executable, "-m", "stash", *command], stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 30
+    while len(made := names(f"stash-tb-{process.pid}")) < things:  # 9: all is set up, links are being measured
+        assert process.poll() is None, made
+        assert time.monotonic() < deadline, made
+    process.send_signal(request_to_end)
+    _, said = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert said.splitlines()[-1:] == ["interrupted: the testbed was removed"]
+    assert not names(f"stash-tb-{process.pid}")
 
 
 def test_what_kill_9_left_is_swept_and_only_that(holder: tuple[subprocess.Popen[str], str, int]) -> None:

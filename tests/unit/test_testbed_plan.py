@@ -127,7 +127,7 @@ def test_limits_in_control_groups_of_version_2_pass_the_missing_controller_on_an
     steps = plan.set_up(shape(1, cpus=1, disk="100MB/s"), OWNER, V2, Device(8, 0))
     writes = [(step.argv[-2:], step.undo and step.undo[-2:]) for step in steps if step.argv[0] == "sh"]
     assert writes == [
-        (("+cpu", "/cg/cgroup.subtree_control"), ("-cpu", "/cg/cgroup.subtree_control")),
+        (("+cpu", "/cg/cgroup.subtree_control"), ("/cg/cgroup.subtree_control", "/cg")),
         (("20000 20000", "/cg/stash-tb-77-abc-0-n0/cpu.max"), None),
         (("8:0 rbps=100000000", "/cg/stash-tb-77-abc-0-n0/io.max"), None),
     ]

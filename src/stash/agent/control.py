@@ -1,7 +1,7 @@
 """How the ranks of a job agree on the next block: one exchange over a gloo group of Stash's own.
 
-The group never carries training traffic and waits for days, so ranks that sit a block out may wait on it.
-Rank 0 leads: it hears every rank's report, decides, and tells all.
+The group never carries training traffic and waits for days, so ranks that sit a block out may wait on it: that a
+node is gone is for the launchers to notice. Rank 0 leads: it hears every rank's report, decides, and tells all.
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, TypeVar
 
-from stash.agent import collectives
+from stash.agent import collectives, stream
+from stash.agent import plan as plans
 
 T = TypeVar("T")
 _PATIENCE = timedelta(days=2)
@@ -44,6 +46,7 @@ class Control:
         self.place = Place()
         self.node_group: Any = None
         self._group: Any = None
+        self._copy: stream.Copy | None = None
 
     def join(self) -> None:
         """Form the control group and the nodes' groups; collective, right after ``init_process_group``."""
@@ -51,8 +54,9 @@ class Control:
 
         with collectives.untouched():
             self._group = _gloo_group()
-            names: list[Any] = [None] * dist.get_world_size()
-            dist.all_gather_object(names, node_name(), group=self._group)
+            gathered: list[Any] = [None] * dist.get_world_size()
+            dist.all_gather_object(gathered, (node_name(), _own_offer()), group=self._group)
+            names = [name for name, _ in gathered]
             members: dict[str, list[int]] = {}
             for rank, name in enumerate(names):
                 members.setdefault(name, []).append(rank)
@@ -70,6 +74,15 @@ class Control:
             nodes=len(members),
         )
         collectives.set_node_group(self.node_group, self.place.node_ranks)
+        self._introduce(gathered[0][1])
+
+    def _introduce(self, offer: stream.Offer | None) -> None:
+        """Tell this node's launcher where all of them meet, and begin to keep a copy of the leader's trace."""
+        plan, host = plans.current(), os.environ.get("MASTER_ADDR")
+        if plan is None or offer is None or not host or self.place.nodes == 1 or self._copy is not None:
+            return
+        first = stream.Meeting(host, offer.port, offer.token, self.place.node).write(Path(plan.folder))
+        self._copy = stream.Copy(plan, writes=first and self.place.node > 0)
 
     @property
     def leads(self) -> bool:
@@ -84,9 +97,19 @@ class Control:
         with collectives.untouched():
             reports: list[Any] | None = [None] * self.place.world_size if self.leads else None
             dist.gather_object(report, reports, dst=0, group=self._group)
-            decision = [decide(reports) if reports is not None else None]
+            decision: list[Any] = [decide(reports), self._news()] if reports is not None else [None, None]
             dist.broadcast_object_list(decision, src=0, group=self._group)
-        return decision[0]  # type: ignore[return-value]
+        if self._copy is not None:
+            self._copy.take(decision[1])
+        return decision[0]  # type: ignore[no-any-return]
+
+    def _news(self) -> bytes:
+        return self._copy.news() if self._copy is not None else b""
+
+
+def _own_offer() -> stream.Offer | None:
+    plan = plans.current()
+    return stream.Offer.read(Path(plan.folder)) if plan is not None else None
 
 
 def _gloo_group() -> Any:

@@ -14,6 +14,14 @@ from stash.errors import UserError
 
 _MAKERS = {"nvidia", "tesla", "geforce", "quadro"}
 
+_DRIVERS = {
+    "h100 80gb hbm3": "h100 sxm5 80gb",
+    "b300 sxm6 ac": "b300",
+}
+"""Names that NVML reports and that say nothing, or something else, of the variant they belong to: in words without
+the maker, with the words of the catalog's name. Of the H100s only SXM5 boards have 80 GB of HBM3. All other names
+(``Tesla V100-SXM2-16GB``) hold the catalog's words already."""
+
 
 def nearest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
     """The ``count`` known names most like ``name``, best first; empty when none is alike."""
@@ -30,6 +38,9 @@ def unknown(what: str, name: str, known: Iterable[str]) -> UserError:
 
 
 def tokens(name: str) -> frozenset[str]:
-    """The words of a GPU's name in lower case, without its maker: {"a100", "sxm4", "80gb"}."""
-    words = re.split(r"[\s\-_]+", name.strip().lower())
-    return frozenset(word for word in words if word and word not in _MAKERS)
+    """The words of a GPU's name in lower case, without its maker: {"a100", "sxm4", "80gb"}.
+
+    A name that only drivers use has the words of the catalog's name instead.
+    """
+    words = [word for word in re.split(r"[\s\-_]+", name.strip().lower()) if word and word not in _MAKERS]
+    return frozenset(_DRIVERS.get(" ".join(words), " ".join(words)).split())

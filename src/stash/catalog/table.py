@@ -137,7 +137,7 @@ class Catalog:
             return alike[0]
         if alike:
             raise UserError(f"{name!r} is made in several variants: {', '.join(gpu.name for gpu in alike)}; name one")
-        raise unknown("GPU", name, [gpu.name for gpu in self.gpus])
+        raise unknown("GPU", name, [name for gpu in self.gpus for name in {gpu.model, gpu.name}])
 
     def instance(self, name: str) -> Instance:
         """One instance by name, in any case and with or without its cloud (``aws/p3.8xlarge``).

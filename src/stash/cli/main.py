@@ -12,6 +12,7 @@ import typer
 
 from stash.cli.catalog import app as catalog_app
 from stash.cli.dataset import app as dataset_app
+from stash.cli.probe import probe
 from stash.cli.profile import ProfileCommand, profile
 from stash.cli.show import show
 from stash.cli.testbed import app as testbed_app
@@ -30,6 +31,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command(cls=ProfileCommand, context_settings={"allow_interspersed_args": False})(profile)
+app.command()(probe)
 app.command()(show)
 app.command()(zoo)
 app.add_typer(dataset_app, name="dataset")

@@ -5,11 +5,12 @@ Parses, calls the library, renders. What the job itself prints goes to a log, sh
 
 from __future__ import annotations
 
-import itertools
 import os
 import shlex
 import signal
+import socket
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,15 +18,17 @@ import typer
 from typer.core import TyperCommand
 
 from stash.cli.arguments import Split, split, value_takers
+from stash.cli.output import output_file
+from stash.cli.ranks import Nnodes, NodeRank, NprocPerNode, RdzvEndpoint
 from stash.errors import JobError, UserError
 
 if TYPE_CHECKING:
     from stash.launch.climb import Expedition
     from stash.launch.job import Job
     from stash.launch.orders import Result
-    from stash.records import Profile
+    from stash.records import Probe, Profile
 
-JOB, MEASURE, RANKS = "What to profile", "How to measure", "Ranks (as torchrun's)"
+JOB, MEASURE = "What to profile", "How to measure"
 
 
 class ProfileCommand(TyperCommand):
@@ -90,30 +93,19 @@ def profile(
         float,
         typer.Option(metavar="SECONDS", help="How long to wait for the first step.", rich_help_panel=MEASURE),
     ] = 300.0,
+    probe: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Keep the links that `stash probe` measured with the profile.", show_default=False
+        ),
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the command that would be started, and stop.")
     ] = False,
-    nproc_per_node: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N", help="Ranks on this machine; else one per GPU, or 2 on CPUs.", rich_help_panel=RANKS
-        ),
-    ] = None,
-    nnodes: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="Machines; run the same command on each.", rich_help_panel=RANKS),
-    ] = None,
-    node_rank: Annotated[
-        int | None, typer.Option(metavar="K", help="Which machine this is, from 0.", rich_help_panel=RANKS)
-    ] = None,
-    rdzv_endpoint: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HOST:PORT",
-            help="Where the machines meet: an address of machine 0.",
-            rich_help_panel=RANKS,
-        ),
-    ] = None,
+    nproc_per_node: NprocPerNode = None,
+    nnodes: Nnodes = None,
+    node_rank: NodeRank = None,
+    rdzv_endpoint: RdzvEndpoint = None,
 ) -> None:
     """Profile a training job: every millisecond of a step attributed to compute or to a stall.
 
@@ -142,7 +134,7 @@ def profile(
         data_root=_folder(data_root) or data,
         patience=_positive("--patience", patience),
     )
-    target = _output(output, chosen)
+    target, probed = _output(output, chosen), _probe(probe)
     from stash.host.describe import count_gpus
 
     where = cluster(
@@ -154,7 +146,7 @@ def profile(
     if dry_run:
         print(request.describe())
         return
-    _finish(_watched(expedition), target, chosen)
+    _finish(_with_links(_watched(expedition), probed), target, chosen)
 
 
 def _job(words: Split, workload: str | None, data: str | None, batch: int | None) -> Job:
@@ -197,30 +189,22 @@ def _folder(path: str | None) -> str | None:
 
 
 def _output(wanted: Path | None, job: Job) -> Path:
-    """Where the artefact will go; checked before a minute is spent measuring."""
+    """Where the profile will go; checked before a minute is spent measuring."""
     from stash.records import SUFFIX
 
-    if wanted is None:
-        stem = job.title.removesuffix(".py").replace("/", "-")
-        numbers = itertools.chain([""], (f"-{n}" for n in itertools.count(2)))
-        names = (Path(f"{stem}{number}{SUFFIX}") for number in numbers)
-        wanted = next(path for path in names if not path.exists())  # never over an earlier profile
-    folder = wanted.parent
-    if wanted.exists() and not wanted.is_file() and not wanted.is_dir():
-        raise UserError(f"--output {wanted} is not a regular file; name one, like run{SUFFIX}")
-    if wanted.is_dir():
-        raise UserError(f"--output {wanted} is a folder; name a file, like {wanted / ('run' + SUFFIX)}")
-    if not folder.is_dir():
-        raise UserError(f"--output {wanted}: there is no folder {folder}; make it, or choose another place")
-    if not os.access(folder, os.W_OK):
-        raise UserError(f"--output {wanted}: the folder {folder.resolve()} is not writable; choose another with -o")
-    try:
-        probe = folder / f".{wanted.name}.{os.getpid()}"
-        probe.touch()
-        probe.unlink()
-    except OSError as error:
-        raise UserError(f"--output {wanted}: {error.strerror}; choose another place with -o") from None
-    return wanted
+    return output_file(wanted, job.title.removesuffix(".py").replace("/", "-"), SUFFIX)
+
+
+def _probe(path: Path | None) -> Probe | None:
+    """The probe to embed; refused before a minute is spent measuring if it is of other machines."""
+    if path is None:
+        return None
+    from stash.artefact import load_probe
+    from stash.launch.probed import check_probed
+
+    probe = load_probe(path)
+    check_probed(probe, str(path), socket.gethostname())
+    return probe
 
 
 def _watched(expedition: Expedition) -> Result:
@@ -238,6 +222,14 @@ def _watched(expedition: Expedition) -> Result:
         signal.signal(signal.SIGTERM, before)
 
 
+def _with_links(result: Result, probe: Probe | None) -> Result:
+    if probe is None or result.profile is None:
+        return result
+    from stash.launch.probed import with_links
+
+    return replace(result, profile=with_links(result.profile, probe))
+
+
 def _finish(result: Result, target: Path, job: Job) -> None:
     """Save and show what was measured, then say what went wrong, if anything did."""
     from stash.artefact import save
@@ -253,7 +245,7 @@ def _finish(result: Result, target: Path, job: Job) -> None:
             print(result.failure.own_words.rstrip(), file=sys.stderr)
         if result.log is not None:
             print(f"(all the job printed: {result.log})", file=sys.stderr)
-        kept = " The rounds measured before are kept." if result.profile is not None else ""
+        kept = ". The rounds measured before are kept." if result.profile is not None else ""
         kind = UserError if result.failure.users_mistake else JobError
         raise kind(f"{result.failure.sentence}{kept}")
     if result.interrupted:

@@ -1,4 +1,4 @@
-"""``stash show``: reads a profile and prints where its step's time went.
+"""``stash show``: reads a profile and prints where its step's time went, or a probe and what a machine has.
 
 Parses, calls the library, renders: everything it says comes from ``stash.stalls`` and ``stash.report``.
 """
@@ -17,7 +17,7 @@ import typer
 if TYPE_CHECKING:
     from stash.records import Profile
 
-FILE_HELP = "A profile: the *.stash.json file that `stash profile` wrote."
+FILE_HELP = "A *.stash.json file of `stash profile`, or a *.host.json file of `stash probe`."
 JSON_HELP = "Print the breakdown as JSON, for other programs; its keys are a contract (docs/format.md)."
 
 
@@ -33,8 +33,14 @@ def show(
 
         stash show resnet18.stash.json --json | jq '.stalls[] | {name, seconds}'
     """
-    from stash.artefact import load
+    from stash.artefact import is_probe, load, load_probe
 
+    if is_probe(file):
+        from stash.catalog import load as load_catalog
+        from stash.cli.probe import print_probe
+
+        print_probe(load_probe(file), load_catalog(), saved=file, json=json)
+        return
     print_profile(load(file), json)
 
 

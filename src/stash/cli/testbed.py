@@ -19,6 +19,7 @@ from stash.errors import UserError
 
 if TYPE_CHECKING:
     from stash.testbed import Started, Testbed
+    from stash.testbed.peak import Peak
 
 app = typer.Typer(no_args_is_help=True)
 PORT = 29500
@@ -109,22 +110,52 @@ def clean() -> None:
 @app.command()
 def model(
     name: Annotated[str, typer.Argument(metavar="WORKLOAD", help="A workload of the zoo; see `stash zoo`.")],
-    tflops: Annotated[float, typer.Option(metavar="N", help="The GPU's peak, 10^12 operations a second.")],
-    memory: Annotated[str, typer.Option(metavar="RATE", help='Its memory\'s rate, like "900GB/s".')],
+    gpu: Annotated[str | None, typer.Option(metavar="NAME", help='A GPU of the catalog, like "V100".')] = None,
+    precision: Annotated[str, typer.Option(metavar="P", help="fp32, or fp16 (autocast, tensor cores).")] = "fp32",
+    tflops: Annotated[
+        float | None, typer.Option(metavar="N", help="The GPU's peak, 10^12 operations a second.")
+    ] = None,
+    memory: Annotated[str | None, typer.Option(metavar="RATE", help='Its memory\'s rate, like "900GB/s".')] = None,
     efficiency: Annotated[float, typer.Option(metavar="F", help="The part of the peak that is reached.")] = 0.5,
     batch: Annotated[int | None, typer.Option(metavar="N", min=1, help="Samples; else the workload's.")] = None,
     size_scale: Annotated[float, typer.Option(metavar="F", help="All bytes times this (links alike).")] = 1.0,
     time_scale: Annotated[float, typer.Option(metavar="F", help="All times times this.")] = 1.0,
 ) -> None:
-    """Print the YAML of a zoo model on a GPU, for `python -m stash.testbed.train --model FILE`."""
+    """Print the YAML of a zoo model on a GPU, for `python -m stash.testbed.train --model FILE`.
+
+    The GPU is one of the catalog (--gpu), or any other by its peak rates (--tflops and --memory).
+    """
     from stash.testbed.emulation import dump
     from stash.testbed.generate import emulate
+    from stash.testbed.peak import VALUE_BYTES
+
+    if not all(0 < scale < float("inf") for scale in (size_scale, time_scale)):
+        raise UserError("--size-scale and --time-scale must be more than 0")
+    if precision not in VALUE_BYTES:
+        raise UserError(f"--precision {precision}: it is {' or '.join(VALUE_BYTES)}")
+    peak = _peak(gpu, precision, tflops, memory)
+    made = emulate(
+        name, peak.flops_per_second, peak.memory_bytes_per_second, batch, efficiency,
+        value_bytes=VALUE_BYTES[precision],
+    )  # fmt: skip
+    print(f"# {name} on {peak.about}\n# {efficiency:.0%} of the peak reached")
+    print(dump(made.scaled(size_scale, time_scale)), end="")
+
+
+def _peak(gpu: str | None, precision: str, tflops: float | None, memory: str | None) -> Peak:
+    """The catalog's rates of a GPU, or those given; raises UserError for neither, and for both."""
+    from stash.testbed.peak import Peak, peak, variants
     from stash.units import parse_rate
 
-    if min(size_scale, time_scale) <= 0:
-        raise UserError("--size-scale and --time-scale must be more than 0")
-    made = emulate(name, tflops * 1e12, parse_rate(memory), batch, efficiency)
-    print(dump(made.scaled(size_scale, time_scale)), end="")
+    if gpu is not None:
+        if tflops is not None or memory is not None:
+            raise UserError(f"--gpu {gpu} says the peak rates already; leave out --tflops and --memory, or --gpu")
+        from stash import catalog
+
+        return peak(variants(gpu, catalog.load()), precision)
+    if tflops is None or memory is None:
+        raise UserError('say which GPU with --gpu NAME, like "--gpu V100", or give both --tflops and --memory')
+    return Peak(tflops * 1e12, parse_rate(memory), f"a GPU of {tflops:g} TFLOP/s and {memory}")
 
 
 def words(command: Sequence[str], node: int, nodes: int, devices: int, address: Any) -> list[str]:
@@ -155,14 +186,8 @@ def _profile_at(command: Sequence[str]) -> int | None:
 
 
 def _describe_links(bed: Testbed) -> None:
-    from stash.testbed.verify import format_bits
-
     for link in bed.links:
-        print(
-            f"node {link.node} {link.name} {link.direction}: {format_bits(link.measured)} verified "
-            f"({format_bits(link.asked)} asked)",
-            file=sys.stderr,
-        )
+        print(link.describe(), file=sys.stderr)
 
 
 def _run_everywhere(bed: Testbed, command: Any) -> int:
@@ -196,6 +221,9 @@ def _ends_cleanly() -> Iterator[None]:
     before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
     try:
         yield
+    except KeyboardInterrupt:
+        print("interrupted: the testbed was removed", file=sys.stderr)
+        raise typer.Exit(130) from None
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

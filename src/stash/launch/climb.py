@@ -17,12 +17,14 @@ from typing import Any
 
 from stash import stats
 from stash.agent.plan import Plan
+from stash.agent.stream import copy_path
 from stash.errors import JobError, UserError
 from stash.host.describe import count_gpus, describe
 from stash.launch import isolated
-from stash.launch.diagnose import Diagnosis, Evidence, diagnose, own_output
+from stash.launch.diagnose import Diagnosis, Evidence, diagnose, fell_silent, own_output
 from stash.launch.job import Job
 from stash.launch.orders import Member, Moment, Result, Running, Wishes
+from stash.launch.peers import Peers
 from stash.launch.process import Process, free_folder, own_pid
 from stash.launch.request import Cluster, Request, request
 from stash.launch.trace import Tail, Trace
@@ -150,7 +152,7 @@ class Expedition:
 
     def _give_up_resident(self, failure: Diagnosis) -> bool:
         """After a script failed over batches that were on the device already: whether to go on without that rung."""
-        at_fault = self.trace.phase[0] == "resident" and self.trace.rounds == 0
+        at_fault = self.trace.phase[0] == "resident" and self.trace.rounds == 0 and self.trace.end != "node lost"
         if not at_fault or "resident" not in self.wishes.rungs or self.cluster.nnodes > 1:
             return False
         self.wishes = replace(self.wishes, rungs=tuple(r for r in self.wishes.rungs if r != "resident"))
@@ -219,15 +221,21 @@ class Expedition:
                     self._follow(each)
                 if time.time() - called > _ROLL_CALL:
                     called = time.time()
+                    if (lost := self._lost(running)) is not None:
+                        return lost
                     silence = self._silence(running, begun)
                     if silence is not None:
                         return self._hung(running, silence)
                 if any(self._broken(each) for each in running):
                     break
                 time.sleep(_TICK)
+            if any(self._broken(each) for each in running) and (lost := self._lost(running)) is not None:
+                return lost  # its end broke the connections of our ranks
         finally:
             for each in running:
                 each.process.stop()
+                if each.peers is not None:
+                    each.peers.close()
                 self._take(each)
         return next((self._diagnosis(each.process) for each in running if self._broken(each)), None)
 
@@ -238,8 +246,10 @@ class Expedition:
         plan = replace(plan, folder=str(folder), launch=self.launches)
         asked = self.request(plan, member.cluster, folder)
         asked = replace(asked, variables={**asked.variables, **member.variables})
+        alone = self.cluster.nnodes == 1 and not self.cluster.inherited and self.job.kind != "command"
+        peers = None if alone else Peers(folder)
         self._last = Process(asked, folder)
-        return Running(self._last, plan, Tail(plan.trace), member.offset)
+        return Running(self._last, plan, Tail(plan.trace), peers, member.offset)
 
     def _alive(self, running: list[Running]) -> bool:
         return any(each.process.poll() is None for each in running)
@@ -298,6 +308,27 @@ class Expedition:
         quiet = time.time() - max(signs, default=begun)
         limit = max(_SILENCE, self.wishes.budget) if signs else self.wishes.patience
         return quiet if quiet > limit else None
+
+    def _lost(self, running: list[Running]) -> Diagnosis | None:
+        """What to say when another node is gone; the profile then rests on what this node knows of the rounds."""
+        for each in running:
+            if each.peers is None:
+                continue
+            each.peers.greet()
+            silence = each.peers.silence(each.process.last_sign_of_life())
+            if silence is None:
+                continue
+            each.peers.tell(silence)
+            self._take(each)
+            if not self.trace.led:
+                for row in Tail(copy_path(each.process.folder)).rows():
+                    self.trace.take(row, each.offset)
+            steps = max((count for _, count, _ in each.process.heartbeats().values()), default=0)
+            failure = fell_silent(silence.nodes, silence.since, steps)
+            self.trace.notes.append(failure.sentence)
+            self.trace.end = "node lost"
+            return failure
+        return None
 
     def _hung(self, running: list[Running], silence: float) -> Diagnosis | None:
         beats = {rank: beat for each in running for rank, beat in each.process.heartbeats().items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -94,6 +95,16 @@ def diagnose(evidence: Evidence) -> Diagnosis:
     status = _STATUS.search(evidence.output[max(0, evidence.output.find(_ROOT_CAUSE)) :])
     code = int(status[1]) if status else evidence.exit_code
     return Diagnosis(f"{evidence.title} ended with exit code {code} {when}", own_output(evidence.output))
+
+
+def fell_silent(nodes: Sequence[tuple[int, str]], since: float, steps: int) -> Diagnosis:
+    """The sentence for nodes (number, address) not heard of since then (Unix time); they cannot say it themselves."""
+    names = [f"node {node} ({address})" for node, address in nodes]
+    several = len(names) > 1
+    who = f"{', '.join(names[:-1])} and {names[-1]}" if several else names[0]
+    what = "those nodes, or the links to them, are" if several else "that node, or the link to it, is"
+    at = time.strftime("%H:%M:%S", time.localtime(since))
+    return Diagnosis(f"{who} stopped answering at {at}, after {steps} training steps: {what} down")
 
 
 def _message(traceback: str) -> str:

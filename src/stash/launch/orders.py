@@ -7,6 +7,7 @@ from pathlib import Path
 
 from stash.agent.plan import Plan
 from stash.launch.diagnose import Diagnosis
+from stash.launch.peers import Peers
 from stash.launch.process import Process
 from stash.launch.request import Cluster
 from stash.launch.trace import Tail
@@ -67,6 +68,8 @@ class Running:
     process: Process
     plan: Plan
     tail: Tail
+    peers: Peers | None
+    """The launchers of the other nodes; None if there can be no other node."""
     offset: int
     ended: bool = False
     """The agents said that they were done."""

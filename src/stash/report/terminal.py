@@ -64,10 +64,10 @@ def render(view: View, width: int = 80, colour: bool = False) -> str:
         console.print(Group(*parts))
     lines = capture.get().splitlines()
     text = "\n".join(line.rstrip() for line in lines).strip("\n") + "\n"
-    return text if colour else _plain_text(text)
+    return text if colour else plain_text(text)
 
 
-def _plain_text(text: str) -> str:
+def plain_text(text: str) -> str:
     return text.translate(_ASCII).encode("ascii", "replace").decode("ascii")
 
 
@@ -76,22 +76,22 @@ def _ascii(view: View) -> View:
     rows = (
         replace(
             row,
-            time=_plain_text(row.time),
-            interval=_plain_text(row.interval),
-            why=None if row.why is None else _plain_text(row.why),
+            time=plain_text(row.time),
+            interval=plain_text(row.interval),
+            why=None if row.why is None else plain_text(row.why),
         )
         for row in view.rows
     )
     return replace(
         view,
-        title=_plain_text(view.title),
-        subtitle=tuple(map(_plain_text, view.subtitle)),
+        title=plain_text(view.title),
+        subtitle=tuple(map(plain_text, view.subtitle)),
         rows=tuple(rows),
-        verdict=_plain_text(view.verdict),
-        next_steps=tuple(map(_plain_text, view.next_steps)),
-        warnings=tuple(map(_plain_text, view.warnings)),
-        facts=tuple((label, _plain_text(text)) for label, text in view.facts),
-        notes=tuple(map(_plain_text, view.notes)),
+        verdict=plain_text(view.verdict),
+        next_steps=tuple(map(plain_text, view.next_steps)),
+        warnings=tuple(map(plain_text, view.warnings)),
+        facts=tuple((label, plain_text(text)) for label, text in view.facts),
+        notes=tuple(map(plain_text, view.notes)),
     )
 
 
@@ -186,28 +186,28 @@ def _header(view: View, width: int) -> Text:
 def _sections(view: View, width: int) -> list[Text]:
     parts: list[Text] = []
     if view.verdict:
-        parts += [Text(), *_paragraph(view.verdict, width, "", STYLES.get(view.stall, ""), bold=True)]
+        parts += [Text(), *paragraph(view.verdict, width, "", STYLES.get(view.stall, ""), bold=True)]
     if view.next_steps:
         parts.append(Text())
     for number, step in enumerate(view.next_steps, 1):
-        parts += _paragraph(step, width, f"{number}. ", STYLES.get(view.stall, ""))
+        parts += paragraph(step, width, f"{number}. ", STYLES.get(view.stall, ""))
     if view.warnings:
         parts.append(Text())
     for warning in view.warnings:
-        parts += _paragraph(warning, width, "! ", "color(220)")
+        parts += paragraph(warning, width, "! ", "color(220)")
     if view.facts or view.notes:
         parts.append(Text())
     labels = max(len(label) for label in ("measured", *(label for label, _ in view.facts)))
     for label, text in view.facts:
-        parts += _paragraph(text, width, label.ljust(labels + 2), "dim", dim=True)
+        parts += paragraph(text, width, label.ljust(labels + 2), "dim", dim=True)
     for note in view.notes:
-        parts += _paragraph(note, width, "note".ljust(labels + 2), "dim", dim=True)
+        parts += paragraph(note, width, "note".ljust(labels + 2), "dim", dim=True)
     if view.footer:
-        parts += _paragraph(view.footer, width, "measured".ljust(labels + 2), "dim", dim=True)
+        parts += paragraph(view.footer, width, "measured".ljust(labels + 2), "dim", dim=True)
     return parts
 
 
-def _paragraph(
+def paragraph(
     text: str, width: int, lead: str, lead_style: str, *, bold: bool = False, dim: bool = False
 ) -> list[Text]:
     """``text`` wrapped with a hanging indent under ``lead``."""

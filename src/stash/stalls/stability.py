@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from stash.ladder import rung
 from stash.records import Profile
 from stash.stalls.breakdown import Stability
 from stash.stalls.matrix import Ladder
@@ -89,8 +90,8 @@ def _modes(kept: Ladder) -> list[str]:
         if modes is not None:
             slow, fast = format_seconds(modes[1]), format_seconds(modes[0])
             found.append(
-                f"The step under {name} takes either {fast} or {slow}, and the mean is neither; "
-                "look for a periodic disturbance or a changing clock."
+                f"The step under {name} takes either {fast} or {slow}, and the mean is neither: the "
+                f"{rung(name).adds} stall changed; look for a periodic disturbance or a changing clock or link."
             )
     return found[:1]
 

@@ -16,9 +16,9 @@ from pathlib import Path
 from types import TracebackType
 
 from stash.errors import UserError
-from stash.testbed import cgroups, plan, sweep
+from stash.testbed import cgroups, disks, plan, sweep
 from stash.testbed import verify as links
-from stash.testbed.execute import Executor, Portal, undisturbed
+from stash.testbed.execute import Executor, Portal, require_programs, undisturbed
 from stash.testbed.names import MARK, next_owner
 from stash.testbed.shape import Wish, shape
 from stash.testbed.started import Started
@@ -59,7 +59,7 @@ class Testbed:
         self.shape = shape(nodes, devices, overrides=overrides, **wishes)
         self.owner = next_owner()
         self.links: tuple[links.Link, ...] = ()
-        """Every shaped link as verified after set-up."""
+        """Every shaped link, and every limited disk, as verified after set-up."""
         self._verify = verify
         self._disk_path = Path(disk_path)
         limited = any(host.cpus or host.disk for host in self.shape.hosts)
@@ -89,7 +89,8 @@ class Testbed:
         self.close()
 
     def start(self) -> None:
-        """Sweep what dead testbeds left, set up, and verify every link; leaves nothing behind if that fails."""
+        """Sweep what dead testbeds left, set up, and verify links and disks; leaves nothing behind if that fails."""
+        require_programs()
         self._check_memory()
         try:
             self._portal.open()
@@ -100,6 +101,7 @@ class Testbed:
             self._executor.do(self.plan)
             if self._verify:
                 self.links = links.verify(self.shape, self.owner, self._executor)
+                self.links += disks.verify(self.shape, self._disk_path, self.command)
         except BaseException:
             self.close()
             raise

@@ -13,10 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stash.errors import UserError
+from stash.testbed.names import PREFIX
 
 if TYPE_CHECKING:
     from stash.testbed.plan import Step
     from stash.testbed.shape import Host, Shape
+
+# Another testbed set up since then has its limits by the same controller.
+_TAKE_BACK = f'for other in "$3"/{PREFIX}*; do if [ -e "$other" ]; then exit 0; fi; done; printf %s "$1" > "$2"'
 
 
 @dataclass(frozen=True)
@@ -47,15 +51,15 @@ class Cgroups:
     io: Controller | None = None
 
     def enabling(self, shape: Shape) -> Iterator[Step]:
-        """Version 2: let new groups have the controllers the shape needs; undone with the testbed."""
+        """Version 2: let new groups have the controllers the shape needs; undone with the last testbed there."""
         from stash.testbed.plan import WRITE, Step
 
         needs = {"cpu": any(h.cpus for h in shape.hosts), "io": any(h.disk for h in shape.hosts)}
         for name, controller in (("cpu", self.cpu), ("io", self.io)):
             if needs[name] and controller is not None and controller.version == 2 and not controller.enabled:
                 control = f"{controller.root}/cgroup.subtree_control"
-                write = ("sh", "-c", WRITE, "stash-tb")
-                yield Step((*write, f"+{name}", control), (*write, f"-{name}", control))
+                undo = ("sh", "-c", _TAKE_BACK, "stash-tb", f"-{name}", control, controller.root)
+                yield Step(("sh", "-c", WRITE, "stash-tb", f"+{name}", control), undo)
 
     def limits(self, group: str, host: Host, device: Device | None) -> Iterator[Step]:
         """Make a host's groups and set their limits; raises UserError if the machine lacks a controller."""
@@ -118,11 +122,14 @@ def find(mounts: str | None = None, read: Callable[[str], str] = lambda path: Pa
     return Cgroups(found.get("cpu"), found.get("io"))
 
 
-def device_of(path: Path) -> Device:
+def device_of(path: Path, devices: Path = Path("/sys/dev/block")) -> Device:
     """The whole block device a file or folder lies on; raises UserError if it lies on none (tmpfs, overlay, NFS)."""
-    number = os.stat(path).st_dev
+    try:
+        number = os.stat(path).st_dev
+    except OSError as error:
+        raise UserError(f"--disk-path {path}: {error.strerror}; name a folder on the disk to limit") from None
     major, minor = os.major(number), os.minor(number)
-    node = Path(f"/sys/dev/block/{major}:{minor}")
+    node = devices / f"{major}:{minor}"
     if major == 0 or not node.exists():
         raise UserError(
             f"disk: {path} lies on no block device, so its rate cannot be limited; use a folder on a disk"

@@ -9,8 +9,9 @@ import os
 import platform
 import shutil
 from dataclasses import dataclass
+from pathlib import Path
 
-from stash.errors import StashError
+from stash.errors import StashError, UserError
 from stash.testbed import cgroups
 from stash.testbed.execute import run
 from stash.units import format_bytes
@@ -64,6 +65,7 @@ def _optional() -> list[Check]:
         where = f"cgroup v{controller.version} at {controller.root}" if controller else "no cgroup controller for it"
         why = where if root or controller is None else f"{where}, for root only"
         checks.append(Check(name, controller is not None and root, f"{why} (for `{option}`)", False))
+    checks.append(_block_device())
     checks.append(_user_namespaces())
     checks.append(_cachestat())
     import psutil
@@ -71,6 +73,14 @@ def _optional() -> list[Check]:
     memory, cores = psutil.virtual_memory().available, len(os.sched_getaffinity(0))
     checks.append(Check("room", cores > 1, f"{cores} cores, {format_bytes(memory)} of free memory", False))
     return checks
+
+
+def _block_device() -> Check:
+    try:
+        detail, ok = f"this folder lies on block device {cgroups.device_of(Path())}", True
+    except UserError:
+        detail, ok = "this folder lies on none; say with --disk-path which disk to limit", False
+    return Check("block device", ok, f"{detail} (for `disk`)", False)
 
 
 def _program(name: str, package: str) -> Check:

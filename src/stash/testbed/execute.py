@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,6 +19,8 @@ from stash.errors import StashError, UserError
 from stash.testbed.plan import Argv, Step
 
 _PATIENCE = 30.0
+_PACKAGES = {"ip": "iproute2", "tc": "iproute2", "nsenter": "util-linux"}
+"""What every testbed runs, and where it comes from on Debian; the rest is util-linux too."""
 _KEEPER = (
     "unshare", "--user", "--map-root-user", "--mount", "--net", "sh", "-c",
     "mount -t tmpfs tmpfs /run && mkdir -p /run/netns && echo ready && cat > /dev/null",
@@ -111,6 +114,17 @@ class Executor:
             time.sleep(0.05)
 
 
+def require_programs() -> None:
+    """Raises UserError naming the first program of a testbed's that this machine lacks."""
+    for program in _PACKAGES if os.geteuid() == 0 else (*_PACKAGES, "unshare"):
+        if shutil.which(program, path=_path()) is None:
+            raise _missing(program)
+
+
+def _missing(program: str) -> UserError:
+    return UserError(f"a testbed needs the program `{program}`; install {_PACKAGES.get(program, 'util-linux')}")
+
+
 def run(argv: Argv) -> subprocess.CompletedProcess[str]:
     """One command, its output captured; raises UserError if there is no such program."""
     try:
@@ -119,8 +133,7 @@ def run(argv: Argv) -> subprocess.CompletedProcess[str]:
             start_new_session=True, env={**os.environ, "LC_ALL": "C", "PATH": _path()},
         )  # fmt: skip
     except FileNotFoundError:
-        package = {"ip": "iproute2", "tc": "iproute2", "nsenter": "util-linux"}.get(argv[0], argv[0])
-        raise UserError(f"a testbed needs the program `{argv[0]}`; install {package}") from None
+        raise _missing(argv[0]) from None
     except subprocess.TimeoutExpired:
         raise StashError(f"`{' '.join(argv)}` did not end within {_PATIENCE:g} s") from None
 
@@ -146,8 +159,15 @@ def _explain(step: Step, words: str) -> str:
         return (
             f"a network namespace called {step.argv[3]} exists already and is not ours; it was left alone: try again"
         )
+    if step.argv[-1].endswith("cgroup.subtree_control"):
+        return (
+            f"the control group of {step.argv[-1]} does not pass {step.argv[-2][1:]} on to new groups ({words}), "
+            "as in a container; run the testbed on the machine itself, or leave cpus and disk out"
+        )
     if "Operation not permitted" in words or "Permission denied" in words:
         return f"this user may not run `{step.describe()}` ({words}); run the testbed with sudo"
+    if "Read-only file system" in words:
+        return f"`{step.describe()}` failed: {words}; run the testbed where it may be written, not in a container"
     return f"`{step.describe()}` failed: {words}; `stash testbed doctor` says what this machine can emulate"
 
 

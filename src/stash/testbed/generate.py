@@ -23,6 +23,9 @@ from stash.zoo.registry import workload
 BACKWARD = 2.0
 """A layer's backward pass is two products of its forward's size: by its input and by its weight."""
 
+FLOAT32 = 4
+"""Bytes of a value as the model is traced."""
+
 
 @dataclass
 class _Cost:
@@ -41,16 +44,19 @@ def emulate(
     batch: int | None = None,
     efficiency: float = 1.0,
     image_size: int = 224,
+    value_bytes: int = 4,
 ) -> Emulation:
     """A zoo workload at ``batch`` samples on a device with these peak rates, of which ``efficiency`` is reached.
 
-    Raises UserError for an unknown workload or rates that are not positive.
+    ``value_bytes`` is the width of what the passes read and write: 2 under autocast, which leaves gradients and
+    the optimizer's update at 4. Raises UserError for an unknown workload or rates that are not positive.
     """
     if min(flops_per_second, memory_bytes_per_second) <= 0 or not 0 < efficiency <= 1:
         raise UserError("a device needs peak rates above 0 and an efficiency above 0, up to 1")
     layers = []
     for cost in _trace(name, batch, image_size):
-        forward = max(cost.flops / flops_per_second, cost.moved / memory_bytes_per_second) / efficiency
+        moved = cost.moved * value_bytes / FLOAT32
+        forward = max(cost.flops / flops_per_second, moved / memory_bytes_per_second) / efficiency
         layers.append(
             Layer(
                 name=cost.name,
@@ -115,7 +121,7 @@ class _Book:
         """Bytes of float32 gradients of the parameters not claimed before: tied weights count once."""
         new = [p for p in parameters if p.requires_grad and id(p) not in self._seen]
         self._seen.update(map(id, new))
-        return sum(4 * p.numel() for p in new)
+        return sum(FLOAT32 * p.numel() for p in new)
 
 
 def _bytes_of(value: Any) -> int:

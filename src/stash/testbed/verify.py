@@ -16,6 +16,7 @@ from stash.testbed.execute import Executor, python
 from stash.testbed.names import Owner
 from stash.testbed.plan import SWITCH_ADDRESS, address, burst_bytes
 from stash.testbed.shape import Shape
+from stash.units import format_rate
 
 TOLERANCE = 0.05
 TRIES = 5
@@ -35,13 +36,16 @@ class Transfer:
 
 @dataclass(frozen=True)
 class Link:
-    """One shaped link, one direction: what was asked and what its own transfer showed (payload bytes per second)."""
+    """A shaped link in one direction, or a limited disk: what was asked and what its own transfer showed.
+
+    Rates are payload bytes per second.
+    """
 
     node: int
     name: str
-    """``network`` or ``interconnect``: as the option is called that sets it."""
+    """``network``, ``interconnect`` or ``disk``: as the option is called that sets it."""
     direction: str
-    """``up``, ``down``, or ``both`` for the shared loopback."""
+    """``up``, ``down``, ``both`` for the shared loopback, ``read`` for a disk."""
     asked: float
     measured: float
     burst_bytes: int
@@ -51,6 +55,12 @@ class Link:
     def right(self) -> bool:
         """Whether it carries what was asked, within 5 %."""
         return abs(self.measured / self.asked - 1) <= TOLERANCE
+
+    def describe(self) -> str:
+        """What was verified, in one line."""
+        rate = format_rate if self.name == "disk" else format_bits
+        way = f"node {self.node} {self.name} {self.direction}"
+        return f"{way}: {rate(self.measured)} verified ({rate(self.asked)} asked)"
 
 
 def transfers(shape: Shape, owner: Owner, folder: str = "/run/netns") -> tuple[tuple[Link, Transfer], ...]:

@@ -1,0 +1,94 @@
+"""Reads a file of its own from disk, past the page cache, and times it; a program of its own.
+
+Run inside a host's control groups as ``python reading.py FOLDER RATE SECONDS``; prints JSON: the bytes per second
+that arrived, and how the page cache was passed by. Its file has no name, so nothing is left however it ends.
+Knows RATE only to choose sizes, not to judge.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import mmap
+import os
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+
+READERS = 4
+"""Requests under way at once, as a loader's workers would have them: one alone does not fill a fast disk."""
+LEAD = 0.25
+"""Part of the time that is left out at first: a throttle that was idle lets more pass."""
+_PAGE = 4096
+_LEAST_FILE, _MOST_FILE, _MOST_CHUNK = 16 * 2**20, 256 * 2**20, 2**20
+
+
+def chunk_bytes(rate: float) -> int:
+    """A request's size: fifty a second and reader, whole pages, at most 1 MiB."""
+    return max(_PAGE, min(_MOST_CHUNK, int(rate / 50 / READERS) // _PAGE * _PAGE))
+
+
+def file_bytes(rate: float, seconds: float, chunk: int) -> int:
+    """A file long enough for the whole time if that is not too much; else it is read again from its start."""
+    wanted = min(_MOST_FILE, max(_LEAST_FILE, int(rate * seconds * (1 + 2 * LEAD))))
+    return wanted // chunk * chunk
+
+
+def measure(folder: str, rate: float, seconds: float) -> tuple[float, str]:
+    """Bytes per second over ``seconds``; and ``direct``, or ``evicted`` where only buffered reads are possible."""
+    chunk = chunk_bytes(rate)
+    size = file_bytes(rate, seconds, chunk)
+    with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
+        block = os.urandom(2**20)
+        for _ in range(0, size, len(block)):
+            file.write(block)
+        os.fsync(file.fileno())
+        path = f"/proc/self/fd/{file.fileno()}"
+        try:
+            descriptor, way = os.open(path, os.O_RDONLY | os.O_DIRECT), "direct"
+        except OSError:  # a file system without direct I/O
+            descriptor, way = os.open(path, os.O_RDONLY), "evicted"
+        try:
+            return _read(descriptor, size, chunk, seconds, way == "evicted"), way
+        finally:
+            os.close(descriptor)
+
+
+def _read(descriptor: int, size: int, chunk: int, seconds: float, evict: bool) -> float:
+    """The rate at which chunks arrived, the first ``LEAD`` of the time left out."""
+    done: list[tuple[float, int]] = []
+    began = time.perf_counter()
+    until = began + seconds * (1 + LEAD)
+    offsets: Iterator[int] = itertools.cycle(range(0, size, chunk))
+    lock = threading.Lock()
+
+    def work() -> None:
+        buffer = mmap.mmap(-1, chunk)  # aligned, as direct I/O needs it
+        while time.perf_counter() < until:
+            with lock:
+                at = next(offsets)
+            if evict:
+                # Only what nobody has read ahead yet counts as read from disk.
+                os.posix_fadvise(descriptor, at, chunk, os.POSIX_FADV_DONTNEED)
+            got = os.preadv(descriptor, [buffer], at)
+            done.append((time.perf_counter(), got))
+
+    if evict:
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)  # no reading ahead of what is asked for
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    readers = [threading.Thread(target=work) for _ in range(READERS)]
+    for reader in readers:
+        reader.start()
+    for reader in readers:
+        reader.join()
+    arrived = sorted(done)
+    first = next(index for index, (when, _) in enumerate(arrived) if when >= began + seconds * LEAD)
+    span = arrived[-1][0] - arrived[first][0]
+    return sum(got for _, got in arrived[first + 1 :]) / span if span > 0 else 0.0
+
+
+if __name__ == "__main__":
+    measured, how = measure(sys.argv[1], float(sys.argv[2]), float(sys.argv[3]))
+    print(json.dumps({"rate": measured, "way": how}))
