@@ -6,17 +6,15 @@ computes nothing but widths.
 
 from __future__ import annotations
 
-import io
 from dataclasses import replace
 
-from rich.console import Console, Group, RenderableType
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from stash.report.layout import INDENT, paragraph, plain_text, printed
 from stash.report.probe_view import Grid, Machine, ProbeView
-from stash.report.terminal import paragraph, plain_text
 
-_INDENT = 2
 _NARROWEST, _WIDEST = 80, 120
 
 
@@ -24,26 +22,13 @@ def render(view: ProbeView, width: int = 80, colour: bool = False) -> str:
     """The whole report as lines of at most ``width`` columns, ending in a newline."""
     width = max(_NARROWEST, min(width, _WIDEST))
     view = view if colour else _ascii(view)
-    console = Console(
-        file=io.StringIO(),
-        width=width,
-        force_terminal=colour,
-        color_system="256" if colour else None,
-        highlight=False,
-        emoji=False,
-        markup=False,
-        legacy_windows=False,
-        _environ={},
-    )
     parts: list[RenderableType] = []
     for machine in view.machines:
         parts += [*_machine(machine, width), Text()]
     for grid in view.grids:
         parts += [*_grid(grid, width), Text()]
     parts += _sentences(view, width)
-    with console.capture() as capture:
-        console.print(Group(*parts))
-    return "\n".join(line.rstrip() for line in capture.get().splitlines()).strip("\n") + "\n"
+    return printed(parts, width, colour)
 
 
 def _ascii(view: ProbeView) -> ProbeView:
@@ -72,7 +57,7 @@ def _ascii(view: ProbeView) -> ProbeView:
 
 def _machine(machine: Machine, width: int) -> list[Text]:
     label = max(len(name) for name, _ in machine.facts) + 2
-    lines = [Text(" " * _INDENT).append(machine.title, style="bold")]
+    lines = [Text(" " * INDENT).append(machine.title, style="bold")]
     for name, text in machine.facts:
         lines += paragraph(text, width, name.ljust(label), "dim")
     return lines
@@ -82,12 +67,12 @@ def _grid(grid: Grid, width: int) -> list[RenderableType]:
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
     # A short title stands in the first column's head, a long one would widen the column.
     fits = len(grid.title) <= max(len(row[0]) for row in grid.rows)
-    corner = Text(" " * _INDENT).append(grid.title, style="bold not dim")
+    corner = Text(" " * INDENT).append(grid.title, style="bold not dim")
     for number, name in enumerate((corner if fits else "", *grid.head)):
         text, last = number in grid.texts, number == len(grid.head)
         table.add_column(name, justify="left" if text else "right", no_wrap=not (text and last), overflow="fold")
     for first, *cells in grid.rows:
-        table.add_row(Text(" " * _INDENT + first), *map(Text, cells))
+        table.add_row(Text(" " * INDENT + first), *map(Text, cells))
     below = paragraph(grid.below, width, "", "", dim=True) if grid.below else []
     return [*([] if fits else [corner]), table, *below]
 

@@ -6,15 +6,14 @@ Arranges and wraps, computes nothing but widths.
 
 from __future__ import annotations
 
-import io
 import math
-import re
 import textwrap
 from dataclasses import replace
 
-from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.text import Text
 
+from stash.report.layout import INDENT, paragraph, plain_text, printed
 from stash.report.view import Row, View
 
 STYLES = {
@@ -35,11 +34,7 @@ LETTERS = {
     "prep": "p",
     "fetch": "f",
 }
-_ASCII = str.maketrans({"±": "+/-", "·": "|", "×": "x", "µ": "u", "−": "-", "–": "-", "…": "...", "─": "-"})
 _EIGHTHS = " ▏▎▍▌▋▊▉"
-_QUANTITY = re.compile(r"(\d) (µs|us|ms|s|min|[kMGT]?B(?:/s)?|Gbit/s)\b")
-"""A number and its unit, which a line must not part."""
-_INDENT = 2
 _NARROWEST, _WIDEST = 60, 110
 
 
@@ -47,28 +42,10 @@ def render(view: View, width: int = 80, colour: bool = False) -> str:
     """The whole report as lines of at most ``width`` columns, ending in a newline."""
     width = max(_NARROWEST, min(width, _WIDEST))
     view = view if colour else _ascii(view)
-    console = Console(
-        file=io.StringIO(),
-        width=width,
-        force_terminal=colour,
-        color_system="256" if colour else None,
-        highlight=False,
-        emoji=False,
-        markup=False,
-        legacy_windows=False,
-        _environ={},
-    )
     parts: list[RenderableType] = [_header(view, width), stall_table(view, plain=not colour)]
     parts.extend(_sections(view, width))
-    with console.capture() as capture:
-        console.print(Group(*parts))
-    lines = capture.get().splitlines()
-    text = "\n".join(line.rstrip() for line in lines).strip("\n") + "\n"
+    text = printed(parts, width, colour)
     return text if colour else plain_text(text)
-
-
-def plain_text(text: str) -> str:
-    return text.translate(_ASCII).encode("ascii", "replace").decode("ascii")
 
 
 def _ascii(view: View) -> View:
@@ -111,9 +88,9 @@ def _table(view: View, width: int, plain: bool) -> list[Text]:
     names = max(len(row.name) for row in (*view.rows, view.total))
     times = max(len(row.time) for row in measured)
     intervals = max(len(row.interval) for row in measured)
-    left = _INDENT + 2 + names + 2
+    left = INDENT + 2 + names + 2
     bar = width - (left + times + 1 + intervals + 2 + 6 + 2)
-    lines = [_stacked(view.rows, width - _INDENT, plain), Text()]
+    lines = [_stacked(view.rows, width - INDENT, plain), Text()]
     for row in view.rows:
         line = _marker(row, plain).append(row.name.ljust(names + 2), style=_name_style(row, view))
         if row.why is not None:
@@ -123,10 +100,10 @@ def _table(view: View, width: int, plain: bool) -> list[Text]:
         line.append(" " + row.interval.ljust(intervals) + "  ", style="dim")
         line.append(row.share.rjust(6) + "  ")
         lines.append(line.append_text(_row_end(row, bar, plain)))
-    total = Text(" " * (_INDENT + 2) + view.total.name.ljust(names + 2))
+    total = Text(" " * (INDENT + 2) + view.total.name.ljust(names + 2))
     total.append(view.total.time.rjust(times), style="bold")
     total.append(" " * (intervals + 3) + view.total.share.rjust(6))
-    rule = Text(" " * (_INDENT + 2) + "─" * (len(total.plain) - _INDENT - 2), style="dim")
+    rule = Text(" " * (INDENT + 2) + "─" * (len(total.plain) - INDENT - 2), style="dim")
     return [*lines, rule, total]
 
 
@@ -136,9 +113,9 @@ def _name_style(row: Row, view: View) -> str:
 
 def _marker(row: Row, plain: bool) -> Text:
     if row.why is not None:
-        return Text(" " * (_INDENT + 2))
+        return Text(" " * (INDENT + 2))
     glyph = LETTERS[row.name] if plain else "■"
-    return Text(" " * _INDENT).append(glyph + " ", style=STYLES[row.name])
+    return Text(" " * INDENT).append(glyph + " ", style=STYLES[row.name])
 
 
 def _unknown(line: Text, why: str, left: int, width: int) -> list[Text]:
@@ -162,7 +139,7 @@ def _stacked(rows: tuple[Row, ...], width: int, plain: bool) -> Text:
     """One bar for the whole step; stalls measured as negative have no place in it."""
     shown = [row for row in rows if row.why is None and row.fraction > 0]
     whole = sum(row.fraction for row in shown) or 1.0
-    bar, done, drawn = Text(" " * _INDENT), 0.0, 0
+    bar, done, drawn = Text(" " * INDENT), 0.0, 0
     for row in shown:
         done += row.fraction / whole
         upto = round(done * width)
@@ -172,14 +149,14 @@ def _stacked(rows: tuple[Row, ...], width: int, plain: bool) -> Text:
 
 
 def _header(view: View, width: int) -> Text:
-    header = Text(" " * _INDENT).append(view.title, style="bold")
+    header = Text(" " * INDENT).append(view.title, style="bold")
     for part in view.subtitle:
         header.append("  ·  " if width >= 100 else " · ", style="dim").append(part)
     if len(header.plain) > width:
-        lines = textwrap.wrap(" · ".join(view.subtitle), width - _INDENT)
-        header = Text(" " * _INDENT).append(view.title, style="bold")
+        lines = textwrap.wrap(" · ".join(view.subtitle), width - INDENT)
+        header = Text(" " * INDENT).append(view.title, style="bold")
         for line in lines:
-            header.append("\n" + " " * _INDENT + line)
+            header.append("\n" + " " * INDENT + line)
     return header.append("\n")
 
 
@@ -205,16 +182,3 @@ def _sections(view: View, width: int) -> list[Text]:
     if view.footer:
         parts += paragraph(view.footer, width, "measured".ljust(labels + 2), "dim", dim=True)
     return parts
-
-
-def paragraph(
-    text: str, width: int, lead: str, lead_style: str, *, bold: bool = False, dim: bool = False
-) -> list[Text]:
-    """``text`` wrapped with a hanging indent under ``lead``."""
-    style = "bold" if bold else "dim" if dim else ""
-    room = width - _INDENT - len(lead)
-    glued = _QUANTITY.sub("\\1\N{NO-BREAK SPACE}\\2", text)
-    lines = textwrap.wrap(glued, room, break_long_words=False, break_on_hyphens=False) or [""]
-    lines = [line.replace("\N{NO-BREAK SPACE}", " ") for line in lines]
-    first = Text(" " * _INDENT).append(lead, style=lead_style).append(lines[0], style=style)
-    return [first, *(Text(" " * (_INDENT + len(lead)) + line, style=style) for line in lines[1:])]
