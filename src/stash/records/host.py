@@ -84,7 +84,10 @@ class Timing(Record):
 
 
 class Copy(Record):
-    """Copies inside one machine: host memory, host to device and back, device to device."""
+    """Copies inside one machine: host memory, host to device and back, device to device.
+
+    Within host memory ``bytes`` counts what is read and what is written, as STREAM does: twice the payload.
+    """
 
     source: str
     """``host`` or ``cuda:0`` …"""

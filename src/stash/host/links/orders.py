@@ -1,0 +1,62 @@
+"""What one probe is asked to measure, as a small JSON file that the launcher writes and its workers read.
+
+Knows the parts, the order they run in and how they share the budget; not how any of them is measured.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+WEIGHTS = {"copies": 1.0, "reads": 2.5, "preparation": 2.0, "streams": 2.0, "exchanges": 3.0}
+"""The parts in the order they run, with their shares: a peer lost half-way spoils only the last two."""
+PARTS = tuple(WEIGHTS)
+MEETING = "STASH_PROBE_MEETING"
+"""The environment variable that holds how many seconds nodes wait for each other at the start."""
+
+
+@dataclass(frozen=True)
+class Orders:
+    """One node's orders. Budgets and parts are node 0's on every node; paths are each node's own."""
+
+    folder: str
+    """For progress and the result."""
+    scratch: str
+    """Made when files have to be written to be read; removed by the worker, and again by the launcher."""
+    budget: float
+    """Seconds, all parts together."""
+    parts: tuple[str, ...] = PARTS
+    data: str | None = None
+    kind: str | None = None
+    instance: str | None = None
+    ask_metadata: bool = False
+    version: str = ""
+    """Stash's own, for the record."""
+
+    @property
+    def progress(self) -> Path:
+        """One JSON object a line."""
+        return Path(self.folder) / "progress.jsonl"
+
+    @property
+    def result(self) -> Path:
+        """The ``Probe`` so far, written by rank 0 after each part."""
+        return Path(self.folder) / "probe.json"
+
+    def write(self, path: Path) -> None:
+        path.write_text(json.dumps(asdict(self)))
+
+
+def read_orders(path: str | Path) -> Orders:
+    """The orders in a file; raises OSError or ValueError."""
+    fields = json.loads(Path(path).read_text())
+    return Orders(**{**fields, "parts": tuple(fields["parts"])})
+
+
+def shares(parts: Iterable[str], budget: float) -> dict[str, float]:
+    """Seconds for each of ``parts``, in the order they run; they add up to the budget."""
+    wanted = [name for name in PARTS if name in set(parts)]
+    total = sum(WEIGHTS[name] for name in wanted)
+    return {name: budget * WEIGHTS[name] / total for name in wanted}

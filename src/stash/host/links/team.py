@@ -1,0 +1,127 @@
+"""The ranks of one probe and where they meet: torchrun's key-value store, with a time limit on every wait.
+
+The store works while collectives do not, so what was measured still reaches rank 0 after a peer was lost.
+Knows ranks, nodes and addresses; not what is measured.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+import psutil
+import torch.distributed
+
+_dist: Any = torch.distributed  # its stores are not exported by name
+
+
+class AbsentError(Exception):
+    """Somebody did not come to a meeting in time; the message is a sentence."""
+
+
+class Team:
+    """This rank's place among the others."""
+
+    def __init__(self, store: Any, rank: int, world: int, environment: Mapping[str, str]) -> None:
+        self.store, self.rank, self.world = store, rank, world
+        self.local_rank = int(environment.get("LOCAL_RANK", "0"))
+        self.node = int(environment.get("GROUP_RANK", "0"))
+        self.lost: str | None = None
+        """Why waiting for the others makes no sense any more."""
+        self.node_of: tuple[int, ...] = ()
+        """The node of every rank."""
+        self.addresses: tuple[str, ...] = ()
+        """The address of every node, as the others reach it."""
+
+    @property
+    def leads(self) -> bool:
+        """Whether this rank does what is done once a node."""
+        return self.local_rank == 0
+
+    @property
+    def nodes(self) -> int:
+        return max(self.node_of) + 1
+
+    @property
+    def peers(self) -> tuple[int, ...]:
+        """The ranks of this node."""
+        return tuple(rank for rank, node in enumerate(self.node_of) if node == self.node)
+
+    def meet(self, name: str, seconds: float, size: int | None = None) -> None:
+        """Wait until ``size`` members (default all ranks) have come here; raises AbsentError when they do not."""
+        if self.lost is not None:
+            raise AbsentError(self.lost)
+        if self._ask(lambda: self.store.add(f"{name}/came", 1)) == (size or self.world):
+            self.publish(f"{name}/open", "yes")
+        self.wait_for(f"{name}/open", seconds)
+
+    def publish(self, name: str, text: str) -> None:
+        """Let everybody read ``text`` under a name; raises AbsentError if the store is gone."""
+        self._ask(lambda: self.store.set(name, text))
+
+    def wait_for(self, name: str, seconds: float) -> str:
+        """What was published under a name, as soon as it is there; raises AbsentError when that takes too long."""
+
+        def ask() -> str:
+            self.store.wait([name], timedelta(seconds=seconds))
+            return bytes(self.store.get(name)).decode()
+
+        return str(self._ask(ask))
+
+    def _ask(self, question: Any) -> Any:
+        try:
+            return question()
+        except RuntimeError as error:  # torch's DistError: a time limit, or a connection that broke
+            self.lost = "another node or rank stopped answering"
+            raise AbsentError(self.lost) from error
+
+
+def join(seconds: float) -> Team:
+    """Meet the other ranks where torchrun says; raises AbsentError naming the place."""
+    place = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
+    try:
+        store, rank, world = next(iter(_dist.rendezvous("env://", timeout=timedelta(seconds=seconds))))
+    except RuntimeError as error:
+        raise AbsentError(f"{place} cannot be reached from {socket.gethostname()}") from error
+    team = Team(prefixed(store, "probe"), rank, world, os.environ)
+    address = own_address(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
+    team.publish(f"rank/{rank}", f"{team.node} {address}")
+    found = [team.wait_for(f"rank/{other}", seconds).split() for other in range(world)]
+    team.node_of = tuple(int(node) for node, _ in found)
+    team.addresses = tuple(
+        next(at for node, at in found if int(node) == number) for number in range(max(team.node_of) + 1)
+    )
+    return team
+
+
+def prefixed(store: Any, name: str) -> Any:
+    """The same store with names of its own."""
+    return _dist.PrefixStore(name, store)
+
+
+def own_address(head: str, port: int) -> str:
+    """This machine's address on the way to ``head``; a datagram socket looks the way up and sends nothing."""
+    family, kind, protocol, _, where = socket.getaddrinfo(head, port, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, kind, protocol) as probe:
+        probe.connect(where)
+        return str(probe.getsockname()[0])
+
+
+def interface_of(address: str) -> str | None:
+    """The network interface that has an address, ``None`` if there is none."""
+    for name, entries in psutil.net_if_addrs().items():
+        if any(entry.address.partition("%")[0] == address for entry in entries):
+            return name
+    return None
+
+
+def sentence(error: BaseException) -> str:
+    """An error in one line: its first one, without the place in some library's source."""
+    text = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+    if text.startswith("["):
+        text = text.partition("] ")[2] or text
+    short = text if len(text) <= 200 else text[:200] + " …"
+    return short or type(error).__name__

@@ -1,0 +1,172 @@
+"""Probing with real ranks: on this machine, over shaped links, with peers that do not come or vanish."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from stash.errors import UserError
+from stash.launch.probing import probe
+from stash.launch.request import Cluster
+from stash.records import Links, Probe
+from stash.testbed import Testbed, doctor
+from stash.testbed.started import Started
+
+_obstacle = doctor.obstacle() or (None if os.geteuid() == 0 else "the testbed's tests need root")
+on_testbed = pytest.mark.skipif(_obstacle is not None, reason=_obstacle or "")
+pytestmark = pytest.mark.timeout(150)
+
+PROBE = """
+import os, sys
+from pathlib import Path
+from stash.launch.probing import probe
+from stash.launch.request import Cluster
+nodes, node, budget, parts, place, out = sys.argv[1:]
+found = probe(
+    Cluster(int(os.environ.get("RANKS", "1")), int(nodes), int(node), place or None),
+    budget=float(budget), data=None, kind=None, instance=None, what=frozenset(parts.split(",")),
+    say=lambda part: print(part, flush=True), meeting=30,
+)
+if found is not None:
+    Path(out).write_text(found.model_dump_json())
+print("none" if found is None else "saved", flush=True)
+"""
+
+
+def words(out: Path, nodes: int, node: int, budget: float, parts: str, place: str) -> list[str]:
+    """The command that probes from one node."""
+    return [sys.executable, "-c", PROBE, str(nodes), str(node), str(budget), parts, place, str(out)]
+
+
+def on_all(bed: Testbed, out: Path, budget: float, parts: str, ranks: int = 1) -> list[Started]:
+    """A probe started on every host of a testbed."""
+    place = f"{bed.address(0)}:29544"
+    return bed.run_all(
+        lambda node: words(out, bed.nodes, node, budget, parts, place),
+        env={"RANKS": str(ranks), "TMPDIR": str(out.parent)},
+    )
+
+
+def links(found: Probe, node: int = 0) -> Links:
+    """What a probe measured on one node."""
+    measured = found.hosts[node].links
+    assert measured is not None
+    return measured
+
+
+def leftovers(folder: Path) -> list[str]:
+    """Whatever a probe may have forgotten in its temporary and its current folder."""
+    return [path.name for path in folder.iterdir() if path.name.startswith((".stash-probe", "stash-"))]
+
+
+def test_one_machine_is_measured_within_its_budget_and_nothing_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    heard: list[str] = []
+    began = time.monotonic()
+    found = probe(Cluster(2), budget=8, data=None, kind="audio", instance=None, say=heard.append)
+    seconds = time.monotonic() - began
+    assert found is not None
+    assert heard == ["copies", "reads", "preparation", "streams", "exchanges"]
+    assert seconds < 8 + 30
+    mine = links(found)
+    assert [copy.source for copy in mine.copies] == ["host"]
+    assert mine.exchanges[0].ranks == 2
+    assert mine.exchanges[0].timings[0].bytes == 1024
+    assert {(read.pattern, read.cold, read.direct) for read in mine.reads} >= {("random", True, False)}
+    assert [one.processes for one in mine.preparation][:1] == [1]
+    assert {one.link for one in mine.skipped} >= {"streams", "copies host to device"}
+    timings = [t for group in (mine.copies, mine.exchanges, mine.reads) for one in group for t in one.timings]
+    assert all(second > 0 for timing in timings for second in timing.seconds)
+    assert leftovers(tmp_path) == []
+    assert not [p for p in psutil.Process().children(recursive=True) if "links.worker" in " ".join(p.cmdline())]
+
+
+def test_a_data_set_of_another_kind_is_the_users_mistake(tmp_path: Path) -> None:
+    (tmp_path / "stash-dataset.json").write_text(
+        json.dumps({"kind": "images", "seed": 0, "count": 1, "complete": True, "bytes": 1, "format": 1})
+    )
+    with pytest.raises(UserError, match="holds images, not audio; use --kind images"):
+        probe(Cluster(1), budget=5, data=tmp_path, kind="audio", instance=None)
+    with pytest.raises(UserError, match="there is no data"):
+        probe(Cluster(1), budget=5, data=tmp_path / "none", kind=None, instance=None)
+    with pytest.raises(UserError, match="no part of a probe is called 'disk'; choose from copies, reads"):
+        probe(Cluster(1), budget=5, data=None, kind=None, instance=None, what=frozenset({"disk"}))
+
+
+def test_nodes_that_do_not_come_are_named_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    began = time.monotonic()
+    with pytest.raises(UserError, match=r"the 2 nodes did not meet at 127.0.0.1:29545 within 6 s; start the same"):
+        probe(Cluster(1, 2, 0, "127.0.0.1:29545"), budget=5, data=None, kind=None, instance=None, meeting=6)
+    assert time.monotonic() - began < 30
+    assert leftovers(tmp_path) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupting_leaves_nothing(tmp_path: Path, number: int) -> None:
+    command = words(tmp_path / "probe.json", 1, 0, 60, "reads", "")
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    process = subprocess.Popen(
+        command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "reads\n"
+    while not any(path.name.startswith(".stash-probe") for path in tmp_path.iterdir()):
+        time.sleep(0.02)
+    started = psutil.Process(process.pid).children(recursive=True)
+    process.send_signal(number)
+    process.communicate(timeout=20)
+    assert process.returncode != 0
+    assert started
+    assert not [one for one in started if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
+    assert leftovers(tmp_path) == []
+
+
+@on_testbed
+def test_streams_and_all_reduce_come_close_to_the_rate_of_the_links(tmp_path: Path) -> None:
+    out = tmp_path / "probe.json"
+    with Testbed(2, network="200mbit") as bed:
+        rate = min(link.measured for link in bed.links)
+        ranks = on_all(bed, out, 12, "streams,exchanges")
+        assert [rank.wait(90) for rank in ranks] == [0, 0], ranks[0].output + ranks[1].output
+        assert ranks[1].output.splitlines()[-1] == "none"
+    found = Probe.model_validate_json(out.read_text())
+    assert len(found.hosts) == 2
+    streams = [stream for node in (0, 1) for stream in links(found, node).streams]
+    assert [(s.source, s.target, s.flows) for s in streams] == [(0, 1, 1), (0, 1, 8), (1, 0, 1), (1, 0, 8)]
+    for stream in streams:
+        timing = stream.timings[0]
+        assert timing.bytes / statistics.median(timing.seconds) == pytest.approx(rate, rel=0.1)
+    across = links(found).exchanges[0]
+    assert (across.nodes, across.ranks) == (2, 2)
+    largest = across.timings[-1]
+    # Ring all-reduce over two ranks: each sends its tensor once.
+    assert largest.bytes / min(largest.seconds) == pytest.approx(rate, rel=0.15)
+
+
+@on_testbed
+def test_a_node_that_vanishes_spoils_only_what_needs_it(tmp_path: Path) -> None:
+    out = tmp_path / "probe.json"
+    with Testbed(2, network="200mbit", verify=False) as bed:
+        ranks = on_all(bed, out, 9, "copies,exchanges")
+        while "copies" not in ranks[0].output:
+            time.sleep(0.1)
+        bed.kill(1)
+        assert ranks[0].wait(100) == 0, ranks[0].output
+    found = Probe.model_validate_json(out.read_text())
+    assert links(found).copies
+    assert "stopped answering" in {one.link: one.why for one in links(found).skipped}["exchanges"]
+    assert [one.link for one in links(found, 1).skipped][-1] == "exchanges"
