@@ -1,0 +1,75 @@
+"""What a tool answered, and whether it was right: the records and the judge shared by all tools.
+
+A tool is judged twice: by what it *says* (its own verdict, or its top entry) and by what its *numbers allow* a
+competent reader to conclude, by one rule that is the same for every tool. Knows no tool.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+BROADER = {"prep": "input", "fetch": "input", "interconnect": "communication", "network": "communication"}
+"""Causes and the broader word that a tool may use which cannot tell them apart."""
+CAUSES = ("compute", "slow rank", *BROADER, *sorted(set(BROADER.values())))
+NOTICEABLE = 0.1
+"""A part of the step smaller than this is no reader's bottleneck."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A conclusion: a word of ``CAUSES``, the rank at fault, the seconds it costs a step; None is not said."""
+
+    cause: str | None = None
+    rank: int | None = None
+    seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class Answer:
+    """All that is kept of one tool on one job."""
+
+    quote: str
+    """The tool's own words, or the exact line with which it failed."""
+    says: Reading
+    allows: Reading
+    why: str
+    """Which of its numbers the reader's conclusion rests on."""
+    wall_seconds: float
+    """All of its launches and its analysis."""
+    step_seconds: float | None
+    """The job's step while the tool watched; None if it cannot be told."""
+    note: str = ""
+
+
+def conclude(step: float, parts: Mapping[str, float], rank: int | None = None) -> Reading:
+    """The reader's rule: the largest part that is not compute, if it is a tenth of the step; else compute.
+
+    ``parts`` are seconds per step by cause, ``rank`` the one at fault if the largest is a slow rank.
+    """
+    others = {cause: seconds for cause, seconds in parts.items() if cause != "compute"}
+    cause = max(others, key=lambda name: others[name], default=None)
+    if cause is None or others[cause] < NOTICEABLE * step:
+        return Reading("compute", None, parts.get("compute"))
+    return Reading(cause, rank if cause == "slow rank" else None, others[cause])
+
+
+def right_cause(said: str | None, true: str) -> str:
+    """``yes``, ``broadly`` (the broader word only), ``no``, or ``says none``."""
+    if said is None:
+        return "says none"
+    if said == true:
+        return "yes"
+    return "broadly" if said == BROADER.get(true) else "no"
+
+
+def right_rank(said: int | None, true: int | None) -> str:
+    """``yes`` or ``no``; a dash where there is no rank to name and none was named."""
+    if said is None and true is None:
+        return "–"
+    return "yes" if said == true else f"no ({'none' if said is None else f'rank {said}'})"
+
+
+def error(said: float | None, true: float) -> str:
+    """Signed error in milliseconds; a dash where nothing was stated."""
+    return "–" if said is None else f"{(said - true) * 1e3:+.1f}"

@@ -1,0 +1,73 @@
+"""An ordinary data-parallel training script, as a user might have written it; the model takes known times.
+
+Started by torchrun. Prints how long its steps take, as such scripts do, and with ``--times`` keeps every step's
+seconds. Knows nothing of any tool that may watch it.
+"""
+
+import argparse
+import json
+import os
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+from stash.testbed.accelerator import EmulatedModel, EmulatedOptimizer
+from stash.testbed.emulation import load
+from stash.testbed.train import Samples
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--model", type=Path, required=True)
+parser.add_argument("--data", type=Path)
+parser.add_argument("--synthetic", action="store_true")
+parser.add_argument("--batch", type=int, default=8)
+parser.add_argument("--steps", type=int, default=10**9)
+parser.add_argument("--times", type=Path)
+
+
+def main():
+    options = parser.parse_args()
+    dist.init_process_group("gloo")
+    rank, world = dist.get_rank(), dist.get_world_size()
+    emulation = load(options.model)
+
+    files = sorted(options.data.iterdir()) if options.data else []
+    data = Samples(emulation, options.batch, 1000 * options.batch * world, files)
+    if options.synthetic:
+        data = TensorDataset(torch.ones(1000 * options.batch * world, 1))
+    sampler = DistributedSampler(data, world, rank)
+    loader = DataLoader(data, options.batch, sampler=sampler, num_workers=1, drop_last=True, persistent_workers=True)
+
+    network = EmulatedModel(emulation, rank)
+    model = DistributedDataParallel(network)
+    optimizer = EmulatedOptimizer(network.parameters(), network.stream, emulation.optimizer_seconds)
+
+    seconds, last = [], time.perf_counter()
+    for epoch in range(1000):
+        sampler.set_epoch(epoch)
+        for batch in loader:
+            inputs = batch[0] if options.synthetic else batch
+            optimizer.zero_grad()
+            loss = model(inputs).sum()
+            loss.backward()
+            optimizer.step()
+            now = time.perf_counter()
+            seconds.append(now - last)
+            last = now
+            if rank == 0 and len(seconds) % 10 == 0:
+                print(f"step {len(seconds)}: {1000 * sum(seconds[-10:]) / 10:.1f} ms", flush=True)
+            if len(seconds) == options.steps:
+                break
+        if len(seconds) == options.steps:
+            break
+    if options.times and rank == 0:
+        options.times.write_text(json.dumps(seconds))
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    assert "RANK" in os.environ, "start it with torchrun"
+    main()

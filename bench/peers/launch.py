@@ -1,0 +1,216 @@
+"""Runs one job under one tool on a testbed: its own environment, its changed script, its launches.
+
+Knows how to make a tool's virtual environment, apply its changes to a script and count the lines, and start it on
+every host. What the tool's output means is not known here.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+from answers import Answer
+from jobs import BATCH, RANKS, Fault, write_model
+
+from stash.errors import StashError
+from stash.testbed import Testbed
+
+HERE = Path(__file__).resolve().parent
+SOURCE = HERE.parents[1] / "src"
+WARM_UP_STEPS = 5
+PATIENCE_SECONDS = 240.0
+_ports = itertools.count(29600)
+
+
+class Tool(Protocol):
+    """What the module of a tool offers."""
+
+    NAME: str
+    SCRIPT: str
+    """The untouched script it watches a variant of."""
+
+    def lines(self) -> int:
+        """Lines a user adds to the script."""
+
+    def watch(self, place: Place) -> Answer:
+        """Run the job under the tool and read its answer; raises LaunchError."""
+
+
+class LaunchError(StashError):
+    """A launch that failed; its message is the exact line the tool or the job ended with."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """A piece of the user's script, and what the tool's documentation makes of it."""
+
+    before: str
+    after: str
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a job runs: its fault, its running cluster, a folder for its files, and how many steps it takes."""
+
+    fault: Fault
+    bed: Testbed
+    data: Path
+    """The samples' files; empty unless the job reads files."""
+    folder: Path
+    steps: int
+
+    @property
+    def model(self) -> Path:
+        return self.folder / "model.yaml"
+
+    @property
+    def times(self) -> Path:
+        return self.folder / "times.json"
+
+    def inside(self, name: str) -> Place:
+        """The same place with a fresh folder of its own."""
+        folder = self.folder / name
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        write_model(self.fault, folder / "model.yaml")
+        return replace(self, folder=folder)
+
+    def options(self, synthetic: bool = False, endless: bool = False) -> list[str]:
+        """The job's command line."""
+        words = ["--model", str(self.model), "--batch", str(BATCH)]
+        if not endless:
+            words += ["--steps", str(self.steps), "--times", str(self.times)]
+        if synthetic:
+            words.append("--synthetic")
+        elif self.fault.cold:
+            words += ["--data", str(self.data)]
+        return words
+
+
+def python(tool: str) -> str:
+    """The interpreter of a tool's own environment, made from its pinned requirements first; raises LaunchError."""
+    home = HERE / ".venvs" / tool
+    requirements = HERE / "requirements" / f"{tool}.txt"
+    done = home / "installed.txt"
+    if not done.exists() or done.read_text() != requirements.read_text():
+        pip = [str(home / "bin/python"), "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
+        for command in (
+            [sys.executable, "-m", "venv", "--clear", str(home)],
+            [*pip, "--requirement", str(requirements)],
+        ):
+            made = subprocess.run(command, capture_output=True, text=True, check=False)
+            if made.returncode != 0:
+                raise LaunchError(f"its virtual environment could not be made: {last_line(made.stderr)}")
+        done.write_text(requirements.read_text())
+    return str(home / "bin/python")
+
+
+def pinned(tool: str, package: str) -> str:
+    """The version of a package in a tool's requirements."""
+    lines = (HERE / "requirements" / f"{tool}.txt").read_text().splitlines()
+    return next(line.partition("==")[2] for line in lines if line.startswith(f"{package}=="))
+
+
+def changed(script: str, changes: Sequence[Change]) -> str:
+    """A script of this folder with the changes made; each piece must occur exactly once."""
+    text = (HERE / script).read_text()
+    for change in changes:
+        if text.count(change.before) != 1:
+            raise StashError(f"{script} holds {text.count(change.before)} times, not once: {change.before!r}")
+        text = text.replace(change.before, change.after)
+    return text
+
+
+def lines_added(script: str, changes: Sequence[Change]) -> int:
+    """Lines a user writes or changes; a line that is only indented deeper does not count."""
+
+    def lines(text: str) -> Counter[str]:
+        return Counter(line.strip() for line in text.splitlines() if line.strip())
+
+    return (lines(changed(script, changes)) - lines((HERE / script).read_text())).total()
+
+
+def torchrun(place: Place, node: int, interpreter: str, script: Path, options: Sequence[str], port: int) -> list[str]:
+    """The ordinary launch of a script on one host of the cluster."""
+    nodes = place.bed.nodes
+    return [
+        interpreter, "-m", "torch.distributed.run", "--nnodes", str(nodes), "--node-rank", str(node),
+        "--nproc-per-node", str(RANKS // nodes), "--master-addr", place.bed.address(0), "--master-port", str(port),
+        str(script), *options,
+    ]  # fmt: skip
+
+
+def run(place: Place, command: Callable[[int, int], list[str]], cold: bool = True) -> tuple[str, float]:
+    """Start ``command(node, port)`` on every host; (output of node 0, wall seconds). Raises LaunchError.
+
+    A job that reads files finds none of them in the page cache, or all of them.
+    """
+    if place.fault.cold:
+        _prepare_cache(place.data, cold)
+    port = next(_ports)
+    environment = {"PYTHONPATH": str(SOURCE), "NO_COLOR": "1", "COLUMNS": "200", "PYTHONUNBUFFERED": "1"}
+    began = time.monotonic()
+    started = [
+        place.bed.run(command(node, port), node, environment, cwd=place.folder) for node in range(place.bed.nodes)
+    ]
+    try:
+        codes = [one.wait(max(1.0, began + PATIENCE_SECONDS - time.monotonic())) for one in started]
+    except subprocess.TimeoutExpired:
+        for one in started:
+            one.kill()
+        raise LaunchError(f"still running after {PATIENCE_SECONDS:g} s: {last_line(started[0].output)}") from None
+    wall = time.monotonic() - began
+    for one in started:
+        (place.folder / f"output{one.node}.txt").write_text(one.output)
+    if any(codes):
+        failed = next(one for one, code in zip(started, codes, strict=True) if code)
+        raise LaunchError(last_line(failed.output))
+    return started[0].output, wall
+
+
+def plain(place: Place, interpreter: str = sys.executable, script: str = "job.py") -> float:
+    """The untouched job's median step, seconds."""
+    words = place.options()
+    run(place, lambda node, port: torchrun(place, node, interpreter, HERE / script, words, port))
+    return median_step(place.times)
+
+
+def median_step(times: Path) -> float:
+    """The median of the steps a job wrote down, without the first ones."""
+    return statistics.median(steps(times)[WARM_UP_STEPS:])
+
+
+def steps(times: Path) -> list[float]:
+    """Seconds of every step as the job wrote them down."""
+    return [float(seconds) for seconds in json.loads(times.read_text())]
+
+
+def last_line(output: str) -> str:
+    """The line that names the error: the last that looks like one, else the last."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    errors = [line for line in lines if "Error" in line.split(":")[0] or line.startswith("error:")]
+    return (errors or lines or ["(no output)"])[-1][:200]
+
+
+def _prepare_cache(folder: Path, cold: bool) -> None:
+    os.sync()  # pages not written yet cannot be dropped
+    for path in folder.iterdir():
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            if cold:
+                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+            else:
+                os.read(descriptor, 1 << 20)
+        finally:
+            os.close(descriptor)

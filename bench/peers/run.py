@@ -1,0 +1,193 @@
+"""Side by side: the same faulty jobs given to Stash and to what people use today; prints a Markdown table.
+
+``run.py [--only TOOL] [--fault NAME] [--steps N]``. For every fault the untouched job is run first and last, and the
+tools in between. Needs root, for the testbed. Judges nothing itself: ``answers`` holds the rules, ``jobs`` the truth.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import lightning_simple
+import original
+import spdl_headspace
+import stash_tool
+import torch_profiler_hta
+import traceml
+from answers import Answer, Reading, error, right_cause, right_rank
+from jobs import FAULTS, Fault, Truth, make_files
+from launch import HERE, LaunchError, Place, Tool, plain, python
+
+from stash.errors import StashError
+
+TOOLS: dict[str, Tool] = {
+    "stash": stash_tool,
+    "original": original,
+    "traceml": traceml,
+    "torch-profiler-hta": torch_profiler_hta,
+    "lightning-simple": lightning_simple,
+    "spdl-headspace": spdl_headspace,
+}
+HEADS = (
+    "fault", "truth", "tool", "in its own words", "cause", "rank", "error, ms", "its numbers allow", "cause", "rank",
+    "error, ms", "seconds", "lines", "overhead",
+)  # fmt: skip
+PLAIN = "job.py"
+LONGEST_QUOTE = 170
+LEAST_STEPS = 35  # the profiler's schedule must fit, and the headspace analysis needs two halves
+
+
+@dataclass(frozen=True)
+class Result:
+    """One tool on one fault; ``error`` is the exact line where it failed, ``answer`` None then."""
+
+    fault: Fault
+    truth: Truth
+    tool: Tool
+    answer: Answer | None
+    error: str
+    same_seconds: float
+    """The step of the untouched script that the tool watched a variant of."""
+    plain_seconds: float
+    """The step of the untouched job."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = _parser().parse_args(arguments)
+    sys.path.append(str(HERE.parent))
+    from common import machine, table
+
+    tools = [TOOLS[options.only]] if options.only else list(TOOLS.values())
+    faults = [fault for fault in FAULTS if options.fault in (None, fault.name)]
+    results: list[Result] = []
+    missing: list[str] = []
+    for fault in faults:
+        try:
+            results += measure(fault, tools, options.steps)
+        except StashError as problem:
+            missing.append(f"- {fault.name} was not run: {problem}")
+        except KeyboardInterrupt:
+            missing.append(f"- {fault.name} and what follows it was not run: interrupted")
+            break
+    print(f"{machine()}; {options.steps} steps a launch\n\n{table(HEADS, [row(result) for result in results])}\n")
+    print(*notes(results), *missing, sep="\n")
+    return 1 if missing else 0
+
+
+def measure(fault: Fault, tools: Sequence[Tool], steps: int) -> list[Result]:
+    """Every tool on one fault, on one testbed, between two runs of each untouched script."""
+    scripts = {PLAIN: sys.executable}
+    if any(tool.SCRIPT == lightning_simple.SCRIPT for tool in tools):
+        scripts[lightning_simple.SCRIPT] = python("lightning_simple")
+    with tempfile.TemporaryDirectory() as folder, fault.bed() as bed:
+        data = Path(folder) / "data"
+        data.mkdir()
+        if fault.cold:
+            make_files(data, steps)
+        place = Place(fault, bed, data, Path(folder), steps)
+        untouched = {script: [_plain(place, scripts[script], script)] for script in scripts}
+        answers = [(tool, *_answer(tool, place)) for tool in tools]
+        for script, seconds in untouched.items():
+            seconds.append(_plain(place, scripts[script], script))
+        truth = fault.truth(bed.links)
+        means = {script: statistics.mean(seconds) for script, seconds in untouched.items()}
+        return [
+            Result(fault, truth, tool, answer, words, means[tool.SCRIPT], means[PLAIN])
+            for tool, answer, words in answers
+        ]
+
+
+def _plain(place: Place, interpreter: str, script: str) -> float:
+    seconds = plain(place.inside("plain"), interpreter, script)
+    print(f"{place.fault.name}  {script} untouched: {seconds * 1e3:.1f} ms a step", file=sys.stderr, flush=True)
+    return seconds
+
+
+def _answer(tool: Tool, place: Place) -> tuple[Answer | None, str]:
+    began = time.monotonic()
+    try:
+        answer, words = tool.watch(place.inside("watched")), ""
+    except LaunchError as problem:
+        answer, words = None, str(problem)
+    except (OSError, LookupError, ValueError) as problem:  # the tool wrote less than it does elsewhere
+        answer, words = None, f"its output could not be read: {type(problem).__name__}: {problem}"
+    took = time.monotonic() - began
+    said = words or (answer and f"{answer.says} {answer.allows} {answer.quote}")
+    print(f"{place.fault.name}  {tool.NAME}: {took:.0f} s  {said}", file=sys.stderr, flush=True)
+    return answer, words
+
+
+def row(result: Result) -> list[str]:
+    """One line of the table."""
+    truth, answer = result.truth, result.answer
+    first = [result.fault.name, _reading(Reading(truth.cause, truth.rank, truth.seconds)), result.tool.NAME]
+    if answer is None:
+        return [*first, f"fails: `{_cell(result.error)}`", *["–"] * 8, str(result.tool.lines()), "–"]
+    overhead = "–" if answer.step_seconds is None else f"{answer.step_seconds / result.same_seconds - 1:+.1%}"
+    return [
+        *first, _cell(answer.quote), *_judged(answer.says, truth), _reading(answer.allows),
+        *_judged(answer.allows, truth), f"{answer.wall_seconds:.0f}", str(result.tool.lines()), overhead,
+    ]  # fmt: skip
+
+
+def _judged(reading: Reading, truth: Truth) -> list[str]:
+    cause = right_cause(reading.cause, truth.cause)
+    seconds = reading.seconds if cause in ("yes", "broadly") else None  # the time of another stall is not an error
+    return [cause, right_rank(reading.rank, truth.rank), error(seconds, truth.seconds)]
+
+
+def _reading(reading: Reading) -> str:
+    if reading.cause is None:
+        return "nothing"
+    rank = "" if reading.rank is None else f" {reading.rank}"
+    return f"{reading.cause}{rank}" + ("" if reading.seconds is None else f", {reading.seconds * 1e3:.1f} ms")
+
+
+def _cell(text: str) -> str:
+    text = " ".join(text.split()).replace("|", "\\|")
+    return text if len(text) <= LONGEST_QUOTE else text[: LONGEST_QUOTE - 1] + "…"
+
+
+def notes(results: Sequence[Result]) -> list[str]:
+    """What stands under the table: whole steps, how each tool was used, what it could not do."""
+    steps = {
+        one.fault.name: f"{one.truth.step_seconds * 1e3:.1f} ms (untouched {one.plain_seconds * 1e3:.1f} ms)"
+        for one in results
+    }
+    lines = ["- The whole step as worked out: " + ", ".join(f"{name} {text}" for name, text in steps.items()) + "."]
+    for name in dict.fromkeys(one.tool.NAME for one in results):
+        own = [(one.tool, one.fault.name, one.answer) for one in results if name == one.tool.NAME and one.answer]
+        if own:
+            lines.append(f"- {(own[0][0].__doc__ or '').splitlines()[0]} Its numbers: {own[0][2].why}.")
+        faults: dict[str, list[str]] = {}
+        for _, fault, answer in own:
+            if answer.note:
+                faults.setdefault(answer.note, []).append(fault)
+        lines += [f"  - {', '.join(names)}: {note}" for note, names in faults.items()]
+    return lines
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="run.py", description="Give the same faulty jobs to Stash and its peers.")
+    parser.add_argument("--only", choices=TOOLS, metavar="TOOL", help=f"one tool: {', '.join(TOOLS)}")
+    names = [fault.name for fault in FAULTS]
+    parser.add_argument("--fault", choices=names, metavar="NAME", help=f"one fault: {', '.join(names)}")
+    parser.add_argument("--steps", type=_steps, default=60, metavar="N", help="steps of every launch (default 60)")
+    return parser
+
+
+def _steps(text: str) -> int:
+    if (number := int(text)) < LEAST_STEPS:
+        raise argparse.ArgumentTypeError(f"it must be at least {LEAST_STEPS}")
+    return number
+
+
+if __name__ == "__main__":
+    sys.exit(main())

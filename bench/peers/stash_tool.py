@@ -1,0 +1,77 @@
+"""Stash itself, as its README shows it: ``stash profile train.py``, the script as it is.
+
+What it says is the verdict of the profile; its numbers are the stalls. Judged by the same rules as the others.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+from pathlib import Path
+
+from answers import Answer, Reading, conclude
+from jobs import RANKS
+from launch import HERE, Place, run
+
+from stash.artefact import load
+from stash.records import Profile
+from stash.stalls import attribute, verdict
+
+NAME = "Stash"
+SCRIPT = "job.py"
+BUDGET_SECONDS = 20.0
+
+
+def lines() -> int:
+    return 0
+
+
+def watch(place: Place) -> Answer:
+    """Profile the job with the command a user would type; raises LaunchError."""
+    outputs = [place.folder / f"node{node}.stash.json" for node in range(place.bed.nodes)]
+
+    def command(node: int, port: int) -> list[str]:
+        words = [sys.executable, "-m", "stash", "profile", "--nproc-per-node", str(RANKS // place.bed.nodes)]
+        if place.bed.nodes > 1:
+            words += ["--nnodes", str(place.bed.nodes), "--node-rank", str(node)]
+            words += ["--rdzv-endpoint", f"{place.bed.address(0)}:{port}"]
+        words += ["--budget", str(BUDGET_SECONDS), "--output", str(outputs[node])]
+        return [*words, str(HERE / SCRIPT), *place.options(endless=True)]
+
+    _, wall = run(place, command)
+    return read(load(Path(outputs[0])), wall)
+
+
+def read(profile: Profile, wall: float) -> Answer:
+    """The verdict, and the stalls; contention is a slow rank only if Stash names the rank."""
+    breakdown = attribute(profile)
+    advice, slow = verdict(breakdown, profile), breakdown.slow_rank
+    parts = {stall.name: stall.seconds for stall in breakdown.stalls}
+    said = parts[advice.stall]
+    rank = slow.rank if slow is not None else None
+    if rank is not None and "contention" in parts:
+        parts["slow rank"] = parts.pop("contention")
+    is_rank = advice.stall == "contention" and rank is not None and f"rank {rank}" in advice.text
+    return Answer(
+        quote=advice.text,
+        says=Reading("slow rank", rank, said) if is_rank else Reading(advice.stall, None, said),
+        allows=conclude(breakdown.step_seconds, parts, rank),
+        why="the stalls, and the slowest rank",
+        wall_seconds=wall,
+        step_seconds=_real_step(profile),
+        note="; ".join(f"{missing.name} unknown: {missing.why}" for missing in breakdown.skipped),
+    )
+
+
+def _real_step(profile: Profile) -> float | None:
+    """Rank 0's median step of the rung that is the job as it is: with cold files if it reads files."""
+    measured = {block.rung for block in profile.blocks}
+    rung = next((name for name in ("cold", "warm") if name in measured), None)
+    if rung is None:
+        return None
+    return statistics.median(
+        seconds
+        for block in profile.blocks
+        if block.rung == rung and block.rank == 0
+        for seconds in block.step_seconds
+    )
