@@ -54,7 +54,7 @@ def step(case: Case, bed: Testbed | None) -> float:
         else:
             nodes = [bed.run(command(node), node, {"OMP_NUM_THREADS": "1"}) for node in range(case.nodes)]
             codes, words = [node.wait(180) for node in nodes], nodes[0].output
-        if any(codes):
+        if any(codes) and not out.exists():  # gloo sometimes aborts at its very end, with all steps done
             raise RuntimeError(f"{case.name}, untouched: exit codes {codes}\n{words}")
         return float(np.median(np.diff(json.loads(out.read_text()))[LEAD_IN:]))
 

@@ -311,3 +311,18 @@ def test_two_speeds_are_a_warning():
 
 def test_two_rounds_are_too_few():
     assert "Only 2 rounds" in warnings_of(build(_noisy(2, 0.001)))
+
+
+def test_ranks_that_are_equally_fast_on_average_make_no_contention_out_of_noise():
+    # Rank 0 is fast in even rounds, rank 1 in odd ones; both take 100 ms on average, like the leader alone.
+    profile = build({"solo": [0.1] * 4, "crowd": [0.1] * 4, "node": [0.12] * 4})
+    noisy = {(number, rank): 1.1 if (number + rank) % 2 else 0.9 for number in range(4) for rank in range(2)}
+    blocks = [
+        block.model_copy(update={"seconds": block.seconds * noisy[block.round, block.rank]})
+        if block.rung == "crowd"
+        else block
+        for block in profile.blocks
+    ]
+    found = seconds(attribute(profile.model_copy(update={"blocks": tuple(blocks)})))
+    assert found["contention"] == pytest.approx(0, abs=1e-12)
+    assert found["interconnect"] == pytest.approx(0.02)

@@ -36,12 +36,15 @@ def step_matrix(profile: Profile) -> Ladder:
     """The profile's complete rounds; the matrix has no rows if there is none.
 
     A round is complete when every rung of the ladder has a block of every rank that takes part in it: only
-    the leader's under ``resident`` and ``solo``, everybody's above.
+    the leader's under ``resident`` and ``solo``, everybody's above. A rung's time is that of the rank that is
+    slowest on average: the slowest of each round would count noise as waiting, where ranks do not wait for each
+    other.
     """
     rungs = climbed_rungs(profile)
     per_rank = rank_values(profile, lambda block: block.seconds)
     everyone = {rank.rank for rank in profile.ranks}
-    rounds, rows = [], []
+    rounds: list[int] = []
+    complete_rounds: list[list[dict[int, float]]] = []
     for number in sorted({block.round for block in profile.blocks}):
         times = [per_rank.get((number, name), {}) for name in rungs]
         complete = all(
@@ -50,9 +53,16 @@ def step_matrix(profile: Profile) -> Ladder:
         )
         if complete and rungs:
             rounds.append(number)
-            rows.append([max(times_of.values()) for times_of in times])
-    matrix = np.array(rows, dtype=np.float64).reshape(len(rows), len(rungs))
+            complete_rounds.append(times)
+    columns = [_slowest_on_average(list(column)) for column in zip(*complete_rounds, strict=True)]
+    matrix = np.array(columns, dtype=np.float64).reshape(len(rungs), len(rounds)).T
     return Ladder(rungs, tuple(rounds), matrix)
+
+
+def _slowest_on_average(rounds: list[dict[int, float]]) -> list[float]:
+    """Times, round by round, of the rank whose mean over the rounds is largest; all rounds have the same ranks."""
+    slowest = max(sorted(rounds[0]), key=lambda rank: sum(times[rank] for times in rounds))
+    return [times[slowest] for times in rounds]
 
 
 def rank_values(

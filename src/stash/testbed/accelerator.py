@@ -7,7 +7,9 @@ of what measures it.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import os
 import random
 import time
 from collections.abc import Callable, Iterable
@@ -132,3 +134,13 @@ def sharpen_sleep() -> None:
     libc: Any = ctypes.CDLL(None)
     if hasattr(libc, "prctl"):
         libc.prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
+
+
+def go_first() -> None:
+    """Let this thread, and all it starts, run as soon as they wake, where that is allowed (root).
+
+    Emulated hosts share the cores, which real ones would not. A kernel that preempts lazily lets a woken thread wait
+    for the next timer tick, which makes a tiny all-reduce of gloo take 4 ms instead of 0.4.
+    """
+    with contextlib.suppress(PermissionError):
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))

@@ -21,7 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
 from stash.errors import StashError, UserError
-from stash.testbed.accelerator import EmulatedModel, EmulatedOptimizer, sharpen_sleep
+from stash.testbed.accelerator import EmulatedModel, EmulatedOptimizer, go_first, sharpen_sleep
 from stash.testbed.emulation import Emulation, load
 from stash.testbed.exchange import PacedExchange, paced_hook
 
@@ -78,6 +78,7 @@ def _read_cached(path: str) -> bool:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Train as the command line says; prints a user's mistake in one sentence and returns an exit code."""
     options = _parser().parse_args(arguments)
+    go_first()
     try:
         emulation = load(options.model)
         if "WORLD_SIZE" in os.environ:
