@@ -158,6 +158,7 @@ def test_streams_and_all_reduce_come_close_to_the_rate_of_the_links(tmp_path: Pa
 
 
 @on_testbed
+@pytest.mark.slow
 def test_a_node_that_vanishes_spoils_only_what_needs_it(tmp_path: Path) -> None:
     out = tmp_path / "probe.json"
     with Testbed(2, network="200mbit", verify=False) as bed:

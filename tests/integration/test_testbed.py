@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 
-import stash
 from stash.errors import UserError
 from stash.testbed import Testbed, cgroups, doctor, plan
 from stash.testbed.names import Owner, next_owner, owner_of
@@ -236,32 +235,6 @@ def test_what_kill_9_left_is_swept_and_only_that(holder: tuple[subprocess.Popen[
         assert owner_of(foreign) is None
     finally:
         subprocess.run(["ip", "netns", "del", foreign], check=True)
-
-
-def test_a_profile_over_two_hosts_comes_close_to_the_truth(tmp_path: Path) -> None:
-    (tmp_path / "model.yaml").write_text(
-        "layers:\n- {name: only, bytes: 10MB, forward_seconds: 15ms, backward_seconds: 30ms}\n"
-    )
-    output = tmp_path / "run.stash.json"
-    with Testbed(2, network="1gbit") as bed:
-        rate = min(link.measured for link in bed.links)
-
-        def command(node: int) -> list[str]:
-            return [
-                sys.executable, "-m", "stash", "profile", "--nnodes", "2", "--node-rank", str(node),
-                "--rdzv-endpoint", f"{bed.address(0)}:29555", "--nproc-per-node", "1", "--budget", "10",
-                "-o", str(output if node == 0 else tmp_path / "other.stash.json"),
-                "-m", "stash.testbed.train", "--model", str(tmp_path / "model.yaml"),
-            ]  # fmt: skip
-
-        nodes = bed.run_all(command, env={"NO_COLOR": "1"})
-        assert [node.wait(60) for node in nodes] == [0, 0], nodes[0].output + nodes[1].output
-    assert not names(bed.owner.token)
-    breakdown = stash.attribute(stash.load(output))
-    found = {stall.name: stall.seconds for stall in breakdown.stalls}
-    wire = 10e6 / rate  # one layer, so its whole exchange follows the backward pass
-    assert found["compute"] == pytest.approx(0.045, rel=0.2)
-    assert found["network"] == pytest.approx(wire, rel=0.2)
 
 
 def test_a_plan_needs_no_root_to_be_read() -> None:
