@@ -145,12 +145,23 @@ def summary(results: Sequence[Result]) -> str:
         f"{len(runs)} profiles of {len({r.case for r in results})} cases, {len(results)} stalls.",
         f"Error against the truth by hand: {_errors([r.points for r in results])} "
         f"({worst.case}: {worst.stall}).",
-        f"Error against the stopwatch: {_errors([r.timed_points for r in results])}.",
+        f"Error against the stopwatch ({len({r.case for r in results if r.timed is not None})} cases): "
+        f"{_errors([r.timed_points for r in results])}.",
+        f"Error against the truth by hand in ms, median (range): {_by_stall(results)}.",
         f"95 % intervals that hold the truth by hand: {_coverage([r.holds(r.truth) for r in results])}; "
         f"that hold the stopwatch's: {_coverage([r.holds(r.timed) for r in results])}.",
         f"Right causes, verdict and slow rank: {sum(r.right for r in runs)} of {len(runs)}.",
         f"Seconds per answer: median {np.median(used):.0f}, most {max(used):.0f}.",
     ))  # fmt: skip
+
+
+def _by_stall(results: Sequence[Result]) -> str:
+    errors: dict[str, list[float]] = {}
+    for r in results:
+        errors.setdefault(r.stall, []).append((r.estimate - r.truth) * 1e3)
+    return ", ".join(
+        f"{stall} {np.median(found):+.2f} ({min(found):+.2f} to {max(found):+.2f})" for stall, found in errors.items()
+    )
 
 
 def _errors(points: Sequence[float | None]) -> str:
