@@ -45,6 +45,7 @@ bench: $(BIN)/stash $(DATA)/stash-dataset.json
 
 truth: $(BIN)/stash
 	$(BIN)/python bench/truth.py
+	$(BIN)/python bench/interval_coverage.py
 
 broken: $(BIN)/stash
 	$(BIN)/python bench/broken.py

@@ -86,7 +86,8 @@ def judge(case: Case, truth: dict[str, float], timed: dict[str, float], found: P
     for name, seconds in truth.items():
         stall = breakdown.stall(name)
         if stall is None:
-            raise RuntimeError(f"{case.name}: no {name} stall in the answer: {breakdown.skipped}")
+            why = next((missing.why for missing in breakdown.skipped if missing.name == name), "left out")
+            raise RuntimeError(f"{case.name}: {name} is unknown: {why}")
         answer = (stall.seconds, stall.low, stall.high, breakdown.step_seconds)
         results.append(Result(case.name, name, seconds, timed.get(name), *answer, used, ", ".join(ranked), right))
     return results
