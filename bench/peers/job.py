@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-from stash.testbed.accelerator import EmulatedModel, EmulatedOptimizer
+from stash.testbed.accelerator import EmulatedModel, EmulatedOptimizer, go_first
 from stash.testbed.emulation import load
 from stash.testbed.train import Samples
 
@@ -30,6 +30,7 @@ parser.add_argument("--times", type=Path)
 
 def main():
     options = parser.parse_args()
+    go_first()  # as real accelerators, which do not share the cores, would
     dist.init_process_group("gloo")
     rank, world = dist.get_rank(), dist.get_world_size()
     emulation = load(options.model)

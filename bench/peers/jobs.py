@@ -20,7 +20,7 @@ RANKS, BATCH = 2, 8
 GRADIENT_BYTES = 1_000_000
 PASSES_SECONDS, OPTIMIZER_SECONDS = 0.054, 0.006
 COMPUTE_SECONDS = PASSES_SECONDS + OPTIMIZER_SECONDS
-HEALTHY_INTERCONNECT = "4gbit"
+HEALTHY_INTERCONNECT = "10gbit"
 FILE_BYTES = 4096
 
 # Only the first layer has parameters: its gradient is ready when the backward pass ends, so nothing of the exchange

@@ -12,7 +12,7 @@ from pathlib import Path
 import lightning
 from torch.utils.data import DataLoader
 
-from stash.testbed.accelerator import EmulatedModel, EmulatedOptimizer
+from stash.testbed.accelerator import EmulatedModel, EmulatedOptimizer, go_first
 from stash.testbed.emulation import load
 from stash.testbed.train import Samples
 
@@ -42,6 +42,7 @@ class Network(lightning.LightningModule):
 
 def main():
     options = parser.parse_args()
+    go_first()  # as real accelerators, which do not share the cores, would
     emulation = load(options.model)
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     local = int(os.environ["LOCAL_WORLD_SIZE"])
