@@ -21,6 +21,7 @@ from pathlib import Path
 from common import machine, table
 from stash.catalog import load
 from stash.findings import read
+from stash.findings.rates import read_rate
 from stash.host.links import pieces, reader
 from stash.host.links.repeat import equal_parts
 from stash.launch.probing import probe
@@ -39,6 +40,8 @@ import sys
 from pathlib import Path
 from stash.launch.probing import probe
 from stash.launch.request import Cluster
+from stash.testbed.accelerator import go_first
+go_first()  # emulated hosts share the cores
 nodes, node, place, budget, parts, out = sys.argv[1:]
 cluster = Cluster(1, int(nodes), int(node), place) if int(nodes) > 1 else Cluster(1)
 found = probe(
@@ -54,6 +57,9 @@ import torch, torch.distributed as dist
 if sys.argv[1] == "pinned":
     del sys.argv[1]
     os.sched_setaffinity(0, [sorted(os.sched_getaffinity(0))[int(os.environ["LOCAL_RANK"])]])
+else:
+    from stash.testbed.accelerator import go_first
+    go_first()  # emulated hosts share the cores
 dist.init_process_group("gloo")
 found = {}
 for size in map(int, sys.argv[2:]):
@@ -201,9 +207,14 @@ def limited_disk(rounds: int) -> str:
             with Testbed(1, disk=limit) as bed:
                 for one in disk_reads(probed(bed, "reads", 16)):
                     name = f"{one.pattern}{' direct' if one.direct else ''}, {one.readers} at once, by {one.reader}"
-                    ratios.setdefault(name, []).append(median_rate(one.timings[0]) / asked)
-        rows += [[limit, name, str(len(some)), off(statistics.median(some))] for name, some in ratios.items()]
-    return table(["limit", "measured by", "times", "median error"], rows)
+                    rate = read_rate(one)
+                    assert rate is not None
+                    ratios.setdefault(name, []).append(rate.value / asked)
+        rows += [
+            [limit, name, str(len(some)), off(statistics.median(some)), off(min(some)), off(max(some))]
+            for name, some in ratios.items()
+        ]
+    return table(["limit", "measured by", "times", "median error", "lowest", "highest"], rows)
 
 
 def slow_nodes(beds: int) -> str:

@@ -39,6 +39,10 @@ HEADS = (
     "fault", "truth", "tool", "in its own words", "cause", "rank", "error, ms", "its numbers allow", "cause", "rank",
     "error, ms", "seconds", "lines", "overhead",
 )  # fmt: skip
+SUMMARY = (
+    "tool", "right cause, in its own words", "right cause, from its numbers", "slow rank named", "largest error, ms",
+    "seconds an answer", "lines changed", "overhead",
+)  # fmt: skip
 PLAIN = "job.py"
 LONGEST_QUOTE = 170
 LEAST_STEPS = 35  # the profiler's schedule must fit, and the headspace analysis needs two halves
@@ -76,7 +80,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except KeyboardInterrupt:
             missing.append(f"- {fault.name} and what follows it was not run: interrupted")
             break
-    print(f"{machine()}; {options.steps} steps a launch\n\n{table(HEADS, [row(result) for result in results])}\n")
+    print(f"{machine()}; {options.steps} steps a launch\n\n{table(SUMMARY, summary(results))}\n")
+    print(f"{table(HEADS, [row(result) for result in results])}\n")
     print(*notes(results), *missing, sep="\n")
     return 1 if missing else 0
 
@@ -122,6 +127,52 @@ def _answer(tool: Tool, place: Place) -> tuple[Answer | None, str]:
     said = words or (answer and f"{answer.says} {answer.allows} {answer.quote}")
     print(f"{place.fault.name}  {tool.NAME}: {took:.0f} s  {said}", file=sys.stderr, flush=True)
     return answer, words
+
+
+def summary(results: Sequence[Result]) -> list[list[str]]:
+    """One line for each tool over all faults; errors where the cause was right, at least broadly."""
+    lines = []
+    for name in dict.fromkeys(one.tool.NAME for one in results):
+        own = [one for one in results if name == one.tool.NAME]
+        given = [(one, one.answer) for one in own if one.answer is not None]
+        slow = [one for one in own if one.truth.rank is not None]
+        ranks = [right_rank(one.answer.says.rank, one.truth.rank) for one in slow if one.answer is not None]
+        lines.append([
+            name,
+            _count([right_cause(answer.says.cause, one.truth.cause) for one, answer in given], len(own)),
+            _count([right_cause(answer.allows.cause, one.truth.cause) for one, answer in given], len(own)),
+            f"{ranks.count('yes')} of {len(slow)}",
+            _largest_error(own),
+            _span([answer.wall_seconds for _, answer in given], "{:.0f}"),
+            str(own[0].tool.lines()),
+            _span([a.step_seconds / one.same_seconds - 1 for one, a in given if a.step_seconds], "{:+.1%}"),
+        ])  # fmt: skip
+    return lines
+
+
+def _count(verdicts: Sequence[str], faults: int) -> str:
+    broadly = verdicts.count("broadly")
+    return f"{verdicts.count('yes')} of {faults}" + (f", {broadly} broadly" if broadly else "")
+
+
+def _largest_error(results: Sequence[Result]) -> str:
+    """Signed, of what its numbers allow."""
+    errors = [
+        one.answer.allows.seconds - one.truth.seconds
+        for one in results
+        if one.answer is not None
+        and one.answer.allows.seconds is not None
+        and right_cause(one.answer.allows.cause, one.truth.cause) in ("yes", "broadly")
+    ]
+    return f"{max(errors, key=abs) * 1e3:+.1f}" if errors else "–"
+
+
+def _span(values: Sequence[float], form: str) -> str:
+    """The median and the range."""
+    if not values:
+        return "–"
+    middle, low, high = (form.format(value) for value in (statistics.median(values), min(values), max(values)))
+    return f"{middle} ({low} to {high})"
 
 
 def row(result: Result) -> list[str]:

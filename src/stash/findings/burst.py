@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from stash.findings.intervals import Interval, median_interval
+from stash.findings.intervals import Interval, overall_interval
 from stash.findings.rates import read_rate
 from stash.records import DiskRead
 
@@ -28,7 +28,7 @@ class Burst(NamedTuple):
 def burst(read: DiskRead) -> Burst | None:
     """The burst that ended while reading, if one did.
 
-    Every repetition before its end must be faster than every one after, and the medians ``_SLOWER`` times apart.
+    Every repetition before its end must be faster than every one after, and the two rates ``_SLOWER`` times apart.
     """
     if not (read.cold or read.direct):
         return None
@@ -40,7 +40,7 @@ def burst(read: DiskRead) -> Burst | None:
     if not gaps or max(gaps.values()) <= 1:
         return None
     end = max(gaps, key=lambda cut: gaps[cut])
-    first, later = (median_interval([rate for rate, _ in part]) for part in (spells[:end], spells[end:]))
+    first, later = (overall_interval([rate for rate, _ in part]) for part in (spells[:end], spells[end:]))
     if first.value < _SLOWER * later.value:
         return None
     return Burst(sum(seconds for _, seconds in spells[:end]), first, later)

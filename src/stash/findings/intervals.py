@@ -1,4 +1,4 @@
-"""A measured quantity with its interval: the median of a few repetitions, and where the true median may be.
+"""A measured quantity with its interval: the median or the mean of a few repetitions, and where the true one may be.
 
 Knows repetitions as plain numbers; knows nothing of links, units or facts. One repetition has no interval, and
 nothing is ever said to be above or below something else on the strength of it.
@@ -19,7 +19,7 @@ _LEAST_FOR_ORDER = 6
 
 
 class Interval(Record):
-    """A median and its 95 % confidence interval; both ends ``None`` after a single repetition."""
+    """A median or mean and its 95 % confidence interval; both ends ``None`` after a single repetition."""
 
     value: float
     low: float | None = None
@@ -35,7 +35,7 @@ class Interval(Record):
         return self.low is not None and self.low > fact * (1 + tolerance)
 
     def slower_than(self, other: Interval, factor: float) -> bool:
-        """Whether this median is ``factor`` times below the ``other`` and the two intervals do not touch."""
+        """Whether this value is ``factor`` times below the ``other`` and the two intervals do not touch."""
         if self.high is None or other.low is None:
             return False
         return self.value * factor < other.value and self.high < other.low
@@ -70,3 +70,19 @@ def median_interval(values: Sequence[float], confidence: float = 0.95) -> Interv
     return Interval(
         value=middle, low=float(ordered[outside - 1]), high=float(ordered[count - outside]), repetitions=count
     )
+
+
+def overall_interval(rates: Sequence[float], confidence: float = 0.95) -> Interval:
+    """The rate over all of several equal amounts, one positive rate each, and Student's interval of it.
+
+    That is their harmonic mean. Where bytes are handed out in portions, as a throttle does ten times a second, a
+    repetition holds one portion more or less, and the median is one of these two and never the rate.
+    """
+    paces = 1 / np.asarray(rates, dtype=np.float64)
+    count, mean = len(paces), float(paces.mean())
+    if count < 2:
+        return Interval(value=1 / mean)
+    arm = float(stdtrit(count - 1, (1 + confidence) / 2) * paces.std(ddof=1)) / math.sqrt(count)
+    if arm >= mean:
+        return Interval(value=1 / mean, repetitions=count)
+    return Interval(value=1 / mean, low=1 / (mean + arm), high=1 / (mean - arm), repetitions=count)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from stash.findings.finding import Unit
-from stash.findings.intervals import Interval, median_interval
+from stash.findings.intervals import Interval, median_interval, overall_interval
 from stash.records import Copy, DiskRead, Host, Preparation, Record, Stream, Timing
 
 
@@ -50,8 +50,11 @@ def stream_rate(stream: Stream) -> Interval | None:
 
 
 def read_rate(read: DiskRead) -> Interval | None:
-    """Bytes per second of all readers together."""
-    return _interval(repeated(read.timings))
+    """Bytes per second of all readers together: of a disk over the whole run, of the page cache the usual one."""
+    rates = repeated(read.timings)
+    if not rates:
+        return None
+    return overall_interval(rates) if read.cold or read.direct else median_interval(rates)
 
 
 def preparation_rate(made: Preparation) -> Interval | None:

@@ -133,6 +133,7 @@ def _copies(moves: Sequence[Move], seconds: float, together: bool) -> list[Copy 
     names = [(_name(source), _name(target)) for target, source in moves]
     try:
         lanes = [_Lane(target, source) for target, source in moves]
+        _start(lanes, 1)  # the first copy enables peer access and starts the device
         calls = max(1, round(_REPETITION / max(1e-6, *_start(lanes, 1))))
         rows: list[list[float]] = []
 

@@ -27,7 +27,7 @@ _AHEAD = 8 << 20
 _TOO_LITTLE = "too little was read in time; give a larger --budget"
 _WRITING = 0.25
 _SEQUENTIAL_FILES = 12
-_RANDOM_BYTES = 128 << 20
+_RANDOM_BYTES = 256 << 20
 
 
 @dataclass(frozen=True)
@@ -174,11 +174,17 @@ def _warm(chosen: Chosen, pattern: str, wanted: Sequence[Piece], seconds: float)
 
 def _by_fio_or_own(wanted: Sequence[Piece], scratch: Path, seconds: float, direct: bool) -> tuple[Timing | None, str]:
     if fio.present() and (marks := fio.read(wanted, seconds, direct, scratch)) is not None:
-        return _timing(marks, cold=True), "fio"
+        return _timing(_whole(marks, wanted[0].bytes), cold=True), "fio"
     if not direct:
         pieces.evict(wanted)  # fio may have read a part of them before it failed
     marks, _ = reader.read(wanted, seconds, direct=direct)
-    return _timing(marks, cold=True), "stash"
+    return _timing(_whole(marks, wanted[0].bytes), cold=True), "stash"
+
+
+def _whole(marks: Sequence[Mark], size: int) -> Sequence[Mark]:
+    """Up to the last piece read to its end, where nothing has been read ahead that is not counted."""
+    end = marks[-1][1] // size * size
+    return [mark for mark in marks if mark[1] <= end] if end else marks
 
 
 def _timing(marks: Sequence[Mark], cold: bool) -> Timing | None:
