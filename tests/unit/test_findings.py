@@ -30,8 +30,8 @@ from stash.findings import Interval, Reading, read
 from stash.findings.allreduce import curve
 from stash.findings.burst import burst, sustained_rate
 from stash.findings.evenness import unevenness
-from stash.findings.intervals import median_interval
-from stash.findings.rates import copy_rate, stream_rate
+from stash.findings.intervals import median_interval, overall_interval
+from stash.findings.rates import copy_rate, read_rate, stream_rate
 from stash.records import Copy, Exchange, Limits, Nic, Timing
 
 CATALOG = catalog.load()
@@ -76,6 +76,28 @@ def test_intervals_cover_the_true_median_about_as_often_as_they_say(count):
     trials = [median_interval(generator.lognormal(0.0, 0.1, count)) for _ in range(600)]
     covered = np.mean([trial.low <= 1.0 <= trial.high for trial in trials])
     assert 0.93 <= covered <= 0.999
+
+
+@pytest.mark.parametrize("portions", [6, 8, 10])
+def test_a_disk_that_hands_out_bytes_in_portions_has_the_rate_of_the_whole_run(portions):
+    # Bytes come ten times a second: a repetition waits for two portions or for three, and the median for two.
+    seconds = [0.2 if number % 3 else 0.3 for number in range(portions * 3)]
+    rates = [0.14e6 / one for one in seconds]
+    assert read_rate(disk(*rates)).value == pytest.approx(0.14e6 * len(seconds) / sum(seconds))
+    assert read_rate(disk(*rates, cold=False)).value == pytest.approx(0.14e6 / 0.2)  # from memory: the usual one
+
+
+def test_an_overall_interval_covers_the_true_rate_about_as_often_as_it_says():
+    generator = np.random.default_rng(7)
+    trials = [overall_interval(1 / generator.normal(2.0, 0.3, 6)) for _ in range(600)]
+    covered = np.mean([trial.low <= 0.5 <= trial.high for trial in trials])
+    assert 0.92 <= covered <= 0.98
+
+
+def test_an_overall_interval_is_unknown_where_the_noise_is_as_large_as_the_rate():
+    assert overall_interval([5.0]) == Interval(value=5.0)
+    found = overall_interval([1.0, 100.0])
+    assert (found.low, found.high, found.repetitions) == (None, None, 2)
 
 
 def test_a_copys_rate_is_that_of_its_largest_messages():

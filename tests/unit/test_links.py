@@ -194,6 +194,12 @@ def disk(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def test_what_was_read_ahead_of_a_files_end_is_left_out():
+    marks = [(0.0, 0), (1.0, 8), (2.0, 16), (3.0, 20)]
+    assert reads._whole(marks, 8) == marks[:3]
+    assert reads._whole(marks, 32) == marks  # not even one file was read to its end
+
+
 def test_files_that_are_not_in_the_page_cache_come_first(disk: Path):
     for number in range(20):
         (disk / f"{number:02d}").write_bytes(os.urandom(4 * pagecache.PAGE))
