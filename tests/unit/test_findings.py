@@ -238,6 +238,12 @@ def test_a_link_is_trained_down_only_if_copies_are_as_slow_as_it_says(rate, fire
     assert ("pcie-trained-down" in named) is fires
 
 
+def test_very_noisy_reads_are_hardly_ever_taken_for_a_burst():
+    generator = np.random.default_rng(3)
+    trials = [disk(*(GB * factor for factor in generator.lognormal(0, 0.7, 6))) for _ in range(500)]
+    assert sum(burst(trial) is not None for trial in trials) <= 5
+
+
 def test_a_burst_that_ends_is_told_from_noise_and_from_the_page_cache():
     ended = disk(*[1.0 * GB] * 5, *[0.125 * GB] * 7)
     assert burst(ended).seconds == pytest.approx(5 * ended.file_bytes / GB)

@@ -194,10 +194,19 @@ def disk(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_what_was_read_ahead_of_a_files_end_is_left_out():
-    marks = [(0.0, 0), (1.0, 8), (2.0, 16), (3.0, 20)]
-    assert reads._whole(marks, 8) == marks[:3]
-    assert reads._whole(marks, 32) == marks  # not even one file was read to its end
+def test_pieces_read_ahead_of_time_count_as_whole_ones():
+    # Half of each piece comes at once, because it was read ahead; what is left of the fifth was not read to its end.
+    steps = [(n + part, 8000 * n + size) for n in range(4) for part, size in ((0.1, 4000), (1.0, 8000))]
+    marks = [(0.0, 0), *steps, (4.1, 36_000)]
+    found = reads._by_pieces(marks, 8000)
+    assert found is not None
+    assert found.bytes == 8000
+    assert found.seconds == pytest.approx((1.0, 1.0, 1.0, 1.0))
+    few = reads._by_pieces(marks, 16_000)
+    assert few is not None
+    assert few.bytes * len(few.seconds) <= 32_000
+    assert sum(few.seconds) == pytest.approx(4.0, rel=0.01)
+    assert reads._by_pieces(marks, 64_000) is not None  # not even one was read to its end
 
 
 def test_files_that_are_not_in_the_page_cache_come_first(disk: Path):

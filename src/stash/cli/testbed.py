@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True)
 PORT = 29500
+_WITH_RANKS = ("profile", "probe")
 
 
 @app.callback()
@@ -50,8 +51,8 @@ def run(
     """Run a command on every node of a testbed, and remove the testbed when all have ended.
 
     In the command, {node}, {nodes}, {address} (its own) and {head} (node 0) are filled in; its environment
-    has STASH_NODE, STASH_TESTBED_NODES, STASH_TESTBED_ADDRESS and STASH_TESTBED_HEAD. `stash profile` is
-    given its node rank and meeting point.
+    has STASH_NODE, STASH_TESTBED_NODES, STASH_TESTBED_ADDRESS and STASH_TESTBED_HEAD. `stash profile`
+    and `stash probe` are given their node rank and meeting point.
 
     \b
     stash testbed run --nodes 2 --network 1gbit -- stash profile -m stash.testbed.train --model model.yaml
@@ -159,14 +160,14 @@ def _peak(gpu: str | None, precision: str, tflops: float | None, memory: str | N
 
 
 def words(command: Sequence[str], node: int, nodes: int, devices: int, address: Any) -> list[str]:
-    """The command for one node: placeholders filled in; `stash profile` told its place unless it says so itself."""
+    """The command for one node: placeholders filled in; our own told its place unless it says so itself."""
     known = {"{node}": str(node), "{nodes}": str(nodes), "{address}": address(node), "{head}": address(0)}
     filled = []
     for word in command:
         for name, value in known.items():
             word = word.replace(name, value)  # noqa: PLW2901
         filled.append(word)
-    at = _profile_at(filled)
+    at = _ours_at(filled)
     if at is None:
         return filled
     place = {"--nnodes": str(nodes), "--node-rank": str(node), "--rdzv-endpoint": f"{address(0)}:{PORT}"}
@@ -176,11 +177,11 @@ def words(command: Sequence[str], node: int, nodes: int, devices: int, address: 
     return [*filled[:at], *(extra if nodes > 1 else extra[-2:]), *filled[at:]]
 
 
-def _profile_at(command: Sequence[str]) -> int | None:
-    """Where the options of `stash profile` begin; None if the command is another."""
-    if len(command) > 1 and Path(command[0]).name == "stash" and command[1] == "profile":
+def _ours_at(command: Sequence[str]) -> int | None:
+    """Where the options of `stash profile` or `stash probe` begin; None if the command is another."""
+    if len(command) > 1 and Path(command[0]).name == "stash" and command[1] in _WITH_RANKS:
         return 2
-    if len(command) > 3 and command[1:4] == ["-m", "stash", "profile"]:
+    if len(command) > 3 and command[1:3] == ["-m", "stash"] and command[3] in _WITH_RANKS:
         return 4
     return None
 

@@ -28,7 +28,8 @@ class Burst(NamedTuple):
 def burst(read: DiskRead) -> Burst | None:
     """The burst that ended while reading, if one did.
 
-    Every repetition before its end must be faster than every one after, and the two rates ``_SLOWER`` times apart.
+    Every repetition before its end must be faster than every one after, and the two rates ``_SLOWER`` times apart,
+    with intervals that do not touch.
     """
     if not (read.cold or read.direct):
         return None
@@ -41,7 +42,7 @@ def burst(read: DiskRead) -> Burst | None:
         return None
     end = max(gaps, key=lambda cut: gaps[cut])
     first, later = (overall_interval([rate for rate, _ in part]) for part in (spells[:end], spells[end:]))
-    if first.value < _SLOWER * later.value:
+    if not later.slower_than(first, _SLOWER):
         return None
     return Burst(sum(seconds for _, seconds in spells[:end]), first, later)
 

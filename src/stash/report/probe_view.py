@@ -152,7 +152,7 @@ def _links(host: Host, node: int, reading: Reading, several: bool) -> list[Grid]
         return []
     title = f"links of node {node}, {host.hostname}" if several else "links"
     rows = tuple(_group(name, members) for name, members in groups.items())
-    return [Grid(title, ("median", "95 %", ""), rows, frozenset({0, 2, 3}))]
+    return [Grid(title, ("rate", "95 %", ""), rows, frozenset({0, 2, 3}))]
 
 
 def _group(name: str, members: Sequence[Link]) -> tuple[str, ...]:

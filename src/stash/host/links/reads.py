@@ -174,17 +174,23 @@ def _warm(chosen: Chosen, pattern: str, wanted: Sequence[Piece], seconds: float)
 
 def _by_fio_or_own(wanted: Sequence[Piece], scratch: Path, seconds: float, direct: bool) -> tuple[Timing | None, str]:
     if fio.present() and (marks := fio.read(wanted, seconds, direct, scratch)) is not None:
-        return _timing(_whole(marks, wanted[0].bytes), cold=True), "fio"
+        return _by_pieces(marks, wanted[0].bytes), "fio"
     if not direct:
         pieces.evict(wanted)  # fio may have read a part of them before it failed
     marks, _ = reader.read(wanted, seconds, direct=direct)
-    return _timing(_whole(marks, wanted[0].bytes), cold=True), "stash"
+    return _by_pieces(marks, wanted[0].bytes), "stash"
 
 
-def _whole(marks: Sequence[Mark], size: int) -> Sequence[Mark]:
-    """Up to the last piece read to its end, where nothing has been read ahead that is not counted."""
-    end = marks[-1][1] // size * size
-    return [mark for mark in marks if mark[1] <= end] if end else marks
+def _by_pieces(marks: Sequence[Mark], size: int) -> Timing | None:
+    """The run as repetitions of whole pieces: what is read ahead is then read for the piece that it counts for.
+
+    Without enough of them, all repetitions together still end with the last whole piece.
+    """
+    whole = marks[-1][1] // size
+    each = max(1, whole // _PARTS)
+    end = whole // each * each * size or marks[-1][1]
+    marks = [mark for mark in marks if mark[1] <= end]
+    return equal_parts(marks, whole // each) if whole // each >= _LEAST_PARTS else _timing(marks, cold=True)
 
 
 def _timing(marks: Sequence[Mark], cold: bool) -> Timing | None:

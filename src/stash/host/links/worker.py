@@ -91,7 +91,7 @@ class Run:
                     raise
             patience = seconds + _GRACE
             found: Found = ()
-            if team.leads:
+            if team.leads and part in seconds_for:
                 self._say(part)
             if team.leads or part == "exchanges":
                 found = self._measured(part, seconds)
