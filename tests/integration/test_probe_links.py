@@ -78,7 +78,7 @@ def test_one_machine_is_measured_within_its_budget_and_nothing_is_left(
     found = probe(Cluster(2), budget=8, data=None, kind="audio", instance=None, say=heard.append)
     seconds = time.monotonic() - began
     assert found is not None
-    assert heard == ["copies", "reads", "preparation", "streams", "exchanges"]
+    assert heard == ["copies", "reads", "preparation", "exchanges"]  # there is one node
     assert seconds < 8 + 30
     mine = links(found)
     assert [copy.source for copy in mine.copies] == ["host"]
