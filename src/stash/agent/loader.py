@@ -19,6 +19,9 @@ from typing import Any
 
 from stash.agent import batches, frameworks, reading, steps
 
+_QUIET = 0.1
+"""Seconds without an exchange before workers are forked."""
+
 feeds: weakref.WeakKeyDictionary[Any, LoaderFeed] = weakref.WeakKeyDictionary()
 
 
@@ -252,8 +255,9 @@ class LoaderFeed(Feed):
     def _renew(self) -> None:
         """Start the data over, with the workers that are there.
 
-        Only the first time are workers started: forking again and again beside gloo's threads would sooner or
-        later hang a child. From then on they persist, whatever the loader's setting.
+        Only the first time are workers started: from then on they persist, whatever the loader's setting. A thread
+        of gloo that enters Python just then, to drop what an exchange left behind, holds a lock that the child of a
+        fork waits for in vain (seen with CPython 3.11), so those threads get time to end it.
         """
         if getattr(self.source, "_persistent_workers", False):
             self.source._reset(self.loader)
@@ -265,6 +269,7 @@ class LoaderFeed(Feed):
         settings = vars(self.loader)
         before = settings["persistent_workers"]
         settings["persistent_workers"] = self.workers > 0  # the loader refuses an ordinary assignment
+        time.sleep(_QUIET if self.workers else 0)
         try:
             self.adopt(self.loader._get_iterator())
         finally:
