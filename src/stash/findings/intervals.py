@@ -19,7 +19,7 @@ _LEAST_FOR_ORDER = 6
 
 
 class Interval(Record):
-    """A median or mean and its 95 % confidence interval; both ends ``None`` after a single repetition."""
+    """A median or mean and its 95 % confidence interval; both ends ``None`` where nothing is known of them."""
 
     value: float
     low: float | None = None
@@ -76,7 +76,8 @@ def overall_interval(rates: Sequence[float], confidence: float = 0.95) -> Interv
     """The rate over all of several equal amounts, one positive rate each, and Student's interval of it.
 
     That is their harmonic mean. Where bytes are handed out in portions, as a throttle does ten times a second, a
-    repetition holds one portion more or less, and the median is one of these two and never the rate.
+    repetition holds one portion more or less, and the median is one of these two and never the rate. The ends are
+    unknown after one repetition, and where the noise is as large as the rate.
     """
     paces = 1 / np.asarray(rates, dtype=np.float64)
     count, mean = len(paces), float(paces.mean())
