@@ -17,10 +17,10 @@ from statistics import median
 
 import numpy as np
 
-from stash.catalog import OfferFilter, layers, shipped
-from stash.catalog.facts import Kind, Price
-from stash.catalog.snapshot import Part, Snapshot, write
-from stash.catalog.table import Columns
+from stash.keep.catalog import OfferFilter, layers, shipped
+from stash.keep.catalog.facts import Kind, Price
+from stash.keep.catalog.snapshot import Part, Snapshot, write
+from stash.keep.catalog.table import Columns
 
 RUNS, OFFERS, TYPES = 15, 100_000, 2_000
 

@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from stash.artefact import load
-from stash.host.describe import describe
-from stash.records import Profile
+from stash.base.records import Profile
+from stash.keep.artefact import load
+from stash.measure.host.describe import describe
 
 HERE = Path(__file__).parent
 DATA = HERE.parent / "data"
@@ -67,7 +67,7 @@ def untouched(task: Task, ranks: int, data: bool, steps: int) -> tuple[list[floa
         out = Path(folder) / "moments.json"
         argv = [
             *(sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"),
-            *(str(HERE / "timed.py"), str(out), "stash.zoo.train", *arguments(task, data), "--steps", str(steps)),
+            *(str(HERE / "timed.py"), str(out), "stash.lab.zoo.train", *arguments(task, data), "--steps", str(steps)),
         ]
         began = time.monotonic()
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}

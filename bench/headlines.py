@@ -20,16 +20,16 @@ from pathlib import Path
 from scipy.optimize import brentq
 
 from common import machine, table
-from stash import catalog
-from stash.artefact import load as load_profile
-from stash.errors import JobError, StashError, UserError
-from stash.stalls import attribute
-from stash.stalls.breakdown import Breakdown
-from stash.testbed import Started, Testbed
-from stash.testbed import train as emulated_training
-from stash.testbed.emulation import Emulation, dump, load, scaled_rate
-from stash.testbed.generate import emulate
-from stash.testbed.verify import format_bits
+from stash.base.errors import JobError, StashError, UserError
+from stash.derive.stalls import attribute
+from stash.derive.stalls.breakdown import Breakdown
+from stash.keep import catalog
+from stash.keep.artefact import load as load_profile
+from stash.lab.testbed import Started, Testbed
+from stash.lab.testbed import train as emulated_training
+from stash.lab.testbed.emulation import Emulation, dump, load, scaled_rate
+from stash.lab.testbed.generate import emulate
+from stash.lab.testbed.verify import format_bits
 
 K80, V100 = "K80", "V100-SXM2-16GB"
 IMAGES_PER_SECOND = {K80: 51.9, V100: 367.29}

@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 
 from common import HERE, TASKS, Task, machine, make_data, profiled, read_all, table, untouched
-from stash import stats
-from stash.artefact import load
+from stash.base.stats import rounds as stats
+from stash.keep.artefact import load
 
 PAIRS = 6
 STEPS = 40

@@ -19,15 +19,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from common import machine, table
-from stash.catalog import load
-from stash.findings import read
-from stash.findings.rates import read_rate
-from stash.host.links import pieces, reader
-from stash.host.links.repeat import equal_parts
-from stash.launch.probing import probe
-from stash.launch.request import Cluster
-from stash.records import DiskRead, Exchange, Probe, Timing
-from stash.testbed import Testbed
+from stash.base.records import DiskRead, Exchange, Probe, Timing
+from stash.derive.findings import read
+from stash.derive.findings.rates import read_rate
+from stash.keep.catalog import load
+from stash.lab.testbed import Testbed
+from stash.measure.launch.probe import probe
+from stash.measure.launch.request import Cluster
+from stash.measure.probe import pieces, reader
+from stash.measure.probe.repeat import equal_parts
 
 RATES = ("100mbit", "400mbit", "1gbit")
 DISKS = ("20MB/s", "60MB/s")
@@ -38,9 +38,9 @@ _PORT = 29555
 PROBE = """
 import sys
 from pathlib import Path
-from stash.launch.probing import probe
-from stash.launch.request import Cluster
-from stash.testbed.accelerator import go_first
+from stash.measure.launch.probe import probe
+from stash.measure.launch.request import Cluster
+from stash.lab.testbed.accelerator import go_first
 go_first()  # emulated hosts share the cores
 nodes, node, place, budget, parts, out = sys.argv[1:]
 cluster = Cluster(1, int(nodes), int(node), place) if int(nodes) > 1 else Cluster(1)
@@ -58,7 +58,7 @@ if sys.argv[1] == "pinned":
     del sys.argv[1]
     os.sched_setaffinity(0, [sorted(os.sched_getaffinity(0))[int(os.environ["LOCAL_RANK"])]])
 else:
-    from stash.testbed.accelerator import go_first
+    from stash.lab.testbed.accelerator import go_first
     go_first()  # emulated hosts share the cores
 dist.init_process_group("gloo")
 found = {}

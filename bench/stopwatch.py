@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from stash.testbed import Testbed
+from stash.lab.testbed import Testbed
 from truth_cases import COMPUTE, Case
 from truth_jobs import describe
 
@@ -34,7 +34,7 @@ def step(case: Case, bed: Testbed | None) -> float:
         model.write_text(describe(case))
         steps = LEAD_IN + round(SECONDS / COMPUTE)
         job = [
-            *(str(HERE / "timed.py"), str(out), "stash.testbed.train", "--model", str(model), "--bucket-mb", "1"),
+            *(str(HERE / "timed.py"), str(out), "stash.lab.testbed.train", "--model", str(model), "--bucket-mb", "1"),
             *("--batch", str(case.batch), "--workers", str(case.workers), "--steps", str(steps)),
         ]
 

@@ -15,7 +15,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 from common import RANKS, TASKS, Task, drop_cache, machine, make_data, profiled, read_all, table, untouched
-from stash.stalls import attribute
+from stash.derive.stalls import attribute
 
 CYCLES = 3
 WARM_UP = 5

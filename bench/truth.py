@@ -22,8 +22,9 @@ import numpy as np
 import stopwatch
 from common import machine, table
 from stash import attribute
-from stash.records import Profile
-from stash.stalls import Breakdown, verdict
+from stash.base.records import Profile
+from stash.derive.advise import verdict
+from stash.derive.stalls import Breakdown
 from truth_cases import Case, named
 from truth_jobs import cluster, profile
 

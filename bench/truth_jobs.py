@@ -13,8 +13,8 @@ import numpy as np
 import yaml
 
 from stash import load
-from stash.records import Profile
-from stash.testbed import Testbed
+from stash.base.records import Profile
+from stash.lab.testbed import Testbed
 from truth_cases import Case, Rates
 
 SCRATCH = Path(__file__).parent.parent / "data" / "truth"
@@ -42,7 +42,7 @@ def profile(case: Case, folder: Path, bed: Testbed | None, budget: float, precis
     (folder / "model.yaml").write_text(describe(case))
     data = _files(case)
     job = [
-        *("-m", "stash.testbed.train", "--model", str(folder / "model.yaml"), "--bucket-mb", "1"),
+        *("-m", "stash.lab.testbed.train", "--model", str(folder / "model.yaml"), "--bucket-mb", "1"),
         *("--batch", str(case.batch), "--workers", str(case.workers)),
         *(["--data", str(data)] if data else []),
     ]

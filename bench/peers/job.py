@@ -15,9 +15,9 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-from stash.testbed.accelerator import EmulatedModel, EmulatedOptimizer, go_first
-from stash.testbed.emulation import load
-from stash.testbed.train import Samples
+from stash.lab.testbed.accelerator import EmulatedModel, EmulatedOptimizer, go_first
+from stash.lab.testbed.emulation import load
+from stash.lab.testbed.train import Samples
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--model", type=Path, required=True)

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from stash.testbed import Testbed
-from stash.testbed.emulation import Emulation, Layer, dump
-from stash.testbed.verify import Link
+from stash.lab.testbed import Testbed
+from stash.lab.testbed.emulation import Emulation, Layer, dump
+from stash.lab.testbed.verify import Link
 
 RANKS, BATCH = 2, 8
 GRADIENT_BYTES = 1_000_000

@@ -23,8 +23,8 @@ from typing import Protocol
 from answers import Answer
 from jobs import BATCH, RANKS, Fault, write_model
 
-from stash.errors import StashError
-from stash.testbed import Testbed
+from stash.base.errors import StashError
+from stash.lab.testbed import Testbed
 
 HERE = Path(__file__).resolve().parent
 SOURCE = HERE.parents[1] / "src"

@@ -12,9 +12,9 @@ from pathlib import Path
 import lightning
 from torch.utils.data import DataLoader
 
-from stash.testbed.accelerator import EmulatedModel, EmulatedOptimizer, go_first
-from stash.testbed.emulation import load
-from stash.testbed.train import Samples
+from stash.lab.testbed.accelerator import EmulatedModel, EmulatedOptimizer, go_first
+from stash.lab.testbed.emulation import load
+from stash.lab.testbed.train import Samples
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--model", type=Path, required=True)

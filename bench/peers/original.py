@@ -16,7 +16,7 @@ from answers import NOTICEABLE, Answer, Reading, conclude
 from jobs import BATCH, HEALTHY_INTERCONNECT, RANKS
 from launch import HERE, WARM_UP_STEPS, Place, run, steps, torchrun
 
-from stash.testbed import Testbed
+from stash.lab.testbed import Testbed
 
 NAME = "original protocol"
 SCRIPT = "job.py"

@@ -25,7 +25,7 @@ from answers import Answer, Reading, error, right_cause, right_rank
 from jobs import FAULTS, Fault, Truth, make_files
 from launch import HERE, LaunchError, Place, Tool, plain, python
 
-from stash.errors import StashError
+from stash.base.errors import StashError
 
 TOOLS: dict[str, Tool] = {
     "stash": stash_tool,

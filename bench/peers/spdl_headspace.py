@@ -22,8 +22,8 @@ def changes(place_steps: int) -> tuple[Change, ...]:
     caches = min(MOST_CACHES, half)
     return (
         Change(
-            "from stash.testbed.accelerator",
-            "from spdl.dataloader import CacheDataLoader\nfrom stash.testbed.accelerator",
+            "from stash.lab.testbed.accelerator",
+            "from spdl.dataloader import CacheDataLoader\nfrom stash.lab.testbed.accelerator",
         ),
         Change(
             "persistent_workers=True)\n",

@@ -13,9 +13,10 @@ from answers import Answer, Reading, conclude
 from jobs import RANKS
 from launch import HERE, Place, run
 
-from stash.artefact import load
-from stash.records import Profile
-from stash.stalls import attribute, verdict
+from stash.base.records import Profile
+from stash.derive.advise import verdict
+from stash.derive.stalls import attribute
+from stash.keep.artefact import load
 
 NAME = "Stash"
 SCRIPT = "job.py"

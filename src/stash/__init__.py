@@ -9,21 +9,22 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from stash.base.version import __version__ as __version__
+
 __all__ = ["attribute", "load", "profile", "save", "watch"]
 
 if TYPE_CHECKING:
-    from stash.agent.watch import watch
-    from stash.artefact import load, save
-    from stash.launch.function import profile
-    from stash.stalls import attribute
+    from stash.derive.stalls import attribute
+    from stash.keep.artefact import load, save
+    from stash.measure.agent.wraps.watch import watch
+    from stash.measure.launch.function import profile
 
 _HOMES = {
-    "watch": "stash.agent.watch",
-    "load": "stash.artefact",
-    "save": "stash.artefact",
-    "profile": "stash.launch.function",
-    "attribute": "stash.stalls",
+    "watch": "stash.measure.agent.wraps.watch",
+    "load": "stash.keep.artefact",
+    "save": "stash.keep.artefact",
+    "profile": "stash.measure.launch.function",
+    "attribute": "stash.derive.stalls",
 }
 
 

@@ -22,7 +22,7 @@ import psutil
 import pytest
 
 import stash
-from stash.records import Block, Profile
+from stash.base.records import Block, Profile
 
 SCRIPTS = Path(__file__).parent / "scripts"
 MARK = "STASH_TEST_MARK"

@@ -17,7 +17,7 @@ import pytest
 from conftest import Outcome, RunProfile, Start, Started
 from PIL import Image
 
-from stash.stalls import step_matrix
+from stash.derive.stalls import step_matrix
 
 WriteScript = Callable[..., Path]
 

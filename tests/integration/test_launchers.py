@@ -8,7 +8,7 @@ from pathlib import Path
 
 from conftest import SCRIPTS, RunProfile, Start, blocks_of, measured, skipped
 
-from stash.stalls import step_matrix
+from stash.derive.stalls import step_matrix
 
 BIN = Path(sys.executable).parent
 

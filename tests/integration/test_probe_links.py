@@ -14,12 +14,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from stash.errors import UserError
-from stash.launch.probing import probe
-from stash.launch.request import Cluster
-from stash.records import Links, Probe
-from stash.testbed import Testbed, doctor
-from stash.testbed.started import Started
+from stash.base.errors import UserError
+from stash.base.records import Links, Probe
+from stash.lab.testbed import Testbed, doctor
+from stash.lab.testbed.started import Started
+from stash.measure.launch.probe import probe
+from stash.measure.launch.request import Cluster
 
 _obstacle = doctor.obstacle() or (None if os.geteuid() == 0 else "the testbed's tests need root")
 on_testbed = pytest.mark.skipif(_obstacle is not None, reason=_obstacle or "")
@@ -28,8 +28,8 @@ pytestmark = pytest.mark.timeout(150)
 PROBE = """
 import os, sys
 from pathlib import Path
-from stash.launch.probing import probe
-from stash.launch.request import Cluster
+from stash.measure.launch.probe import probe
+from stash.measure.launch.request import Cluster
 nodes, node, budget, parts, place, out = sys.argv[1:]
 found = probe(
     Cluster(int(os.environ.get("RANKS", "1")), int(nodes), int(node), place or None),

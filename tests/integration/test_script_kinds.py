@@ -12,9 +12,9 @@ import torch
 from conftest import FILES, Outcome, RunProfile, blocks_of, measured, skipped
 
 from stash import attribute
-from stash.ladder import NAMES
-from stash.records import Profile
-from stash.stalls import step_matrix
+from stash.base.ladder import NAMES
+from stash.base.records import Profile
+from stash.derive.stalls import step_matrix
 
 COMMUNICATION = ("solo", "crowd", "node")
 FULL = (*COMMUNICATION, "warm", "cold")

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from stash.errors import UserError
-from stash.testbed import Testbed, cgroups, doctor, plan
-from stash.testbed.names import Owner, next_owner, owner_of
-from stash.testbed.sweep import leftovers, sweep
+from stash.base.errors import UserError
+from stash.lab.testbed import Testbed, cgroups, doctor, plan
+from stash.lab.testbed.names import Owner, next_owner, owner_of
+from stash.lab.testbed.sweep import leftovers, sweep
 
 _obstacle = doctor.obstacle() or (None if os.geteuid() == 0 else "the testbed's tests need root")
 pytestmark = [pytest.mark.skipif(_obstacle is not None, reason=_obstacle or ""), pytest.mark.timeout(120)]
@@ -53,7 +53,7 @@ dist.destroy_process_group()
 """
 HOLD = """
 import sys, time
-from stash.testbed import Testbed
+from stash.lab.testbed import Testbed
 bed = Testbed(2, network="1gbit", cpus=1.0, verify=False)
 bed.start()
 print(bed.owner.token, bed.run(["sleep", "600"], 1).pid, flush=True)

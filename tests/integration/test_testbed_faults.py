@@ -17,10 +17,10 @@ from pathlib import Path
 import pytest
 
 import stash
-from stash.records import Profile
-from stash.stalls import step_matrix
-from stash.testbed import Started, Testbed, doctor
-from stash.testbed.names import MARK
+from stash.base.records import Profile
+from stash.derive.stalls import step_matrix
+from stash.lab.testbed import Started, Testbed, doctor
+from stash.lab.testbed.names import MARK
 
 _obstacle = doctor.obstacle() or (None if os.geteuid() == 0 else "the testbed's tests need root")
 pytestmark = [pytest.mark.skipif(_obstacle is not None, reason=_obstacle or ""), pytest.mark.timeout(180)]
@@ -88,7 +88,7 @@ def begin(bed: Testbed, folder: Path, budget: float = 60, model: str = "layers:\
             sys.executable, "-m", "stash", "profile", "--nnodes", str(bed.nodes), "--node-rank", str(node),
             "--rdzv-endpoint", f"{bed.address(0)}:{PORT}", "--nproc-per-node", str(devices),
             "--budget", str(budget), "--precision", "0.001", "--rungs", "solo,crowd,node,cluster",
-            "-o", str(run.output(node)), "-m", "stash.testbed.train", "--model", str(folder / "model.yaml"),
+            "-o", str(run.output(node)), "-m", "stash.lab.testbed.train", "--model", str(folder / "model.yaml"),
         ]  # fmt: skip
 
     run.nodes = bed.run_all(command, env={"NO_COLOR": "1", "COLUMNS": "200", "TMPDIR": str(folder)})

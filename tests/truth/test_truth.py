@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from stash.testbed import doctor
+from stash.lab.testbed import doctor
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))
 from truth import Result, faults, run

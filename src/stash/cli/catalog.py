@@ -1,6 +1,6 @@
 """``stash catalog``: what can be rented, at which price of which date; and ``stash catalog refresh``.
 
-Parses wishes, asks ``stash.catalog`` and prints the answer: a table of 80 columns or JSON. Knows no facts itself.
+Parses wishes, asks the catalog and prints the answer: a table of 80 columns or JSON. Knows no facts itself.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from stash.errors import UserError
+from stash.base.errors import UserError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from stash.catalog import Answer, Catalog, Offer, OfferFilter
-    from stash.catalog.changes import Changes
+    from stash.keep.catalog import Answer, Catalog, Offer, OfferFilter
+    from stash.keep.catalog.changes import Changes
 
 app = typer.Typer()
 
@@ -62,7 +62,7 @@ def catalog(
     if context.invoked_subcommand is not None:
         _refuse_options(context)
         return
-    from stash import catalog as facts
+    from stash.keep import catalog as facts
 
     if spot and history:
         raise UserError("--spot and --history exclude each other; use one of them")
@@ -98,8 +98,8 @@ def show(
     """Print everything known about one instance or GPU, with sources; what is not known is called unknown."""
     from rich.console import Console
 
-    from stash import catalog as facts
     from stash.cli.catalog_tables import sheet
+    from stash.keep import catalog as facts
 
     Console().print(sheet(facts.load(instances), name), soft_wrap=False)
 
@@ -114,8 +114,8 @@ def refresh() -> None:
     from rich.console import Console
     from rich.text import Text
 
-    from stash.catalog.refresh import https
-    from stash.catalog.refresh import refresh as renew
+    from stash.keep.catalog.refresh import https
+    from stash.keep.catalog.refresh import refresh as renew
 
     console = Console(highlight=False)
     with Console(stderr=True).status("downloading price lists"):
@@ -157,19 +157,19 @@ def _range(text: str | None) -> tuple[float | None, float | None]:
 
 
 def _size(text: str | None) -> float | None:
-    from stash.catalog import quantities
+    from stash.keep.catalog import quantities
 
     return None if text is None else quantities.size(text)
 
 
 def _rate(text: str | None) -> float | None:
-    from stash.catalog import quantities
+    from stash.keep.catalog import quantities
 
     return None if text is None else quantities.rate(text)
 
 
 def _price(text: str | None) -> float | None:
-    from stash.catalog import quantities
+    from stash.keep.catalog import quantities
 
     if text is None:
         return None
@@ -185,8 +185,8 @@ def _positive(option: str, value: float | None) -> float | None:
 
 def _known_gpu(name: str, known: Catalog) -> str:
     """``name`` if some instance or GPU goes by it; raises UserError with the nearest names otherwise."""
-    from stash.catalog.filter import has_gpu
-    from stash.catalog.names import tokens, unknown
+    from stash.keep.catalog.filter import has_gpu
+    from stash.keep.catalog.names import tokens, unknown
 
     if tokens(name) and (
         any(tokens(name) <= tokens(gpu.name) for gpu in known.gpus)
@@ -198,7 +198,7 @@ def _known_gpu(name: str, known: Catalog) -> str:
 
 
 def _one_of(what: str, name: str, known: set[str]) -> str:
-    from stash.catalog.names import unknown
+    from stash.keep.catalog.names import unknown
 
     if name.lower() not in {item.lower() for item in known}:
         raise unknown(what, name, sorted(known))

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
-from stash.errors import UserError
-from stash.units import format_bytes, format_rate
+from stash.base.errors import UserError
+from stash.base.words.units import format_bytes, format_rate
 
 if TYPE_CHECKING:
-    from stash.catalog import Catalog, GpuFacts, Instance, Offer, OfferFilter
+    from stash.keep.catalog import Catalog, GpuFacts, Instance, Offer, OfferFilter
 
 _UNKNOWN = "?"
 _OPTIONS = {

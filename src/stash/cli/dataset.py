@@ -1,6 +1,6 @@
 """``stash dataset``: makes data sets for the zoo's workloads.
 
-Parses what is asked for, calls ``stash.zoo.datasets`` and shows its progress.
+Parses what is asked for, calls ``stash.lab.zoo.datasets`` and shows its progress.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stash.errors import UserError
+from stash.base.errors import UserError
 
 if TYPE_CHECKING:
-    from stash.zoo.datasets import Made
+    from stash.lab.zoo.datasets import Made
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -51,7 +51,7 @@ def make(
     stash dataset make images /data/images --size 2GB
     stash dataset make text /data/text --count 100000
     """
-    from stash.zoo.datasets import dataset_kind
+    from stash.lab.zoo.datasets import dataset_kind
 
     if size is not None:
         if count is not None:
@@ -61,7 +61,7 @@ def make(
 
 
 def _count_of(size: str, sample_bytes: float) -> int:
-    from stash.units import parse_bytes
+    from stash.base.words.units import parse_bytes
 
     return max(1, round(parse_bytes(size) / sample_bytes))
 
@@ -70,7 +70,7 @@ def _make_with_progress(kind: str, path: Path, count: int | None, seed: int | No
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from stash.zoo.datasets import make_dataset
+    from stash.lab.zoo.datasets import make_dataset
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
@@ -86,7 +86,7 @@ def _report(made: Made) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    from stash.units import format_bytes, format_seconds
+    from stash.base.words.units import format_bytes, format_seconds
 
     how = f"made in {format_seconds(made.seconds)}" if made.new_files else "nothing left to do"
     line = f"{made.path}: {made.count} samples of {made.kind}, {format_bytes(made.bytes)}, {how}"

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from stash.base.errors import StashError
 from stash.cli.catalog import app as catalog_app
 from stash.cli.dataset import app as dataset_app
 from stash.cli.probe import probe
@@ -17,7 +18,6 @@ from stash.cli.profile import ProfileCommand, profile
 from stash.cli.show import show
 from stash.cli.testbed import app as testbed_app
 from stash.cli.zoo import zoo
-from stash.errors import StashError
 
 # Some versions of typer carry a click of their own, so its error classes are reached through typer's.
 _ClickException: Any = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
@@ -41,9 +41,9 @@ app.add_typer(testbed_app, name="testbed")
 
 def _version(wanted: bool) -> None:
     if wanted:
-        import stash
+        from stash.base.version import __version__
 
-        print(f"stash {stash.__version__}")
+        print(f"stash {__version__}")
         raise typer.Exit
 
 

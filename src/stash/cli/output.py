@@ -6,7 +6,7 @@ import itertools
 import os
 from pathlib import Path
 
-from stash.errors import UserError
+from stash.base.errors import UserError
 
 
 def output_file(wanted: Path | None, stem: str, suffix: str) -> Path:

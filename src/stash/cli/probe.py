@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from stash.base.errors import UserError
 from stash.cli.output import output_file
 from stash.cli.ranks import Nnodes, NodeRank, NprocPerNode, RdzvEndpoint
-from stash.errors import UserError
 
 if TYPE_CHECKING:
-    from stash.catalog import Catalog
-    from stash.launch.request import Cluster
-    from stash.records import Probe
+    from stash.base.records import Probe
+    from stash.keep.catalog import Catalog
+    from stash.measure.launch.request import Cluster
 
 MEASURE = "What to measure"
 _SAYS = {
@@ -101,7 +101,7 @@ def probe(
       stash probe --only copies,exchanges --json
       stash probe --nnodes 2 --node-rank 0 --rdzv-endpoint node0:29500
     """
-    from stash import catalog as facts
+    from stash.keep import catalog as facts
 
     known, folder, what = facts.load(), _folder(path, data), _parts(only, no_measure)
     for name in (instance, against):
@@ -113,7 +113,7 @@ def probe(
     if no_measure:
         found: Probe | None = _described(folder, instance, not no_metadata)
     else:
-        from stash.launch import probing
+        from stash.measure.launch import probe as probing
 
         ranks = (nproc_per_node, nnodes, node_rank, rdzv_endpoint)
         with _progress() as say:
@@ -139,7 +139,7 @@ def _folder(path: Path | None, data: Path | None) -> Path | None:
 
 
 def _suffix() -> str:
-    from stash.artefact import PROBE_SUFFIX
+    from stash.keep.artefact import PROBE_SUFFIX
 
     return PROBE_SUFFIX
 
@@ -159,14 +159,14 @@ def _machine_name() -> str:
 
 
 def _described(folder: Path | None, instance: str | None, ask_metadata: bool) -> Probe:
-    import stash
-    from stash.host.describe import describe
-    from stash.records import Probe
+    from stash.base.records import Probe
+    from stash.base.version import __version__
+    from stash.measure.host.describe import describe
 
     began = time.monotonic()
     host = describe(folder, instance=instance, ask_metadata=ask_metadata)
     return Probe(
-        stash_version=stash.__version__,
+        stash_version=__version__,
         created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         hosts=(host,),
         budget_seconds=0.0,
@@ -175,8 +175,8 @@ def _described(folder: Path | None, instance: str | None, ask_metadata: bool) ->
 
 
 def _cluster(nproc: int | None, nnodes: int | None, node_rank: int | None, endpoint: str | None) -> Cluster:
-    from stash.host.describe import count_gpus
-    from stash.launch.surroundings import cluster
+    from stash.measure.host.describe import count_gpus
+    from stash.measure.launch.surroundings import cluster
 
     return cluster(True, nproc, nnodes, node_rank, endpoint, count_gpus(), len(os.sched_getaffinity(0)))
 
@@ -197,7 +197,7 @@ def _progress() -> Iterator[Callable[[str], None]]:
 
 def _finish(found: Probe, known: Catalog, against: str | None, target: Path | None, json: bool) -> None:
     """Show first: should saving fail, the measured minute is not lost."""
-    from stash.artefact import save
+    from stash.keep.artefact import save
 
     try:
         print_probe(found, known, against, target, json)
@@ -213,16 +213,16 @@ def print_probe(
     found: Probe, known: Catalog, against: str | None = None, saved: Path | None = None, json: bool = False
 ) -> None:
     """Print a probe as a report, or as the JSON of the contract."""
-    from stash.findings import read
+    from stash.derive.findings import read
 
     reading = read(found, known, against)
     if json:
-        from stash.report.probe_contract import document
+        from stash.show.probe.contract import document
 
         print(jsonlib.dumps(document(found, reading), indent=1, ensure_ascii=False))
         return
-    from stash.report.probe import render
-    from stash.report.probe_view import view
+    from stash.show.probe.terminal import render
+    from stash.show.probe.view import view
 
     colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     shown = view(found, reading, None if saved is None else shlex.quote(str(saved)))

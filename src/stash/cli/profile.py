@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from stash.base.errors import JobError, UserError
 from stash.cli.arguments import Split, split, value_takers
 from stash.cli.output import output_file
 from stash.cli.ranks import Nnodes, NodeRank, NprocPerNode, RdzvEndpoint
-from stash.errors import JobError, UserError
 
 if TYPE_CHECKING:
-    from stash.launch.climb import Expedition
-    from stash.launch.job import Job
-    from stash.launch.orders import Result
-    from stash.records import Probe, Profile
+    from stash.base.records import Probe, Profile
+    from stash.measure.launch.climb import Expedition
+    from stash.measure.launch.job import Job
+    from stash.measure.launch.wishes import Result
 
 JOB, MEASURE = "What to profile", "How to measure"
 
@@ -119,11 +119,11 @@ def profile(
       stash profile -- accelerate launch train.py
       stash profile --nnodes 2 --node-rank 0 --rdzv-endpoint node0:29500 train.py
     """
-    from stash.ladder import NAMES, parse_rungs
-    from stash.launch import job as jobs
-    from stash.launch.climb import Expedition
-    from stash.launch.orders import Wishes
-    from stash.launch.surroundings import cluster
+    from stash.base.ladder import NAMES, parse_rungs
+    from stash.measure.launch import job as jobs
+    from stash.measure.launch.climb import Expedition
+    from stash.measure.launch.surroundings import cluster
+    from stash.measure.launch.wishes import Wishes
 
     chosen = _job(ctx.obj, workload, data, batch)
     wishes = Wishes(
@@ -135,7 +135,7 @@ def profile(
         patience=_positive("--patience", patience),
     )
     target, probed = _output(output, chosen), _probe(probe)
-    from stash.host.describe import count_gpus
+    from stash.measure.host.describe import count_gpus
 
     where = cluster(
         jobs.shape(chosen) == "ranks", nproc_per_node, nnodes, node_rank, rdzv_endpoint,
@@ -150,7 +150,7 @@ def profile(
 
 
 def _job(words: Split, workload: str | None, data: str | None, batch: int | None) -> Job:
-    from stash.launch import job as jobs
+    from stash.measure.launch import job as jobs
 
     if workload is not None:
         if words.kind in ("script", "module"):
@@ -190,7 +190,7 @@ def _folder(path: str | None) -> str | None:
 
 def _output(wanted: Path | None, job: Job) -> Path:
     """Where the profile will go; checked before a minute is spent measuring."""
-    from stash.records import SUFFIX
+    from stash.base.records import SUFFIX
 
     return output_file(wanted, job.title.removesuffix(".py").replace("/", "-"), SUFFIX)
 
@@ -199,8 +199,8 @@ def _probe(path: Path | None) -> Probe | None:
     """The probe to embed; refused before a minute is spent measuring if it is of other machines."""
     if path is None:
         return None
-    from stash.artefact import load_probe
-    from stash.launch.probed import check_probed
+    from stash.keep.artefact import load_probe
+    from stash.keep.probed import check_probed
 
     probe = load_probe(path)
     check_probed(probe, str(path), socket.gethostname())
@@ -225,14 +225,14 @@ def _watched(expedition: Expedition) -> Result:
 def _with_links(result: Result, probe: Probe | None) -> Result:
     if probe is None or result.profile is None:
         return result
-    from stash.launch.probed import with_links
+    from stash.keep.probed import with_links
 
     return replace(result, profile=with_links(result.profile, probe))
 
 
 def _finish(result: Result, target: Path, job: Job) -> None:
     """Save and show what was measured, then say what went wrong, if anything did."""
-    from stash.artefact import save
+    from stash.keep.artefact import save
 
     if result.profile is not None:
         try:

@@ -14,14 +14,15 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from stash.report.terminal import stall_table
-from stash.report.view import view
-from stash.stalls import attribute, step_matrix, verdict
+from stash.derive.advise import verdict
+from stash.derive.stalls import attribute, step_matrix
+from stash.show.profile.terminal import stall_table
+from stash.show.profile.view import view
 
 if TYPE_CHECKING:
-    from stash.launch.climb import Expedition
-    from stash.launch.orders import Moment
-    from stash.records import Profile
+    from stash.base.records import Profile
+    from stash.measure.launch.climb import Expedition
+    from stash.measure.launch.wishes import Moment
 
 _SAYS = {
     "starting": "starting the job",

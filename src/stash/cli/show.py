@@ -1,6 +1,6 @@
 """``stash show``: reads a profile and prints where its step's time went, or a probe and what a machine has.
 
-Parses, calls the library, renders: everything it says comes from ``stash.stalls`` and ``stash.report``.
+Parses, calls the library, renders: everything it says comes from ``stash.derive.stalls`` and ``stash.show``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from stash.records import Profile
+    from stash.base.records import Profile
 
 FILE_HELP = "A *.stash.json file of `stash profile`, or a *.host.json file of `stash probe`."
 JSON_HELP = "Print the breakdown as JSON, for other programs; its keys are a contract (docs/format.md)."
@@ -33,11 +33,11 @@ def show(
 
         stash show resnet18.stash.json --json | jq '.stalls[] | {name, seconds}'
     """
-    from stash.artefact import is_probe, load, load_probe
+    from stash.keep.artefact import is_probe, load, load_probe
 
     if is_probe(file):
-        from stash.catalog import load as load_catalog
         from stash.cli.probe import print_probe
+        from stash.keep.catalog import load as load_catalog
 
         print_probe(load_probe(file), load_catalog(), saved=file, json=json)
         return
@@ -46,17 +46,18 @@ def show(
 
 def print_profile(profile: Profile, json: bool = False) -> None:
     """Print a profile's breakdown, as a report or as the JSON of the contract."""
-    from stash.stalls import attribute, verdict
+    from stash.derive.advise import verdict
+    from stash.derive.stalls import attribute
 
     breakdown = attribute(profile)
     advice = verdict(breakdown, profile)
     if json:
-        from stash.report.contract import document
+        from stash.show.profile.contract import document
 
         print(jsonlib.dumps(document(breakdown, advice), indent=1, ensure_ascii=False))
         return
-    from stash.report.terminal import render
-    from stash.report.view import view
+    from stash.show.profile.terminal import render
+    from stash.show.profile.view import view
 
     colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     width = shutil.get_terminal_size().columns

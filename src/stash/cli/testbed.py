@@ -1,6 +1,6 @@
 """``stash testbed``: runs commands on an emulated cluster, says what can be emulated, sweeps leftovers.
 
-Parses what is asked for, calls ``stash.testbed`` and shows what the hosts print.
+Parses what is asked for, calls ``stash.lab.testbed`` and shows what the hosts print.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from stash.errors import UserError
+from stash.base.errors import UserError
 
 if TYPE_CHECKING:
-    from stash.testbed import Started, Testbed
-    from stash.testbed.peak import Peak
+    from stash.lab.testbed import Started, Testbed
+    from stash.lab.testbed.peak import Peak
 
 app = typer.Typer(no_args_is_help=True)
 PORT = 29500
@@ -55,11 +55,11 @@ def run(
     and `stash probe` are given their node rank and meeting point.
 
     \b
-    stash testbed run --nodes 2 --network 1gbit -- stash profile -m stash.testbed.train --model model.yaml
+    stash testbed run --nodes 2 --network 1gbit -- stash profile -m stash.lab.testbed.train --model model.yaml
     stash testbed run --nodes 3 --node 1:network=100mbit -- python work.py --peer {head}
     """
-    from stash.testbed import Testbed
-    from stash.testbed.shape import Wish, parse_override
+    from stash.lab.testbed import Testbed
+    from stash.lab.testbed.shape import Wish, parse_override
 
     overrides: dict[int, Mapping[str, Wish]] = dict(map(parse_override, node or []))
     wishes: dict[str, Any] = {"interconnect": interconnect, "network": network, "disk": disk, "cpus": cpus}
@@ -83,7 +83,7 @@ def doctor() -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from stash.testbed.doctor import examine
+    from stash.lab.testbed.doctor import examine
 
     checks = examine()
     table = Table(box=None, show_header=False)
@@ -99,7 +99,7 @@ def doctor() -> None:
 @app.command()
 def clean() -> None:
     """Remove what testbeds left behind whose process is gone; those in use are not touched."""
-    from stash.testbed.sweep import leftovers, sweep
+    from stash.lab.testbed.sweep import leftovers, sweep
 
     removed = sweep()
     print("\n".join(f"removed {name}" for name in removed) if removed else "nothing was left behind")
@@ -122,13 +122,13 @@ def model(
     size_scale: Annotated[float, typer.Option(metavar="F", help="All bytes times this (links alike).")] = 1.0,
     time_scale: Annotated[float, typer.Option(metavar="F", help="All times times this.")] = 1.0,
 ) -> None:
-    """Print the YAML of a zoo model on a GPU, for `python -m stash.testbed.train --model FILE`.
+    """Print the YAML of a zoo model on a GPU, for `python -m stash.lab.testbed.train --model FILE`.
 
     The GPU is one of the catalog (--gpu), or any other by its peak rates (--tflops and --memory).
     """
-    from stash.testbed.emulation import dump
-    from stash.testbed.generate import emulate
-    from stash.testbed.peak import VALUE_BYTES
+    from stash.lab.testbed.emulation import dump
+    from stash.lab.testbed.generate import emulate
+    from stash.lab.testbed.peak import VALUE_BYTES
 
     if not all(0 < scale < float("inf") for scale in (size_scale, time_scale)):
         raise UserError("--size-scale and --time-scale must be more than 0")
@@ -145,13 +145,13 @@ def model(
 
 def _peak(gpu: str | None, precision: str, tflops: float | None, memory: str | None) -> Peak:
     """The catalog's rates of a GPU, or those given; raises UserError for neither, and for both."""
-    from stash.testbed.peak import Peak, peak, variants
-    from stash.units import parse_rate
+    from stash.base.words.units import parse_rate
+    from stash.lab.testbed.peak import Peak, peak, variants
 
     if gpu is not None:
         if tflops is not None or memory is not None:
             raise UserError(f"--gpu {gpu} says the peak rates already; leave out --tflops and --memory, or --gpu")
-        from stash import catalog
+        from stash.keep import catalog
 
         return peak(variants(gpu, catalog.load()), precision)
     if tflops is None or memory is None:

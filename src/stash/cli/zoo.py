@@ -46,8 +46,8 @@ def _table(group: str) -> Table:
     """The workloads of one group; fixed widths line the groups up and fit 80 columns."""
     from rich.table import Table
 
-    from stash.units import format_bytes
-    from stash.zoo.registry import WORKLOADS
+    from stash.base.words.units import format_bytes
+    from stash.lab.zoo.registry import WORKLOADS
 
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
     for title, width in (("name", 18), ("data", 6), ("params", 7), ("gradients", 9), ("batch", 5)):
@@ -64,7 +64,7 @@ def _table(group: str) -> Table:
 def _as_json() -> str:
     import json
 
-    from stash.zoo.registry import WORKLOADS
+    from stash.lab.zoo.registry import WORKLOADS
 
     keys = ("name", "group", "kind", "parameters", "gradient_bytes", "batch", "about", "source")
     return json.dumps([{key: getattr(item, key) for key in keys} for item in WORKLOADS.values()], indent=2)

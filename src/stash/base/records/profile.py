@@ -1,0 +1,188 @@
+"""The saved artefact of one measurement of a training job, as records.
+
+A ``Profile`` holds what was measured and what it was measured on, nothing derived from it.
+"""
+
+from __future__ import annotations
+
+from stash.base.records.base import SCHEMA, Record
+from stash.base.records.host import Host
+
+
+class Loader(Record):
+    """Settings of one training data loader."""
+
+    kind: str
+    """``map``, ``iterable`` or ``watched`` (any iterable handed to ``stash.watch``)."""
+    workers: int | None = None
+    prefetch_factor: int | None = None
+    persistent_workers: bool | None = None
+    pin_memory: bool | None = None
+    samples: int | None = None
+    """Samples in the data set, if it has a length."""
+    batches_per_step: int = 1
+    """Batches read per optimizer step; above 1 with gradient accumulation."""
+    startup_seconds: float | None = None
+    """From asking for an iterator until its first batch arrived: starting the workers."""
+
+
+class Gradient(Record):
+    """One parameter's gradient, in the order in which the backward pass made them ready."""
+
+    name: str
+    bytes: int
+    ready_seconds: float | None = None
+    """Since the first gradient of the backward pass became ready."""
+
+
+class Workload(Record):
+    """What was trained."""
+
+    command: tuple[str, ...]
+    name: str
+    parameters: int | None = None
+    parameter_bytes: int | None = None
+    gradients: tuple[Gradient, ...] = ()
+    bucket_bytes: tuple[int, ...] = ()
+    """Sizes of DistributedDataParallel's gradient buckets in the order they are reduced."""
+    batch: int | None = None
+    """Samples per device and optimizer step."""
+    loaders: tuple[Loader, ...] = ()
+    sample_bytes: float | None = None
+    """Bytes of one sample as the loader delivers it."""
+    sample_disk_bytes: float | None = None
+    """Bytes of the files opened per sample."""
+    flops_per_step: float | None = None
+    """Forward and backward of one device, counted from its matrix products and convolutions."""
+    replayed_batches: int | None = None
+    precision: str | None = None
+    """Data type of the parameters, e.g. ``float32``."""
+    collectives_per_step: dict[str, float] = {}  # noqa: RUF012 - pydantic copies it
+    """Collectives the script itself issues through torch.distributed in a step, by name."""
+
+
+class Rank(Record):
+    """One process of the job and where it ran."""
+
+    rank: int
+    node: int
+    local_rank: int
+    device: str
+    """``cpu``, ``cuda:0`` …"""
+    cores: int | None = None
+    """Cores the process was pinned to."""
+
+
+class Block(Record):
+    """Some steps of one rank under one rung."""
+
+    round: int
+    rung: str
+    rank: int
+    steps: int
+    seconds: float
+    """Wall time of the measured steps, device synchronised at both ends."""
+    step_seconds: tuple[float, ...] = ()
+    """The same steps one by one, on the host's clock (not synchronised in between)."""
+    interrupted_seconds: float = 0.0
+    """Time inside the block that was not training (a validation loop), not part of ``seconds``."""
+    samples: int | None = None
+    wait_seconds: float | None = None
+    """Time the steps waited for the data loader: the second, single-run estimator."""
+    resident: float | None = None
+    """Fraction of the pages of the files this block read that were in the page cache just before."""
+    files: int | None = None
+    file_bytes: int | None = None
+    """Sizes of the files opened."""
+    storage_bytes: int | None = None
+    """Bytes the process and its workers really fetched from storage (/proc/PID/io)."""
+    fetch_seconds: float | None = None
+    """Time workers spent making batches (read, decode, augment, collate), summed over workers."""
+    cpu: float | None = None
+    """Busy fraction of the host's cores."""
+    steal: float | None = None
+    gpu: float | None = None
+    """Utilisation of the rank's GPU as NVML reports it."""
+    network_bytes: int | None = None
+    """Bytes the host sent on all interfaces, loopback included."""
+    disk_bytes: int | None = None
+    """Bytes the host read from all block devices."""
+    started: float = 0.0
+    """Since the first block of the run."""
+    launch: int = 0
+    """Which launch of the job measured it."""
+
+
+class Rate(Record):
+    """What the loader alone delivers when no training waits for it: DS-Analyzer's P (warm) and F (cold)."""
+
+    feed: str
+    """``warm`` or ``cold``."""
+    rank: int
+    round: int
+    samples: int
+    seconds: float
+
+
+class Collective(Record):
+    """The gradient exchange of one step run by itself: all-reduce of every bucket, nothing else going on."""
+
+    scope: str
+    """``node`` or ``world``."""
+    ranks: int
+    bytes: int
+    seconds: float
+
+
+class Skipped(Record):
+    """A rung that was not measured, or measured and found unusable, and why."""
+
+    rung: str
+    why: str
+
+
+class Settings(Record):
+    """How the ladder was climbed."""
+
+    precision: float
+    """Wanted half-width of every interval, as a fraction of the step."""
+    budget_seconds: float
+    rungs: tuple[str, ...]
+    isolated: bool
+    """True when every communication rung had launches of its own."""
+    why: str
+    """Why that way of climbing was chosen."""
+    launches: int = 1
+
+
+class Profile(Record):
+    """One measurement: everything measured, and everything it depended on."""
+
+    schema_version: int = SCHEMA
+    stash_version: str
+    created: str
+    """UTC, ISO 8601."""
+    workload: Workload
+    hosts: tuple[Host, ...]
+    """In the order of the nodes."""
+    ranks: tuple[Rank, ...]
+    software: dict[str, str]
+    settings: Settings
+    blocks: tuple[Block, ...]
+    rates: tuple[Rate, ...] = ()
+    collectives: tuple[Collective, ...] = ()
+    skipped: tuple[Skipped, ...] = ()
+    notes: tuple[str, ...] = ()
+    """What was observed and matters to a reader, in sentences."""
+    ended: str
+    """``precision``, ``budget``, ``script ended``, ``interrupted`` or ``failed``."""
+    elapsed_seconds: float
+    """From the start of the first launch to the end of the last."""
+
+    @property
+    def world_size(self) -> int:
+        return len(self.ranks)
+
+    @property
+    def nodes(self) -> int:
+        return len({rank.node for rank in self.ranks})

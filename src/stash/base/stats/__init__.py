@@ -1,0 +1,1 @@
+"""Numbers with their spread: repetitions to intervals, rounds to paired differences. Knows no profiles."""

@@ -1,0 +1,89 @@
+"""A measured quantity with its interval: the median or the mean of a few repetitions, and where the true one may be.
+
+Knows repetitions as plain numbers; knows nothing of links, units or facts. One repetition has no interval, and
+nothing is ever said to be above or below something else on the strength of it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from scipy.special import bdtr, stdtrit
+
+from stash.base.records import Record
+
+_LEAST_FOR_ORDER = 6
+"""With fewer repetitions even the whole range covers the median in less than 95 % of cases: 1 − 2^(1−n)."""
+
+
+class Interval(Record):
+    """A median or mean and its 95 % confidence interval; both ends ``None`` where nothing is known of them."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+    repetitions: int = 1
+
+    def below(self, fact: float, tolerance: float = 0.0) -> bool:
+        """Whether the whole interval lies below ``fact`` less its ``tolerance``; never if it is unknown."""
+        return self.high is not None and self.high < fact * (1 - tolerance)
+
+    def above(self, fact: float, tolerance: float = 0.0) -> bool:
+        """Whether the whole interval lies above ``fact`` plus its ``tolerance``; never if it is unknown."""
+        return self.low is not None and self.low > fact * (1 + tolerance)
+
+    def slower_than(self, other: Interval, factor: float) -> bool:
+        """Whether this value is ``factor`` times below the ``other`` and the two intervals do not touch."""
+        if self.high is None or other.low is None:
+            return False
+        return self.value * factor < other.value and self.high < other.low
+
+    def scaled(self, factor: float) -> Interval:
+        """The same measurement in another unit, or per something else; ``factor`` is positive."""
+        low, high = (None if end is None else end * factor for end in (self.low, self.high))
+        return Interval(value=self.value * factor, low=low, high=high, repetitions=self.repetitions)
+
+
+def median_interval(values: Sequence[float], confidence: float = 0.95) -> Interval:
+    """The median of positive ``values`` and its interval; needs one value at least.
+
+    From 6 repetitions on, the interval is between two order statistics (the sign test's; no assumption about
+    the distribution). Fewer cannot reach 95 % that way, so then it is the wider of their range and Student's
+    interval of their logarithms. Repetitions are taken as independent.
+    """
+    ordered = np.sort(np.asarray(values, dtype=np.float64))
+    count, middle = len(ordered), float(np.median(ordered))
+    if count < 2:
+        return Interval(value=middle)
+    if count < _LEAST_FOR_ORDER:
+        logs = np.log(ordered)
+        arm = float(stdtrit(count - 1, (1 + confidence) / 2) * logs.std(ddof=1)) / math.sqrt(count)
+        center = float(logs.mean())
+        low = min(float(ordered[0]), math.exp(center - arm))
+        high = max(float(ordered[-1]), math.exp(center + arm))
+        return Interval(value=middle, low=low, high=high, repetitions=count)
+    outside = 1
+    while bdtr(outside, count, 0.5) <= (1 - confidence) / 2:
+        outside += 1
+    return Interval(
+        value=middle, low=float(ordered[outside - 1]), high=float(ordered[count - outside]), repetitions=count
+    )
+
+
+def overall_interval(rates: Sequence[float], confidence: float = 0.95) -> Interval:
+    """The rate over all of several equal amounts, one positive rate each, and Student's interval of it.
+
+    That is their harmonic mean. Where bytes are handed out in portions, as a throttle does ten times a second, a
+    repetition holds one portion more or less, and the median is one of these two and never the rate. The ends are
+    unknown after one repetition, and where the noise is as large as the rate.
+    """
+    paces = 1 / np.asarray(rates, dtype=np.float64)
+    count, mean = len(paces), float(paces.mean())
+    if count < 2:
+        return Interval(value=1 / mean)
+    arm = float(stdtrit(count - 1, (1 + confidence) / 2) * paces.std(ddof=1)) / math.sqrt(count)
+    if arm >= mean:
+        return Interval(value=1 / mean, repetitions=count)
+    return Interval(value=1 / mean, low=1 / (mean + arm), high=1 / (mean - arm), repetitions=count)

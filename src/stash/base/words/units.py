@@ -1,0 +1,108 @@
+"""Quantities with units: "10gbit", "1.2 GB/s", "250 ms", "$3.06/h".
+
+Knows how people write sizes, rates, durations and prices, and prints them back with few digits.
+Decimal prefixes are powers of 1000 (kB, MB, Gbit), binary ones of 1024 (KiB, MiB). Inside Stash
+every number is in base units: bytes, bytes per second, seconds, dollars per hour.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+from stash.base.errors import UnitError
+
+_PREFIX = {
+    "": 1.0,
+    "k": 1e3,
+    "m": 1e6,
+    "g": 1e9,
+    "t": 1e12,
+    "ki": 2**10,
+    "mi": 2**20,
+    "gi": 2**30,
+    "ti": 2**40,
+}
+_SECONDS = {
+    "ns": 1e-9,
+    "us": 1e-6,
+    "µs": 1e-6,
+    "ms": 1e-3,
+    "s": 1.0,
+    "sec": 1.0,
+    "min": 60.0,
+    "m": 60.0,
+    "h": 3600.0,
+}
+_NUMBER = re.compile(r"^\s*([0-9]*\.?[0-9]+(?:e[+-]?[0-9]+)?)\s*(.*?)\s*$", re.IGNORECASE)
+
+
+def _split(text: str, kind: str, example: str) -> tuple[float, str]:
+    match = _NUMBER.match(text)
+    if match is None:
+        raise UnitError(f"cannot read the {kind} {text!r}; write it like {example}")
+    return float(match[1]), match[2]
+
+
+def parse_bytes(text: str) -> float:
+    """Bytes in a size such as ``"110 kB"``, ``"2GiB"`` or ``"512"``; raises UnitError."""
+    value, unit = _split(text, "size", '"512MB"')
+    scale = _PREFIX.get(unit.lower().removesuffix("b").removesuffix("byte"))
+    if scale is None:
+        raise UnitError(f"unknown size unit {unit!r} in {text!r}; use B, kB, MB, GB, TB or KiB, MiB, GiB")
+    return value * scale
+
+
+def parse_rate(text: str) -> float:
+    """Bytes per second in a rate such as ``"10gbit"``, ``"25 Gbit/s"`` or ``"1.2 GB/s"``; raises UnitError."""
+    value, unit = _split(text, "rate", '"10gbit" or "1.2GB/s"')
+    name = unit.lower().removesuffix("/s").removesuffix("ps")
+    for suffix, divisor in (("bits", 8.0), ("bit", 8.0), ("b", 1.0)):
+        if name.endswith(suffix) and name.removesuffix(suffix) in _PREFIX:
+            return value * _PREFIX[name.removesuffix(suffix)] / divisor
+    raise UnitError(f"unknown rate unit {unit!r} in {text!r}; use bit, kbit, mbit, gbit or kB/s, MB/s, GB/s")
+
+
+def parse_seconds(text: str) -> float:
+    """Seconds in a duration such as ``"250 ms"``, ``"2min"`` or ``"60"``; raises UnitError."""
+    value, unit = _split(text, "duration", '"250ms" or "60s"')
+    scale = _SECONDS.get(unit.lower() or "s")
+    if scale is None:
+        raise UnitError(f"unknown time unit {unit!r} in {text!r}; use ns, us, ms, s, min or h")
+    return value * scale
+
+
+def parse_price(text: str) -> float:
+    """Dollars per hour in a price such as ``"$3.06/h"``; raises UnitError for other currencies."""
+    cleaned = text.strip().lower().removeprefix("$").removesuffix("/hour").removesuffix("/h").removesuffix("usd")
+    value, unit = _split(cleaned, "price", '"$3.06/h"')
+    if unit:
+        raise UnitError(f'cannot read the price {text!r}; prices are in US dollars per hour, like "$3.06/h"')
+    return value
+
+
+def _scaled(value: float, steps: list[tuple[float, str]]) -> str:
+    size = abs(value)
+    scale, unit = next(((s, u) for s, u in steps if size >= s), steps[-1])
+    shown = value / scale
+    digits = 0 if abs(shown) >= 100 else 1 if abs(shown) >= 10 else 2
+    return f"{shown:.{digits}f} {unit}"
+
+
+def format_seconds(seconds: float) -> str:
+    """A duration with three digits: ``0.0123`` is ``"12.3 ms"``; NaN is ``"unknown"``."""
+    if math.isnan(seconds):
+        return "unknown"
+    if abs(seconds) >= 120:
+        return f"{seconds / 60:.1f} min"
+    return _scaled(seconds, [(1.0, "s"), (1e-3, "ms"), (1e-6, "µs")])
+
+
+def format_bytes(count: float) -> str:
+    """A size with three digits and a decimal prefix: ``46_800_000`` is ``"46.8 MB"``."""
+    return _scaled(count, [(1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B")])
+
+
+def format_rate(bytes_per_second: float) -> str:
+    """A rate with three digits in bytes per second: ``1.2e9`` is ``"1.20 GB/s"``."""
+    return format_bytes(bytes_per_second) + "/s"

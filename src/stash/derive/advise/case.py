@@ -1,0 +1,71 @@
+"""What remedies are made of: the case at hand, with the few numbers several of them share, and a remedy.
+
+Knows how to read a breakdown and its profile together; which remedy fits is decided elsewhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stash.base.records import Loader, Profile
+from stash.derive.stalls.breakdown import Breakdown
+from stash.derive.stalls.matrix import mean_over_rounds, rank_values
+from stash.derive.stalls.missing import ranks_per_node
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """Something to do, without a full stop, and the seconds per step it saves at most."""
+
+    text: str
+    saves: float | None = None
+
+
+@dataclass(frozen=True)
+class Case:
+    """A breakdown with its profile, and the few numbers several remedies share."""
+
+    breakdown: Breakdown
+    profile: Profile
+    removed: str | None = None
+    """A stall supposed to be gone already."""
+
+    @property
+    def busy_seconds(self) -> float:
+        """What the devices need for a step, exchange included, if no data were waited for."""
+        idle = {"prep", "fetch", self.removed}
+        return sum(stall.seconds for stall in self.breakdown.stalls if stall.name not in idle)
+
+    @property
+    def loader_seconds(self) -> float | None:
+        """What the loaders alone need for a step's batches, files in the page cache."""
+        batch, rate = self.profile.workload.batch, self.breakdown.rates.prep
+        return batch * self.profile.world_size / rate if batch and rate else None
+
+    def seconds(self, *stalls: str) -> float:
+        return self.breakdown.seconds(*stalls)
+
+    @property
+    def on_cpu(self) -> bool:
+        return all(rank.device == "cpu" for rank in self.profile.ranks)
+
+    @property
+    def loader(self) -> Loader | None:
+        return self.profile.workload.loaders[0] if self.profile.workload.loaders else None
+
+    @property
+    def cores_per_rank(self) -> float | None:
+        """Of the node where cores are scarcest."""
+        counts = ranks_per_node(self.profile)
+        shares = [
+            host.cores / counts[node]
+            for node, host in enumerate(self.profile.hosts)
+            if host.cores and counts.get(node)
+        ]
+        return min(shares, default=None)
+
+    def block_mean(self, field: str, rung: str) -> float | None:
+        """Mean per step of a block's field under ``rung``, of the rank with most; ``None`` if unknown."""
+        values = rank_values(self.profile, lambda block: getattr(block, field))
+        rounds = sorted({number for number, name in values if name == rung})
+        return mean_over_rounds(values, rung, rounds)

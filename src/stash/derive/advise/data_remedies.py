@@ -1,0 +1,144 @@
+"""What would make the data stalls smaller, prep and fetch: workers, cores, memory, disk.
+
+Gains are upper bounds from the model in the comment beside them, for a step of the same batch. ``None`` means
+the gain cannot be derived from what was measured.
+"""
+
+from __future__ import annotations
+
+import math
+
+from stash.base.words.units import format_bytes, format_rate, format_seconds
+from stash.derive.advise.case import Case, Remedy
+
+HEADROOM = 1.1
+"""Workers are asked for with this margin, since their pace varies."""
+SMALL_FILE = 256e3
+
+
+def for_prep(case: Case) -> list[Remedy]:
+    prep = case.seconds("prep")
+    found = _workers(case)
+    found.append(
+        Remedy(
+            "Make samples cheaper to prepare: decode and resize them once and store that, or augment on the device",
+            prep,
+        )
+    )
+    loader = case.loader
+    if loader is not None and loader.workers and not loader.persistent_workers and case.breakdown.startup_seconds:
+        found.append(
+            Remedy(
+                "Keep the workers with persistent_workers=True: starting them takes "
+                f"{format_seconds(case.breakdown.startup_seconds)} an epoch"
+            )
+        )
+    return found
+
+
+def _workers(case: Case) -> list[Remedy]:
+    """How many workers hide preparation: work per step and device over the step without data stalls.
+
+    A device that trains for t seconds per step needs w/t workers if preparing its batch takes one worker w
+    seconds. Where w was not measured, the rate P tells it: workers · (samples of a step) / P.
+    """
+    workers = case.loader.workers if case.loader is not None else None
+    if workers is None:
+        return []
+    prep = case.seconds("prep")
+    busy, alone = case.busy_seconds, case.loader_seconds
+    work = case.block_mean("fetch_seconds", "warm")
+    if work is None and alone is not None:
+        work = max(1, workers) * alone
+    if work is None or busy <= 0:
+        return []
+    needed = math.ceil(HEADROOM * work / busy)
+    room = None if case.cores_per_rank is None else max(1, int(case.cores_per_rank) - 1)
+    why = f"preparing a step takes {format_seconds(work)} of one worker, training it {format_seconds(busy)}"
+    if needed <= workers:
+        return [
+            Remedy(
+                f"Keep num_workers={workers}, which would suffice ({why}), but give workers and training "
+                "cores of their own, or raise prefetch_factor"
+            )
+        ]
+    if room is None or needed <= room:
+        return [Remedy(f"Use num_workers={needed} instead of {workers} ({why})", prep)]
+    return _too_few_cores(case, workers, room, needed, work)
+
+
+def _too_few_cores(case: Case, workers: int, room: int, needed: int, work: float) -> list[Remedy]:
+    """More workers than cores: use all cores there are, and rent more."""
+    prep, busy, cores = case.seconds("prep"), case.busy_seconds, case.cores_per_rank
+    found = []
+    if room > workers:
+        left = max(0.0, work / room - busy)
+        found.append(
+            Remedy(
+                f"Use num_workers={room} instead of {workers}, all that {cores:g} cores per device allow",
+                max(0.0, prep - left),
+            )
+        )
+    more = (
+        f"Rent {needed + 1} cores per device instead of {cores:g}, for num_workers={needed} "
+        f"(preparing a step takes {format_seconds(work)} of one worker)"
+    )
+    return [*found, Remedy(more, prep)]
+
+
+def for_fetch(case: Case) -> list[Remedy]:
+    work, fetch = case.profile.workload, case.seconds("fetch")
+    found = [*_cache(case), *_disk_rate(case)]
+    cold = [block for block in case.profile.blocks if block.rung == "cold" and block.files and block.file_bytes]
+    files = sum(block.files or 0 for block in cold)
+    if files:
+        size = sum(block.file_bytes or 0 for block in cold) / files
+        if size < SMALL_FILE:
+            found.append(
+                Remedy(f"Pack the small files ({format_bytes(size)} on average) into shards read in sequence")
+            )
+    if case.loader is not None and case.loader.workers is not None and not work.sample_disk_bytes:
+        found.append(
+            Remedy(f"Use more than num_workers={case.loader.workers}, so that more reads are under way at once")
+        )
+    if not found:
+        found.append(Remedy("Move the data to a faster disk, or keep it in memory", fetch))
+    return found
+
+
+def _cache(case: Case) -> list[Remedy]:
+    work, fetch = case.profile.workload, case.seconds("fetch")
+    samples = case.loader.samples if case.loader is not None else None
+    memory = min((host.memory_bytes for host in case.profile.hosts if host.memory_bytes), default=None)
+    if not samples or not work.sample_disk_bytes or not memory:
+        return []
+    size = samples * work.sample_disk_bytes
+    if size <= 0.7 * memory:
+        return [
+            Remedy(
+                f"Read the data set once before training: its {format_bytes(size)} fit into a node's memory "
+                f"({format_bytes(memory)}), and only the first epoch pays for fetching",
+                fetch,
+            )
+        ]
+    return [
+        Remedy(
+            f"Choose nodes with {format_bytes(size / 0.7)} of memory to cache the data set "
+            f"({format_bytes(size)}; {format_bytes(memory)} now)",
+            fetch,
+        )
+    ]
+
+
+def _disk_rate(case: Case) -> list[Remedy]:
+    work, rates = case.profile.workload, case.breakdown.rates
+    if not work.sample_disk_bytes or not rates.device:
+        return []
+    per_node = work.sample_disk_bytes / case.profile.nodes
+    measured = f" ({format_rate(per_node * rates.fetch)} measured)" if rates.fetch else ""
+    return [
+        Remedy(
+            f"Use a disk that delivers {format_rate(per_node * rates.device)} to each node{measured}",
+            case.seconds("fetch"),
+        )
+    ]

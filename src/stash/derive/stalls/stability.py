@@ -1,0 +1,105 @@
+"""Whether a profile's numbers deserve trust, and what to do where they do not.
+
+Turns the checks of ``stash.base.stats.rounds`` (drift, two modes, spread, rounds) and what hosts report of themselves
+(steal time) into warnings, each ending in advice. Changes no number.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stash.base.ladder import rung
+from stash.base.records import Profile
+from stash.base.stats.rounds import drift, estimate, spread, two_modes, widest
+from stash.base.words.units import format_seconds
+from stash.derive.stalls.breakdown import Stability
+from stash.derive.stalls.matrix import Ladder
+
+MIN_ROUNDS = 3
+STEAL = 0.02
+DRIFT = 0.05
+SPREAD = 0.10
+
+
+def stability(profile: Profile, ladder: Ladder, kept: Ladder) -> Stability:
+    """Warnings about the rounds of ``ladder``, of which ``kept`` were used."""
+    warnings = [
+        *_rounds(profile, ladder, kept),
+        *_steal(profile),
+        *_drift(kept),
+        *_modes(kept),
+        *_spread(kept),
+    ]
+    return Stability(ok=not warnings, warnings=tuple(warnings))
+
+
+def _rounds(profile: Profile, ladder: Ladder, kept: Ladder) -> list[str]:
+    count = len(kept.rounds)
+    found = []
+    if count == 1:
+        found.append("Only one round was measured, so no interval is known; give it more time with --budget.")
+    elif count < MIN_ROUNDS:
+        found.append(f"Only {count} rounds were measured, so intervals are wide; give it more time with --budget.")
+    else:
+        reached = widest(estimate(kept.matrix)) / float(kept.matrix[:, -1].mean())
+        wanted = profile.settings.precision
+        if reached > 1.05 * wanted:
+            found.append(
+                f"The widest interval is ±{reached:.1%} of the step, not the ±{wanted:.1%} asked for; "
+                "raise --budget, or accept it with --precision."
+            )
+    dropped = len(ladder.rounds) - count
+    if dropped:
+        found.append(
+            f"{dropped} of {len(ladder.rounds)} rounds {'was' if dropped == 1 else 'were'} disturbed "
+            "and left out; look for other jobs on the machine."
+        )
+    return found
+
+
+def _steal(profile: Profile) -> list[str]:
+    hosts = [host.steal_fraction for host in profile.hosts if host.steal_fraction is not None]
+    blocks = [block.steal for block in profile.blocks if block.steal is not None]
+    steal = max([*hosts, float(np.mean(blocks)) if blocks else 0.0])
+    if steal <= STEAL:
+        return []
+    return [
+        f"Other tenants took {steal:.0%} of the CPU time (steal); profile on a dedicated machine or at a calmer hour."
+    ]
+
+
+def _drift(kept: Ladder) -> list[str]:
+    change = drift(kept.matrix[:, -1])
+    if change is None or abs(change) <= DRIFT:
+        return []
+    way, advice = (
+        ("slower", "check for clock throttling, or a neighbour getting busy")
+        if change > 0
+        else ("faster", "it was still warming up; profile longer")
+    )
+    return [
+        f"The step became {abs(change):.0%} {way} from the first round to the last; "
+        f"{advice} (differences inside a round hold, the total less)."
+    ]
+
+
+def _modes(kept: Ladder) -> list[str]:
+    found = []
+    for name, values in zip(kept.rungs, kept.matrix.T, strict=True):
+        modes = two_modes(values)
+        if modes is not None:
+            slow, fast = format_seconds(modes[1]), format_seconds(modes[0])
+            found.append(
+                f"The step under {name} takes either {fast} or {slow}, and the mean is neither: the "
+                f"{rung(name).adds} stall changed; look for a periodic disturbance or a changing clock or link."
+            )
+    return found[:1]
+
+
+def _spread(kept: Ladder) -> list[str]:
+    worst = max(zip([spread(column) for column in kept.matrix.T], kept.rungs, strict=True), key=lambda pair: pair[0])
+    if len(kept.rounds) < MIN_ROUNDS or not worst[0] > SPREAD:
+        return []
+    return [
+        f"The step under {worst[1]} varies by {worst[0]:.0%} from round to round; stop other work on the machine."
+    ]

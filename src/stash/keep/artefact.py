@@ -1,0 +1,221 @@
+"""Loads and saves profiles and probes: one JSON document each, written whole or not at all.
+
+Knows the file's life: atomic replacement, versions of the schema and how old ones become new, and what
+to say when a file is missing, damaged or from a newer Stash. Knows nothing of what the numbers mean.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from pydantic import ValidationError
+
+from stash.base.errors import ArtefactError
+from stash.base.records import SCHEMA, SUFFIX, Probe, Profile
+
+Document = dict[str, Any]
+Artefact = TypeVar("Artefact", Profile, Probe)
+
+PROBE_SUFFIX = ".host.json"
+
+MIGRATIONS: dict[int, Callable[[Document], Document]] = {}
+"""``MIGRATIONS[n]`` turns a document of schema n into one of schema n + 1."""
+
+
+class _Kind(NamedTuple):
+    """One kind of artefact: what to call it, its files' ending, what writes it, a field by which to know it.
+
+    What is said of a wrong file is written out for each, so that a sentence can be found in the source.
+    """
+
+    name: str
+    suffix: str
+    command: str
+    mark: str
+    is_not: str
+    folder: str
+    others: str
+
+
+_KINDS: dict[type[Profile] | type[Probe], _Kind] = {
+    Profile: _Kind(
+        name="profile",
+        suffix=SUFFIX,
+        command="stash profile",
+        mark="workload",
+        is_not="is not a profile:",
+        folder="is a folder, not a profile",
+        others="; profiles there, newest first:",
+    ),
+    Probe: _Kind(
+        name="probe",
+        suffix=PROBE_SUFFIX,
+        command="stash probe",
+        mark="hosts",
+        is_not="is not a probe:",
+        folder="is a folder, not a probe",
+        others="; probes there, newest first:",
+    ),
+}
+"""Looked through in this order: a profile has hosts too."""
+
+
+def save(artefact: Profile | Probe, path: str | os.PathLike[str]) -> None:
+    """Write ``artefact`` to ``path``, replacing it in one step; raises ArtefactError.
+
+    The document is complete on disk before it takes the name: whoever reads ``path`` at any moment
+    sees the old document or the new one, also after a power cut.
+    """
+    target = Path(path)
+    try:
+        _replace(target, artefact.model_dump_json(indent=1) + "\n")
+    except OSError as error:
+        raise ArtefactError(_why_not_written(target, error, _KINDS[type(artefact)])) from error
+
+
+def _replace(target: Path, text: str) -> None:
+    handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(temporary, 0o666 & ~umask)  # mkstemp's 0600 would hide it from colleagues
+        os.replace(temporary, target)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    _sync_folder(target.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the rename itself durable; some file systems refuse, and then it is as durable as they are."""
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError:
+        return
+    try:
+        os.fsync(handle)
+    except OSError:
+        pass
+    finally:
+        os.close(handle)
+
+
+def _why_not_written(target: Path, error: OSError, kind: _Kind) -> str:
+    folder = target.parent
+    if target.is_dir():
+        return f"cannot write the {kind.name} to {target}: it is a folder; name a file in it"
+    if not folder.is_dir():
+        return f"cannot write {target}: the folder {folder} does not exist; create it with `mkdir -p {folder}`"
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return f"cannot write {target}: no permission to write in {folder}; choose another file with --output"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"cannot write {target}: no space left; free some, or choose another disk with --output"
+    return f"cannot write {target}: {error.strerror or error}; choose another file with --output"
+
+
+def load(path: str | os.PathLike[str]) -> Profile:
+    """The profile saved at ``path``, of this or any older schema; raises ArtefactError."""
+    return _load(Path(path), Profile)
+
+
+def load_probe(path: str | os.PathLike[str]) -> Probe:
+    """The probe saved at ``path``, of this or any older schema; raises ArtefactError."""
+    return _load(Path(path), Probe)
+
+
+def is_probe(path: str | os.PathLike[str]) -> bool:
+    """Whether the file at ``path`` holds a probe, or, where it cannot be read, is called like one."""
+    try:
+        document = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return str(path).endswith(PROBE_SUFFIX)
+    return isinstance(document, dict) and _kind_of(document) == _KINDS[Probe]
+
+
+def _load(source: Path, record: type[Artefact]) -> Artefact:
+    kind = _KINDS[record]
+    document = _parsed(source, _text(source, kind), kind)
+    other = _kind_of(document)
+    try:
+        return record.model_validate(_migrated(source, document))
+    except ValidationError as error:
+        if other is not None and other != kind:
+            raise ArtefactError(
+                f"{source} is a {other.name}, not a {kind.name}; name one of the *{kind.suffix} files that "
+                f"`{kind.command}` writes"
+            ) from None
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise ArtefactError(
+            f"{source} {kind.is_not} {where}: {first['msg'].lower()}; "
+            f"{kind.name}s are the *{kind.suffix} files that `{kind.command}` writes"
+        ) from error
+
+
+def _kind_of(document: Document) -> _Kind | None:
+    return next((kind for kind in _KINDS.values() if kind.mark in document), None)
+
+
+def _text(source: Path, kind: _Kind) -> str:
+    try:
+        return source.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ArtefactError(f"there is no file {source}{_suggestions(source, kind)}") from None
+    except IsADirectoryError:
+        raise ArtefactError(f"{source} {kind.folder}{_suggestions(source / 'x', kind)}") from None
+    except UnicodeDecodeError:
+        raise ArtefactError(f"{source} {kind.is_not} it is not text") from None
+    except OSError as error:
+        raise ArtefactError(f"cannot read {source}: {error.strerror or error}") from error
+
+
+def _suggestions(source: Path, kind: _Kind, most: int = 5) -> str:
+    try:
+        found = [path for path in source.parent.glob(f"*{kind.suffix}") if path.is_file()]
+        found.sort(key=lambda path: path.stat().st_mtime, reverse=True)
+    except OSError:
+        found = []
+    if not found:
+        return f"; `{kind.command}` writes one"
+    more = "" if len(found) <= most else f" and {len(found) - most} more"
+    return f"{kind.others} {', '.join(str(path) for path in found[:most])}{more}"
+
+
+def _parsed(source: Path, text: str, kind: _Kind) -> Document:
+    try:
+        document = json.loads(text)
+    except json.JSONDecodeError as error:
+        if text.lstrip().startswith("{"):
+            where = f"line {error.lineno}, column {error.colno}"
+            raise ArtefactError(f"{source} is damaged or cut short: its JSON breaks at {where}") from None
+        raise ArtefactError(f"{source} {kind.is_not} it is not JSON") from None
+    if not isinstance(document, dict) or type(document.get("schema_version")) is not int:
+        raise ArtefactError(f"{source} {kind.is_not} it is JSON, but has no schema_version")
+    return document
+
+
+def _migrated(source: Path, document: Document) -> Document:
+    version = int(document["schema_version"])
+    if version > SCHEMA:
+        raise ArtefactError(
+            f"{source} was made by a newer Stash (schema {version}; this one reads up to {SCHEMA}); "
+            "upgrade: pip install -U stash-ddl"
+        )
+    while version < SCHEMA:
+        step = MIGRATIONS.get(version)
+        if step is None:
+            raise ArtefactError(f"{source} has schema {version}, which no Stash ever wrote")
+        document = step(document)
+        version += 1
+        document = {**document, "schema_version": version}
+    return document

@@ -1,0 +1,278 @@
+"""The user's own instances and on-premise machines: a YAML file, checked with line and field of every mistake.
+
+Knows the fields of that file (``docs/how-to/own-instances.md``) and turns them into the catalog's records. Knows
+nothing of how they merge with other layers.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from stash.base.errors import UnitError, UserError
+from stash.keep.catalog import quantities, shipped
+from stash.keep.catalog.facts import GpuFacts, Instance, Kind, Price
+from stash.keep.catalog.names import nearest, tokens
+from stash.keep.catalog.yamlines import Lines, parse
+
+ON_PREMISE = "on-premise"
+_DATE = re.compile(r"\d{4}(-\d\d(-\d\d)?)?")
+
+
+def _checked(read: Callable[[object], float]) -> Callable[[object], float | None]:
+    def check(given: object) -> float | None:
+        try:
+            return None if given is None else read(given)
+        except UnitError as error:
+            raise ValueError(str(error)) from error
+
+    return check
+
+
+def _date(given: object) -> str | None:
+    text = given.isoformat() if isinstance(given, datetime.date) else str(given)
+    if given is not None and not _DATE.fullmatch(text):
+        raise ValueError(f"{text!r} is not a date; write it like 2026-11-01")
+    return None if given is None else text
+
+
+Size = Annotated[float | None, BeforeValidator(_checked(quantities.size))]
+Rate = Annotated[float | None, BeforeValidator(_checked(quantities.rate))]
+Dollars = Annotated[float | None, BeforeValidator(_checked(quantities.price))]
+Date = Annotated[str | None, BeforeValidator(_date)]
+Name = Annotated[str, Field(min_length=1, max_length=100)]
+
+
+class _Entry(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class OwnGpu(_Entry):
+    """A GPU that Stash does not know."""
+
+    name: Name
+    model: Name | None = None
+    memory: Size = None
+    memory_bandwidth: Rate = None
+    nvlink: Rate = None
+    fp32_tflops: Annotated[float | None, Field(gt=0, le=10_000)] = None
+    tensor_fp16_tflops: Annotated[float | None, Field(gt=0, le=100_000)] = None
+    as_of: Date = None
+    source: str | None = None
+    notes: str = ""
+
+
+class OwnInstance(_Entry):
+    """A machine of the user's, or a correction of an instance that Stash knows."""
+
+    name: Name
+    cloud: Name | None = None
+    gpu: Name | None = None
+    gpu_count: Annotated[float | None, Field(ge=0, le=1024)] = None
+    gpu_memory: Size = None
+    vcpus: Annotated[float | None, Field(gt=0, le=4096)] = None
+    memory: Size = None
+    interconnect: Annotated[str, Field(pattern=r"^(none|pcie\d?|nvlink\d(\+nvswitch)?|[a-z0-9+.-]+)$")] | None = None
+    interconnect_bandwidth: Rate = None
+    pair_min: Rate = None
+    pair_max: Rate = None
+    pcie: Rate = None
+    network: Rate = None
+    network_burst: Rate = None
+    rdma: Rate = None
+    local_disk: Size = None
+    remote_disk: Rate = None
+    region: Name | None = None
+    price: Dollars = None
+    spot_price: Dollars = None
+    as_of: Date = None
+    source: str | None = None
+    notes: str | None = None
+
+
+class _Document(_Entry):
+    gpus: tuple[OwnGpu, ...] = ()
+    instances: tuple[OwnInstance, ...] = ()
+
+
+@dataclass(frozen=True)
+class Placed:
+    """The file's instances by (cloud, name), holding only the fields it gives, and its prices."""
+
+    instances: Mapping[tuple[str, str], Instance]
+    prices: tuple[Price, ...]
+
+
+@dataclass(frozen=True)
+class OwnFile:
+    """A checked file of the user's."""
+
+    path: Path
+    gpus: tuple[GpuFacts, ...]
+    entries: tuple[OwnInstance, ...]
+    known_gpus: Mapping[str, GpuFacts]
+
+    def placed(self, known: Mapping[tuple[str, str], Instance]) -> Placed:
+        """Find the cloud of every entry: its own, else that of a known instance of this name, else on-premise."""
+        clouds = {name: cloud for cloud, name in reversed(list(known))}
+        instances: dict[tuple[str, str], Instance] = {}
+        prices: list[Price] = []
+        for entry in self.entries:
+            cloud = entry.cloud or clouds.get(entry.name, ON_PREMISE)
+            instances[cloud, entry.name] = _instance(entry, cloud, self.path, self.known_gpus)
+            prices.extend(_prices(entry, cloud, self.path))
+        return Placed(instances, tuple(prices))
+
+
+def read_if_there(path: Path) -> OwnFile | None:
+    """The file at ``path`` or ``None``; raises UserError when there is one with a mistake in it."""
+    return read(path) if path.exists() else None
+
+
+def read(path: Path) -> OwnFile:
+    """The file at ``path``; raises UserError with line and field for every mistake in it."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"cannot read the instances file {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not a text file; see docs/how-to/own-instances.md") from error
+    return of_text(text, path)
+
+
+def of_text(text: str, path: Path) -> OwnFile:
+    """The file whose text is ``text``; ``path`` is only named in errors. Raises UserError."""
+    try:
+        data, lines = parse(text)
+        document = _Document.model_validate({} if data is None else data)
+    except ValidationError as error:
+        raise UserError(_all_mistakes(error, path, lines)) from error
+    except yaml.YAMLError as error:
+        raise UserError(f"{path}{_yaml_line(error)}: it is not valid YAML: {_yaml_problem(error)}") from error
+    gpus = tuple(_gpu(gpu, path) for gpu in document.gpus)
+    known = {gpu.name: gpu for gpu in (*shipped.gpus(), *gpus)}
+    _check_names(document, known, path, lines)
+    return OwnFile(path, gpus, document.instances, known)
+
+
+def _all_mistakes(error: ValidationError, path: Path, lines: Lines) -> str:
+    mistakes = []
+    for detail in error.errors():
+        where = detail["loc"]
+        name = ".".join(str(part) for part in where[2:]) or ".".join(map(str, where)) or "the file"
+        message = detail["msg"].removeprefix("Value error, ")
+        if detail["type"] == "extra_forbidden":
+            message = _unknown_field(where)
+        elif detail["type"] == "missing":
+            message = "is missing"
+        elif detail["type"] in ("model_type", "tuple_type", "model_attributes_type"):
+            message = "must be a list of entries, each with a name" if len(where) == 1 else "must hold named fields"
+        mistakes.append(f"{path} line {lines.of(where)}: {name}: {message}")
+    return "\n".join(mistakes)
+
+
+def _unknown_field(where: tuple[int | str, ...]) -> str:
+    models: dict[str, type[_Entry]] = {"gpus": OwnGpu, "instances": OwnInstance}
+    model = models.get(str(where[0]), _Document)
+    alike = nearest(str(where[-1]), model.model_fields, 1)
+    return f"there is no such field; did you mean {alike[0]}?" if alike else "there is no such field"
+
+
+def _yaml_line(error: yaml.YAMLError) -> str:
+    mark = getattr(error, "problem_mark", None)
+    return f" line {mark.line + 1}" if mark is not None else ""
+
+
+def _yaml_problem(error: yaml.YAMLError) -> str:
+    return str(getattr(error, "problem", None) or str(error).splitlines()[0])
+
+
+def _check_names(document: _Document, known: Mapping[str, GpuFacts], path: Path, lines: Lines) -> None:
+    seen: set[tuple[str | None, str]] = set()
+    for number, entry in enumerate(document.instances):
+        if (entry.cloud, entry.name) in seen:
+            line = lines.of(("instances", number, "name"))
+            raise UserError(f"{path} line {line}: name: there are two instances called {entry.name!r}")
+        seen.add((entry.cloud, entry.name))
+        if entry.gpu is not None and not _variants(entry.gpu, known):
+            alike = nearest(entry.gpu, known)
+            hint = f"did you mean {', '.join(alike)}? Otherwise " if alike else ""
+            line = lines.of(("instances", number, "gpu"))
+            raise UserError(
+                f"{path} line {line}: gpu: {entry.gpu!r} is unknown; {hint}add it under gpus: in this file"
+            )
+
+
+def _variants(name: str, known: Mapping[str, GpuFacts]) -> list[GpuFacts]:
+    words = tokens(name)
+    exact = [gpu for gpu in known.values() if tokens(gpu.name) == words]
+    return exact or [gpu for gpu in known.values() if words and words <= tokens(gpu.name)]
+
+
+def _gpu(gpu: OwnGpu, path: Path) -> GpuFacts:
+    def flops(tera: float | None) -> float | None:
+        return None if tera is None else tera * 1e12
+
+    return GpuFacts(
+        name=gpu.name,
+        model=gpu.model or gpu.name,
+        memory_bytes=gpu.memory,
+        memory_bytes_per_second=gpu.memory_bandwidth,
+        nvlink_bytes_per_second=gpu.nvlink,
+        fp32_flops_per_second=flops(gpu.fp32_tflops),
+        tensor_fp16_flops_per_second=flops(gpu.tensor_fp16_tflops),
+        as_of=gpu.as_of or "undated",
+        source=gpu.source or str(path),
+        notes=gpu.notes,
+    )
+
+
+_RENAMED = {
+    "gpu_count": "gpu_count",
+    "gpu_memory": "gpu_memory_bytes",
+    "vcpus": "vcpus",
+    "memory": "memory_bytes",
+    "interconnect": "interconnect",
+    "interconnect_bandwidth": "interconnect_bytes_per_second",
+    "pair_min": "pair_min_bytes_per_second",
+    "pair_max": "pair_max_bytes_per_second",
+    "pcie": "pcie_bytes_per_second",
+    "network": "network_bytes_per_second",
+    "network_burst": "network_burst_bytes_per_second",
+    "rdma": "rdma_bytes_per_second",
+    "local_disk": "local_disk_bytes",
+    "remote_disk": "remote_disk_bytes_per_second",
+    "notes": "notes",
+}
+
+
+def _instance(entry: OwnInstance, cloud: str, path: Path, known: Mapping[str, GpuFacts]) -> Instance:
+    """Only the fields that the entry gives are set, so that the others can come from a lower layer."""
+    given: dict[str, Any] = {
+        field: getattr(entry, name) for name, field in _RENAMED.items() if getattr(entry, name) is not None
+    }
+    if entry.rdma is not None:
+        given["rdma"] = True
+    if entry.gpu is not None:
+        variants = _variants(entry.gpu, known)
+        given["gpu_model"] = variants[0].model
+        given["gpu"] = variants[0].name if len(variants) == 1 else None
+        given.setdefault("gpu_count", 1.0)
+        sizes = {gpu.memory_bytes for gpu in variants}
+        if len(sizes) == 1 and None not in sizes:
+            given.setdefault("gpu_memory_bytes", sizes.pop())
+    about = {"as_of": entry.as_of or "undated", "source": entry.source or str(path), "layer": "user"}
+    return Instance(cloud=cloud, name=entry.name, **about, **given)
+
+
+def _prices(entry: OwnInstance, cloud: str, path: Path) -> list[Price]:
+    asked: tuple[tuple[Kind, float | None], ...] = (("on-demand", entry.price), ("spot", entry.spot_price))
+    about = (entry.as_of, entry.source or str(path), entry.notes or "")
+    return [Price(cloud, entry.name, entry.region, kind, price, *about) for kind, price in asked if price is not None]

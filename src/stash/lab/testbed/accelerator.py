@@ -1,0 +1,146 @@
+"""A model whose layers take a set time without using the CPU, with real parameters and real gradients.
+
+Each pass sleeps until an absolute deadline, so errors of single sleeps do not add up, and DDP's own work
+between layers (copies into buckets) happens while the emulated device is busy, as on a GPU. Knows nothing
+of what measures it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import random
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from stash.lab.testbed.emulation import Emulation, Layer
+
+SLACK_SECONDS = 0.01
+"""How far the host may fall behind the device within a pass before the device notices: a GPU has a queue."""
+_PR_SET_TIMERSLACK = 29
+
+
+class Stream:
+    """An emulated device's queue of work: only how long it is still busy."""
+
+    def __init__(self) -> None:
+        self.until = 0.0
+
+    def begin(self) -> None:
+        """The device was idle until now."""
+        self.until = max(self.until, time.monotonic())
+
+    def add(self, seconds: float) -> None:
+        """Work that follows what is queued already."""
+        self.until = max(self.until, time.monotonic() - SLACK_SECONDS) + seconds
+
+    def wait(self) -> None:
+        """Until all queued work is done; the CPU is free meanwhile."""
+        left = self.until - time.monotonic()
+        if left > 0:
+            time.sleep(left)
+
+
+class Pace:
+    """How much slower than described this rank's step is: its factor, times a jitter drawn each step."""
+
+    def __init__(self, emulation: Emulation, rank: int) -> None:
+        self._slow, self._jitter = emulation.slow_ranks.get(rank, 1.0), emulation.jitter
+        self._random = random.Random(f"{emulation.name} {rank}")
+        self.factor = self._slow
+
+    def next_step(self) -> None:
+        """Draw the next step's factor."""
+        self.factor = self._slow * max(0.0, self._random.gauss(1.0, self._jitter))
+
+
+class _Pass(torch.autograd.Function):
+    """Forward: queue the layer's time. Backward: sleep until its gradient would be ready, then hand it out."""
+
+    @staticmethod
+    def forward(ctx: Any, inputs: Tensor, weight: Tensor, layer: EmulatedLayer) -> Tensor:
+        ctx.layer, ctx.size = layer, weight.shape
+        layer.stream.add(layer.spec.forward_seconds * layer.pace.factor)
+        return inputs.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:
+        layer: EmulatedLayer = ctx.layer
+        layer.stream.add(layer.spec.backward_seconds * layer.pace.factor)
+        own = gradient.new_full(ctx.size, 1e-6)  # before the wait, so that filling it takes no time of its own
+        layer.stream.wait()
+        return gradient, own, None
+
+
+class EmulatedLayer(nn.Module):
+    """One layer of the description; its weight is never used, only exchanged."""
+
+    def __init__(self, spec: Layer, stream: Stream, pace: Pace) -> None:
+        super().__init__()
+        self.spec, self.stream, self.pace = spec, stream, pace
+        count = spec.bytes // 4
+        # A layer without parameters still needs a tensor to be differentiated by, or its backward is never called.
+        weight = torch.zeros(max(1, count))
+        self.weight: Tensor = nn.Parameter(weight) if count else weight.requires_grad_()
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        out: Tensor = _Pass.apply(inputs, self.weight, self)  # type: ignore[no-untyped-call]
+        return out
+
+
+class EmulatedModel(nn.Module):
+    """The layers one after the other; ``stream`` is the device they share. Takes and returns any float tensor."""
+
+    def __init__(self, emulation: Emulation, rank: int = 0) -> None:
+        super().__init__()
+        sharpen_sleep()
+        self.stream, self.pace = Stream(), Pace(emulation, rank)
+        self.layers = nn.ModuleList(EmulatedLayer(layer, self.stream, self.pace) for layer in emulation.layers)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        self.pace.next_step()
+        self.stream.begin()
+        out = inputs
+        for layer in self.layers:
+            out = layer(out)
+        self.stream.wait()
+        return out
+
+
+class EmulatedOptimizer(torch.optim.Optimizer):
+    """An optimizer whose step takes a set time on the emulated device and leaves the weights as they are."""
+
+    def __init__(self, parameters: Iterable[Tensor], stream: Stream, seconds: float) -> None:
+        super().__init__(parameters, {"lr": 0.0})
+        self._stream, self._seconds = stream, seconds
+
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
+        """Wait as long as the emulated update takes."""
+        loss = closure() if closure is not None else None
+        if self._seconds:
+            self._stream.begin()
+            self._stream.add(self._seconds)
+            self._stream.wait()
+        return loss
+
+
+def sharpen_sleep() -> None:
+    """Let this thread's sleeps end within microseconds of their deadline instead of the usual 50 µs; Linux only."""
+    libc: Any = ctypes.CDLL(None)
+    if hasattr(libc, "prctl"):
+        libc.prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
+
+
+def go_first() -> None:
+    """Let this thread, and all it starts, run as soon as they wake, where that is allowed (root).
+
+    Emulated hosts share the cores, which real ones would not. A kernel that preempts lazily lets a woken thread wait
+    for the next timer tick, which makes a tiny all-reduce of gloo take 4 ms instead of 0.4.
+    """
+    with contextlib.suppress(PermissionError):
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))

@@ -1,0 +1,226 @@
+"""``Testbed``: an emulated cluster, from its set-up until everything is gone again.
+
+Plans first, then does: ``plan`` is what would be run. The hosts are network namespaces that share this
+machine's cores, memory and files unless limited; nothing inside can reach a network outside.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+
+from stash.base.errors import UserError
+from stash.base.words.units import format_bytes, parse_rate
+from stash.lab.testbed import cgroups, disks, plan, sweep
+from stash.lab.testbed import verify as links
+from stash.lab.testbed.execute import Executor, Portal, require_programs, undisturbed
+from stash.lab.testbed.names import MARK, next_owner
+from stash.lab.testbed.shape import Wish, shape
+from stash.lab.testbed.started import Started
+
+RANK_BYTES = 300e6
+"""Memory of one rank that does nothing but train an emulated model: mostly PyTorch itself."""
+_ENTER = 'while [ "$1" != -- ]; do echo $$ > "$1/cgroup.procs" || exit 125; shift; done; shift; exec "$@"'
+_GRACE = 2.0
+
+
+class Testbed:
+    """A cluster of emulated hosts; use it in a ``with`` statement.
+
+    ``network`` is every host's uplink (each direction), ``interconnect`` its loopback (shared by all its
+    ranks), ``disk`` the reading rate of the device under ``disk_path``, ``cpus`` its share of the cores;
+    rates as "1gbit" or "100MB/s", None for no limit. ``overrides={1: {"network": "100mbit"}}`` makes a
+    host differ. ``devices`` is the number of ranks each host is meant for. Raises UserError for
+    a wish that makes no sense, and on entry if this machine cannot fulfil it.
+    """
+
+    __test__ = False  # a name that pytest would collect
+
+    def __init__(
+        self,
+        nodes: int = 2,
+        devices: int = 1,
+        *,
+        interconnect: Wish = None,
+        network: Wish = None,
+        disk: Wish = None,
+        cpus: Wish = None,
+        overrides: Mapping[int, Mapping[str, Wish]] | None = None,
+        disk_path: str | Path = ".",
+        verify: bool = True,
+    ) -> None:
+        wishes = {"interconnect": interconnect, "network": network, "disk": disk, "cpus": cpus}
+        self.shape = shape(nodes, devices, overrides=overrides, **wishes)
+        self.owner = next_owner()
+        self.links: tuple[links.Link, ...] = ()
+        """Every shaped link, and every limited disk, as verified after set-up."""
+        self._verify = verify
+        self._disk_path = Path(disk_path)
+        limited = any(host.cpus or host.disk for host in self.shape.hosts)
+        self._cgroups = cgroups.find() if limited else None
+        self._portal = Portal()
+        self._executor = Executor(self._portal)
+        self._started: list[Started] = []
+
+    @property
+    def nodes(self) -> int:
+        """How many hosts."""
+        return len(self.shape.hosts)
+
+    @property
+    def plan(self) -> tuple[plan.Step, ...]:
+        """What setting up runs, in order; raises UserError where the machine lacks a controller."""
+        device = cgroups.device_of(self._disk_path) if any(h.disk for h in self.shape.hosts) else None
+        return plan.set_up(self.shape, self.owner, self._cgroups, device)
+
+    def __enter__(self) -> Testbed:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def start(self) -> None:
+        """Sweep what dead testbeds left, set up, and verify links and disks; leaves nothing behind if that fails."""
+        require_programs()
+        self._check_memory()
+        try:
+            self._portal.open()
+            if not self._portal.prefix:
+                sweep.sweep()
+            elif self._cgroups is not None:
+                raise UserError("limits of disk and cpus need root; run the testbed with sudo, or leave them out")
+            self._executor.do(self.plan)
+            if self._verify:
+                self.links = links.verify(self.shape, self.owner, self._executor)
+                self.links += disks.verify(self.shape, self._disk_path, self.command)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """End everything that runs on the hosts and remove them; harmless when done already."""
+        with undisturbed():
+            for process in self._started:
+                process.terminate()
+            deadline = time.monotonic() + _GRACE
+            while any(process.poll() is None for process in self._started) and time.monotonic() < deadline:
+                time.sleep(0.02)
+            for node in range(self.nodes):
+                self._kill_all(node)
+            for process in self._started:
+                process.kill()
+                process.wait()
+            try:
+                self._executor.undo()
+            finally:
+                self._portal.close()
+
+    def address(self, node: int) -> str:
+        """A node's address, valid on every node of this testbed and nowhere else."""
+        return plan.address(self._checked(node))
+
+    def interface(self, node: int) -> str:
+        """The name of a node's network interface."""
+        return plan.interface(self._checked(node))
+
+    def environment(self, node: int) -> dict[str, str]:
+        """The variables a command on that node gets besides this process's own."""
+        name = self.interface(node)
+        cores = len(os.sched_getaffinity(0)) // (self.nodes * self.shape.devices)
+        return {
+            # Hosts share the cores: threads that spin while they wait would slow each other's transfers.
+            "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(max(1, cores))),
+            "STASH_NODE": str(node),
+            MARK: self.owner.host(node),
+            "STASH_TESTBED_NODES": str(self.nodes),
+            "STASH_TESTBED_ADDRESS": self.address(node),
+            "STASH_TESTBED_HEAD": self.address(0),
+            "GLOO_SOCKET_IFNAME": name,
+            "NCCL_SOCKET_IFNAME": name,
+            "TP_SOCKET_IFNAME": name,
+        }
+
+    def command(self, argv: Sequence[str], node: int = 0) -> tuple[str, ...]:
+        """What runs ``argv`` on a node: through its control groups into its namespace."""
+        host = self.owner.host(self._checked(node))
+        groups = self._cgroups.groups(host, self.shape.hosts[node]) if self._cgroups is not None else ()
+        enter = ("sh", "-c", _ENTER, "stash-tb", *groups, "--") if groups else ()
+        return (*self._portal.prefix, *enter, "nsenter", f"--net=/run/netns/{host}", "--", *map(str, argv))
+
+    def run(
+        self,
+        argv: Sequence[str],
+        node: int = 0,
+        env: Mapping[str, str] | None = None,
+        cwd: str | Path | None = None,
+        pipe: bool = False,
+    ) -> Started:
+        """Start a command on a node; its output is kept, or left in ``popen.stdout`` if ``pipe``."""
+        variables = {**os.environ, **self.environment(node), **(env or {})}
+        folder = Path(cwd) if cwd is not None else None
+        # Not held against Ctrl-C: the command would inherit the blocked signals. What escapes the list by an
+        # interruption here is still found in its namespace by ``close``.
+        process = Started(self.command(argv, node), node, variables, folder, pipe)
+        self._started.append(process)
+        return process
+
+    def run_all(
+        self, argv_for_node: Callable[[int], Sequence[str]], env: Mapping[str, str] | None = None, pipe: bool = False
+    ) -> list[Started]:
+        """Start ``argv_for_node(k)`` on every node k at once."""
+        return [self.run(argv_for_node(node), node, env, pipe=pipe) for node in range(self.nodes)]
+
+    def set_network(self, node: int, rate: str | float) -> None:
+        """Reshape a host's uplink while things run: a link that degrades, or recovers. Not verified."""
+        number = parse_rate(rate) if isinstance(rate, str) else float(rate)
+        host = replace(self.shape.hosts[self._checked(node)], network=number, interconnect=None)
+        self._executor.do(plan.shaping(self.owner, node, host))
+
+    def unplug(self, node: int) -> None:
+        """A host's link dies: nothing comes in or goes out any more."""
+        self._executor.do([plan.plug(self.owner, self._checked(node), connected=False)])
+
+    def plug(self, node: int) -> None:
+        """A host's dead link works again."""
+        self._executor.do([plan.plug(self.owner, self._checked(node), connected=True)])
+
+    def kill(self, node: int) -> None:
+        """A host vanishes: its link dies first, so nobody is told, then all its processes."""
+        self.unplug(node)
+        self._kill_all(node)
+
+    def _kill_all(self, node: int) -> None:
+        name = self.owner.host(self._checked(node))
+        for _ in range(20):  # until none is left: a process may be starting another
+            found = self._executor.command(("ip", "netns", "pids", name)).stdout.split()
+            if not found:
+                return
+            for pid in map(int, found):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.02)
+
+    def _checked(self, node: int) -> int:
+        if not 0 <= node < self.nodes:
+            raise UserError(f"there is no node {node}: the nodes are 0 to {self.nodes - 1}")
+        return node
+
+    def _check_memory(self) -> None:
+        import psutil
+
+        ranks = self.nodes * self.shape.devices
+        free = psutil.virtual_memory().available
+        if ranks * RANK_BYTES > free:
+            raise UserError(
+                f"{ranks} ranks need about {format_bytes(ranks * RANK_BYTES)} of memory and {format_bytes(free)} are "
+                f"free; use {int(free // RANK_BYTES)} or fewer"
+            )

@@ -1,0 +1,188 @@
+"""The description of an emulated accelerator's work, as people write it in YAML.
+
+Layers with the bytes of their parameters and the time their passes take, and what goes wrong beside them.
+Knows nothing of PyTorch; ``accelerator`` makes it run.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from stash.base.errors import UnitError, UserError
+from stash.base.words.units import parse_bytes, parse_rate, parse_seconds
+
+
+def _seconds(value: Any) -> Any:
+    return _read(parse_seconds, value)
+
+
+def _rate(value: Any) -> Any:
+    return _read(parse_rate, value)
+
+
+def _bytes(value: Any) -> Any:
+    number = _read(parse_bytes, value)
+    return round(number) if isinstance(number, float) else number
+
+
+def _read(parse: Any, value: Any) -> Any:
+    try:
+        return parse(value) if isinstance(value, str) else value
+    except UnitError as error:
+        raise ValueError(str(error)) from None
+
+
+Seconds = Annotated[float, BeforeValidator(_seconds), Field(ge=0, allow_inf_nan=False)]
+Bytes = Annotated[int, BeforeValidator(_bytes), Field(ge=0)]
+Rate = Annotated[float, BeforeValidator(_rate), Field(gt=0, allow_inf_nan=False)]
+"""Bytes per second."""
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Layer(_Strict):
+    """One layer: a parameter of so many bytes (float32), and its passes at the model's batch."""
+
+    name: str
+    bytes: Bytes
+    forward_seconds: Seconds
+    backward_seconds: Seconds
+
+
+class Exchange(_Strict):
+    """A gradient exchange that takes a set time instead of crossing a link: bucket after bucket, one at a time."""
+
+    interconnect: Rate
+    """A bucket's bytes per second among the ranks of one node."""
+    network: Rate | None = None
+    """The same over several nodes; needed if there are several."""
+    latency_seconds: Seconds = 0.0
+    """Further time of every bucket."""
+
+    def seconds(self, size: int, across_nodes: bool) -> float:
+        """How long a bucket of ``size`` bytes takes."""
+        rate = self.network if across_nodes else self.interconnect
+        if rate is None:
+            raise UserError("exchange: give a `network:` rate, too, for a job on several nodes")
+        return self.latency_seconds + size / rate
+
+
+class Emulation(_Strict):
+    """A model on an accelerator, one batch per step, and the delays injected around it."""
+
+    name: str = "emulated"
+    layers: Annotated[tuple[Layer, ...], Field(min_length=1)]
+    optimizer_seconds: Seconds = 0.0
+    jitter: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Standard deviation of a step's compute, as a fraction of it."""
+    slow_ranks: dict[Annotated[int, Field(ge=0)], Annotated[float, Field(gt=0)]] = {}
+    """Rank: the factor by which its compute takes longer."""
+    prep_seconds: Seconds = 0.0
+    """A loader worker's time to make a batch."""
+    read_seconds: Seconds = 0.0
+    """A worker's further time per batch whose files are not in the page cache."""
+    copy_seconds: Seconds = 0.0
+    """Time to copy a batch to the device. On CPU ranks no rung separates it from compute."""
+    exchange: Exchange | None = None
+    """None: DistributedDataParallel's own, over whatever links there are."""
+
+    @property
+    def bytes(self) -> int:
+        """What every step must exchange."""
+        return sum(layer.bytes // 4 * 4 for layer in self.layers)
+
+    @property
+    def compute_seconds(self) -> float:
+        """A step of one rank that is not slow, waiting for nothing."""
+        passes = sum(layer.forward_seconds + layer.backward_seconds for layer in self.layers)
+        return passes + self.optimizer_seconds
+
+    def scaled(self, size: float = 1.0, time: float = 1.0) -> Emulation:
+        """All bytes times ``size`` and all times times ``time``; scale links by ``scaled_rate``."""
+        layers = tuple(
+            Layer(
+                name=layer.name,
+                bytes=round(layer.bytes * size),
+                forward_seconds=layer.forward_seconds * time,
+                backward_seconds=layer.backward_seconds * time,
+            )
+            for layer in self.layers
+        )
+        delays = ("optimizer_seconds", "prep_seconds", "read_seconds", "copy_seconds")
+        return self.model_copy(update={"layers": layers, **{name: getattr(self, name) * time for name in delays}})
+
+
+def scaled_rate(rate: float, size: float = 1.0, time: float = 1.0) -> float:
+    """The rate of a link (bytes per second) that keeps every stall's share of the step under that scaling."""
+    return rate * size / time
+
+
+def load(path: str | Path) -> Emulation:
+    """The description in a YAML file; raises UserError naming file, line and field."""
+    import yaml
+
+    try:
+        text = Path(path).read_text()
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        raw = yaml.safe_load(text)
+    except OSError as error:
+        raise UserError(f"cannot read the model {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise UserError(f"{path} is not a text file; a model is described in YAML") from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f", line {mark.line + 1}" if mark is not None else ""
+        raise UserError(f"{path}{where}: not YAML: {getattr(error, 'problem', None) or error}") from None
+    if not isinstance(raw, dict):
+        raise UserError(f"{path}: no `layers:` with name, bytes, forward_seconds and backward_seconds each")
+    try:
+        return Emulation.model_validate(raw)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise UserError(_sentence(path, root, first["loc"], first["msg"], first["type"])) from None
+
+
+def dump(emulation: Emulation) -> str:
+    """The description as YAML that ``load`` reads back as it was."""
+    import yaml
+
+    return str(yaml.safe_dump(emulation.model_dump(mode="json", exclude_defaults=True), sort_keys=False))
+
+
+def _sentence(path: str | Path, root: Any, where: tuple[int | str, ...], words: str, kind: str) -> str:
+    field = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in where).lstrip(".")
+    said = words.removeprefix("Value error, ").removeprefix("Input ")
+    if kind == "extra_forbidden":
+        said = "there is no such field"
+    elif kind == "missing":
+        said = "this field is missing"
+    return f"{path}, line {_line(root, where)}: {field}: {said}"
+
+
+def _line(node: Any, where: tuple[int | str, ...]) -> int:
+    """The line of the deepest part of ``where`` that the document has, from 1."""
+    line = int(node.start_mark.line)
+    for part in where:
+        if (
+            isinstance(part, int)
+            and isinstance(node.value, list)
+            and node.id == "sequence"
+            and part < len(node.value)
+        ):
+            node = node.value[part]
+        elif node.id == "mapping":
+            pairs = {str(key.value): (key, value) for key, value in node.value}
+            if str(part) not in pairs:
+                break
+            key, node = pairs[str(part)]
+            line = int(key.start_mark.line)
+            continue
+        else:
+            break
+        line = int(node.start_mark.line)
+    return line + 1

@@ -1,0 +1,176 @@
+"""Runs planned steps, and undoes those that were run, whatever happens in between.
+
+Knows how to reach namespaces: directly as root, else through a *keeper*, a process in user, mount and
+network namespaces of its own in which we are root. What the steps are for is not known here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator
+
+from stash.base.errors import StashError, UserError
+from stash.lab.testbed.plan import Argv, Step
+
+_PATIENCE = 30.0
+_PACKAGES = {"ip": "iproute2", "tc": "iproute2", "nsenter": "util-linux"}
+"""What every testbed runs, and where it comes from on Debian; the rest is util-linux too."""
+_KEEPER = (
+    "unshare", "--user", "--map-root-user", "--mount", "--net", "sh", "-c",
+    "mount -t tmpfs tmpfs /run && mkdir -p /run/netns && echo ready && cat > /dev/null",
+)  # fmt: skip
+"""Lives as long as its standard input is open, so it ends with us even if we are killed."""
+
+
+class Portal:
+    """The way to where this process may make namespaces: its ``prefix`` stands before every command."""
+
+    def __init__(self) -> None:
+        self.prefix: Argv = ()
+        self._keeper: subprocess.Popen[bytes] | None = None
+
+    def open(self) -> None:
+        """Nothing to do as root; else start the keeper. Raises UserError if the kernel forbids it."""
+        if os.geteuid() == 0:
+            return
+        keeper = subprocess.Popen(
+            _KEEPER, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+        )
+        self._keeper = keeper
+        assert keeper.stdout is not None
+        assert keeper.stderr is not None
+        if keeper.stdout.readline() != b"ready\n":
+            words = keeper.stderr.read().decode(errors="replace").strip()
+            self.close()
+            raise UserError(
+                "a testbed needs root, or user namespaces, which this kernel does not give to users "
+                f"({words}); run it with sudo"
+            )
+        self.prefix = ("nsenter", "-t", str(keeper.pid), "--user", "--mount", "--net", "--preserve-credentials")
+
+    def close(self) -> None:
+        """End the keeper, and with it every namespace made through it."""
+        if self._keeper is not None:
+            assert self._keeper.stdin is not None
+            self._keeper.stdin.close()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._keeper.wait(timeout=5)
+            for stream in (self._keeper.stdout, self._keeper.stderr):
+                if stream is not None:
+                    stream.close()
+            self._keeper, self.prefix = None, ()
+
+
+class Executor:
+    """Runs steps and remembers how to undo those that succeeded."""
+
+    def __init__(self, portal: Portal) -> None:
+        self.portal = portal
+        self._undo: list[Argv] = []
+
+    def do(self, steps: Iterable[Step]) -> None:
+        """Run the steps in order; an interruption falls between two. Raises UserError at the first that fails."""
+        for step in steps:
+            with undisturbed():
+                done = self.command(step.argv)
+                if done.returncode == 0 and step.undo is not None:
+                    self._undo.append(step.undo)
+            if done.returncode != 0:
+                raise UserError(_explain(step, done.stderr.strip()))
+
+    def undo(self) -> None:
+        """Remove what the steps made, the last first; raises StashError naming what could not be removed."""
+        left: list[str] = []
+        with undisturbed():
+            while self._undo:
+                argv = self._undo.pop()
+                words = self._insist(argv)
+                if words:
+                    left.append(f"`{' '.join(argv)}`: {words}")
+        if left:
+            raise StashError(
+                f"the testbed could not be removed completely ({'; '.join(left)}); try `stash testbed clean`"
+            )
+
+    def command(self, argv: Argv) -> subprocess.CompletedProcess[str]:
+        """Run one command to its end, out of reach of the terminal's Ctrl-C."""
+        return run((*self.portal.prefix, *argv))
+
+    def _insist(self, argv: Argv) -> str:
+        """What the command complained of, after trying for two seconds: killed processes take a moment to go."""
+        deadline = time.monotonic() + 2.0
+        while True:
+            done = self.command(argv)
+            if done.returncode == 0 or "No such file" in done.stderr:
+                return ""
+            if time.monotonic() > deadline:
+                return done.stderr.strip()
+            time.sleep(0.05)
+
+
+def require_programs() -> None:
+    """Raises UserError naming the first program of a testbed's that this machine lacks."""
+    for program in _PACKAGES if os.geteuid() == 0 else (*_PACKAGES, "unshare"):
+        if shutil.which(program, path=_path()) is None:
+            raise _missing(program)
+
+
+def _missing(program: str) -> UserError:
+    return UserError(f"a testbed needs the program `{program}`; install {_PACKAGES.get(program, 'util-linux')}")
+
+
+def run(argv: Argv) -> subprocess.CompletedProcess[str]:
+    """One command, its output captured; raises UserError if there is no such program."""
+    try:
+        return subprocess.run(
+            argv, capture_output=True, text=True, check=False, timeout=_PATIENCE, stdin=subprocess.DEVNULL,
+            start_new_session=True, env={**os.environ, "LC_ALL": "C", "PATH": _path()},
+        )  # fmt: skip
+    except FileNotFoundError:
+        raise _missing(argv[0]) from None
+    except subprocess.TimeoutExpired:
+        raise StashError(f"`{' '.join(argv)}` did not end within {_PATIENCE:g} s") from None
+
+
+@contextlib.contextmanager
+def undisturbed() -> Iterator[None]:
+    """Hold back Ctrl-C and a request to end until the block is done."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _path() -> str:
+    """The search path with the folders of system programs, which users often lack."""
+    return os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
+
+
+def _explain(step: Step, words: str) -> str:
+    words = words.splitlines()[-1] if words else "no reason given"
+    if step.argv[:3] == ("ip", "netns", "add") and "File exists" in words:
+        return (
+            f"a network namespace called {step.argv[3]} exists already and is not ours; it was left alone: try again"
+        )
+    if step.argv[-1].endswith("cgroup.subtree_control"):
+        return (
+            f"the control group of {step.argv[-1]} does not pass {step.argv[-2][1:]} on to new groups ({words}), "
+            "as in a container; run the testbed on the machine itself, or leave cpus and disk out"
+        )
+    if "Operation not permitted" in words or "Permission denied" in words:
+        return f"this user may not run `{step.describe()}` ({words}); run the testbed with sudo"
+    if "Read-only file system" in words:
+        return f"`{step.describe()}` failed: {words}; run the testbed where it may be written, not in a container"
+    return f"`{step.describe()}` failed: {words}; `stash testbed doctor` says what this machine can emulate"
+
+
+def python() -> str:
+    """The interpreter that runs us."""
+    return sys.executable

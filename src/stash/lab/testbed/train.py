@@ -1,0 +1,176 @@
+"""Trains an emulated model: ordinary DistributedDataParallel code, whose right profile is known beforehand.
+
+Run as ``python -m stash.lab.testbed.train --model model.yaml --batch 8`` or under torchrun. Knows nothing of
+Stash's measuring: no hooks, no timers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, Dataset, DistributedSampler
+
+from stash.base.errors import StashError, UserError
+from stash.lab.testbed.accelerator import EmulatedModel, EmulatedOptimizer, go_first, sharpen_sleep
+from stash.lab.testbed.emulation import Emulation, load
+from stash.lab.testbed.exchange import PacedExchange, paced_hook
+
+EPOCH_BATCHES = 1000
+LOG_EVERY = 50
+
+
+class Samples(Dataset[Tensor]):
+    """Samples that take a set time to make; from files, if there are any, which take longer when not cached."""
+
+    def __init__(self, emulation: Emulation, batch: int, count: int, files: Sequence[Path] = ()) -> None:
+        self._prep, self._read = emulation.prep_seconds / batch, emulation.read_seconds / batch
+        self._files, self._count = [str(path) for path in files], count
+
+    def __len__(self) -> int:
+        return len(self._files) or self._count
+
+    def __getitems__(self, indices: list[int]) -> list[Tensor]:
+        """A whole batch at once, so that its delay is one sleep with one deadline."""
+        sharpen_sleep()
+        deadline = time.monotonic() + self._prep * len(indices)
+        if self._files:
+            cold = sum(not _read_cached(self._files[index]) for index in indices)
+            deadline += self._read * cold
+        time.sleep(max(0.0, deadline - time.monotonic()))
+        return [torch.full((1,), float(index % 7)) for index in indices]
+
+    def __getitem__(self, index: int) -> Tensor:
+        return self.__getitems__([index])[0]
+
+
+def _read_cached(path: str) -> bool:
+    """Read a whole file; True if all of it was in the page cache."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        buffer = bytearray(os.fstat(descriptor).st_size)
+        try:
+            cached = os.preadv(descriptor, [buffer], 0, os.RWF_NOWAIT) == len(buffer)
+        except BlockingIOError:
+            cached = False
+        except OSError as error:
+            if error.errno != errno.EOPNOTSUPP:
+                raise
+            raise UserError(
+                f"{path}: this file system cannot tell what is cached; put --data on ext4, xfs or btrfs"
+            ) from None
+        if not cached:
+            os.preadv(descriptor, [buffer], 0)
+        return cached
+    finally:
+        os.close(descriptor)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Train as the command line says; prints a user's mistake in one sentence and returns an exit code."""
+    options = _parser().parse_args(arguments)
+    go_first()
+    try:
+        emulation = load(options.model)
+        if "WORLD_SIZE" in os.environ:
+            dist.init_process_group("gloo")
+        try:
+            train(emulation, options)
+        finally:
+            if dist.is_initialized():
+                dist.destroy_process_group()
+    except StashError as error:
+        print(f"error: {str(error).strip().splitlines()[-1]}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def train(emulation: Emulation, options: argparse.Namespace) -> None:
+    """Train until ``--steps`` optimizer steps are done, or for ever."""
+    rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    loader = make_loader(emulation, options, rank, world)
+    emulated = EmulatedModel(emulation, rank)
+    model: nn.Module = emulated
+    if dist.is_initialized():
+        ddp = model = DistributedDataParallel(emulated, bucket_cap_mb=options.bucket_mb)
+        if emulation.exchange is not None:
+            ddp.register_comm_hook(PacedExchange(emulation.exchange), paced_hook)
+    optimizer = EmulatedOptimizer(emulated.parameters(), emulated.stream, emulation.optimizer_seconds)
+    began = time.monotonic()
+    for step, batch in enumerate(endless(loader), start=1):
+        if emulation.copy_seconds:
+            time.sleep(emulation.copy_seconds)
+        optimizer.zero_grad(set_to_none=True)
+        model(batch).sum().backward()
+        optimizer.step()
+        last = step == options.steps
+        if rank == 0 and (last or step % LOG_EVERY == 0):
+            print(f"step {step}  {1000 * (time.monotonic() - began) / step:.2f} ms per step", flush=True)
+        if last:
+            break
+
+
+def make_loader(emulation: Emulation, options: argparse.Namespace, rank: int, world: int) -> DataLoader[Tensor]:
+    """This rank's share of the samples; raises UserError if there are too few files, or none to read slowly."""
+    files = sorted(path for path in options.data.rglob("*") if path.is_file()) if options.data else []
+    if options.data and len(files) // world < options.batch:
+        raise UserError(
+            f"--data {options.data} holds {len(files)} files, too few for {world} batches of {options.batch}"
+        )
+    if emulation.read_seconds and not files:
+        raise UserError("read_seconds needs files to read: say where with --data, or leave it out of the model")
+    data = Samples(emulation, options.batch, EPOCH_BATCHES * options.batch * world, files)
+    sampler: DistributedSampler[Tensor] = DistributedSampler(data, num_replicas=world, rank=rank, drop_last=True)
+    return DataLoader(
+        data, options.batch, sampler=sampler, num_workers=options.workers, drop_last=True,
+        persistent_workers=options.workers > 0,
+    )  # fmt: skip
+
+
+def endless(loader: DataLoader[Tensor]) -> Iterator[Tensor]:
+    """Batches of one epoch after the other, each shuffled anew."""
+    epoch = 0
+    while True:
+        if isinstance(loader.sampler, DistributedSampler):
+            loader.sampler.set_epoch(epoch)
+        yield from loader
+        epoch += 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m stash.lab.testbed.train", description="Train an emulated model.")
+    add = parser.add_argument
+    add("--model", type=Path, required=True, metavar="FILE", help="its description in YAML")
+    add("--data", type=Path, metavar="DIR", help="a folder of files, one sample each (default: no files)")
+    add("--batch", type=_positive, default=8, metavar="N", help="samples per rank and step (default 8)")
+    add("--workers", type=_natural, default=0, metavar="N", help="loader processes per rank (default 0)")
+    add("--steps", type=_positive, metavar="N", help="optimizer steps to take (default: until interrupted)")
+    add("--bucket-mb", type=_positive, metavar="MIB", help="size of all of DDP's buckets (default: 1, then 25)")
+    return parser
+
+
+def _positive(text: str) -> int:
+    if (number := int(text)) < 1:
+        raise argparse.ArgumentTypeError("it must be at least 1")
+    return number
+
+
+def _natural(text: str) -> int:
+    if (number := int(text)) < 0:
+        raise argparse.ArgumentTypeError("it must be at least 0")
+    return number
+
+
+if __name__ == "__main__":
+    sys.exit(main())

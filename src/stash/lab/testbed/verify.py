@@ -1,0 +1,132 @@
+"""Proves that each link of a testbed carries what was asked, with a transfer of its own.
+
+Every host's uplink is measured in both directions against the switch, so no other host's link is in the
+way; every loopback by itself. What is concluded from a testbed rests on these rates, not on the asked ones.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from stash.base.errors import StashError, UserError
+from stash.base.words.units import format_rate
+from stash.lab.testbed import transfer
+from stash.lab.testbed.execute import Executor, python
+from stash.lab.testbed.names import Owner
+from stash.lab.testbed.plan import SWITCH_ADDRESS, address, burst_bytes
+from stash.lab.testbed.shape import Shape
+
+TOLERANCE = 0.05
+TRIES = 5
+_SECONDS, _SEGMENTS, _LONGEST = 0.3, 200 * 9000, 10.0
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """One stream to time: from one namespace's file to another's, as ``transfer.measure`` takes it."""
+
+    source: str
+    target: str
+    address: str
+    seconds: float
+    skip: int
+
+
+@dataclass(frozen=True)
+class Link:
+    """A shaped link in one direction, or a limited disk: what was asked and what its own transfer showed.
+
+    Rates are payload bytes per second.
+    """
+
+    node: int
+    name: str
+    """``network``, ``interconnect`` or ``disk``: as the option is called that sets it."""
+    direction: str
+    """``up``, ``down``, ``both`` for the shared loopback, ``read`` for a disk."""
+    asked: float
+    measured: float
+    burst_bytes: int
+    """What passes at once after the link was idle."""
+
+    @property
+    def right(self) -> bool:
+        """Whether it carries what was asked, within 5 %."""
+        return abs(self.measured / self.asked - 1) <= TOLERANCE
+
+    def describe(self) -> str:
+        """What was verified, in one line."""
+        rate = format_rate if self.name == "disk" else format_bits
+        way = f"node {self.node} {self.name} {self.direction}"
+        return f"{way}: {rate(self.measured)} verified ({rate(self.asked)} asked)"
+
+
+def transfers(shape: Shape, owner: Owner, folder: str = "/run/netns") -> tuple[tuple[Link, Transfer], ...]:
+    """The links of a testbed, nothing measured yet, each with the stream that will prove it."""
+    switch = f"{folder}/{owner.switch}"
+    found: list[tuple[Link, Transfer]] = []
+    for node, host in enumerate(shape.hosts):
+        own = f"{folder}/{owner.host(node)}"
+        for name, direction, rate, ends in (
+            ("network", "up", host.network, (own, switch, SWITCH_ADDRESS)),
+            ("network", "down", host.network, (switch, own, address(node))),
+            ("interconnect", "both", host.interconnect, (own, own, "127.0.0.1")),
+        ):
+            if rate is not None:
+                burst = burst_bytes(rate, name == "interconnect")
+                seconds = min(_LONGEST, max(_SECONDS, _SEGMENTS / rate))
+                found.append((Link(node, name, direction, rate, 0.0, burst), Transfer(*ends, seconds, 2 * burst)))
+    return tuple(found)
+
+
+def verify(shape: Shape, owner: Owner, executor: Executor) -> tuple[Link, ...]:
+    """Every link measured; raises UserError naming the highest rate seen where one does not carry its own.
+
+    A link that falls short is measured again, up to five times, as other work on the machine slows
+    a transfer but never makes it faster than its link.
+    """
+    wanted = transfers(shape, owner)
+    best = [link for link, _ in wanted]
+    for _ in range(TRIES):
+        again = [number for number, link in enumerate(best) if not link.right]
+        if not again:
+            break
+        rates = _measure(executor, [wanted[number][1] for number in again])
+        for number, rate in zip(again, rates, strict=True):
+            if rate > best[number].measured:
+                best[number] = Link(**{**asdict(best[number]), "measured": rate})
+    for link in best:
+        if not link.right:
+            raise UserError(_sentence(link))
+    return tuple(best)
+
+
+def _measure(executor: Executor, wanted: list[Transfer]) -> list[float]:
+    words = json.dumps([asdict(one) for one in wanted])
+    done = executor.command((python(), "-I", "-S", str(Path(transfer.__file__)), words))
+    if done.returncode != 0:
+        raise StashError(
+            f"the links could not be measured: {(done.stderr.strip() or 'no reason given').splitlines()[-1]}"
+        )
+    return [float(rate) for rate in json.loads(done.stdout)]
+
+
+def format_bits(bytes_per_second: float) -> str:
+    """A rate as links are named: ``1.25e8`` is ``1gbit``; readable by ``parse_rate``."""
+    bits = bytes_per_second * 8
+    scale, unit = next(((s, u) for s, u in ((1e9, "gbit"), (1e6, "mbit"), (1e3, "kbit")) if bits >= s), (1.0, "bit"))
+    return f"{bits / scale:.3g}{unit}"
+
+
+def _sentence(link: Link) -> str:
+    where = f"the {link.name} link of node {link.node}" + ("" if link.direction == "both" else f" ({link.direction})")
+    if link.measured == 0:
+        return f"{where} carried nothing at all; `stash testbed doctor` says what this machine can emulate"
+    if link.measured > link.asked:
+        return f"{where} carries {format_bits(link.measured)}, more than the {format_bits(link.asked)} asked for"
+    return (
+        f"this machine cannot carry --{link.name} {format_bits(link.asked)}: the highest rate verified on {where} "
+        f"is {format_bits(link.measured)}; ask for less, or let other work on the machine end first"
+    )

@@ -1,0 +1,242 @@
+"""Makes data sets on disk that are as large, and as slow to read, as real ones.
+
+Knows the kinds, which file holds which samples, and how to stop and go on: files appear whole or not at
+all, finished ones are skipped, and ``stash-dataset.json`` remembers what was asked for. Does not know what
+is in a file (``synthesis``) nor how it is read back (``readers``).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections.abc import Callable
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from stash.base.errors import UserError
+from stash.lab.zoo import synthesis
+from stash.lab.zoo.criteo import RECORD_BYTES
+from stash.lab.zoo.manifest import TEMPORARY, Manifest, read_manifest, write_manifest
+from stash.lab.zoo.picture import MEAN_BYTES
+
+Progress = Callable[[int, int], None]
+"""Called with (samples on disk, samples wanted), from the calling thread."""
+
+CLASSES = {"images": 100, "audio": 35}
+_FILES_PER_TASK = 32
+"""Files flushed together: the first fsync of a group carries most of the others."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of data set: what a sample is, and how samples are laid out in files."""
+
+    name: str
+    sample: str
+    sample_bytes: float
+    """Mean bytes on disk of one sample."""
+    default_count: int
+    samples_per_file: int
+    number: int
+    """Part of every file's random seed, so that kinds do not share random numbers."""
+    content: Callable[[np.random.Generator, int], bytes]
+    path: Callable[[int], str]
+    """Relative path of the file with this index."""
+    fixed_size: bool
+    """True if a file's size follows from its number of samples, so that a short one is seen."""
+
+
+KINDS: dict[str, Kind] = {
+    kind.name: kind
+    for kind in (
+        Kind(
+            "images", "one JPEG, about 500 x 375 pixels", MEAN_BYTES, 5_000, 1, 0, synthesis.image,
+            lambda i: f"class_{i % CLASSES['images']:03d}/{i:08d}.jpg", False,
+        ),
+        Kind(
+            "text", "1024 token ids", 2 * synthesis.TOKENS_PER_SAMPLE, 20_000, 4096, 1, synthesis.tokens,
+            lambda i: f"tokens-{i:05d}.uint16.bin", True,
+        ),
+        Kind(
+            "audio", "one spoken word, 1 s at 16 kHz", 30_500, 10_000, 1, 2, synthesis.speech,
+            lambda i: f"word_{i % CLASSES['audio']:02d}/{i:08d}.wav", False,
+        ),
+        Kind(
+            "clicks", "one Criteo-like record", RECORD_BYTES, 1_000_000, 50_000, 3, synthesis.clicks,
+            lambda i: f"clicks-{i:05d}.bin", True,
+        ),
+    )
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Made:
+    """What ``make_dataset`` left on disk."""
+
+    path: Path
+    kind: str
+    count: int
+    """Samples in the data set."""
+    files: int
+    bytes: int
+    new_files: int
+    """Files written by this call; the others were there before."""
+    seconds: float
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """One file of a data set."""
+
+    index: int
+    path: Path
+    samples: int
+
+
+def dataset_kind(name: str) -> Kind:
+    """The kind called ``name``; raises UserError listing the kinds."""
+    if name not in KINDS:
+        raise UserError(f"no kind of data set is called {name!r}; choose one of {', '.join(KINDS)}")
+    return KINDS[name]
+
+
+def make_dataset(
+    kind: str,
+    path: str | Path,
+    count: int | None = None,
+    seed: int | None = None,
+    progress: Progress | None = None,
+) -> Made:
+    """Write ``count`` samples of ``kind`` below ``path``, or finish what an earlier call began.
+
+    A missing ``count`` or ``seed`` is that of the earlier call, else the kind's default and 0. The same
+    kind and seed give the same files (with the same numpy and Pillow), and a larger count keeps those
+    there are, except a shorter last file of text or clicks. Files are flushed to storage before they get
+    their name, so that evicting them from the page cache works at once.
+
+    Raises UserError for an unknown kind, a folder that holds something else, an earlier call with
+    another kind or seed, a full disk and a folder that cannot be written; finished files stay.
+    """
+    started = time.monotonic()
+    root, spec = Path(path), dataset_kind(kind)
+    try:
+        manifest = _claim(root, spec, count, seed)
+        pieces = _pieces(root, spec, manifest.count)
+        missing = [piece for piece in pieces if not _finished(spec, piece)]
+        if missing:
+            write_manifest(root, replace(manifest, complete=False, bytes=None))
+            _write_all(spec, manifest, missing, progress)
+        size = sum(piece.path.stat().st_size for piece in pieces)
+        if missing or not manifest.complete:
+            write_manifest(root, replace(manifest, complete=True, bytes=size))
+    except OSError as error:
+        raise _explained(error, root, kind) from error
+    seconds = time.monotonic() - started
+    return Made(root, kind, manifest.count, len(pieces), size, len(missing), seconds)
+
+
+def _claim(root: Path, spec: Kind, count: int | None, seed: int | None) -> Manifest:
+    """The manifest to fulfil, after checking that the folder is new, or ours and fits."""
+    if count is not None and count < 1:
+        raise UserError(f"a data set needs at least one sample, not {count}; use --count 1 or more")
+    if seed is not None and seed < 0:
+        raise UserError(f"a seed is a whole number from 0, not {seed}; use --seed 0")
+    if root.exists() and not root.is_dir():
+        raise UserError(f"{root} is a file; name a new or empty folder")
+    found = read_manifest(root)
+    if found is None:
+        if root.exists() and any(item.name != TEMPORARY for item in root.iterdir()):
+            raise UserError(f"{root} holds files that Stash did not make; name a new or empty folder")
+        root.mkdir(parents=True, exist_ok=True)
+        return Manifest(spec.name, seed or 0, count or spec.default_count)
+    if found.kind != spec.name:
+        raise UserError(f"{root} already holds {found.kind}, not {spec.name}; name another folder")
+    if seed not in (None, found.seed):
+        raise UserError(f"{root} was made with seed {found.seed}, not {seed}; name another folder")
+    if count is not None and count < found.count:
+        raise UserError(
+            f"{root} was made for {found.count} samples, more than {count}; "
+            f"name another folder or use --count {found.count}"
+        )
+    return replace(found, count=count or found.count)
+
+
+def _pieces(root: Path, spec: Kind, count: int) -> list[_Piece]:
+    step = spec.samples_per_file
+    return [
+        _Piece(index, root / spec.path(index), min(step, count - start))
+        for index, start in enumerate(range(0, count, step))
+    ]
+
+
+def _finished(spec: Kind, piece: _Piece) -> bool:
+    try:
+        size = piece.path.stat().st_size
+    except FileNotFoundError:
+        return False
+    return size == piece.samples * spec.sample_bytes if spec.fixed_size else size > 0
+
+
+def _write_all(spec: Kind, manifest: Manifest, missing: list[_Piece], progress: Progress | None) -> None:
+    """Write the missing files with one thread per core; numpy and Pillow release the GIL."""
+    done = manifest.count - sum(piece.samples for piece in missing)
+    size = _FILES_PER_TASK if spec.samples_per_file == 1 else 1
+    tasks = iter([missing[i : i + size] for i in range(0, len(missing), size)])
+    workers = len(os.sched_getaffinity(0))
+    with ThreadPoolExecutor(workers, thread_name_prefix="stash-dataset") as pool:
+        running: set[Future[int]] = set()
+        try:
+            while True:
+                if progress is not None:
+                    progress(done, manifest.count)
+                while len(running) < 2 * workers and (task := next(tasks, None)):
+                    running.add(pool.submit(_write_group, spec, manifest.seed, task))
+                if not running:
+                    return
+                finished, running = wait(running, return_when=FIRST_COMPLETED)
+                done += sum(future.result() for future in finished)
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+def _write_group(spec: Kind, seed: int, pieces: list[_Piece]) -> int:
+    """Write files under temporary names, flush them all, then name them; returns their samples."""
+    temporaries = [piece.path.with_name(f".{piece.path.name}.tmp") for piece in pieces]
+    try:
+        for piece, temporary in zip(pieces, temporaries, strict=True):
+            random = np.random.default_rng([seed, spec.number, piece.index])
+            temporary.parent.mkdir(exist_ok=True)
+            temporary.write_bytes(spec.content(random, piece.samples))
+        for temporary in temporaries:
+            _flush(temporary)
+        for piece, temporary in zip(pieces, temporaries, strict=True):
+            temporary.replace(piece.path)
+        for folder in {piece.path.parent for piece in pieces}:
+            _flush(folder)
+    except OSError:
+        for temporary in temporaries:  # A full disk must not stay full of halves.
+            temporary.unlink(missing_ok=True)
+        raise
+    return sum(piece.samples for piece in pieces)
+
+
+def _flush(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _explained(error: OSError, root: Path, kind: str) -> UserError:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return UserError(
+            f"the disk of {root} is full; finished files are kept, so free some space and run "
+            f"`stash dataset make {kind} {root}` again"
+        )
+    return UserError(f"cannot write the data set {root}: {error.strerror or error}; name a folder you may write to")

@@ -1,0 +1,107 @@
+"""Chooses what a workload is fed: the right reader for a folder, or random samples from memory.
+
+Knows every way in which a folder can fail to fit a workload, and says so before training starts.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from stash.base.errors import UserError
+from stash.lab.zoo.dlrm import TABLES
+from stash.lab.zoo.manifest import read_manifest
+from stash.lab.zoo.readers import Clicks, Sample, Speech, Tokens
+from stash.lab.zoo.registry import Workload
+
+
+def open_feed(
+    spec: Workload, root: Path, image_size: int = 224, sequence_length: int | None = None
+) -> Dataset[Sample]:
+    """The samples below ``root`` as ``spec`` wants them; raises UserError if they are not what it reads."""
+    make = f"`stash dataset make {spec.kind} {root}`"
+    if not root.is_dir():
+        raise UserError(f"there is no data set folder {root}; {make} makes one")
+    try:
+        _check_manifest(spec, root)
+        feed = _reader(spec, root, image_size, sequence_length or spec.sequence_length)
+    except OSError as error:
+        raise UserError(f"the data set {root} cannot be read: {error.strerror or error}") from error
+    if len(feed) == 0:  # type: ignore[arg-type]
+        raise UserError(f"{root} holds no {spec.kind} that {spec.name} can read; {make} fills an empty folder")
+    classes = len(getattr(feed, "classes", ()))
+    if classes > spec.classes:
+        raise UserError(f"{root} has {classes} classes, but {spec.name} tells only {spec.classes} apart")
+    return feed
+
+
+def _check_manifest(spec: Workload, root: Path) -> None:
+    manifest = read_manifest(root)
+    if manifest is None:  # Somebody's own data.
+        return
+    if manifest.kind != spec.kind:
+        raise UserError(
+            f"{root} holds {manifest.kind}, but {spec.name} reads {spec.kind}; "
+            f"`stash dataset make {spec.kind} PATH` makes some"
+        )
+    if not manifest.complete:
+        raise UserError(
+            f"the data set {root} is unfinished; `stash dataset make {manifest.kind} {root}` completes it"
+        )
+
+
+def _reader(spec: Workload, root: Path, image_size: int, sequence_length: int) -> Dataset[Sample]:
+    if spec.kind == "text":
+        return Tokens(root, sequence_length, spec.vocabulary, answers=spec.loss == "question_answering")
+    if spec.kind == "audio":
+        return Speech(root)
+    if spec.kind == "clicks":
+        return Clicks(root)
+    from stash.lab.zoo.images import Images
+
+    return Images(root, image_size)
+
+
+class Synthetic(Dataset[Sample]):
+    """A few random samples in memory, handed out again and again under ``length`` indices."""
+
+    def __init__(self, samples: list[Sample], length: int) -> None:
+        self.samples, self.length = samples, length
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: int) -> Sample:
+        if not 0 <= index < self.length:
+            raise IndexError(index)
+        return self.samples[index % len(self.samples)]
+
+
+def synthetic_feed(
+    spec: Workload, length: int, image_size: int = 224, sequence_length: int | None = None, distinct: int = 16
+) -> Synthetic:
+    """Random samples shaped and typed like those of ``open_feed``: the device's speed without any data."""
+    random = torch.Generator().manual_seed(0)
+    tokens = sequence_length or spec.sequence_length
+    return Synthetic([_sample(spec, random, image_size, tokens) for _ in range(distinct)], length)
+
+
+def _sample(spec: Workload, random: torch.Generator, image_size: int, tokens: int) -> Sample:
+    def integers(limit: int, *shape: int) -> Tensor:
+        return torch.randint(limit, shape, generator=random)
+
+    if spec.kind == "text":
+        ids = integers(spec.vocabulary, tokens)
+        if spec.loss != "question_answering":
+            return (ids,)
+        start, end = integers(tokens, 2).sort().values.unbind()
+        return ids, start.clone(), end.clone()
+    if spec.kind == "audio":
+        return torch.rand(1, Speech.rate, generator=random) - 0.5, integers(spec.classes)
+    if spec.kind == "clicks":
+        categories = torch.cat([integers(rows, 1) for rows in TABLES])
+        return torch.rand(13, generator=random), categories, integers(2).float()
+    return torch.randn(3, image_size, image_size, generator=random), integers(spec.classes)

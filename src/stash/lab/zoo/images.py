@@ -1,0 +1,50 @@
+"""Reads a folder of pictures with one sub-folder per class, as torchvision's ImageFolder does.
+
+Knows decoding with Pillow and the usual ImageNet augmentation. Importing it imports torchvision.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from PIL import Image
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from stash.base.compat import prepare_torchvision
+from stash.base.errors import UserError
+from stash.lab.zoo.readers import labelled_files
+
+prepare_torchvision()
+
+from torchvision import transforms  # noqa: E402
+
+SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
+
+
+class Images(Dataset[tuple[Tensor, Tensor]]):
+    """Decoded, randomly cropped and flipped, normalised: (3, size, size) float32 and a 0-d int64 label."""
+
+    def __init__(self, root: Path, size: int = 224) -> None:
+        self.classes, self.files = labelled_files(root, SUFFIXES)
+        self.transform = transforms.Compose(
+            [
+                transforms.RandomResizedCrop(size),
+                transforms.RandomHorizontalFlip(),
+                transforms.ToTensor(),
+                transforms.Normalize(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225)),
+            ]
+        )
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        path, label = self.files[index]
+        try:
+            with Image.open(path) as file:
+                picture = file.convert("RGB")
+        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+            raise UserError(f"the image {path} cannot be decoded: {error}; replace or delete it") from error
+        return self.transform(picture), torch.tensor(label)

@@ -1,0 +1,241 @@
+"""Every workload of the zoo as a frozen specification, and the look-up by name.
+
+Knows what each workload is, what it needs and how large it is. Does not know how a model is built:
+builders are named, and imported (with torch) only when ``Workload.build`` is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from stash.base.errors import UserError
+
+if TYPE_CHECKING:
+    from torch import nn
+
+DEEP_RESIDUAL = "He et al. 2016, arXiv 1512.03385"
+VGG = "Simonyan and Zisserman 2015, arXiv 1409.1556"
+STUDY = "feature study"
+"""The group of the paper's study of macroscopic features: depth, residual links, batch norm."""
+
+
+@dataclass(frozen=True)
+class Workload:
+    """One model with its loss, optimizer and kind of data; weights are random."""
+
+    name: str
+    group: str
+    """``paper`` (the grid of ICDCS 2023), ``feature study`` or ``more``."""
+    kind: str
+    """Kind of data it reads: ``images``, ``text``, ``audio`` or ``clicks``."""
+    builder: str
+    """``module:function`` returning the model."""
+    arguments: dict[str, Any] = field(repr=False)
+    parameters: int
+    """Trainable parameters at the default input size; gradients are four bytes each."""
+    loss: str
+    """Name of a function in ``stash.lab.zoo.losses``: (model, batch) to a scalar."""
+    batch: int
+    """Default samples per device and step."""
+    optimizer: str
+    """``sgd`` (momentum 0.9) or ``adamw``."""
+    lr: float
+    about: str
+    source: str
+    classes: int = 0
+    """Labels the model tells apart; images and audio only."""
+    sequence_length: int = 0
+    """Tokens per sample; text only."""
+    longest_sequence: int = 0
+    """Tokens its position embedding has room for; text only."""
+    vocabulary: int = 0
+    """Token ids the model knows: 0 up to this; text only."""
+    sized: bool = False
+    """True if the model's shape depends on ``image_size``."""
+    smallest_image: int = 32
+    """Pixels per side below which its feature maps vanish; images only."""
+
+    @property
+    def gradient_bytes(self) -> int:
+        """Bytes of one float32 gradient of the whole model: what every step must all-reduce."""
+        return 4 * self.parameters
+
+    def build(self, image_size: int = 224) -> nn.Module:
+        """The model with random weights; raises UserError if a package or a size does not fit it."""
+        if self.kind == "images" and image_size < self.smallest_image:
+            raise UserError(
+                f"{self.name} needs images of at least {self.smallest_image} pixels, not {image_size}; "
+                f"use --image-size {self.smallest_image} or more"
+            )
+        module, function = self.builder.split(":")
+        size = {"image_size": image_size} if self.sized else {}
+        model: nn.Module = getattr(import_module(module), function)(**self.arguments, **size)
+        return model
+
+
+def workload(name: str) -> Workload:
+    """The workload called ``name``; raises UserError naming the nearest ones."""
+    if name in WORKLOADS:
+        return WORKLOADS[name]
+    near = get_close_matches(name.lower(), WORKLOADS, n=3, cutoff=0.5)
+    hint = f"did you mean {' or '.join(near)}? " if near else ""
+    raise UserError(f"no workload is called {name!r}; {hint}`stash zoo` lists all {len(WORKLOADS)}")
+
+
+def _image(name: str, group: str, parameters: int, about: str, source: str, **changes: Any) -> Workload:
+    settings: dict[str, Any] = {
+        "builder": "stash.lab.zoo.vision:torchvision_model",
+        "arguments": {"name": name},
+        "batch": 32,
+        "optimizer": "sgd",
+        "lr": 0.1,
+    }
+    return Workload(
+        name=name,
+        group=group,
+        kind="images",
+        parameters=parameters,
+        loss="classification",
+        classes=1000,
+        about=about,
+        source=source,
+        **(settings | changes),
+    )
+
+
+def _resnet(depth: int, variant: str, parameters: int) -> Workload:
+    about = {"": "", "noskip": ", no residuals", "nobn": ", no batch norm"}
+    return _image(
+        f"resnet{depth}_{variant}" if variant else f"resnet{depth}",
+        "paper" if depth in (18, 50) and not variant else STUDY,
+        parameters,
+        f"ResNet-{depth}{about[variant]}",
+        DEEP_RESIDUAL + ("; paper's feature study" if variant else ""),
+        builder="stash.lab.zoo.vision:resnet",
+        arguments={"depth": depth, "residual": variant != "noskip", "batch_norm": variant != "nobn"},
+        lr=0.01 if variant == "nobn" else 0.1,
+    )
+
+
+def _vgg(depth: int, batch_norm: bool, parameters: int) -> Workload:
+    return _image(
+        f"vgg{depth}_bn" if batch_norm else f"vgg{depth}",
+        "paper" if depth == 11 and not batch_norm else STUDY,
+        parameters,
+        f"VGG-{depth} with batch norm" if batch_norm else f"VGG-{depth}",
+        VGG,
+        lr=0.01,
+    )
+
+
+def _transformer(name: str, group: str, builder: str, parameters: int, **changes: Any) -> Workload:
+    return Workload(
+        name=name,
+        group=group,
+        kind="text",
+        builder=f"stash.lab.zoo.language:{builder}",
+        parameters=parameters,
+        optimizer="adamw",
+        lr=5e-5,
+        **changes,
+    )
+
+
+def _paper_images() -> Iterator[Workload]:
+    yield _image(
+        "alexnet", "paper", 61_100_840, "AlexNet, dense layers",
+        "Krizhevsky 2014, arXiv 1404.5997", lr=0.01, smallest_image=63,
+    )  # fmt: skip
+    yield _resnet(18, "", 11_689_512)
+    yield _image(
+        "shufflenet_v2_x0_5", "paper", 1_366_792, "ShuffleNet v2, half width",
+        "Ma et al. 2018, arXiv 1807.11164",
+    )  # fmt: skip
+    yield _image(
+        "mobilenet_v2", "paper", 3_504_872, "MobileNet v2, depthwise",
+        "Sandler et al. 2018, arXiv 1801.04381", lr=0.045,
+    )  # fmt: skip
+    yield _image(
+        "squeezenet1_0", "paper", 1_248_424, "SqueezeNet, few gradients",
+        "Iandola et al. 2016, arXiv 1602.07360", lr=0.01,
+    )  # fmt: skip
+    yield _resnet(50, "", 25_557_032)
+    yield _vgg(11, False, 132_863_336)
+
+
+_RESNETS = {
+    10: (5_418_792, 5_244_968, 5_413_032),
+    12: (5_492_776, 5_318_952, 5_486_760),
+    16: (6_968_872, 6_795_048, 6_961_320),
+    18: (11_689_512, 11_515_688, 11_679_912),
+    34: (21_797_672, 21_623_848, 21_780_648),
+    50: (25_557_032, 22_780_456, 25_503_912),
+    101: (44_549_160, 41_772_584, 44_443_816),
+    152: (60_192_808, 57_416_232, 60_041_384),
+}
+"""Depth to the parameters of the plain, the no-skip and the no-batch-norm model."""
+_VGGS = {
+    11: (132_863_336, 132_868_840),
+    13: (133_047_848, 133_053_736),
+    16: (138_357_544, 138_365_992),
+    19: (143_667_240, 143_678_248),
+}
+"""Depth to the parameters without and with batch norm."""
+
+
+def _feature_study() -> Iterator[Workload]:
+    for depth, counts in _RESNETS.items():
+        for variant, parameters in zip(("", "noskip", "nobn"), counts, strict=True):
+            if variant or depth not in (18, 50):
+                yield _resnet(depth, variant, parameters)
+    for depth, (plain, normalised) in _VGGS.items():
+        if depth != 11:
+            yield _vgg(depth, False, plain)
+        yield _vgg(depth, True, normalised)
+
+
+def _others() -> Iterator[Workload]:
+    bert, squad = "Devlin et al. 2019, arXiv 1810.04805", "question_answering"
+    yield _transformer(
+        "bert_large_qa", "paper", "bert", 334_094_338, arguments={"size": "large"}, loss=squad, batch=4,
+        about="BERT large, SQuAD shape", source=bert,
+        sequence_length=384, longest_sequence=512, vocabulary=30522,
+    )  # fmt: skip
+    yield _transformer(
+        "bert_base_qa", "more", "bert", 108_893_186, arguments={"size": "base"}, loss=squad, batch=8,
+        about="BERT base, SQuAD shape", source=bert,
+        sequence_length=384, longest_sequence=512, vocabulary=30522,
+    )  # fmt: skip
+    yield _transformer(
+        "gpt2_small", "more", "gpt2", 124_439_808, arguments={"size": "small"}, loss="next_token", batch=4,
+        about="GPT-2, 12 layers", source="Radford et al. 2019",
+        sequence_length=1024, longest_sequence=1024, vocabulary=50257,
+    )  # fmt: skip
+    yield _image(
+        "vit_b_16", "more", 86_567_656, "vision transformer, 16 px",
+        "Dosovitskiy et al. 2021, arXiv 2010.11929",
+        builder="stash.lab.zoo.vision:vit", arguments={"name": "vit_b_16"}, optimizer="adamw", lr=3e-4,
+        sized=True,
+    )  # fmt: skip
+    yield Workload(
+        "m5", "more", "audio", "stash.lab.zoo.audio:M5", {}, 571_939, "classification", 128, "sgd", 0.01,
+        "M5, words from raw waves", "Dai et al. 2016, arXiv 1610.00087", classes=35,
+    )  # fmt: skip
+    yield Workload(
+        "dlrm", "more", "clicks", "stash.lab.zoo.dlrm:DLRM", {}, 24_205_825, "click_through", 2048, "sgd", 0.01,
+        "DLRM, embeddings dominate", "Naumov et al. 2019, arXiv 1906.00091",
+    )  # fmt: skip
+
+
+def _all() -> dict[str, Workload]:
+    found = [*_paper_images(), *_others(), *_feature_study()]
+    found.sort(key=lambda item: ("paper", STUDY, "more").index(item.group))  # Stable within a group.
+    return {item.name: item for item in found}
+
+
+WORKLOADS: dict[str, Workload] = _all()
+"""Every workload by name, in the order of the listing."""

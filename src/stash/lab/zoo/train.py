@@ -1,0 +1,200 @@
+"""A plain distributed training script for every workload of the zoo: what Stash is pointed at.
+
+Runs as one process (``python -m stash.lab.zoo.train --workload resnet18 --data DIR``) or under torchrun, on
+CPUs or GPUs. Knows nothing of Stash beyond the zoo: no hooks, no timers, just a user's training loop.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, Dataset, DistributedSampler
+
+from stash.base.errors import StashError, UserError
+from stash.lab.zoo import losses
+from stash.lab.zoo.feed import open_feed, synthetic_feed
+from stash.lab.zoo.readers import Sample
+from stash.lab.zoo.registry import Workload, workload
+
+LOG_EVERY = 50
+SYNTHETIC_STEPS, SYNTHETIC_SAMPLES = 1000, 2_000_000
+"""The most steps, and about the most samples, of an epoch of synthetic data: the sampler shuffles it all."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where this process trains."""
+
+    rank: int
+    world: int
+    device: torch.device
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Train as the command line says; prints a user's mistake in one sentence and returns an exit code."""
+    options = _parser().parse_args(arguments)
+    try:
+        _check(options)
+        place = join()
+        try:
+            train(workload(options.workload), options, place)
+        finally:
+            if dist.is_initialized():
+                dist.destroy_process_group()
+    except StashError as error:
+        # An error in a loader worker arrives with the worker's traceback; its last line is the message.
+        sentence = str(error).strip().splitlines()[-1].removeprefix(f"{UserError.__module__}.UserError: ")
+        print(f"error: {sentence}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def join() -> Place:
+    """Join the job that torchrun (or anything that sets WORLD_SIZE) started, else be a job of one."""
+    rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    if torch.cuda.is_available():
+        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        torch.cuda.set_device(device)
+    else:
+        device = torch.device("cpu")
+    if "WORLD_SIZE" in os.environ:
+        dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    return Place(rank, world, device)
+
+
+def train(spec: Workload, options: argparse.Namespace, place: Place) -> None:
+    """Train ``spec`` until ``--steps`` optimizer steps are done, or for ever."""
+    torch.manual_seed(0)
+    batch = options.batch or spec.batch
+    loader = make_loader(spec, options, place, batch)
+    model: nn.Module = spec.build(options.image_size).to(place.device).train()
+    if dist.is_initialized():
+        model = DistributedDataParallel(model, device_ids=[place.device] if place.device.type == "cuda" else None)
+    optimizer = make_optimizer(spec, model, options.lr or spec.lr)
+    loss_of: losses.Loss = getattr(losses, spec.loss)
+    amp_type = torch.float16 if place.device.type == "cuda" else torch.bfloat16
+    scaler = torch.amp.GradScaler(place.device.type, enabled=options.amp and amp_type == torch.float16)
+
+    started = time.monotonic()
+    for step, tensors in enumerate(endless(loader), start=1):
+        moved = [tensor.to(place.device, non_blocking=True) for tensor in tensors]
+        optimizer.zero_grad(set_to_none=True)
+        with torch.autocast(place.device.type, dtype=amp_type, enabled=options.amp):
+            loss = loss_of(model, moved)
+        scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+        scaler.step(optimizer)
+        scaler.update()
+        last = step == options.steps
+        if place.rank == 0 and (last or step % LOG_EVERY == 0):
+            speed = step * batch * place.world / (time.monotonic() - started)
+            print(f"step {step}  loss {loss.item():.4f}  {speed:.1f} samples/s", flush=True)
+        if last:
+            break
+
+
+def make_loader(spec: Workload, options: argparse.Namespace, place: Place, batch: int) -> DataLoader[Sample]:
+    """A loader of this rank's share of the data; raises UserError if that is less than one batch."""
+    feed: Dataset[Sample]
+    if options.synthetic:
+        together = batch * place.world
+        steps = max(1, min(SYNTHETIC_STEPS, SYNTHETIC_SAMPLES // together))
+        feed = synthetic_feed(spec, steps * together, options.image_size, options.sequence_length)
+    else:
+        feed = open_feed(spec, options.data, options.image_size, options.sequence_length)
+    total = len(feed)  # type: ignore[arg-type]
+    if total // place.world < batch:
+        raise UserError(
+            f"{options.data} holds {total} samples, too few for a batch of {batch} on each of {place.world} "
+            f"process(es); use a smaller --batch, or more samples from `stash dataset make`"
+        )
+    sampler: DistributedSampler[Sample] = DistributedSampler(
+        feed, num_replicas=place.world, rank=place.rank, shuffle=True, drop_last=True
+    )
+    return DataLoader(
+        feed,
+        batch_size=batch,
+        sampler=sampler,
+        num_workers=options.workers,
+        pin_memory=place.device.type == "cuda",
+        drop_last=True,
+        persistent_workers=options.workers > 0,
+    )
+
+
+def make_optimizer(spec: Workload, model: nn.Module, lr: float) -> torch.optim.Optimizer:
+    """SGD with momentum for convolutional models, AdamW for transformers."""
+    if spec.optimizer == "adamw":
+        return torch.optim.AdamW(model.parameters(), lr=lr)
+    return torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9, weight_decay=1e-4)
+
+
+def endless(loader: DataLoader[Sample]) -> Iterator[Sequence[Tensor]]:
+    """Batches of one epoch after the other, each shuffled anew."""
+    epoch = 0
+    while True:
+        if isinstance(loader.sampler, DistributedSampler):
+            loader.sampler.set_epoch(epoch)
+        yield from loader
+        epoch += 1
+
+
+def _check(options: argparse.Namespace) -> None:
+    spec = workload(options.workload)
+    if options.data is None and not options.synthetic:
+        raise UserError(
+            f"{spec.name} needs data: `stash dataset make {spec.kind} PATH` makes some for --data PATH, "
+            "or use --synthetic"
+        )
+    for name, least in (
+        ("batch", 1),
+        ("workers", 0),
+        ("steps", 1),
+        ("image_size", 1),
+        ("sequence_length", 1),
+    ):
+        value = getattr(options, name)
+        if value is not None and value < least:
+            raise UserError(f"--{name.replace('_', '-')} must be at least {least}, not {value}")
+    if spec.kind == "text" and (options.sequence_length or 0) > spec.longest_sequence:
+        raise UserError(
+            f"{spec.name} takes at most {spec.longest_sequence} tokens, not {options.sequence_length}; "
+            f"use --sequence-length {spec.longest_sequence}"
+        )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m stash.lab.zoo.train", description="Train a workload of the zoo.")
+    add = parser.add_argument
+    add("--workload", required=True, metavar="NAME", help="one of those listed by `stash zoo`")
+    add("--data", type=Path, metavar="DIR", help="folder made by `stash dataset make`, or your own like it")
+    add("--synthetic", action="store_true", help="random samples from memory instead of --data")
+    add("--batch", type=int, metavar="N", help="samples per process and step (default: the workload's)")
+    add(
+        "--workers",
+        type=int,
+        default=2,
+        metavar="N",
+        help="loader processes per training process (default 2)",
+    )
+    add("--steps", type=int, metavar="N", help="optimizer steps to take (default: until interrupted)")
+    add("--image-size", type=int, default=224, metavar="PIXELS", help="side of an image (default 224)")
+    add("--sequence-length", type=int, metavar="TOKENS", help="tokens per sample (default: the workload's)")
+    add("--lr", type=float, metavar="RATE", help="learning rate (default: the workload's)")
+    add("--amp", action="store_true", help="mixed precision: float16 on GPUs, bfloat16 on CPUs")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,170 @@
+"""How the ranks of a job agree on the next block: one exchange over a gloo group of Stash's own.
+
+The group never carries training traffic and waits for days, so ranks that sit a block out may wait on it: that a
+node is gone is for the launchers to notice. Rank 0 leads: it hears every rank's report, decides, and tells all.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+
+from stash.measure.agent.wraps import collectives
+from stash.measure.run import orders as plans
+from stash.measure.run import stream
+
+T = TypeVar("T")
+_PATIENCE = timedelta(days=2)
+_MEETING = timedelta(minutes=5)
+_INTERFACE = "GLOO_SOCKET_IFNAME"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where this rank stands in the job."""
+
+    rank: int = 0
+    world_size: int = 1
+    node: int = 0
+    local_rank: int = 0
+    node_ranks: tuple[int, ...] = (0,)
+    nodes: int = 1
+
+    @property
+    def ranks_per_node(self) -> int:
+        return len(self.node_ranks)
+
+
+class Control:
+    """Exchanges between the ranks; a job of one process needs none and talks to itself."""
+
+    def __init__(self) -> None:
+        self.place = Place()
+        self.node_group: Any = None
+        self._group: Any = None
+        self._copy: stream.Copy | None = None
+
+    def join(self) -> None:
+        """Form the control group and the nodes' groups; collective, right after ``init_process_group``."""
+        import torch.distributed as dist
+
+        with collectives.untouched():
+            self._group = _gloo_group()
+            gathered: list[Any] = [None] * dist.get_world_size()
+            dist.all_gather_object(gathered, (node_name(), _own_offer()), group=self._group)
+            names = [name for name, _ in gathered]
+            members: dict[str, list[int]] = {}
+            for rank, name in enumerate(names):
+                members.setdefault(name, []).append(rank)
+            for ranks in members.values():
+                group = dist.new_group(ranks) if len(members) > 1 and len(ranks) > 1 else None
+                if dist.get_rank() in ranks:
+                    self.node_group = group
+        rank, own = dist.get_rank(), names[dist.get_rank()]
+        self.place = Place(
+            rank=rank,
+            world_size=dist.get_world_size(),
+            node=list(members).index(own),
+            local_rank=members[own].index(rank),
+            node_ranks=tuple(members[own]),
+            nodes=len(members),
+        )
+        collectives.set_node_group(self.node_group, self.place.node_ranks)
+        self._introduce(gathered[0][1])
+
+    def _introduce(self, offer: stream.Offer | None) -> None:
+        """Tell this node's launcher where all of them meet, and begin to keep a copy of the leader's trace."""
+        plan, host = plans.current(), os.environ.get("MASTER_ADDR")
+        if plan is None or offer is None or not host or self.place.nodes == 1 or self._copy is not None:
+            return
+        first = stream.Meeting(host, offer.port, offer.token, self.place.node).write(Path(plan.folder))
+        self._copy = stream.Copy(plan, writes=first and self.place.node > 0)
+
+    @property
+    def leads(self) -> bool:
+        return self.place.rank == 0
+
+    def exchange(self, report: Any, decide: Callable[[list[Any]], T]) -> T:
+        """Hand in this rank's report; the leader turns all of them into a decision every rank gets."""
+        if self._group is None:
+            return decide([report])
+        import torch.distributed as dist
+
+        with collectives.untouched():
+            reports: list[Any] | None = [None] * self.place.world_size if self.leads else None
+            dist.gather_object(report, reports, dst=0, group=self._group)
+            decision: list[Any] = [decide(reports), self._news()] if reports is not None else [None, None]
+            dist.broadcast_object_list(decision, src=0, group=self._group)
+        if self._copy is not None:
+            self._copy.take(decision[1])
+        return decision[0]  # type: ignore[no-any-return]
+
+    def _news(self) -> bytes:
+        return self._copy.news() if self._copy is not None else b""
+
+
+def _own_offer() -> stream.Offer | None:
+    plan = plans.current()
+    return stream.Offer.read(Path(plan.folder)) if plan is not None else None
+
+
+def _gloo_group() -> Any:
+    """A gloo group of all ranks, also in jobs that use NCCL and never had to set gloo up.
+
+    Gloo takes the address the host's name resolves to, often 127.0.1.1; where nobody chose an interface, the
+    one that reaches MASTER_ADDR is right. Forming the group must not take long; waiting in it may.
+    """
+    import torch.distributed as dist
+
+    chosen = None if os.environ.get(_INTERFACE) else _interface_towards(os.environ.get("MASTER_ADDR", ""))
+    if chosen is not None:
+        os.environ[_INTERFACE] = chosen
+    try:
+        group = dist.new_group(backend="gloo", timeout=_MEETING)
+    except RuntimeError as error:
+        raise RuntimeError(
+            "the ranks cannot reach each other over gloo, which Stash agrees on blocks with; "
+            f"set {_INTERFACE} to the interface that connects the nodes"
+        ) from error
+    finally:
+        if chosen is not None:
+            del os.environ[_INTERFACE]
+    dist.distributed_c10d._set_pg_timeout(_PATIENCE, group)
+    return group
+
+
+def _interface_towards(host: str) -> str | None:
+    """The name of the interface that packets to ``host`` leave by; None for this machine itself or if unknown."""
+    import psutil
+
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.connect((host, 9))  # sends nothing: it only makes the kernel choose a route
+            own = probe.getsockname()[0]
+    except OSError:
+        return None
+    if own.startswith("127."):
+        return None
+    for name, addresses in psutil.net_if_addrs().items():
+        if any(address.address == own for address in addresses):
+            return name
+    return None
+
+
+def node_name() -> str:
+    """What tells one machine from another: the launcher's own numbering, else host, boot and network namespace."""
+    for variable in ("STASH_NODE", "GROUP_RANK", "SLURM_NODEID"):
+        if os.environ.get(variable):
+            return f"{variable}={os.environ[variable]}"
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            boot = file.read().strip()
+        network = os.stat("/proc/self/ns/net").st_ino
+    except OSError:
+        boot, network = "", 0
+    return f"{socket.gethostname()} {boot} {network}"

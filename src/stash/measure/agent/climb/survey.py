@@ -1,0 +1,157 @@
+"""What the job is, learned by looking at one or two of its steps: FLOPs, gradients and when they are ready.
+
+Each observer is put in place at one optimizer step and taken away at the next, in steps that are not
+measured.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+from stash.measure.agent.wraps import replicas
+
+
+class FlopCounter:
+    """Counts the FLOPs of matrix products, convolutions and attention through one step of one device."""
+
+    def __init__(self) -> None:
+        self.flops = 0.0
+        self.complete = True
+        self._mode: Any = None
+
+    def begin(self) -> None:
+        if uses_compile():
+            return  # compiled code does not pass through a dispatch mode
+        from torch.utils._python_dispatch import TorchDispatchMode
+        from torch.utils.flop_counter import flop_registry
+
+        counter = self
+
+        class Mode(TorchDispatchMode):
+            supports_higher_order_operators = True
+
+            def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+                out = func(*args, **(kwargs or {}))
+                counter.count(
+                    flop_registry.get(getattr(func, "_overloadpacket", func)), func, args, kwargs or {}, out
+                )
+                return out
+
+        self._mode = Mode()
+        self._mode.__enter__()
+
+    def count(self, formula: Any, func: Any, args: Any, kwargs: Any, out: Any) -> None:
+        """Add one operator's FLOPs; one whose formula fails, or a higher-order one, leaves the total unknown."""
+        if formula is None:
+            self.complete = self.complete and hasattr(func, "_overloadpacket")
+            return
+        try:
+            self.flops += formula(*args, **kwargs, out_val=out)
+        except Exception:  # a formula's assertion must never reach the user's forward pass
+            self.complete = False
+
+    def end(self) -> float | None:
+        if self._mode is None:
+            return None
+        self._mode.__exit__(None, None, None)
+        self._mode = None
+        return self.flops if self.complete and self.flops else None
+
+
+class GradientClock:
+    """Notes when each parameter's gradient became ready in one backward pass, without exchanging any."""
+
+    def __init__(self, parameters: list[tuple[str, Any]]) -> None:
+        self._parameters = parameters
+        self._ready: list[tuple[str, int, Any]] = []
+        self._seen: set[str] = set()
+        self._handles: list[Any] = []
+
+    def begin(self) -> None:
+        for name, parameter in self._parameters:
+            self._handles.append(parameter.register_post_accumulate_grad_hook(self._note(name)))
+
+    def _note(self, name: str) -> Any:
+        def ready(parameter: Any) -> None:
+            size = parameter.numel() * parameter.element_size()
+            if name in self._seen:  # another micro-batch of an accumulated step: its last one counts
+                self._ready.clear()
+                self._seen.clear()
+            self._seen.add(name)
+            self._ready.append((name, size, _moment(parameter.device)))
+
+        return ready
+
+    def end(self) -> list[dict[str, Any]]:
+        """``[{name, bytes, ready_seconds}]`` in the order in which gradients became ready."""
+        for handle in self._handles:
+            handle.remove()
+        if not self._ready:
+            return []
+        first = self._ready[0][2]
+        rows = sorted(((n, size, _between(first, at)) for n, size, at in self._ready), key=lambda row: row[2])
+        return [{"name": name, "bytes": size, "ready_seconds": seconds} for name, size, seconds in rows]
+
+
+def _moment(device: Any) -> Any:
+    if device.type != "cuda":
+        return time.perf_counter()
+    import torch
+
+    event = torch.cuda.Event(enable_timing=True)
+    event.record()
+    return event
+
+
+def _between(first: Any, last: Any) -> float:
+    if isinstance(first, float):
+        return float(last - first)
+    last.synchronize()
+    return float(first.elapsed_time(last)) / 1e3
+
+
+def uses_compile() -> bool:
+    """Whether torch.compile has compiled anything in this process."""
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    return bool(dynamo is not None and dynamo.counters["stats"])
+
+
+def trained_parameters(optimizer: Any) -> list[tuple[str, Any]]:
+    """(name, parameter) of everything that is trained: DDP's names, else numbers in the optimizer's order."""
+    _, named = replicas.gradient_facts()
+    if named:
+        return named
+    groups = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
+    return [(str(index), parameter) for index, parameter in enumerate(groups)]
+
+
+def workload_facts(optimizer: Any) -> dict[str, Any]:
+    """Fields of ``records.Workload`` that follow from the parameters."""
+    parameters = [p for _, p in trained_parameters(optimizer)]
+    buckets, _ = replicas.gradient_facts()
+    return {
+        "parameters": sum(p.numel() for p in parameters),
+        "parameter_bytes": sum(p.numel() * p.element_size() for p in parameters),
+        "bucket_bytes": buckets,
+        "precision": str(parameters[0].dtype).removeprefix("torch.") if parameters else None,
+    }
+
+
+def software() -> dict[str, str]:
+    """Versions of what the numbers depend on, of modules this process has loaded anyway."""
+    import platform
+
+    import torch
+
+    versions = {"python": platform.python_version(), "torch": torch.__version__}
+    for name in ("torchvision", "transformers", "accelerate", "lightning", "deepspeed", "numpy"):
+        module = sys.modules.get(name)
+        if module is not None:
+            versions[name] = str(getattr(module, "__version__", "unknown"))
+    if torch.cuda.is_available():
+        versions["cuda"] = str(torch.version.cuda)
+        versions["cudnn"] = str(torch.backends.cudnn.version())
+        versions["nccl"] = ".".join(str(part) for part in torch.cuda.nccl.version())
+    return versions

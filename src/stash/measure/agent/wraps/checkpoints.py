@@ -1,0 +1,106 @@
+"""Checkpoints of drifted replicas are never written: a good file must not be replaced by a wrong one.
+
+Saving to a new path leaves an empty placeholder, so that a script which saves beside its checkpoint and then
+renames goes on; the renaming is skipped, and the placeholder removed when the profile ends.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable
+from concurrent.futures import Future
+from types import ModuleType
+from typing import Any
+
+from stash.measure.agent.wraps import steps
+
+_NOT_WRITTEN = "a checkpoint was not written: what trains during a profile is not a model to keep"
+_placeholders: set[str] = set()
+_renaming_wrapped = False
+
+
+def guard_torch_save(module: ModuleType) -> None:
+    """Guard ``torch.save``."""
+    module.save = _guarded(module.save, "f", 1)  # type: ignore[attr-defined]
+
+
+def guard_safetensors(module: ModuleType) -> None:
+    """Guard ``safetensors.torch.save_file`` and ``save_model``."""
+    module.save_file = _guarded(module.save_file, "filename", 1)  # type: ignore[attr-defined]
+    module.save_model = _guarded(module.save_model, "filename", 1)  # type: ignore[attr-defined]
+
+
+def guard_distributed_checkpoint(module: ModuleType) -> None:
+    """Guard ``torch.distributed.checkpoint``: it opens its files itself, and would leave them empty."""
+    for name in ("save", "save_state_dict", "async_save"):
+        if hasattr(module, name):
+            setattr(module, name, _refusing(getattr(module, name), asynchronous=name == "async_save"))
+
+
+def _refusing(save: Callable[..., Any], asynchronous: bool) -> Callable[..., Any]:
+    @functools.wraps(save)
+    def refusing(*args: Any, **kwargs: Any) -> Any:
+        if not steps.drifted():
+            return save(*args, **kwargs)
+        steps.note(_NOT_WRITTEN)
+        done: Future[None] = Future()
+        done.set_result(None)
+        return done if asynchronous else None
+
+    return refusing
+
+
+def sweep() -> None:
+    """Remove the placeholders."""
+    while _placeholders:
+        _unlink(_placeholders.pop())
+
+
+def _guarded(save: Callable[..., Any], name: str, position: int) -> Callable[..., Any]:
+    @functools.wraps(save)
+    def guarded(*args: Any, **kwargs: Any) -> Any:
+        target = kwargs.get(name, args[position] if len(args) > position else None)
+        if not steps.drifted() or hasattr(target, "getvalue"):
+            return save(*args, **kwargs)
+        steps.note(_NOT_WRITTEN)
+        if isinstance(target, (str, os.PathLike)) and not os.path.exists(target):
+            _leave_placeholder(os.path.abspath(os.fspath(target)))
+        return None
+
+    return guarded
+
+
+def _leave_placeholder(path: str) -> None:
+    _wrap_renaming()
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
+    _placeholders.add(path)
+
+
+def _wrap_renaming() -> None:
+    global _renaming_wrapped
+    if not _renaming_wrapped:
+        _renaming_wrapped = True
+        os.replace = _sparing(os.replace)
+        os.rename = _sparing(os.rename)
+
+
+def _sparing(rename: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(rename)
+    def sparing(source: Any, target: Any, *args: Any, **kwargs: Any) -> None:
+        if isinstance(source, (str, os.PathLike)):
+            path = os.path.abspath(os.fspath(source))
+            if path in _placeholders:
+                _placeholders.discard(path)
+                _unlink(path)
+                return
+        rename(source, target, *args, **kwargs)
+
+    return sparing
+
+
+def _unlink(path: str) -> None:
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass  # the script removed it

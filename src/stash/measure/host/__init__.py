@@ -1,0 +1,1 @@
+"""What one machine is, read from /proc, /sys, NVML and its cloud; measures nothing."""

@@ -1,0 +1,67 @@
+"""``stash.profile``: profile a Python function, from a program or a notebook."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from stash.base.records import Profile
+
+
+def profile(
+    train: Callable[..., Any],
+    *args: Any,
+    nproc_per_node: int | None = None,
+    precision: float = 0.02,
+    budget: float = 60.0,
+    rungs: str | None = None,
+    isolate: bool = False,
+    data_root: str | None = None,
+    **kwargs: Any,
+) -> Profile:
+    """Profile ``train(*args, **kwargs)`` in ranks of its own and return the profile.
+
+    The function is what a script's ``main`` would be: it forms its process group from the environment
+    (``init_process_group()``), builds model and loader, and loops. It runs in new processes (with
+    ``nproc_per_node`` ranks; by default one per GPU, or 2 on CPUs), so it works from a notebook, and what it
+    returns is lost. ``precision`` is a fraction of the step, ``budget`` in seconds. Raises JobError with the
+    function's own traceback when nothing could be measured, UserError for arguments that do not fit.
+    """
+    import cloudpickle
+
+    from stash.base.ladder import NAMES, parse_rungs
+    from stash.measure.host.describe import count_gpus
+    from stash.measure.launch.climb import measure
+    from stash.measure.launch.job import Job
+    from stash.measure.launch.process import free_folder
+    from stash.measure.launch.surroundings import cluster
+    from stash.measure.launch.wishes import Wishes
+
+    folder = free_folder()
+    pickled = folder / "function.pkl"
+    called = cloudpickle.dumps((train, args, kwargs))
+    pickled.write_bytes(pickle.dumps((sys.path, called)))
+    job = Job("module", "stash.measure.launch.function", (str(pickled),), name=getattr(train, "__name__", "function"))
+    where = cluster(True, nproc_per_node, None, None, None, count_gpus(), len(os.sched_getaffinity(0)))
+    wishes = Wishes(precision, budget, parse_rungs(rungs) if rungs else NAMES, isolate, data_root)
+    try:
+        return measure(job, where, wishes)
+    finally:
+        pickled.unlink()
+        folder.rmdir()
+
+
+def _call(path: str) -> None:
+    path_of_caller, called = pickle.loads(Path(path).read_bytes())
+    sys.path += [folder for folder in path_of_caller if folder not in sys.path]
+    train, args, kwargs = pickle.loads(called)
+    train(*args, **kwargs)
+
+
+if __name__ == "__main__":
+    _call(sys.argv[1])

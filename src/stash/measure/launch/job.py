@@ -1,0 +1,131 @@
+"""What the user asked to profile: a script, a module, a workload of the zoo, or any launcher's command."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from stash.base.errors import UserError
+
+_DISTRIBUTED = re.compile(
+    r"torch\.distributed|init_process_group|DistributedDataParallel|\baccelerate\b|\blightning\b|pytorch_lightning"
+    r"|\btransformers\b|\bdeepspeed\b|\bhorovod\b|LOCAL_RANK|fully_shard"
+)
+_SPAWNS = re.compile(r"\bmp\.spawn\(|multiprocessing\.spawn\(|start_processes\(|notebook_launcher\(")
+_MODULE_LIMIT = 200
+
+
+@dataclass(frozen=True)
+class Job:
+    """The target of a profile. ``kind`` is ``script``, ``module`` or ``command``."""
+
+    kind: str
+    target: str
+    arguments: tuple[str, ...] = ()
+    name: str = ""
+    data: str | None = None
+    """Where its data lie, if Stash was told."""
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """As the user would type it."""
+        front = {"script": (), "module": ("-m",), "command": ()}[self.kind]
+        return (*front, self.target, *self.arguments)
+
+    @property
+    def title(self) -> str:
+        return self.name or Path(self.target).name
+
+
+def script(path: str, arguments: tuple[str, ...]) -> Job:
+    """A Python script; raises UserError if it is missing or does not parse."""
+    file = Path(path)
+    if not file.exists():
+        near = sorted(p.name for p in file.parent.glob("*.py")) if file.parent.is_dir() else []
+        hint = f"; {file.parent} has {', '.join(near[:5])}" if near else ""
+        raise UserError(f"there is no script {path}{hint}")
+    if file.is_dir():
+        raise UserError(f"{path} is a folder; name a script in it, or use `stash profile -m PACKAGE.MODULE`")
+    if file.suffix in (".sh", ".bash"):
+        raise UserError(f"{path} is a shell script; profile it with `stash profile -- bash {path}`")
+    try:
+        compile(file.read_text(), path, "exec", dont_inherit=True)
+    except SyntaxError as error:
+        raise UserError(f"{path}, line {error.lineno}: {error.msg}; python cannot run it") from None
+    except (OSError, UnicodeDecodeError, ValueError) as error:
+        raise UserError(f"cannot read {path} as a Python script: {error}") from None
+    return Job("script", path, arguments)
+
+
+def module(name: str, arguments: tuple[str, ...]) -> Job:
+    """A module, as in ``python -m``."""
+    return Job("module", name, arguments)
+
+
+def command(words: tuple[str, ...]) -> Job:
+    """Any launcher's command, run as it is; raises UserError if there is no such program."""
+    if not words:
+        raise UserError("nothing after `--`; type the command that starts your job, like `-- torchrun train.py`")
+    if shutil.which(words[0]) is None:
+        raise UserError(f"there is no program {words[0]!r} on PATH; type the command as you would without Stash")
+    return Job("command", words[0], words[1:])
+
+
+def workload(name: str, data: str | None, batch: int | None, more: tuple[str, ...]) -> Job:
+    """A workload of the zoo; raises UserError for an unknown name, naming the nearest."""
+    from stash.lab.zoo.registry import workload as look_up
+
+    spec = look_up(name)
+    arguments = ["--workload", spec.name]
+    arguments += ["--data", data] if data else ["--synthetic"]
+    arguments += ["--batch", str(batch)] if batch else []
+    if data and not Path(data).is_dir():
+        raise UserError(f"there is no data folder {data}; make one with `stash dataset make {spec.kind} {data}`")
+    return Job("module", "stash.lab.zoo.train", (*arguments, *more), name=spec.name, data=data)
+
+
+def shape(job: Job) -> str:
+    """``ranks`` for a job to be started on every device, ``one`` for one that starts its own or has none.
+
+    Judged by reading the script and the modules beside it; whether a process group is really formed is
+    seen by the agent, and settles it.
+    """
+    if job.kind == "command":
+        return "one"
+    text = "\n".join(_sources(job))
+    if _SPAWNS.search(text):
+        return "one"
+    return "ranks" if _DISTRIBUTED.search(text) else "one"
+
+
+def _sources(job: Job) -> list[str]:
+    path = Path(job.target) if job.kind == "script" else _module_path(job.target)
+    if path is None:
+        return ["torch.distributed"]  # cannot be read: assume the general case
+    texts = [_read(path)]
+    wanted = set(re.findall(r"^\s*(?:from|import)\s+\.*([\w.]+)", texts[0], re.MULTILINE))
+    for name in sorted(wanted)[:_MODULE_LIMIT]:
+        local = path.parent / name.replace(".", "/")
+        for candidate in (local.with_suffix(".py"), local / "__init__.py"):
+            if candidate.is_file():
+                texts.append(_read(candidate))
+    return texts
+
+
+def _module_path(name: str) -> Path | None:
+    parts = name.split(".")
+    for root in [Path.cwd(), *map(Path, sys.path)]:
+        for candidate in (root.joinpath(*parts).with_suffix(".py"), root.joinpath(*parts, "__main__.py")):
+            if candidate.is_file():
+                return candidate
+    return None
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""

@@ -1,0 +1,197 @@
+"""``stash probe``'s launch: one worker a device through torchrun, watched, ended in time, its ``Probe`` read.
+
+Nothing it started or wrote outlives it, whether it ends well, fails, or is interrupted. What the workers
+measure is their business.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from stash.base.errors import JobError, UserError
+from stash.base.records import Probe
+from stash.base.version import __version__
+from stash.lab.zoo.datasets import dataset_kind
+from stash.lab.zoo.manifest import read_manifest
+from stash.measure.host.describe import count_gpus
+from stash.measure.launch.diagnose import Evidence, diagnose
+from stash.measure.launch.gathered import Tail
+from stash.measure.launch.job import module
+from stash.measure.launch.process import Process, free_folder
+from stash.measure.launch.request import Cluster, Request, request
+from stash.measure.probe.orders import MEETING, PARTS, Orders
+
+_TICK = 0.1
+_ALONE, _TOGETHER = 60.0, 120.0
+"""Seconds for the ranks to start: on one node, and where somebody has to start the others."""
+_GRACE = 90.0
+"""Seconds above the budget after which the workers are ended."""
+_PARTING = 5.0
+"""Seconds for torchrun to end after the workers have: it would wait minutes for nodes that are gone."""
+
+Say = Callable[[str], None]
+
+
+def probe(
+    cluster: Cluster,
+    *,
+    budget: float,
+    data: Path | None,
+    kind: str | None,
+    instance: str | None,
+    what: frozenset[str] | None = None,
+    say: Say = lambda part: None,
+    ask_metadata: bool = False,
+    meeting: float | None = None,
+) -> Probe | None:
+    """Measure the links of this machine, and between the nodes of ``cluster``; ``None`` on nodes other than 0.
+
+    ``what`` names the parts (default all of them), ``say`` is told each part as it begins, ``meeting`` is how
+    many seconds the nodes may take to find each other. Raises UserError for a wish that makes no sense or
+    nodes that do not meet, JobError if the workers fail before anything was measured, and KeyboardInterrupt
+    on Ctrl-C or SIGTERM.
+    """
+    wait = meeting or (_ALONE if cluster.nnodes == 1 else _TOGETHER)
+    orders = _orders(budget, data, kind, instance, ask_metadata, what)
+    try:
+        with _ended_by_signals():
+            path = Path(orders.folder) / "orders.json"
+            orders.write(path)
+            return _watched(Process(_request(cluster, path, wait), path.parent), orders, cluster, wait, say)
+    finally:
+        shutil.rmtree(orders.scratch, ignore_errors=True)
+        shutil.rmtree(orders.folder, ignore_errors=True)
+
+
+def _orders(
+    budget: float,
+    data: Path | None,
+    kind: str | None,
+    instance: str | None,
+    ask_metadata: bool,
+    what: frozenset[str] | None,
+) -> Orders:
+    """The wishes, checked; raises UserError."""
+    if budget <= 0:
+        raise UserError(f"a budget of {budget:g} s measures nothing; --budget 45 is the default")
+    unknown = sorted((what or frozenset()) - set(PARTS))
+    if unknown:
+        raise UserError(f"no part of a probe is called {unknown[0]!r}; choose from {', '.join(PARTS)}")
+    if what is not None and not what:
+        raise UserError(f"nothing is left to measure; choose from {', '.join(PARTS)}")
+    if data is not None and not data.exists():
+        raise UserError(f"there is no data {data}; name a folder that is there, or leave --data out")
+    return Orders(
+        folder=str(free_folder()),
+        scratch=str(_scratch_parent() / f".stash-probe-{uuid.uuid4().hex[:12]}"),
+        budget=budget,
+        parts=tuple(part for part in PARTS if what is None or part in what),
+        data=str(data.resolve()) if data is not None else None,
+        kind=_kind(data, kind),
+        instance=instance,
+        ask_metadata=ask_metadata,
+        version=__version__,
+    )
+
+
+def _kind(data: Path | None, kind: str | None) -> str | None:
+    """The kind to prepare: as asked for, else what the data set says of itself; raises UserError."""
+    if kind is not None:
+        dataset_kind(kind)
+    manifest = read_manifest(data) if data is not None else None
+    if manifest is None:
+        return kind
+    if kind not in (None, manifest.kind):
+        raise UserError(f"{data} holds {manifest.kind}, not {kind}; use --kind {manifest.kind}, or leave it out")
+    return manifest.kind
+
+
+def _scratch_parent() -> Path:
+    """Where files are written to be read again: the current folder, or where it cannot be written, /tmp."""
+    here = Path.cwd()
+    return here if os.access(here, os.W_OK) else Path(tempfile.gettempdir())
+
+
+def _request(cluster: Cluster, path: Path, wait: float) -> Request:
+    """torchrun starting the workers, as it starts a profiled job, but without the agent in them."""
+    job = replace(module("stash.measure.probe.worker", (str(path),)), name="the probe")
+    launch = request(job, cluster, path, len(os.sched_getaffinity(0)), count_gpus())
+    variables = {name: value for name, value in launch.variables.items() if name != "PYTHONPATH"}
+    # torchrun reads its options from the environment too; its own limit is ten minutes.
+    limits = f"timeout={wait:.0f},join_timeout={wait:.0f}"
+    return replace(launch, variables={**variables, MEETING: f"{wait:.0f}", "PET_RDZV_CONF": limits})
+
+
+def _watched(process: Process, orders: Orders, cluster: Cluster, wait: float, say: Say) -> Probe | None:
+    """Follow the workers to their end, or to the end of their time."""
+    tail, heard = Tail(orders.progress), []
+    deadline = time.monotonic() + wait
+    try:
+        while (status := process.poll()) is None and time.monotonic() < deadline:
+            for what in (row["what"] for row in tail.rows()):
+                heard.append(what)
+                if what in PARTS:
+                    say(what)
+                else:
+                    left = _PARTING if what == "done" else orders.budget + _GRACE
+                    deadline = time.monotonic() + left
+            time.sleep(_TICK)
+    finally:
+        process.stop()
+    heard += [row["what"] for row in tail.rows()]
+    return _result(process, orders, cluster, wait, 0 if "done" in heard else status, bool(heard))
+
+
+def _result(
+    process: Process, orders: Orders, cluster: Cluster, wait: float, status: int | None, met: bool
+) -> Probe | None:
+    """What rank 0 saved, with a note if it ended early; raises what stands for a probe that has nothing."""
+    if status is None:
+        why = f"it did not end {_GRACE:.0f} s after its budget" if met else ""
+    else:
+        found = diagnose(Evidence(status, process.crashes(), process.output(), {}, "the probe"))
+        why = found.sentence.replace(" before its first training step", "")
+    if orders.result.exists():
+        saved = Probe.model_validate_json(orders.result.read_text())
+        return saved if status == 0 else saved.model_copy(update={"notes": (f"the probe ended early: {why}",)})
+    if status == 0:
+        return None
+    if not met and (status is None or cluster.nnodes > 1):
+        raise _nobody_came(cluster, wait)
+    raise JobError(why)
+
+
+def _nobody_came(cluster: Cluster, wait: float) -> Exception:
+    if cluster.nnodes == 1:
+        return JobError(f"the probe's processes did not start within {wait:.0f} s; is the machine very busy?")
+    return UserError(
+        f"the {cluster.nnodes} nodes did not meet at {cluster.rdzv_endpoint} within {wait:.0f} s; start the same "
+        "command on every node, with --rdzv-endpoint naming an address and port of the first the others can reach"
+    )
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """A batch system's SIGTERM ends the probe as Ctrl-C does."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

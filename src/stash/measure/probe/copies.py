@@ -1,0 +1,189 @@
+"""Copies inside one machine: through host memory, between host and GPUs, from GPU to GPU.
+
+A copy through host memory is counted as STREAM counts its Copy (McCalpin 1995): every byte is read and
+written, so ``bytes`` is twice the payload. Between host and GPUs, and between GPUs, the payload counts once.
+Knows nothing of ranks: one process drives all devices.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from stash.base.records import Copy, Timing, Unmeasured
+from stash.measure.probe.repeat import repeat
+from stash.measure.probe.team import sentence
+
+_LEAST, _MOST, _UNKNOWN_CACHE = 64 << 20, 1 << 30, 64 << 20
+_TIMES_CACHE = 4
+"""STREAM asks for arrays of at least four times the last cache level."""
+_DEVICE_BUFFER = 64 << 20
+_REPETITION = 0.01
+"""Seconds of back-to-back copies that make one repetition on a device, so that starting them is lost in it."""
+
+_cuda: Any = torch.cuda  # its streams and events are untyped
+
+Move = tuple[Tensor, Tensor]
+"""(target, source) of one copy."""
+
+
+def measure(seconds: float, cores: int, free_bytes: int, devices: int) -> list[Copy | Unmeasured]:
+    """Everything that can be copied on this machine, within about ``seconds``."""
+    if devices == 0:
+        return [
+            host_memory(seconds, cores, free_bytes, cache_bytes()),
+            Unmeasured(link="copies host to device", why="this machine has no CUDA device that PyTorch can use"),
+        ]
+    quarter = seconds / 4
+    found: list[Copy | Unmeasured] = [host_memory(quarter, cores, free_bytes, cache_bytes())]
+    found += _host_and_devices(2 * quarter, free_bytes, devices)
+    found += _device_pairs(quarter, devices)
+    return found
+
+
+# Host memory ----------------------------------------------------------------------------------------------
+
+
+def cache_bytes(root: Path = Path("/")) -> int:
+    """The largest cache level of all cores together, or a guess where sysfs does not tell."""
+    levels: dict[tuple[int, str], int] = {}
+    for folder in root.glob("sys/devices/system/cpu/cpu[0-9]*/cache/index[0-9]*"):
+        try:
+            level, sharers, size = (
+                (folder / name).read_text().strip() for name in ("level", "shared_cpu_list", "size")
+            )
+        except OSError:
+            continue
+        match = re.fullmatch(r"(\d+)([KMG]?)", size)
+        if match is not None:
+            levels[int(level), sharers] = int(match[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[match[2]]
+    last = max((level for level, _ in levels), default=None)
+    return sum(size for (level, _), size in levels.items() if level == last) or _UNKNOWN_CACHE
+
+
+def host_memory(seconds: float, threads: int, free_bytes: int, cache: int) -> Copy | Unmeasured:
+    """A copy with all cores between two buffers much larger than the caches."""
+    size = min(max(_LEAST, _TIMES_CACHE * cache), _MOST, free_bytes // 8)
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(threads)
+        source, target = torch.ones(size, dtype=torch.uint8), torch.zeros(size, dtype=torch.uint8)
+        taken = repeat(lambda: _timed(lambda: target.copy_(source)), seconds)
+    except RuntimeError as error:
+        return Unmeasured(link="copies host memory", why=sentence(error))
+    finally:
+        torch.set_num_threads(before)
+    return Copy(source="host", target="host", timings=(Timing(bytes=2 * size, seconds=taken),))
+
+
+def _timed(act: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    act()
+    return time.perf_counter() - began
+
+
+# GPUs -----------------------------------------------------------------------------------------------------
+
+
+def _host_and_devices(seconds: float, free_bytes: int, devices: int) -> list[Copy | Unmeasured]:
+    """Pinned memory to and from each device: one by one, then all at once."""
+    size = min(_DEVICE_BUFFER, free_bytes // 8 // devices)
+    share = seconds / (2 * devices + 2)
+    found: list[Copy | Unmeasured] = []
+    pairs: dict[int, Move] = {}
+    for device in range(devices):
+        try:
+            host = torch.empty(size, dtype=torch.uint8, pin_memory=True)
+            there = torch.zeros(size, dtype=torch.uint8, device=f"cuda:{device}")
+        except RuntimeError as error:
+            found.append(Unmeasured(link=f"copies host to cuda:{device}", why=sentence(error)))
+            continue
+        pairs[device] = (there, host)
+        found += _copies([(there, host)], share, together=False)
+        found += _copies([(host, there)], share, together=False)
+    if len(pairs) > 1:
+        found += _copies(list(pairs.values()), share, together=True)
+        found += _copies([(host, there) for there, host in pairs.values()], share, together=True)
+    return found
+
+
+def _device_pairs(seconds: float, devices: int) -> list[Copy | Unmeasured]:
+    """Every device to every other, one pair at a time."""
+    ordered = [(a, b) for a in range(devices) for b in range(devices) if a != b]
+    found: list[Copy | Unmeasured] = []
+    for a, b in ordered:
+        try:
+            source = torch.zeros(_DEVICE_BUFFER, dtype=torch.uint8, device=f"cuda:{a}")
+            target = torch.zeros(_DEVICE_BUFFER, dtype=torch.uint8, device=f"cuda:{b}")
+        except RuntimeError as error:
+            found.append(Unmeasured(link=f"copies cuda:{a} to cuda:{b}", why=sentence(error)))
+            continue
+        found += _copies([(target, source)], seconds / len(ordered), together=False)
+    return found
+
+
+def _copies(moves: Sequence[Move], seconds: float, together: bool) -> list[Copy | Unmeasured]:
+    """One record for each of ``moves``, all of them made at the same time."""
+    names = [(_name(source), _name(target)) for target, source in moves]
+    try:
+        lanes = [_Lane(target, source) for target, source in moves]
+        _start(lanes, 1)  # the first copy enables peer access and starts the device
+        calls = max(1, round(_REPETITION / max(1e-6, *_start(lanes, 1))))
+        rows: list[list[float]] = []
+
+        def once() -> float:
+            rows.append(_start(lanes, calls))
+            return max(rows[-1])
+
+        repeat(once, seconds)
+    except RuntimeError as error:
+        return [Unmeasured(link=f"copies {a} to {b}", why=sentence(error)) for a, b in names]
+    return [
+        Copy(
+            source=a,
+            target=b,
+            together=together,
+            pinned=True if "host" in (a, b) else None,
+            timings=(Timing(bytes=calls * lane.bytes, seconds=tuple(row[k] for row in rows[1:])),),
+        )
+        for k, ((a, b), lane) in enumerate(zip(names, lanes, strict=True))
+    ]
+
+
+class _Lane:
+    """One copy on a stream of its own, timed by the device's own events."""
+
+    def __init__(self, target: Tensor, source: Tensor) -> None:
+        self.target, self.source, self.bytes = target, source, source.numel()
+        self.device = source.device if source.is_cuda else target.device
+        with _cuda.device(self.device):
+            self.stream = _cuda.Stream()
+            self.began, self.ended = (_cuda.Event(enable_timing=True) for _ in range(2))
+
+    def start(self, calls: int) -> None:
+        with torch.cuda.device(self.device), torch.cuda.stream(self.stream):
+            self.began.record()
+            for _ in range(calls):
+                self.target.copy_(self.source, non_blocking=True)
+            self.ended.record()
+
+
+def _start(lanes: Sequence[_Lane], calls: int) -> list[float]:
+    """Seconds that each lane's ``calls`` copies took, all lanes started together."""
+    for lane in lanes:
+        torch.cuda.synchronize(lane.device)
+    for lane in lanes:
+        lane.start(calls)
+    for lane in lanes:
+        lane.ended.synchronize()
+    return [lane.began.elapsed_time(lane.ended) / 1e3 for lane in lanes]
+
+
+def _name(tensor: Tensor) -> str:
+    return f"cuda:{tensor.device.index}" if tensor.is_cuda else "host"

@@ -1,0 +1,148 @@
+"""All-reduce by itself, from small messages to large ones, on the backend that training would use.
+
+A repetition begins with a barrier and takes the time of its slowest rank. Small messages are exchanged
+several times in a row and divided, as nccl-tests does, so that leaving the barrier unevenly does not count
+as latency. Every choice is made from numbers that all ranks share. Knows groups of ranks, not machines.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from stash.base.records import Exchange, Timing, Unmeasured
+from stash.measure.probe.team import AbsentError, Team, interface_of, prefixed, sentence
+
+SIZES = tuple(1024 * 4**k for k in range(10))
+"""1 KiB to 256 MiB."""
+_REPETITION = 0.002
+_MOST_CALLS, _MOST, _LEAST = 50, 30, 5
+_SMALL, _TRIALS = 1 << 20, 3
+"""Up to this size one disturbed trial would hide how many calls a repetition needs."""
+_PORTION = 0.35
+"""Of the time left, what one size may take: large sizes come last and need most of it."""
+_NODE_SHARE = 1 / 3
+_GRACE = 20.0
+
+
+@dataclass(frozen=True)
+class Group:
+    """Ranks that exchange: the backend's group, and a gloo group of the same ranks for barriers and times."""
+
+    data: Any
+    control: Any
+    ranks: int
+    device: torch.device
+    clock: Callable[[], float] = time.perf_counter
+
+    def slowest(self, values: list[float]) -> list[float]:
+        """Each value's maximum over the ranks."""
+        shared = torch.tensor(values, dtype=torch.float64)
+        dist.all_reduce(shared, dist.ReduceOp.MAX, group=self.control)
+        return [float(value) for value in shared]
+
+    def barrier(self) -> None:
+        self.slowest([0.0])  # gloo's own barrier takes several rounds
+
+    def timed(self, tensor: torch.Tensor, calls: int) -> float:
+        """Seconds of one of ``calls`` all-reduces in a row, on this rank."""
+        self.barrier()
+        began = self.clock()
+        for _ in range(calls):
+            dist.all_reduce(tensor, group=self.data)
+        if tensor.is_cuda:
+            torch.cuda.synchronize(tensor.device)
+        return (self.clock() - began) / calls
+
+
+def measure(team: Team, seconds: float, devices: int) -> list[Exchange | Unmeasured]:
+    """The curve inside this node, and, at rank 0, the one across all; every rank takes part."""
+    if team.world == 1:
+        return [Unmeasured(link="exchanges", why="there is one rank, which has nobody to exchange with")]
+    backend = "nccl" if devices else "gloo"
+    found: list[Exchange | Unmeasured] = []
+    doing = "exchanges"
+    try:
+        inside, across = _groups(team, backend, seconds)
+        if team.nodes > 1:
+            doing = f"exchanges inside node {team.node}"
+            if inside is None:
+                found.append(Unmeasured(link=doing, why="there is one rank on it; --nproc-per-node sets more"))
+            else:
+                timings = curve(inside, seconds * _NODE_SHARE)
+                found.append(Exchange(backend=backend, nodes=1, ranks=inside.ranks, timings=timings))
+            seconds *= 1 - _NODE_SHARE
+            doing = "exchanges across nodes"
+        timings = curve(across, seconds)
+        if team.rank == 0:
+            found.append(Exchange(backend=backend, nodes=team.nodes, ranks=team.world, timings=timings))
+    except (RuntimeError, AbsentError) as error:  # every error of torch.distributed is a RuntimeError
+        found.append(Unmeasured(link=doing, why=f"the ranks' {backend} group failed: {sentence(error)}"))
+    return found
+
+
+def _groups(team: Team, backend: str, seconds: float) -> tuple[Group | None, Group]:
+    """(ranks of this node if there are several, all ranks); every rank makes every group, in the same order."""
+    limit = timedelta(seconds=seconds + _GRACE)
+    if backend == "gloo":
+        _pin(team.local_rank, len(team.peers))
+    if team.nodes > 1 and "GLOO_SOCKET_IFNAME" not in os.environ:
+        # Gloo would take what the hostname resolves to, often a loopback address that no other node reaches.
+        name = interface_of(team.addresses[team.node])
+        os.environ.update({"GLOO_SOCKET_IFNAME": name} if name else {})
+    dist.init_process_group(
+        "gloo", store=prefixed(team.store, "gloo"), rank=team.rank, world_size=team.world, timeout=limit
+    )
+    device = torch.device("cpu")
+    if backend == "nccl":
+        device = torch.device("cuda", team.local_rank)
+        torch.cuda.set_device(device)
+
+    def group(ranks: list[int]) -> Group:
+        control = dist.new_group(ranks, timeout=limit, backend="gloo")
+        data = control if backend == "gloo" else dist.new_group(ranks, timeout=limit, backend=backend)
+        return Group(data, control, len(ranks), device)
+
+    across = group(list(range(team.world)))
+    own = None
+    for node in range(team.nodes if team.nodes > 1 else 0):
+        ranks = [rank for rank, at in enumerate(team.node_of) if at == node]
+        made = group(ranks) if len(ranks) > 1 else None
+        own = made if node == team.node else own
+    return own, across
+
+
+def _pin(local_rank: int, ranks: int) -> None:
+    """Give this rank its own share of the cores, as ``stash profile`` does on CPUs: both curves are then alike."""
+    cores = sorted(os.sched_getaffinity(0))
+    share = len(cores) // ranks
+    if share >= 1:
+        os.sched_setaffinity(0, cores[local_rank * share : (local_rank + 1) * share])
+
+
+def curve(group: Group, seconds: float) -> tuple[Timing, ...]:
+    """Timings of one size after the other, until the next would not fit into ``seconds``."""
+    began = group.clock()
+    timings: list[Timing] = []
+    last = 0.0
+    for size in SIZES:
+        left = seconds - group.slowest([group.clock() - began])[0]
+        if timings and 4 * last * (_LEAST + 2) > left:
+            break
+        tensor = torch.zeros(size // 4, device=group.device)
+        group.timed(tensor, 1 if timings else _MOST_CALLS)  # connections and buffers are made, cores wake up
+        trials = [group.timed(tensor, 1) for _ in range(_TRIALS if size <= _SMALL else 1)]
+        once = min(group.slowest(trials))
+        calls = min(_MOST_CALLS, max(1, round(_REPETITION / max(once, 1e-9))))
+        count = int(_PORTION * left / (once * calls))
+        taken = [group.timed(tensor, calls) for _ in range(min(_MOST, max(_LEAST, count)))]
+        timings.append(Timing(bytes=size, seconds=tuple(group.slowest(taken))))
+        last = min(timings[-1].seconds)
+    return tuple(timings)

@@ -1,0 +1,146 @@
+"""Which pieces of which files are read: a data set's own, or files written for it. Does not time anything.
+
+Files of a data set that are not in the page cache come first: a storage server or a hypervisor keeps a cache
+that nobody here can empty, and what the machine has not read lately is least likely to be in it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import shutil
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from stash.measure.linux import pagecache
+
+PIECE_BYTES = 16 << 20
+LARGE = PIECE_BYTES
+"""Files from this size on are read front to back; smaller ones whole, in random order."""
+_MOST_SEEN, _MOST_CHOSEN, _MOST_PIECES = 20_000, 2_000, 64
+_MOST_WRITTEN, _OF_FREE = 256 << 20, 0.1
+_SYNC_EVERY = 16 << 20
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A stretch of a file."""
+
+    path: Path
+    offset: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What one pattern reads, and the typical size of a file."""
+
+    pieces: tuple[Piece, ...]
+    file_bytes: int
+    where: Path
+
+    def halves(self) -> tuple[tuple[Piece, ...], tuple[Piece, ...]]:
+        """Two sets that share no piece, so that reading one leaves the other unread."""
+        middle = (len(self.pieces) + 1) // 2
+        return self.pieces[:middle], self.pieces[middle:]
+
+
+def of_data(data: Path) -> tuple[Chosen | None, Chosen | None]:
+    """(pieces of large files, small files whole in random order) below ``data``; None where there are too few."""
+    found = _files(data)
+    random.shuffle(found)
+    found = _unread_first(found[:_MOST_CHOSEN])
+    large = [(path, size) for path, size in found if size >= LARGE]
+    small = [(path, size) for path, size in found if size < LARGE]
+    sliced = [
+        Piece(path, offset, PIECE_BYTES)
+        for path, size in large
+        for offset in range(0, size - PIECE_BYTES + 1, PIECE_BYTES)
+    ]
+    front_to_back = Chosen(tuple(sliced[:_MOST_PIECES]), large[0][1], data) if len(sliced) > 1 else None
+    whole = tuple(Piece(path, 0, size) for path, size in small)
+    typical = sum(size for _, size in small) // max(1, len(small))
+    return front_to_back, Chosen(whole, typical, data) if len(whole) >= 16 else None
+
+
+def _files(root: Path) -> list[tuple[Path, int]]:
+    """Regular files below a folder (or the file itself) with their sizes; stops after many."""
+    if root.is_file():
+        return [(root, root.stat().st_size)]
+    found: list[tuple[Path, int]] = []
+    for folder, _, names in os.walk(root):
+        for name in names:
+            path = Path(folder, name)
+            with contextlib.suppress(OSError):
+                if path.is_file() and os.access(path, os.R_OK) and (size := path.stat().st_size) > 0:
+                    found.append((path, size))
+            if len(found) >= _MOST_SEEN:
+                return found
+    return found
+
+
+def _unread_first(files: list[tuple[Path, int]]) -> list[tuple[Path, int]]:
+    return sorted(files, key=lambda file: resident([Piece(file[0], 0, file[1])]) or 0.0)
+
+
+# Files of our own -----------------------------------------------------------------------------------------
+
+
+def written(folder: Path, file_bytes: int, count: int, seconds: float) -> Chosen | None:
+    """Up to ``count`` new files of random bytes, flushed to storage; fewer when time or space is short.
+
+    All files in ``folder`` together stay below 256 MB and a tenth of the free space. None if not even two
+    fit. Raises OSError where nothing can be written.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    place = Path(tempfile.mkdtemp(dir=folder))
+    present = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    room = min(_MOST_WRITTEN, _OF_FREE * shutil.disk_usage(folder).free) - present
+    end = time.monotonic() + seconds
+    pieces: list[Piece] = []
+    for number in range(min(count, int(room // file_bytes))):
+        if time.monotonic() > end:
+            break
+        path = place / f"{number:05d}"
+        _write(path, file_bytes)
+        pieces.append(Piece(path, 0, file_bytes))
+    return Chosen(tuple(pieces), file_bytes, folder.parent) if len(pieces) > 1 else None
+
+
+def _write(path: Path, size: int) -> None:
+    with path.open("wb", buffering=0) as file:
+        for start in range(0, size, _SYNC_EVERY):
+            file.write(os.urandom(min(_SYNC_EVERY, size - start)))
+        os.fdatasync(file.fileno())
+
+
+# The page cache -------------------------------------------------------------------------------------------
+
+
+def evict(pieces: Sequence[Piece]) -> None:
+    """Drop the files of all pieces from the page cache."""
+    for path in {piece.path for piece in pieces}:
+        with contextlib.suppress(OSError), path.open("rb") as file:
+            pagecache.evict(file.fileno(), dirty=True)
+
+
+def resident(pieces: Sequence[Piece]) -> float | None:
+    """Fraction of the pieces' pages in the page cache, None where the kernel does not tell.
+
+    Of a file read in part, all its cached pages are taken to belong to its pieces.
+    """
+    cached = pages = 0
+    sizes: dict[Path, int] = {}
+    for piece in pieces:
+        sizes[piece.path] = sizes.get(piece.path, 0) + -(-piece.bytes // pagecache.PAGE)
+    for path, wanted in sizes.items():
+        with contextlib.suppress(OSError), path.open("rb") as file:
+            found = pagecache.resident_pages(file.fileno(), os.fstat(file.fileno()).st_size)
+            if found is None:
+                return None
+            cached, pages = cached + min(found[0], wanted), pages + wanted
+    return cached / pages if pages else None

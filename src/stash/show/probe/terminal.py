@@ -1,0 +1,92 @@
+"""A probe's view as text for a terminal: what each machine is, its links, its findings, what to do next.
+
+With colour it uses 256 colours; without, plain ASCII that survives pipes, logs and mail. Arranges and wraps,
+computes nothing but widths.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from stash.show.layout import INDENT, paragraph, plain_text, printed
+from stash.show.probe.view import Grid, Machine, ProbeView
+
+_NARROWEST, _WIDEST = 80, 120
+
+
+def render(view: ProbeView, width: int = 80, colour: bool = False) -> str:
+    """The whole report as lines of at most ``width`` columns, ending in a newline."""
+    width = max(_NARROWEST, min(width, _WIDEST))
+    view = view if colour else _ascii(view)
+    parts: list[RenderableType] = []
+    for machine in view.machines:
+        parts += [*_machine(machine, width), Text()]
+    for grid in view.grids:
+        parts += [*_grid(grid, width), Text()]
+    parts += _sentences(view, width)
+    return printed(parts, width, colour)
+
+
+def _ascii(view: ProbeView) -> ProbeView:
+    """The same view in ASCII, translated before anything is laid out: some signs become longer."""
+    say = plain_text
+    return ProbeView(
+        machines=tuple(
+            Machine(say(item.title), tuple((label, say(text)) for label, text in item.facts))
+            for item in view.machines
+        ),
+        grids=tuple(
+            replace(
+                grid,
+                title=say(grid.title),
+                head=tuple(map(say, grid.head)),
+                rows=tuple(tuple(map(say, row)) for row in grid.rows),
+                below=say(grid.below),
+            )
+            for grid in view.grids
+        ),
+        findings=tuple(map(say, view.findings)),
+        next_steps=tuple(map(say, view.next_steps)),
+        notes=tuple((label, say(text)) for label, text in view.notes),
+    )
+
+
+def _machine(machine: Machine, width: int) -> list[Text]:
+    label = max(len(name) for name, _ in machine.facts) + 2
+    lines = [Text(" " * INDENT).append(machine.title, style="bold")]
+    for name, text in machine.facts:
+        lines += paragraph(text, width, name.ljust(label), "dim")
+    return lines
+
+
+def _grid(grid: Grid, width: int) -> list[RenderableType]:
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    # A short title stands in the first column's head, a long one would widen the column.
+    fits = len(grid.title) <= max(len(row[0]) for row in grid.rows)
+    corner = Text(" " * INDENT).append(grid.title, style="bold not dim")
+    for number, name in enumerate((corner if fits else "", *grid.head)):
+        text, last = number in grid.texts, number == len(grid.head)
+        table.add_column(name, justify="left" if text else "right", no_wrap=not (text and last), overflow="fold")
+    for first, *cells in grid.rows:
+        table.add_row(Text(" " * INDENT + first), *map(Text, cells))
+    below = paragraph(grid.below, width, "", "", dim=True) if grid.below else []
+    return [*([] if fits else [corner]), table, *below]
+
+
+def _sentences(view: ProbeView, width: int) -> list[Text]:
+    lines: list[Text] = []
+    for finding in view.findings:
+        lines += paragraph(finding, width, "! " if view.findings != ("No findings.",) else "", "color(220)")
+    if view.next_steps:
+        lines.append(Text())
+    for number, step in enumerate(view.next_steps, 1):
+        lines += paragraph(step, width, f"{number}. ", "bold")
+    label = max(len(name) for name, _ in view.notes) + 2
+    lines.append(Text())
+    for name, text in view.notes:
+        lines += paragraph(text, width, name.ljust(label), "dim", dim=True)
+    return lines

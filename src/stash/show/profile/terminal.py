@@ -1,0 +1,184 @@
+"""A view as text for a terminal: the step as a stacked bar, a table of stalls, the verdict, next steps.
+
+With colour it uses 256 colours and block characters; without, plain ASCII that survives pipes, logs and mail.
+Arranges and wraps, computes nothing but widths.
+"""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from dataclasses import replace
+
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.text import Text
+
+from stash.show.layout import INDENT, paragraph, plain_text, printed
+from stash.show.profile.view import Row, View
+
+STYLES = {
+    "compute": "color(72)",
+    "transfer": "color(74)",
+    "contention": "color(140)",
+    "interconnect": "color(221)",
+    "network": "color(209)",
+    "prep": "color(169)",
+    "fetch": "color(167)",
+}
+LETTERS = {
+    "compute": "#",
+    "transfer": "t",
+    "contention": "x",
+    "interconnect": "i",
+    "network": "n",
+    "prep": "p",
+    "fetch": "f",
+}
+_EIGHTHS = " ▏▎▍▌▋▊▉"
+_NARROWEST, _WIDEST = 60, 110
+
+
+def render(view: View, width: int = 80, colour: bool = False) -> str:
+    """The whole report as lines of at most ``width`` columns, ending in a newline."""
+    width = max(_NARROWEST, min(width, _WIDEST))
+    view = view if colour else _ascii(view)
+    parts: list[RenderableType] = [_header(view, width), stall_table(view, plain=not colour)]
+    parts.extend(_sections(view, width))
+    text = printed(parts, width, colour)
+    return text if colour else plain_text(text)
+
+
+def _ascii(view: View) -> View:
+    """The same view in ASCII, translated before anything is laid out: some signs become longer."""
+    rows = (
+        replace(
+            row,
+            time=plain_text(row.time),
+            interval=plain_text(row.interval),
+            why=None if row.why is None else plain_text(row.why),
+        )
+        for row in view.rows
+    )
+    return replace(
+        view,
+        title=plain_text(view.title),
+        subtitle=tuple(map(plain_text, view.subtitle)),
+        rows=tuple(rows),
+        verdict=plain_text(view.verdict),
+        next_steps=tuple(map(plain_text, view.next_steps)),
+        warnings=tuple(map(plain_text, view.warnings)),
+        facts=tuple((label, plain_text(text)) for label, text in view.facts),
+        notes=tuple(map(plain_text, view.notes)),
+    )
+
+
+class stall_table:  # noqa: N801 - used like a function: stall_table(view) is a rich renderable
+    """The stacked bar and the table of a view's stalls, as wide as the console it is printed on."""
+
+    def __init__(self, view: View, plain: bool = False) -> None:
+        self.view = view
+        self.plain = plain
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield from _table(self.view, options.max_width, self.plain)
+
+
+def _table(view: View, width: int, plain: bool) -> list[Text]:
+    measured = [row for row in (*view.rows, view.total) if row.why is None]
+    names = max(len(row.name) for row in (*view.rows, view.total))
+    times = max(len(row.time) for row in measured)
+    intervals = max(len(row.interval) for row in measured)
+    left = INDENT + 2 + names + 2
+    bar = width - (left + times + 1 + intervals + 2 + 6 + 2)
+    lines = [_stacked(view.rows, width - INDENT, plain), Text()]
+    for row in view.rows:
+        line = _marker(row, plain).append(row.name.ljust(names + 2), style=_name_style(row, view))
+        if row.why is not None:
+            lines.extend(_unknown(line, row.why, left, width))
+            continue
+        line.append(row.time.rjust(times), style="" if row.within_noise else "bold")
+        line.append(" " + row.interval.ljust(intervals) + "  ", style="dim")
+        line.append(row.share.rjust(6) + "  ")
+        lines.append(line.append_text(_row_end(row, bar, plain)))
+    total = Text(" " * (INDENT + 2) + view.total.name.ljust(names + 2))
+    total.append(view.total.time.rjust(times), style="bold")
+    total.append(" " * (intervals + 3) + view.total.share.rjust(6))
+    rule = Text(" " * (INDENT + 2) + "─" * (len(total.plain) - INDENT - 2), style="dim")
+    return [*lines, rule, total]
+
+
+def _name_style(row: Row, view: View) -> str:
+    return "dim" if row.why is not None else "bold" if row.name == view.stall else ""
+
+
+def _marker(row: Row, plain: bool) -> Text:
+    if row.why is not None:
+        return Text(" " * (INDENT + 2))
+    glyph = LETTERS[row.name] if plain else "■"
+    return Text(" " * INDENT).append(glyph + " ", style=STYLES[row.name])
+
+
+def _unknown(line: Text, why: str, left: int, width: int) -> list[Text]:
+    wrapped = textwrap.wrap(f"unknown: {why}", max(20, width - left)) or ["unknown"]
+    rest = [Text(" " * left + text, style="dim") for text in wrapped[1:]]
+    return [line.append(wrapped[0], style="dim"), *rest]
+
+
+def _row_end(row: Row, bar: int, plain: bool) -> Text:
+    if row.within_noise:
+        return Text("(within noise)", style="dim")
+    length = max(0.0, min(1.0, row.fraction)) * max(0, bar)
+    if plain:
+        return Text(LETTERS[row.name] * round(length))
+    whole = math.floor(length)
+    end = _EIGHTHS[math.floor((length - whole) * 8)].strip()
+    return Text("█" * whole + end, style=STYLES[row.name])
+
+
+def _stacked(rows: tuple[Row, ...], width: int, plain: bool) -> Text:
+    """One bar for the whole step; stalls measured as negative have no place in it."""
+    shown = [row for row in rows if row.why is None and row.fraction > 0]
+    whole = sum(row.fraction for row in shown) or 1.0
+    bar, done, drawn = Text(" " * INDENT), 0.0, 0
+    for row in shown:
+        done += row.fraction / whole
+        upto = round(done * width)
+        bar.append((LETTERS[row.name] if plain else "█") * (upto - drawn), style=STYLES[row.name])
+        drawn = upto
+    return bar
+
+
+def _header(view: View, width: int) -> Text:
+    header = Text(" " * INDENT).append(view.title, style="bold")
+    for part in view.subtitle:
+        header.append("  ·  " if width >= 100 else " · ", style="dim").append(part)
+    if len(header.plain) > width:
+        lines = textwrap.wrap(" · ".join(view.subtitle), width - INDENT)
+        header = Text(" " * INDENT).append(view.title, style="bold")
+        for line in lines:
+            header.append("\n" + " " * INDENT + line)
+    return header.append("\n")
+
+
+def _sections(view: View, width: int) -> list[Text]:
+    parts: list[Text] = []
+    if view.verdict:
+        parts += [Text(), *paragraph(view.verdict, width, "", STYLES.get(view.stall, ""), bold=True)]
+    if view.next_steps:
+        parts.append(Text())
+    for number, step in enumerate(view.next_steps, 1):
+        parts += paragraph(step, width, f"{number}. ", STYLES.get(view.stall, ""))
+    if view.warnings:
+        parts.append(Text())
+    for warning in view.warnings:
+        parts += paragraph(warning, width, "! ", "color(220)")
+    if view.facts or view.notes:
+        parts.append(Text())
+    labels = max(len(label) for label in ("measured", *(label for label, _ in view.facts)))
+    for label, text in view.facts:
+        parts += paragraph(text, width, label.ljust(labels + 2), "dim", dim=True)
+    for note in view.notes:
+        parts += paragraph(note, width, "note".ljust(labels + 2), "dim", dim=True)
+    if view.footer:
+        parts += paragraph(view.footer, width, "measured".ljust(labels + 2), "dim", dim=True)
+    return parts

@@ -1,0 +1,119 @@
+"""The hand-worked profiles behind ``tests/golden``, and how to write the expected outputs again.
+
+``PYTHONPATH=src python tests/unit/golden_profiles.py`` rewrites the outputs (look at the diff before
+keeping it); ``--profiles`` also the profiles, which only a new schema may need: old ones keep their names.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from profile_builder import build
+
+from stash.base.records import Collective, Gpu, Host, Loader, Profile, Rate
+from stash.derive.advise import verdict
+from stash.derive.stalls import attribute
+from stash.keep.artefact import load, save
+from stash.show.profile.contract import document
+from stash.show.profile.terminal import render
+from stash.show.profile.view import view
+
+GOLDEN = Path(__file__).parent.parent / "golden"
+
+WIGGLE = (-0.001, 0.001, -0.001, 0.001, 0.0, 0.0)
+SHIFTED = (0.001, 0.0, -0.001, 0.0, 0.001, -0.001)
+CALM = (0.0002, -0.0002, 0.0, 0.0001, -0.0001, 0.0)
+
+
+def _around(mean: float, offsets: tuple[float, ...]) -> list[float]:
+    return [round(mean + offset, 6) for offset in offsets]
+
+
+def one_node() -> Profile:
+    """Means 100, 104, 140, 170, 176 ms: compute 100, contention 4, interconnect 36, prep 30, fetch 6."""
+    return build(
+        {
+            "solo": _around(0.100, WIGGLE),
+            "crowd": _around(0.104, SHIFTED),
+            "node": _around(0.140, WIGGLE),
+            "warm": _around(0.170, SHIFTED),
+            "cold": _around(0.176, WIGGLE),
+        },
+        batch=16,
+        block_extra={"warm": {"wait_seconds": 0.28, "fetch_seconds": 3.0}},
+        workload={
+            "name": "resnet18",
+            "precision": "float32",
+            "parameters": 11_689_512,
+            "parameter_bytes": 46_758_048,
+            "bucket_bytes": (2_052_000, 26_000_000, 18_706_048),
+            "sample_disk_bytes": 110_000.0,
+        },
+        rates=(
+            Rate(feed="warm", rank=0, round=6, samples=160, seconds=1.6),
+            Rate(feed="warm", rank=1, round=6, samples=160, seconds=1.6),
+        ),
+        collectives=(Collective(scope="node", ranks=2, bytes=46_758_048, seconds=0.048),),
+    )
+
+
+def two_nodes() -> Profile:
+    """Two nodes of two GPUs, rank 3 slow, means 50, 52, 56, 60, 90, 90.2 ms; files could not be made cold."""
+    return build(
+        {
+            "resident": _around(0.050, WIGGLE),
+            "solo": _around(0.052, CALM),
+            "crowd": _around(0.056, WIGGLE),
+            "node": _around(0.060, CALM),
+            "cluster": _around(0.090, WIGGLE),
+            "warm": _around(0.0902, CALM),
+        },
+        ranks=4,
+        nodes=2,
+        device="cuda",
+        batch=64,
+        factors={0: 0.93, 1: 0.93, 2: 0.93},
+        skipped={"cold": "97% of the files' pages stayed in the page cache after eviction"},
+        workload={
+            "name": "resnet50",
+            "precision": "float32",
+            "parameter_bytes": 102_228_128,
+            "loaders": (Loader(kind="map", workers=6, samples=1_281_167, pin_memory=True, startup_seconds=1.5),),
+        },
+        hosts=tuple(
+            Host(
+                hostname=f"gpu{i}",
+                cores=16,
+                memory_bytes=64 * 10**9,
+                gpus=tuple(Gpu(index=j, name="Tesla V100-SXM2-16GB") for j in range(2)),
+                steal_fraction=0.04,
+            )
+            for i in range(2)
+        ),
+        rates=tuple(Rate(feed="warm", rank=r, round=6, samples=640, seconds=0.8) for r in range(4)),
+        collectives=(Collective(scope="world", ranks=4, bytes=102_228_128, seconds=0.06),),
+        ended="budget",
+    )
+
+
+PROFILES = {"one-node": one_node, "two-nodes": two_nodes}
+
+
+def outputs(profile: Profile) -> dict[str, str]:
+    """What Stash says about a profile, by the ending of the golden file's name."""
+    breakdown = attribute(profile)
+    advice = verdict(breakdown, profile)
+    return {
+        "txt": render(view(breakdown, advice, profile), 80, False),
+        "json": json.dumps(document(breakdown, advice), indent=1, ensure_ascii=False) + "\n",
+    }
+
+
+if __name__ == "__main__":
+    for name, make in PROFILES.items():
+        if "--profiles" in sys.argv:
+            save(make(), GOLDEN / f"{name}.stash.json")
+        for ending, text in outputs(load(GOLDEN / f"{name}.stash.json")).items():
+            (GOLDEN / f"{name}.expected.{ending}").write_text(text, encoding="utf-8")

@@ -1,0 +1,97 @@
+"""Profiles from hand-chosen step times, for tests: the numbers in a test are the numbers in the profile."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from stash.base.ladder import NAMES, Situation, reachable, rung
+from stash.base.records import Block, Host, Loader, Profile, Rank, Settings, Skipped, Workload
+
+STEPS = 10
+ASKED = ("solo", "crowd", "node", "cluster", "warm", "cold")
+
+
+def build(
+    times: Mapping[str, Sequence[float]],
+    *,
+    ranks: int = 2,
+    nodes: int = 1,
+    factors: Mapping[int, float] | None = None,
+    skipped: Mapping[str, str] | None = None,
+    device: str = "cpu",
+    batch: int | None = 8,
+    block_extra: Mapping[str, Mapping[str, Any]] | None = None,
+    workload: Mapping[str, Any] | None = None,
+    host: Mapping[str, Any] | None = None,
+    **profile: Any,
+) -> Profile:
+    """A profile whose job takes ``times[rung][round]`` seconds a step.
+
+    ``factors[rank]`` scales that rank's time under ``crowd``; by default all are as slow as the job.
+    ``block_extra[rung]`` adds fields to the rung's blocks.
+    """
+    per_node = ranks // nodes
+    situation = Situation(ranks, nodes, per_node, accelerator=device != "cpu", loader=True)
+    measurable, reasons = reachable(situation)
+    reasons = {name: why for name, why in reasons.items() if name not in times}
+    reasons |= {name: "not asked for (--rungs)" for name in measurable if name not in times}
+    reasons |= dict(skipped or {})
+    blocks = []
+    for name in NAMES:
+        for number, seconds in enumerate(times.get(name, ())):
+            members = [0] if rung(name).active == "leader" else range(ranks)
+            for rank in members:
+                factor = 1.0
+                if name == "crowd" and factors:
+                    factor = factors.get(rank, 1.0)
+                extra = dict((block_extra or {}).get(name, {}))
+                blocks.append(
+                    Block(
+                        round=number,
+                        rung=name,
+                        rank=rank,
+                        steps=STEPS,
+                        seconds=seconds * STEPS * factor,
+                        **extra,
+                    )
+                )
+    defaults: dict[str, Any] = {
+        "stash_version": "0.1.0",
+        "created": "2026-11-20T12:00:00+00:00",
+        "workload": Workload(
+            **{
+                "command": ("train.py",),
+                "name": "train.py",
+                "batch": batch,
+                "loaders": (Loader(kind="map", workers=1, samples=1000),),
+                **(workload or {}),
+            }
+        ),
+        "hosts": tuple(
+            Host(hostname=f"node{i}", **{"cores": 8, "memory_bytes": 32 * 10**9, **(host or {})})
+            for i in range(nodes)
+        ),
+        "ranks": tuple(
+            Rank(
+                rank=i,
+                node=i // per_node,
+                local_rank=i % per_node,
+                device=device if device == "cpu" else f"{device}:{i % per_node}",
+            )
+            for i in range(ranks)
+        ),
+        "software": {"torch": "2.13.0", "python": "3.12.3"},
+        "settings": Settings(
+            precision=0.02,
+            budget_seconds=120.0,
+            rungs=tuple(name for name in NAMES if name in times),
+            isolated=False,
+            why="DistributedDataParallel: every rung in one launch",
+        ),
+        "blocks": tuple(blocks),
+        "skipped": tuple(Skipped(rung=name, why=why) for name, why in reasons.items()),
+        "ended": "precision",
+        "elapsed_seconds": 41.8,
+    }
+    return Profile(**{**defaults, **profile})

@@ -1,0 +1,153 @@
+"""The life of the profile's file: whole or not at all, and a sentence for everything that can be wrong."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+from pathlib import Path
+
+import pytest
+from profile_builder import build
+
+from stash.base import records
+from stash.base.errors import ArtefactError
+from stash.base.records import SCHEMA
+from stash.keep import artefact
+from stash.keep.artefact import load, save
+
+PROFILE = build({"solo": [0.1, 0.2], "crowd": [0.11, 0.19]})
+
+
+def test_what_is_saved_is_loaded(tmp_path):
+    save(PROFILE, tmp_path / "a.stash.json")
+    assert load(tmp_path / "a.stash.json") == PROFILE
+    assert load(str(tmp_path / "a.stash.json")) == PROFILE
+
+
+def test_saving_replaces_the_file_and_leaves_nothing_else(tmp_path):
+    path = tmp_path / "a.stash.json"
+    path.write_text("old")
+    save(PROFILE, path)
+    assert load(path) == PROFILE
+    assert os.listdir(tmp_path) == ["a.stash.json"]
+
+
+def test_the_file_has_the_permissions_of_any_new_file(tmp_path):
+    save(PROFILE, tmp_path / "a.stash.json")
+    (tmp_path / "other").write_text("")
+    assert (tmp_path / "a.stash.json").stat().st_mode == (tmp_path / "other").stat().st_mode
+
+
+def test_a_write_that_fails_keeps_the_old_profile_and_cleans_up(tmp_path, monkeypatch):
+    path = tmp_path / "a.stash.json"
+    save(PROFILE, path)
+    before = path.read_bytes()
+
+    def full(handle):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(artefact.os, "fsync", full)
+    with pytest.raises(ArtefactError, match=r"no space left.*--output"):
+        save(PROFILE.model_copy(update={"ended": "budget"}), path)
+    assert path.read_bytes() == before
+    assert os.listdir(tmp_path) == ["a.stash.json"]
+
+
+def test_a_missing_folder_is_named_with_the_command_that_makes_it(tmp_path):
+    with pytest.raises(ArtefactError, match=r"does not exist; create it with `mkdir -p .*runs`"):
+        save(PROFILE, tmp_path / "runs" / "a.stash.json")
+
+
+def test_a_folder_as_target_is_refused(tmp_path):
+    with pytest.raises(ArtefactError, match="it is a folder"):
+        save(PROFILE, tmp_path)
+
+
+def test_a_folder_without_permission_is_refused(tmp_path, monkeypatch):
+    def refuse(*args, **kwargs):  # root may write everywhere, so the refusal is played
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(artefact.tempfile, "mkstemp", refuse)
+    with pytest.raises(ArtefactError, match="no permission to write in"):
+        save(PROFILE, tmp_path / "a.stash.json")
+
+
+def test_a_missing_file_suggests_the_profiles_beside_it(tmp_path):
+    save(PROFILE, tmp_path / "resnet.stash.json")
+    with pytest.raises(ArtefactError, match=r"there is no file .*rasnet.*resnet\.stash\.json"):
+        load(tmp_path / "rasnet.stash.json")
+
+
+def test_a_missing_file_in_an_empty_folder_says_who_writes_profiles(tmp_path):
+    with pytest.raises(ArtefactError, match="`stash profile` writes one"):
+        load(tmp_path / "a.stash.json")
+
+
+def test_a_folder_instead_of_a_file_suggests_the_profiles_in_it(tmp_path):
+    save(PROFILE, tmp_path / "resnet.stash.json")
+    with pytest.raises(ArtefactError, match=r"is a folder.*resnet\.stash\.json"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        ("hello", "it is not JSON"),
+        ("", "it is not JSON"),
+        ("[1, 2]", "no schema_version"),
+        ('{"a": 1}', "no schema_version"),
+        ('{"schema_version": 1, "workload": {"comm', "damaged or cut short"),
+        ('{"schema_version": 1}', "is not a profile: stash_version: field required"),
+        ('{"schema_version": 0}', "which no Stash ever wrote"),
+        ('{"schema_version": true}', "no schema_version"),
+    ],
+)
+def test_what_is_no_profile_is_refused_in_one_sentence(tmp_path, content, complaint):
+    path = tmp_path / "a.stash.json"
+    path.write_text(content)
+    with pytest.raises(ArtefactError, match=complaint):
+        load(path)
+
+
+def test_a_binary_file_is_refused(tmp_path):
+    (tmp_path / "a.stash.json").write_bytes(b"\x80\xff\x00")
+    with pytest.raises(ArtefactError, match="not text"):
+        load(tmp_path / "a.stash.json")
+
+
+def test_a_newer_schema_says_how_to_upgrade(tmp_path):
+    document = PROFILE.model_dump(mode="json") | {"schema_version": SCHEMA + 1}
+    (tmp_path / "a.stash.json").write_text(json.dumps(document))
+    with pytest.raises(ArtefactError, match=r"made by a newer Stash.*pip install -U stash-ddl"):
+        load(tmp_path / "a.stash.json")
+
+
+def test_unknown_fields_of_a_later_minor_version_are_ignored(tmp_path):
+    document = PROFILE.model_dump(mode="json") | {"colour": "blue"}
+    (tmp_path / "a.stash.json").write_text(json.dumps(document))
+    assert load(tmp_path / "a.stash.json") == PROFILE
+
+
+def test_an_old_schema_is_migrated_step_by_step(tmp_path, monkeypatch):
+    document = PROFILE.model_dump(mode="json") | {"schema_version": SCHEMA - 1}
+    document["finish"] = document.pop("ended")
+    (tmp_path / "a.stash.json").write_text(json.dumps(document))
+
+    def rename(old):
+        return {("ended" if key == "finish" else key): value for key, value in old.items()}
+
+    monkeypatch.setitem(artefact.MIGRATIONS, SCHEMA - 1, rename)
+    assert load(tmp_path / "a.stash.json") == PROFILE
+
+
+def test_every_field_of_every_record_is_described_in_the_documentation():
+    text = (Path(__file__).parents[3] / "docs" / "format.md").read_text(encoding="utf-8")
+    sections = dict(re.findall(r"^##+ (.+?)\n(.*?)(?=^##|\Z)", text, re.MULTILINE | re.DOTALL))
+    for record in vars(records).values():
+        if not (isinstance(record, type) and issubclass(record, records.Record)) or not record.model_fields:
+            continue
+        section = sections["The document" if record is records.Profile else record.__name__]
+        described = re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)
+        assert sorted(described) == sorted(record.model_fields), record.__name__
