@@ -41,6 +41,8 @@ RUNGS: tuple[Rung, ...] = (
 )
 NAMES: tuple[str, ...] = tuple(rung.name for rung in RUNGS)
 STALLS: tuple[str, ...] = tuple(rung.adds for rung in RUNGS)
+CATCH_UP = "catch-up"
+"""What the followers' visit after a block of the leader's is called."""
 _BY_NAME: Mapping[str, Rung] = {rung.name: rung for rung in RUNGS}
 
 
@@ -105,6 +107,11 @@ def _obstacle(name: str, s: Situation) -> str | None:
     return None
 
 
+def without_exchange(phase: str) -> bool:
+    """Whether collectives of the job are held back during this block: below scope world, or while ranks catch up."""
+    return phase == CATCH_UP or (phase in _BY_NAME and _BY_NAME[phase].scope != "world")
+
+
 @dataclass(frozen=True)
 class Visit:
     """One block to run: a rung, or the followers' catch-up after a block that only the leader ran."""
@@ -132,5 +139,5 @@ def round_of_visits(rungs: Iterable[str], number: int, world_size: int) -> tuple
     for r in order:
         visits.append(Visit(r.name, r.scope, r.feed, r.active))
         if r.active == "leader" and world_size > 1:
-            visits.append(Visit("catch-up", "self", r.feed, "followers", measured=False))
+            visits.append(Visit(CATCH_UP, "self", r.feed, "followers", measured=False))
     return tuple(visits)
