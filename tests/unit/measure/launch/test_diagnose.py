@@ -48,6 +48,44 @@ def test_a_killed_rank_is_named_as_the_root_cause_and_not_the_ranks_that_were_en
     assert said(TORCHRUN, steps={0: 9, 1: 9}).sentence.startswith("rank 1 of train.py was ended by SIGKILL")
 
 
+SURVIVOR = (
+    'Traceback (most recent call last):\n  File "train.py", line 9, in <module>\n    loss.backward()\n'
+    "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:4242\n"
+)
+SURVIVOR_FIRST = """
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+Failures:
+[1]:
+  rank      : 1 (local_rank: 1)
+  exitcode  : -9 (pid: 5)
+Root Cause (first observed failure):
+[0]:
+  rank      : 0 (local_rank: 0)
+  exitcode  : 1 (pid: 4)
+"""
+
+
+def test_a_killed_rank_outranks_the_survivor_who_noticed_even_if_that_one_was_heard_first():
+    found = said(SURVIVOR + SURVIVOR_FIRST, crashes=[SURVIVOR], steps={0: 9, 1: 8})
+    assert found.sentence.startswith("rank 1 of train.py was ended by SIGKILL")
+    assert found.own_words == ""
+
+
+def test_an_exception_that_is_not_about_a_lost_peer_is_the_cause_whatever_became_of_the_others():
+    assert "ValueError: no such layer" in said(SURVIVOR_FIRST, crashes=[CRASH], steps={0: 9}).sentence
+
+
+def test_a_lost_connection_is_the_cause_where_no_rank_was_killed():
+    ended_by_torchrun = SURVIVOR_FIRST.replace("-9", "-15")
+    assert "Connection closed by peer" in said(ended_by_torchrun, crashes=[SURVIVOR], steps={0: 9}).sentence
+
+
+def test_each_rank_of_a_report_keeps_its_own_exit_code():
+    assert said(SURVIVOR_FIRST.replace("-9", "3"), steps={0: 1}).sentence.startswith(
+        "train.py ended with exit code 1"
+    )
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
