@@ -18,7 +18,6 @@ from profile_builder import build
 from rich.console import Console
 
 from stash.base.errors import StashError
-from stash.base.words.rounding import clock_for, round_to_sum
 from stash.cli.show import show
 from stash.derive.advise import verdict
 from stash.derive.stalls import attribute
@@ -155,7 +154,7 @@ def test_unknown_is_shown_with_its_reason_and_never_as_zero():
 def test_a_stall_within_the_noise_and_an_unknown_interval_say_so():
     noisy = build({"solo": [0.10, 0.11, 0.10], "crowd": [0.09, 0.11, 0.10]})
     assert "(within noise)" in report(noisy)
-    assert "+/- ?" in report(build({"solo": [0.1], "crowd": [0.2]}))
+    assert "+/- unknown" in report(build({"solo": [0.1], "crowd": [0.2]}))
 
 
 def test_an_interval_too_narrow_to_print_is_not_printed_as_zero():
@@ -171,21 +170,6 @@ def test_the_table_can_be_shown_while_measuring():
     Console(file=out, width=80).print(stall_table(view(breakdown, verdict(breakdown, profile), profile)))
     assert "100.0 ms ± <0.1" in out.getvalue()
     assert "150.0 ms" in out.getvalue()
-
-
-def test_rounding_keeps_the_sum():
-    assert round_to_sum([1.4, 1.4, 1.4], 0) == [2.0, 1.0, 1.0]
-    assert round_to_sum([-0.4, 10.4], 0) == [0.0, 10.0]
-    assert round_to_sum([0.123456, 0.1], 3) == [0.123, 0.1]
-
-
-@pytest.mark.parametrize(
-    ("step", "shown"),
-    [(0.2316, "231.6 ms"), (1.92, "1.920 s"), (0.0123, "12.30 ms"), (4e-6, "4.000 µs"), (250.0, "250.0 s")],
-)
-def test_the_unit_fits_the_step(step, shown):
-    clock = clock_for(step)
-    assert f"{clock.show(step)} {clock.unit}" == shown
 
 
 def test_reading_a_profile_needs_no_torch():

@@ -1,7 +1,8 @@
-"""A measured quantity with its interval: the median or the mean of a few repetitions, and where the true one may be.
+"""A number with its spread: what was measured, and the interval in which the true value may be.
 
-Knows repetitions as plain numbers; knows nothing of links, units or facts. One repetition has no interval, and
-nothing is ever said to be above or below something else on the strength of it.
+The one type for this in Stash: of repetitions of a link (here) and of rounds of a ladder (``rounds``). Knows plain
+numbers; knows nothing of links, stalls, units or facts. One repetition has no interval, and nothing is ever said to
+be above or below something else on the strength of it.
 """
 
 from __future__ import annotations
@@ -25,6 +26,23 @@ class Interval(Record):
     low: float | None = None
     high: float | None = None
     repetitions: int = 1
+
+    @property
+    def half_width(self) -> float | None:
+        """Half of the interval's width; ``None`` if it is unknown."""
+        return None if self.low is None or self.high is None else (self.high - self.low) / 2
+
+    @property
+    def within_noise(self) -> bool:
+        """Whether the interval is known and contains zero."""
+        return self.low is not None and self.high is not None and self.low <= 0.0 <= self.high
+
+    @property
+    def holds_itself(self) -> bool:
+        """Whether the value is a finite number inside its interval, or its interval is wholly unknown."""
+        if self.low is None or self.high is None:
+            return self.low is self.high and math.isfinite(self.value)
+        return -math.inf < self.low <= self.value <= self.high < math.inf
 
     def below(self, fact: float, tolerance: float = 0.0) -> bool:
         """Whether the whole interval lies below ``fact`` less its ``tolerance``; never if it is unknown."""

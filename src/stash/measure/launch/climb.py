@@ -18,7 +18,7 @@ from typing import Any
 from stash.base.errors import JobError, UserError
 from stash.base.records import Host, Profile, Settings, Workload
 from stash.base.stats import rounds as stats
-from stash.derive.stalls import Ladder, step_matrix
+from stash.derive.stalls import StepTimes, step_matrix
 from stash.measure.host.describe import count_gpus, describe
 from stash.measure.launch import isolated
 from stash.measure.launch.diagnose import Diagnosis, Evidence, diagnose, fell_silent, own_output
@@ -285,7 +285,7 @@ class Expedition:
         profile = self.profile("measuring") if round_finished else None
         return Moment(name, number, self.spent(), profile)
 
-    def ladder(self) -> Ladder:
+    def ladder(self) -> StepTimes:
         """The complete rounds so far."""
         return step_matrix(self.profile("measuring"))
 
