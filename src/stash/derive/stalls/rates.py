@@ -99,6 +99,7 @@ def loader_wait_notes(profile: Profile, kept: StepTimes) -> tuple[str, ...]:
         return ()
     notes = []
     for count, each in enumerate((each for each in RUNGS if each.reads_data), 1):
+        stalls = " and ".join(DATA_STALLS[:count])
         wait = mean_over_rounds(waits, each.name, kept.rounds) if each.name in kept.rungs else None
         if wait is None:
             continue
@@ -113,7 +114,7 @@ def loader_wait_notes(profile: Profile, kept: StepTimes) -> tuple[str, ...]:
         else:
             meaning = "part of the wait overlaps with work that the device still had to do"
         notes.append(
-            f"Two estimators of {' and '.join(DATA_STALLS[:count])} disagree: {format_seconds(paired.value)} by difference, "
+            f"Two estimators of {stalls} disagree: {format_seconds(paired.value)} by difference, "
             f"{format_seconds(wait)} waited for the loader; {meaning}."
         )
     return tuple(notes)

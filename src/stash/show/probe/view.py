@@ -13,7 +13,7 @@ from stash.base.records import Disk, Gpu, Host, Limits, Nic, Probe
 from stash.base.words.quantities import bits_parts, listed, parts, plain, plain_bits, quantity
 from stash.base.words.units import format_bytes, format_rate, format_seconds
 from stash.derive.advise.findings import next_steps
-from stash.derive.findings import Comparison, Curve, Finding, Interval, Likeness, Link, Near, Reading, Row
+from stash.derive.findings import Compared, Comparison, Curve, Finding, Interval, Likeness, Link, Near, Reading
 
 UNKNOWN = "unknown"
 
@@ -227,7 +227,7 @@ def _comparison(comparison: Comparison, several: bool) -> Grid:
     )
 
 
-def _comparison_row(row: Row) -> tuple[str, ...]:
+def _comparison_row(row: Compared) -> tuple[str, ...]:
     found = fact = UNKNOWN
     if row.measured is not None:
         value, spread = bits_parts(row.measured) if row.network else parts(row.measured, row.unit)
