@@ -18,7 +18,7 @@ from statistics import median
 import numpy as np
 
 from stash.keep.catalog import OfferFilter, layers, shipped
-from stash.keep.catalog.facts import PriceKind, Price
+from stash.keep.catalog.facts import Price, PriceKind
 from stash.keep.catalog.snapshot import Part, Snapshot, write
 from stash.keep.catalog.table import Columns
 
