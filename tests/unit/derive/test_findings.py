@@ -26,11 +26,10 @@ from probe_builder import (
 
 from stash.base.errors import UserError
 from stash.base.records import Copy, Exchange, Limits, Nic, Timing
-from stash.base.stats.intervals import median_interval, overall_interval
+from stash.base.stats.intervals import median_interval, overall_interval, unevenness
 from stash.derive.findings import Interval, Reading, read
 from stash.derive.findings.allreduce import curve
 from stash.derive.findings.burst import burst, sustained_rate
-from stash.derive.findings.evenness import unevenness
 from stash.derive.findings.rates import copy_rate, read_rate, stream_rate
 from stash.keep import catalog
 

@@ -8,13 +8,17 @@ be above or below something else on the strength of it.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
 from scipy.special import bdtr, stdtrit
 
 from stash.base.records import Record
 
+K = TypeVar("K")
+UNEVEN = 1.4
+"""How many times slower than the fastest something must be to be called slow."""
 _LEAST_FOR_ORDER = 6
 """With fewer repetitions even the whole range covers the median in less than 95 % of cases: 1 − 2^(1−n)."""
 
@@ -105,3 +109,17 @@ def overall_interval(rates: Sequence[float], confidence: float = 0.95) -> Interv
     if arm >= mean:
         return Interval(value=1 / mean, repetitions=count)
     return Interval(value=1 / mean, low=1 / (mean + arm), high=1 / (mean - arm), repetitions=count)
+
+
+def unevenness(rates: Mapping[K, Interval], factor: float = UNEVEN) -> tuple[K, tuple[K, ...]] | None:
+    """The fastest, and those slower than it by ``factor`` beyond their intervals, slowest first; ``None`` if even.
+
+    Rates without an interval are left out. With many members the fastest is so partly by luck; ``factor`` is far
+    beyond what that explains.
+    """
+    known = {name: rate for name, rate in rates.items() if rate.low is not None}
+    if len(known) < 2:
+        return None
+    fastest = max(known, key=lambda name: known[name].value)
+    slow = [name for name in known if known[name].slower_than(known[fastest], factor)]
+    return (fastest, tuple(sorted(slow, key=lambda name: known[name].value))) if slow else None

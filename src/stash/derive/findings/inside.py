@@ -11,11 +11,10 @@ from collections.abc import Iterator
 from itertools import groupby
 
 from stash.base.records import Gpu, Host, Links, Preparation
-from stash.base.stats.intervals import Interval
+from stash.base.stats.intervals import Interval, unevenness
 from stash.base.words.quantities import listed, plain, quantity
 from stash.base.words.units import format_seconds
 from stash.derive.findings.burst import burst
-from stash.derive.findings.evenness import unevenness
 from stash.derive.findings.finding import Fact, Finding, fact_of, origin, unlike
 from stash.derive.findings.machine import working
 from stash.derive.findings.rates import copy_rate, gpu_index, preparation_rate

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from stash.base.records import Host, Nic, Record
-from stash.base.stats.intervals import Interval
+from stash.base.stats.intervals import Interval, unevenness
 from stash.base.words.quantities import bits, listed, plain_bits
-from stash.derive.findings.evenness import unevenness
 from stash.derive.findings.finding import Fact, Finding, unlike
 from stash.derive.findings.rates import stream_rate
 
