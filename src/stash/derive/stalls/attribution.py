@@ -7,6 +7,8 @@ the stalls and is never mixed into them.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from stash.base.errors import ArtefactError, StashError
@@ -15,7 +17,7 @@ from stash.base.records import Profile
 from stash.base.stats.rounds import Matrix, estimate, keep_rounds
 from stash.derive.stalls.breakdown import Breakdown, Paper, SlowRank, Stall
 from stash.derive.stalls.missing import missing_stalls, ranks_per_node
-from stash.derive.stalls.rates import communication, loader_wait_notes, rates, surfacing
+from stash.derive.stalls.second_opinions import communication, loader_wait_notes, rates, surfacing
 from stash.derive.stalls.stability import stability
 from stash.derive.stalls.step_times import StepTimes, rank_values, step_matrix
 
@@ -26,13 +28,13 @@ def attribute(profile: Profile, source: str | None = None) -> Breakdown:
     """The breakdown of the profile's mean step over its kept rounds.
 
     ``source`` is the file it came from, to be named in errors. Raises StashError if no round is complete, and
-    ArtefactError if a step's time is no positive number.
+    ArtefactError if a block's time is no positive number.
     """
     named = source or f"the profile of {profile.workload.name!r}"
+    _check_times(profile, named)
     every = step_matrix(profile)
     if not every.rounds:
         raise StashError(f"{named} has no complete round: {_why_no_round(profile, every)}")
-    _check_times(every, named)
     kept = every.kept(keep_rounds(every.matrix))
     stalls = _stalls(kept)
     speeds = rates(profile, kept)
@@ -74,14 +76,13 @@ def _why_no_round(profile: Profile, every: StepTimes) -> str:
     return f"{reached}{ended}; profile again with a larger --budget"
 
 
-def _check_times(every: StepTimes, named: str) -> None:
-    wrong = np.argwhere(~(np.isfinite(every.matrix) & (every.matrix > 0)))
-    if len(wrong):
-        row, column = wrong[0]
-        raise ArtefactError(
-            f"{named} is damaged: a step under {every.rungs[column]} in round {every.rounds[row]} is said to take "
-            f"{every.matrix[row, column]:g} s; profile again"
-        )
+def _check_times(profile: Profile, named: str) -> None:
+    for block in profile.blocks:
+        if block.steps > 0 and not 0 < block.seconds < math.inf:
+            raise ArtefactError(
+                f"{named} is damaged: rank {block.rank}'s steps under {block.rung} in round {block.round} are said "
+                f"to take {block.seconds:g} s; profile again"
+            )
 
 
 def _stalls(kept: StepTimes) -> tuple[Stall, ...]:

@@ -144,15 +144,17 @@ def _disk(disk: Disk) -> str:
 
 def _links(host: Host, node: int, reading: Reading, several: bool) -> list[Grid]:
     """One table for all links of one host, each group of links on a line."""
-    groups: dict[str, list[Link]] = {}
-    for link in reading.links:
-        if link.node == node:
-            groups.setdefault(link.group, []).append(link)
-    if not groups:
-        return []
+    rows = link_rows([link for link in reading.links if link.node == node])
     title = f"links of node {node}, {host.hostname}" if several else "links"
-    rows = tuple(_group(name, members) for name, members in groups.items())
-    return [Grid(title, ("rate", "95 %", ""), rows, frozenset({0, 2, 3}))]
+    return [Grid(title, ("rate", "95 %", ""), rows, frozenset({0, 2, 3}))] if rows else []
+
+
+def link_rows(links: Sequence[Link]) -> tuple[tuple[str, ...], ...]:
+    """One row for each group of links: its name, the slowest one's rate, the spread, which one it is."""
+    groups: dict[str, list[Link]] = {}
+    for link in links:
+        groups.setdefault(link.group, []).append(link)
+    return tuple(_group(name, members) for name, members in groups.items())
 
 
 def _group(name: str, members: Sequence[Link]) -> tuple[str, ...]:

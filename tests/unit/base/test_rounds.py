@@ -53,13 +53,6 @@ def test_a_single_round_has_an_unknown_interval_not_a_narrow_one():
     assert widest([only]) == math.inf
 
 
-def test_within_noise_means_that_the_interval_contains_zero():
-    assert Interval(value=0.1, low=-0.1, high=0.3).within_noise
-    assert Interval(value=-0.1, low=-0.3, high=0.0).within_noise
-    assert not Interval(value=0.2, low=0.1, high=0.3).within_noise
-    assert not Interval(value=-0.2, low=-0.3, high=-0.1).within_noise
-
-
 def test_the_same_rounds_give_the_same_interval_twice():
     matrix = np.random.default_rng(3).normal(1, 0.1, (9, 4))
     assert estimate(matrix) == estimate(matrix)
