@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from stash.base.errors import UserError
 from stash.cli.catalog import app
-from stash.keep import catalog
 
-
-@pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("STASH_HOME", str(tmp_path))
-    monkeypatch.setenv("COLUMNS", "80")
-    catalog._usual.cache_clear()
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("home")
 
 
 def names(*arguments: str) -> list[str]:

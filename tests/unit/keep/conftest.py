@@ -1,4 +1,4 @@
-"""Every test of what lasts has a home of its own, so that no catalog of the user's is read or written."""
+"""Every test of what lasts has a home of its own."""
 
 from __future__ import annotations
 
@@ -6,12 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from stash.keep import catalog
-
 
 @pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("STASH_HOME", str(tmp_path))
-    monkeypatch.setenv("COLUMNS", "80")
-    catalog._usual.cache_clear()
-    return tmp_path
+def _at_home(home: Path) -> None: ...
