@@ -84,8 +84,8 @@ def stall_names(rungs: Sequence[str]) -> tuple[str, ...]:
     return (STALLS[0], *(_BY_NAME[name].adds for name in rungs[1:]))
 
 
-def steps_apart(phase: str) -> bool:
-    """Whether in this phase of a run (a rung, or catching up) some ranks step without exchanging with all others."""
+def without_exchange(phase: str) -> bool:
+    """Whether collectives of the job are held back in this phase: below scope world, or while ranks catch up."""
     return phase == CATCH_UP or (phase in _BY_NAME and _BY_NAME[phase].scope != "world")
 
 

@@ -23,7 +23,7 @@ from stash.base.ladder import (
     rung,
     rung_adding,
     stall_names,
-    steps_apart,
+    without_exchange,
     why_no_stall,
     why_not,
 )
@@ -59,8 +59,8 @@ def test_the_first_rung_climbed_is_compute_whichever_it_is():
     assert [rung_adding(stall).name for stall in STALLS] == list(NAMES)
 
 
-def test_ranks_step_apart_until_everybody_exchanges():
-    assert [name for name in (*NAMES, CATCH_UP, "starting") if steps_apart(name)] == [
+def test_collectives_are_held_back_until_everybody_exchanges():
+    assert [name for name in (*NAMES, CATCH_UP, "starting") if without_exchange(name)] == [
         *("resident", "solo", "crowd", "node", CATCH_UP)
     ]
 
