@@ -61,7 +61,7 @@ def plan_folder(run: Started) -> Path | None:
     """The folder of the launch that is under way."""
     for process in run.processes():
         try:
-            plan = process.environ().get("STASH_PLAN")
+            plan = process.environ().get("STASH_ORDERS")
         except psutil.Error:
             continue
         if plan is not None:
@@ -72,11 +72,11 @@ def plan_folder(run: Started) -> Path | None:
 def trace(run: Started) -> list[dict[str, object]]:
     """What the agents of the launch under way streamed so far."""
     folder = plan_folder(run)
-    if folder is None or not (folder / "trace.jsonl").exists():
+    if folder is None or not (folder / "journal.jsonl").exists():
         return []
     return [
         json.loads(line)
-        for line in (folder / "trace.jsonl").read_text().splitlines(keepends=True)
+        for line in (folder / "journal.jsonl").read_text().splitlines(keepends=True)
         if line[-1] == "\n"
     ]
 

@@ -26,7 +26,7 @@ from stash.cli.ranks import Nnodes, NodeRank, NprocPerNode, RdzvEndpoint
 if TYPE_CHECKING:
     from stash.base.records import Probe
     from stash.keep.catalog import Catalog
-    from stash.measure.launch.request import Cluster
+    from stash.measure.launch.engines.base import Cluster
 
 MEASURE = "What to measure"
 _SAYS = {

@@ -216,8 +216,7 @@ def _watched(expedition: Expedition) -> Result:
     before = signal.signal(signal.SIGTERM, interrupt)  # a batch system's time limit is as orderly as Ctrl-C
     try:
         with Progress(expedition) as progress:
-            expedition.watcher = progress.show
-            return expedition.run()
+            return expedition.run(progress.show)
     finally:
         signal.signal(signal.SIGTERM, before)
 

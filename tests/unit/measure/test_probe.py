@@ -13,8 +13,8 @@ import torch
 from torch.distributed import HashStore
 
 from stash.base.records import Copy, DiskRead, Host, Stream, Timing, Unmeasured
+from stash.measure.launch.engines.base import Cluster
 from stash.measure.launch.probe import probe
-from stash.measure.launch.request import Cluster
 from stash.measure.linux import pagecache
 from stash.measure.probe import copies, exchanges, fio, pieces, preparation, reader, reads, streams
 from stash.measure.probe.board import Board, links

@@ -6,6 +6,7 @@ measure is their business.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -25,11 +26,13 @@ from stash.lab.zoo.datasets import dataset_kind
 from stash.lab.zoo.manifest import read_manifest
 from stash.measure.host.describe import count_gpus
 from stash.measure.launch.diagnose import Evidence, diagnose
-from stash.measure.launch.gathered import Tail
+from stash.measure.launch.engines.base import Cluster
 from stash.measure.launch.job import module
 from stash.measure.launch.process import Process, free_folder
-from stash.measure.launch.request import Cluster, Request, request
+from stash.measure.launch.request import Request, request
 from stash.measure.probe.orders import MEETING, PARTS, Orders
+from stash.measure.run.folder import RunFolder
+from stash.measure.run.journal import Tail
 
 _TICK = 0.1
 _ALONE, _TOGETHER = 60.0, 120.0
@@ -67,7 +70,9 @@ def probe(
         with _ended_by_signals():
             path = Path(orders.folder) / "orders.json"
             orders.write(path)
-            return _watched(Process(_request(cluster, path, wait), path.parent), orders, cluster, wait, say)
+            return _watched(
+                Process(_request(cluster, path, wait), RunFolder(path.parent)), orders, cluster, wait, say
+            )
     finally:
         shutil.rmtree(orders.scratch, ignore_errors=True)
         shutil.rmtree(orders.folder, ignore_errors=True)
@@ -138,7 +143,7 @@ def _watched(process: Process, orders: Orders, cluster: Cluster, wait: float, sa
     deadline = time.monotonic() + wait
     try:
         while (status := process.poll()) is None and time.monotonic() < deadline:
-            for what in (row["what"] for row in tail.rows()):
+            for what in _said(tail):
                 heard.append(what)
                 if what in PARTS:
                     say(what)
@@ -148,8 +153,13 @@ def _watched(process: Process, orders: Orders, cluster: Cluster, wait: float, sa
             time.sleep(_TICK)
     finally:
         process.stop()
-    heard += [row["what"] for row in tail.rows()]
+    heard += _said(tail)
     return _result(process, orders, cluster, wait, 0 if "done" in heard else status, bool(heard))
+
+
+def _said(progress: Tail) -> list[str]:
+    """What the workers have begun since the last look: parts, ``met`` and ``done``."""
+    return [json.loads(line)["what"] for line in progress.lines()]
 
 
 def _result(

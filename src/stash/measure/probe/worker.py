@@ -67,7 +67,7 @@ class Run:
     def __init__(self, team: Team, orders: Orders) -> None:
         self.team, self.orders = team, orders
         self.data = Path(orders.data) if orders.data else None
-        self.began, self.before = time.monotonic(), counters.snapshot()
+        self.began, self.before = time.monotonic(), counters.totals()
         self.free_bytes = psutil.virtual_memory().available
         self.devices = torch.cuda.device_count() if torch.cuda.is_available() else 0
 
@@ -121,7 +121,7 @@ class Run:
     def _report(self, part: str, found: Found, board: Board | None, patience: float) -> None:
         """Tell rank 0 what this node found, or, on rank 0, take what all of them did."""
         elapsed = time.monotonic() - self.began
-        own = links(found, elapsed), counters.difference(self.before, counters.snapshot())["steal"]
+        own = links(found, elapsed), counters.since(self.before).steal
         if board is None:
             text = json.dumps({"links": own[0].model_dump_json(), "steal": own[1]})
             self.team.publish(f"found/{part}/{self.team.node}", text)

@@ -11,12 +11,13 @@ import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
 from typing import Any, TypeVar
 
-from stash.measure.agent.wraps import collectives
-from stash.measure.run import orders as plans
-from stash.measure.run import stream
+from stash.measure.agent import private
+from stash.measure.agent.wraps.scope import scope
+from stash.measure.run.folder import RunFolder
+from stash.measure.run.journal import Copy
+from stash.measure.run.meeting import Invitation, Meeting
 
 T = TypeVar("T")
 _PATIENCE = timedelta(days=2)
@@ -43,20 +44,21 @@ class Place:
 class Control:
     """Exchanges between the ranks; a job of one process needs none and talks to itself."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: RunFolder) -> None:
         self.place = Place()
+        self._folder = folder
         self.node_group: Any = None
         self._group: Any = None
-        self._copy: stream.Copy | None = None
+        self._copy: Copy | None = None
 
     def join(self) -> None:
         """Form the control group and the nodes' groups; collective, right after ``init_process_group``."""
         import torch.distributed as dist
 
-        with collectives.untouched():
+        with scope.untouched():
             self._group = _gloo_group()
             gathered: list[Any] = [None] * dist.get_world_size()
-            dist.all_gather_object(gathered, (node_name(), _own_offer()), group=self._group)
+            dist.all_gather_object(gathered, (node_name(), Invitation.read(self._folder)), group=self._group)
             names = [name for name, _ in gathered]
             members: dict[str, list[int]] = {}
             for rank, name in enumerate(names):
@@ -74,16 +76,16 @@ class Control:
             node_ranks=tuple(members[own]),
             nodes=len(members),
         )
-        collectives.set_node_group(self.node_group, self.place.node_ranks)
+        scope.set_node(self.node_group, self.place.node_ranks)
         self._introduce(gathered[0][1])
 
-    def _introduce(self, offer: stream.Offer | None) -> None:
-        """Tell this node's launcher where all of them meet, and begin to keep a copy of the leader's trace."""
-        plan, host = plans.current(), os.environ.get("MASTER_ADDR")
-        if plan is None or offer is None or not host or self.place.nodes == 1 or self._copy is not None:
+    def _introduce(self, leaders: Invitation | None) -> None:
+        """Tell this node's launcher where all of them meet, and begin to keep a copy of the leader's journal."""
+        host = os.environ.get("MASTER_ADDR")
+        if leaders is None or not host or self.place.nodes == 1 or self._copy is not None:
             return
-        first = stream.Meeting(host, offer.port, offer.token, self.place.node).write(Path(plan.folder))
-        self._copy = stream.Copy(plan, writes=first and self.place.node > 0)
+        first = Meeting(host, leaders.port, leaders.token, self.place.node).write(self._folder)
+        self._copy = Copy(self._folder, writes=first and self.place.node > 0)
 
     @property
     def leads(self) -> bool:
@@ -95,7 +97,7 @@ class Control:
             return decide([report])
         import torch.distributed as dist
 
-        with collectives.untouched():
+        with scope.untouched():
             reports: list[Any] | None = [None] * self.place.world_size if self.leads else None
             dist.gather_object(report, reports, dst=0, group=self._group)
             decision: list[Any] = [decide(reports), self._news()] if reports is not None else [None, None]
@@ -106,11 +108,6 @@ class Control:
 
     def _news(self) -> bytes:
         return self._copy.news() if self._copy is not None else b""
-
-
-def _own_offer() -> stream.Offer | None:
-    plan = plans.current()
-    return stream.Offer.read(Path(plan.folder)) if plan is not None else None
 
 
 def _gloo_group() -> Any:
@@ -134,7 +131,7 @@ def _gloo_group() -> Any:
     finally:
         if chosen is not None:
             del os.environ[_INTERFACE]
-    dist.distributed_c10d._set_pg_timeout(_PATIENCE, group)
+    private.set_timeout(group, _PATIENCE)
     return group
 
 

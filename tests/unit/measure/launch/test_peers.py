@@ -13,8 +13,8 @@ import pytest
 
 from stash.measure.launch.diagnose import fell_silent
 from stash.measure.launch.peers import LOST_SECONDS, Peers, Silence
-from stash.measure.run.orders import Plan
-from stash.measure.run.stream import Copy, Meeting, Offer, Trace, copy_path
+from stash.measure.run.folder import RunFolder
+from stash.measure.run.meeting import Invitation, Meeting
 
 HOST = "127.0.0.1"
 
@@ -34,13 +34,13 @@ class Job:
 
     def __init__(self, folder: Path, nodes: int) -> None:
         self.clock = Clock()
-        self.folders = [folder / str(node) for node in range(nodes)]
+        self.folders = [RunFolder(folder / str(node)) for node in range(nodes)]
         for own in self.folders:
-            own.mkdir()
+            own.path.mkdir()
         self.peers = [Peers(own, self.clock) for own in self.folders]
-        offer = Offer.read(self.folders[0])
-        assert offer is not None
-        self.meeting = Meeting(HOST, offer.port, offer.token, 0)
+        invitation = Invitation.read(self.folders[0])
+        assert invitation is not None
+        self.meeting = Meeting(HOST, invitation.port, invitation.token, 0)
         for node, own in enumerate(self.folders):
             assert replace(self.meeting, node=node).write(own)
 
@@ -134,35 +134,6 @@ def test_words_of_strangers_are_passed_over(job: Job) -> None:
     silence = job.peers[0].silence(None)
     assert silence is not None
     assert silence.nodes == ((1, HOST),)
-
-
-def test_a_meeting_is_written_once_and_read_only_when_whole(tmp_path: Path) -> None:
-    assert Meeting.read(tmp_path) is None
-    (tmp_path / "meeting.json").write_text('{"host": "a", "po')
-    assert Meeting.read(tmp_path) is None
-    assert not Meeting("b", 1, "t", 2).write(tmp_path)
-    (tmp_path / "meeting.json").unlink()
-    assert Meeting("b", 1, "t", 2).write(tmp_path)
-    assert Meeting.read(tmp_path) == Meeting("b", 1, "t", 2)
-
-
-def test_a_copy_of_the_leaders_trace_grows_with_it_on_the_rank_that_keeps_it(tmp_path: Path) -> None:
-    plans = [Plan(str(tmp_path / str(node)), 1, (), 1.0) for node in range(3)]
-    for plan in plans:
-        Path(plan.folder).mkdir()
-    trace, leader = Trace(plans[0]), Copy(plans[0], writes=False)
-    keeper, other = Copy(plans[1], writes=True), Copy(plans[2], writes=False)
-    assert leader.news() == b""  # nothing was streamed yet
-    for number in range(3):
-        trace.write("round", number=number)
-        news = leader.news()
-        leader.take(news)
-        keeper.take(news)
-        other.take(news)
-    assert leader.news() == b""
-    assert copy_path(Path(plans[1].folder)).read_bytes() == plans[0].trace.read_bytes()
-    assert not copy_path(Path(plans[0].folder)).exists()
-    assert not copy_path(Path(plans[2].folder)).exists()
 
 
 def test_the_sentence_says_who_when_and_after_how_many_steps() -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
-from stash.measure.run import orders as plans
+from stash.measure.agent import script
+from stash.measure.run.orders import current
 
 T = TypeVar("T")
 
@@ -17,13 +18,11 @@ def watch(batches: Iterable[T]) -> Iterable[T]:
     ``torch.utils.data.DataLoader`` needs no watching and is returned unchanged too. An iterable that
     cannot be iterated twice ends the profile when it ends.
     """
-    if plans.current() is None:
+    if current() is None:
         return batches
     from torch.utils.data import DataLoader
 
-    from stash.measure.agent.wraps import steps
-
-    if not steps.active() or isinstance(batches, DataLoader):
+    if not script.active() or isinstance(batches, DataLoader):
         return batches
     return _Watched(batches)
 
@@ -35,10 +34,9 @@ class _Watched:
         self._batches = batches
 
     def __iter__(self) -> Any:
-        from stash.measure.agent.wraps import steps
-        from stash.measure.agent.wraps.loader import Handle, WatchedFeed
+        from stash.measure.agent.data.feeds import Handle, WatchedFeed  # outside a profile this costs nothing
 
-        return steps.announce(Handle(WatchedFeed(self._batches), self._batches))
+        return script.opened(Handle(WatchedFeed(self._batches), self._batches))
 
     def __len__(self) -> int:
         return len(self._batches)  # type: ignore[arg-type]
