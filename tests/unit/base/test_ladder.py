@@ -23,9 +23,9 @@ from stash.base.ladder import (
     rung,
     rung_adding,
     stall_names,
-    without_exchange,
     why_no_stall,
     why_not,
+    without_exchange,
 )
 
 

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from stash.show.layout import INDENT, Renderer, paragraph, terminal_renderer
-from stash.show.probe.view import Grid, Machine, ProbeView
+from stash.show.probe.view import Grid, ProbeView, Sheet
 
 
 def _report(view: ProbeView, width: int, colour: bool) -> list[RenderableType]:
@@ -26,7 +26,7 @@ render: Renderer[ProbeView] = terminal_renderer(_report, narrowest=80, widest=12
 """The whole report."""
 
 
-def _machine(machine: Machine, width: int) -> list[Text]:
+def _machine(machine: Sheet, width: int) -> list[Text]:
     label = max(len(name) for name, _ in machine.facts) + 2
     lines = [Text(" " * INDENT).append(machine.title, style="bold")]
     for name, text in machine.facts:

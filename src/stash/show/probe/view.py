@@ -19,7 +19,7 @@ UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True)
-class Machine:
+class Sheet:
     """One host: its name, and what it is as labelled lines."""
 
     title: str
@@ -43,7 +43,7 @@ class Grid:
 class ProbeView:
     """Everything a probe's report says, in the order in which it says it."""
 
-    machines: tuple[Machine, ...]
+    machines: tuple[Sheet, ...]
     grids: tuple[Grid, ...]
     findings: tuple[str, ...]
     next_steps: tuple[str, ...]
@@ -67,7 +67,7 @@ def view(probe: Probe, reading: Reading, saved: str | None = None) -> ProbeView:
     )
 
 
-def _machine(host: Host, node: int, several: bool) -> Machine:
+def _machine(host: Host, node: int, several: bool) -> Sheet:
     title = f"node {node}: {host.hostname}" if several else host.hostname
     kind = " ".join(part for part in (host.cloud, host.instance) if part) or UNKNOWN
     source = f" (from {host.instance_source})" if host.instance and host.instance_source else ""
@@ -84,7 +84,7 @@ def _machine(host: Host, node: int, several: bool) -> Machine:
         ("disk", "; ".join(map(_disk, host.disks)) or host.disk or UNKNOWN),
         ("system", ", ".join(part for part in (_kernel(host), host.virtualization) if part) or UNKNOWN),
     ]
-    return Machine(title=title, facts=tuple((label, text) for label, text in facts if text))
+    return Sheet(title=title, facts=tuple((label, text) for label, text in facts if text))
 
 
 def _kernel(host: Host) -> str:
