@@ -41,15 +41,15 @@ def show(
 
         print_probe(load_probe(file), load_catalog(), saved=file, json=json)
         return
-    print_profile(load(file), json)
+    print_profile(load(file), json, source=file)
 
 
-def print_profile(profile: Profile, json: bool = False) -> None:
+def print_profile(profile: Profile, json: bool = False, source: Path | None = None) -> None:
     """Print a profile's breakdown, as a report or as the JSON of the contract."""
     from stash.derive.advise import verdict
     from stash.derive.stalls import attribute
 
-    breakdown = attribute(profile)
+    breakdown = attribute(profile, None if source is None else str(source))
     advice = verdict(breakdown, profile)
     if json:
         from stash.show.profile.contract import document

@@ -28,7 +28,7 @@ MIGRATIONS: dict[int, Callable[[Document], Document]] = {}
 """``MIGRATIONS[n]`` turns a document of schema n into one of schema n + 1."""
 
 
-class _Kind(NamedTuple):
+class _ArtefactKind(NamedTuple):
     """One kind of artefact: what to call it, its files' ending, what writes it, a field by which to know it.
 
     What is said of a wrong file is written out for each, so that a sentence can be found in the source.
@@ -43,8 +43,8 @@ class _Kind(NamedTuple):
     others: str
 
 
-_KINDS: dict[type[Profile] | type[Probe], _Kind] = {
-    Profile: _Kind(
+_KINDS: dict[type[Profile] | type[Probe], _ArtefactKind] = {
+    Profile: _ArtefactKind(
         name="profile",
         suffix=SUFFIX,
         command="stash profile",
@@ -53,7 +53,7 @@ _KINDS: dict[type[Profile] | type[Probe], _Kind] = {
         folder="is a folder, not a profile",
         others="; profiles there, newest first:",
     ),
-    Probe: _Kind(
+    Probe: _ArtefactKind(
         name="probe",
         suffix=PROBE_SUFFIX,
         command="stash probe",
@@ -110,7 +110,7 @@ def _sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def _why_not_written(target: Path, error: OSError, kind: _Kind) -> str:
+def _why_not_written(target: Path, error: OSError, kind: _ArtefactKind) -> str:
     folder = target.parent
     if target.is_dir():
         return f"cannot write the {kind.name} to {target}: it is a folder; name a file in it"
@@ -162,11 +162,11 @@ def _load(source: Path, record: type[Artefact]) -> Artefact:
         ) from error
 
 
-def _kind_of(document: Document) -> _Kind | None:
+def _kind_of(document: Document) -> _ArtefactKind | None:
     return next((kind for kind in _KINDS.values() if kind.mark in document), None)
 
 
-def _text(source: Path, kind: _Kind) -> str:
+def _text(source: Path, kind: _ArtefactKind) -> str:
     try:
         return source.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -179,7 +179,7 @@ def _text(source: Path, kind: _Kind) -> str:
         raise ArtefactError(f"cannot read {source}: {error.strerror or error}") from error
 
 
-def _suggestions(source: Path, kind: _Kind, most: int = 5) -> str:
+def _suggestions(source: Path, kind: _ArtefactKind, most: int = 5) -> str:
     try:
         found = [path for path in source.parent.glob(f"*{kind.suffix}") if path.is_file()]
         found.sort(key=lambda path: path.stat().st_mtime, reverse=True)
@@ -191,7 +191,7 @@ def _suggestions(source: Path, kind: _Kind, most: int = 5) -> str:
     return f"{kind.others} {', '.join(str(path) for path in found[:most])}{more}"
 
 
-def _parsed(source: Path, text: str, kind: _Kind) -> Document:
+def _parsed(source: Path, text: str, kind: _ArtefactKind) -> Document:
     try:
         document = json.loads(text)
     except json.JSONDecodeError as error:

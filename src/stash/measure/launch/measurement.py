@@ -11,7 +11,7 @@ from typing import Protocol
 
 from stash.base.records import Host, Profile, Settings, Workload
 from stash.base.stats import rounds
-from stash.derive.stalls import Ladder, step_matrix
+from stash.derive.stalls import StepTimes, step_matrix
 from stash.measure.launch.engines.base import Cluster
 from stash.measure.launch.gathered import Gathered
 from stash.measure.launch.job import Job
@@ -79,7 +79,7 @@ class Measurement:
         workload = Workload(command=self.job.command, name=self.job.title)
         return self.gathered.profile(settings, workload, ended, self.clock.monotonic() - self._began)
 
-    def step_times(self) -> Ladder:
+    def step_times(self) -> StepTimes:
         """Of the complete rounds so far."""
         return step_matrix(self.profile("measuring"))
 

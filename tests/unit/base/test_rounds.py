@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from stash.base.stats.intervals import Interval
 from stash.base.stats.rounds import (
-    Estimate,
     differences,
     drift,
     estimate,
@@ -34,7 +34,7 @@ def test_differences_are_taken_inside_a_round():
 def test_estimate_gives_the_mean_and_no_width_where_differences_do_not_vary():
     first, second = estimate(np.array([[1.0, 3.0], [2.0, 4.0], [3.0, 5.0]]))
     assert first.value == 2.0
-    assert second == Estimate(2.0, 2.0, 2.0)  # drift of 1 s per round cancels
+    assert second == Interval(value=2.0, low=2.0, high=2.0, repetitions=3)  # drift of 1 s per round cancels
 
 
 def test_with_three_rounds_the_interval_is_students():
@@ -47,17 +47,10 @@ def test_with_three_rounds_the_interval_is_students():
 
 def test_a_single_round_has_an_unknown_interval_not_a_narrow_one():
     (only,) = estimate(np.array([[1.5]]))
-    assert only == Estimate(1.5, None, None)
+    assert only == Interval(value=1.5)
     assert only.half_width is None
     assert not only.within_noise
     assert widest([only]) == math.inf
-
-
-def test_within_noise_means_that_the_interval_contains_zero():
-    assert Estimate(0.1, -0.1, 0.3).within_noise
-    assert Estimate(-0.1, -0.3, 0.0).within_noise
-    assert not Estimate(0.2, 0.1, 0.3).within_noise
-    assert not Estimate(-0.2, -0.3, -0.1).within_noise
 
 
 def test_the_same_rounds_give_the_same_interval_twice():

@@ -11,18 +11,38 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stash.base.ladder import NAMES, rung
 from stash.base.records import Block, Profile
 from stash.base.stats.rounds import Matrix
 
 
-class Ladder(NamedTuple):
+class StepTimes(NamedTuple):
     """Step times of the job in seconds, ``matrix[round, rung]``: complete rounds, rungs in ladder order."""
 
     rungs: tuple[str, ...]
     rounds: tuple[int, ...]
     matrix: Matrix
+
+    def of(self, name: str) -> Matrix:
+        """The column of the rung ``name``, which must be one of ``rungs``."""
+        return self.matrix[:, self.rungs.index(name)]
+
+    @property
+    def step_seconds(self) -> float:
+        """The mean of the highest rung: the step as it really is."""
+        return float(self.matrix[:, -1].mean())
+
+    @property
+    def top_replay(self) -> str | None:
+        """The highest rung that waits for no data; ``None`` if every rung does."""
+        return next((name for name in reversed(self.rungs) if rung(name).replays), None)
+
+    def kept(self, mask: NDArray[np.bool_]) -> StepTimes:
+        """Only the rounds for which ``mask`` is true."""
+        rounds = tuple(number for number, keep in zip(self.rounds, mask, strict=True) if keep)
+        return StepTimes(self.rungs, rounds, self.matrix[mask])
 
 
 def climbed_rungs(profile: Profile) -> tuple[str, ...]:
@@ -32,7 +52,7 @@ def climbed_rungs(profile: Profile) -> tuple[str, ...]:
     return tuple(name for name in NAMES if name in planned and name not in skipped)
 
 
-def step_matrix(profile: Profile) -> Ladder:
+def step_matrix(profile: Profile) -> StepTimes:
     """The profile's complete rounds; the matrix has no rows if there is none.
 
     A round is complete when every rung of the ladder has a block of every rank that takes part in it: only
@@ -56,7 +76,7 @@ def step_matrix(profile: Profile) -> Ladder:
             complete_rounds.append(times)
     columns = [_slowest_on_average(list(column)) for column in zip(*complete_rounds, strict=True)]
     matrix = np.array(columns, dtype=np.float64).reshape(len(rungs), len(rounds)).T
-    return Ladder(rungs, tuple(rounds), matrix)
+    return StepTimes(rungs, tuple(rounds), matrix)
 
 
 def _slowest_on_average(rounds: list[dict[int, float]]) -> list[float]:

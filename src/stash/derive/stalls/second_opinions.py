@@ -10,25 +10,22 @@ from collections import defaultdict
 
 import numpy as np
 
+from stash.base.ladder import DATA_STALLS, EXCHANGE_STALLS, RUNGS, STALLS, rung
 from stash.base.records import Profile
 from stash.base.stats.rounds import estimate
 from stash.base.words.units import format_seconds
 from stash.derive.stalls.breakdown import SIGNIFICANT_SHARE, Communication, Rates, Stall, Surfacing
-from stash.derive.stalls.matrix import Ladder, mean_over_rounds, rank_values
+from stash.derive.stalls.step_times import StepTimes, mean_over_rounds, rank_values
 
 DISAGREEMENT = 0.05
 """Of the step: estimators closer than this agree."""
 
 
-def rates(profile: Profile, kept: Ladder) -> Rates:
+def rates(profile: Profile, kept: StepTimes) -> Rates:
     """G from the top replay rung, P and F from the loaders alone; ``None`` unless all ranks were measured."""
-    replayed = [name for name in kept.rungs if name not in ("warm", "cold")]
-    device = None
-    if replayed and profile.workload.batch:
-        seconds = float(kept.matrix[:, kept.rungs.index(replayed[-1])].mean())
-        sharing = 1 if replayed[-1] in ("resident", "solo") and profile.world_size > 1 else profile.world_size
-        if sharing == profile.world_size and seconds > 0:
-            device = profile.workload.batch * sharing / seconds
+    top, batch, device = kept.top_replay, profile.workload.batch, None
+    if top and batch and (rung(top).active == "all" or profile.world_size == 1):
+        device = batch * profile.world_size / float(kept.of(top).mean())
     return Rates(device=device, prep=_loader_rate(profile, "warm"), fetch=_loader_rate(profile, "cold"))
 
 
@@ -46,7 +43,7 @@ def _loader_rate(profile: Profile, feed: str) -> float | None:
 
 def communication(profile: Profile, stalls: tuple[Stall, ...]) -> Communication:
     """Total exchange time from the collectives run alone; the exposed part from the stalls."""
-    exposed = [stall.seconds for stall in stalls if stall.name in ("interconnect", "network")]
+    exposed = [stall.seconds for stall in stalls if stall.name in EXCHANGE_STALLS]
     widest = "world" if any(c.scope == "world" for c in profile.collectives) else "node"
     runs = [c for c in profile.collectives if c.scope == widest and c.seconds > 0]
     total = float(np.median([c.seconds for c in runs])) if runs else None
@@ -86,7 +83,7 @@ def surfacing(
     step = sum(stall.seconds for stall in stalls)
     found = []
     for stall in stalls:
-        if not stall.significant or stall.name in ("compute", "prep", "fetch"):
+        if not stall.significant or stall.name in (STALLS[0], *DATA_STALLS):
             continue
         hidden = needed[appears] - (step - stall.seconds)
         if hidden >= SIGNIFICANT_SHARE * step:
@@ -94,21 +91,21 @@ def surfacing(
     return tuple(found)
 
 
-def loader_wait_notes(profile: Profile, kept: Ladder) -> tuple[str, ...]:
+def loader_wait_notes(profile: Profile, kept: StepTimes) -> tuple[str, ...]:
     """Where paired data stalls and the time steps waited disagree, beyond noise and 5 % of a step."""
     waits = rank_values(profile, lambda block: block.wait_seconds)
-    replayed = [i for i, name in enumerate(kept.rungs) if name not in ("warm", "cold")]
-    if not replayed:
+    replay = kept.top_replay
+    if replay is None:
         return ()
-    step = float(kept.matrix[:, -1].mean())
     notes = []
-    for rung, stall in (("warm", "prep"), ("cold", "prep and fetch")):
-        wait = mean_over_rounds(waits, rung, kept.rounds) if rung in kept.rungs else None
+    for count, each in enumerate((each for each in RUNGS if each.reads_data), 1):
+        stalls = " and ".join(DATA_STALLS[:count])
+        wait = mean_over_rounds(waits, each.name, kept.rounds) if each.name in kept.rungs else None
         if wait is None:
             continue
-        paired = estimate(kept.matrix[:, [replayed[-1], kept.rungs.index(rung)]])[1]
-        inside = paired.low is None or paired.high is None or paired.low <= wait <= paired.high
-        if inside or abs(wait - paired.value) <= DISAGREEMENT * step:
+        paired = estimate(np.column_stack([kept.of(replay), kept.of(each.name)]))[1]
+        apart = paired.above(wait) or paired.below(wait)
+        if not apart or abs(wait - paired.value) <= DISAGREEMENT * kept.step_seconds:
             continue
         if wait < paired.value:
             meaning = "the loader's workers also slow the step itself, usually by competing for cores"
@@ -117,7 +114,7 @@ def loader_wait_notes(profile: Profile, kept: Ladder) -> tuple[str, ...]:
         else:
             meaning = "part of the wait overlaps with work that the device still had to do"
         notes.append(
-            f"Two estimators of {stall} disagree: {format_seconds(paired.value)} by difference, "
+            f"Two estimators of {stalls} disagree: {format_seconds(paired.value)} by difference, "
             f"{format_seconds(wait)} waited for the loader; {meaning}."
         )
     return tuple(notes)

@@ -34,12 +34,6 @@ instances:
 """
 
 
-@pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("STASH_HOME", str(tmp_path))
-    return tmp_path
-
-
 def write(folder: Path, text: str, name: str = "instances.yaml") -> Path:
     path = folder / name
     path.write_text(text)
