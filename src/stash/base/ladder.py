@@ -14,8 +14,8 @@ from typing import Literal
 
 from stash.base.errors import UserError
 
-Scope = Literal["self", "node", "world"]
-Feed = Literal["resident", "replay", "warm", "cold"]
+ScopeName = Literal["self", "node", "world"]
+FeedMode = Literal["resident", "replay", "warm", "cold"]
 Active = Literal["leader", "followers", "all"]
 
 
@@ -25,8 +25,8 @@ class Rung:
 
     name: str
     adds: str
-    scope: Scope
-    feed: Feed
+    scope: ScopeName
+    feed: FeedMode
     active: Active
 
     @property
@@ -157,8 +157,8 @@ class Visit:
     """One block to run: a rung, or the followers' catch-up after a block that only the leader ran."""
 
     rung: str
-    scope: Scope
-    feed: Feed
+    scope: ScopeName
+    feed: FeedMode
     active: Active
     measured: bool = True
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 
+from stash.base.ladder import NOT_ASKED, Situation, why_no_stall, why_not
 from stash.measure.launch.diagnose import Diagnosis
 from stash.measure.launch.launches import Launches, Member
 from stash.measure.launch.measurement import Measurement
@@ -51,16 +52,24 @@ def _obstacle(measurement: Measurement) -> str | None:
         return f"the launcher {job.target} decides how many processes there are"
     if cluster.inherited or cluster.nnodes > 1:
         return "separate launches need all ranks on this machine"
-    if cluster.nproc == 1:
-        return "one device"
-    return None
+    return why_no_stall("contention", _situation(measurement))
+
+
+def _situation(measurement: Measurement) -> Situation:
+    """The job's shape, as the launcher knows it."""
+    cluster = measurement.cluster
+    return Situation(
+        world_size=cluster.nproc * cluster.nnodes,
+        nodes=cluster.nnodes,
+        ranks_per_node=cluster.nproc,
+        accelerator=measurement.gpus > 0,
+        loader=True,
+    )
 
 
 def _not_isolated(name: str, measurement: Measurement) -> str:
-    if name == "resident":
-        on_cpu = "the job runs on CPUs: there is no host-to-device copy"
-        return on_cpu if measurement.gpus == 0 else "not measured with separate launches"
-    return "one device per node" if name == "node" and measurement.cluster.nproc == 1 else "not asked for (--rungs)"
+    unmeasured = "not measured with separate launches" if name == "resident" else NOT_ASKED
+    return why_not(name, _situation(measurement)) or unmeasured
 
 
 def _orders(launches: Launches, rungs: tuple[str, ...], number: int) -> Orders:
@@ -71,11 +80,13 @@ def _orders(launches: Launches, rungs: tuple[str, ...], number: int) -> Orders:
 def _launch_whole(measurement: Measurement, launches: Launches, number: int) -> Diagnosis | None:
     """The full job: the highest replay rung it has, and the data rungs."""
     skipped = measurement.gathered.skipped
-    several = measurement.cluster.nnodes > 1
-    top = "cluster" if several else "node" if measurement.cluster.nproc > 1 else "solo"
+    one_node = why_no_stall("network", _situation(measurement))
+    top = "node" if measurement.cluster.nproc > 1 else "solo"
+    if one_node is None:
+        top = "cluster"
+    else:
+        skipped.setdefault("cluster", one_node)
     skipped.pop(top, None)
-    if not several:
-        skipped.setdefault("cluster", "one node")
     rungs = tuple(name for name in (top, "warm", "cold") if name in measurement.wishes.rungs)
     return launches.run(Member(_orders(launches, rungs, number)))
 

@@ -25,6 +25,7 @@ def _one_process_after_the_other() -> Iterator[None]:
     silence()
     scope.name = "world"
     scope.issued.clear()
+    torch.set_flush_denormal(False)
 
 
 def seconds_of(feed: str) -> float:

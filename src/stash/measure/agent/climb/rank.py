@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
-from stash.base.ladder import Scope
+from stash.base.ladder import ScopeName
 from stash.measure.agent.climb.clock import Clock
 from stash.measure.agent.climb.control import Place
 from stash.measure.agent.data.feeds import Feed
@@ -100,7 +100,7 @@ class OwnRank:
         """Let this node's launcher see that this rank is alive, and how far it got."""
         self._heart.beat(self.place.rank, steps)
 
-    def set_scope(self, name: Scope) -> None:
+    def set_scope(self, name: ScopeName) -> None:
         """Switch the exchange; from the first scope below world on, replicas drift apart."""
         if name == "node" and self.place.nodes == 1:
             name = "world"  # the node is all there is: train exactly as the job does

@@ -12,7 +12,7 @@ import weakref
 from types import ModuleType
 from typing import Any
 
-from stash.base import ladder
+from stash.base.ladder import ScopeName
 from stash.measure.agent import private
 from stash.measure.agent.wraps.scope import scope
 
@@ -115,7 +115,7 @@ def prepare_node_scope() -> None:
             ddp.register_comm_hook(None, default_hooks.allreduce_hook)
 
 
-def set_scope(name: ladder.Scope) -> None:
+def set_scope(name: ScopeName) -> None:
     """Switch gradient exchange, buffer broadcast and all other collectives of this process."""
     for ddp in modules():
         if ddp not in _ordinary:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from stash.base import ladder
+from stash.base.ladder import ScopeName
 
 NODE_CAPABLE = frozenset({
     "all_reduce", "broadcast", "reduce", "barrier", "monitored_barrier", "all_gather", "all_gather_into_tensor",
@@ -23,7 +23,7 @@ class Scope:
     """How far collectives reach: ``name`` is the scope in force."""
 
     def __init__(self) -> None:
-        self.name: ladder.Scope = "world"
+        self.name: ScopeName = "world"
         self.node_group: Any = None
         """The process group of this rank's node; None if the node is the world, or this rank alone."""
         self.node_ranks: tuple[int, ...] = ()
