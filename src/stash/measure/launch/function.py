@@ -7,10 +7,16 @@ import pickle
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from stash.base.records import Profile
+from stash.base.ladder import NAMES, parse_rungs
+from stash.base.records import Profile
+from stash.measure.host.describe import count_gpus
+from stash.measure.launch.climb import measure
+from stash.measure.launch.job import Job
+from stash.measure.launch.process import free_folder
+from stash.measure.launch.surroundings import cluster
+from stash.measure.launch.wishes import Wishes
 
 
 def profile(
@@ -33,14 +39,6 @@ def profile(
     function's own traceback when nothing could be measured, UserError for arguments that do not fit.
     """
     import cloudpickle
-
-    from stash.base.ladder import NAMES, parse_rungs
-    from stash.measure.host.describe import count_gpus
-    from stash.measure.launch.climb import measure
-    from stash.measure.launch.job import Job
-    from stash.measure.launch.process import free_folder
-    from stash.measure.launch.surroundings import cluster
-    from stash.measure.launch.wishes import Wishes
 
     folder = free_folder()
     pickled = folder / "function.pkl"
