@@ -65,7 +65,7 @@ def run(
     wishes: dict[str, Any] = {"interconnect": interconnect, "network": network, "disk": disk, "cpus": cpus}
     bed = Testbed(nodes, devices, overrides=overrides, disk_path=disk_path, **wishes)
     if dry_run:
-        print("\n".join(step.describe() for step in bed.plan))
+        print("\n".join(step.describe() for step in bed.steps))
         for number in range(nodes):
             from shlex import join
 

@@ -13,12 +13,12 @@ from types import SimpleNamespace
 import pytest
 
 from stash.base.errors import StashError, UserError
-from stash.lab.testbed import cgroups, execute, plan
+from stash.lab.testbed import cgroups, execute, wiring
 from stash.lab.testbed.cgroups import Cgroups, Controller, Device
 from stash.lab.testbed.execute import Executor, Portal
 from stash.lab.testbed.names import Owner
-from stash.lab.testbed.plan import Argv
 from stash.lab.testbed.shape import Shape, shape
+from stash.lab.testbed.step import Argv
 
 FIRST, SECOND = Owner(77, 0xABC, 0), Owner(78, 0xABC, 0)
 FILES = {"cpu": ("cpu.max", re.compile(r"(max|\d+) \d+")), "io": ("io.max", re.compile(r"\d+:\d+ rbps=\d+"))}
@@ -27,7 +27,7 @@ ROOT = "/cg"
 
 @dataclass
 class Kernel:
-    """A version 2 hierarchy at ``/cg``: answers the commands of a plan with what a kernel would say."""
+    """A version 2 hierarchy at ``/cg``: answers the steps of a set-up with what a kernel would say."""
 
     passed_on: set[str] = field(default_factory=set)
     limits: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -87,7 +87,7 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> Kernel:
 def limit(kernel: Kernel, made: Shape, owner: Owner = FIRST) -> Executor:
     """The part of a set-up that sets limits, done; the executor undoes it."""
     found, executor = kernel.find(), Executor(Portal())
-    steps = plan.set_up(made, owner, found, Device(8, 0))
+    steps = wiring.set_up(made, owner, found, Device(8, 0))
     executor.do(step for step in steps if step.argv[0] not in ("ip", "tc"))
     return executor
 

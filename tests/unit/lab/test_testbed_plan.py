@@ -13,12 +13,12 @@ from typer.testing import CliRunner
 
 from stash.base.errors import UserError
 from stash.cli import testbed as cli
-from stash.lab.testbed import cgroups, plan, verify
+from stash.lab.testbed import cgroups, verify, wiring
 from stash.lab.testbed.cgroups import Cgroups, Controller, Device
 from stash.lab.testbed.execute import Executor, Portal, _explain
 from stash.lab.testbed.names import Owner, abandoned, next_owner, owner_of
-from stash.lab.testbed.plan import Step
 from stash.lab.testbed.shape import Host, parse_override, shape
+from stash.lab.testbed.step import Step
 
 OWNER = Owner(77, 0xABC, 0)
 V1 = Cgroups(Controller(1, "/cg/cpu"), Controller(1, "/cg/blkio"))
@@ -26,7 +26,7 @@ V2 = Cgroups(Controller(2, "/cg", enabled=False), Controller(2, "/cg"))
 
 
 def lines(*args: object, **options: object) -> list[str]:
-    return [step.describe() for step in plan.set_up(*args, **options)]  # type: ignore[arg-type]
+    return [step.describe() for step in wiring.set_up(*args, **options)]  # type: ignore[arg-type]
 
 
 def test_hosts_are_alike_but_for_their_overrides() -> None:
@@ -97,7 +97,7 @@ def test_each_link_is_shaped_in_both_directions_and_loopback_as_the_interconnect
 
 
 def test_every_command_stays_inside_namespaces_of_our_own() -> None:
-    for step in plan.set_up(shape(3, network="1gbit", interconnect="1gbit"), OWNER):
+    for step in wiring.set_up(shape(3, network="1gbit", interconnect="1gbit"), OWNER):
         program, first, second, *_ = step.argv
         assert (program, first) in (("ip", "netns"), ("ip", "-n"), ("tc", "-n"))
         name = step.argv[3] if first == "netns" else second
@@ -106,11 +106,11 @@ def test_every_command_stays_inside_namespaces_of_our_own() -> None:
 
 
 def test_interface_names_fit_the_kernels_fifteen_characters() -> None:
-    assert max(len(name) for name in (plan.interface(63), "stash-tbp63", plan.BRIDGE)) <= 15
+    assert max(len(name) for name in (wiring.interface(63), "stash-tbp63", wiring.BRIDGE)) <= 15
 
 
 def test_limits_in_control_groups_of_version_1() -> None:
-    steps = plan.set_up(shape(1, cpus=0.5, disk="100MB/s"), OWNER, V1, Device(254, 0))
+    steps = wiring.set_up(shape(1, cpus=0.5, disk="100MB/s"), OWNER, V1, Device(254, 0))
     made = [step for step in steps if step.argv[0] == "mkdir"]
     assert [step.undo for step in made] == [
         ("rmdir", "/cg/cpu/stash-tb-77-abc-0-n0"),
@@ -124,7 +124,7 @@ def test_limits_in_control_groups_of_version_1() -> None:
 
 
 def test_limits_in_control_groups_of_version_2_pass_the_missing_controller_on_and_take_it_back() -> None:
-    steps = plan.set_up(shape(1, cpus=1, disk="100MB/s"), OWNER, V2, Device(8, 0))
+    steps = wiring.set_up(shape(1, cpus=1, disk="100MB/s"), OWNER, V2, Device(8, 0))
     writes = [(step.argv[-2:], step.undo and step.undo[-2:]) for step in steps if step.argv[0] == "sh"]
     assert writes == [
         (("+cpu", "/cg/cgroup.subtree_control"), ("/cg/cgroup.subtree_control", "/cg")),
@@ -146,7 +146,7 @@ def test_controllers_are_found_in_the_mount_table() -> None:
 def test_a_limit_the_machine_cannot_set_is_refused() -> None:
     for wish, words in (({"cpus": 1}, "CPU time"), ({"disk": "1MB/s"}, "block I/O")):
         with pytest.raises(UserError, match=words):
-            plan.set_up(shape(1, **wish), OWNER, Cgroups(), Device(8, 0))  # type: ignore[arg-type]
+            wiring.set_up(shape(1, **wish), OWNER, Cgroups(), Device(8, 0))  # type: ignore[arg-type]
 
 
 def test_a_folder_on_no_block_device_is_refused() -> None:
@@ -190,22 +190,22 @@ def test_a_missing_program_is_named_with_its_package() -> None:
 
 
 def test_placeholders_are_filled_in_for_each_node() -> None:
-    made = cli.words(["work", "--rank={node}/{nodes}", "{address}", "{head}"], 1, 3, 1, plan.address)
+    made = cli.words(["work", "--rank={node}/{nodes}", "{address}", "{head}"], 1, 3, 1, wiring.address)
     assert made == ["work", "--rank=1/3", "10.77.0.2", "10.77.0.1"]
 
 
 def test_stash_profile_is_told_its_place_unless_it_says_so_itself() -> None:
-    made = cli.words(["/bin/stash", "profile", "--budget", "5", "train.py"], 1, 2, 2, plan.address)
+    made = cli.words(["/bin/stash", "profile", "--budget", "5", "train.py"], 1, 2, 2, wiring.address)
     assert made == [
         "/bin/stash", "profile", "--nnodes", "2", "--node-rank", "1", "--rdzv-endpoint", "10.77.0.1:29500",
         "--nproc-per-node", "2", "--budget", "5", "train.py",
     ]  # fmt: skip
     own = ["python", "-m", "stash", "profile", "--nnodes=2", "--node-rank", "{node}", "--rdzv-endpoint", "{head}:1"]
-    assert cli.words(own, 0, 2, 1, plan.address)[4:6] == ["--nproc-per-node", "1"]
+    assert cli.words(own, 0, 2, 1, wiring.address)[4:6] == ["--nproc-per-node", "1"]
 
 
 def test_stash_probe_is_told_its_place_too() -> None:
-    made = cli.words(["stash", "probe", "/data"], 0, 2, 1, plan.address)
+    made = cli.words(["stash", "probe", "/data"], 0, 2, 1, wiring.address)
     assert made[2:] == [
         "--nnodes", "2", "--node-rank", "0", "--rdzv-endpoint", "10.77.0.1:29500", "--nproc-per-node", "1", "/data",
     ]  # fmt: skip

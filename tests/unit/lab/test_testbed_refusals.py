@@ -38,6 +38,18 @@ def test_a_user_without_namespaces_is_told_to_use_sudo(monkeypatch: pytest.Monke
     assert said.endswith("run it with sudo")
 
 
+def test_what_a_testbed_would_run_can_be_read_by_anybody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(execute, "run", None)
+    bed = Testbed(2, network="1gbit")
+    said = [step.describe() for step in bed.steps]
+    assert said[0] == f"ip netns add {bed.owner.switch}"
+    assert [line for line in said if line.startswith("ip netns add")][1:] == [
+        f"ip netns add {bed.owner.host(node)}" for node in (0, 1)
+    ]
+    assert sum(" tbf rate 1000000000bit " in line for line in said) == 4
+
+
 @pytest.mark.parametrize(("program", "package"), [("ip", "iproute2"), ("tc", "iproute2"), ("nsenter", "util-linux")])
 def test_a_missing_program_is_named_with_its_package_before_anything_is_done(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, program: str, package: str

@@ -1,6 +1,6 @@
 """``Testbed``: an emulated cluster, from its set-up until everything is gone again.
 
-Plans first, then does: ``plan`` is what would be run. The hosts are network namespaces that share this
+``steps`` says what would be run, before anything is. The hosts are network namespaces that share this
 machine's cores, memory and files unless limited; nothing inside can reach a network outside.
 """
 
@@ -17,12 +17,13 @@ from types import TracebackType
 
 from stash.base.errors import UserError
 from stash.base.words.units import format_bytes, parse_rate
-from stash.lab.testbed import cgroups, disks, plan, sweep
+from stash.lab.testbed import cgroups, disks, sweep, wiring
 from stash.lab.testbed import verify as links
 from stash.lab.testbed.execute import Executor, Portal, require_programs, undisturbed
 from stash.lab.testbed.names import MARK, next_owner
 from stash.lab.testbed.shape import Wish, shape
 from stash.lab.testbed.started import Started
+from stash.lab.testbed.step import Step
 
 RANK_BYTES = 300e6
 """Memory of one rank that does nothing but train an emulated model: mostly PyTorch itself."""
@@ -74,10 +75,10 @@ class Testbed:
         return len(self.shape.hosts)
 
     @property
-    def plan(self) -> tuple[plan.Step, ...]:
+    def steps(self) -> tuple[Step, ...]:
         """What setting up runs, in order; raises UserError where the machine lacks a controller."""
         device = cgroups.device_of(self._disk_path) if any(h.disk for h in self.shape.hosts) else None
-        return plan.set_up(self.shape, self.owner, self._cgroups, device)
+        return wiring.set_up(self.shape, self.owner, self._cgroups, device)
 
     def __enter__(self) -> Testbed:
         self.start()
@@ -98,7 +99,7 @@ class Testbed:
                 sweep.sweep()
             elif self._cgroups is not None:
                 raise UserError("limits of disk and cpus need root; run the testbed with sudo, or leave them out")
-            self._executor.do(self.plan)
+            self._executor.do(self.steps)
             if self._verify:
                 self.links = links.verify(self.shape, self.owner, self._executor)
                 self.links += disks.verify(self.shape, self._disk_path, self.command)
@@ -126,11 +127,11 @@ class Testbed:
 
     def address(self, node: int) -> str:
         """A node's address, valid on every node of this testbed and nowhere else."""
-        return plan.address(self._checked(node))
+        return wiring.address(self._checked(node))
 
     def interface(self, node: int) -> str:
         """The name of a node's network interface."""
-        return plan.interface(self._checked(node))
+        return wiring.interface(self._checked(node))
 
     def environment(self, node: int) -> dict[str, str]:
         """The variables a command on that node gets besides this process's own."""
@@ -183,15 +184,15 @@ class Testbed:
         """Reshape a host's uplink while things run: a link that degrades, or recovers. Not verified."""
         number = parse_rate(rate) if isinstance(rate, str) else float(rate)
         host = replace(self.shape.hosts[self._checked(node)], network=number, interconnect=None)
-        self._executor.do(plan.shaping(self.owner, node, host))
+        self._executor.do(wiring.shaping(self.owner, node, host))
 
     def unplug(self, node: int) -> None:
         """A host's link dies: nothing comes in or goes out any more."""
-        self._executor.do([plan.plug(self.owner, self._checked(node), connected=False)])
+        self._executor.do([wiring.plug(self.owner, self._checked(node), connected=False)])
 
     def plug(self, node: int) -> None:
         """A host's dead link works again."""
-        self._executor.do([plan.plug(self.owner, self._checked(node), connected=True)])
+        self._executor.do([wiring.plug(self.owner, self._checked(node), connected=True)])
 
     def kill(self, node: int) -> None:
         """A host vanishes: its link dies first, so nobody is told, then all its processes."""

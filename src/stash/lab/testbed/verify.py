@@ -15,8 +15,8 @@ from stash.base.words.units import format_rate
 from stash.lab.testbed import transfer
 from stash.lab.testbed.execute import Executor, python
 from stash.lab.testbed.names import Owner
-from stash.lab.testbed.plan import SWITCH_ADDRESS, address, burst_bytes
 from stash.lab.testbed.shape import Shape
+from stash.lab.testbed.wiring import SWITCH_ADDRESS, address, burst_bytes
 
 TOLERANCE = 0.05
 TRIES = 5

@@ -1,20 +1,18 @@
-"""The commands that make a testbed, and those that take it away again, as data.
+"""The steps that wire a testbed up: its switch, then each host with its link, its shaping and its limits.
 
-Pure: a shape and names in, argument vectors out. Nothing is run here, so a test (or a person) can read
+Pure: what is asked for and names in, commands out. Nothing is run here, so a test (or a person) can read
 what would happen to a machine without being root.
 """
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from stash.lab.testbed.cgroups import Cgroups, Device
 from stash.lab.testbed.names import Owner
 from stash.lab.testbed.shape import Host, Shape
+from stash.lab.testbed.step import Step
 
-Argv = tuple[str, ...]
 MTU = 9000
 """Jumbo frames, as inside a cloud's private network: a link's payload is then its rate within 1 %."""
 BURST_SECONDS = 0.0021
@@ -23,20 +21,7 @@ between the kernel's timers; more, and a short transfer is mostly burst and look
 LEAST_BURST, LEAST_LOOPBACK_BURST = 64 * 1024, 256 * 1024
 LATENCY = "200ms"
 BRIDGE = "stash-tbsw"
-WRITE = 'printf %s "$1" > "$2"'
-CPU_PERIOD_MICROSECONDS = 20_000
-
-
-@dataclass(frozen=True)
-class Step:
-    """One command and, if it leaves something behind, the command that removes it."""
-
-    argv: Argv
-    undo: Argv | None = None
-
-    def describe(self) -> str:
-        """As one could paste it into a shell."""
-        return shlex.join(self.argv)
+SWITCH_ADDRESS = "10.77.0.254"
 
 
 def interface(node: int) -> str:
@@ -47,9 +32,6 @@ def interface(node: int) -> str:
 def address(node: int) -> str:
     """A node's address; valid only inside the testbed."""
     return f"10.77.0.{node + 1}"
-
-
-SWITCH_ADDRESS = "10.77.0.254"
 
 
 def burst_bytes(rate: float, loopback: bool = False) -> int:
