@@ -13,7 +13,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -159,7 +158,7 @@ def _machine_name() -> str:
 
 
 def _described(folder: Path | None, instance: str | None, ask_metadata: bool) -> Probe:
-    from stash.base.records import Probe
+    from stash.base.records import Probe, now
     from stash.base.version import __version__
     from stash.measure.host.describe import describe
 
@@ -167,7 +166,7 @@ def _described(folder: Path | None, instance: str | None, ask_metadata: bool) ->
     host = describe(folder, instance=instance, ask_metadata=ask_metadata)
     return Probe(
         stash_version=__version__,
-        created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        created=now(),
         hosts=(host,),
         budget_seconds=0.0,
         elapsed_seconds=time.monotonic() - began,

@@ -129,6 +129,11 @@ def test_a_folder_that_is_not_ours_is_left_alone(tmp_path: Path) -> None:
     assert contents(tmp_path) == {"thesis.txt": b"do not touch"}
 
 
+def test_a_folder_with_half_a_manifest_is_ours(tmp_path: Path) -> None:
+    (tmp_path / f".{MANIFEST}.0123abcd.tmp").write_text("{")
+    assert make_dataset("text", tmp_path, 1).count == 1
+
+
 @pytest.mark.parametrize(
     ("kind", "count", "seed", "message"),
     [

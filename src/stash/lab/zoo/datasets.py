@@ -18,9 +18,10 @@ from pathlib import Path
 import numpy as np
 
 from stash.base.errors import UserError
+from stash.base.files import flush, is_half
 from stash.lab.zoo import synthesis
 from stash.lab.zoo.criteo import RECORD_BYTES
-from stash.lab.zoo.manifest import TEMPORARY, Manifest, read_manifest, write_manifest
+from stash.lab.zoo.manifest import MANIFEST, Manifest, read_manifest, write_manifest
 from stash.lab.zoo.picture import MEAN_BYTES
 
 Progress = Callable[[int, int], None]
@@ -149,7 +150,7 @@ def _claim(root: Path, spec: Kind, count: int | None, seed: int | None) -> Manif
         raise UserError(f"{root} is a file; name a new or empty folder")
     found = read_manifest(root)
     if found is None:
-        if root.exists() and any(item.name != TEMPORARY for item in root.iterdir()):
+        if root.exists() and any(not is_half(item, of=MANIFEST) for item in root.iterdir()):
             raise UserError(f"{root} holds files that Stash did not make; name a new or empty folder")
         root.mkdir(parents=True, exist_ok=True)
         return Manifest(spec.name, seed or 0, count or spec.default_count)
@@ -213,24 +214,16 @@ def _write_group(spec: Kind, seed: int, pieces: list[_Piece]) -> int:
             temporary.parent.mkdir(exist_ok=True)
             temporary.write_bytes(spec.content(random, piece.samples))
         for temporary in temporaries:
-            _flush(temporary)
+            flush(temporary)
         for piece, temporary in zip(pieces, temporaries, strict=True):
             temporary.replace(piece.path)
         for folder in {piece.path.parent for piece in pieces}:
-            _flush(folder)
+            flush(folder)
     except OSError:
         for temporary in temporaries:  # A full disk must not stay full of halves.
             temporary.unlink(missing_ok=True)
         raise
     return sum(piece.samples for piece in pieces)
-
-
-def _flush(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _explained(error: OSError, root: Path, kind: str) -> UserError:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from stash.base.records import Block, Collective, Host, Profile, Rank, Rate, Settings, Skipped, Workload
+from stash.base.records import Block, Collective, Host, Profile, Rank, Rate, Settings, Skipped, Workload, now
 from stash.base.version import __version__
 
 
@@ -84,7 +83,7 @@ class Trace:
         facts = {**job.model_dump(), **self.workload, "sample_disk_bytes": disk}
         return Profile(
             stash_version=__version__,
-            created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            created=now(),
             workload=Workload.model_validate(facts),
             hosts=tuple(hosts),
             ranks=tuple(Rank(**row) for row in sorted(self.ranks, key=lambda row: int(row["rank"]))),

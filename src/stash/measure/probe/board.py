@@ -7,9 +7,9 @@ not how they were measured.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timezone
 
-from stash.base.records import Copy, DiskRead, Exchange, Host, Links, Preparation, Probe, Stream, Unmeasured
+from stash.base.files import write_whole
+from stash.base.records import Copy, DiskRead, Exchange, Host, Links, Preparation, Probe, Stream, Unmeasured, now
 from stash.measure.probe.orders import Orders
 
 Found = Sequence[Copy | DiskRead | Exchange | Preparation | Stream | Unmeasured]
@@ -27,11 +27,6 @@ def links(found: Found, elapsed: float) -> Links:
         preparation=tuple(one for one in found if isinstance(one, Preparation)),
         skipped=tuple(one for one in found if isinstance(one, Unmeasured)),
     )
-
-
-def now() -> str:
-    """UTC, ISO 8601."""
-    return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 
 class Board:
@@ -81,9 +76,7 @@ class Board:
 
     def save(self) -> None:
         """Replace the result's file in one step; raises OSError."""
-        half = self._orders.result.with_suffix(".tmp")
-        half.write_text(self.probe().model_dump_json())
-        half.replace(self._orders.result)
+        write_whole(self._orders.result, self.probe().model_dump_json())
 
 
 def _joined(known: Links, more: Links) -> Links:
