@@ -18,6 +18,7 @@ import typer
 from typer.core import TyperCommand
 
 from stash.base.errors import JobError, UserError
+from stash.base.interrupts import interrupted_by
 from stash.cli.arguments import Split, split, value_takers
 from stash.cli.output import output_file
 from stash.cli.ranks import Nnodes, NodeRank, NprocPerNode, RdzvEndpoint
@@ -210,16 +211,10 @@ def _probe(path: Path | None) -> Probe | None:
 def _watched(expedition: Expedition) -> Result:
     from stash.cli.progress import Progress
 
-    def interrupt(number: int, frame: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)  # a batch system's time limit is as orderly as Ctrl-C
-    try:
-        with Progress(expedition) as progress:
-            expedition.watcher = progress.show
-            return expedition.run()
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    # A batch system's time limit is as orderly as Ctrl-C.
+    with interrupted_by(signal.SIGTERM), Progress(expedition) as progress:
+        expedition.watcher = progress.show
+        return expedition.run()
 
 
 def _with_links(result: Result, probe: Probe | None) -> Result:

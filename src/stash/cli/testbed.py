@@ -8,14 +8,14 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from stash.base.errors import UserError
+from stash.base.interrupts import interrupted_by
 
 if TYPE_CHECKING:
     from stash.lab.testbed import Started, Testbed
@@ -71,9 +71,13 @@ def run(
 
             print(join(bed.command(words(command, number, nodes, devices, bed.address), number)))
         return
-    with _ends_cleanly(), bed:
-        _describe_links(bed)
-        code = _run_everywhere(bed, lambda number: words(command, number, nodes, devices, bed.address))
+    try:
+        with interrupted_by(signal.SIGTERM, signal.SIGHUP), bed:
+            _describe_links(bed)
+            code = _run_everywhere(bed, lambda number: words(command, number, nodes, devices, bed.address))
+    except KeyboardInterrupt:
+        print("interrupted: the testbed was removed", file=sys.stderr)
+        code = 130
     raise typer.Exit(code)
 
 
@@ -210,21 +214,3 @@ def _echo(process: Started, several: bool) -> None:
         text = line.decode(errors="replace")
         sys.stdout.write(f"[{process.node}] {text}" if several else text)
         sys.stdout.flush()
-
-
-@contextmanager
-def _ends_cleanly() -> Iterator[None]:
-    """Let a request to end (SIGTERM, SIGHUP) end us as Ctrl-C does: everything is removed first."""
-
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    except KeyboardInterrupt:
-        print("interrupted: the testbed was removed", file=sys.stderr)
-        raise typer.Exit(130) from None
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -10,15 +10,14 @@ import os
 import shutil
 import signal
 import tempfile
-import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 from stash.base.errors import JobError, UserError
+from stash.base.interrupts import interrupted_by
 from stash.base.records import Probe
 from stash.base.version import __version__
 from stash.lab.zoo.datasets import dataset_kind
@@ -64,7 +63,7 @@ def probe(
     wait = meeting or (_ALONE if cluster.nnodes == 1 else _TOGETHER)
     orders = _orders(budget, data, kind, instance, ask_metadata, what)
     try:
-        with _ended_by_signals():
+        with interrupted_by(signal.SIGTERM):  # as a batch system ends it
             path = Path(orders.folder) / "orders.json"
             orders.write(path)
             return _watched(Process(_request(cluster, path, wait), path.parent), orders, cluster, wait, say)
@@ -178,20 +177,3 @@ def _nobody_came(cluster: Cluster, wait: float) -> Exception:
         f"the {cluster.nnodes} nodes did not meet at {cluster.rdzv_endpoint} within {wait:.0f} s; start the same "
         "command on every node, with --rdzv-endpoint naming an address and port of the first the others can reach"
     )
-
-
-@contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    """A batch system's SIGTERM ends the probe as Ctrl-C does."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def interrupt(number: int, frame: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
