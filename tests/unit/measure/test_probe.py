@@ -20,7 +20,7 @@ from stash.measure.probe import copies, exchanges, fio, pieces, preparation, rea
 from stash.measure.probe.board import Board, links
 from stash.measure.probe.orders import PARTS, Orders, read_orders, shares
 from stash.measure.probe.repeat import equal_parts, repeat
-from stash.measure.probe.team import AbsentError, Team, interface_of, sentence
+from stash.measure.probe.team import AbsentError, Team, sentence
 
 
 class Clock:
@@ -376,11 +376,6 @@ def test_an_error_of_a_library_is_one_line_without_its_source():
     error = RuntimeError("[/src/gloo/pair.cc:598] Connection closed by peer [10.0.0.2]:1234\nmore\n")
     assert sentence(error) == "Connection closed by peer [10.0.0.2]:1234"
     assert sentence(ValueError()) == "ValueError"
-
-
-def test_the_interface_of_an_address():
-    assert interface_of("127.0.0.1") == "lo"
-    assert interface_of("192.0.2.1") is None
 
 
 def test_streams_are_kept_where_they_come_from_and_what_is_left_is_unmeasured(tmp_path: Path):
