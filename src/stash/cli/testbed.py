@@ -59,7 +59,7 @@ def run(
     stash testbed run --nodes 3 --node 1:network=100mbit -- python work.py --peer {head}
     """
     from stash.lab.testbed import Testbed
-    from stash.lab.testbed.shape import Wish, parse_override
+    from stash.lab.testbed.topology import Wish, parse_override
 
     overrides: dict[int, Mapping[str, Wish]] = dict(map(parse_override, node or []))
     wishes: dict[str, Any] = {"interconnect": interconnect, "network": network, "disk": disk, "cpus": cpus}

@@ -17,8 +17,8 @@ from stash.lab.testbed import cgroups, execute, wiring
 from stash.lab.testbed.cgroups import Cgroups, Controller, Device
 from stash.lab.testbed.execute import Executor, Portal
 from stash.lab.testbed.names import Owner
-from stash.lab.testbed.shape import Shape, shape
 from stash.lab.testbed.step import Argv
+from stash.lab.testbed.topology import Topology, topology
 
 FIRST, SECOND = Owner(77, 0xABC, 0), Owner(78, 0xABC, 0)
 FILES = {"cpu": ("cpu.max", re.compile(r"(max|\d+) \d+")), "io": ("io.max", re.compile(r"\d+:\d+ rbps=\d+"))}
@@ -84,7 +84,7 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> Kernel:
     return kernel
 
 
-def limit(kernel: Kernel, made: Shape, owner: Owner = FIRST) -> Executor:
+def limit(kernel: Kernel, made: Topology, owner: Owner = FIRST) -> Executor:
     """The part of a set-up that sets limits, done; the executor undoes it."""
     found, executor = kernel.find(), Executor(Portal())
     steps = wiring.set_up(made, owner, found, Device(8, 0))
@@ -94,7 +94,7 @@ def limit(kernel: Kernel, made: Shape, owner: Owner = FIRST) -> Executor:
 
 def test_limits_are_set_on_each_host_and_all_is_taken_back(kernel: Kernel) -> None:
     kernel.passed_on = {"memory"}
-    executor = limit(kernel, shape(2, cpus=0.5, disk="20MB/s", overrides={1: {"cpus": 2}}))
+    executor = limit(kernel, topology(2, cpus=0.5, disk="20MB/s", overrides={1: {"cpus": 2}}))
     assert kernel.passed_on == {"memory", "cpu", "io"}
     assert kernel.limits == {
         f"{ROOT}/{FIRST.host(0)}": {"cpu.max": "10000 20000", "io.max": "8:0 rbps=20000000"},
@@ -106,15 +106,15 @@ def test_limits_are_set_on_each_host_and_all_is_taken_back(kernel: Kernel) -> No
 
 def test_only_what_is_asked_for_is_passed_on_and_what_was_before_stays(kernel: Kernel) -> None:
     kernel.passed_on = {"cpu"}
-    executor = limit(kernel, shape(1, cpus=1))
+    executor = limit(kernel, topology(1, cpus=1))
     assert kernel.passed_on == {"cpu"}
     executor.undo()
     assert kernel.passed_on == {"cpu"}
 
 
 def test_the_first_of_two_testbeds_leaves_the_controllers_to_the_other(kernel: Kernel) -> None:
-    first = limit(kernel, shape(1, cpus=1))
-    second = limit(kernel, shape(1, cpus=1), SECOND)
+    first = limit(kernel, topology(1, cpus=1))
+    second = limit(kernel, topology(1, cpus=1), SECOND)
     first.undo()
     assert kernel.passed_on == {"cpu"}
     assert list(kernel.limits) == [f"{ROOT}/{SECOND.host(0)}"]
@@ -125,7 +125,7 @@ def test_the_first_of_two_testbeds_leaves_the_controllers_to_the_other(kernel: K
 def test_the_command_that_takes_a_controller_back_looks_for_other_testbeds(tmp_path: Path) -> None:
     control = tmp_path / "cgroup.subtree_control"
     found = Cgroups(cpu=Controller(2, str(tmp_path), enabled=False))
-    (step,) = found.enabling(shape(1, cpus=1))
+    (step,) = found.enabling(topology(1, cpus=1))
     assert step.undo is not None
     subprocess.run(step.argv, check=True)
     assert control.read_text() == "+cpu"
@@ -141,19 +141,19 @@ def test_a_controller_the_hierarchy_lacks_is_refused_before_anything_is_done(ker
     kernel.available = ("memory",)
     for wish, words in (({"cpus": 1}, "CPU time"), ({"disk": "1MB/s"}, "block I/O")):
         with pytest.raises(UserError, match=words):
-            limit(kernel, shape(1, **wish))  # type: ignore[arg-type]
+            limit(kernel, topology(1, **wish))  # type: ignore[arg-type]
     assert kernel.limits == {}
 
 
 def test_a_container_that_may_not_pass_a_controller_on_is_named_as_such(kernel: Kernel) -> None:
     kernel.refusal = "sh: 1: printf: I/O error: Device or resource busy"
     with pytest.raises(UserError, match=r"does not pass cpu on to new groups .*busy.* container"):
-        limit(kernel, shape(1, cpus=1))
+        limit(kernel, topology(1, cpus=1))
     assert kernel.limits == {}
 
 
 def test_what_cannot_be_taken_back_is_named(kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
-    executor = limit(kernel, shape(1, cpus=1))
+    executor = limit(kernel, topology(1, cpus=1))
     kernel.refusal = "Device or resource busy"
     clock = itertools.count()
     monkeypatch.setattr(execute, "time", SimpleNamespace(monotonic=lambda: next(clock), sleep=lambda seconds: None))

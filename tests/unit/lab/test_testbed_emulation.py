@@ -10,8 +10,8 @@ import torch
 
 from stash.base.errors import UserError
 from stash.lab.testbed import train
-from stash.lab.testbed.accelerator import EmulatedModel, EmulatedOptimizer, Pace, Stream
-from stash.lab.testbed.emulation import Emulation, Layer, dump, load, scaled_rate
+from stash.lab.testbed.accelerator import DeviceQueue, EmulatedModel, EmulatedOptimizer, Pace
+from stash.lab.testbed.emulation import Emulation, LayerSpec, dump, load, scaled_rate
 
 TEXT = """\
 name: two
@@ -47,6 +47,7 @@ def test_a_description_is_read_with_units_and_written_back(tmp_path: Path) -> No
         ("optimizer_seconds: 1ms", "optimizer_seconds: -1", "line 8: optimizer_seconds"),
         ("  forward_seconds: 3 ms", "  forward_seconds: {", "not YAML"),
         ("optimizer_seconds: 1ms", "slow_ranks: {1: 0}", r"line 8: slow_ranks.1"),
+        ("optimizer_seconds: 1ms", "exchange: 3", "line 8: exchange: should be a valid dictionary$"),
     ],
 )
 def test_a_wrong_description_is_refused_with_file_line_and_field(
@@ -69,7 +70,7 @@ def test_a_missing_empty_or_binary_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_scaling_keeps_the_ratio_of_wire_time_to_compute() -> None:
-    made = Emulation(layers=(Layer(name="a", bytes=4_000_000, forward_seconds=0.1, backward_seconds=0.2),))
+    made = Emulation(layers=(LayerSpec(name="a", bytes=4_000_000, forward_seconds=0.1, backward_seconds=0.2),))
     small = made.scaled(size=0.1, time=0.5)
     before = made.bytes / 1e9 / made.compute_seconds
     after = small.bytes / scaled_rate(1e9, 0.1, 0.5) / small.compute_seconds
@@ -92,34 +93,34 @@ class Clock:
 def test_late_sleeps_do_not_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(late=0.001)
     monkeypatch.setattr("stash.lab.testbed.accelerator.time", clock)
-    stream = Stream()
-    stream.begin()
+    queue = DeviceQueue()
+    queue.begin()
     for _ in range(50):
-        stream.add(0.01)
-        stream.wait()
+        queue.add(0.01)
+        queue.wait()
     assert clock.now - 100 == pytest.approx(50 * 0.01 + 0.001)
 
 
 def test_a_host_that_falls_far_behind_delays_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(late=0.0)
     monkeypatch.setattr("stash.lab.testbed.accelerator.time", clock)
-    stream = Stream()
-    stream.begin()
+    queue = DeviceQueue()
+    queue.begin()
     clock.now += 0.110  # 0.1 more than the queue covers
-    stream.add(0.01)
-    stream.wait()
+    queue.add(0.01)
+    queue.wait()
     assert clock.now - 100 == pytest.approx(0.110)
-    stream.add(0.01)
-    stream.wait()
+    queue.add(0.01)
+    queue.wait()
     assert clock.now - 100 == pytest.approx(0.120)
 
 
 def test_a_step_takes_its_time_without_the_cpu_and_leaves_real_gradients() -> None:
-    layers = [Layer(name=n, bytes=40_000, forward_seconds=0.02, backward_seconds=0.03) for n in "ab"]
-    free = Layer(name="free", bytes=0, forward_seconds=0.0, backward_seconds=0.05)
+    layers = [LayerSpec(name=n, bytes=40_000, forward_seconds=0.02, backward_seconds=0.03) for n in "ab"]
+    free = LayerSpec(name="free", bytes=0, forward_seconds=0.0, backward_seconds=0.05)
     emulation = Emulation(layers=(*layers, free), optimizer_seconds=0.05)
     model = EmulatedModel(emulation)
-    optimizer = EmulatedOptimizer(model.parameters(), model.stream, emulation.optimizer_seconds)
+    optimizer = EmulatedOptimizer(model.parameters(), model.queue, emulation.optimizer_seconds)
     model(torch.ones(4, 1)).sum().backward()
     began, busy = time.monotonic(), time.process_time()
     model(torch.ones(4, 1)).sum().backward()
@@ -134,7 +135,7 @@ def test_a_step_takes_its_time_without_the_cpu_and_leaves_real_gradients() -> No
 
 
 def test_a_slow_rank_and_jitter_change_only_what_they_should() -> None:
-    layer = Layer(name="a", bytes=4, forward_seconds=1, backward_seconds=1)
+    layer = LayerSpec(name="a", bytes=4, forward_seconds=1, backward_seconds=1)
     assert Pace(Emulation(layers=(layer,), slow_ranks={1: 1.5}), 0).factor == 1.0
     assert Pace(Emulation(layers=(layer,), slow_ranks={1: 1.5}), 1).factor == 1.5
     pace, seen = Pace(Emulation(layers=(layer,), jitter=0.1), 0), []
@@ -150,7 +151,7 @@ def test_reading_what_is_not_cached_takes_longer(tmp_path: Path, monkeypatch: py
     paths = [tmp_path / str(number) for number in range(4)]
     for path in paths:
         path.write_bytes(b"x" * 5000)
-    layer = Layer(name="a", bytes=4, forward_seconds=0, backward_seconds=0)
+    layer = LayerSpec(name="a", bytes=4, forward_seconds=0, backward_seconds=0)
     emulation = Emulation(layers=(layer,), prep_seconds=0.02, read_seconds=0.1)
     cold: set[str] = set()
     monkeypatch.setattr(train, "_read_cached", lambda path: path not in cold)

@@ -17,8 +17,8 @@ from stash.lab.testbed import cgroups, verify, wiring
 from stash.lab.testbed.cgroups import Cgroups, Controller, Device
 from stash.lab.testbed.execute import Executor, Portal, _explain
 from stash.lab.testbed.names import Owner, abandoned, next_owner, owner_of
-from stash.lab.testbed.shape import Host, parse_override, shape
 from stash.lab.testbed.step import Step
+from stash.lab.testbed.topology import HostSpec, parse_override, topology
 
 OWNER = Owner(77, 0xABC, 0)
 V1 = Cgroups(Controller(1, "/cg/cpu"), Controller(1, "/cg/blkio"))
@@ -30,9 +30,9 @@ def lines(*args: object, **options: object) -> list[str]:
 
 
 def test_hosts_are_alike_but_for_their_overrides() -> None:
-    made = shape(3, network="1gbit", cpus=2.0, overrides={1: {"network": "100mbit", "disk": "50MB/s"}})
-    assert made.hosts[0] == made.hosts[2] == Host(network=125e6, cpus=2.0)
-    assert made.hosts[1] == Host(network=12.5e6, disk=50e6, cpus=2.0)
+    made = topology(3, network="1gbit", cpus=2.0, overrides={1: {"network": "100mbit", "disk": "50MB/s"}})
+    assert made.hosts[0] == made.hosts[2] == HostSpec(network=125e6, cpus=2.0)
+    assert made.hosts[1] == HostSpec(network=12.5e6, disk=50e6, cpus=2.0)
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_hosts_are_alike_but_for_their_overrides() -> None:
 )
 def test_a_wish_that_makes_no_sense_is_refused_in_words(arguments: dict[str, object], words: str) -> None:
     with pytest.raises(UserError, match=words):
-        shape(**arguments)  # type: ignore[arg-type]
+        topology(**arguments)  # type: ignore[arg-type]
 
 
 def test_an_override_is_read_from_the_command_line() -> None:
@@ -83,7 +83,7 @@ def test_what_a_living_process_owns_is_not_abandoned_and_what_a_dead_one_owned_i
 
 
 def test_each_link_is_shaped_in_both_directions_and_loopback_as_the_interconnect() -> None:
-    steps = lines(shape(2, network="1gbit", interconnect="4gbit", overrides={1: {"network": "100mbit"}}), OWNER)
+    steps = lines(topology(2, network="1gbit", interconnect="4gbit", overrides={1: {"network": "100mbit"}}), OWNER)
     shaped = [line.split(" latency")[0] for line in steps if " tbf " in line]
     head = "tc -n stash-tb-77-abc-0"
     assert shaped == [
@@ -97,7 +97,7 @@ def test_each_link_is_shaped_in_both_directions_and_loopback_as_the_interconnect
 
 
 def test_every_command_stays_inside_namespaces_of_our_own() -> None:
-    for step in wiring.set_up(shape(3, network="1gbit", interconnect="1gbit"), OWNER):
+    for step in wiring.set_up(topology(3, network="1gbit", interconnect="1gbit"), OWNER):
         program, first, second, *_ = step.argv
         assert (program, first) in (("ip", "netns"), ("ip", "-n"), ("tc", "-n"))
         name = step.argv[3] if first == "netns" else second
@@ -110,7 +110,7 @@ def test_interface_names_fit_the_kernels_fifteen_characters() -> None:
 
 
 def test_limits_in_control_groups_of_version_1() -> None:
-    steps = wiring.set_up(shape(1, cpus=0.5, disk="100MB/s"), OWNER, V1, Device(254, 0))
+    steps = wiring.set_up(topology(1, cpus=0.5, disk="100MB/s"), OWNER, V1, Device(254, 0))
     made = [step for step in steps if step.argv[0] == "mkdir"]
     assert [step.undo for step in made] == [
         ("rmdir", "/cg/cpu/stash-tb-77-abc-0-n0"),
@@ -124,7 +124,7 @@ def test_limits_in_control_groups_of_version_1() -> None:
 
 
 def test_limits_in_control_groups_of_version_2_pass_the_missing_controller_on_and_take_it_back() -> None:
-    steps = wiring.set_up(shape(1, cpus=1, disk="100MB/s"), OWNER, V2, Device(8, 0))
+    steps = wiring.set_up(topology(1, cpus=1, disk="100MB/s"), OWNER, V2, Device(8, 0))
     writes = [(step.argv[-2:], step.undo and step.undo[-2:]) for step in steps if step.argv[0] == "sh"]
     assert writes == [
         (("+cpu", "/cg/cgroup.subtree_control"), ("/cg/cgroup.subtree_control", "/cg")),
@@ -146,7 +146,7 @@ def test_controllers_are_found_in_the_mount_table() -> None:
 def test_a_limit_the_machine_cannot_set_is_refused() -> None:
     for wish, words in (({"cpus": 1}, "CPU time"), ({"disk": "1MB/s"}, "block I/O")):
         with pytest.raises(UserError, match=words):
-            wiring.set_up(shape(1, **wish), OWNER, Cgroups(), Device(8, 0))  # type: ignore[arg-type]
+            wiring.set_up(topology(1, **wish), OWNER, Cgroups(), Device(8, 0))  # type: ignore[arg-type]
 
 
 def test_a_folder_on_no_block_device_is_refused() -> None:
@@ -155,16 +155,16 @@ def test_a_folder_on_no_block_device_is_refused() -> None:
 
 
 def test_a_link_is_right_within_five_percent_and_is_measured_long_enough() -> None:
-    found = verify.transfers(shape(1, network="1mbit", interconnect="1gbit"), OWNER)
+    found = verify.transfers(topology(1, network="1mbit", interconnect="1gbit"), OWNER)
     assert [(link.name, link.direction) for link, _ in found] == [
         ("network", "up"), ("network", "down"), ("interconnect", "both"),
     ]  # fmt: skip
     slow, fast = found[0][1].seconds, found[2][1].seconds
     assert slow == 10
     assert fast == pytest.approx(0.3)
-    link = verify.Link(0, "network", "up", 100.0, 95.1, 0)
+    link = verify.ShapedLink(0, "network", "up", 100.0, 95.1, 0)
     assert link.right
-    assert not verify.Link(0, "network", "up", 100.0, 94.9, 0).right
+    assert not verify.ShapedLink(0, "network", "up", 100.0, 94.9, 0).right
 
 
 def test_steps_done_are_undone_in_reverse_when_a_later_one_fails(tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ import pytest
 
 from stash.base.errors import UserError
 from stash.lab.testbed import Testbed, disks, execute, reading
-from stash.lab.testbed.shape import Shape, shape
-from stash.lab.testbed.verify import Link
+from stash.lab.testbed.topology import Topology, topology
+from stash.lab.testbed.verify import ShapedLink
 
 NAMESPACES = Path("/run/netns")
 
@@ -73,11 +73,11 @@ def test_more_ranks_than_memory_are_refused_with_how_many_fit(monkeypatch: pytes
     ],
 )
 def test_a_disk_that_is_off_is_refused_with_what_was_measured(measured: float, words: str) -> None:
-    assert words in disks.sentence(Link(1, "disk", "read", 5e9, measured, 0), Path("/data"))
+    assert words in disks.sentence(ShapedLink(1, "disk", "read", 5e9, measured, 0), Path("/data"))
 
 
-def limited() -> Shape:
-    return shape(2, overrides={1: {"disk": "100MB/s"}})
+def limited() -> Topology:
+    return topology(2, overrides={1: {"disk": "100MB/s"}})
 
 
 def answers(*lines: str) -> disks.Command:

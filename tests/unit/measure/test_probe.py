@@ -18,7 +18,7 @@ from stash.measure.launch.request import Cluster
 from stash.measure.linux import pagecache
 from stash.measure.probe import copies, exchanges, fio, pieces, preparation, reader, reads, streams
 from stash.measure.probe.board import Board, links
-from stash.measure.probe.orders import PARTS, Orders, read_orders, shares
+from stash.measure.probe.orders import PARTS, ProbeOrders, read_orders, shares
 from stash.measure.probe.repeat import equal_parts, repeat
 from stash.measure.probe.team import AbsentError, Team, sentence
 
@@ -71,7 +71,7 @@ def test_shares_add_up_to_the_budget_in_the_order_of_the_parts():
 
 
 def test_orders_survive_their_file(tmp_path: Path):
-    orders = Orders(str(tmp_path), "scratch", 9.0, ("copies",), data="d", kind="images")
+    orders = ProbeOrders(str(tmp_path), "scratch", 9.0, ("copies",), data="d", kind="images")
     orders.write(tmp_path / "orders.json")
     assert read_orders(tmp_path / "orders.json") == orders
 
@@ -143,11 +143,11 @@ def test_messages_grow_until_the_next_would_not_fit_into_the_share():
 
 
 def test_every_node_meets_node_0_both_ways_and_a_slow_node_0_would_show():
-    wanted, left = streams.transfers(3, 100.0)
+    wanted, left = streams.directions(3, 100.0)
     ends = [(one.source, one.target) for one in wanted if one.flows == 1]
     assert ends == [(0, 1), (1, 0), (1, 2), (2, 1), (0, 2), (2, 0)]
     assert left == []
-    wanted, left = streams.transfers(3, 1.0)
+    wanted, left = streams.directions(3, 1.0)
     assert len(wanted) == 2
     assert left[0].link == "streams from node 1 to node 0, 1 at once"
     assert len(left) == 10
@@ -254,7 +254,7 @@ def test_all_bytes_of_all_pieces_are_read_and_marked(tmp_path: Path, readers: in
 
 def test_the_disk_is_read_cold_and_warm_and_says_what_the_page_cache_held(disk: Path, monkeypatch):
     monkeypatch.setattr(fio, "present", lambda: False)
-    found = reads.measure(reads.Place(None, disk / "scratch", 100_000), 4.0)
+    found = reads.measure(reads.Folders(None, disk / "scratch", 100_000), 4.0)
     records = [one for one in found if isinstance(one, DiskRead)]
     cold = [one for one in records if one.cold]
     warm = [one for one in records if not one.cold]
@@ -272,7 +272,7 @@ def test_a_file_system_in_memory_is_never_read_cold(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(fio, "present", lambda: False)
     scratch = memory / f"stash-test-{os.getpid()}"
     try:
-        found = reads.measure(reads.Place(None, scratch, 50_000), 1.0)
+        found = reads.measure(reads.Folders(None, scratch, 50_000), 1.0)
     finally:
         pieces.shutil.rmtree(scratch, ignore_errors=True)
     whys = {one.link: one.why for one in found if isinstance(one, Unmeasured)}
@@ -281,7 +281,7 @@ def test_a_file_system_in_memory_is_never_read_cold(monkeypatch: pytest.MonkeyPa
 
 
 def test_where_nothing_can_be_written_the_reads_are_unmeasured_in_one_sentence():
-    found = reads.measure(reads.Place(None, Path("/proc/stash-none"), 50_000), 1.0)
+    found = reads.measure(reads.Folders(None, Path("/proc/stash-none"), 50_000), 1.0)
     assert [one.link for one in found if isinstance(one, Unmeasured)] == ["reads sequential", "reads random"]
     assert all("no file can be written in /proc" in one.why for one in found if isinstance(one, Unmeasured))
 
@@ -289,7 +289,7 @@ def test_where_nothing_can_be_written_the_reads_are_unmeasured_in_one_sentence()
 def test_data_on_another_disk_is_not_replaced_by_files_elsewhere(tmp_path: Path):
     if not os.access("/dev/shm", os.W_OK) or Path("/dev/shm").stat().st_dev == tmp_path.stat().st_dev:
         pytest.skip("there is no second file system here")
-    found = reads.measure(reads.Place(tmp_path, Path("/dev/shm/none"), 50_000), 1.0)
+    found = reads.measure(reads.Folders(tmp_path, Path("/dev/shm/none"), 50_000), 1.0)
     assert all(isinstance(one, Unmeasured) and "run it from the data's disk" in one.why for one in found)
     assert not Path("/dev/shm/none").exists()
 
@@ -379,7 +379,7 @@ def test_an_error_of_a_library_is_one_line_without_its_source():
 
 
 def test_streams_are_kept_where_they_come_from_and_what_is_left_is_unmeasured(tmp_path: Path):
-    orders = Orders(str(tmp_path), "", 9.0, ("streams", "exchanges"))
+    orders = ProbeOrders(str(tmp_path), "", 9.0, ("streams", "exchanges"))
     board = Board(orders, [Host(hostname="a"), Host(hostname="b")])
     stream = Stream(source=0, target=1, flows=1, timings=(Timing(bytes=1, seconds=(1.0,)),))
     board.take("streams", [(links([], 1.0), 0.1), (links([stream], 1.0), None)], 2.0)

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from stash.base.errors import UserError
 from stash.lab.testbed.names import PREFIX
-from stash.lab.testbed.shape import Host, Shape
 from stash.lab.testbed.step import Step, write
+from stash.lab.testbed.topology import HostSpec, Topology
 
 PERIOD_MICROSECONDS = 20_000
 """Short, so that a host is slowed evenly: in the kernel's usual 100 ms it runs at full speed, then stands still."""
@@ -49,16 +49,16 @@ class Cgroups:
     cpu: Controller | None = None
     io: Controller | None = None
 
-    def enabling(self, shape: Shape) -> Iterator[Step]:
-        """Version 2: let new groups have the controllers the shape needs; undone with the last testbed there."""
-        needs = {"cpu": any(h.cpus for h in shape.hosts), "io": any(h.disk for h in shape.hosts)}
+    def enabling(self, topology: Topology) -> Iterator[Step]:
+        """Version 2: let new groups have the controllers the topology needs; undone with the last testbed there."""
+        needs = {"cpu": any(h.cpus for h in topology.hosts), "io": any(h.disk for h in topology.hosts)}
         for name, controller in (("cpu", self.cpu), ("io", self.io)):
             if needs[name] and controller is not None and controller.version == 2 and not controller.enabled:
                 control = f"{controller.root}/cgroup.subtree_control"
                 undo = ("sh", "-c", _TAKE_BACK, "stash-tb", f"-{name}", control, controller.root)
                 yield Step(write(f"+{name}", control), undo)
 
-    def limits(self, group: str, host: Host, device: Device | None) -> Iterator[Step]:
+    def limits(self, group: str, host: HostSpec, device: Device | None) -> Iterator[Step]:
         """Make a host's groups and set their limits; raises UserError if the machine lacks a controller."""
         made: set[str] = set()
         for folder, file, text in self._settings(group, host, device):
@@ -67,12 +67,12 @@ class Cgroups:
                 made.add(folder)
             yield Step(write(text, f"{folder}/{file}"))
 
-    def groups(self, group: str, host: Host) -> tuple[str, ...]:
+    def groups(self, group: str, host: HostSpec) -> tuple[str, ...]:
         """Folders of the groups a host's processes belong in."""
         device = Device(0, 0)
         return tuple(dict.fromkeys(folder for folder, _, _ in self._settings(group, host, device)))
 
-    def _settings(self, group: str, host: Host, device: Device | None) -> Iterator[tuple[str, str, str]]:
+    def _settings(self, group: str, host: HostSpec, device: Device | None) -> Iterator[tuple[str, str, str]]:
         if host.cpus is not None:
             if self.cpu is None:
                 raise UserError("cpus: this machine has no cgroup controller for CPU time; leave cpus out")

@@ -106,7 +106,7 @@ def train(emulation: Emulation, options: argparse.Namespace) -> None:
         ddp = model = DistributedDataParallel(emulated, bucket_cap_mb=options.bucket_mb)
         if emulation.exchange is not None:
             ddp.register_comm_hook(PacedExchange(emulation.exchange), paced_hook)
-    optimizer = EmulatedOptimizer(emulated.parameters(), emulated.stream, emulation.optimizer_seconds)
+    optimizer = EmulatedOptimizer(emulated.parameters(), emulated.queue, emulation.optimizer_seconds)
     began = time.monotonic()
     for step, batch in enumerate(endless(loader), start=1):
         if emulation.copy_seconds:

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 from stash.lab.testbed.cgroups import Cgroups, Device
 from stash.lab.testbed.names import Owner
-from stash.lab.testbed.shape import Host, Shape
 from stash.lab.testbed.step import Step
+from stash.lab.testbed.topology import HostSpec, Topology
 
 MTU = 9000
 """Jumbo frames, as inside a cloud's private network: a link's payload is then its rate within 1 %."""
@@ -40,7 +40,7 @@ def burst_bytes(rate: float, loopback: bool = False) -> int:
 
 
 def set_up(
-    shape: Shape, owner: Owner, cgroups: Cgroups | None = None, device: Device | None = None
+    topology: Topology, owner: Owner, cgroups: Cgroups | None = None, device: Device | None = None
 ) -> tuple[Step, ...]:
     """Everything to run, in order: the switch, then each host with its link, its shaping and its limits.
 
@@ -52,11 +52,11 @@ def set_up(
         _in(owner.switch, "addr", "add", f"{SWITCH_ADDRESS}/24", "dev", BRIDGE),
         _in(owner.switch, "link", "set", BRIDGE, "up"),
     ]
-    for node, host in enumerate(shape.hosts):
+    for node, host in enumerate(topology.hosts):
         steps += [*_namespace(owner.host(node)), *_link(owner, node), *shaping(owner, node, host)]
     if cgroups is not None:
-        steps += cgroups.enabling(shape)
-        for node, host in enumerate(shape.hosts):
+        steps += cgroups.enabling(topology)
+        for node, host in enumerate(topology.hosts):
             steps += cgroups.limits(owner.host(node), host, device)
     return tuple(steps)
 
@@ -77,7 +77,7 @@ def _link(owner: Owner, node: int) -> Iterator[Step]:
     yield _in(owner.switch, "link", "set", port, "master", BRIDGE, "up")
 
 
-def shaping(owner: Owner, node: int, host: Host) -> Iterator[Step]:
+def shaping(owner: Owner, node: int, host: HostSpec) -> Iterator[Step]:
     """Token buckets on a host's uplink, both directions, and on its loopback; replaces those there were."""
     if host.network is not None:
         yield _bucket(owner.host(node), interface(node), host.network)

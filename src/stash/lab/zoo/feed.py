@@ -15,11 +15,11 @@ from stash.base.errors import UserError
 from stash.lab.zoo.dlrm import TABLES
 from stash.lab.zoo.manifest import read_manifest
 from stash.lab.zoo.readers import Clicks, Sample, Speech, Tokens
-from stash.lab.zoo.registry import Workload
+from stash.lab.zoo.registry import WorkloadSpec
 
 
 def open_feed(
-    spec: Workload, root: Path, image_size: int = 224, sequence_length: int | None = None
+    spec: WorkloadSpec, root: Path, image_size: int = 224, sequence_length: int | None = None
 ) -> Dataset[Sample]:
     """The samples below ``root`` as ``spec`` wants them; raises UserError if they are not what it reads."""
     make = f"`stash dataset make {spec.kind} {root}`"
@@ -38,7 +38,7 @@ def open_feed(
     return feed
 
 
-def _check_manifest(spec: Workload, root: Path) -> None:
+def _check_manifest(spec: WorkloadSpec, root: Path) -> None:
     manifest = read_manifest(root)
     if manifest is None:  # Somebody's own data.
         return
@@ -53,7 +53,7 @@ def _check_manifest(spec: Workload, root: Path) -> None:
         )
 
 
-def _reader(spec: Workload, root: Path, image_size: int, sequence_length: int) -> Dataset[Sample]:
+def _reader(spec: WorkloadSpec, root: Path, image_size: int, sequence_length: int) -> Dataset[Sample]:
     if spec.kind == "text":
         return Tokens(root, sequence_length, spec.vocabulary, answers=spec.loss == "question_answering")
     if spec.kind == "audio":
@@ -81,7 +81,7 @@ class Synthetic(Dataset[Sample]):
 
 
 def synthetic_feed(
-    spec: Workload, length: int, image_size: int = 224, sequence_length: int | None = None, distinct: int = 16
+    spec: WorkloadSpec, length: int, image_size: int = 224, sequence_length: int | None = None, distinct: int = 16
 ) -> Synthetic:
     """Random samples shaped and typed like those of ``open_feed``: the device's speed without any data."""
     random = torch.Generator().manual_seed(0)
@@ -89,7 +89,7 @@ def synthetic_feed(
     return Synthetic([_sample(spec, random, image_size, tokens) for _ in range(distinct)], length)
 
 
-def _sample(spec: Workload, random: torch.Generator, image_size: int, tokens: int) -> Sample:
+def _sample(spec: WorkloadSpec, random: torch.Generator, image_size: int, tokens: int) -> Sample:
     def integers(limit: int, *shape: int) -> Tensor:
         return torch.randint(limit, shape, generator=random)
 

@@ -28,7 +28,7 @@ from stash.measure.launch.gathered import Tail
 from stash.measure.launch.job import module
 from stash.measure.launch.process import Process, free_folder
 from stash.measure.launch.request import Cluster, Request, request
-from stash.measure.probe.orders import MEETING, PARTS, Orders
+from stash.measure.probe.orders import MEETING, PARTS, ProbeOrders
 
 _TICK = 0.1
 _ALONE, _TOGETHER = 60.0, 120.0
@@ -79,7 +79,7 @@ def _orders(
     instance: str | None,
     ask_metadata: bool,
     what: frozenset[str] | None,
-) -> Orders:
+) -> ProbeOrders:
     """The wishes, checked; raises UserError."""
     if budget <= 0:
         raise UserError(f"a budget of {budget:g} s measures nothing; --budget 45 is the default")
@@ -90,7 +90,7 @@ def _orders(
         raise UserError(f"nothing is left to measure; choose from {', '.join(PARTS)}")
     if data is not None and not data.exists():
         raise UserError(f"there is no data {data}; name a folder that is there, or leave --data out")
-    return Orders(
+    return ProbeOrders(
         folder=str(free_folder()),
         scratch=str(_scratch_parent() / f".stash-probe-{uuid.uuid4().hex[:12]}"),
         budget=budget,
@@ -131,7 +131,7 @@ def _request(cluster: Cluster, path: Path, wait: float) -> Request:
     return replace(launch, variables={**variables, MEETING: f"{wait:.0f}", "PET_RDZV_CONF": limits})
 
 
-def _watched(process: Process, orders: Orders, cluster: Cluster, wait: float, say: Say) -> Probe | None:
+def _watched(process: Process, orders: ProbeOrders, cluster: Cluster, wait: float, say: Say) -> Probe | None:
     """Follow the workers to their end, or to the end of their time."""
     tail, heard = Tail(orders.progress), []
     deadline = time.monotonic() + wait
@@ -152,7 +152,7 @@ def _watched(process: Process, orders: Orders, cluster: Cluster, wait: float, sa
 
 
 def _result(
-    process: Process, orders: Orders, cluster: Cluster, wait: float, status: int | None, met: bool
+    process: Process, orders: ProbeOrders, cluster: Cluster, wait: float, status: int | None, met: bool
 ) -> Probe | None:
     """What rank 0 saved, with a note if it ended early; raises what stands for a probe that has nothing."""
     if status is None:

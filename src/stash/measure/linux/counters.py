@@ -14,7 +14,7 @@ _nvml: Any = None
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class Totals:
     """Totals since boot: CPU ticks, bytes."""
 
     busy: int | None
@@ -24,7 +24,7 @@ class Snapshot:
     read: int | None
 
 
-def snapshot() -> Snapshot:
+def snapshot() -> Totals:
     """Read the totals now; takes a fraction of a millisecond."""
     busy = total = steal = None
     try:
@@ -34,7 +34,7 @@ def snapshot() -> Snapshot:
         busy = total - ticks[3] - ticks[4] - steal
     except (OSError, ValueError, IndexError):
         pass  # not Linux, or a masked /proc
-    return Snapshot(busy, total, steal, _sent(), _read())
+    return Totals(busy, total, steal, _sent(), _read())
 
 
 def _sent() -> int | None:
@@ -55,7 +55,7 @@ def _read() -> int | None:
         return None
 
 
-def difference(before: Snapshot, after: Snapshot) -> dict[str, float | int | None]:
+def difference(before: Totals, after: Totals) -> dict[str, float | int | None]:
     """The block's figures, named as in ``records.Block``."""
 
     def delta(name: str) -> int | None:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from stash.base.files import write_whole
 from stash.base.records import Copy, DiskRead, Exchange, Host, Links, Preparation, Probe, Stream, Unmeasured, now
-from stash.measure.probe.orders import Orders
+from stash.measure.probe.orders import ProbeOrders
 
 Found = Sequence[Copy | DiskRead | Exchange | Preparation | Stream | Unmeasured]
 
@@ -32,7 +32,7 @@ def links(found: Found, elapsed: float) -> Links:
 class Board:
     """The nodes' hosts with the links measured so far, and the parts that are left."""
 
-    def __init__(self, orders: Orders, hosts: Sequence[Host]) -> None:
+    def __init__(self, orders: ProbeOrders, hosts: Sequence[Host]) -> None:
         self._orders = orders
         self._left = list(orders.parts)
         self._hosts = [host.model_copy(update={"links": links((), 0.0)}) for host in hosts]

@@ -17,7 +17,7 @@ Wish = str | float | None
 
 
 @dataclass(frozen=True)
-class Host:
+class HostSpec:
     """One emulated host. Rates in bytes per second; None means not limited."""
 
     network: float | None = None
@@ -30,35 +30,35 @@ class Host:
     """Cores' worth of CPU time."""
 
 
-NAMES: tuple[str, ...] = tuple(field.name for field in fields(Host))
+NAMES: tuple[str, ...] = tuple(field.name for field in fields(HostSpec))
 
 
 @dataclass(frozen=True)
-class Shape:
+class Topology:
     """All hosts, and how many ranks each is meant to run."""
 
-    hosts: tuple[Host, ...]
+    hosts: tuple[HostSpec, ...]
     devices: int = 1
 
 
-def shape(
+def topology(
     nodes: int,
     devices: int = 1,
     *,
     overrides: Mapping[int, Mapping[str, Wish]] | None = None,
     **wishes: Wish,
-) -> Shape:
+) -> Topology:
     """``nodes`` hosts alike but for ``overrides`` (node: {"network": "100mbit"}); raises UserError."""
     if not 1 <= nodes <= MOST_NODES:
         raise UserError(f"{nodes} nodes: a testbed has 1 to {MOST_NODES}")
     if devices < 1:
         raise UserError(f"{devices} devices: every node needs at least one")
-    hosts = [_host(Host(), wishes)] * nodes
+    hosts = [_host(HostSpec(), wishes)] * nodes
     for node, own in (overrides or {}).items():
         if not 0 <= node < nodes:
             raise UserError(f"there is no node {node} to be different: the nodes are 0 to {nodes - 1}")
         hosts[node] = _host(hosts[node], own)
-    return Shape(tuple(hosts), devices)
+    return Topology(tuple(hosts), devices)
 
 
 def parse_override(text: str) -> tuple[int, dict[str, Wish]]:
@@ -70,7 +70,7 @@ def parse_override(text: str) -> tuple[int, dict[str, Wish]]:
     return int(number), {name.strip(): value.strip() for name, _, value in pairs}
 
 
-def _host(base: Host, wishes: Mapping[str, Wish]) -> Host:
+def _host(base: HostSpec, wishes: Mapping[str, Wish]) -> HostSpec:
     for name in wishes:
         if name not in NAMES:
             raise UserError(f"a node has no {name!r}; it has {', '.join(NAMES)}")
