@@ -15,9 +15,9 @@ from torch.utils.data import DataLoader
 
 from stash.base.errors import UserError
 from stash.lab.zoo import picture, workload
-from stash.lab.zoo.criteo import CARDINALITIES
 from stash.lab.zoo.datasets import KINDS, make_dataset
 from stash.lab.zoo.feed import open_feed, synthetic_feed
+from stash.lab.zoo.formats import CARDINALITIES
 from stash.lab.zoo.manifest import MANIFEST
 from stash.lab.zoo.readers import Speech, Tokens
 

@@ -20,14 +20,13 @@ import numpy as np
 from stash.base.errors import UserError
 from stash.base.files import flush, is_half
 from stash.lab.zoo import synthesis
-from stash.lab.zoo.criteo import RECORD_BYTES
+from stash.lab.zoo.formats import IMAGE_CLASSES, RECORD_BYTES, TOKENS_PER_SAMPLE, WORDS
 from stash.lab.zoo.manifest import MANIFEST, Manifest, read_manifest, write_manifest
 from stash.lab.zoo.picture import MEAN_BYTES
 
 ProgressCallback = Callable[[int, int], None]
 """Called with (samples on disk, samples wanted), from the calling thread."""
 
-CLASSES = {"images": 100, "audio": 35}
 _FILES_PER_TASK = 32
 """Files flushed together: the first fsync of a group carries most of the others."""
 
@@ -56,15 +55,15 @@ KINDS: dict[str, DatasetKind] = {
     for kind in (
         DatasetKind(
             "images", "one JPEG, about 500 x 375 pixels", MEAN_BYTES, 5_000, 1, 0, synthesis.image,
-            lambda i: f"class_{i % CLASSES['images']:03d}/{i:08d}.jpg", False,
+            lambda i: f"class_{i % IMAGE_CLASSES:03d}/{i:08d}.jpg", False,
         ),
         DatasetKind(
-            "text", "1024 token ids", 2 * synthesis.TOKENS_PER_SAMPLE, 20_000, 4096, 1, synthesis.tokens,
+            "text", "1024 token ids", 2 * TOKENS_PER_SAMPLE, 20_000, 4096, 1, synthesis.tokens,
             lambda i: f"tokens-{i:05d}.uint16.bin", True,
         ),
         DatasetKind(
             "audio", "one spoken word, 1 s at 16 kHz", 30_500, 10_000, 1, 2, synthesis.speech,
-            lambda i: f"word_{i % CLASSES['audio']:02d}/{i:08d}.wav", False,
+            lambda i: f"word_{i % WORDS:02d}/{i:08d}.wav", False,
         ),
         DatasetKind(
             "clicks", "one Criteo-like record", RECORD_BYTES, 1_000_000, 50_000, 3, synthesis.clicks,

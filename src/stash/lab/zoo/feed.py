@@ -12,8 +12,9 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from stash.base.errors import UserError
-from stash.lab.zoo.dlrm import TABLES
+from stash.lab.zoo.formats import DENSE
 from stash.lab.zoo.manifest import read_manifest
+from stash.lab.zoo.models import TABLES
 from stash.lab.zoo.readers import Clicks, Sample, Speech, Tokens
 from stash.lab.zoo.registry import WorkloadSpec
 
@@ -103,5 +104,5 @@ def _sample(spec: WorkloadSpec, random: torch.Generator, image_size: int, tokens
         return torch.rand(1, Speech.rate, generator=random) - 0.5, integers(spec.classes)
     if spec.kind == "clicks":
         categories = torch.cat([integers(rows, 1) for rows in TABLES])
-        return torch.rand(13, generator=random), categories, integers(2).float()
+        return torch.rand(DENSE, generator=random), categories, integers(2).float()
     return torch.randn(3, image_size, image_size, generator=random), integers(spec.classes)

@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from stash.base.errors import UserError
+from stash.lab.zoo.formats import WORDS
 
 if TYPE_CHECKING:
     from torch import nn
@@ -222,11 +223,11 @@ def _others() -> Iterator[WorkloadSpec]:
         sized=True,
     )  # fmt: skip
     yield WorkloadSpec(
-        "m5", "more", "audio", "stash.lab.zoo.audio:M5", {}, 571_939, "classification", 128, "sgd", 0.01,
-        "M5, words from raw waves", "Dai et al. 2016, arXiv 1610.00087", classes=35,
+        "m5", "more", "audio", "stash.lab.zoo.models:M5", {}, 571_939, "classification", 128, "sgd", 0.01,
+        "M5, words from raw waves", "Dai et al. 2016, arXiv 1610.00087", classes=WORDS,
     )  # fmt: skip
     yield WorkloadSpec(
-        "dlrm", "more", "clicks", "stash.lab.zoo.dlrm:DLRM", {}, 24_205_825, "click_through", 2048, "sgd", 0.01,
+        "dlrm", "more", "clicks", "stash.lab.zoo.models:DLRM", {}, 24_205_825, "click_through", 2048, "sgd", 0.01,
         "DLRM, embeddings dominate", "Naumov et al. 2019, arXiv 1906.00091",
     )  # fmt: skip
 

@@ -10,17 +10,18 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
-from stash.base.errors import StashError, UserError
+from stash.base.errors import UserError
+from stash.lab.training import endless, exit_code
 from stash.lab.zoo import losses
 from stash.lab.zoo.feed import open_feed, synthetic_feed
 from stash.lab.zoo.readers import Sample
@@ -43,22 +44,17 @@ class Replica:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Train as the command line says; prints a user's mistake in one sentence and returns an exit code."""
     options = _parser().parse_args(arguments)
+    return exit_code(lambda: _run(options))
+
+
+def _run(options: argparse.Namespace) -> None:
+    _check(options)
+    replica = join()
     try:
-        _check(options)
-        replica = join()
-        try:
-            train(workload(options.workload), options, replica)
-        finally:
-            if dist.is_initialized():
-                dist.destroy_process_group()
-    except StashError as error:
-        # An error in a loader worker arrives with the worker's traceback; its last line is the message.
-        sentence = str(error).strip().splitlines()[-1].removeprefix(f"{UserError.__module__}.UserError: ")
-        print(f"error: {sentence}", file=sys.stderr)
-        return error.exit_code
-    except KeyboardInterrupt:
-        return 130
-    return 0
+        train(workload(options.workload), options, replica)
+    finally:
+        if dist.is_initialized():
+            dist.destroy_process_group()
 
 
 def join() -> Replica:
@@ -138,16 +134,6 @@ def make_optimizer(spec: WorkloadSpec, model: nn.Module, lr: float) -> torch.opt
     if spec.optimizer == "adamw":
         return torch.optim.AdamW(model.parameters(), lr=lr)
     return torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9, weight_decay=1e-4)
-
-
-def endless(loader: DataLoader[Sample]) -> Iterator[Sequence[Tensor]]:
-    """Batches of one epoch after the other, each shuffled anew."""
-    epoch = 0
-    while True:
-        if isinstance(loader.sampler, DistributedSampler):
-            loader.sampler.set_epoch(epoch)
-        yield from loader
-        epoch += 1
 
 
 def _check(options: argparse.Namespace) -> None:

@@ -1,7 +1,6 @@
-"""DLRM, a click-through model whose embedding tables hold nearly all of its bytes.
+"""The zoo's models that no library has: M5 for sound, DLRM for clicks. Knows nothing of reading data.
 
-Knows the architecture of Naumov et al. 2019 (arXiv 1906.00091) in its Criteo Kaggle configuration
-(``bench/dlrm_s_criteo_kaggle.sh`` of facebookresearch/dlrm), and the sizes of that data set's tables.
+Pictures and text have modules of their own (``vision``, ``language``), which import those libraries.
 """
 
 from __future__ import annotations
@@ -11,15 +10,46 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from stash.lab.zoo.criteo import CARDINALITIES, DENSE
+from stash.lab.zoo.formats import CARDINALITIES, DENSE, WORDS
 
 MAX_ROWS = 200_000
 """Rows kept per table (the original's ``--max-ind-range``), so that gradients are about 100 MB."""
 TABLES = tuple(min(rows, MAX_ROWS) for rows in CARDINALITIES)
 
 
+class M5(nn.Module):
+    """Four convolutions over (batch, 1, 8000) float waves at 8 kHz; returns (batch, classes) logits.
+
+    A convolutional network that classifies spoken words straight from the wave form: Dai et al. 2016
+    (arXiv 1610.00087, table 1).
+    """
+
+    def __init__(self, classes: int = WORDS) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        channels = 1
+        for width, kernel, stride in ((128, 80, 4), (128, 3, 1), (256, 3, 1), (512, 3, 1)):
+            layers += [
+                nn.Conv1d(channels, width, kernel, stride, padding=kernel // 2),
+                nn.BatchNorm1d(width),
+                nn.ReLU(),
+                nn.MaxPool1d(4),
+            ]
+            channels = width
+        self.features = nn.Sequential(*layers)
+        self.head = nn.Linear(channels, classes)
+
+    def forward(self, wave: Tensor) -> Tensor:
+        logits: Tensor = self.head(self.features(wave).mean(dim=2))
+        return logits
+
+
 class DLRM(nn.Module):
     """Bottom MLP, 26 embeddings, pairwise dot products, top MLP; gradients are dense, as DDP needs them.
+
+    A click-through model whose embedding tables hold nearly all of its bytes: Naumov et al. 2019
+    (arXiv 1906.00091) in its Criteo Kaggle configuration (``bench/dlrm_s_criteo_kaggle.sh`` of
+    facebookresearch/dlrm).
 
     Takes (batch, 13) floats and (batch, 26) ids of any size, which are folded into the tables; returns
     (batch,) logits.
