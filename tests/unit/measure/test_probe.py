@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch.distributed import HashStore
 
+from stash.base.errors import one_line
 from stash.base.records import Copy, DiskRead, Host, Stream, Timing, Unmeasured
 from stash.measure.launch.probe import probe
 from stash.measure.launch.request import Cluster
@@ -20,7 +21,7 @@ from stash.measure.probe import copies, exchanges, fio, pieces, preparation, rea
 from stash.measure.probe.board import Board, links
 from stash.measure.probe.orders import PARTS, ProbeOrders, read_orders, shares
 from stash.measure.probe.repeat import equal_parts, repeat
-from stash.measure.probe.team import AbsentError, Team, sentence
+from stash.measure.probe.team import AbsentError, Team
 
 
 class Clock:
@@ -374,8 +375,8 @@ def test_two_who_come_both_go_on():
 
 def test_an_error_of_a_library_is_one_line_without_its_source():
     error = RuntimeError("[/src/gloo/pair.cc:598] Connection closed by peer [10.0.0.2]:1234\nmore\n")
-    assert sentence(error) == "Connection closed by peer [10.0.0.2]:1234"
-    assert sentence(ValueError()) == "ValueError"
+    assert one_line(error) == "Connection closed by peer [10.0.0.2]:1234"
+    assert one_line(ValueError()) == "ValueError"
 
 
 def test_streams_are_kept_where_they_come_from_and_what_is_left_is_unmeasured(tmp_path: Path):

@@ -17,10 +17,11 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from stash.base.errors import one_line
 from stash.base.records import Exchange, Timing, Unmeasured
 from stash.measure.linux.cores import pin
 from stash.measure.linux.interfaces import interface_of
-from stash.measure.probe.team import AbsentError, Team, prefixed, sentence
+from stash.measure.probe.team import AbsentError, Team, prefixed
 
 SIZES = tuple(1024 * 4**k for k in range(10))
 """1 KiB to 256 MiB."""
@@ -86,7 +87,7 @@ def measure(team: Team, seconds: float, devices: int) -> list[Exchange | Unmeasu
         if team.rank == 0:
             found.append(Exchange(backend=backend, nodes=team.nodes, ranks=team.world, timings=timings))
     except (RuntimeError, AbsentError) as error:  # every error of torch.distributed is a RuntimeError
-        found.append(Unmeasured(link=doing, why=f"the ranks' {backend} group failed: {sentence(error)}"))
+        found.append(Unmeasured(link=doing, why=f"the ranks' {backend} group failed: {one_line(error)}"))
     return found
 
 

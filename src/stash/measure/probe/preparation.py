@@ -17,13 +17,12 @@ from typing import Any
 
 import torch
 
-from stash.base.errors import UserError
+from stash.base.errors import UserError, one_line
 from stash.base.records import Preparation, Unmeasured
 from stash.lab.zoo import readers
 from stash.lab.zoo.datasets import make_dataset
 from stash.lab.zoo.formats import TOKENS_PER_SAMPLE
 from stash.measure.probe.repeat import repeat
-from stash.measure.probe.team import sentence
 
 _COUNTS = {"images": 96, "audio": 256, "text": 4096, "clicks": 50_000}
 """Samples made where no data set is given: enough not to be one picture again and again."""
@@ -57,7 +56,7 @@ def measure(
                 share = (end - time.monotonic()) / (len(process_counts(cores)) - place)
                 found.append(_rate(kind, crew[:processes], share))
     except (UserError, OSError, EOFError, TimeoutError) as error:
-        found.append(Unmeasured(link="preparation", why=f"no {kind} could be made into samples: {sentence(error)}"))
+        found.append(Unmeasured(link="preparation", why=f"no {kind} could be made into samples: {one_line(error)}"))
     return found
 
 
@@ -143,7 +142,7 @@ def _make(pipe: Connection, kind: str, root: Path, number: int) -> None:
     except (EOFError, BrokenPipeError, KeyboardInterrupt):
         return
     except Exception as error:
-        pipe.send(sentence(error))
+        pipe.send(one_line(error))
 
 
 def reader(kind: str, root: Path) -> Any:

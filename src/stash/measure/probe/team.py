@@ -100,12 +100,3 @@ def join(seconds: float) -> Team:
 def prefixed(store: Any, name: str) -> Any:
     """The same store with names of its own."""
     return _dist.PrefixStore(name, store)
-
-
-def sentence(error: BaseException) -> str:
-    """An error in one line: its first one, without the place in some library's source."""
-    text = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
-    if text.startswith("["):
-        text = text.partition("] ")[2] or text
-    short = text if len(text) <= 200 else text[:200] + " …"
-    return short or type(error).__name__

@@ -19,7 +19,7 @@ from pathlib import Path
 import psutil
 import torch
 
-from stash.base.errors import StashError
+from stash.base.errors import StashError, one_line
 from stash.base.records import Host, Links, Unmeasured
 from stash.lab.zoo.datasets import KINDS
 from stash.measure.host.describe import describe
@@ -27,7 +27,7 @@ from stash.measure.linux import counters
 from stash.measure.probe import copies, exchanges, preparation, reads, streams
 from stash.measure.probe.board import Board, Found, links
 from stash.measure.probe.orders import MEETING, ProbeOrders, read_orders, shares
-from stash.measure.probe.team import AbsentError, Team, join, sentence
+from stash.measure.probe.team import AbsentError, Team, join
 
 _GRACE = 25.0
 """Seconds that a node may be slower with a part than its share, as when it flushes what it wrote."""
@@ -159,7 +159,7 @@ class Run:
         try:
             return do[part]()
         except (OSError, RuntimeError, MemoryError, AbsentError, StashError) as error:
-            return [Unmeasured(link=part, why=sentence(error))]
+            return [Unmeasured(link=part, why=one_line(error))]
 
 
 if __name__ == "__main__":
