@@ -1,4 +1,4 @@
-"""Control groups of version 2, on a tree that behaves as the kernel's: passed on, set, refused, taken back."""
+"""Limits in control groups: the steps for either version, and a tree that answers them as the kernel does."""
 
 from __future__ import annotations
 
@@ -19,6 +19,56 @@ from stash.lab.testbed.execute import Executor, Portal
 from stash.lab.testbed.names import Owner
 from stash.lab.testbed.step import Argv
 from stash.lab.testbed.topology import Topology, topology
+
+OWNER = Owner(77, 0xABC, 0)
+V1 = Cgroups(Controller(1, "/cg/cpu"), Controller(1, "/cg/blkio"))
+V2 = Cgroups(Controller(2, "/cg", enabled=False), Controller(2, "/cg"))
+
+
+def test_limits_in_control_groups_of_version_1() -> None:
+    steps = wiring.set_up(topology(1, cpus=0.5, disk="100MB/s"), OWNER, V1, Device(254, 0))
+    made = [step for step in steps if step.argv[0] == "mkdir"]
+    assert [step.undo for step in made] == [
+        ("rmdir", "/cg/cpu/stash-tb-77-abc-0-n0"),
+        ("rmdir", "/cg/blkio/stash-tb-77-abc-0-n0"),
+    ]
+    assert [step.argv[-2:] for step in steps if step.argv[0] == "sh"] == [
+        ("20000", "/cg/cpu/stash-tb-77-abc-0-n0/cpu.cfs_period_us"),
+        ("10000", "/cg/cpu/stash-tb-77-abc-0-n0/cpu.cfs_quota_us"),
+        ("254:0 100000000", "/cg/blkio/stash-tb-77-abc-0-n0/blkio.throttle.read_bps_device"),
+    ]
+
+
+def test_limits_in_control_groups_of_version_2_pass_the_missing_controller_on_and_take_it_back() -> None:
+    steps = wiring.set_up(topology(1, cpus=1, disk="100MB/s"), OWNER, V2, Device(8, 0))
+    writes = [(step.argv[-2:], step.undo and step.undo[-2:]) for step in steps if step.argv[0] == "sh"]
+    assert writes == [
+        (("+cpu", "/cg/cgroup.subtree_control"), ("/cg/cgroup.subtree_control", "/cg")),
+        (("20000 20000", "/cg/stash-tb-77-abc-0-n0/cpu.max"), None),
+        (("8:0 rbps=100000000", "/cg/stash-tb-77-abc-0-n0/io.max"), None),
+    ]
+    assert sum(step.argv[0] == "mkdir" for step in steps) == 1
+
+
+def test_controllers_are_found_in_the_mount_table() -> None:
+    files = {"/u/cgroup.controllers": "cpu io memory", "/u/cgroup.subtree_control": "cpu"}
+    both = "cgroup /c/cpu,cpuacct cgroup rw,cpu,cpuacct 0 0\ncgroup2 /u cgroup2 rw 0 0\n"
+    assert cgroups.find(both, files.__getitem__) == Cgroups(
+        Controller(1, "/c/cpu,cpuacct"), Controller(2, "/u", False)
+    )
+    assert cgroups.find("tmpfs /run tmpfs rw 0 0", files.__getitem__) == Cgroups()
+
+
+def test_a_limit_the_machine_cannot_set_is_refused() -> None:
+    for wish, words in (({"cpus": 1}, "CPU time"), ({"disk": "1MB/s"}, "block I/O")):
+        with pytest.raises(UserError, match=words):
+            wiring.set_up(topology(1, **wish), OWNER, Cgroups(), Device(8, 0))  # type: ignore[arg-type]
+
+
+def test_a_folder_on_no_block_device_is_refused() -> None:
+    with pytest.raises(UserError, match="no block device"):
+        cgroups.device_of(Path("/proc"))
+
 
 FIRST, SECOND = Owner(77, 0xABC, 0), Owner(78, 0xABC, 0)
 FILES = {"cpu": ("cpu.max", re.compile(r"(max|\d+) \d+")), "io": ("io.max", re.compile(r"\d+:\d+ rbps=\d+"))}
