@@ -1,7 +1,7 @@
 """Loads and saves profiles and probes: one JSON document each, written whole or not at all.
 
-Knows the file's life: versions of the schema and how old ones become new, and what
-to say when a file is missing, damaged or from a newer Stash. Knows nothing of what the numbers mean.
+Knows the file's life: versions of the schema and how old ones become new, and what to say when a file is
+missing, damaged or from a newer Stash. Knows nothing of what the numbers mean.
 """
 
 from __future__ import annotations
