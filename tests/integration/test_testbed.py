@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from stash.base.errors import UserError
-from stash.lab.testbed import Testbed, cgroups, doctor, plan
+from stash.lab.testbed import Testbed, cgroups, doctor
 from stash.lab.testbed.names import Owner, next_owner, owner_of
 from stash.lab.testbed.sweep import leftovers, sweep
 
@@ -235,7 +235,3 @@ def test_what_kill_9_left_is_swept_and_only_that(holder: tuple[subprocess.Popen[
         assert owner_of(foreign) is None
     finally:
         subprocess.run(["ip", "netns", "del", foreign], check=True)
-
-
-def test_a_plan_needs_no_root_to_be_read() -> None:
-    assert all(isinstance(step, plan.Step) for step in Testbed(2, network="1gbit").plan)

@@ -1,7 +1,7 @@
 """Loads and saves profiles and probes: one JSON document each, written whole or not at all.
 
-Knows the file's life: atomic replacement, versions of the schema and how old ones become new, and what
-to say when a file is missing, damaged or from a newer Stash. Knows nothing of what the numbers mean.
+Knows the file's life: versions of the schema and how old ones become new, and what to say when a file is
+missing, damaged or from a newer Stash. Knows nothing of what the numbers mean.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -17,6 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 from pydantic import ValidationError
 
 from stash.base.errors import ArtefactError
+from stash.base.files import write_whole
 from stash.base.records import SCHEMA, SUFFIX, Probe, Profile
 
 Document = dict[str, Any]
@@ -74,40 +74,9 @@ def save(artefact: Profile | Probe, path: str | os.PathLike[str]) -> None:
     """
     target = Path(path)
     try:
-        _replace(target, artefact.model_dump_json(indent=1) + "\n")
+        write_whole(target, artefact.model_dump_json(indent=1) + "\n")
     except OSError as error:
         raise ArtefactError(_why_not_written(target, error, _KINDS[type(artefact)])) from error
-
-
-def _replace(target: Path, text: str) -> None:
-    handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(temporary, 0o666 & ~umask)  # mkstemp's 0600 would hide it from colleagues
-        os.replace(temporary, target)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-    _sync_folder(target.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make the rename itself durable; some file systems refuse, and then it is as durable as they are."""
-    try:
-        handle = os.open(folder, os.O_RDONLY)
-    except OSError:
-        return
-    try:
-        os.fsync(handle)
-    except OSError:
-        pass
-    finally:
-        os.close(handle)
 
 
 def _why_not_written(target: Path, error: OSError, kind: _ArtefactKind) -> str:

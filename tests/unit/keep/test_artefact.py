@@ -49,7 +49,7 @@ def test_a_write_that_fails_keeps_the_old_profile_and_cleans_up(tmp_path, monkey
     def full(handle):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(artefact.os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(ArtefactError, match=r"no space left.*--output"):
         save(PROFILE.model_copy(update={"ended": "budget"}), path)
     assert path.read_bytes() == before
@@ -70,7 +70,7 @@ def test_a_folder_without_permission_is_refused(tmp_path, monkeypatch):
     def refuse(*args, **kwargs):  # root may write everywhere, so the refusal is played
         raise PermissionError(errno.EACCES, "Permission denied")
 
-    monkeypatch.setattr(artefact.tempfile, "mkstemp", refuse)
+    monkeypatch.setattr(artefact, "write_whole", refuse)
     with pytest.raises(ArtefactError, match="no permission to write in"):
         save(PROFILE, tmp_path / "a.stash.json")
 

@@ -388,7 +388,7 @@ def test_a_full_disk_leaves_the_old_snapshot(kept: Web, monkeypatch: pytest.Monk
     def full(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("stash.keep.catalog.snapshot.os.fsync", full)
+    monkeypatch.setattr("os.fsync", full)
     with pytest.raises(StashError, match=r"cannot write .*: No space left on device; the old one stays"):
         refresh.refresh(kept, now=NOW)
 

@@ -16,6 +16,7 @@ from importlib import import_module
 from types import ModuleType, TracebackType
 
 from stash.measure.agent import script
+from stash.measure.linux.cores import pin
 from stash.measure.run.orders import Orders, current
 
 WRAPS: Mapping[str, str] = {
@@ -46,7 +47,8 @@ def start() -> None:
     if orders is None:
         return
     if orders.pin:
-        _pin(int(os.environ.get("LOCAL_RANK", "0")), int(os.environ.get("LOCAL_WORLD_SIZE", "1")), orders.gang)
+        local = int(os.environ.get("LOCAL_RANK", "0")), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+        pin(*(orders.gang or local))  # a loader's workers inherit it
     _report_crashes(orders)
     sys.meta_path.insert(0, PostImport(dict(WRAPS)))
 
@@ -100,16 +102,6 @@ class _Wrapping(importlib.abc.Loader):
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._loader, name)
-
-
-def _pin(local_rank: int, local_world: int, gang: tuple[int, int] | None) -> None:
-    """Give this rank its own share of the cores, in order; its loader's workers inherit it."""
-    if gang is not None:
-        local_rank, local_world = gang
-    cores = sorted(os.sched_getaffinity(0))
-    share = len(cores) // local_world
-    if share >= 1:
-        os.sched_setaffinity(0, cores[local_rank * share : (local_rank + 1) * share])
 
 
 def _report_crashes(orders: Orders) -> None:

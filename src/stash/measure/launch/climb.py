@@ -23,8 +23,8 @@ from stash.measure.launch.diagnose import Diagnosis
 from stash.measure.launch.engines.base import Cluster
 from stash.measure.launch.gathered import Gathered
 from stash.measure.launch.job import Job
-from stash.measure.launch.launches import Launches, Member, Started
-from stash.measure.launch.measurement import Clock, Measurement
+from stash.measure.launch.launches import Launches, Member, StartedProcess
+from stash.measure.launch.measurement import Measurement, Timer
 from stash.measure.launch.process import Process, free_folder
 from stash.measure.launch.request import Request
 from stash.measure.launch.wishes import Result, Watcher, Wishes
@@ -44,8 +44,8 @@ class Expedition:
         cluster: Cluster,
         wishes: Wishes,
         *,
-        clock: Clock = time,
-        start: Callable[[Request, RunFolder], Started] = Process,
+        clock: Timer = time,
+        start: Callable[[Request, RunFolder], StartedProcess] = Process,
     ) -> None:
         host = describe(Path(job.data or wishes.data_root or "."))
         self.measurement = Measurement(job, cluster, wishes, host, count_gpus(), clock)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
 from typing import Any
 
-from stash.base.records import Block, Collective, Host, Profile, Rank, Rate, Settings, Skipped, Workload
+from stash.base.records import Block, Collective, Host, Profile, Rank, Rate, Settings, Skipped, Workload, now
 from stash.base.version import __version__
 from stash.measure.run.messages import (
     BlockDone,
@@ -91,7 +90,7 @@ class Gathered:
         facts = {**job.model_dump(), **self.workload, "sample_disk_bytes": disk}
         return Profile(
             stash_version=__version__,
-            created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            created=now(),
             workload=Workload.model_validate(facts),
             hosts=tuple(hosts),
             ranks=tuple(Rank(**{**vars(seen), "rank": rank}) for rank, seen in sorted(self.ranks.items())),

@@ -43,7 +43,7 @@ class Member:
     variables: dict[str, str] = field(default_factory=dict)
 
 
-class Started(Protocol):
+class StartedProcess(Protocol):
     """What is used of a ``Process``."""
 
     folder: RunFolder
@@ -59,7 +59,7 @@ class Started(Protocol):
 class _Running:
     """A started member and how far its journal was read."""
 
-    process: Started
+    process: StartedProcess
     orders: Orders
     offset: int
     journal: Tail
@@ -88,12 +88,12 @@ class Launches:
         measurement: Measurement,
         folder: Path,
         launcher_pid: int,
-        start: Callable[[Request, RunFolder], Started] = Process,
+        start: Callable[[Request, RunFolder], StartedProcess] = Process,
     ) -> None:
         self.folder = folder
         self.watcher: Watcher = lambda moment: None
         self._measurement, self._pid, self._start_process = measurement, launcher_pid, start
-        self._last: Started | None = None
+        self._last: StartedProcess | None = None
 
     # Describing ---------------------------------------------------------------------------------------
 
@@ -247,7 +247,7 @@ class Launches:
             f"({beats[slowest].steps} steps, last block: {phase})"
         )
 
-    def _diagnosis(self, process: Started) -> Diagnosis:
+    def _diagnosis(self, process: StartedProcess) -> Diagnosis:
         job = self._measurement.job
         return diagnose(
             Evidence(

@@ -20,7 +20,7 @@ from stash.measure.launch.wishes import Moment, Wishes
 _MIN_ROUNDS = 3
 
 
-class Clock(Protocol):
+class Timer(Protocol):
     """What is used of the module ``time``."""
 
     def time(self) -> float: ...
@@ -37,10 +37,10 @@ class Measurement:
     wishes: Wishes
     host: Host
     gpus: int
-    clock: Clock = time
+    clock: Timer = time
     gathered: Gathered = field(default_factory=Gathered)
     launches: int = 0
-    """Started so far."""
+    """StartedProcess so far."""
     isolated: str | None = None
     """Why every communication rung has launches of its own; ``None`` while one launch climbs the whole ladder."""
 

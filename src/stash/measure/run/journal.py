@@ -60,7 +60,7 @@ def ended(folder: RunFolder) -> bool:
     return any(isinstance(message, ClimbEnded) for message in Tail(folder.journal).messages())
 
 
-class Copy:
+class JournalCopy:
     """The leader's journal, carried to every other node with the leader's decisions: it outlives the leader's node.
 
     The leader's side reads what was added to the file; on another node, one rank of each folder appends it.

@@ -7,11 +7,10 @@ import sys
 import pytest
 
 from stash.base.errors import UserError
-from stash.measure.launch.engines import ENGINES
+from stash.measure.launch.engines import ENGINES, cluster
 from stash.measure.launch.engines.base import Asked, Cluster, Machine
 from stash.measure.launch.engines.slurm import _first_host
 from stash.measure.launch.job import Job
-from stash.measure.launch.surroundings import cluster
 
 PYTHON = (sys.executable, "-u")
 TORCHRUN = (*PYTHON, "-m", "torch.distributed.run")
@@ -29,19 +28,18 @@ A_RANK = {"RANK": "3", "WORLD_SIZE": "8", "MASTER_ADDR": "gpu3", "LOCAL_WORLD_SI
 
 
 def placed(ranks: bool = True, devices: int = 4, cores: int = 8, environment: dict[str, str] | None = None, **asked):
-    return cluster(
-        ranks, *(asked.get(name) for name in ("nproc", "nnodes", "node_rank", "endpoint")), devices, cores,
-        environment or {},
-    )  # fmt: skip
+    return cluster(Asked(ranks, **asked), Machine(devices, cores), environment or {})
 
 
 def test_a_job_that_is_started_per_device_is_torchruns():
     assert placed() == Cluster(4, 1, engine="torchrun")
     assert placed(devices=0).nproc == 2
+    assert placed(devices=0, cores=1).nproc == 1
 
 
 def test_a_job_that_starts_its_own_ranks_or_none_is_one_process_unless_more_are_asked_for():
     assert placed(ranks=False) == Cluster(1, 1, engine="local")
+    assert placed(ranks=False, devices=8).nproc == 1
     assert placed(ranks=False, nproc=2) == Cluster(2, 1, engine="torchrun")
     assert placed(ranks=False, nnodes=2, node_rank=0, endpoint="a:1").engine == "torchrun"
 
@@ -67,7 +65,7 @@ def test_of_one_node_slurm_has_nothing_to_say():
 
 
 @pytest.mark.parametrize(
-    ("nodelist", "first"), [("n[3-5,9],m1", "n3"), ("a,b", "a"), ("solo", "solo"), ("n[07]", "n07")]
+    ("nodelist", "first"), [("n[3-5,9],m1", "n3"), ("a,b", "a"), ("solo", "solo"), ("gpu[07-08,11]", "gpu07")]
 )
 def test_the_first_host_of_slurms_list(nodelist: str, first: str):
     assert _first_host(nodelist) == first
@@ -80,6 +78,7 @@ def test_the_first_host_of_slurms_list(nodelist: str, first: str):
         ({"nproc": 9}, {}, "has 4 GPUs; use 4 or fewer"),
         ({"nproc": 9}, {"devices": 0}, "needs a core of its own"),
         ({"nproc": 3}, {"devices": 0}, "does not divide the 8 cores"),
+        ({"nproc": 3}, {"devices": 0, "cores": 2}, "use 2 or fewer"),
         ({"node_rank": 2, "nnodes": 2}, {}, "not one of the 2 nodes; use 0 to 1"),
     ],
 )

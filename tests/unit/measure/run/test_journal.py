@@ -10,7 +10,7 @@ import pytest
 from stash.measure.run import orders as the_orders
 from stash.measure.run.beats import Heart, beats
 from stash.measure.run.folder import RunFolder
-from stash.measure.run.journal import Copy, Journal, Tail, ended
+from stash.measure.run.journal import Journal, JournalCopy, Tail, ended
 from stash.measure.run.meeting import Meeting
 from stash.measure.run.messages import ClimbEnded, Noted, RoundDone
 from stash.measure.run.orders import Orders
@@ -43,8 +43,8 @@ def test_a_copy_of_the_leaders_journal_grows_with_it_on_the_rank_that_keeps_it(t
     folders = [RunFolder(tmp_path / str(node)) for node in range(3)]
     for folder in folders:
         folder.path.mkdir()
-    journal, leader = Journal(folders[0]), Copy(folders[0], writes=False)
-    keeper, other = Copy(folders[1], writes=True), Copy(folders[2], writes=False)
+    journal, leader = Journal(folders[0]), JournalCopy(folders[0], writes=False)
+    keeper, other = JournalCopy(folders[1], writes=True), JournalCopy(folders[2], writes=False)
     assert leader.news() == b""  # nothing was told yet
     for number in range(3):
         journal.write(RoundDone(number))

@@ -15,8 +15,9 @@ from typing import Any, TypeVar
 
 from stash.measure.agent import private
 from stash.measure.agent.wraps.scope import scope
+from stash.measure.linux.interfaces import interface_towards
 from stash.measure.run.folder import RunFolder
-from stash.measure.run.journal import Copy
+from stash.measure.run.journal import JournalCopy
 from stash.measure.run.meeting import Invitation, Meeting
 
 T = TypeVar("T")
@@ -49,7 +50,7 @@ class Control:
         self._folder = folder
         self.node_group: Any = None
         self._group: Any = None
-        self._copy: Copy | None = None
+        self._copy: JournalCopy | None = None
 
     def join(self) -> None:
         """Form the control group and the nodes' groups; collective, right after ``init_process_group``."""
@@ -85,7 +86,7 @@ class Control:
         if leaders is None or not host or self.place.nodes == 1 or self._copy is not None:
             return
         first = Meeting(host, leaders.port, leaders.token, self.place.node).write(self._folder)
-        self._copy = Copy(self._folder, writes=first and self.place.node > 0)
+        self._copy = JournalCopy(self._folder, writes=first and self.place.node > 0)
 
     @property
     def leads(self) -> bool:
@@ -118,7 +119,7 @@ def _gloo_group() -> Any:
     """
     import torch.distributed as dist
 
-    chosen = None if os.environ.get(_INTERFACE) else _interface_towards(os.environ.get("MASTER_ADDR", ""))
+    chosen = None if os.environ.get(_INTERFACE) else interface_towards(os.environ.get("MASTER_ADDR", ""))
     if chosen is not None:
         os.environ[_INTERFACE] = chosen
     try:
@@ -133,24 +134,6 @@ def _gloo_group() -> Any:
             del os.environ[_INTERFACE]
     private.set_timeout(group, _PATIENCE)
     return group
-
-
-def _interface_towards(host: str) -> str | None:
-    """The name of the interface that packets to ``host`` leave by; None for this machine itself or if unknown."""
-    import psutil
-
-    try:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            probe.connect((host, 9))  # sends nothing: it only makes the kernel choose a route
-            own = probe.getsockname()[0]
-    except OSError:
-        return None
-    if own.startswith("127."):
-        return None
-    for name, addresses in psutil.net_if_addrs().items():
-        if any(address.address == own for address in addresses):
-            return name
-    return None
 
 
 def node_name() -> str:

@@ -10,7 +10,7 @@ from typing import Protocol
 from stash.base.errors import UserError
 from stash.measure.launch.job import Job
 
-Argv = tuple[str, ...]
+Command = tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -54,16 +54,16 @@ class Engine(Protocol):
     def cluster(self, asked: Asked, machine: Machine, environment: Mapping[str, str]) -> Cluster | None:
         """The cluster, if this engine is in charge here; raises UserError where wish and machine do not fit."""
 
-    def command(self, job: Job, cluster: Cluster) -> Argv:
+    def command(self, job: Job, cluster: Cluster) -> Command:
         """What to start on this machine; raises UserError where something is missing."""
 
 
-def plain(job: Job) -> Argv:
+def plain(job: Job) -> Command:
     """The job as one Python process."""
     return (sys.executable, "-u", *target(job))
 
 
-def target(job: Job) -> Argv:
+def target(job: Job) -> Command:
     """The job as Python's arguments."""
     return ("-m", job.target, *job.arguments) if job.kind == "module" else (job.target, *job.arguments)
 
