@@ -10,7 +10,7 @@ from typing import Protocol
 from stash.base.errors import UserError
 from stash.measure.launch.job import Job
 
-Command = tuple[str, ...]
+CommandLine = tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -54,16 +54,16 @@ class Engine(Protocol):
     def cluster(self, asked: Asked, machine: Machine, environment: Mapping[str, str]) -> Cluster | None:
         """The cluster, if this engine is in charge here; raises UserError where wish and machine do not fit."""
 
-    def command(self, job: Job, cluster: Cluster) -> Command:
+    def command(self, job: Job, cluster: Cluster) -> CommandLine:
         """What to start on this machine; raises UserError where something is missing."""
 
 
-def plain(job: Job) -> Command:
+def plain(job: Job) -> CommandLine:
     """The job as one Python process."""
     return (sys.executable, "-u", *target(job))
 
 
-def target(job: Job) -> Command:
+def target(job: Job) -> CommandLine:
     """The job as Python's arguments."""
     return ("-m", job.target, *job.arguments) if job.kind == "module" else (job.target, *job.arguments)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from stash.measure.launch.engines.base import Asked, Cluster, Command, Machine, plain
+from stash.measure.launch.engines.base import Asked, Cluster, CommandLine, Machine, plain
 from stash.measure.launch.job import Job
 
 
@@ -21,5 +21,5 @@ class Inherited:
             engine="inherited",
         )
 
-    def command(self, job: Job, cluster: Cluster) -> Command:
+    def command(self, job: Job, cluster: Cluster) -> CommandLine:
         return plain(job)

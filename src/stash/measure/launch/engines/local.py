@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from stash.measure.launch.engines.base import Asked, Cluster, Command, Machine, plain, ranks_here
+from stash.measure.launch.engines.base import Asked, Cluster, CommandLine, Machine, plain, ranks_here
 from stash.measure.launch.job import Job
 
 
@@ -14,5 +14,5 @@ class Local:
     def cluster(self, asked: Asked, machine: Machine, environment: Mapping[str, str]) -> Cluster | None:
         return Cluster(nproc=ranks_here(asked, machine, environment), engine="local")
 
-    def command(self, job: Job, cluster: Cluster) -> Command:
+    def command(self, job: Job, cluster: Cluster) -> CommandLine:
         return plain(job)

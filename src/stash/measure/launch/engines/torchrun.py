@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 
 from stash.base.errors import UserError
-from stash.measure.launch.engines.base import Asked, Cluster, Command, Machine, ranks_here, target
+from stash.measure.launch.engines.base import Asked, Cluster, CommandLine, Machine, ranks_here, target
 from stash.measure.launch.job import Job
 
 
@@ -22,12 +22,12 @@ class Torchrun:
             return None
         return Cluster(nproc, nnodes, asked.node_rank, asked.endpoint, engine="torchrun")
 
-    def command(self, job: Job, cluster: Cluster) -> Command:
+    def command(self, job: Job, cluster: Cluster) -> CommandLine:
         return (sys.executable, "-u", "-m", "torch.distributed.run", *_options(cluster), *target(job))
 
 
-def _options(cluster: Cluster) -> Command:
-    options: Command = (f"--nproc-per-node={cluster.nproc}",)
+def _options(cluster: Cluster) -> CommandLine:
+    options: CommandLine = (f"--nproc-per-node={cluster.nproc}",)
     if cluster.nnodes == 1:
         return (*options, "--standalone")
     if cluster.rdzv_endpoint is None:
