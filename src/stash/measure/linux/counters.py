@@ -82,22 +82,21 @@ def _less(last: int | None, first: int | None) -> int | None:
     return None if first is None or last is None else last - first
 
 
-def gpu_utilisation(device: Any) -> float | None:
-    """Busy fraction of a CUDA device over NVML's last sample period, or None."""
-    if getattr(device, "type", None) != "cuda":
+def gpu_utilisation(uuid: str | None) -> float | None:
+    """Busy fraction of the GPU ``GPU-…`` over NVML's last sample period, or None."""
+    if uuid is None:
         return None
     try:
         import pynvml
 
-        return float(pynvml.nvmlDeviceGetUtilizationRates(_nvml_handle(device)).gpu) / 100
+        return float(pynvml.nvmlDeviceGetUtilizationRates(_nvml_handle(uuid)).gpu) / 100
     except Exception:  # NVML raises its own family of errors, and is optional altogether
         return None
 
 
 @cache
-def _nvml_handle(device: Any) -> Any:
+def _nvml_handle(uuid: str) -> Any:
     import pynvml
-    import torch
 
     pynvml.nvmlInit()
-    return pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{torch.cuda.get_device_properties(device).uuid}")
+    return pynvml.nvmlDeviceGetHandleByUUID(uuid)

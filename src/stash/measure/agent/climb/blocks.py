@@ -135,7 +135,7 @@ class BlockRunner:
             round=number, rung=visit.rung, rank=rank.place.rank, steps=steps,
             seconds=sum(clock.steps), step_seconds=tuple(clock.steps), interrupted_seconds=clock.interrupted,
             started=clock.started - self._began, launch=rank.orders.launch,
-            gpu=counters.gpu_utilisation(rank.device), cpu=machine.cpu, steal=machine.steal,
+            gpu=counters.gpu_utilisation(rank.clock.gpu), cpu=machine.cpu, steal=machine.steal,
             network_bytes=machine.network_bytes, disk_bytes=machine.disk_bytes,
         )  # fmt: skip
         if rank.feeds:
