@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stash.base.errors import UserError
+from stash.lab.zoo.registry import workload as look_up
 
 _DISTRIBUTED = re.compile(
     r"torch\.distributed|init_process_group|DistributedDataParallel|\baccelerate\b|\blightning\b|pytorch_lightning"
@@ -76,8 +77,6 @@ def command(words: tuple[str, ...]) -> Job:
 
 def workload(name: str, data: str | None, batch: int | None, more: tuple[str, ...]) -> Job:
     """A workload of the zoo; raises UserError for an unknown name, naming the nearest."""
-    from stash.lab.zoo.registry import workload as look_up
-
     spec = look_up(name)
     arguments = ["--workload", spec.name]
     arguments += ["--data", data] if data else ["--synthetic"]

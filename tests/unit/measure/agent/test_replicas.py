@@ -1,0 +1,107 @@
+"""DistributedDataParallel under each scope, in a world of one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.distributed import HashStore
+from torch.nn.parallel import DistributedDataParallel
+
+from stash.measure.agent import private
+from stash.measure.agent.wraps import replicas
+from stash.measure.agent.wraps.scope import scope
+
+
+@pytest.fixture(scope="module")
+def world() -> Iterator[None]:
+    dist.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.fixture
+def wrapped(world: None) -> Iterator[type[DistributedDataParallel]]:
+    """A class of its own with the wrap, so that PyTorch's stays as it is."""
+
+    class Wrapped(DistributedDataParallel):
+        pass
+
+    replicas.wrap_ddp(SimpleNamespace(DistributedDataParallel=Wrapped))
+    before = list(replicas._made)
+    yield Wrapped
+    replicas._made[:] = before
+    scope.name = "world"
+
+
+def model() -> torch.nn.Module:
+    return torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.BatchNorm1d(3))
+
+
+def test_under_scope_self_nothing_is_exchanged_and_afterwards_all_is_as_before(wrapped) -> None:
+    ddp = wrapped(model())
+    assert replicas.modules() == [ddp]
+    replicas.set_scope("self")
+    assert not ddp.require_backward_grad_sync
+    assert not ddp.broadcast_buffers
+    with ddp.no_sync():
+        pass
+    replicas.set_scope("world")
+    assert ddp.require_backward_grad_sync
+    assert ddp.broadcast_buffers
+
+
+def test_a_script_that_accumulates_keeps_its_own_choice_under_scope_world(wrapped) -> None:
+    ddp = wrapped(model())
+    with ddp.no_sync():
+        assert not ddp.require_backward_grad_sync
+    assert ddp.require_backward_grad_sync
+
+
+def test_scope_node_runs_over_the_nodes_group_with_a_hook_that_can_be_confined(wrapped) -> None:
+    ddp, group = wrapped(model()), dist.new_group([0])
+    assert replicas.obstacle_to_node_scope() is None
+    replicas.prepare_node_scope()
+    scope.set_node(group, (0,))
+    replicas.set_scope("node")
+    assert ddp.process_group is group
+    ddp(torch.randn(5, 4)).sum().backward()
+    replicas.set_scope("world")
+    assert ddp.process_group is not group
+
+
+def test_a_builtin_hook_cannot_be_confined(wrapped) -> None:
+    ddp = wrapped(model())
+    ddp._register_builtin_comm_hook(dist.BuiltinCommHookType.ALLREDUCE)
+    assert "built-in C++ communication hook" in (replicas.obstacle_to_node_scope() or "")
+
+
+def test_gradients_are_told_bucket_by_bucket(wrapped) -> None:
+    ddp = wrapped(model())
+    ddp(torch.randn(5, 4)).sum().backward()
+    sizes, named = replicas.gradient_facts()
+    assert sum(sizes) == sum(p.numel() * 4 for p in ddp.parameters())
+    assert [name for name, _ in named] == ["0.weight", "0.bias", "1.weight", "1.bias"]
+
+
+def test_a_model_that_is_gone_is_forgotten(wrapped) -> None:
+    wrapped(model())
+    assert replicas.modules() == []
+
+
+def test_what_a_group_has_started_is_counted(world: None) -> None:
+    before = private.sequence_numbers()
+    dist.all_reduce(torch.ones(1))
+    assert sum(private.sequence_numbers().values()) == sum(before.values()) + 1
+
+
+def test_sharding_is_noticed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replicas, "sharded", [])
+    module = SimpleNamespace(fully_shard=lambda model: model)
+    replicas.watch_fully_shard(module)
+    replicas.watch_fully_shard(module)
+    assert module.fully_shard("a model") == "a model"
+    assert replicas.sharded == ["fully_shard"]

@@ -1,0 +1,48 @@
+"""``stash.watch``: nothing outside a profile, a handle inside one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from climbing import orders, silence
+from listening import Heard
+from torch.utils.data import DataLoader
+
+import stash
+from stash.measure.agent import script
+from stash.measure.run import orders as the_orders
+
+
+@pytest.fixture
+def heard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Heard]:
+    """A profile of this process is under way."""
+    monkeypatch.setenv(the_orders.VARIABLE, str(orders(tmp_path).write()))
+    the_orders.current.cache_clear()
+    listener = Heard()
+    script.listen(listener)
+    yield listener
+    silence()
+    monkeypatch.undo()
+    the_orders.current.cache_clear()
+
+
+def test_outside_a_profile_the_argument_comes_back():
+    batches = [1, 2]
+    assert stash.watch(batches) is batches
+
+
+def test_inside_one_the_loop_is_heard_and_everything_else_passes_through(heard: Heard):
+    class Batches(list):
+        about = "numbers"
+
+    watched = stash.watch(Batches([1, 2]))
+    assert (len(watched), watched.about) == (2, "numbers")
+    assert list(watched) == [1, 2]
+    assert heard.words == ["opened", "served", "served", "served", "closed"]
+
+
+def test_a_loader_that_stash_sees_anyway_comes_back(heard: Heard):
+    loader = DataLoader([1, 2])
+    assert stash.watch(loader) is loader
