@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar
+
+from stash.base.errors import StashError
 
 
 @dataclass(frozen=True)
@@ -181,12 +183,16 @@ def encode(message: Message) -> str:
 
 
 def decode(line: str | bytes) -> Message:
-    """The message of a line; raises ValueError for one that no agent of this version writes."""
-    row = json.loads(line)
-    cls = KINDS.get(row.pop("kind", None))
-    if cls is None or not row.keys() <= {f.name for f in fields(cls)}:
-        raise ValueError(f"not a message of this version of Stash: {line[:80]!r}")
-    return cls(**{name: tuple(value) if name in _TUPLES else value for name, value in row.items()})
+    """The message of a line; raises StashError for one that no agent of this version writes."""
+    try:
+        row = json.loads(line)
+        cls = KINDS[row.pop("kind")]
+        return cls(**{name: tuple(value) if name in _TUPLES else value for name, value in row.items()})
+    except (ValueError, LookupError, AttributeError, TypeError):
+        raise StashError(
+            f"the job's agents said something strange ({line[:80]!r}); does the job run in an environment with "
+            "another version of Stash? Install this one there"
+        ) from None
 
 
 _TUPLES = {"rungs", "step_seconds"}

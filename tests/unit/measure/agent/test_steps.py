@@ -53,9 +53,13 @@ class Scaler:
 def test_a_step_that_loss_scaling_skips_is_a_step_of_the_loop_all_the_same(heard: Heard):
     module = SimpleNamespace(GradScaler=type("GradScaler", (Scaler,), {"step": Scaler.step}))
     steps.wrap_scaler(module)
+    hooks = []
+    steps.wrap_optimizer(SimpleNamespace(register_optimizer_step_post_hook=hooks.append))
     scaler, optimizer = module.GradScaler(), sgd()
+    optimizer.register_step_post_hook(hooks[0])  # PyTorch's own is for all optimizers
     assert scaler.step(optimizer) == "result"
-    assert heard.words == []  # the optimizer's own hook tells of it
+    assert heard.words == ["stepped"]
+    heard.words.clear()
     scaler.overflows = True
     assert scaler.step(optimizer) == "result"
     assert heard.words == [

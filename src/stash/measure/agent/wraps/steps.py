@@ -18,10 +18,17 @@ from stash.measure.run.journal import ended
 from stash.measure.run.orders import current
 
 
+class _Taken:
+    """Steps that optimizers of this process have taken."""
+
+    steps = 0
+
+
 def wrap_optimizer(module: ModuleType) -> None:
     """Hear of every optimizer step of this process."""
 
     def stepped(optimizer: Any, args: Any, kwargs: Any) -> None:
+        _Taken.steps += 1
         if script.active() and not _captured():
             script.stepped(optimizer)
 
@@ -45,13 +52,9 @@ def wrap_scaler(module: ModuleType) -> None:
     def counted(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         if not script.active() or _captured():
             return step(self, optimizer, *args, **kwargs)
-        taken: list[Any] = []
-        counter = optimizer.register_step_post_hook(lambda *_: taken.append(True))
-        try:
-            result = step(self, optimizer, *args, **kwargs)
-        finally:
-            counter.remove()
-        if not taken:
+        before = _Taken.steps
+        result = step(self, optimizer, *args, **kwargs)
+        if _Taken.steps == before:
             script.note("loss scaling skipped optimizer steps; those steps lack the optimizer's own time")
             script.stepped(optimizer)
         return result
