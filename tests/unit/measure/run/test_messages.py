@@ -8,6 +8,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from stash.base import records
+from stash.base.errors import StashError
 from stash.measure.run import messages
 from stash.measure.run.messages import BlockDone, JobFacts, LadderChosen, Message, RoundDone, decode, encode
 
@@ -53,7 +54,7 @@ def test_every_kind_of_message_is_known_by_one_name() -> None:
     "line", ['{"kind": "song"}', '{"number": 1}', '{"kind": "round", "number": 1, "colour": "red"}']
 )
 def test_a_line_of_another_version_is_refused(line: str) -> None:
-    with pytest.raises(ValueError, match="not a message of this version"):
+    with pytest.raises(StashError, match="another version of Stash"):
         decode(line)
 
 
