@@ -50,9 +50,10 @@ def test_every_kind_of_message_is_known_by_one_name() -> None:
     assert {messages.KINDS[cls.kind] for cls in subclasses} == set(subclasses)
 
 
-@pytest.mark.parametrize(
-    "line", ['{"kind": "song"}', '{"number": 1}', '{"kind": "round", "number": 1, "colour": "red"}']
-)
+STRANGE = ["[", "7", '{"kind": "song"}', '{"number": 1}', '{"kind": "round", "number": 1, "colour": "red"}']
+
+
+@pytest.mark.parametrize("line", STRANGE)
 def test_a_line_of_another_version_is_refused(line: str) -> None:
     with pytest.raises(StashError, match="another version of Stash"):
         decode(line)
