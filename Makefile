@@ -38,23 +38,23 @@ check: $(BIN)/stash
 	$(BIN)/python tests/links.py README.md docs
 
 bench: $(BIN)/stash $(DATA)/stash-dataset.json
-	$(BIN)/python bench/time_to_answer.py
-	$(BIN)/python bench/overhead.py
-	$(BIN)/python bench/import_time.py
-	$(BIN)/python bench/catalog.py
+	$(BIN)/python -m bench.time_to_answer
+	$(BIN)/python -m bench.overhead
+	$(BIN)/python -m bench.import_time
+	$(BIN)/python -m bench.catalog
 
 truth: $(BIN)/stash
-	$(BIN)/python bench/truth.py
-	$(BIN)/python bench/interval_coverage.py
+	$(BIN)/python -m bench.truth
+	$(BIN)/python -m bench.truth.interval_coverage
 
 broken: $(BIN)/stash
-	$(BIN)/python bench/broken.py
+	$(BIN)/python -m bench.truth.broken
 
 peers: $(BIN)/stash
-	$(BIN)/python bench/peers/run.py
+	$(BIN)/python -m bench.peers
 
 headlines: $(BIN)/stash
-	$(BIN)/python bench/headlines.py
+	$(BIN)/python -m bench.headlines
 
 clean:
 	rm -rf $(VENV) data build dist *.egg-info
