@@ -3,13 +3,14 @@
 # make test-all also the slow ones
 # make bench  the benchmarks of docs/benchmarks.md
 # make truth  every stall against known truth, on emulated clusters (root); make broken: that broken builds fail it
+# make house  the shape of the sources in figures
 # make peers  the same faulty jobs given to other tools (root); make headlines: the paper's two effects (root)
 VENV ?= .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
 DATA := data/images
 
-.PHONY: demo test test-all check bench truth broken peers headlines clean
+.PHONY: demo test test-all check bench truth broken peers headlines house clean
 
 # The pinned torch is the CPU-sized one the tests run with; a GPU build of it serves as well.
 $(BIN)/stash: pyproject.toml constraints-dev.txt
@@ -55,6 +56,9 @@ peers: $(BIN)/stash
 
 headlines: $(BIN)/stash
 	$(BIN)/python -m bench.headlines
+
+house:
+	$(PYTHON) bench/house.py
 
 clean:
 	rm -rf $(VENV) data build dist *.egg-info

@@ -90,9 +90,9 @@ def test_one_machine_is_measured_within_its_budget_and_nothing_is_left(
     assert [one.processes for one in mine.preparation][:1] == [1]
     assert {one.link for one in mine.skipped} >= {"streams", "copies host to device"}
     timings = [t for group in (mine.copies, mine.exchanges, mine.reads) for one in group for t in one.timings]
-    assert all(second > 0 for timing in timings for second in timing.seconds)
+    assert all(timing.seconds and min(timing.seconds) > 0 for timing in timings)
     assert leftovers(tmp_path) == []
-    assert not [p for p in psutil.Process().children(recursive=True) if "links.worker" in " ".join(p.cmdline())]
+    assert not [p for p in psutil.Process().children(recursive=True) if "-m stash." in " ".join(p.cmdline())]
 
 
 def test_a_data_set_of_another_kind_is_the_users_mistake(tmp_path: Path) -> None:
@@ -111,8 +111,8 @@ def test_nodes_that_do_not_come_are_named_in_time(tmp_path: Path, monkeypatch: p
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     began = time.monotonic()
-    with pytest.raises(UserError, match=r"the 2 nodes did not meet at 127.0.0.1:29545 within 6 s; start the same"):
-        probe(Cluster(1, 2, 0, "127.0.0.1:29545"), budget=5, data=None, kind=None, instance=None, meeting=6)
+    with pytest.raises(UserError, match=r"the 2 nodes did not meet at 127.0.0.1:29545 within 3 s; start the same"):
+        probe(Cluster(1, 2, 0, "127.0.0.1:29545"), budget=5, data=None, kind=None, instance=None, meeting=3)
     assert time.monotonic() - began < PATIENCE / 2
     assert leftovers(tmp_path) == []
 
@@ -142,7 +142,7 @@ def test_streams_and_all_reduce_come_close_to_the_rate_of_the_links(tmp_path: Pa
     out = tmp_path / "probe.json"
     with Testbed(2, network="200mbit") as bed:
         rate = min(link.measured for link in bed.links)
-        ranks = on_all(bed, out, 12, "streams,exchanges")
+        ranks = on_all(bed, out, 8, "streams,exchanges")
         assert [rank.wait(PATIENCE) for rank in ranks] == [0, 0], ranks[0].output + ranks[1].output
         assert ranks[1].output.splitlines()[-1] == "none"
     found = Probe.model_validate_json(out.read_text())

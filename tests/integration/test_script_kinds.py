@@ -51,7 +51,9 @@ def read_from_disk(profile: Profile) -> None:
     assert np.mean([np.nan if block.resident is None else block.resident for block in warm]) > 0.9
     assert all(block.files and block.file_bytes for block in cold + warm)
     before, after = ({(b.round, b.rank): b.files for b in blocks} for blocks in (cold, warm))
-    assert all(before[key] == after[key] for key in before.keys() & after.keys())
+    common = before.keys() & after.keys()
+    assert common
+    assert all(before[key] == after[key] for key in common)
 
 
 # Loops as everybody writes them --------------------------------------------------------------------------

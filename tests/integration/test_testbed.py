@@ -37,7 +37,7 @@ needs_disk = pytest.mark.skipif(bool(_disk_obstacle()), reason=_disk_obstacle())
 
 NAMESPACES = Path("/run/netns")
 BUSY = 3.0
-"""How many times longer a transfer may take on a machine that does other work; without its limit it is far shorter."""
+"""How many times longer a transfer may take on a machine that does other work; without its limit it is shorter."""
 MEGABYTES = 20
 EXCHANGE = f"""
 import json, os, time, torch, torch.distributed as dist

@@ -24,9 +24,10 @@ _obstacle = doctor.obstacle() or (None if os.geteuid() == 0 else "the truth suit
 @pytest.mark.skipif(_obstacle is not None, reason=_obstacle or "")
 @pytest.mark.parametrize("case", quick(), ids=lambda case: case.name)
 def test_a_profile_finds_what_was_injected(case: Case) -> None:
-    results = run(case, budget=8)
+    results = run(case, budget=6)
     if faults(results):  # other work on the machine: once more, with more time
         results = run(case, budget=24)
+    assert len(results) >= 3
     assert not faults(results), results
 
 
