@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from collections import Counter
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import FILES, PATIENCE, Outcome, RunProfile, blocks_of, measured, skipped
+from conftest import FILES, PATIENCE, Outcome, RunProfile, Start, blocks_of, measured, skipped
 
 from stash import attribute
 from stash.base.ladder import NAMES
@@ -260,19 +261,26 @@ def test_watch_outside_a_profile_returns_its_argument() -> None:
 
 
 @pytest.mark.parametrize("how", [pytest.param("break", marks=pytest.mark.slow), "range"])
-def test_loop_that_stops_by_itself_is_started_again(
-    run_profile: RunProfile, data: Path, tmp_path: Path, how: str
-) -> None:
-    # GIVEN a quick trial: sixty steps of some 10 ms, too few for three rounds however busy the machine is, and then
-    # the model is saved
+def test_loop_that_stops_by_itself_is_started_again(start: Start, data: Path, tmp_path: Path, how: str) -> None:
+    # GIVEN what many scripts do in a quick trial, a hundred steps of some 10 ms, and then the model is saved
     model = tmp_path / "final.pt"
-    outcome = run_profile("stops_early.py", data, model, "--steps", 60, "--how", how, budget=PATIENCE / 2)
-    # THEN that is enough for a round, the job is started again for more, and the model is not saved
-    profile = climbed(outcome)
-    assert profile.settings.launches > 1
+    run = start("stops_early.py", data, model, "--steps", 100, "--how", how, precision=0.001, budget=PATIENCE)
+    # WHEN it was measured until after it had to be started again
+    run.wait_for("round 1 done")
+    before = {rank.pid for rank in run.ranks().values()}
+    run.wait_until(lambda: (now := {rank.pid for rank in run.ranks().values()}) and not now & before)
+    rounds = run.said().count("done after")
+    run.wait_until(lambda: run.said().count("done after") > rounds)
+    run.popen.send_signal(signal.SIGINT)
+    outcome = run.end()
+    # THEN the rounds of all launches are kept, and the model is not saved
+    profile = outcome.profile
+    assert profile is not None, outcome.stderr
+    assert profile.settings.rungs == FULL
     assert any("started again" in note for note in profile.notes)
-    rounds = Counter((block.round, block.rung, block.rank) for block in profile.blocks)
-    assert max(rounds.values()) == 1, "rounds of different launches must not share a number"
+    assert len({block.launch for block in profile.blocks}) > 1
+    blocks = Counter((block.round, block.rung, block.rank) for block in profile.blocks)
+    assert max(blocks.values()) == 1, "rounds of different launches must not share a number"
     assert not model.exists()
 
 
