@@ -18,7 +18,7 @@ from statistics import median
 import numpy as np
 
 from stash.keep.catalog import OfferFilter, layers, shipped
-from stash.keep.catalog.facts import Kind, Price
+from stash.keep.catalog.facts import Price, PriceKind
 from stash.keep.catalog.snapshot import Part, Snapshot, write
 from stash.keep.catalog.table import Columns
 
@@ -32,7 +32,7 @@ def synthetic(path: Path) -> None:
         base[number % len(base)].model_copy(update={"name": f"{base[number % len(base)].name}-{number}"})
         for number in range(TYPES)
     )
-    kinds: tuple[Kind, ...] = ("on-demand", "spot")
+    kinds: tuple[PriceKind, ...] = ("on-demand", "spot")
     rows = [
         Price(
             item.cloud, item.name, f"region-{place}", kind, float(dice.uniform(0.1, 90)), "2026-11-20", "made up", ""

@@ -24,8 +24,8 @@ from stash.derive.findings import read
 from stash.derive.findings.rates import read_rate
 from stash.keep.catalog import load
 from stash.lab.testbed import Testbed
+from stash.measure.launch.engines.base import Cluster
 from stash.measure.launch.probe import probe
-from stash.measure.launch.request import Cluster
 from stash.measure.probe import pieces, reader
 from stash.measure.probe.repeat import equal_parts
 
@@ -39,7 +39,7 @@ PROBE = """
 import sys
 from pathlib import Path
 from stash.measure.launch.probe import probe
-from stash.measure.launch.request import Cluster
+from stash.measure.launch.engines.base import Cluster
 from stash.lab.testbed.accelerator import go_first
 go_first()  # emulated hosts share the cores
 nodes, node, place, budget, parts, out = sys.argv[1:]

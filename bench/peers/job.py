@@ -44,7 +44,7 @@ def main():
 
     network = EmulatedModel(emulation, rank)
     model = DistributedDataParallel(network)
-    optimizer = EmulatedOptimizer(network.parameters(), network.stream, emulation.optimizer_seconds)
+    optimizer = EmulatedOptimizer(network.parameters(), network.queue, emulation.optimizer_seconds)
 
     seconds, last = [], time.perf_counter()
     for epoch in range(1000):

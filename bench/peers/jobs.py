@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from stash.lab.testbed import Testbed
-from stash.lab.testbed.emulation import Emulation, Layer, dump
-from stash.lab.testbed.verify import Link
+from stash.lab.testbed.emulation import Emulation, LayerSpec, dump
+from stash.lab.testbed.verify import ShapedLink
 
 RANKS, BATCH = 2, 8
 GRADIENT_BYTES = 1_000_000
@@ -26,9 +26,9 @@ FILE_BYTES = 4096
 # Only the first layer has parameters: its gradient is ready when the backward pass ends, so nothing of the exchange
 # is hidden and its cost can be worked out by hand.
 _LAYERS = (
-    Layer(name="first", bytes=GRADIENT_BYTES, forward_seconds=0.006, backward_seconds=0.012),
-    Layer(name="second", bytes=0, forward_seconds=0.006, backward_seconds=0.012),
-    Layer(name="third", bytes=0, forward_seconds=0.006, backward_seconds=0.012),
+    LayerSpec(name="first", bytes=GRADIENT_BYTES, forward_seconds=0.006, backward_seconds=0.012),
+    LayerSpec(name="second", bytes=0, forward_seconds=0.006, backward_seconds=0.012),
+    LayerSpec(name="third", bytes=0, forward_seconds=0.006, backward_seconds=0.012),
 )
 
 
@@ -79,7 +79,7 @@ class Fault:
         each = RANKS // self.nodes
         return Testbed(self.nodes, each, interconnect=self.interconnect, network=self.network)
 
-    def truth(self, links: Sequence[Link]) -> Truth:
+    def truth(self, links: Sequence[ShapedLink]) -> Truth:
         """What its fault costs a step."""
         exchange = exchange_seconds(links)
         # The optimizer's time is not stretched, the passes' is; all wait for the slowest rank.
@@ -106,7 +106,7 @@ FAULTS = (
 )
 
 
-def exchange_seconds(links: Sequence[Link]) -> float:
+def exchange_seconds(links: Sequence[ShapedLink]) -> float:
     """A ring all-reduce of all gradients over two ranks, worked out from the verified links.
 
     Each rank sends the gradients once. Between nodes both directions run at the same time, so the slowest direction

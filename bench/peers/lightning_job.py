@@ -37,7 +37,7 @@ class Network(lightning.LightningModule):
         self.moments.append(time.perf_counter())
 
     def configure_optimizers(self):
-        return EmulatedOptimizer(self.network.parameters(), self.network.stream, self.emulation.optimizer_seconds)
+        return EmulatedOptimizer(self.network.parameters(), self.network.queue, self.emulation.optimizer_seconds)
 
 
 def main():

@@ -42,21 +42,21 @@ class Break:
 BREAKS = (
     Break("a sound build"),
     Break(
-        "switching the scope does nothing", "stash/measure/agent/climb/climber.py",
-        "        replicas.set_scope(scope, self.control.node_group)\n", "        return\n",
+        "switching the scope does nothing", "stash/measure/agent/climb/rank.py",
+        "        replicas.set_scope(name)\n", "        return\n",
     ),
     Break(
         "cold blocks are warm", "stash/measure/agent/climb/blocks.py",
-        '"cold": reading.COLD', '"cold": reading.WARM',
+        '"cold": COLD', '"cold": WARM',
     ),
     Break(
         "blocks start with full queues",
         "stash/measure/agent/climb/blocks.py",
-        '        muster(climber.plan, f"{number}.{visit.rung}")\n',
+        '        muster(rank.orders, f"{number}.{visit.rung}")\n',
         "        time.sleep(1)\n",
     ),
     Break(
-        "queues keep what was fetched before", "stash/measure/agent/wraps/loader.py",
+        "queues keep what was fetched before", "stash/measure/agent/data/feeds.py",
         "    def drain(self) -> None:\n        if self.source is None:\n            return\n",
         "    def drain(self) -> None:\n        return\n",
     ),

@@ -16,11 +16,11 @@ __all__ = ["attribute", "load", "profile", "save", "watch"]
 if TYPE_CHECKING:
     from stash.derive.stalls import attribute
     from stash.keep.artefact import load, save
-    from stash.measure.agent.wraps.watch import watch
+    from stash.measure.agent.watch import watch
     from stash.measure.launch.function import profile
 
 _HOMES = {
-    "watch": "stash.measure.agent.wraps.watch",
+    "watch": "stash.measure.agent.watch",
     "load": "stash.keep.artefact",
     "save": "stash.keep.artefact",
     "profile": "stash.measure.launch.function",

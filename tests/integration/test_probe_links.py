@@ -19,8 +19,8 @@ from stash.base.errors import UserError
 from stash.base.records import Links, Probe
 from stash.lab.testbed import Testbed, doctor
 from stash.lab.testbed.started import Started
+from stash.measure.launch.engines.base import Cluster
 from stash.measure.launch.probe import probe
-from stash.measure.launch.request import Cluster
 
 _obstacle = doctor.obstacle() or (None if os.geteuid() == 0 else "the testbed's tests need root")
 on_testbed = pytest.mark.skipif(_obstacle is not None, reason=_obstacle or "")
@@ -31,7 +31,7 @@ PROBE = """
 import os, sys
 from pathlib import Path
 from stash.measure.launch.probe import probe
-from stash.measure.launch.request import Cluster
+from stash.measure.launch.engines.base import Cluster
 nodes, node, budget, parts, place, out = sys.argv[1:]
 found = probe(
     Cluster(int(os.environ.get("RANKS", "1")), int(nodes), int(node), place or None),

@@ -1,6 +1,6 @@
 """The hand-worked profiles behind ``tests/golden``, and how to write the expected outputs again.
 
-``PYTHONPATH=src python tests/unit/golden_profiles.py`` rewrites the outputs (look at the diff before
+``PYTHONPATH=src python tests/support/golden_profiles.py`` rewrites the outputs (look at the diff before
 keeping it); ``--profiles`` also the profiles, which only a new schema may need: old ones keep their names.
 """
 

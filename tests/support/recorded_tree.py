@@ -13,7 +13,8 @@ from typing import Any
 import yaml
 from recorded_nvml import RecordedNvml
 
-from stash.measure.host.describe import Sources
+from stash.base.records import Host
+from stash.measure.host.describe import Sources, describe
 
 RECORDED = Path(__file__).parents[1] / "recorded"
 MACHINES = tuple(sorted(path.stem for path in RECORDED.glob("*.yaml")))
@@ -33,6 +34,18 @@ def sources(root: Path, description: dict[str, Any], fetch: Any = refuse) -> Sou
     build(root, description)
     nvml = RecordedNvml(description.get("nvml"))
     return Sources(root=root, nvml=nvml, fetch=fetch, statvfs=_statvfs(description.get("sizes", {})))
+
+
+def known(root: Path, name: str, data: str = "/", fetch: Any = refuse, **wishes: Any) -> Host:
+    """What ``describe`` finds out about a described machine."""
+    return describe(Path(data), sources=sources(root, machine(name), fetch), **wishes)
+
+
+def changed(root: Path, name: str, **nvml: Any) -> Host:
+    """The same of a machine whose driver says something else."""
+    description = machine(name)
+    description["nvml"] |= nvml
+    return describe(Path("/"), sources=sources(root, description))
 
 
 def build(root: Path, about: dict[str, Any]) -> None:

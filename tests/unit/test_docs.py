@@ -145,8 +145,7 @@ def options_used(line: str) -> tuple[Any, list[str]]:
         assert rest[0] in command.commands, f"stash has no command {rest[0]!r}"
         command, rest = command.commands[rest[0]], rest[1:]
     if command.name == "profile":
-        known = [p for p in command.params if p.param_type_name == "option"]
-        rest = split(rest, value_takers(((*p.opts, *p.secondary_opts), not p.is_flag) for p in known)).own
+        rest = split(rest, value_takers(command.params)).own
     elif "--" in rest:
         rest = rest[: rest.index("--")]  # what follows is another program's
     return command, [word.partition("=")[0] for word in rest if word.startswith("-")]

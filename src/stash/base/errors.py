@@ -6,7 +6,8 @@
     │   └── ArtefactError      a profile file that is missing, damaged or from a newer Stash
     └── JobError               the training job failed, hung or never took a step; exit code 1
 
-A message says what happened, to what, and what to type next. Only ``cli/main`` prints them.
+A message says what happened, to what, and what to type next. Only ``cli/main`` prints them. What other libraries
+raise is quoted by ``one_line``.
 """
 
 from __future__ import annotations
@@ -34,3 +35,12 @@ class ArtefactError(UserError):
 
 class JobError(StashError):
     """The profiled training job failed before enough was measured."""
+
+
+def one_line(error: BaseException) -> str:
+    """Anybody's error as one line: its first one, without the place in some library's source."""
+    text = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+    if text.startswith("["):
+        text = text.partition("] ")[2] or text
+    short = text if len(text) <= 200 else text[:200] + " …"
+    return short or type(error).__name__

@@ -1,21 +1,21 @@
 """The ladder: which rungs exist, what each adds, and in which order a round measures them.
 
 A *rung* is a condition under which the same training step is timed; each adds one thing to the rung
-below it, so the difference of two neighbouring rungs is one *stall*. This module knows the rungs,
-which of them can differ on a given job, and the order of blocks in a round. It knows nothing
-of clocks, processes or PyTorch.
+below it, so the difference of two neighbouring rungs is one *stall*. This module knows the rungs and what each
+does, which of them can differ on a given job (in the sentences that everybody quotes), and the order of blocks in a
+round. It knows nothing of clocks, processes or PyTorch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from stash.base.errors import UserError
 
-Scope = Literal["self", "node", "world"]
-Feed = Literal["resident", "replay", "warm", "cold"]
+ScopeName = Literal["self", "node", "world"]
+FeedMode = Literal["resident", "replay", "warm", "cold"]
 Active = Literal["leader", "followers", "all"]
 
 
@@ -25,9 +25,24 @@ class Rung:
 
     name: str
     adds: str
-    scope: Scope
-    feed: Feed
+    scope: ScopeName
+    feed: FeedMode
     active: Active
+
+    @property
+    def reads_data(self) -> bool:
+        """Batches come from the script's own loader, not from memory."""
+        return self.feed in ("warm", "cold")
+
+    @property
+    def replays(self) -> bool:
+        """Batches were kept in memory, so that nothing waits for data."""
+        return not self.reads_data
+
+    @property
+    def exchanges(self) -> bool:
+        """Ranks exchange gradients, with those of their node at least."""
+        return self.scope != "self"
 
 
 RUNGS: tuple[Rung, ...] = (
@@ -41,7 +56,14 @@ RUNGS: tuple[Rung, ...] = (
 )
 NAMES: tuple[str, ...] = tuple(rung.name for rung in RUNGS)
 STALLS: tuple[str, ...] = tuple(rung.adds for rung in RUNGS)
+DATA_STALLS: tuple[str, ...] = tuple(rung.adds for rung in RUNGS if rung.reads_data)
+EXCHANGE_STALLS: tuple[str, ...] = tuple(rung.adds for rung in RUNGS if rung.exchanges and rung.replays)
+CATCH_UP = "catch-up"
+"""What a visit of the followers is called: no rung, for nothing is measured."""
+NOT_ASKED = "not asked for (--rungs)"
+
 _BY_NAME: Mapping[str, Rung] = {rung.name: rung for rung in RUNGS}
+_BY_STALL: Mapping[str, Rung] = {rung.adds: rung for rung in RUNGS}
 
 
 def rung(name: str) -> Rung:
@@ -50,6 +72,21 @@ def rung(name: str) -> Rung:
         return _BY_NAME[name]
     except KeyError:
         raise UserError(f"unknown rung {name!r}; the rungs are {', '.join(NAMES)}") from None
+
+
+def rung_adding(stall: str) -> Rung:
+    """The rung that adds ``stall``, one of ``STALLS``."""
+    return _BY_STALL[stall]
+
+
+def stall_names(rungs: Sequence[str]) -> tuple[str, ...]:
+    """One stall for each of the climbed ``rungs``: the first one's whole time is compute, then what each adds."""
+    return (STALLS[0], *(_BY_NAME[name].adds for name in rungs[1:]))
+
+
+def without_exchange(phase: str) -> bool:
+    """Whether collectives of the job are held back in this phase: below scope world, or while ranks catch up."""
+    return phase == CATCH_UP or (phase in _BY_NAME and _BY_NAME[phase].scope != "world")
 
 
 def parse_rungs(text: str) -> tuple[str, ...]:
@@ -79,30 +116,40 @@ def reachable(situation: Situation, wanted: Iterable[str] = NAMES) -> tuple[tupl
     wanted = set(wanted)
     skipped: dict[str, str] = {}
     for name in NAMES:
-        why = _obstacle(name, situation)
-        if why is None and name not in wanted:
-            why = "not asked for (--rungs)"
+        why = why_not(name, situation) or (None if name in wanted else NOT_ASKED)
         if why is not None:
             skipped[name] = why
     return tuple(name for name in NAMES if name not in skipped), skipped
 
 
-def _obstacle(name: str, s: Situation) -> str | None:
-    one_device = "one device"
-    if name == "resident":
-        if not s.accelerator:
-            return "the job runs on CPUs: there is no host-to-device copy"
-        if not s.loader:
-            return "no data loader to replay batches from"
-    if name in ("crowd", "node", "cluster") and s.world_size == 1:
-        return one_device
-    if name == "node" and s.ranks_per_node == 1:
+def why_not(name: str, situation: Situation) -> str | None:
+    """Why measuring the rung ``name`` would tell nothing on this job, or cannot be done; ``None`` if it can."""
+    if name == "solo":
+        return None
+    # The lowest rung is there to tell the transfer apart, which the next one adds.
+    why = why_no_stall("transfer" if name == "resident" else _BY_NAME[name].adds, situation)
+    return why or _why_unmeasurable(name, situation)
+
+
+def why_no_stall(stall: str, situation: Situation) -> str | None:
+    """Why ``stall`` cannot exist on a job of this shape; ``None`` if it can."""
+    if stall == "transfer" and not situation.accelerator:
+        return "the job runs on CPUs: there is no host-to-device copy"
+    if stall in ("contention", *EXCHANGE_STALLS) and situation.world_size <= 1:
+        return "one device"
+    if stall == "interconnect" and situation.ranks_per_node <= 1:
         return "one device per node"
-    if name == "cluster" and s.nodes == 1:
+    if stall == "network" and situation.nodes <= 1:
         return "one node"
-    if name in ("warm", "cold") and not s.loader:
-        return "no data loader was seen; wrap yours: `for batch in stash.watch(loader):`"
     return None
+
+
+def _why_unmeasurable(name: str, situation: Situation) -> str | None:
+    if situation.loader:
+        return None
+    if _BY_NAME[name].reads_data:
+        return "no data loader was seen; wrap yours: `for batch in stash.watch(loader):`"
+    return "no data loader to replay batches from" if name == "resident" else None
 
 
 @dataclass(frozen=True)
@@ -110,8 +157,8 @@ class Visit:
     """One block to run: a rung, or the followers' catch-up after a block that only the leader ran."""
 
     rung: str
-    scope: Scope
-    feed: Feed
+    scope: ScopeName
+    feed: FeedMode
     active: Active
     measured: bool = True
 
@@ -125,12 +172,12 @@ def round_of_visits(rungs: Iterable[str], number: int, world_size: int) -> tuple
     anything a script does every N steps happens on every rank at once.
     """
     names = set(rungs)
-    climb = [r for r in RUNGS if r.name in names and r.name not in ("warm", "cold")]
-    data = [_BY_NAME[name] for name in ("cold", "warm") if name in names]
+    climb = [r for r in RUNGS if r.name in names and r.replays]
+    data = [r for r in reversed(RUNGS) if r.name in names and r.reads_data]
     order = climb + data if number % 2 == 0 else data + climb[::-1]
     visits: list[Visit] = []
     for r in order:
         visits.append(Visit(r.name, r.scope, r.feed, r.active))
         if r.active == "leader" and world_size > 1:
-            visits.append(Visit("catch-up", "self", r.feed, "followers", measured=False))
+            visits.append(Visit(CATCH_UP, "self", r.feed, "followers", measured=False))
     return tuple(visits)

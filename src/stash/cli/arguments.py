@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import typer
+from typer.core import TyperCommand
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,18 @@ def split(arguments: Sequence[str], takes_value: Mapping[str, bool]) -> Split:
     return Split(tuple(arguments), "none")
 
 
-def value_takers(options: Iterable[tuple[Sequence[str], bool]]) -> dict[str, bool]:
-    """``takes_value`` out of (names, takes a value) of each option."""
-    return {name: takes for names, takes in options for name in names}
+def value_takers(parameters: Iterable[Any]) -> dict[str, bool]:
+    """``takes_value`` of a command's parameters, as typer has parsed them from its function."""
+    options = [p for p in parameters if p.param_type_name == "option"]
+    return {name: not p.is_flag and not p.count for p in options for name in (*p.opts, *p.secondary_opts)}
+
+
+class ProfileCommand(TyperCommand):
+    """Takes the job's words off the command line before typer parses the rest; ``ctx.obj`` is the ``Split``."""
+
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
+        ctx.obj = split(args, value_takers(self.params))
+        return super().parse_args(ctx, list(ctx.obj.own))
+
+    def collect_usage_pieces(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
+        return ["[OPTIONS]", "(SCRIPT [ARGS…] | -m MODULE [ARGS…] | --workload NAME | -- COMMAND…)"]

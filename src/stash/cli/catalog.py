@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from stash.base.errors import UserError
+from stash.cli.options import flag, option
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,33 +22,28 @@ if TYPE_CHECKING:
 app = typer.Typer()
 
 Sort = Literal["price", "price-per-gpu", "network", "gpu-memory", "name"]
-_FILE = typer.Option("--instances", metavar="FILE", help="Your own instances in YAML.", show_default=False)
-
-
-def _option(metavar: str, text: str) -> typer.models.OptionInfo:
-    option: typer.models.OptionInfo = typer.Option(metavar=metavar, help=text, show_default=False)
-    return option
+_FILE = option("FILE", "Your own instances in YAML.", "--instances")
 
 
 @app.callback(invoke_without_command=True)
 def catalog(
     context: typer.Context,
-    gpu: Annotated[str | None, _option("GPU", "A model or variant: V100, A100-80GB, A100-SXM4-80GB.")] = None,
-    gpus: Annotated[str | None, _option("N", 'How many GPUs: "8", "4-8", "4-" or "-8".')] = None,
-    min_gpu_memory: Annotated[str | None, _option("SIZE", "Memory of one GPU at least, like 24GB.")] = None,
-    cloud: Annotated[str | None, _option("CLOUD", "aws, gcp, azure, lambda, runpod, on-premise …")] = None,
-    region: Annotated[str | None, _option("REGION", "Only offers of this region, like us-east-1.")] = None,
-    min_network: Annotated[str | None, _option("RATE", "Sustained network at least, like 25gbit.")] = None,
-    interconnect: Annotated[str | None, _option("NAME", "Between GPUs: nvlink, nvlink3, nvswitch, pcie.")] = None,
-    min_vcpus: Annotated[float | None, _option("N", "vCPUs at least.")] = None,
-    min_memory: Annotated[str | None, _option("SIZE", "Host memory at least, like 200GB.")] = None,
-    max_price: Annotated[str | None, _option("PRICE", 'Dollars per hour at most, like 10 or "$3.06/h".')] = None,
-    spot: Annotated[bool, typer.Option("--spot", help="Spot prices instead of on-demand prices.")] = False,
-    history: Annotated[bool, typer.Option("--history", help="Past on-demand prices instead.")] = False,
+    gpu: Annotated[str | None, option("GPU", "A model or variant: V100, A100-80GB, A100-SXM4-80GB.")] = None,
+    gpus: Annotated[str | None, option("N", 'How many GPUs: "8", "4-8", "4-" or "-8".')] = None,
+    min_gpu_memory: Annotated[str | None, option("SIZE", "Memory of one GPU at least, like 24GB.")] = None,
+    cloud: Annotated[str | None, option("CLOUD", "aws, gcp, azure, lambda, runpod, on-premise …")] = None,
+    region: Annotated[str | None, option("REGION", "Only offers of this region, like us-east-1.")] = None,
+    min_network: Annotated[str | None, option("RATE", "Sustained network at least, like 25gbit.")] = None,
+    interconnect: Annotated[str | None, option("NAME", "Between GPUs: nvlink, nvlink3, nvswitch, pcie.")] = None,
+    min_vcpus: Annotated[float | None, option("N", "vCPUs at least.")] = None,
+    min_memory: Annotated[str | None, option("SIZE", "Host memory at least, like 200GB.")] = None,
+    max_price: Annotated[str | None, option("PRICE", 'Dollars per hour at most, like 10 or "$3.06/h".')] = None,
+    spot: Annotated[bool, flag("--spot", "Spot prices instead of on-demand prices.")] = False,
+    history: Annotated[bool, flag("--history", "Past on-demand prices instead.")] = False,
     sort: Annotated[Sort, typer.Option(help="Order of the table.")] = "price",
-    limit: Annotated[int, typer.Option(metavar="N", min=1, help="Rows to show.")] = 30,
+    limit: Annotated[int, option("N", "Rows to show.", least=1)] = 30,
     instances: Annotated[Path | None, _FILE] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print every offer as JSON for other programs.")] = False,
+    json: Annotated[bool, flag("--json", "Print every offer as JSON for other programs.")] = False,
 ) -> None:
     """List what can be rented, cheapest first, with the price, its date and its source.
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stash.base.errors import UserError
+from stash.cli.options import option
 
 if TYPE_CHECKING:
     from stash.lab.zoo.datasets import Made
@@ -27,18 +28,9 @@ def dataset() -> None:
 def make(
     kind: Annotated[str, typer.Argument(metavar="KIND", help="images, text, audio or clicks.")],
     path: Annotated[Path, typer.Argument(metavar="PATH", help="A new or empty folder, or one to continue.")],
-    count: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="Samples to make; a default for each kind.", show_default=False),
-    ] = None,
-    size: Annotated[
-        str | None,
-        typer.Option(metavar="SIZE", help='Bytes to make instead of a count, like "2GB".', show_default=False),
-    ] = None,
-    seed: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="The same seed makes the same data (default 0).", show_default=False),
-    ] = None,
+    count: Annotated[int | None, option("N", "Samples to make; a default for each kind.")] = None,
+    size: Annotated[str | None, option("SIZE", 'Bytes to make instead of a count, like "2GB".')] = None,
+    seed: Annotated[int | None, option("N", "The same seed makes the same data (default 0).")] = None,
 ) -> None:
     """Make a data set, or finish one that was interrupted.
 

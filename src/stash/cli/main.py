@@ -11,10 +11,11 @@ from typing import Annotated, Any
 import typer
 
 from stash.base.errors import StashError
+from stash.cli.arguments import ProfileCommand
 from stash.cli.catalog import app as catalog_app
 from stash.cli.dataset import app as dataset_app
 from stash.cli.probe import probe
-from stash.cli.profile import ProfileCommand, profile
+from stash.cli.profile import profile
 from stash.cli.show import show
 from stash.cli.testbed import app as testbed_app
 from stash.cli.zoo import zoo

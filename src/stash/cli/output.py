@@ -1,12 +1,25 @@
-"""Where an artefact goes: the file that was asked for, or a new one, checked before time is spent measuring."""
+"""What becomes of a profile or a probe: printed, as a report or as JSON, and saved where it was asked for.
+
+The place is checked before time is spent measuring. Computes nothing: ``derive`` reads, ``show`` makes the text.
+"""
 
 from __future__ import annotations
 
 import itertools
+import json as jsonlib
 import os
+import shlex
+import shutil
+import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from stash.base.errors import UserError
+
+if TYPE_CHECKING:
+    from stash.base.records import Probe, Profile
+    from stash.keep.catalog import Catalog
 
 
 def output_file(wanted: Path | None, stem: str, suffix: str) -> Path:
@@ -31,3 +44,69 @@ def output_file(wanted: Path | None, stem: str, suffix: str) -> Path:
     except OSError as error:
         raise UserError(f"--output {wanted}: {error.strerror}; choose another place with -o") from None
     return wanted
+
+
+def show_then_save(
+    artefact: Profile | Probe, target: Path | None, show: Callable[[], None], json: bool = False
+) -> None:
+    """``show`` it first: should saving fail, the measured minute is not lost. Raises ArtefactError.
+
+    Where standard output is ``json``, nothing else is printed there.
+    """
+    from stash.keep.artefact import save
+
+    try:
+        show()
+    finally:
+        if target is not None:
+            save(artefact, target)
+    if target is not None:
+        note = f"Saved {target}; show it again with `stash show {shlex.quote(str(target))}`."
+        print(note if json else f"\n{note}", file=sys.stderr if json else sys.stdout)
+
+
+def print_profile(profile: Profile, json: bool = False, source: Path | None = None) -> None:
+    """Print a profile's breakdown, as a report or as the JSON of the contract; ``source`` is the file it is from."""
+    from stash.derive.advise import verdict
+    from stash.derive.stalls import attribute
+
+    breakdown = attribute(profile, None if source is None else str(source))
+    advice = verdict(breakdown, profile)
+    if json:
+        from stash.show.profile.contract import document
+
+        _print_json(document(breakdown, advice))
+        return
+    from stash.show.profile.terminal import render
+    from stash.show.profile.view import view
+
+    print(render(view(breakdown, advice, profile), *_screen()), end="")
+
+
+def print_probe(
+    found: Probe, known: Catalog, against: str | None = None, saved: Path | None = None, json: bool = False
+) -> None:
+    """Print a probe beside what its type should have, as a report or as the JSON of the contract."""
+    from stash.derive.findings import read
+
+    reading = read(found, known, against)
+    if json:
+        from stash.show.probe.contract import document
+
+        _print_json(document(found, reading))
+        return
+    from stash.show.probe.terminal import render
+    from stash.show.probe.view import view
+
+    shown = view(found, reading, None if saved is None else shlex.quote(str(saved)))
+    print(render(shown, *_screen()), end="")
+
+
+def _print_json(document: dict[str, Any]) -> None:
+    print(jsonlib.dumps(document, indent=1, ensure_ascii=False))
+
+
+def _screen() -> tuple[int, bool]:
+    """(columns of the terminal, whether to use its colours)."""
+    colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return shutil.get_terminal_size().columns, colour

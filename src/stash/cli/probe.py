@@ -1,32 +1,26 @@
 """``stash probe``: what a machine is and what its links really carry, beside what its type should have.
 
-Parses, calls the library, renders. Progress goes to stderr, the report or the JSON to stdout.
+Parses, measures, shows. Progress goes to stderr, the report or the JSON to stdout.
 """
 
 from __future__ import annotations
 
-import json as jsonlib
-import os
-import shlex
-import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from stash.base.errors import UserError
-from stash.cli.output import output_file
-from stash.cli.ranks import Nnodes, NodeRank, NprocPerNode, RdzvEndpoint
+from stash.cli.options import Nnodes, NodeRank, NprocPerNode, RdzvEndpoint, cluster, flag, option, positive
+from stash.cli.output import output_file, print_probe, show_then_save
 
 if TYPE_CHECKING:
     from stash.base.records import Probe
-    from stash.keep.catalog import Catalog
-    from stash.measure.launch.request import Cluster
 
 MEASURE = "What to measure"
 _SAYS = {
@@ -43,48 +37,22 @@ def probe(
         Path | None,
         typer.Argument(metavar="PATH", help="A folder of data: its disk is measured.", show_default=False),
     ] = None,
-    data: Annotated[
-        Path | None, typer.Option(metavar="PATH", help="The same, as an option.", rich_help_panel=MEASURE)
-    ] = None,
+    data: Annotated[Path | None, option("PATH", "The same, as an option.", panel=MEASURE)] = None,
     kind: Annotated[
-        str | None,
-        typer.Option(
-            metavar="KIND",
-            help="Samples to prepare: images, text, audio or clicks.",
-            rich_help_panel=MEASURE,
-            show_default=False,
-        ),
+        str | None, option("KIND", "Samples to prepare: images, text, audio or clicks.", panel=MEASURE)
     ] = None,
-    budget: Annotated[
-        float, typer.Option(metavar="SECONDS", help="How long to measure at most.", rich_help_panel=MEASURE)
-    ] = 45.0,
-    only: Annotated[
-        str | None,
-        typer.Option(
-            metavar="A,B,C", help=f"Only these: {', '.join(_SAYS)}.", rich_help_panel=MEASURE, show_default=False
-        ),
-    ] = None,
-    no_measure: Annotated[
-        bool, typer.Option("--no-measure", help="Only say what the machine is.", rich_help_panel=MEASURE)
-    ] = False,
-    instance: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="The machine's type, if it cannot tell.", show_default=False),
-    ] = None,
+    budget: Annotated[float, option("SECONDS", "How long to measure at most.", panel=MEASURE)] = 45.0,
+    only: Annotated[str | None, option("A,B,C", f"Only these: {', '.join(_SAYS)}.", panel=MEASURE)] = None,
+    no_measure: Annotated[bool, flag("--no-measure", "Only say what the machine is.", panel=MEASURE)] = False,
+    instance: Annotated[str | None, option("NAME", "The machine's type, if it cannot tell.")] = None,
     no_metadata: Annotated[
-        bool, typer.Option("--no-metadata", help="Do not ask the metadata service of the cloud this machine is in.")
+        bool, flag("--no-metadata", "Do not ask the metadata service of the cloud this machine is in.")
     ] = False,
-    against: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Compare with this type; else with its own.", show_default=False),
-    ] = None,
+    against: Annotated[str | None, option("NAME", "Compare with this type; else with its own.")] = None,
     output: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", metavar="FILE", help="Where the probe goes; else named after the machine."),
+        Path | None, option("FILE", "Where the probe goes; else named after the machine.", "-o", "--output")
     ] = None,
-    json: Annotated[
-        bool, typer.Option("--json", help="Print probe, links and findings as JSON (docs/probe.md).")
-    ] = False,
+    json: Annotated[bool, flag("--json", "Print probe, links and findings as JSON (docs/probe.md).")] = False,
     nproc_per_node: NprocPerNode = None,
     nnodes: Nnodes = None,
     node_rank: NodeRank = None,
@@ -107,8 +75,7 @@ def probe(
     for name in (instance, against):
         if name is not None:
             known.instance(name)  # an unknown name is refused before anything is measured
-    if not 0 < budget < float("inf"):
-        raise UserError(f"--budget {budget:g}: it must be a number of seconds above 0")
+    positive("--budget", budget, "a number of seconds above 0", finite=True)
     target = output_file(output, _machine_name(), _suffix()) if output is not None or not no_measure else None
     if no_measure:
         found: Probe | None = _described(folder, instance, not no_metadata)
@@ -118,13 +85,13 @@ def probe(
         ranks = (nproc_per_node, nnodes, node_rank, rdzv_endpoint)
         with _progress() as say:
             found = probing.probe(
-                _cluster(*ranks), budget=budget, data=folder, kind=kind, instance=instance, what=what, say=say,
+                cluster(*ranks), budget=budget, data=folder, kind=kind, instance=instance, what=what, say=say,
                 ask_metadata=not no_metadata,
             )  # fmt: skip
     if found is None:
         print("This node is done; the probe is written on node 0.", file=sys.stderr)
         return
-    _finish(found, known, against, target, json)
+    show_then_save(found, target, partial(print_probe, found, known, against, target, json), json)
 
 
 def _folder(path: Path | None, data: Path | None) -> Path | None:
@@ -159,7 +126,7 @@ def _machine_name() -> str:
 
 
 def _described(folder: Path | None, instance: str | None, ask_metadata: bool) -> Probe:
-    from stash.base.records import Probe
+    from stash.base.records import Probe, now
     from stash.base.version import __version__
     from stash.measure.host.describe import describe
 
@@ -167,18 +134,11 @@ def _described(folder: Path | None, instance: str | None, ask_metadata: bool) ->
     host = describe(folder, instance=instance, ask_metadata=ask_metadata)
     return Probe(
         stash_version=__version__,
-        created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        created=now(),
         hosts=(host,),
         budget_seconds=0.0,
         elapsed_seconds=time.monotonic() - began,
     )
-
-
-def _cluster(nproc: int | None, nnodes: int | None, node_rank: int | None, endpoint: str | None) -> Cluster:
-    from stash.measure.host.describe import count_gpus
-    from stash.measure.launch.surroundings import cluster
-
-    return cluster(True, nproc, nnodes, node_rank, endpoint, count_gpus(), len(os.sched_getaffinity(0)))
 
 
 @contextmanager
@@ -193,37 +153,3 @@ def _progress() -> Iterator[Callable[[str], None]]:
         return
     with console.status("probing") as status:
         yield lambda part: status.update(_SAYS.get(part, part))
-
-
-def _finish(found: Probe, known: Catalog, against: str | None, target: Path | None, json: bool) -> None:
-    """Show first: should saving fail, the measured minute is not lost."""
-    from stash.keep.artefact import save
-
-    try:
-        print_probe(found, known, against, target, json)
-    finally:
-        if target is not None:
-            save(found, target)
-    if target is not None:
-        note = f"Saved {target}; show it again with `stash show {shlex.quote(str(target))}`."
-        print(note if json else f"\n{note}", file=sys.stderr if json else sys.stdout)
-
-
-def print_probe(
-    found: Probe, known: Catalog, against: str | None = None, saved: Path | None = None, json: bool = False
-) -> None:
-    """Print a probe as a report, or as the JSON of the contract."""
-    from stash.derive.findings import read
-
-    reading = read(found, known, against)
-    if json:
-        from stash.show.probe.contract import document
-
-        print(jsonlib.dumps(document(found, reading), indent=1, ensure_ascii=False))
-        return
-    from stash.show.probe.terminal import render
-    from stash.show.probe.view import view
-
-    colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    shown = view(found, reading, None if saved is None else shlex.quote(str(saved)))
-    print(render(shown, shutil.get_terminal_size().columns, colour), end="")

@@ -1,29 +1,28 @@
 """``stash profile``: profiles a training job, shows the breakdown, writes the artefact.
 
-Parses, calls the library, renders. What the job itself prints goes to a log, shown when the job fails.
+Parses, measures, shows. What the job itself prints goes to a log, shown when the job fails.
 """
 
 from __future__ import annotations
 
-import os
-import shlex
 import signal
 import socket
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from typer.core import TyperCommand
 
 from stash.base.errors import JobError, UserError
-from stash.cli.arguments import Split, split, value_takers
-from stash.cli.output import output_file
-from stash.cli.ranks import Nnodes, NodeRank, NprocPerNode, RdzvEndpoint
+from stash.base.interrupts import interrupted_by
+from stash.cli.arguments import Split
+from stash.cli.options import Nnodes, NodeRank, NprocPerNode, RdzvEndpoint, cluster, flag, option, positive
+from stash.cli.output import output_file, print_profile, show_then_save
 
 if TYPE_CHECKING:
-    from stash.base.records import Probe, Profile
+    from stash.base.records import Probe
     from stash.measure.launch.climb import Expedition
     from stash.measure.launch.job import Job
     from stash.measure.launch.wishes import Result
@@ -31,77 +30,28 @@ if TYPE_CHECKING:
 JOB, MEASURE = "What to profile", "How to measure"
 
 
-class ProfileCommand(TyperCommand):
-    """Takes the job's words off the command line before typer parses the rest."""
-
-    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
-        options: list[Any] = [p for p in self.params if p.param_type_name == "option"]
-        takers = value_takers(((*p.opts, *p.secondary_opts), not p.is_flag and not p.count) for p in options)
-        ctx.obj = split(args, takers)
-        return super().parse_args(ctx, list(ctx.obj.own))
-
-    def collect_usage_pieces(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
-        return ["[OPTIONS]", "(SCRIPT [ARGS…] | -m MODULE [ARGS…] | --workload NAME | -- COMMAND…)"]
-
-
 def profile(
     ctx: typer.Context,
-    workload: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="A workload of the zoo; see `stash zoo`.", rich_help_panel=JOB),
-    ] = None,
-    data: Annotated[
-        str | None,
-        typer.Option(metavar="PATH", help="The workload's data; without it, data in memory.", rich_help_panel=JOB),
-    ] = None,
-    batch: Annotated[
-        int | None,
-        typer.Option(metavar="N", min=1, help="The workload's batch per device.", rich_help_panel=JOB),
-    ] = None,
+    workload: Annotated[str | None, option("NAME", "A workload of the zoo; see `stash zoo`.", panel=JOB)] = None,
+    data: Annotated[str | None, option("PATH", "The workload's data; without it, data in memory.", panel=JOB)] = None,
+    batch: Annotated[int | None, option("N", "The workload's batch per device.", panel=JOB, least=1)] = None,
     output: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", metavar="FILE", help="Where the profile goes; else named after the job."),
+        Path | None, option("FILE", "Where the profile goes; else named after the job.", "-o", "--output")
     ] = None,
     precision: Annotated[
-        float,
-        typer.Option(
-            metavar="PCT",
-            help="Stop when every stall is known to ± this % of a step.",
-            rich_help_panel=MEASURE,
-        ),
+        float, option("PCT", "Stop when every stall is known to ± this % of a step.", panel=MEASURE)
     ] = 2.0,
-    budget: Annotated[
-        float,
-        typer.Option(metavar="SECONDS", help="… or after so long, from the first step.", rich_help_panel=MEASURE),
-    ] = 60.0,
-    rungs: Annotated[
-        str | None,
-        typer.Option(metavar="A,B,C", help="Only these rungs of the ladder.", rich_help_panel=MEASURE),
-    ] = None,
-    isolate: Annotated[
-        bool, typer.Option("--isolate", help="A launch of its own for every rung.", rich_help_panel=MEASURE)
-    ] = False,
+    budget: Annotated[float, option("SECONDS", "… or after so long, from the first step.", panel=MEASURE)] = 60.0,
+    rungs: Annotated[str | None, option("A,B,C", "Only these rungs of the ladder.", panel=MEASURE)] = None,
+    isolate: Annotated[bool, flag("--isolate", "A launch of its own for every rung.", panel=MEASURE)] = False,
     data_root: Annotated[
-        str | None,
-        typer.Option(
-            metavar="PATH",
-            help="Where the job's data lie, if it reads them from C code.",
-            rich_help_panel=MEASURE,
-        ),
+        str | None, option("PATH", "Where the job's data lie, if it reads them from C code.", panel=MEASURE)
     ] = None,
-    patience: Annotated[
-        float,
-        typer.Option(metavar="SECONDS", help="How long to wait for the first step.", rich_help_panel=MEASURE),
-    ] = 300.0,
+    patience: Annotated[float, option("SECONDS", "How long to wait for the first step.", panel=MEASURE)] = 300.0,
     probe: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="Keep the links that `stash probe` measured with the profile.", show_default=False
-        ),
+        Path | None, option("FILE", "Keep the links that `stash probe` measured with the profile.")
     ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the command that would be started, and stop.")
-    ] = False,
+    dry_run: Annotated[bool, flag("--dry-run", "Print the command that would be started, and stop.")] = False,
     nproc_per_node: NprocPerNode = None,
     nnodes: Nnodes = None,
     node_rank: NodeRank = None,
@@ -122,31 +72,25 @@ def profile(
     from stash.base.ladder import NAMES, parse_rungs
     from stash.measure.launch import job as jobs
     from stash.measure.launch.climb import Expedition
-    from stash.measure.launch.surroundings import cluster
     from stash.measure.launch.wishes import Wishes
 
     chosen = _job(ctx.obj, workload, data, batch)
     wishes = Wishes(
-        precision=_positive("--precision", precision) / 100,
-        budget=_positive("--budget", budget),
+        precision=positive("--precision", precision) / 100,
+        budget=positive("--budget", budget),
         rungs=parse_rungs(rungs) if rungs else NAMES,
         isolate=isolate,
         data_root=_folder(data_root) or data,
-        patience=_positive("--patience", patience),
+        patience=positive("--patience", patience),
     )
     target, probed = _output(output, chosen), _probe(probe)
-    from stash.measure.host.describe import count_gpus
-
-    where = cluster(
-        jobs.shape(chosen) == "ranks", nproc_per_node, nnodes, node_rank, rdzv_endpoint,
-        count_gpus(), len(os.sched_getaffinity(0)),
-    )  # fmt: skip
+    where = cluster(nproc_per_node, nnodes, node_rank, rdzv_endpoint, ranks=jobs.shape(chosen) == "ranks")
     expedition = Expedition(chosen, where, wishes)
     request = expedition.request()  # refuses what cannot be started, before anything is
     if dry_run:
         print(request.describe())
         return
-    _finish(_with_links(_watched(expedition), probed), target, chosen)
+    _finish(_with_links(_watched(expedition), probed), target)
 
 
 def _job(words: Split, workload: str | None, data: str | None, batch: int | None) -> Job:
@@ -159,11 +103,11 @@ def _job(words: Split, workload: str | None, data: str | None, batch: int | None
                 "(the workload's own options go after `--`)"
             )
         return jobs.workload(workload, data, batch, words.words)
-    for flag, value in (("--data", data), ("--batch", batch)):
+    for name, value in (("--data", data), ("--batch", batch)):
         if value is not None:
             raise UserError(
-                f"{flag} belongs to --workload; give your own job its options after its name"
-                + (", and use --data-root to say where its data lie" if flag == "--data" else "")
+                f"{name} belongs to --workload; give your own job its options after its name"
+                + (", and use --data-root to say where its data lie" if name == "--data" else "")
             )
     if words.kind == "none" or (words.kind != "none" and not words.words):
         raise UserError(
@@ -174,12 +118,6 @@ def _job(words: Split, workload: str | None, data: str | None, batch: int | None
     if words.kind == "script":
         return jobs.script(first, rest)
     return jobs.module(first, rest) if words.kind == "module" else jobs.command(words.words)
-
-
-def _positive(flag: str, value: float) -> float:
-    if value <= 0:
-        raise UserError(f"{flag} {value:g}: it must be more than 0")
-    return value
 
 
 def _folder(path: str | None) -> str | None:
@@ -210,16 +148,9 @@ def _probe(path: Path | None) -> Probe | None:
 def _watched(expedition: Expedition) -> Result:
     from stash.cli.progress import Progress
 
-    def interrupt(number: int, frame: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)  # a batch system's time limit is as orderly as Ctrl-C
-    try:
-        with Progress(expedition) as progress:
-            expedition.watcher = progress.show
-            return expedition.run()
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    # A batch system's time limit is as orderly as Ctrl-C.
+    with interrupted_by(signal.SIGTERM), Progress(expedition) as progress:
+        return expedition.run(progress.show)
 
 
 def _with_links(result: Result, probe: Probe | None) -> Result:
@@ -230,16 +161,10 @@ def _with_links(result: Result, probe: Probe | None) -> Result:
     return replace(result, profile=with_links(result.profile, probe))
 
 
-def _finish(result: Result, target: Path, job: Job) -> None:
-    """Save and show what was measured, then say what went wrong, if anything did."""
-    from stash.keep.artefact import save
-
+def _finish(result: Result, target: Path) -> None:
+    """Show and save what was measured, then say what went wrong, if anything did."""
     if result.profile is not None:
-        try:
-            _show(result.profile)  # first: should saving fail, the measured minute is not lost
-        finally:
-            save(result.profile, target)
-        print(f"\nSaved {target}; show it again with `stash show {shlex.quote(str(target))}`.")
+        show_then_save(result.profile, target, partial(print_profile, result.profile))
     if result.failure is not None:
         if result.failure.own_words:
             print(result.failure.own_words.rstrip(), file=sys.stderr)
@@ -256,9 +181,3 @@ def _finish(result: Result, target: Path, job: Job) -> None:
         raise typer.Exit(130)
     if result.elsewhere:
         print("This node is done; the profile is written where rank 0 runs.")
-
-
-def _show(measured: Profile) -> None:
-    from stash.cli.show import print_profile
-
-    print_profile(measured)

@@ -8,14 +8,15 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from stash.base.errors import UserError
+from stash.base.interrupts import interrupted_by
+from stash.cli.options import flag, option
 
 if TYPE_CHECKING:
     from stash.lab.testbed import Started, Testbed
@@ -34,19 +35,15 @@ def testbed() -> None:
 @app.command(context_settings={"allow_interspersed_args": False})
 def run(
     command: Annotated[list[str], typer.Argument(metavar="COMMAND…", help="What to run on every node.")],
-    nodes: Annotated[int, typer.Option(metavar="N", help="Hosts.")] = 2,
-    devices: Annotated[int, typer.Option(metavar="N", help="Ranks per host, for `stash profile`.")] = 1,
-    network: Annotated[str | None, typer.Option(metavar="RATE", help='Each host\'s uplink, like "1gbit".')] = None,
-    interconnect: Annotated[str | None, typer.Option(metavar="RATE", help="Each host's loopback.")] = None,
-    disk: Annotated[str | None, typer.Option(metavar="RATE", help='Reads from disk, like "100MB/s".')] = None,
-    disk_path: Annotated[Path, typer.Option(metavar="PATH", help="A folder on that disk.")] = Path("."),
-    cpus: Annotated[float | None, typer.Option(metavar="N", help="Each host's share of the cores.")] = None,
-    node: Annotated[
-        list[str] | None, typer.Option(metavar="K:NAME=VALUE,…", help="A host that differs; repeatable.")
-    ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the commands that would be run, and stop.")
-    ] = False,
+    nodes: Annotated[int, option("N", "Hosts.")] = 2,
+    devices: Annotated[int, option("N", "Ranks per host, for `stash profile`.")] = 1,
+    network: Annotated[str | None, option("RATE", 'Each host\'s uplink, like "1gbit".')] = None,
+    interconnect: Annotated[str | None, option("RATE", "Each host's loopback.")] = None,
+    disk: Annotated[str | None, option("RATE", 'Reads from disk, like "100MB/s".')] = None,
+    disk_path: Annotated[Path, option("PATH", "A folder on that disk.")] = Path("."),
+    cpus: Annotated[float | None, option("N", "Each host's share of the cores.")] = None,
+    node: Annotated[list[str] | None, option("K:NAME=VALUE,…", "A host that differs; repeatable.")] = None,
+    dry_run: Annotated[bool, flag("--dry-run", "Print the commands that would be run, and stop.")] = False,
 ) -> None:
     """Run a command on every node of a testbed, and remove the testbed when all have ended.
 
@@ -59,21 +56,25 @@ def run(
     stash testbed run --nodes 3 --node 1:network=100mbit -- python work.py --peer {head}
     """
     from stash.lab.testbed import Testbed
-    from stash.lab.testbed.shape import Wish, parse_override
+    from stash.lab.testbed.topology import Wish, parse_override
 
     overrides: dict[int, Mapping[str, Wish]] = dict(map(parse_override, node or []))
     wishes: dict[str, Any] = {"interconnect": interconnect, "network": network, "disk": disk, "cpus": cpus}
     bed = Testbed(nodes, devices, overrides=overrides, disk_path=disk_path, **wishes)
     if dry_run:
-        print("\n".join(step.describe() for step in bed.plan))
+        print("\n".join(step.describe() for step in bed.steps))
         for number in range(nodes):
             from shlex import join
 
             print(join(bed.command(words(command, number, nodes, devices, bed.address), number)))
         return
-    with _ends_cleanly(), bed:
-        _describe_links(bed)
-        code = _run_everywhere(bed, lambda number: words(command, number, nodes, devices, bed.address))
+    try:
+        with interrupted_by(signal.SIGTERM, signal.SIGHUP), bed:
+            _describe_links(bed)
+            code = _run_everywhere(bed, lambda number: words(command, number, nodes, devices, bed.address))
+    except KeyboardInterrupt:
+        print("interrupted: the testbed was removed", file=sys.stderr)
+        code = 130
     raise typer.Exit(code)
 
 
@@ -111,16 +112,14 @@ def clean() -> None:
 @app.command()
 def model(
     name: Annotated[str, typer.Argument(metavar="WORKLOAD", help="A workload of the zoo; see `stash zoo`.")],
-    gpu: Annotated[str | None, typer.Option(metavar="NAME", help='A GPU of the catalog, like "V100".')] = None,
-    precision: Annotated[str, typer.Option(metavar="P", help="fp32, or fp16 (autocast, tensor cores).")] = "fp32",
-    tflops: Annotated[
-        float | None, typer.Option(metavar="N", help="The GPU's peak, 10^12 operations a second.")
-    ] = None,
-    memory: Annotated[str | None, typer.Option(metavar="RATE", help='Its memory\'s rate, like "900GB/s".')] = None,
-    efficiency: Annotated[float, typer.Option(metavar="F", help="The part of the peak that is reached.")] = 0.5,
-    batch: Annotated[int | None, typer.Option(metavar="N", min=1, help="Samples; else the workload's.")] = None,
-    size_scale: Annotated[float, typer.Option(metavar="F", help="All bytes times this (links alike).")] = 1.0,
-    time_scale: Annotated[float, typer.Option(metavar="F", help="All times times this.")] = 1.0,
+    gpu: Annotated[str | None, option("NAME", 'A GPU of the catalog, like "V100".')] = None,
+    precision: Annotated[str, option("P", "fp32, or fp16 (autocast, tensor cores).")] = "fp32",
+    tflops: Annotated[float | None, option("N", "The GPU's peak, 10^12 operations a second.")] = None,
+    memory: Annotated[str | None, option("RATE", 'Its memory\'s rate, like "900GB/s".')] = None,
+    efficiency: Annotated[float, option("F", "The part of the peak that is reached.")] = 0.5,
+    batch: Annotated[int | None, option("N", "Samples; else the workload's.", least=1)] = None,
+    size_scale: Annotated[float, option("F", "All bytes times this (links alike).")] = 1.0,
+    time_scale: Annotated[float, option("F", "All times times this.")] = 1.0,
 ) -> None:
     """Print the YAML of a zoo model on a GPU, for `python -m stash.lab.testbed.train --model FILE`.
 
@@ -210,21 +209,3 @@ def _echo(process: Started, several: bool) -> None:
         text = line.decode(errors="replace")
         sys.stdout.write(f"[{process.node}] {text}" if several else text)
         sys.stdout.flush()
-
-
-@contextmanager
-def _ends_cleanly() -> Iterator[None]:
-    """Let a request to end (SIGTERM, SIGHUP) end us as Ctrl-C does: everything is removed first."""
-
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    except KeyboardInterrupt:
-        print("interrupted: the testbed was removed", file=sys.stderr)
-        raise typer.Exit(130) from None
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

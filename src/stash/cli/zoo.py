@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import typer
+from stash.cli.options import flag
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -20,7 +20,7 @@ _GROUPS = {
 
 
 def zoo(
-    json: Annotated[bool, typer.Option("--json", help="Print the list as JSON for other programs.")] = False,
+    json: Annotated[bool, flag("--json", "Print the list as JSON for other programs.")] = False,
 ) -> None:
     """List the workloads that come with Stash.
 

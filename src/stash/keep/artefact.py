@@ -1,7 +1,7 @@
 """Loads and saves profiles and probes: one JSON document each, written whole or not at all.
 
-Knows the file's life: atomic replacement, versions of the schema and how old ones become new, and what
-to say when a file is missing, damaged or from a newer Stash. Knows nothing of what the numbers mean.
+Knows the file's life: versions of the schema and how old ones become new, and what to say when a file is
+missing, damaged or from a newer Stash. Knows nothing of what the numbers mean.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -17,6 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 from pydantic import ValidationError
 
 from stash.base.errors import ArtefactError
+from stash.base.files import write_whole
 from stash.base.records import SCHEMA, SUFFIX, Probe, Profile
 
 Document = dict[str, Any]
@@ -28,7 +28,7 @@ MIGRATIONS: dict[int, Callable[[Document], Document]] = {}
 """``MIGRATIONS[n]`` turns a document of schema n into one of schema n + 1."""
 
 
-class _Kind(NamedTuple):
+class _ArtefactKind(NamedTuple):
     """One kind of artefact: what to call it, its files' ending, what writes it, a field by which to know it.
 
     What is said of a wrong file is written out for each, so that a sentence can be found in the source.
@@ -43,8 +43,8 @@ class _Kind(NamedTuple):
     others: str
 
 
-_KINDS: dict[type[Profile] | type[Probe], _Kind] = {
-    Profile: _Kind(
+_KINDS: dict[type[Profile] | type[Probe], _ArtefactKind] = {
+    Profile: _ArtefactKind(
         name="profile",
         suffix=SUFFIX,
         command="stash profile",
@@ -53,7 +53,7 @@ _KINDS: dict[type[Profile] | type[Probe], _Kind] = {
         folder="is a folder, not a profile",
         others="; profiles there, newest first:",
     ),
-    Probe: _Kind(
+    Probe: _ArtefactKind(
         name="probe",
         suffix=PROBE_SUFFIX,
         command="stash probe",
@@ -74,43 +74,12 @@ def save(artefact: Profile | Probe, path: str | os.PathLike[str]) -> None:
     """
     target = Path(path)
     try:
-        _replace(target, artefact.model_dump_json(indent=1) + "\n")
+        write_whole(target, artefact.model_dump_json(indent=1) + "\n")
     except OSError as error:
         raise ArtefactError(_why_not_written(target, error, _KINDS[type(artefact)])) from error
 
 
-def _replace(target: Path, text: str) -> None:
-    handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(temporary, 0o666 & ~umask)  # mkstemp's 0600 would hide it from colleagues
-        os.replace(temporary, target)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-    _sync_folder(target.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make the rename itself durable; some file systems refuse, and then it is as durable as they are."""
-    try:
-        handle = os.open(folder, os.O_RDONLY)
-    except OSError:
-        return
-    try:
-        os.fsync(handle)
-    except OSError:
-        pass
-    finally:
-        os.close(handle)
-
-
-def _why_not_written(target: Path, error: OSError, kind: _Kind) -> str:
+def _why_not_written(target: Path, error: OSError, kind: _ArtefactKind) -> str:
     folder = target.parent
     if target.is_dir():
         return f"cannot write the {kind.name} to {target}: it is a folder; name a file in it"
@@ -162,11 +131,11 @@ def _load(source: Path, record: type[Artefact]) -> Artefact:
         ) from error
 
 
-def _kind_of(document: Document) -> _Kind | None:
+def _kind_of(document: Document) -> _ArtefactKind | None:
     return next((kind for kind in _KINDS.values() if kind.mark in document), None)
 
 
-def _text(source: Path, kind: _Kind) -> str:
+def _text(source: Path, kind: _ArtefactKind) -> str:
     try:
         return source.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -179,7 +148,7 @@ def _text(source: Path, kind: _Kind) -> str:
         raise ArtefactError(f"cannot read {source}: {error.strerror or error}") from error
 
 
-def _suggestions(source: Path, kind: _Kind, most: int = 5) -> str:
+def _suggestions(source: Path, kind: _ArtefactKind, most: int = 5) -> str:
     try:
         found = [path for path in source.parent.glob(f"*{kind.suffix}") if path.is_file()]
         found.sort(key=lambda path: path.stat().st_mtime, reverse=True)
@@ -191,7 +160,7 @@ def _suggestions(source: Path, kind: _Kind, most: int = 5) -> str:
     return f"{kind.others} {', '.join(str(path) for path in found[:most])}{more}"
 
 
-def _parsed(source: Path, text: str, kind: _Kind) -> Document:
+def _parsed(source: Path, text: str, kind: _ArtefactKind) -> Document:
     try:
         document = json.loads(text)
     except json.JSONDecodeError as error:

@@ -1,11 +1,16 @@
-"""What all terminal reports share: paragraphs with hanging indents, ASCII, and printing parts into a string."""
+"""What all terminal reports share: what a renderer is, its head, ASCII, and paragraphs with hanging indents.
+
+Knows no view: each report's own renderer arranges its view into parts, and this turns parts into text.
+"""
 
 from __future__ import annotations
 
 import io
 import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, Protocol, TypeVar
 
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
@@ -16,7 +21,35 @@ _QUANTITY = re.compile(r"(\d) (µs|us|ms|s|min|[kMGT]?B(?:/s)?|Gbit/s)\b")
 """A number and its unit, which a line must not part."""
 
 
-def printed(parts: Sequence[RenderableType], width: int, colour: bool) -> str:
+V = TypeVar("V")
+V_contra = TypeVar("V_contra", contravariant=True)
+
+
+class Renderer(Protocol[V_contra]):
+    """Turns a view into text of at most ``width`` columns, ending in a newline, and computes nothing else.
+
+    With ``colour`` it may use 256 colours and any character; without, plain ASCII that survives pipes, logs and mail.
+    """
+
+    def __call__(self, view: V_contra, width: int = 80, colour: bool = False) -> str: ...
+
+
+def terminal_renderer(
+    arrange: Callable[[V, int, bool], Sequence[RenderableType]], narrowest: int, widest: int
+) -> Renderer[V]:
+    """The renderer that prints the parts which ``arrange(view, width, colour)`` returns; it bounds the width."""
+
+    def render(view: V, width: int = 80, colour: bool = False) -> str:
+        width = max(narrowest, min(width, widest))
+        if colour:
+            return _printed(arrange(view, width, colour), width, colour)
+        # Translated before anything is laid out, since some signs become longer; then what laying out added.
+        return plain_text(_printed(arrange(in_ascii(view), width, colour), width, colour))
+
+    return render
+
+
+def _printed(parts: Sequence[RenderableType], width: int, colour: bool) -> str:
     """The parts one below the other as lines of at most ``width`` columns, ending in a newline."""
     console = Console(
         file=io.StringIO(),
@@ -34,8 +67,19 @@ def printed(parts: Sequence[RenderableType], width: int, colour: bool) -> str:
     return "\n".join(line.rstrip() for line in capture.get().splitlines()).strip("\n") + "\n"
 
 
+def in_ascii(item: Any) -> Any:
+    """A view, or part of one, with every text in ASCII, through all its tuples and dataclasses."""
+    if isinstance(item, str):
+        return plain_text(item)
+    if isinstance(item, tuple):
+        return tuple(map(in_ascii, item))
+    if is_dataclass(item) and not isinstance(item, type):
+        return replace(item, **{field.name: in_ascii(getattr(item, field.name)) for field in fields(item)})
+    return item
+
+
 def plain_text(text: str) -> str:
-    """The same in ASCII."""
+    """The same text in ASCII."""
     return text.translate(_ASCII).encode("ascii", "replace").decode("ascii")
 
 

@@ -2,10 +2,31 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from stash.base.errors import UserError
-from stash.base.ladder import NAMES, RUNGS, STALLS, Situation, parse_rungs, reachable, round_of_visits, rung
+from stash.base.ladder import (
+    CATCH_UP,
+    DATA_STALLS,
+    EXCHANGE_STALLS,
+    NAMES,
+    NOT_ASKED,
+    RUNGS,
+    STALLS,
+    Situation,
+    parse_rungs,
+    reachable,
+    round_of_visits,
+    rung,
+    rung_adding,
+    stall_names,
+    why_no_stall,
+    why_not,
+    without_exchange,
+)
 
 
 def situation(**changes) -> Situation:
@@ -22,6 +43,47 @@ def test_each_rung_widens_scope_activity_or_feed():
     order = {"self": 0, "node": 1, "world": 2}
     scopes = [order[r.scope] for r in RUNGS]
     assert scopes == sorted(scopes)
+
+
+def test_rungs_say_themselves_what_they_do():
+    assert [r.name for r in RUNGS if r.reads_data] == ["warm", "cold"]
+    assert [r.name for r in RUNGS if r.replays] == ["resident", "solo", "crowd", "node", "cluster"]
+    assert [r.name for r in RUNGS if r.exchanges] == ["node", "cluster", "warm", "cold"]
+    assert DATA_STALLS == ("prep", "fetch")
+    assert EXCHANGE_STALLS == ("interconnect", "network")
+
+
+def test_the_first_rung_climbed_is_compute_whichever_it_is():
+    assert stall_names(("solo", "crowd", "warm")) == ("compute", "contention", "prep")
+    assert stall_names(("cluster",)) == ("compute",)
+    assert [rung_adding(stall).name for stall in STALLS] == list(NAMES)
+
+
+def test_collectives_are_held_back_until_everybody_exchanges():
+    assert [name for name in (*NAMES, CATCH_UP, "starting") if without_exchange(name)] == [
+        *("resident", "solo", "crowd", "node", CATCH_UP)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "cannot_exist"),
+    [
+        ({}, set()),
+        ({"accelerator": False}, {"transfer"}),
+        ({"world_size": 1, "nodes": 1, "ranks_per_node": 1}, {"contention", "interconnect", "network"}),
+        ({"nodes": 1}, {"network"}),
+        ({"ranks_per_node": 1}, {"interconnect"}),
+        ({"loader": False}, set()),  # nothing is known of data stalls, which is not the same
+    ],
+)
+def test_some_stalls_cannot_exist_on_some_jobs(changes, cannot_exist):
+    assert {stall for stall in STALLS if why_no_stall(stall, situation(**changes))} == cannot_exist
+
+
+def test_a_rung_is_not_worth_measuring_if_its_stall_cannot_exist_or_there_is_no_loader():
+    assert {name for name in NAMES if why_not(name, situation(loader=False))} == {"resident", "warm", "cold"}
+    assert why_not("resident", situation(accelerator=False)) == why_no_stall("transfer", situation(accelerator=False))
+    assert why_not("solo", situation(accelerator=False)) is None
 
 
 def test_an_unknown_rung_is_refused_with_the_valid_names():
@@ -71,7 +133,7 @@ def test_without_a_loader_data_stalls_are_unknown():
 def test_rungs_not_asked_for_say_so():
     rungs, skipped = reachable(situation(), ("solo", "cluster"))
     assert rungs == ("solo", "cluster")
-    assert skipped["warm"] == "not asked for (--rungs)"
+    assert skipped["warm"] == NOT_ASKED == "not asked for (--rungs)"
 
 
 def test_even_rounds_climb_and_odd_ones_descend():
@@ -99,3 +161,10 @@ def test_followers_catch_up_after_blocks_of_the_leader_alone():
 
 def test_a_job_of_one_rank_needs_no_catching_up():
     assert [v.rung for v in round_of_visits(("resident", "solo"), 0, 1)] == ["resident", "solo"]
+
+
+def test_the_ladder_is_light_for_it_is_loaded_in_other_peoples_training_processes():
+    heavy = "{'torch', 'numpy', 'scipy', 'pydantic'}"
+    code = f"import sys, stash.base.ladder; print(sorted({heavy} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

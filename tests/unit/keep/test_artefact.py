@@ -9,13 +9,14 @@ import re
 from pathlib import Path
 
 import pytest
+from probe_builder import host, probe
 from profile_builder import build
 
 from stash.base import records
 from stash.base.errors import ArtefactError
 from stash.base.records import SCHEMA
 from stash.keep import artefact
-from stash.keep.artefact import load, save
+from stash.keep.artefact import is_probe, load, load_probe, save
 
 PROFILE = build({"solo": [0.1, 0.2], "crowd": [0.11, 0.19]})
 
@@ -48,7 +49,7 @@ def test_a_write_that_fails_keeps_the_old_profile_and_cleans_up(tmp_path, monkey
     def full(handle):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(artefact.os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(ArtefactError, match=r"no space left.*--output"):
         save(PROFILE.model_copy(update={"ended": "budget"}), path)
     assert path.read_bytes() == before
@@ -69,7 +70,7 @@ def test_a_folder_without_permission_is_refused(tmp_path, monkeypatch):
     def refuse(*args, **kwargs):  # root may write everywhere, so the refusal is played
         raise PermissionError(errno.EACCES, "Permission denied")
 
-    monkeypatch.setattr(artefact.tempfile, "mkstemp", refuse)
+    monkeypatch.setattr(artefact, "write_whole", refuse)
     with pytest.raises(ArtefactError, match="no permission to write in"):
         save(PROFILE, tmp_path / "a.stash.json")
 
@@ -145,9 +146,27 @@ def test_an_old_schema_is_migrated_step_by_step(tmp_path, monkeypatch):
 def test_every_field_of_every_record_is_described_in_the_documentation():
     text = (Path(__file__).parents[3] / "docs" / "format.md").read_text(encoding="utf-8")
     sections = dict(re.findall(r"^##+ (.+?)\n(.*?)(?=^##|\Z)", text, re.MULTILINE | re.DOTALL))
-    for record in vars(records).values():
-        if not (isinstance(record, type) and issubclass(record, records.Record)) or not record.model_fields:
-            continue
+    exported = (getattr(records, name) for name in records.__all__)
+    known = [item for item in exported if isinstance(item, type) and getattr(item, "model_fields", None)]
+    assert {records.Profile, records.Probe, records.Host, records.Block} <= set(known)
+    for record in known:
         section = sections["The document" if record is records.Profile else record.__name__]
         described = re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)
         assert sorted(described) == sorted(record.model_fields), record.__name__
+
+
+def test_a_profile_is_no_probe_and_a_probe_is_no_profile(tmp_path):
+    save(build({"solo": [0.1, 0.2]}), tmp_path / "a.stash.json")
+    save(probe(host()), tmp_path / "a.host.json")
+    assert not is_probe(tmp_path / "a.stash.json")
+    assert not is_probe(tmp_path / "missing.stash.json")
+    assert is_probe(tmp_path / "missing.host.json")
+    with pytest.raises(ArtefactError, match=r"is a profile, not a probe; .*\*\.host\.json.*`stash probe`"):
+        load_probe(tmp_path / "a.stash.json")
+    with pytest.raises(ArtefactError, match=r"is a probe, not a profile; .*\*\.stash\.json.*`stash profile`"):
+        load(tmp_path / "a.host.json")
+    with pytest.raises(ArtefactError, match=r"there is no file .*; probes there, newest first: .*a\.host\.json"):
+        load_probe(tmp_path / "b.host.json")
+    (tmp_path / "c.host.json").write_text('{"schema_version": 1, "hosts": [')
+    with pytest.raises(ArtefactError, match=r"damaged or cut short"):
+        load_probe(tmp_path / "c.host.json")

@@ -7,7 +7,7 @@ History of the schema: 1, November 2026, the first. Later the same month hosts g
 more of their identity, all of it optional.
 """
 
-from stash.base.records.base import SCHEMA, SUFFIX, Record
+from stash.base.records.base import SCHEMA, SUFFIX, Record, now
 from stash.base.records.host import (
     Copy,
     Disk,
@@ -67,4 +67,5 @@ __all__ = [
     "Timing",
     "Unmeasured",
     "Workload",
+    "now",
 ]

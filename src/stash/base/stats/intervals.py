@@ -1,19 +1,24 @@
-"""A measured quantity with its interval: the median or the mean of a few repetitions, and where the true one may be.
+"""A number with its spread: what was measured, and the interval in which the true value may be.
 
-Knows repetitions as plain numbers; knows nothing of links, units or facts. One repetition has no interval, and
-nothing is ever said to be above or below something else on the strength of it.
+The one type for this in Stash: of repetitions of a link (here) and of rounds of a ladder (``rounds``). Knows plain
+numbers; knows nothing of links, stalls, units or facts. One repetition has no interval, and nothing is ever said to
+be above or below something else on the strength of it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
 from scipy.special import bdtr, stdtrit
 
 from stash.base.records import Record
 
+K = TypeVar("K")
+UNEVEN = 1.4
+"""How many times slower than the fastest something must be to be called slow."""
 _LEAST_FOR_ORDER = 6
 """With fewer repetitions even the whole range covers the median in less than 95 % of cases: 1 − 2^(1−n)."""
 
@@ -25,6 +30,23 @@ class Interval(Record):
     low: float | None = None
     high: float | None = None
     repetitions: int = 1
+
+    @property
+    def half_width(self) -> float | None:
+        """Half of the interval's width; ``None`` if it is unknown."""
+        return None if self.low is None or self.high is None else (self.high - self.low) / 2
+
+    @property
+    def within_noise(self) -> bool:
+        """Whether the interval is known and contains zero."""
+        return self.low is not None and self.high is not None and self.low <= 0.0 <= self.high
+
+    @property
+    def holds_itself(self) -> bool:
+        """Whether the value is a finite number inside its interval, or its interval is wholly unknown."""
+        if self.low is None or self.high is None:
+            return self.low is self.high and math.isfinite(self.value)
+        return -math.inf < self.low <= self.value <= self.high < math.inf
 
     def below(self, fact: float, tolerance: float = 0.0) -> bool:
         """Whether the whole interval lies below ``fact`` less its ``tolerance``; never if it is unknown."""
@@ -87,3 +109,17 @@ def overall_interval(rates: Sequence[float], confidence: float = 0.95) -> Interv
     if arm >= mean:
         return Interval(value=1 / mean, repetitions=count)
     return Interval(value=1 / mean, low=1 / (mean + arm), high=1 / (mean - arm), repetitions=count)
+
+
+def unevenness(rates: Mapping[K, Interval], factor: float = UNEVEN) -> tuple[K, tuple[K, ...]] | None:
+    """The fastest, and those slower than it by ``factor`` beyond their intervals, slowest first; ``None`` if even.
+
+    Rates without an interval are left out. With many members the fastest is so partly by luck; ``factor`` is far
+    beyond what that explains.
+    """
+    known = {name: rate for name, rate in rates.items() if rate.low is not None}
+    if len(known) < 2:
+        return None
+    fastest = max(known, key=lambda name: known[name].value)
+    slow = [name for name in known if known[name].slower_than(known[fastest], factor)]
+    return (fastest, tuple(sorted(slow, key=lambda name: known[name].value))) if slow else None

@@ -8,12 +8,13 @@ cancels. Runs after every round of a live measurement, therefore plain numpy and
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, stdtr, stdtrit
+
+from stash.base.stats.intervals import Interval
 
 Matrix = NDArray[np.float64]
 
@@ -23,32 +24,13 @@ MAD_TO_SIGMA = 1.4826
 """Median absolute deviation to standard deviation, for normal noise."""
 
 
-@dataclass(frozen=True)
-class Estimate:
-    """A mean in seconds and its confidence interval; both ends ``None`` after a single round."""
-
-    value: float
-    low: float | None
-    high: float | None
-
-    @property
-    def half_width(self) -> float | None:
-        """Half of the interval's width in seconds, ``None`` if unknown."""
-        return None if self.low is None or self.high is None else (self.high - self.low) / 2
-
-    @property
-    def within_noise(self) -> bool:
-        """True if the interval is known and contains zero."""
-        return self.low is not None and self.high is not None and self.low <= 0.0 <= self.high
-
-
 def differences(matrix: Matrix) -> Matrix:
     """Column 0 as it is, then each rung minus the one before, round by round; rows sum to the last rung."""
     return np.diff(matrix, axis=1, prepend=0.0)
 
 
-def estimate(matrix: Matrix, confidence: float = 0.95) -> list[Estimate]:
-    """Entry 0 is rung 0's own time, entry i rung i minus rung i−1; the values sum to the last rung's.
+def estimate(matrix: Matrix, confidence: float = 0.95) -> list[Interval]:
+    """Means in seconds: entry 0 is rung 0's own time, entry i rung i minus rung i−1; they sum to the last rung's.
 
     All rounds given are used: pass ``matrix[keep_rounds(matrix)]`` to leave out disturbed ones. One
     resampling of rounds serves all entries, with a fixed seed: the same rounds give the same interval.
@@ -64,14 +46,15 @@ def estimate(matrix: Matrix, confidence: float = 0.95) -> list[Estimate]:
     parts = differences(matrix)
     means = parts.mean(axis=0)
     if rounds == 1:
-        return [Estimate(float(value), None, None) for value in means]
+        return [Interval(value=float(value)) for value in means]
     quantile = float(stdtrit(rounds - 1, (1 + confidence) / 2))
     tail = float(ndtr(-math.sqrt(rounds / (rounds - 1)) * quantile))
     resampled = _weights(rounds) @ parts
     low, high = np.quantile(resampled, [tail, 1 - tail], axis=0)
     student = quantile * parts.std(axis=0, ddof=1) / math.sqrt(rounds)
     low, high = np.minimum(low, means - student), np.maximum(high, means + student)
-    return [Estimate(*map(float, row)) for row in zip(means, low, high, strict=True)]
+    ends = zip(means.tolist(), low.tolist(), high.tolist(), strict=True)
+    return [Interval(value=value, low=least, high=most, repetitions=rounds) for value, least, most in ends]
 
 
 @lru_cache(maxsize=64)
@@ -123,7 +106,7 @@ def precise_enough(matrix: Matrix, precision: float, min_rounds: int = 3, confid
     return widest(estimate(kept, confidence)) <= precision * step
 
 
-def widest(estimates: list[Estimate]) -> float:
+def widest(estimates: list[Interval]) -> float:
     """The largest half-width in seconds; infinite if any interval is unknown."""
     return max((math.inf if e.half_width is None else e.half_width for e in estimates), default=math.inf)
 

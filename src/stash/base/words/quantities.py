@@ -1,6 +1,7 @@
 """Measured quantities in words: ``9.21 ± 0.30 GB/s``, ``9.2 Gbit/s``, ``GPUs 0, 1 and 3``.
 
-Turns numbers into text and decides nothing.
+How a number with its spread is written is decided here, for every report. Turns numbers into text and judges
+nothing.
 """
 
 from __future__ import annotations
@@ -9,21 +10,41 @@ from collections.abc import Sequence
 from typing import Literal
 
 from stash.base.stats.intervals import Interval
-from stash.base.words.units import format_bytes, format_rate, format_seconds
+from stash.base.words.rounding import Scale, scale_for
+from stash.base.words.units import BYTES, SECONDS, format_bytes, format_rate, format_seconds
 
 Unit = Literal["bytes/s", "samples/s", "seconds", "bytes", "fraction", "count"]
+Steps = tuple[tuple[float, str], ...]
 
-_BITS = ((1e12, "Tbit/s"), (1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s"), (1.0, "bit/s"))
-_STEPS: dict[Unit, tuple[tuple[float, str], ...]] = {
-    "bytes/s": ((1e12, "TB/s"), (1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s"), (1.0, "B/s")),
+_BITS: Steps = ((1e12, "Tbit/s"), (1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s"), (1.0, "bit/s"))
+_STEPS: dict[Unit, Steps] = {
+    "bytes/s": tuple((size, f"{name}/s") for size, name in BYTES),
     "samples/s": ((1.0, "samples/s"),),
-    "seconds": ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")),
-    "bytes": ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B")),
+    "seconds": SECONDS,
+    "bytes": BYTES,
     "fraction": ((0.01, "%"),),
     "count": ((1.0, ""),),
 }
 _LOPSIDED = 3.0
 """An interval this much longer on one side is shown with both its arms."""
+_UNKNOWN = "± unknown"
+
+
+def plus_minus(measured: Interval, scale: Scale) -> str:
+    """The spread of a number shown on ``scale``: ``"± 0.30"``, without the unit.
+
+    The half-width is the longer arm's; of a lopsided interval both are shown, ``"+0.37 −0.11"``. One too narrow for
+    the decimals is ``"± <0.01"``, and one that nobody knows ``"± unknown"``: neither is ever shown as zero.
+    """
+    if measured.low is None or measured.high is None:
+        return _UNKNOWN
+    above, below = measured.high - measured.value, measured.value - measured.low
+    half, smallest = max(above, below), 10.0**-scale.decimals
+    if half > _LOPSIDED * min(above, below) and half >= smallest * scale.size:
+        return f"+{scale.number(above)} −{scale.number(below)}"
+    if half < smallest * scale.size / 2:
+        return f"± <{smallest:.{scale.decimals}f}"
+    return f"± {scale.number(half)}"
 
 
 def quantity(measured: Interval, unit: Unit) -> str:
@@ -48,8 +69,8 @@ def bits_parts(measured: Interval) -> tuple[str, str]:
 
 def plain_bits(bytes_per_second: float) -> str:
     """A network's rate without an interval: ``"25 Gbit/s"``."""
-    scale, name = _step(bytes_per_second * 8, _BITS)
-    return f"{bytes_per_second * 8 / scale:.3g} {name}"
+    scale = scale_for(bytes_per_second * 8, _BITS)
+    return f"{bytes_per_second * 8 / scale.size:.3g} {scale.unit}"
 
 
 def plain(value: float, unit: Unit) -> str:
@@ -70,27 +91,13 @@ def listed(names: Sequence[str], most: int = 6) -> str:
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
-def _step(value: float, steps: tuple[tuple[float, str], ...]) -> tuple[float, str]:
-    # What three digits round to 1000 belongs to the next unit.
-    return next((step for step in steps if abs(value) >= step[0] * 0.9995), steps[-1])
+def _parts(measured: Interval, steps: Steps) -> tuple[str, str]:
+    scale = scale_for(measured.value, steps)
+    shown = scale.text(measured.value) if scale.unit else f"{measured.value:g}"
+    return shown, plus_minus(measured, scale)
 
 
-def _parts(measured: Interval, steps: tuple[tuple[float, str], ...]) -> tuple[str, str]:
-    scale, name = _step(measured.value, steps)
-    shown = measured.value / scale
-    decimals = 0 if abs(shown) >= 100 else 1 if abs(shown) >= 10 else 2
-    value = f"{shown:.{decimals}f} {name}" if name else f"{shown:g}"
-    if measured.low is None or measured.high is None:
-        return value, "± unknown"
-    above, below = (measured.high - measured.value) / scale, (measured.value - measured.low) / scale
-    half = max(above, below)
-    if half > _LOPSIDED * min(above, below) and half >= 10.0**-decimals:
-        return value, f"+{above:.{decimals}f} −{below:.{decimals}f}"
-    smallest = 10.0**-decimals
-    return value, f"± <{smallest:.{decimals}f}" if half < smallest / 2 else f"± {half:.{decimals}f}"
-
-
-def _joined(measured: Interval, steps: tuple[tuple[float, str], ...]) -> str:
-    value, spread = _parts(measured, steps)
-    number, _, name = value.partition(" ")
-    return f"{value} ({spread})" if spread == "± unknown" else f"{number} {spread} {name}".strip()
+def _joined(measured: Interval, steps: Steps) -> str:
+    shown, spread = _parts(measured, steps)
+    number, _, name = shown.partition(" ")
+    return f"{shown} ({spread})" if spread == _UNKNOWN else f"{number} {spread} {name}".strip()

@@ -1,6 +1,6 @@
-"""Rounding for people: numbers that add up before rounding add up after it, in one unit with few digits.
+"""Digits for people: the unit and decimals that fit a number, and a rounding that keeps a sum.
 
-Pure arithmetic on what is about to be shown; no statistics and no layout.
+Pure arithmetic on what is about to be shown; knows no statistics, no layout and none of the units themselves.
 """
 
 from __future__ import annotations
@@ -9,8 +9,40 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-DIGITS = 4
-"""Significant digits of a step's time."""
+
+class Scale(NamedTuple):
+    """A unit fit for a number: its name, its size in base units, and how many decimals to show."""
+
+    unit: str
+    size: float
+    decimals: int
+
+    def number(self, value: float) -> str:
+        """A value in base units as a number of this unit, without its name."""
+        return f"{value / self.size:,.{self.decimals}f}"
+
+    def text(self, value: float) -> str:
+        """The same with the unit's name: ``"46.8 MB"``."""
+        return f"{self.number(value)} {self.unit}"
+
+
+def scale_for(value: float, units: Sequence[tuple[float, str]], digits: int = 3) -> Scale:
+    """The unit out of ``units`` (size and name, largest first) that shows ``value`` with ``digits`` digits.
+
+    It is the largest of which there is at least one after rounding: 999.6 MB are 1.00 GB. Of the smallest unit
+    there may be less than one, and then there are fewer digits.
+    """
+    one = 1 - 0.5 * 10.0**-digits
+    size, unit = next((step for step in units if abs(value) >= one * step[0]), units[-1])
+    rounded = float(f"{value / size:.{digits - 1}e}")
+    return Scale(unit, size, min(digits - 1, significant_decimals(rounded, digits)))
+
+
+def significant_decimals(size: float, digits: int) -> int:
+    """How many decimals show ``size`` with ``digits`` significant digits, never negative."""
+    if not size or not math.isfinite(size):
+        return digits
+    return max(0, digits - 1 - math.floor(math.log10(abs(size))))
 
 
 def round_to_sum(values: Sequence[float], decimals: int) -> list[float]:
@@ -26,29 +58,3 @@ def round_to_sum(values: Sequence[float], decimals: int) -> list[float]:
     for i in by_remainder[:missing]:
         whole[i] += 1
     return [round(value / unit, max(0, decimals)) for value in whole]
-
-
-def significant_decimals(size: float, digits: int = DIGITS) -> int:
-    """How many decimals show ``size`` with ``digits`` significant digits, never negative."""
-    if not size or not math.isfinite(size):
-        return digits
-    return max(0, digits - 1 - math.floor(math.log10(abs(size))))
-
-
-class Clock(NamedTuple):
-    """A unit of time fit for one step: multiply seconds by ``per_second``, show ``decimals``."""
-
-    unit: str
-    per_second: float
-    decimals: int
-
-    def show(self, seconds: float) -> str:
-        """A time in seconds as a number of this unit, without the unit."""
-        return f"{seconds * self.per_second:,.{self.decimals}f}"
-
-
-def clock_for(step_seconds: float) -> Clock:
-    """The unit in which a step of this length has one to three digits before the point."""
-    units = (("s", 1.0), ("ms", 1e3), ("µs", 1e6))
-    unit, per_second = next((u for u in units if step_seconds * u[1] >= 1), units[-1])
-    return Clock(unit, per_second, significant_decimals(step_seconds * per_second))

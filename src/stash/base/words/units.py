@@ -11,6 +11,10 @@ import math
 import re
 
 from stash.base.errors import UnitError
+from stash.base.words.rounding import scale_for
+
+SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
+BYTES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
 
 _PREFIX = {
     "": 1.0,
@@ -81,26 +85,18 @@ def parse_price(text: str) -> float:
     return value
 
 
-def _scaled(value: float, steps: list[tuple[float, str]]) -> str:
-    size = abs(value)
-    scale, unit = next(((s, u) for s, u in steps if size >= s), steps[-1])
-    shown = value / scale
-    digits = 0 if abs(shown) >= 100 else 1 if abs(shown) >= 10 else 2
-    return f"{shown:.{digits}f} {unit}"
-
-
 def format_seconds(seconds: float) -> str:
     """A duration with three digits: ``0.0123`` is ``"12.3 ms"``; NaN is ``"unknown"``."""
     if math.isnan(seconds):
         return "unknown"
     if abs(seconds) >= 120:
         return f"{seconds / 60:.1f} min"
-    return _scaled(seconds, [(1.0, "s"), (1e-3, "ms"), (1e-6, "µs")])
+    return scale_for(seconds, SECONDS).text(seconds)
 
 
 def format_bytes(count: float) -> str:
     """A size with three digits and a decimal prefix: ``46_800_000`` is ``"46.8 MB"``."""
-    return _scaled(count, [(1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B")])
+    return scale_for(count, BYTES).text(count)
 
 
 def format_rate(bytes_per_second: float) -> str:

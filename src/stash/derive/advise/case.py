@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from stash.base.ladder import DATA_STALLS
 from stash.base.records import Loader, Profile
 from stash.derive.stalls.breakdown import Breakdown
-from stash.derive.stalls.matrix import mean_over_rounds, rank_values
 from stash.derive.stalls.missing import ranks_per_node
+from stash.derive.stalls.step_times import mean_over_rounds, rank_values
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class Case:
     @property
     def busy_seconds(self) -> float:
         """What the devices need for a step, exchange included, if no data were waited for."""
-        idle = {"prep", "fetch", self.removed}
+        idle = {*DATA_STALLS, self.removed}
         return sum(stall.seconds for stall in self.breakdown.stalls if stall.name not in idle)
 
     @property

@@ -6,6 +6,7 @@ not made. The steps themselves, one function per stall, are in ``stash.derive.ad
 
 from __future__ import annotations
 
+from stash.base.ladder import DATA_STALLS, EXCHANGE_STALLS
 from stash.base.records import Profile, Record
 from stash.base.words.units import format_bytes, format_rate, format_seconds
 from stash.derive.advise.case import Case, Remedy
@@ -95,13 +96,13 @@ def _more(breakdown: Breakdown, name: str) -> str:
 
 def _reason(breakdown: Breakdown, name: str) -> str | None:
     rates, exchange = breakdown.rates, breakdown.communication
-    if name in ("prep", "fetch"):
+    if name in DATA_STALLS:
         limit = rates.prep if name == "prep" else rates.fetch
         if not rates.device or not limit or limit >= rates.device:
             return None
         what = "prepare" if name == "prep" else "read and prepare"
         return f"the loaders {what} {_rate(limit)}, the devices could train {_rate(rates.device)}"
-    if name in ("interconnect", "network") and exchange.bytes:
+    if name in EXCHANGE_STALLS and exchange.bytes:
         reason = f"each device exchanges {format_bytes(exchange.bytes)} of gradients"
         if exchange.wire_bytes_per_second:
             reason += f" at {format_rate(exchange.wire_bytes_per_second)}"

@@ -9,7 +9,7 @@ Pure: a saved ``Probe`` and the catalog in, records out. Never imports torch and
 """
 
 from stash.base.stats.intervals import Interval
-from stash.derive.findings.against import Comparison, Row
+from stash.derive.findings.against import Compared, Comparison
 from stash.derive.findings.allreduce import Curve, RingFit, Size
 from stash.derive.findings.finding import Fact, Finding
 from stash.derive.findings.nearest import Near
@@ -17,6 +17,7 @@ from stash.derive.findings.rates import Link
 from stash.derive.findings.reading import Likeness, Reading, read
 
 __all__ = [
+    "Compared",
     "Comparison",
     "Curve",
     "Fact",
@@ -27,7 +28,6 @@ __all__ = [
     "Near",
     "Reading",
     "RingFit",
-    "Row",
     "Size",
     "read",
 ]

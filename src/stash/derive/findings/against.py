@@ -20,7 +20,7 @@ from stash.derive.findings.network import Reach, reach
 from stash.keep.catalog import Instance
 
 
-class Row(Record):
+class Compared(Record):
     """One quantity of a machine: measured, and as the catalog has it."""
 
     name: str
@@ -52,7 +52,7 @@ class Comparison(Record):
     gpus_measured: str | None
     """E.g. ``4 × Tesla V100-SXM2-16GB``."""
     gpus_catalog: str | None
-    rows: tuple[Row, ...]
+    rows: tuple[Compared, ...]
 
 
 @dataclass(frozen=True)
@@ -110,11 +110,11 @@ def compare(hosts: Sequence[Host], node: int, reference: Instance) -> Comparison
     )
 
 
-def _known(row: Row) -> bool:
+def _known(row: Compared) -> bool:
     return row.measured is not None or row.catalog is not None
 
 
-def _rows(host: Host, best: Measured, type_: Instance) -> list[Row]:
+def _rows(host: Host, best: Measured, type_: Instance) -> list[Compared]:
     gpu_memory = min((gpu.memory_bytes for gpu in working(host) if gpu.memory_bytes is not None), default=None)
     disk_bytes = type_.remote_disk_bytes_per_second
     network_bytes = type_.network_bytes_per_second
@@ -154,9 +154,9 @@ def _row(
     catalog_is: str = "",
     *,
     network: bool = False,
-) -> Row:
+) -> Compared:
     says = catalog_is if catalog is not None else ""
-    return Row(name=name, unit=unit, measured=found, catalog=catalog, catalog_is=says, network=network)
+    return Compared(name=name, unit=unit, measured=found, catalog=catalog, catalog_is=says, network=network)
 
 
 def _or_theory(published: float | None, type_: Instance) -> tuple[float | None, str]:

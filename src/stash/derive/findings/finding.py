@@ -5,7 +5,7 @@ Records only; which findings there are, and when one is justified, is decided by
 
 from __future__ import annotations
 
-from stash.base.records import Record
+from stash.base.records import Host, Record
 from stash.base.stats.intervals import Interval
 from stash.base.words.quantities import Unit
 from stash.keep.catalog import GpuFacts, Instance
@@ -35,6 +35,12 @@ class Finding(Record):
     """Of ``measured``."""
     measured: Interval | None = None
     fact: Fact | None = None
+
+
+def unlike(fact: Fact, measured: Interval, name: str, text: str, host: Host | None = None) -> Finding:
+    """The finding that ``measured`` is not what ``fact`` says; about ``host``, or about several machines."""
+    hostname = None if host is None else host.hostname
+    return Finding(name=name, hostname=hostname, text=text, unit=fact.unit, measured=measured, fact=fact)
 
 
 def fact_of(item: Instance | GpuFacts, about: str, value: float | None, unit: Unit) -> Fact | None:

@@ -11,12 +11,11 @@ from collections.abc import Iterator
 from itertools import groupby
 
 from stash.base.records import Gpu, Host, Links, Preparation
-from stash.base.stats.intervals import Interval
+from stash.base.stats.intervals import Interval, unevenness
 from stash.base.words.quantities import listed, plain, quantity
 from stash.base.words.units import format_seconds
 from stash.derive.findings.burst import burst
-from stash.derive.findings.evenness import unevenness
-from stash.derive.findings.finding import Fact, Finding, fact_of, origin
+from stash.derive.findings.finding import Fact, Finding, fact_of, origin, unlike
 from stash.derive.findings.machine import working
 from stash.derive.findings.rates import copy_rate, gpu_index, preparation_rate
 from stash.keep.catalog import Instance
@@ -86,18 +85,14 @@ def _trained_down(host: Host, links: Links) -> Iterator[Finding]:
 
 
 def _trained_down_finding(host: Host, gpu: Gpu, rate: Interval, now: float, most: float) -> Finding:
-    return Finding(
-        name="pcie-trained-down",
-        hostname=host.hostname,
-        text=f"GPU {gpu.index}'s PCIe link runs at {gpu.pcie} and could at {gpu.pcie_max}: pinned copies reach "
+    text = (
+        f"GPU {gpu.index}'s PCIe link runs at {gpu.pcie} and could at {gpu.pcie_max}: pinned copies reach "
         f"{quantity(rate, 'bytes/s')}, within the {plain(now, 'bytes/s')} of {gpu.pcie}, where {gpu.pcie_max} "
-        f"carries {plain(most, 'bytes/s')}",
-        unit="bytes/s",
-        measured=rate,
-        fact=Fact(
-            value=most, unit="bytes/s", about=f"PCIe {gpu.pcie_max}, as the driver states it", source="PCI-SIG"
-        ),
+        f"carries {plain(most, 'bytes/s')}"
     )
+    about = f"PCIe {gpu.pcie_max}, as the driver states it"
+    fact = Fact(value=most, unit="bytes/s", about=about, source="PCI-SIG")
+    return unlike(fact, rate, "pcie-trained-down", text, host)
 
 
 def _shared_uplinks(host: Host, links: Links) -> Iterator[Finding]:
@@ -111,15 +106,12 @@ def _shared_uplinks(host: Host, links: Links) -> Iterator[Finding]:
         worst = min(group, key=lambda gpu: together[gpu].value)
         names = listed([str(gpu) for gpu in group], most=16)
         shares = f"GPUs {names} share an uplink" if known else f"GPUs {names} slow one another down"
-        yield Finding(
-            name="shared-uplink",
-            hostname=host.hostname,
-            text=f"{shares}{both_ways}: {way} {worst}, {quantity(together[worst], 'bytes/s')} while all GPUs copy, "
-            f"{quantity(alone[worst], 'bytes/s')} alone",
-            unit="bytes/s",
-            measured=together[worst],
-            fact=Fact(value=alone[worst].value, unit="bytes/s", about=f"{way} {worst} alone"),
+        text = (
+            f"{shares}{both_ways}: {way} {worst}, {quantity(together[worst], 'bytes/s')} while all GPUs copy, "
+            f"{quantity(alone[worst], 'bytes/s')} alone"
         )
+        fact = Fact(value=alone[worst].value, unit="bytes/s", about=f"{way} {worst} alone")
+        yield unlike(fact, together[worst], "shared-uplink", text, host)
 
 
 def _slowed(links: Links, way: str) -> list[int]:
@@ -156,16 +148,14 @@ def _uneven_pairs(host: Host, links: Links, reference: Instance | None) -> Itera
     best = fact_of(reference, "fastest pair", reference.pair_max_bytes_per_second, "bytes/s") if reference else None
     names = listed([f"{a}-{b}" for a, b in slow])
     several = f"{len(slow)} of {len(rates)} pairs of GPUs copy" if len(slow) > 1 else "one pair of GPUs copies"
-    yield Finding(
-        name="uneven-pairs",
-        hostname=host.hostname,
-        text=f"{several} much slower than the others ({names}): {slow[0][0]}-{slow[0][1]} reaches "
+    text = (
+        f"{several} much slower than the others ({names}): {slow[0][0]}-{slow[0][1]} reaches "
         f"{quantity(rates[slow[0]], 'bytes/s')}, {fastest[0]}-{fastest[1]} {quantity(rates[fastest], 'bytes/s')}"
-        + (f"; {best.about}: {plain(best.value, 'bytes/s')} {origin(best)}" if best is not None else ""),
-        unit="bytes/s",
-        measured=rates[slow[0]],
-        fact=best or Fact(value=rates[fastest].value, unit="bytes/s", about=f"GPUs {fastest[0]}-{fastest[1]}"),
     )
+    if best is not None:
+        text += f"; {best.about}: {plain(best.value, 'bytes/s')} {origin(best)}"
+    fact = best or Fact(value=rates[fastest].value, unit="bytes/s", about=f"GPUs {fastest[0]}-{fastest[1]}")
+    yield unlike(fact, rates[slow[0]], "uneven-pairs", text, host)
 
 
 def _cores(host: Host, links: Links) -> Iterator[Finding]:
@@ -177,15 +167,12 @@ def _cores(host: Host, links: Links) -> Iterator[Finding]:
         if single.low is None or not rates[most].below(single.low * most):
             continue
         gain = rates[most].value / single.value
-        yield Finding(
-            name="cores-do-not-scale",
-            hostname=host.hostname,
-            text=f"{most} processes prepare {gain:.1f} times the {kind} of one "
-            f"({quantity(rates[most], 'samples/s')} against {quantity(single, 'samples/s')}): {_why(host, most)}",
-            unit="samples/s",
-            measured=rates[most],
-            fact=Fact(value=single.value * most, unit="samples/s", about=f"{most} times one process"),
+        text = (
+            f"{most} processes prepare {gain:.1f} times the {kind} of one "
+            f"({quantity(rates[most], 'samples/s')} against {quantity(single, 'samples/s')}): {_why(host, most)}"
         )
+        fact = Fact(value=single.value * most, unit="samples/s", about=f"{most} times one process")
+        yield unlike(fact, rates[most], "cores-do-not-scale", text, host)
 
 
 def _by_processes(made: Iterator[Preparation]) -> dict[int, Interval]:
@@ -206,12 +193,9 @@ def _bursts(host: Host, links: Links) -> Iterator[Finding]:
         if end is None:
             continue
         lasted = format_seconds(end.seconds)
-        yield Finding(
-            name="disk-burst",
-            hostname=host.hostname,
-            text=f"{read.pattern} reads under {read.path} reach {quantity(end.first, 'bytes/s')} for {lasted}, "
-            f"then {quantity(end.later, 'bytes/s')}: the disk has a burst that ends",
-            unit="bytes/s",
-            measured=end.later,
-            fact=Fact(value=end.first.value, unit="bytes/s", about=f"the first {lasted}"),
+        text = (
+            f"{read.pattern} reads under {read.path} reach {quantity(end.first, 'bytes/s')} for {lasted}, "
+            f"then {quantity(end.later, 'bytes/s')}: the disk has a burst that ends"
         )
+        fact = Fact(value=end.first.value, unit="bytes/s", about=f"the first {lasted}")
+        yield unlike(fact, end.later, "disk-burst", text, host)

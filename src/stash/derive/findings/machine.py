@@ -14,7 +14,7 @@ from stash.base.records import Gpu, Host
 from stash.base.stats.intervals import Interval
 from stash.base.words.quantities import listed, plain
 from stash.base.words.units import format_bytes
-from stash.derive.findings.finding import Fact, Finding, fact_of, origin
+from stash.derive.findings.finding import Fact, Finding, fact_of, origin, unlike
 from stash.keep.catalog import Catalog, Instance
 from stash.keep.catalog.names import tokens
 
@@ -67,25 +67,19 @@ def _limits(host: Host) -> Iterator[Finding]:
     if limits is None:
         return
     if limits.cpus is not None and host.cores is not None and limits.cpus < host.cores:
-        yield Finding(
-            name="cpu-limit",
-            hostname=host.hostname,
-            text=f"a control group allows {limits.cpus:g} CPUs of the {host.cores} cores: more processes than "
-            "that wait for each other",
-            unit="count",
-            measured=exactly(limits.cpus),
-            fact=Fact(value=host.cores, unit="count", about="cores this process may use"),
+        text = (
+            f"a control group allows {limits.cpus:g} CPUs of the {host.cores} cores: more processes than "
+            "that wait for each other"
         )
+        cores = Fact(value=host.cores, unit="count", about="cores this process may use")
+        yield unlike(cores, exactly(limits.cpus), "cpu-limit", text, host)
     if limits.memory_bytes is not None and host.memory_bytes and limits.memory_bytes < host.memory_bytes:
-        yield Finding(
-            name="memory-limit",
-            hostname=host.hostname,
-            text=f"a control group allows {format_bytes(limits.memory_bytes)} of the "
-            f"{format_bytes(host.memory_bytes)} of memory",
-            unit="bytes",
-            measured=exactly(limits.memory_bytes),
-            fact=Fact(value=host.memory_bytes, unit="bytes", about="installed memory"),
+        text = (
+            f"a control group allows {format_bytes(limits.memory_bytes)} of the "
+            f"{format_bytes(host.memory_bytes)} of memory"
         )
+        memory = Fact(value=host.memory_bytes, unit="bytes", about="installed memory")
+        yield unlike(memory, exactly(limits.memory_bytes), "memory-limit", text, host)
 
 
 def _steal(host: Host) -> Iterator[Finding]:
@@ -105,25 +99,12 @@ def _counts(host: Host, reference: Instance) -> Iterator[Finding]:
     gpus = float(len(working(host)))
     promised = fact_of(reference, "GPUs", reference.gpu_count, "count")
     if promised is not None and promised.value >= 1 and gpus != promised.value:
-        yield Finding(
-            name="gpu-count",
-            hostname=host.hostname,
-            text=f"{gpus:g} GPUs work here, {reference.name} has {promised.value:g} {origin(promised)}",
-            unit="count",
-            measured=exactly(gpus),
-            fact=promised,
-        )
+        text = f"{gpus:g} GPUs work here, {reference.name} has {promised.value:g} {origin(promised)}"
+        yield unlike(promised, exactly(gpus), "gpu-count", text, host)
     vcpus = fact_of(reference, "vCPUs", reference.vcpus, "count")
     if vcpus is not None and host.cores is not None and host.cores != vcpus.value:
-        yield Finding(
-            name="vcpu-count",
-            hostname=host.hostname,
-            text=f"this process may use {host.cores} cores, {reference.name} has {vcpus.value:g} vCPUs "
-            f"{origin(vcpus)}",
-            unit="count",
-            measured=exactly(host.cores),
-            fact=vcpus,
-        )
+        text = f"this process may use {host.cores} cores, {reference.name} has {vcpus.value:g} vCPUs {origin(vcpus)}"
+        yield unlike(vcpus, exactly(host.cores), "vcpu-count", text, host)
 
 
 def _gpu_model(host: Host, reference: Instance, catalog: Catalog) -> Iterator[Finding]:
@@ -147,14 +128,8 @@ def _memory(host: Host, reference: Instance) -> Iterator[Finding]:
     for name, has, size, fact in pairs:
         if size is None or fact is None or abs(size / fact.value - 1) <= _MEMORY_TOLERANCE:
             continue
-        yield Finding(
-            name=name,
-            hostname=host.hostname,
-            text=f"{has} {format_bytes(size)} of memory, {fact.about} is {plain(fact.value, 'bytes')} {origin(fact)}",
-            unit="bytes",
-            measured=exactly(size),
-            fact=fact,
-        )
+        text = f"{has} {format_bytes(size)} of memory, {fact.about} is {plain(fact.value, 'bytes')} {origin(fact)}"
+        yield unlike(fact, exactly(size), name, text, host)
 
 
 def _rdma(host: Host, reference: Instance) -> Iterator[Finding]:

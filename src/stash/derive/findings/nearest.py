@@ -33,7 +33,7 @@ class Near(Record):
     """Dimensions that the machine or the catalog does not know."""
 
 
-Shape = dict[str, float | None]
+Dimensions = dict[str, float | None]
 
 
 def nearest_types(hosts: Sequence[Host], node: int, catalog: Catalog, count: int = 3) -> tuple[Near, ...]:
@@ -51,7 +51,7 @@ def _model(host: Host, catalog: Catalog) -> str | None:
     return models.pop() if len(models) == 1 else None
 
 
-def _shape_of_host(hosts: Sequence[Host], node: int) -> Shape:
+def _shape_of_host(hosts: Sequence[Host], node: int) -> Dimensions:
     host = hosts[node]
     gpus = working(host)
     memories = [gpu.memory_bytes for gpu in gpus if gpu.memory_bytes is not None]
@@ -65,7 +65,7 @@ def _shape_of_host(hosts: Sequence[Host], node: int) -> Shape:
     }
 
 
-def _shape_of_type(instance: Instance) -> Shape:
+def _shape_of_type(instance: Instance) -> Dimensions:
     return {
         "GPUs": instance.gpu_count,
         "memory per GPU": instance.gpu_memory_bytes,
@@ -75,7 +75,7 @@ def _shape_of_type(instance: Instance) -> Shape:
     }
 
 
-def _near(shape: Shape, model: str | None, instance: Instance) -> Near | None:
+def _near(shape: Dimensions, model: str | None, instance: Instance) -> Near | None:
     """``None`` where one has GPUs and the other has none: no other likeness matters then."""
     theirs = _shape_of_type(instance)
     if theirs["GPUs"] is not None and bool(shape["GPUs"]) != bool(theirs["GPUs"]):

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from stash.base.records import Host, Nic, Record
-from stash.base.stats.intervals import Interval
+from stash.base.stats.intervals import Interval, unevenness
 from stash.base.words.quantities import bits, listed, plain_bits
-from stash.derive.findings.evenness import unevenness
-from stash.derive.findings.finding import Fact, Finding
+from stash.derive.findings.finding import Fact, Finding, unlike
 from stash.derive.findings.rates import stream_rate
 
 SEVERAL_HELP = 1.25
@@ -72,14 +71,12 @@ def _one_flow(fastest: Reach) -> Iterator[Finding]:
     one, best = fastest.one, fastest.best
     if one is None or fastest.flows == 1 or not one.slower_than(best, SEVERAL_HELP):
         return
-    yield Finding(
-        name="one-flow",
-        text=f"one TCP flow reaches {bits(one)}, {fastest.flows} reach {bits(best)} (node {fastest.source} to "
-        f"{fastest.target}): exchange over one connection leaves part of the network unused",
-        unit="bytes/s",
-        measured=one,
-        fact=Fact(value=best.value, unit="bytes/s", about=f"{fastest.flows} flows between the same nodes"),
+    text = (
+        f"one TCP flow reaches {bits(one)}, {fastest.flows} reach {bits(best)} (node {fastest.source} to "
+        f"{fastest.target}): exchange over one connection leaves part of the network unused"
     )
+    fact = Fact(value=best.value, unit="bytes/s", about=f"{fastest.flows} flows between the same nodes")
+    yield unlike(fact, one, "one-flow", text)
 
 
 def _uneven_nodes(hosts: Sequence[Host], rates: Flows) -> Iterator[Finding]:
@@ -93,15 +90,13 @@ def _uneven_nodes(hosts: Sequence[Host], rates: Flows) -> Iterator[Finding]:
     verb = "have" if len(blamed) > 1 else "has"
     start = f"{who} {verb} a slower network than the others" if blamed else "some nodes reach each other more slowly"
     worst = slow[0]
-    yield Finding(
-        name="uneven-nodes",
-        hostname=hosts[blamed[0]].hostname if len(blamed) == 1 and blamed[0] < len(hosts) else None,
-        text=f"{start}: {bits(rates[worst])} from node {worst[0]} to {worst[1]}, {bits(rates[fastest])} from node "
-        f"{fastest[0]} to {fastest[1]}; the slowest node sets the pace of every exchange",
-        unit="bytes/s",
-        measured=rates[worst],
-        fact=Fact(value=rates[fastest].value, unit="bytes/s", about=f"node {fastest[0]} to {fastest[1]}"),
+    text = (
+        f"{start}: {bits(rates[worst])} from node {worst[0]} to {worst[1]}, {bits(rates[fastest])} from node "
+        f"{fastest[0]} to {fastest[1]}; the slowest node sets the pace of every exchange"
     )
+    fact = Fact(value=rates[fastest].value, unit="bytes/s", about=f"node {fastest[0]} to {fastest[1]}")
+    only = hosts[blamed[0]] if len(blamed) == 1 and blamed[0] < len(hosts) else None
+    yield unlike(fact, rates[worst], "uneven-nodes", text, only)
 
 
 def _named(hosts: Sequence[Host], node: int) -> str:
@@ -132,11 +127,5 @@ def _claims(hosts: Sequence[Host], fastest: Reach) -> Iterator[Finding]:
         end = f"less than the {plain_bits(claim)} it claims: the network behind it is limited, shared or far away"
     else:
         return
-    yield Finding(
-        name="nic-claim",
-        hostname=host.hostname,
-        text=f"{nic.name} claims {plain_bits(claim)} and TCP reaches {bits(best)}, {end}",
-        unit="bytes/s",
-        measured=best,
-        fact=fact,
-    )
+    text = f"{nic.name} claims {plain_bits(claim)} and TCP reaches {bits(best)}, {end}"
+    yield unlike(fact, best, "nic-claim", text, host)

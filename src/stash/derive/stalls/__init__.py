@@ -4,7 +4,7 @@
 or stores.
 """
 
-from stash.derive.stalls.attribution import attribute, stalls_of
+from stash.derive.stalls.attribution import attribute
 from stash.derive.stalls.breakdown import (
     Breakdown,
     Communication,
@@ -16,20 +16,19 @@ from stash.derive.stalls.breakdown import (
     Stall,
     Surfacing,
 )
-from stash.derive.stalls.matrix import Ladder, step_matrix
+from stash.derive.stalls.step_times import StepTimes, step_matrix
 
 __all__ = [
     "Breakdown",
     "Communication",
-    "Ladder",
     "Missing",
     "Paper",
     "Rates",
     "SlowRank",
     "Stability",
     "Stall",
+    "StepTimes",
     "Surfacing",
     "attribute",
-    "stalls_of",
     "step_matrix",
 ]

@@ -7,53 +7,53 @@ the stalls and is never mixed into them.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
-from stash.base.errors import StashError
+from stash.base.errors import ArtefactError, StashError
+from stash.base.ladder import stall_names
 from stash.base.records import Profile
 from stash.base.stats.rounds import Matrix, estimate, keep_rounds
 from stash.derive.stalls.breakdown import Breakdown, Paper, SlowRank, Stall
-from stash.derive.stalls.matrix import Ladder, rank_values, step_matrix
-from stash.derive.stalls.missing import missing_stalls, ranks_per_node, stall_names
-from stash.derive.stalls.rates import communication, loader_wait_notes, rates, surfacing
+from stash.derive.stalls.missing import missing_stalls, ranks_per_node
+from stash.derive.stalls.second_opinions import communication, loader_wait_notes, rates, surfacing
 from stash.derive.stalls.stability import stability
+from stash.derive.stalls.step_times import StepTimes, rank_values, step_matrix
 
-REPLAY_RUNGS = ("resident", "solo", "crowd", "node", "cluster")
 SLOW_RANK_EXCESS = 0.05
 
 
-def attribute(profile: Profile) -> Breakdown:
+def attribute(profile: Profile, source: str | None = None) -> Breakdown:
     """The breakdown of the profile's mean step over its kept rounds.
 
-    Raises StashError if no round is complete.
+    ``source`` is the file it came from, to be named in errors. Raises StashError if no round is complete, and
+    ArtefactError if a block's time is no positive number.
     """
-    ladder = step_matrix(profile)
-    if not ladder.rounds:
-        raise StashError(_why_no_round(profile, ladder))
-    mask = keep_rounds(ladder.matrix)
-    kept = Ladder(
-        ladder.rungs,
-        tuple(number for number, keep in zip(ladder.rounds, mask, strict=True) if keep),
-        ladder.matrix[mask],
-    )
-    stalls = stalls_of(kept.rungs, kept.matrix)
-    step = float(kept.matrix[:, -1].mean())
+    named = source or f"the profile of {profile.workload.name!r}"
+    _check_times(profile, named)
+    every = step_matrix(profile)
+    if not every.rounds:
+        raise StashError(f"{named} has no complete round: {_why_no_round(profile, every)}")
+    kept = every.kept(keep_rounds(every.matrix))
+    stalls = _stalls(kept)
     speeds = rates(profile, kept)
     exchange = communication(profile, stalls)
     startups = [loader.startup_seconds for loader in profile.workload.loaders if loader.startup_seconds is not None]
     paper, paper_notes = _paper(profile, kept)
     return Breakdown(
-        step_seconds=step,
-        samples_per_second=_samples_per_step(profile) / step if profile.workload.batch else None,
+        source=named,
+        step_seconds=kept.step_seconds,
+        samples_per_second=_samples_per_step(profile) / kept.step_seconds if profile.workload.batch else None,
         rounds=len(kept.rounds),
-        rounds_dropped=len(ladder.rounds) - len(kept.rounds),
+        rounds_dropped=len(every.rounds) - len(kept.rounds),
         world_size=profile.world_size,
         nodes=profile.nodes,
         rungs=kept.rungs,
         stalls=stalls,
         skipped=missing_stalls(profile, kept.rungs),
         paper=paper,
-        stability=stability(profile, ladder, kept),
+        stability=stability(profile, every, kept),
         rates=speeds,
         communication=exchange,
         slow_rank=_slow_rank(profile, kept),
@@ -67,42 +67,39 @@ def _samples_per_step(profile: Profile) -> int:
     return (profile.workload.batch or 0) * profile.world_size
 
 
-def _why_no_round(profile: Profile, ladder: Ladder) -> str:
+def _why_no_round(profile: Profile, every: StepTimes) -> str:
     seen = {block.rung for block in profile.blocks}
-    never = [name for name in ladder.rungs if name not in seen]
+    never = [name for name in every.rungs if name not in seen]
     reached = f"nothing was measured under {', '.join(never)}" if never else "each lacks blocks of some rank"
     reached = reached if profile.blocks else "nothing was measured"
     ended = f" (the run ended: {profile.ended})" if profile.ended else ""
-    return (
-        f"the profile of {profile.workload.name!r} has no complete round: {reached}{ended}; "
-        "profile again with a larger --budget"
-    )
+    return f"{reached}{ended}; profile again with a larger --budget"
 
 
-def stalls_of(rungs: tuple[str, ...], matrix: Matrix) -> tuple[Stall, ...]:
-    """The stalls of ``matrix[round, rung]``, all rounds used; also what live progress shows."""
-    step = float(matrix[:, -1].mean())
+def _check_times(profile: Profile, named: str) -> None:
+    for block in profile.blocks:
+        if block.steps > 0 and not 0 < block.seconds < math.inf:
+            raise ArtefactError(
+                f"{named} is damaged: rank {block.rank}'s steps under {block.rung} in round {block.round} are said "
+                f"to take {block.seconds:g} s; profile again"
+            )
+
+
+def _stalls(kept: StepTimes) -> tuple[Stall, ...]:
+    step = kept.step_seconds
     return tuple(
-        Stall(
-            name=name,
-            seconds=e.value,
-            low=e.low,
-            high=e.high,
-            share=e.value / step if step else 0.0,
-            within_noise=e.within_noise,
-        )
-        for name, e in zip(stall_names(rungs), estimate(matrix), strict=True)
+        Stall(name=name, time=time, share=time.value / step)
+        for name, time in zip(stall_names(kept.rungs), estimate(kept.matrix), strict=True)
     )
 
 
-def _paper(profile: Profile, kept: Ladder) -> tuple[Paper, tuple[str, ...]]:
+def _paper(profile: Profile, kept: StepTimes) -> tuple[Paper, tuple[str, ...]]:
     """The paper's percentages; its formulas stand in ``docs/format.md``."""
     times = dict(zip(kept.rungs, kept.matrix.mean(axis=0).tolist(), strict=True))
     one_node = times.get("node")
     if one_node is None and profile.nodes > 1 and max(ranks_per_node(profile).values()) == 1:
         one_node = times.get("crowd")  # a node of one device exchanges nothing
-    replayed = [times[name] for name in REPLAY_RUNGS if name in times]
-    replay = replayed[-1] if replayed else None
+    replay = times.get(kept.top_replay or "")
     network = _percent(times.get("cluster"), one_node, one_node)
     paper = Paper(
         interconnect_pct=_percent(times.get("node"), times.get("solo"), times.get("node")),
@@ -123,7 +120,7 @@ def _percent(longer: float | None, shorter: float | None, whole: float | None) -
     return (longer - shorter) / whole * 100
 
 
-def _slow_rank(profile: Profile, kept: Ladder) -> SlowRank | None:
+def _slow_rank(profile: Profile, kept: StepTimes) -> SlowRank | None:
     """The slowest rank under ``crowd``, if slower than the others' median by 5 % and beyond the noise."""
     if "crowd" not in kept.rungs or profile.world_size < 2 or len(kept.rounds) < 2:
         return None
@@ -133,6 +130,6 @@ def _slow_rank(profile: Profile, kept: Ladder) -> SlowRank | None:
     slowest = int(np.argmax(times.mean(axis=0)))
     others = np.median(np.delete(times, slowest, axis=1), axis=1)
     typical, excess = estimate(np.column_stack([others, times[:, slowest]]))
-    if excess.value <= SLOW_RANK_EXCESS * typical.value or excess.low is None or excess.low <= 0:
+    if excess.value <= SLOW_RANK_EXCESS * typical.value or not excess.above(0.0):
         return None
     return SlowRank(rank=ranks[slowest], seconds=typical.value + excess.value, others_seconds=typical.value)

@@ -6,24 +6,46 @@ and is never written as zero. Nothing here is ever saved as if it had been measu
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from pydantic import model_validator
+
+from stash.base.errors import StashError
+from stash.base.ladder import NAMES, stall_names
 from stash.base.records import Record
+from stash.base.stats.intervals import Interval
 
 SIGNIFICANT_SHARE = 0.03
 """A stall smaller than this share of the step is not worth a sentence."""
+_ROUNDING = 1e-9
+"""Of the largest stall: how exactly the stalls add up to the step."""
 
 
 class Stall(Record):
     """What one rung adds to a step; negative if the measurement says so."""
 
     name: str
-    seconds: float
-    low: float | None
-    high: float | None
-    """Ends of the confidence interval; ``None`` after a single round."""
+    time: Interval
+    """Seconds per step, with their interval; unknown after a single round."""
     share: float
     """Of the step."""
-    within_noise: bool
-    """The interval contains zero: this stall may not exist."""
+
+    @property
+    def seconds(self) -> float:
+        return self.time.value
+
+    @property
+    def low(self) -> float | None:
+        return self.time.low
+
+    @property
+    def high(self) -> float | None:
+        return self.time.high
+
+    @property
+    def within_noise(self) -> bool:
+        """The interval contains zero: this stall may not exist."""
+        return self.time.within_noise
 
     @property
     def significant(self) -> bool:
@@ -107,8 +129,14 @@ class Surfacing(Record):
 
 
 class Breakdown(Record):
-    """The stalls of one step of the whole job; their ``seconds`` add up to ``step_seconds``."""
+    """The stalls of one step of the whole job; their ``seconds`` add up to ``step_seconds``.
 
+    Checks itself: one whose stalls do not add up, do not belong to its rungs or lie outside their own intervals is
+    never made, and StashError says what contradicts what.
+    """
+
+    source: str = "the profile"
+    """What it is a breakdown of, to be named in errors: a file, or a job."""
     step_seconds: float
     samples_per_second: float | None
     rounds: int
@@ -129,6 +157,26 @@ class Breakdown(Record):
     startup_seconds: float | None = None
     """Starting the loader's workers, once per iteration over the data set unless they persist."""
     notes: tuple[str, ...] = ()
+
+    @model_validator(mode="after")
+    def _agrees_with_itself(self) -> Breakdown:
+        contradiction = next(self._contradictions(), None)
+        if contradiction is not None:
+            raise StashError(f"the breakdown of {self.source} contradicts itself: {contradiction}; please report it")
+        return self
+
+    def _contradictions(self) -> Iterator[str]:
+        names = tuple(stall.name for stall in self.stalls)
+        if self.rungs != tuple(name for name in NAMES if name in self.rungs):
+            yield f"its rungs ({', '.join(self.rungs)}) are not in the ladder's order"
+        elif not self.rungs or names != stall_names(self.rungs):
+            yield f"its stalls ({', '.join(names)}) are not those of its rungs ({', '.join(self.rungs)})"
+        for stall in self.stalls:
+            if not stall.time.holds_itself:
+                yield f"{stall.name} ({stall.seconds:g} s) is not within its interval, {stall.low} to {stall.high} s"
+        together, largest = self.seconds(*names), max((abs(stall.seconds) for stall in self.stalls), default=0.0)
+        if not abs(together - self.step_seconds) <= _ROUNDING * largest:
+            yield f"its stalls add up to {together:g} s and its step takes {self.step_seconds:g} s"
 
     def stall(self, name: str) -> Stall | None:
         """The stall called ``name``, if it was measured."""

@@ -8,31 +8,25 @@ from __future__ import annotations
 
 from collections import Counter
 
-from stash.base.ladder import NAMES, RUNGS, STALLS
+from stash.base.ladder import NAMES, STALLS, Situation, rung_adding, stall_names, why_no_stall
 from stash.base.records import Profile
 from stash.derive.stalls.breakdown import Missing
-
-_ADDS = {rung.name: rung.adds for rung in RUNGS}
-_RUNG_OF = {rung.adds: rung.name for rung in RUNGS}
-
-
-def stall_names(rungs: tuple[str, ...]) -> tuple[str, ...]:
-    """One stall per climbed rung: the first one's whole time is compute, then what each adds."""
-    return ("compute", *(_ADDS[name] for name in rungs[1:]))
 
 
 def missing_stalls(profile: Profile, rungs: tuple[str, ...]) -> tuple[Missing, ...]:
     """The stalls that ``rungs`` cannot tell, in ladder order, each with its reason."""
     present = stall_names(rungs)
     reasons = {item.rung: item.why for item in profile.skipped}
+    situation = situation_of(profile)
     missing = []
     for name in STALLS:
         if name in present:
             continue
-        unmeasured = _unmeasured_rung(_RUNG_OF[name], rungs)
+        adding = rung_adding(name).name
+        unmeasured = _unmeasured_rung(adding, rungs)
         why = reasons.get(unmeasured, f"the rung {unmeasured} was not measured")
-        container = _contained_in(_RUNG_OF[name], rungs, present)
-        if container is not None and can_differ(profile, name):
+        container = _contained_in(adding, rungs, present)
+        if container is not None and why_no_stall(name, situation) is None:
             why = f"{why}; contained in {container}"
         missing.append(Missing(name=name, why=why))
     return tuple(missing)
@@ -54,17 +48,15 @@ def _contained_in(name: str, rungs: tuple[str, ...], present: tuple[str, ...]) -
     return None
 
 
-def can_differ(profile: Profile, stall: str) -> bool:
-    """Whether the stall can exist at all on a job of this shape."""
-    if stall == "transfer":
-        return any(rank.device != "cpu" for rank in profile.ranks)
-    if stall == "contention":
-        return profile.world_size > 1
-    if stall == "interconnect":
-        return max(ranks_per_node(profile).values(), default=1) > 1
-    if stall == "network":
-        return profile.nodes > 1
-    return True
+def situation_of(profile: Profile) -> Situation:
+    """The shape of the profile's job, as the ladder sees it."""
+    return Situation(
+        world_size=profile.world_size,
+        nodes=profile.nodes,
+        ranks_per_node=max(ranks_per_node(profile).values(), default=1),
+        accelerator=any(rank.device != "cpu" for rank in profile.ranks),
+        loader=bool(profile.workload.loaders),
+    )
 
 
 def ranks_per_node(profile: Profile) -> Counter[int]:

@@ -13,7 +13,7 @@ from stash.base.records import Profile
 from stash.base.stats.rounds import drift, estimate, spread, two_modes, widest
 from stash.base.words.units import format_seconds
 from stash.derive.stalls.breakdown import Stability
-from stash.derive.stalls.matrix import Ladder
+from stash.derive.stalls.step_times import StepTimes
 
 MIN_ROUNDS = 3
 STEAL = 0.02
@@ -21,10 +21,10 @@ DRIFT = 0.05
 SPREAD = 0.10
 
 
-def stability(profile: Profile, ladder: Ladder, kept: Ladder) -> Stability:
-    """Warnings about the rounds of ``ladder``, of which ``kept`` were used."""
+def stability(profile: Profile, every: StepTimes, kept: StepTimes) -> Stability:
+    """Warnings about the rounds in ``every``, of which ``kept`` were used."""
     warnings = [
-        *_rounds(profile, ladder, kept),
+        *_rounds(profile, every, kept),
         *_steal(profile),
         *_drift(kept),
         *_modes(kept),
@@ -33,7 +33,7 @@ def stability(profile: Profile, ladder: Ladder, kept: Ladder) -> Stability:
     return Stability(ok=not warnings, warnings=tuple(warnings))
 
 
-def _rounds(profile: Profile, ladder: Ladder, kept: Ladder) -> list[str]:
+def _rounds(profile: Profile, every: StepTimes, kept: StepTimes) -> list[str]:
     count = len(kept.rounds)
     found = []
     if count == 1:
@@ -41,17 +41,17 @@ def _rounds(profile: Profile, ladder: Ladder, kept: Ladder) -> list[str]:
     elif count < MIN_ROUNDS:
         found.append(f"Only {count} rounds were measured, so intervals are wide; give it more time with --budget.")
     else:
-        reached = widest(estimate(kept.matrix)) / float(kept.matrix[:, -1].mean())
+        reached = widest(estimate(kept.matrix)) / kept.step_seconds
         wanted = profile.settings.precision
         if reached > 1.05 * wanted:
             found.append(
                 f"The widest interval is ±{reached:.1%} of the step, not the ±{wanted:.1%} asked for; "
                 "raise --budget, or accept it with --precision."
             )
-    dropped = len(ladder.rounds) - count
+    dropped = len(every.rounds) - count
     if dropped:
         found.append(
-            f"{dropped} of {len(ladder.rounds)} rounds {'was' if dropped == 1 else 'were'} disturbed "
+            f"{dropped} of {len(every.rounds)} rounds {'was' if dropped == 1 else 'were'} disturbed "
             "and left out; look for other jobs on the machine."
         )
     return found
@@ -68,7 +68,7 @@ def _steal(profile: Profile) -> list[str]:
     ]
 
 
-def _drift(kept: Ladder) -> list[str]:
+def _drift(kept: StepTimes) -> list[str]:
     change = drift(kept.matrix[:, -1])
     if change is None or abs(change) <= DRIFT:
         return []
@@ -83,7 +83,7 @@ def _drift(kept: Ladder) -> list[str]:
     ]
 
 
-def _modes(kept: Ladder) -> list[str]:
+def _modes(kept: StepTimes) -> list[str]:
     found = []
     for name, values in zip(kept.rungs, kept.matrix.T, strict=True):
         modes = two_modes(values)
@@ -96,7 +96,7 @@ def _modes(kept: Ladder) -> list[str]:
     return found[:1]
 
 
-def _spread(kept: Ladder) -> list[str]:
+def _spread(kept: StepTimes) -> list[str]:
     worst = max(zip([spread(column) for column in kept.matrix.T], kept.rungs, strict=True), key=lambda pair: pair[0])
     if len(kept.rounds) < MIN_ROUNDS or not worst[0] > SPREAD:
         return []

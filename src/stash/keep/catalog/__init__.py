@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from stash.keep.catalog.facts import GpuFacts, Instance, Kind, Offer
+from stash.keep.catalog.facts import GpuFacts, Instance, Offer, PriceKind
 from stash.keep.catalog.filter import OfferFilter
 from stash.keep.catalog.layers import load
 from stash.keep.catalog.table import Answer, Catalog
@@ -23,9 +23,9 @@ __all__ = [
     "Catalog",
     "GpuFacts",
     "Instance",
-    "Kind",
     "Offer",
     "OfferFilter",
+    "PriceKind",
     "gpu",
     "instance",
     "load",

@@ -11,11 +11,11 @@ from typing import Literal, NamedTuple
 
 from stash.base.records import Record
 
-Kind = Literal["on-demand", "spot", "prior"]
+PriceKind = Literal["on-demand", "spot", "prior"]
 """``prior`` is an on-demand price that is no longer asked; it stays as history."""
-KINDS: tuple[Kind, ...] = ("on-demand", "spot", "prior")
+KINDS: tuple[PriceKind, ...] = ("on-demand", "spot", "prior")
 
-Layer = Literal["shipped", "snapshot", "user"]
+CatalogLayer = Literal["shipped", "snapshot", "user"]
 """Where an instance is described first of all: in Stash itself, in a refreshed snapshot, or in the user's file."""
 
 
@@ -84,7 +84,7 @@ class Instance(Record):
     as_of: str
     source: str
     notes: str = ""
-    layer: Layer = "shipped"
+    layer: CatalogLayer = "shipped"
 
     @property
     def total_gpu_memory_bytes(self) -> float | None:
@@ -99,7 +99,7 @@ class Offer(NamedTuple):
     """An instance at a price. A tuple, because catalogs hold a hundred thousand of them."""
 
     instance: Instance
-    kind: Kind
+    kind: PriceKind
     dollars_per_hour: float
     region: str | None
     as_of: str | None
@@ -119,7 +119,7 @@ class Price(NamedTuple):
     cloud: str
     instance: str
     region: str | None
-    kind: Kind
+    kind: PriceKind
     dollars_per_hour: float
     as_of: str | None
     source: str

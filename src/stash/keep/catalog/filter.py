@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from stash.keep.catalog.facts import Instance, Kind
+from stash.keep.catalog.facts import Instance, PriceKind
 from stash.keep.catalog.names import tokens
 
 _ROUNDING = 1 - 1e-3
@@ -28,7 +28,7 @@ class OfferFilter(BaseModel):
     """Of one GPU."""
     cloud: str | None = None
     region: str | None = None
-    kinds: tuple[Kind, ...] = ("on-demand",)
+    kinds: tuple[PriceKind, ...] = ("on-demand",)
     max_dollars_per_hour: float | None = Field(None, gt=0)
     min_network_bytes_per_second: float | None = Field(None, gt=0)
     """Of the sustained rate, not of a burst."""
@@ -38,11 +38,11 @@ class OfferFilter(BaseModel):
     min_memory_bytes: float | None = Field(None, gt=0)
 
 
-Finding = tuple[bool | None, str]
+Judgement = tuple[bool | None, str]
 """Whether a wish is met (``None``: not known) and the name of the fact it is about."""
 
 
-def _at_least(value: float | None, wanted: float | None, fact: str, slack: float = 1.0) -> Finding:
+def _at_least(value: float | None, wanted: float | None, fact: str, slack: float = 1.0) -> Judgement:
     if wanted is None:
         return True, fact
     return (None if value is None else value >= wanted * slack), fact
@@ -65,7 +65,7 @@ def has_gpu(instance: Instance, wanted: str) -> bool | None:
     return None if instance.gpu is None and not sizes_differ else False
 
 
-def _gpu(instance: Instance, wish: OfferFilter) -> list[Finding]:
+def _gpu(instance: Instance, wish: OfferFilter) -> list[Judgement]:
     most, count = wish.max_gpu_count, instance.gpu_count
     fewer = True if most is None else None if count is None else count <= most
     cpu_only = count == 0
@@ -79,7 +79,7 @@ def _gpu(instance: Instance, wish: OfferFilter) -> list[Finding]:
     ]
 
 
-def _fabric(instance: Instance, wanted: str | None) -> Finding:
+def _fabric(instance: Instance, wanted: str | None) -> Judgement:
     if wanted is None:
         return True, "interconnect"
     if instance.interconnect is None:
@@ -87,7 +87,7 @@ def _fabric(instance: Instance, wanted: str | None) -> Finding:
     return any(part.startswith(wanted.lower()) for part in instance.interconnect.lower().split("+")), "interconnect"
 
 
-def judge(instance: Instance, wish: OfferFilter) -> Finding:
+def judge(instance: Instance, wish: OfferFilter) -> Judgement:
     """(True, "") when every wish about the instance is met, (False, "") when one is known not to be.
 
     (None, fact) when nothing is known to be missing but ``fact`` is not known.

@@ -18,7 +18,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from stash.base.errors import UnitError, UserError
 from stash.keep.catalog import quantities, shipped
-from stash.keep.catalog.facts import GpuFacts, Instance, Kind, Price
+from stash.keep.catalog.facts import GpuFacts, Instance, Price, PriceKind
 from stash.keep.catalog.names import nearest, tokens
 from stash.keep.catalog.yamlines import Lines, parse
 
@@ -43,8 +43,8 @@ def _date(given: object) -> str | None:
     return None if given is None else text
 
 
-Size = Annotated[float | None, BeforeValidator(_checked(quantities.size))]
-Rate = Annotated[float | None, BeforeValidator(_checked(quantities.rate))]
+ByteCount = Annotated[float | None, BeforeValidator(_checked(quantities.size))]
+ByteRate = Annotated[float | None, BeforeValidator(_checked(quantities.rate))]
 Dollars = Annotated[float | None, BeforeValidator(_checked(quantities.price))]
 Date = Annotated[str | None, BeforeValidator(_date)]
 Name = Annotated[str, Field(min_length=1, max_length=100)]
@@ -59,9 +59,9 @@ class OwnGpu(_Entry):
 
     name: Name
     model: Name | None = None
-    memory: Size = None
-    memory_bandwidth: Rate = None
-    nvlink: Rate = None
+    memory: ByteCount = None
+    memory_bandwidth: ByteRate = None
+    nvlink: ByteRate = None
     fp32_tflops: Annotated[float | None, Field(gt=0, le=10_000)] = None
     tensor_fp16_tflops: Annotated[float | None, Field(gt=0, le=100_000)] = None
     as_of: Date = None
@@ -76,19 +76,19 @@ class OwnInstance(_Entry):
     cloud: Name | None = None
     gpu: Name | None = None
     gpu_count: Annotated[float | None, Field(ge=0, le=1024)] = None
-    gpu_memory: Size = None
+    gpu_memory: ByteCount = None
     vcpus: Annotated[float | None, Field(gt=0, le=4096)] = None
-    memory: Size = None
+    memory: ByteCount = None
     interconnect: Annotated[str, Field(pattern=r"^(none|pcie\d?|nvlink\d(\+nvswitch)?|[a-z0-9+.-]+)$")] | None = None
-    interconnect_bandwidth: Rate = None
-    pair_min: Rate = None
-    pair_max: Rate = None
-    pcie: Rate = None
-    network: Rate = None
-    network_burst: Rate = None
-    rdma: Rate = None
-    local_disk: Size = None
-    remote_disk: Rate = None
+    interconnect_bandwidth: ByteRate = None
+    pair_min: ByteRate = None
+    pair_max: ByteRate = None
+    pcie: ByteRate = None
+    network: ByteRate = None
+    network_burst: ByteRate = None
+    rdma: ByteRate = None
+    local_disk: ByteCount = None
+    remote_disk: ByteRate = None
     region: Name | None = None
     price: Dollars = None
     spot_price: Dollars = None
@@ -97,7 +97,7 @@ class OwnInstance(_Entry):
     notes: str | None = None
 
 
-class _Document(_Entry):
+class _Content(_Entry):
     gpus: tuple[OwnGpu, ...] = ()
     instances: tuple[OwnInstance, ...] = ()
 
@@ -151,7 +151,7 @@ def of_text(text: str, path: Path) -> OwnFile:
     """The file whose text is ``text``; ``path`` is only named in errors. Raises UserError."""
     try:
         data, lines = parse(text)
-        document = _Document.model_validate({} if data is None else data)
+        document = _Content.model_validate({} if data is None else data)
     except ValidationError as error:
         raise UserError(_all_mistakes(error, path, lines)) from error
     except yaml.YAMLError as error:
@@ -180,7 +180,7 @@ def _all_mistakes(error: ValidationError, path: Path, lines: Lines) -> str:
 
 def _unknown_field(where: tuple[int | str, ...]) -> str:
     models: dict[str, type[_Entry]] = {"gpus": OwnGpu, "instances": OwnInstance}
-    model = models.get(str(where[0]), _Document)
+    model = models.get(str(where[0]), _Content)
     alike = nearest(str(where[-1]), model.model_fields, 1)
     return f"there is no such field; did you mean {alike[0]}?" if alike else "there is no such field"
 
@@ -194,7 +194,7 @@ def _yaml_problem(error: yaml.YAMLError) -> str:
     return str(getattr(error, "problem", None) or str(error).splitlines()[0])
 
 
-def _check_names(document: _Document, known: Mapping[str, GpuFacts], path: Path, lines: Lines) -> None:
+def _check_names(document: _Content, known: Mapping[str, GpuFacts], path: Path, lines: Lines) -> None:
     seen: set[tuple[str | None, str]] = set()
     for number, entry in enumerate(document.instances):
         if (entry.cloud, entry.name) in seen:
@@ -273,6 +273,6 @@ def _instance(entry: OwnInstance, cloud: str, path: Path, known: Mapping[str, Gp
 
 
 def _prices(entry: OwnInstance, cloud: str, path: Path) -> list[Price]:
-    asked: tuple[tuple[Kind, float | None], ...] = (("on-demand", entry.price), ("spot", entry.spot_price))
+    asked: tuple[tuple[PriceKind, float | None], ...] = (("on-demand", entry.price), ("spot", entry.spot_price))
     about = (entry.as_of, entry.source or str(path), entry.notes or "")
     return [Price(cloud, entry.name, entry.region, kind, price, *about) for kind, price in asked if price is not None]

@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from statistics import median
 
-from stash.keep.catalog.facts import Instance, Kind
+from stash.keep.catalog.facts import Instance, PriceKind
 
-Row = dict[str, str]
+CsvRow = dict[str, str]
 _GPUHUNT = ("instance_name", "location", "price", "cpu", "memory", "gpu_count", "gpu_name", "gpu_memory", "spot")
 _SKYPILOT = ("InstanceType", "AcceleratorName", "AcceleratorCount", "vCPUs", "MemoryGiB", "Price", "Region")
 _LEAST, _MOST = 0.005, 150.0
@@ -34,17 +34,17 @@ class Harvest:
     """What one published file says: types, and prices of (name, region, kind) in every zone of the region."""
 
     instances: dict[str, Instance] = field(default_factory=dict)
-    zones: dict[tuple[str, str, Kind], list[float]] = field(default_factory=lambda: defaultdict(list))
+    zones: dict[tuple[str, str, PriceKind], list[float]] = field(default_factory=lambda: defaultdict(list))
     read: int = 0
     left_out: int = 0
     """Rows that make no sense: no price, an absurd one, a field that is no number."""
 
-    def prices(self) -> dict[tuple[str, str, Kind], float]:
+    def prices(self) -> dict[tuple[str, str, PriceKind], float]:
         """Dollars per hour of (name, region, kind): the median over the region's zones."""
         return {key: median(values) for key, values in self.zones.items()}
 
 
-def rows(text: str, required: tuple[str, ...]) -> Iterator[Row]:
+def rows(text: str, required: tuple[str, ...]) -> Iterator[CsvRow]:
     """The lines of a published CSV file; raises DamagedError when it is cut off or has other columns."""
     if not text.endswith("\n"):
         raise DamagedError("it is cut off: its last line is not complete")
@@ -70,7 +70,7 @@ def gpuhunt(cloud: str, text: str, source: str, as_of: str, known: Mapping[str, 
     Memory is in GB as clouds write it, meaning GiB. Raises DamagedError.
     """
 
-    def take(row: Row, harvest: Harvest) -> None:
+    def take(row: CsvRow, harvest: Harvest) -> None:
         count, model = float(row["gpu_count"] or 0), _model(row["gpu_name"])
         name = row["instance_name"]
         if _is_tpu(row["gpu_name"]) or row.get("gpu_vendor") == "google":
@@ -79,8 +79,8 @@ def gpuhunt(cloud: str, text: str, source: str, as_of: str, known: Mapping[str, 
             name = f"{name}+{count:g}x{model}"
         memory = float(row["gpu_memory"]) if row["gpu_memory"] else None
         region = re.sub(r"-[a-z]$", "", row["location"]) if cloud == "gcp" else row["location"]
-        kind: Kind = "spot" if row["spot"].lower() == "true" else "on-demand"
-        shape = _Shape(name, model, count, memory, _number(row["cpu"]), _number(row["memory"]))
+        kind: PriceKind = "spot" if row["spot"].lower() == "true" else "on-demand"
+        shape = _Listed(name, model, count, memory, _number(row["cpu"]), _number(row["memory"]))
         _add(harvest, shape, region, {kind: _number(row["price"])}, (cloud, source, as_of, known))
 
     return _harvest(rows(text, _GPUHUNT), take)
@@ -99,7 +99,7 @@ def skypilot(cloud: str, text: str, source: str, as_of: str, known: Mapping[str,
         if not row["InstanceType"]
     }
 
-    def take(row: Row, harvest: Harvest) -> None:
+    def take(row: CsvRow, harvest: Harvest) -> None:
         if row["InstanceType"] and not _is_tpu(row["AcceleratorName"]):
             for shape, prices in _priced(row, cloud, accelerators, known):
                 _add(harvest, shape, row["Region"], prices, (cloud, source, as_of, known))
@@ -108,7 +108,7 @@ def skypilot(cloud: str, text: str, source: str, as_of: str, known: Mapping[str,
 
 
 @dataclass(frozen=True)
-class _Shape:
+class _Listed:
     name: str
     model: str | None
     count: float
@@ -117,10 +117,10 @@ class _Shape:
     memory_gib: float | None
 
 
-Prices = dict[Kind, float | None]
+Prices = dict[PriceKind, float | None]
 
 
-def _harvest(lines: Iterator[Row], take: Callable[[Row, Harvest], None]) -> Harvest:
+def _harvest(lines: Iterator[CsvRow], take: Callable[[CsvRow, Harvest], None]) -> Harvest:
     harvest = Harvest()
     for row in lines:
         harvest.read += 1
@@ -136,7 +136,11 @@ def _harvest(lines: Iterator[Row], take: Callable[[Row, Harvest], None]) -> Harv
 
 
 def _add(
-    harvest: Harvest, shape: _Shape, region: str, prices: Prices, about: tuple[str, str, str, Mapping[str, Instance]]
+    harvest: Harvest,
+    shape: _Listed,
+    region: str,
+    prices: Prices,
+    about: tuple[str, str, str, Mapping[str, Instance]],
 ) -> None:
     """Take one line's type and prices; raises ValueError when a price cannot be one."""
     cloud, source, as_of, known = about
@@ -154,7 +158,7 @@ def _add(
         harvest.instances[shape.name] = _instance(shape, cloud, source, as_of)
 
 
-def _instance(shape: _Shape, cloud: str, source: str, as_of: str) -> Instance:
+def _instance(shape: _Listed, cloud: str, source: str, as_of: str) -> Instance:
     return Instance(
         cloud=cloud,
         name=shape.name,
@@ -171,14 +175,17 @@ def _instance(shape: _Shape, cloud: str, source: str, as_of: str) -> Instance:
 
 
 def _priced(
-    row: Row, cloud: str, accelerators: Mapping[tuple[str, str, float], Row], known: Mapping[str, Instance]
-) -> Iterator[tuple[_Shape, Prices]]:
+    row: CsvRow, cloud: str, accelerators: Mapping[tuple[str, str, float], CsvRow], known: Mapping[str, Instance]
+) -> Iterator[tuple[_Listed, Prices]]:
     """The types that one VM line of SkyPilot's prices: itself, or on GCP those of its pairings that Stash knows."""
     machine: Prices = {"on-demand": _number(row["Price"]), "spot": _number(row.get("SpotPrice", ""))}
     size = (_number(row["vCPUs"]), _number(row["MemoryGiB"]))
     if cloud != "gcp":
         count, model = float(row["AcceleratorCount"] or 0), _model(row["AcceleratorName"])
-        yield _Shape(row["InstanceType"], model, count, _gpu_memory_gib(row), *size), _without_placeholder(machine)
+        yield (
+            _Listed(row["InstanceType"], model, count, _gpu_memory_gib(row), *size),
+            _without_placeholder(machine),
+        )
         return
     for name, instance in known.items():
         if name.split("+")[0] != row["InstanceType"] or instance.gpu_count is None:
@@ -188,10 +195,10 @@ def _priced(
             continue
         both = machine if gpu is None else {kind: _sum(machine[kind], gpu, kind) for kind in machine}
         gib = instance.gpu_memory_bytes and instance.gpu_memory_bytes / 2**30
-        yield _Shape(name, instance.gpu_model, instance.gpu_count, gib, *size), _without_placeholder(both)
+        yield _Listed(name, instance.gpu_model, instance.gpu_count, gib, *size), _without_placeholder(both)
 
 
-def _sum(machine: float | None, gpu: Row, kind: Kind) -> float | None:
+def _sum(machine: float | None, gpu: CsvRow, kind: PriceKind) -> float | None:
     more = _number(gpu["Price"] if kind == "on-demand" else gpu.get("SpotPrice", ""))
     if machine is None or not more:
         return None
@@ -212,7 +219,7 @@ def _skypilot_name(instance: Instance) -> str:
     return "A100-80GB" if large else instance.gpu_model or ""
 
 
-def _gpu_memory_gib(row: Row) -> float | None:
+def _gpu_memory_gib(row: CsvRow) -> float | None:
     """From the GPU's name (``V100-32GB``) or the GpuInfo field, where some clouds write GiB as MiB."""
     named = re.search(r"-(\d+)GB$", row["AcceleratorName"])
     if named:
@@ -233,7 +240,7 @@ def _is_tpu(name: str) -> bool:
     return bool(re.match(r"tpu|v\d(litepod|p|e)?-\d|inferentia|trainium", name.lower()))
 
 
-def _zone(row: Row) -> str:
+def _zone(row: CsvRow) -> str:
     return row.get("AvailabilityZone") or row["Region"]
 
 

@@ -23,7 +23,7 @@ from zlib import error as ZlibError  # noqa: N812  (its real name says nothing)
 from stash.base.errors import StashError
 from stash.keep.catalog import layers, places, snapshot
 from stash.keep.catalog.changes import Changes, compare
-from stash.keep.catalog.facts import Instance, Kind, Offer, Price
+from stash.keep.catalog.facts import Instance, Offer, Price, PriceKind
 from stash.keep.catalog.published import DamagedError, Harvest, gpuhunt, skypilot
 from stash.keep.catalog.snapshot import HISTORY, Part, Snapshot
 from stash.keep.catalog.table import Catalog, Columns
@@ -201,7 +201,9 @@ def _text(body: bytes, member: str | None) -> str:
         raise DamagedError("it is not text") from error
 
 
-def _believe(prices: Mapping[tuple[str, str, Kind], float], cloud: str, before: Catalog, old: Part | None) -> None:
+def _believe(
+    prices: Mapping[tuple[str, str, PriceKind], float], cloud: str, before: Catalog, old: Part | None
+) -> None:
     """Raise DamagedError when a list shrank by half or most prices it shares with the catalog jumped."""
     if old is not None and len(old.columns) > _FEW and len(prices) < _LEAST_SHARE * len(old.columns):
         raise DamagedError(
@@ -221,7 +223,7 @@ def _believe(prices: Mapping[tuple[str, str, Kind], float], cloud: str, before: 
 def _columns(
     source: Source,
     harvest: Harvest,
-    prices: Mapping[tuple[str, str, Kind], float],
+    prices: Mapping[tuple[str, str, PriceKind], float],
     as_of: str,
     text: str,
 ) -> tuple[Columns, tuple[Instance, ...]]:

@@ -10,7 +10,7 @@ import csv
 from importlib.resources import files
 from typing import get_args
 
-from stash.keep.catalog.facts import GpuFacts, Instance, Kind, Price
+from stash.keep.catalog.facts import GpuFacts, Instance, Price, PriceKind
 
 DATE = "2026-11-20"
 """When the shipped tables were compiled; every price carries its own, older, date."""
@@ -45,7 +45,7 @@ _INSTANCE = {
     "remote_disk_burst_mb_per_s": ("remote_disk_burst_bytes_per_second", MB),
 }
 _DISK_UNITS = {"GB": GB, "GiB": GIB}
-_KINDS: dict[str, Kind] = {kind: kind for kind in get_args(Kind)}
+_KINDS: dict[str, PriceKind] = {kind: kind for kind in get_args(PriceKind)}
 
 
 def rows(name: str) -> list[dict[str, str]]:

@@ -7,8 +7,6 @@ check and write that file; knows nothing of where parts come from or how they me
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from stash.base.errors import StashError, UserError
+from stash.base.files import write_whole
 from stash.keep.catalog.facts import KINDS, Instance, Price
 from stash.keep.catalog.table import NOWHERE, Columns
 
@@ -90,23 +89,13 @@ def write(snapshot: Snapshot, path: Path) -> None:
     """Put ``snapshot`` at ``path``: the file there is replaced at once, or left as it was. Raises StashError."""
     text = json.dumps(_to_document(snapshot), separators=(",", ":")).encode()
     _from_document(json.loads(text))  # what cannot be read back is not written
-    temporary: Path | None = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        temporary = Path(name)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
+        write_whole(path, text, mode=0o600)
     except OSError as error:
         raise StashError(
             f"cannot write the catalog's snapshot {path}: {error.strerror}; the old one stays"
         ) from error
-    finally:
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)  # still there only if something went wrong
 
 
 def _to_document(snapshot: Snapshot) -> dict[str, Any]:

@@ -6,19 +6,7 @@ attribution: what is measured on a testbed is measured by the same code as anywh
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from stash.lab.testbed.bed import Testbed as Testbed
-    from stash.lab.testbed.started import Started as Started
+from stash.lab.testbed.bed import Testbed
+from stash.lab.testbed.started import Started
 
 __all__ = ["Started", "Testbed"]
-
-
-def __getattr__(name: str) -> object:
-    from importlib import import_module
-
-    homes = {"Testbed": "stash.lab.testbed.bed", "Started": "stash.lab.testbed.started"}
-    if name not in homes:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(homes[name]), name)

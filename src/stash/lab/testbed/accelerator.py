@@ -18,14 +18,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from stash.lab.testbed.emulation import Emulation, Layer
+from stash.lab.testbed.emulation import Emulation, LayerSpec
 
 SLACK_SECONDS = 0.01
 """How far the host may fall behind the device within a pass before the device notices: a GPU has a queue."""
 _PR_SET_TIMERSLACK = 29
 
 
-class Stream:
+class DeviceQueue:
     """An emulated device's queue of work: only how long it is still busy."""
 
     def __init__(self) -> None:
@@ -65,24 +65,24 @@ class _Pass(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, inputs: Tensor, weight: Tensor, layer: EmulatedLayer) -> Tensor:
         ctx.layer, ctx.size = layer, weight.shape
-        layer.stream.add(layer.spec.forward_seconds * layer.pace.factor)
+        layer.queue.add(layer.spec.forward_seconds * layer.pace.factor)
         return inputs.clone()
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:
         layer: EmulatedLayer = ctx.layer
-        layer.stream.add(layer.spec.backward_seconds * layer.pace.factor)
+        layer.queue.add(layer.spec.backward_seconds * layer.pace.factor)
         own = gradient.new_full(ctx.size, 1e-6)  # before the wait, so that filling it takes no time of its own
-        layer.stream.wait()
+        layer.queue.wait()
         return gradient, own, None
 
 
 class EmulatedLayer(nn.Module):
     """One layer of the description; its weight is never used, only exchanged."""
 
-    def __init__(self, spec: Layer, stream: Stream, pace: Pace) -> None:
+    def __init__(self, spec: LayerSpec, queue: DeviceQueue, pace: Pace) -> None:
         super().__init__()
-        self.spec, self.stream, self.pace = spec, stream, pace
+        self.spec, self.queue, self.pace = spec, queue, pace
         count = spec.bytes // 4
         # A layer without parameters still needs a tensor to be differentiated by, or its backward is never called.
         weight = torch.zeros(max(1, count))
@@ -94,38 +94,38 @@ class EmulatedLayer(nn.Module):
 
 
 class EmulatedModel(nn.Module):
-    """The layers one after the other; ``stream`` is the device they share. Takes and returns any float tensor."""
+    """The layers one after the other; ``queue`` is the device they share. Takes and returns any float tensor."""
 
     def __init__(self, emulation: Emulation, rank: int = 0) -> None:
         super().__init__()
         sharpen_sleep()
-        self.stream, self.pace = Stream(), Pace(emulation, rank)
-        self.layers = nn.ModuleList(EmulatedLayer(layer, self.stream, self.pace) for layer in emulation.layers)
+        self.queue, self.pace = DeviceQueue(), Pace(emulation, rank)
+        self.layers = nn.ModuleList(EmulatedLayer(layer, self.queue, self.pace) for layer in emulation.layers)
 
     def forward(self, inputs: Tensor) -> Tensor:
         self.pace.next_step()
-        self.stream.begin()
+        self.queue.begin()
         out = inputs
         for layer in self.layers:
             out = layer(out)
-        self.stream.wait()
+        self.queue.wait()
         return out
 
 
 class EmulatedOptimizer(torch.optim.Optimizer):
     """An optimizer whose step takes a set time on the emulated device and leaves the weights as they are."""
 
-    def __init__(self, parameters: Iterable[Tensor], stream: Stream, seconds: float) -> None:
+    def __init__(self, parameters: Iterable[Tensor], queue: DeviceQueue, seconds: float) -> None:
         super().__init__(parameters, {"lr": 0.0})
-        self._stream, self._seconds = stream, seconds
+        self._queue, self._seconds = queue, seconds
 
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
         """Wait as long as the emulated update takes."""
         loss = closure() if closure is not None else None
         if self._seconds:
-            self._stream.begin()
-            self._stream.add(self._seconds)
-            self._stream.wait()
+            self._queue.begin()
+            self._queue.add(self._seconds)
+            self._queue.wait()
         return loss
 
 

@@ -1,6 +1,6 @@
 """``Testbed``: an emulated cluster, from its set-up until everything is gone again.
 
-Plans first, then does: ``plan`` is what would be run. The hosts are network namespaces that share this
+``steps`` says what would be run, before anything is. The hosts are network namespaces that share this
 machine's cores, memory and files unless limited; nothing inside can reach a network outside.
 """
 
@@ -17,12 +17,13 @@ from types import TracebackType
 
 from stash.base.errors import UserError
 from stash.base.words.units import format_bytes, parse_rate
-from stash.lab.testbed import cgroups, disks, plan, sweep
+from stash.lab.testbed import cgroups, disks, sweep, wiring
 from stash.lab.testbed import verify as links
 from stash.lab.testbed.execute import Executor, Portal, require_programs, undisturbed
 from stash.lab.testbed.names import MARK, next_owner
-from stash.lab.testbed.shape import Wish, shape
 from stash.lab.testbed.started import Started
+from stash.lab.testbed.step import Step
+from stash.lab.testbed.topology import Wish, topology
 
 RANK_BYTES = 300e6
 """Memory of one rank that does nothing but train an emulated model: mostly PyTorch itself."""
@@ -56,13 +57,13 @@ class Testbed:
         verify: bool = True,
     ) -> None:
         wishes = {"interconnect": interconnect, "network": network, "disk": disk, "cpus": cpus}
-        self.shape = shape(nodes, devices, overrides=overrides, **wishes)
+        self.topology = topology(nodes, devices, overrides=overrides, **wishes)
         self.owner = next_owner()
-        self.links: tuple[links.Link, ...] = ()
+        self.links: tuple[links.ShapedLink, ...] = ()
         """Every shaped link, and every limited disk, as verified after set-up."""
         self._verify = verify
         self._disk_path = Path(disk_path)
-        limited = any(host.cpus or host.disk for host in self.shape.hosts)
+        limited = any(host.cpus or host.disk for host in self.topology.hosts)
         self._cgroups = cgroups.find() if limited else None
         self._portal = Portal()
         self._executor = Executor(self._portal)
@@ -71,13 +72,13 @@ class Testbed:
     @property
     def nodes(self) -> int:
         """How many hosts."""
-        return len(self.shape.hosts)
+        return len(self.topology.hosts)
 
     @property
-    def plan(self) -> tuple[plan.Step, ...]:
+    def steps(self) -> tuple[Step, ...]:
         """What setting up runs, in order; raises UserError where the machine lacks a controller."""
-        device = cgroups.device_of(self._disk_path) if any(h.disk for h in self.shape.hosts) else None
-        return plan.set_up(self.shape, self.owner, self._cgroups, device)
+        device = cgroups.device_of(self._disk_path) if any(h.disk for h in self.topology.hosts) else None
+        return wiring.set_up(self.topology, self.owner, self._cgroups, device)
 
     def __enter__(self) -> Testbed:
         self.start()
@@ -98,10 +99,10 @@ class Testbed:
                 sweep.sweep()
             elif self._cgroups is not None:
                 raise UserError("limits of disk and cpus need root; run the testbed with sudo, or leave them out")
-            self._executor.do(self.plan)
+            self._executor.do(self.steps)
             if self._verify:
-                self.links = links.verify(self.shape, self.owner, self._executor)
-                self.links += disks.verify(self.shape, self._disk_path, self.command)
+                self.links = links.verify(self.topology, self.owner, self._executor)
+                self.links += disks.verify(self.topology, self._disk_path, self.command)
         except BaseException:
             self.close()
             raise
@@ -126,16 +127,16 @@ class Testbed:
 
     def address(self, node: int) -> str:
         """A node's address, valid on every node of this testbed and nowhere else."""
-        return plan.address(self._checked(node))
+        return wiring.address(self._checked(node))
 
     def interface(self, node: int) -> str:
         """The name of a node's network interface."""
-        return plan.interface(self._checked(node))
+        return wiring.interface(self._checked(node))
 
     def environment(self, node: int) -> dict[str, str]:
         """The variables a command on that node gets besides this process's own."""
         name = self.interface(node)
-        cores = len(os.sched_getaffinity(0)) // (self.nodes * self.shape.devices)
+        cores = len(os.sched_getaffinity(0)) // (self.nodes * self.topology.devices)
         return {
             # Hosts share the cores: threads that spin while they wait would slow each other's transfers.
             "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(max(1, cores))),
@@ -152,7 +153,7 @@ class Testbed:
     def command(self, argv: Sequence[str], node: int = 0) -> tuple[str, ...]:
         """What runs ``argv`` on a node: through its control groups into its namespace."""
         host = self.owner.host(self._checked(node))
-        groups = self._cgroups.groups(host, self.shape.hosts[node]) if self._cgroups is not None else ()
+        groups = self._cgroups.groups(host, self.topology.hosts[node]) if self._cgroups is not None else ()
         enter = ("sh", "-c", _ENTER, "stash-tb", *groups, "--") if groups else ()
         return (*self._portal.prefix, *enter, "nsenter", f"--net=/run/netns/{host}", "--", *map(str, argv))
 
@@ -182,16 +183,16 @@ class Testbed:
     def set_network(self, node: int, rate: str | float) -> None:
         """Reshape a host's uplink while things run: a link that degrades, or recovers. Not verified."""
         number = parse_rate(rate) if isinstance(rate, str) else float(rate)
-        host = replace(self.shape.hosts[self._checked(node)], network=number, interconnect=None)
-        self._executor.do(plan.shaping(self.owner, node, host))
+        host = replace(self.topology.hosts[self._checked(node)], network=number, interconnect=None)
+        self._executor.do(wiring.shaping(self.owner, node, host))
 
     def unplug(self, node: int) -> None:
         """A host's link dies: nothing comes in or goes out any more."""
-        self._executor.do([plan.plug(self.owner, self._checked(node), connected=False)])
+        self._executor.do([wiring.plug(self.owner, self._checked(node), connected=False)])
 
     def plug(self, node: int) -> None:
         """A host's dead link works again."""
-        self._executor.do([plan.plug(self.owner, self._checked(node), connected=True)])
+        self._executor.do([wiring.plug(self.owner, self._checked(node), connected=True)])
 
     def kill(self, node: int) -> None:
         """A host vanishes: its link dies first, so nobody is told, then all its processes."""
@@ -217,7 +218,7 @@ class Testbed:
     def _check_memory(self) -> None:
         import psutil
 
-        ranks = self.nodes * self.shape.devices
+        ranks = self.nodes * self.topology.devices
         free = psutil.virtual_memory().available
         if ranks * RANK_BYTES > free:
             raise UserError(

@@ -1,6 +1,6 @@
 """Limits of CPU time and of disk reads through control groups, version 1 and version 2.
 
-Finds which hierarchies a machine has from its mount table and plans the commands; runs none. Knows
+Finds which hierarchies a machine has from its mount table and says the steps; runs none. Knows
 nothing of networks.
 """
 
@@ -10,15 +10,14 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from stash.base.errors import UserError
 from stash.lab.testbed.names import PREFIX
+from stash.lab.testbed.step import Step, write
+from stash.lab.testbed.topology import HostSpec, Topology
 
-if TYPE_CHECKING:
-    from stash.lab.testbed.plan import Step
-    from stash.lab.testbed.shape import Host, Shape
-
+PERIOD_MICROSECONDS = 20_000
+"""Short, so that a host is slowed evenly: in the kernel's usual 100 ms it runs at full speed, then stands still."""
 # Another testbed set up since then has its limits by the same controller.
 _TAKE_BACK = f'for other in "$3"/{PREFIX}*; do if [ -e "$other" ]; then exit 0; fi; done; printf %s "$1" > "$2"'
 
@@ -50,44 +49,38 @@ class Cgroups:
     cpu: Controller | None = None
     io: Controller | None = None
 
-    def enabling(self, shape: Shape) -> Iterator[Step]:
-        """Version 2: let new groups have the controllers the shape needs; undone with the last testbed there."""
-        from stash.lab.testbed.plan import WRITE, Step
-
-        needs = {"cpu": any(h.cpus for h in shape.hosts), "io": any(h.disk for h in shape.hosts)}
+    def enabling(self, topology: Topology) -> Iterator[Step]:
+        """Version 2: let new groups have the controllers the topology needs; undone with the last testbed there."""
+        needs = {"cpu": any(h.cpus for h in topology.hosts), "io": any(h.disk for h in topology.hosts)}
         for name, controller in (("cpu", self.cpu), ("io", self.io)):
             if needs[name] and controller is not None and controller.version == 2 and not controller.enabled:
                 control = f"{controller.root}/cgroup.subtree_control"
                 undo = ("sh", "-c", _TAKE_BACK, "stash-tb", f"-{name}", control, controller.root)
-                yield Step(("sh", "-c", WRITE, "stash-tb", f"+{name}", control), undo)
+                yield Step(write(f"+{name}", control), undo)
 
-    def limits(self, group: str, host: Host, device: Device | None) -> Iterator[Step]:
+    def limits(self, group: str, host: HostSpec, device: Device | None) -> Iterator[Step]:
         """Make a host's groups and set their limits; raises UserError if the machine lacks a controller."""
-        from stash.lab.testbed.plan import WRITE, Step
-
         made: set[str] = set()
         for folder, file, text in self._settings(group, host, device):
             if folder not in made:
                 yield Step(("mkdir", folder), ("rmdir", folder))
                 made.add(folder)
-            yield Step(("sh", "-c", WRITE, "stash-tb", text, f"{folder}/{file}"))
+            yield Step(write(text, f"{folder}/{file}"))
 
-    def groups(self, group: str, host: Host) -> tuple[str, ...]:
+    def groups(self, group: str, host: HostSpec) -> tuple[str, ...]:
         """Folders of the groups a host's processes belong in."""
         device = Device(0, 0)
         return tuple(dict.fromkeys(folder for folder, _, _ in self._settings(group, host, device)))
 
-    def _settings(self, group: str, host: Host, device: Device | None) -> Iterator[tuple[str, str, str]]:
-        from stash.lab.testbed.plan import CPU_PERIOD_MICROSECONDS as PERIOD
-
+    def _settings(self, group: str, host: HostSpec, device: Device | None) -> Iterator[tuple[str, str, str]]:
         if host.cpus is not None:
             if self.cpu is None:
                 raise UserError("cpus: this machine has no cgroup controller for CPU time; leave cpus out")
-            folder, quota = f"{self.cpu.root}/{group}", max(1000, round(host.cpus * PERIOD))
+            folder, quota = f"{self.cpu.root}/{group}", max(1000, round(host.cpus * PERIOD_MICROSECONDS))
             if self.cpu.version == 2:
-                yield folder, "cpu.max", f"{quota} {PERIOD}"
+                yield folder, "cpu.max", f"{quota} {PERIOD_MICROSECONDS}"
             else:
-                yield folder, "cpu.cfs_period_us", str(PERIOD)
+                yield folder, "cpu.cfs_period_us", str(PERIOD_MICROSECONDS)
                 yield folder, "cpu.cfs_quota_us", str(quota)
         if host.disk is not None:
             if self.io is None or device is None:

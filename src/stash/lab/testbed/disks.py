@@ -15,8 +15,8 @@ from stash.base.errors import UserError
 from stash.base.words.units import format_rate
 from stash.lab.testbed import reading
 from stash.lab.testbed.execute import python, run
-from stash.lab.testbed.shape import Shape
-from stash.lab.testbed.verify import TRIES, Link
+from stash.lab.testbed.topology import Topology
+from stash.lab.testbed.verify import TRIES, ShapedLink
 
 _SECONDS, _CHUNKS, _LONGEST = 1.0, 40, 10.0
 
@@ -24,10 +24,10 @@ Command = Callable[[Sequence[str], int], tuple[str, ...]]
 """What runs words on a node, as ``Testbed.command``."""
 
 
-def wanted(shape: Shape) -> tuple[Link, ...]:
+def wanted(topology: Topology) -> tuple[ShapedLink, ...]:
     """The limited disks of a testbed, nothing measured yet."""
-    limited = [(node, host.disk) for node, host in enumerate(shape.hosts) if host.disk is not None]
-    return tuple(Link(node, "disk", "read", rate, 0.0, 0) for node, rate in limited)
+    limited = [(node, host.disk) for node, host in enumerate(topology.hosts) if host.disk is not None]
+    return tuple(ShapedLink(node, "disk", "read", rate, 0.0, 0) for node, rate in limited)
 
 
 def seconds(rate: float) -> float:
@@ -35,13 +35,13 @@ def seconds(rate: float) -> float:
     return min(_LONGEST, max(_SECONDS, _CHUNKS * reading.chunk_bytes(rate) / rate))
 
 
-def verify(shape: Shape, folder: Path, command: Command) -> tuple[Link, ...]:
+def verify(topology: Topology, folder: Path, command: Command) -> tuple[ShapedLink, ...]:
     """Every limited disk measured; raises UserError where one is not within 5 % of what was asked.
 
     A disk that is off is measured again, up to five times: other work on it slows a reader.
     """
     found = []
-    for disk in wanted(shape):
+    for disk in wanted(topology):
         nearest = disk
         for _ in range(TRIES):
             measured = replace(disk, measured=_measure(disk, folder, command))
@@ -54,7 +54,7 @@ def verify(shape: Shape, folder: Path, command: Command) -> tuple[Link, ...]:
     return tuple(found)
 
 
-def _measure(disk: Link, folder: Path, command: Command) -> float:
+def _measure(disk: ShapedLink, folder: Path, command: Command) -> float:
     words = (python(), "-I", "-S", reading.__file__, str(folder), str(disk.asked), str(seconds(disk.asked)))
     done = run(command(words, disk.node))
     if done.returncode != 0:
@@ -66,7 +66,7 @@ def _measure(disk: Link, folder: Path, command: Command) -> float:
     return float(json.loads(done.stdout)["rate"])
 
 
-def sentence(disk: Link, folder: Path) -> str:
+def sentence(disk: ShapedLink, folder: Path) -> str:
     """Why a testbed with that disk is refused."""
     where, asked, measured = (
         f"under {folder} on node {disk.node}",

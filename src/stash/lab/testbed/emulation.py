@@ -37,7 +37,7 @@ def _read(parse: Any, value: Any) -> Any:
 
 Seconds = Annotated[float, BeforeValidator(_seconds), Field(ge=0, allow_inf_nan=False)]
 Bytes = Annotated[int, BeforeValidator(_bytes), Field(ge=0)]
-Rate = Annotated[float, BeforeValidator(_rate), Field(gt=0, allow_inf_nan=False)]
+BytesPerSecond = Annotated[float, BeforeValidator(_rate), Field(gt=0, allow_inf_nan=False)]
 """Bytes per second."""
 
 
@@ -45,7 +45,7 @@ class _Strict(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Layer(_Strict):
+class LayerSpec(_Strict):
     """One layer: a parameter of so many bytes (float32), and its passes at the model's batch."""
 
     name: str
@@ -54,12 +54,12 @@ class Layer(_Strict):
     backward_seconds: Seconds
 
 
-class Exchange(_Strict):
+class ExchangeSpec(_Strict):
     """A gradient exchange that takes a set time instead of crossing a link: bucket after bucket, one at a time."""
 
-    interconnect: Rate
+    interconnect: BytesPerSecond
     """A bucket's bytes per second among the ranks of one node."""
-    network: Rate | None = None
+    network: BytesPerSecond | None = None
     """The same over several nodes; needed if there are several."""
     latency_seconds: Seconds = 0.0
     """Further time of every bucket."""
@@ -76,7 +76,7 @@ class Emulation(_Strict):
     """A model on an accelerator, one batch per step, and the delays injected around it."""
 
     name: str = "emulated"
-    layers: Annotated[tuple[Layer, ...], Field(min_length=1)]
+    layers: Annotated[tuple[LayerSpec, ...], Field(min_length=1)]
     optimizer_seconds: Seconds = 0.0
     jitter: Annotated[float, Field(ge=0, le=1)] = 0.0
     """Standard deviation of a step's compute, as a fraction of it."""
@@ -88,7 +88,7 @@ class Emulation(_Strict):
     """A worker's further time per batch whose files are not in the page cache."""
     copy_seconds: Seconds = 0.0
     """Time to copy a batch to the device. On CPU ranks no rung separates it from compute."""
-    exchange: Exchange | None = None
+    exchange: ExchangeSpec | None = None
     """None: DistributedDataParallel's own, over whatever links there are."""
 
     @property
@@ -105,7 +105,7 @@ class Emulation(_Strict):
     def scaled(self, size: float = 1.0, time: float = 1.0) -> Emulation:
         """All bytes times ``size`` and all times times ``time``; scale links by ``scaled_rate``."""
         layers = tuple(
-            Layer(
+            LayerSpec(
                 name=layer.name,
                 bytes=round(layer.bytes * size),
                 forward_seconds=layer.forward_seconds * time,
@@ -156,7 +156,7 @@ def dump(emulation: Emulation) -> str:
 
 def _sentence(path: str | Path, root: Any, where: tuple[int | str, ...], words: str, kind: str) -> str:
     field = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in where).lstrip(".")
-    said = words.removeprefix("Value error, ").removeprefix("Input ")
+    said = words.removeprefix("Value error, ").removeprefix("Input ").partition(" or instance of ")[0]
     if kind == "extra_forbidden":
         said = "there is no such field"
     elif kind == "missing":

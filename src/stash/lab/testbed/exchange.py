@@ -16,13 +16,13 @@ import torch
 import torch.distributed as dist
 
 from stash.lab.testbed.accelerator import sharpen_sleep
-from stash.lab.testbed.emulation import Exchange
+from stash.lab.testbed.emulation import ExchangeSpec
 
 
 class PacedExchange:
     """This rank's end of an emulated medium; the state of ``paced_hook``."""
 
-    def __init__(self, exchange: Exchange) -> None:
+    def __init__(self, exchange: ExchangeSpec) -> None:
         self._exchange = exchange
         self._ranks_per_node = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
         self._buckets: queue.SimpleQueue[tuple[Any, torch.Tensor, torch.Tensor, Any]] = queue.SimpleQueue()

@@ -1,4 +1,4 @@
-"""Runs planned steps, and undoes those that were run, whatever happens in between.
+"""Runs steps, and undoes those that were run, whatever happens in between.
 
 Knows how to reach namespaces: directly as root, else through a *keeper*, a process in user, mount and
 network namespaces of its own in which we are root. What the steps are for is not known here.
@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterable, Iterator
 
 from stash.base.errors import StashError, UserError
-from stash.lab.testbed.plan import Argv, Step
+from stash.lab.testbed.step import Argv, Step
 
 _PATIENCE = 30.0
 _PACKAGES = {"ip": "iproute2", "tc": "iproute2", "nsenter": "util-linux"}

@@ -15,7 +15,7 @@ from torch.utils.data import default_collate
 from torch.utils.flop_counter import FlopCounterMode
 
 from stash.base.errors import UserError
-from stash.lab.testbed.emulation import Emulation, Layer
+from stash.lab.testbed.emulation import Emulation, LayerSpec
 from stash.lab.zoo import losses
 from stash.lab.zoo.feed import synthetic_feed
 from stash.lab.zoo.registry import workload
@@ -58,7 +58,7 @@ def emulate(
         moved = cost.moved * value_bytes / FLOAT32
         forward = max(cost.flops / flops_per_second, moved / memory_bytes_per_second) / efficiency
         layers.append(
-            Layer(
+            LayerSpec(
                 name=cost.name,
                 bytes=cost.parameter_bytes,
                 forward_seconds=forward,

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from stash.lab.testbed import cgroups
+from stash.lab.testbed.execute import run
 from stash.lab.testbed.names import MARK, abandoned
 
 NAMESPACES = Path("/run/netns")
@@ -25,8 +26,6 @@ def leftovers() -> tuple[str, ...]:
 
 def sweep() -> tuple[str, ...]:
     """Remove all leftovers, ending the processes inside them; returns what was removed."""
-    from stash.lab.testbed.execute import run
-
     _end(_orphans())
     removed = []
     for name in _namespaces():

@@ -11,7 +11,7 @@ import errno
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -20,10 +20,11 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
-from stash.base.errors import StashError, UserError
+from stash.base.errors import UserError
 from stash.lab.testbed.accelerator import EmulatedModel, EmulatedOptimizer, go_first, sharpen_sleep
 from stash.lab.testbed.emulation import Emulation, load
 from stash.lab.testbed.exchange import PacedExchange, paced_hook
+from stash.lab.training import endless, exit_code
 
 EPOCH_BATCHES = 1000
 LOG_EVERY = 50
@@ -79,21 +80,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Train as the command line says; prints a user's mistake in one sentence and returns an exit code."""
     options = _parser().parse_args(arguments)
     go_first()
+    return exit_code(lambda: _run(options))
+
+
+def _run(options: argparse.Namespace) -> None:
+    emulation = load(options.model)
+    if "WORLD_SIZE" in os.environ:
+        dist.init_process_group("gloo")
     try:
-        emulation = load(options.model)
-        if "WORLD_SIZE" in os.environ:
-            dist.init_process_group("gloo")
-        try:
-            train(emulation, options)
-        finally:
-            if dist.is_initialized():
-                dist.destroy_process_group()
-    except StashError as error:
-        print(f"error: {str(error).strip().splitlines()[-1]}", file=sys.stderr)
-        return error.exit_code
-    except KeyboardInterrupt:
-        return 130
-    return 0
+        train(emulation, options)
+    finally:
+        if dist.is_initialized():
+            dist.destroy_process_group()
 
 
 def train(emulation: Emulation, options: argparse.Namespace) -> None:
@@ -106,7 +104,7 @@ def train(emulation: Emulation, options: argparse.Namespace) -> None:
         ddp = model = DistributedDataParallel(emulated, bucket_cap_mb=options.bucket_mb)
         if emulation.exchange is not None:
             ddp.register_comm_hook(PacedExchange(emulation.exchange), paced_hook)
-    optimizer = EmulatedOptimizer(emulated.parameters(), emulated.stream, emulation.optimizer_seconds)
+    optimizer = EmulatedOptimizer(emulated.parameters(), emulated.queue, emulation.optimizer_seconds)
     began = time.monotonic()
     for step, batch in enumerate(endless(loader), start=1):
         if emulation.copy_seconds:
@@ -136,16 +134,6 @@ def make_loader(emulation: Emulation, options: argparse.Namespace, rank: int, wo
         data, options.batch, sampler=sampler, num_workers=options.workers, drop_last=True,
         persistent_workers=options.workers > 0,
     )  # fmt: skip
-
-
-def endless(loader: DataLoader[Tensor]) -> Iterator[Tensor]:
-    """Batches of one epoch after the other, each shuffled anew."""
-    epoch = 0
-    while True:
-        if isinstance(loader.sampler, DistributedSampler):
-            loader.sampler.set_epoch(epoch)
-        yield from loader
-        epoch += 1
 
 
 def _parser() -> argparse.ArgumentParser:

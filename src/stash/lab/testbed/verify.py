@@ -7,7 +7,7 @@ way; every loopback by itself. What is concluded from a testbed rests on these r
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from stash.base.errors import StashError, UserError
@@ -15,8 +15,8 @@ from stash.base.words.units import format_rate
 from stash.lab.testbed import transfer
 from stash.lab.testbed.execute import Executor, python
 from stash.lab.testbed.names import Owner
-from stash.lab.testbed.plan import SWITCH_ADDRESS, address, burst_bytes
-from stash.lab.testbed.shape import Shape
+from stash.lab.testbed.topology import Topology
+from stash.lab.testbed.wiring import SWITCH_ADDRESS, address, burst_bytes
 
 TOLERANCE = 0.05
 TRIES = 5
@@ -35,7 +35,7 @@ class Transfer:
 
 
 @dataclass(frozen=True)
-class Link:
+class ShapedLink:
     """A shaped link in one direction, or a limited disk: what was asked and what its own transfer showed.
 
     Rates are payload bytes per second.
@@ -63,11 +63,13 @@ class Link:
         return f"{way}: {rate(self.measured)} verified ({rate(self.asked)} asked)"
 
 
-def transfers(shape: Shape, owner: Owner, folder: str = "/run/netns") -> tuple[tuple[Link, Transfer], ...]:
+def transfers(
+    topology: Topology, owner: Owner, folder: str = "/run/netns"
+) -> tuple[tuple[ShapedLink, Transfer], ...]:
     """The links of a testbed, nothing measured yet, each with the stream that will prove it."""
     switch = f"{folder}/{owner.switch}"
-    found: list[tuple[Link, Transfer]] = []
-    for node, host in enumerate(shape.hosts):
+    found: list[tuple[ShapedLink, Transfer]] = []
+    for node, host in enumerate(topology.hosts):
         own = f"{folder}/{owner.host(node)}"
         for name, direction, rate, ends in (
             ("network", "up", host.network, (own, switch, SWITCH_ADDRESS)),
@@ -77,17 +79,19 @@ def transfers(shape: Shape, owner: Owner, folder: str = "/run/netns") -> tuple[t
             if rate is not None:
                 burst = burst_bytes(rate, name == "interconnect")
                 seconds = min(_LONGEST, max(_SECONDS, _SEGMENTS / rate))
-                found.append((Link(node, name, direction, rate, 0.0, burst), Transfer(*ends, seconds, 2 * burst)))
+                found.append(
+                    (ShapedLink(node, name, direction, rate, 0.0, burst), Transfer(*ends, seconds, 2 * burst))
+                )
     return tuple(found)
 
 
-def verify(shape: Shape, owner: Owner, executor: Executor) -> tuple[Link, ...]:
+def verify(topology: Topology, owner: Owner, executor: Executor) -> tuple[ShapedLink, ...]:
     """Every link measured; raises UserError naming the highest rate seen where one does not carry its own.
 
     A link that falls short is measured again, up to five times, as other work on the machine slows
     a transfer but never makes it faster than its link.
     """
-    wanted = transfers(shape, owner)
+    wanted = transfers(topology, owner)
     best = [link for link, _ in wanted]
     for _ in range(TRIES):
         again = [number for number, link in enumerate(best) if not link.right]
@@ -96,7 +100,7 @@ def verify(shape: Shape, owner: Owner, executor: Executor) -> tuple[Link, ...]:
         rates = _measure(executor, [wanted[number][1] for number in again])
         for number, rate in zip(again, rates, strict=True):
             if rate > best[number].measured:
-                best[number] = Link(**{**asdict(best[number]), "measured": rate})
+                best[number] = replace(best[number], measured=rate)
     for link in best:
         if not link.right:
             raise UserError(_sentence(link))
@@ -120,7 +124,7 @@ def format_bits(bytes_per_second: float) -> str:
     return f"{bits / scale:.3g}{unit}"
 
 
-def _sentence(link: Link) -> str:
+def _sentence(link: ShapedLink) -> str:
     where = f"the {link.name} link of node {link.node}" + ("" if link.direction == "both" else f" ({link.direction})")
     if link.measured == 0:
         return f"{where} carried nothing at all; `stash testbed doctor` says what this machine can emulate"

@@ -6,6 +6,6 @@ Stash but its errors and ``compat``, and imports torch only when something is bu
 
 from __future__ import annotations
 
-from stash.lab.zoo.registry import WORKLOADS, Workload, workload
+from stash.lab.zoo.registry import WORKLOADS, WorkloadSpec, workload
 
-__all__ = ["WORKLOADS", "Workload", "workload"]
+__all__ = ["WORKLOADS", "WorkloadSpec", "workload"]

@@ -18,21 +18,21 @@ from pathlib import Path
 import numpy as np
 
 from stash.base.errors import UserError
+from stash.base.files import flush, is_half
 from stash.lab.zoo import synthesis
-from stash.lab.zoo.criteo import RECORD_BYTES
-from stash.lab.zoo.manifest import TEMPORARY, Manifest, read_manifest, write_manifest
+from stash.lab.zoo.formats import IMAGE_CLASSES, RECORD_BYTES, TOKENS_PER_SAMPLE, WORDS
+from stash.lab.zoo.manifest import MANIFEST, Manifest, read_manifest, write_manifest
 from stash.lab.zoo.picture import MEAN_BYTES
 
-Progress = Callable[[int, int], None]
+ProgressCallback = Callable[[int, int], None]
 """Called with (samples on disk, samples wanted), from the calling thread."""
 
-CLASSES = {"images": 100, "audio": 35}
 _FILES_PER_TASK = 32
 """Files flushed together: the first fsync of a group carries most of the others."""
 
 
 @dataclass(frozen=True)
-class Kind:
+class DatasetKind:
     """One kind of data set: what a sample is, and how samples are laid out in files."""
 
     name: str
@@ -50,22 +50,22 @@ class Kind:
     """True if a file's size follows from its number of samples, so that a short one is seen."""
 
 
-KINDS: dict[str, Kind] = {
+KINDS: dict[str, DatasetKind] = {
     kind.name: kind
     for kind in (
-        Kind(
+        DatasetKind(
             "images", "one JPEG, about 500 x 375 pixels", MEAN_BYTES, 5_000, 1, 0, synthesis.image,
-            lambda i: f"class_{i % CLASSES['images']:03d}/{i:08d}.jpg", False,
+            lambda i: f"class_{i % IMAGE_CLASSES:03d}/{i:08d}.jpg", False,
         ),
-        Kind(
-            "text", "1024 token ids", 2 * synthesis.TOKENS_PER_SAMPLE, 20_000, 4096, 1, synthesis.tokens,
+        DatasetKind(
+            "text", "1024 token ids", 2 * TOKENS_PER_SAMPLE, 20_000, 4096, 1, synthesis.tokens,
             lambda i: f"tokens-{i:05d}.uint16.bin", True,
         ),
-        Kind(
+        DatasetKind(
             "audio", "one spoken word, 1 s at 16 kHz", 30_500, 10_000, 1, 2, synthesis.speech,
-            lambda i: f"word_{i % CLASSES['audio']:02d}/{i:08d}.wav", False,
+            lambda i: f"word_{i % WORDS:02d}/{i:08d}.wav", False,
         ),
-        Kind(
+        DatasetKind(
             "clicks", "one Criteo-like record", RECORD_BYTES, 1_000_000, 50_000, 3, synthesis.clicks,
             lambda i: f"clicks-{i:05d}.bin", True,
         ),
@@ -89,7 +89,7 @@ class Made:
 
 
 @dataclass(frozen=True)
-class _Piece:
+class _File:
     """One file of a data set."""
 
     index: int
@@ -97,7 +97,7 @@ class _Piece:
     samples: int
 
 
-def dataset_kind(name: str) -> Kind:
+def dataset_kind(name: str) -> DatasetKind:
     """The kind called ``name``; raises UserError listing the kinds."""
     if name not in KINDS:
         raise UserError(f"no kind of data set is called {name!r}; choose one of {', '.join(KINDS)}")
@@ -109,7 +109,7 @@ def make_dataset(
     path: str | Path,
     count: int | None = None,
     seed: int | None = None,
-    progress: Progress | None = None,
+    progress: ProgressCallback | None = None,
 ) -> Made:
     """Write ``count`` samples of ``kind`` below ``path``, or finish what an earlier call began.
 
@@ -125,21 +125,21 @@ def make_dataset(
     root, spec = Path(path), dataset_kind(kind)
     try:
         manifest = _claim(root, spec, count, seed)
-        pieces = _pieces(root, spec, manifest.count)
-        missing = [piece for piece in pieces if not _finished(spec, piece)]
+        files = _files(root, spec, manifest.count)
+        missing = [file for file in files if not _finished(spec, file)]
         if missing:
             write_manifest(root, replace(manifest, complete=False, bytes=None))
             _write_all(spec, manifest, missing, progress)
-        size = sum(piece.path.stat().st_size for piece in pieces)
+        size = sum(file.path.stat().st_size for file in files)
         if missing or not manifest.complete:
             write_manifest(root, replace(manifest, complete=True, bytes=size))
     except OSError as error:
         raise _explained(error, root, kind) from error
     seconds = time.monotonic() - started
-    return Made(root, kind, manifest.count, len(pieces), size, len(missing), seconds)
+    return Made(root, kind, manifest.count, len(files), size, len(missing), seconds)
 
 
-def _claim(root: Path, spec: Kind, count: int | None, seed: int | None) -> Manifest:
+def _claim(root: Path, spec: DatasetKind, count: int | None, seed: int | None) -> Manifest:
     """The manifest to fulfil, after checking that the folder is new, or ours and fits."""
     if count is not None and count < 1:
         raise UserError(f"a data set needs at least one sample, not {count}; use --count 1 or more")
@@ -149,7 +149,7 @@ def _claim(root: Path, spec: Kind, count: int | None, seed: int | None) -> Manif
         raise UserError(f"{root} is a file; name a new or empty folder")
     found = read_manifest(root)
     if found is None:
-        if root.exists() and any(item.name != TEMPORARY for item in root.iterdir()):
+        if root.exists() and any(not is_half(item, of=MANIFEST) for item in root.iterdir()):
             raise UserError(f"{root} holds files that Stash did not make; name a new or empty folder")
         root.mkdir(parents=True, exist_ok=True)
         return Manifest(spec.name, seed or 0, count or spec.default_count)
@@ -165,25 +165,27 @@ def _claim(root: Path, spec: Kind, count: int | None, seed: int | None) -> Manif
     return replace(found, count=count or found.count)
 
 
-def _pieces(root: Path, spec: Kind, count: int) -> list[_Piece]:
+def _files(root: Path, spec: DatasetKind, count: int) -> list[_File]:
     step = spec.samples_per_file
     return [
-        _Piece(index, root / spec.path(index), min(step, count - start))
+        _File(index, root / spec.path(index), min(step, count - start))
         for index, start in enumerate(range(0, count, step))
     ]
 
 
-def _finished(spec: Kind, piece: _Piece) -> bool:
+def _finished(spec: DatasetKind, file: _File) -> bool:
     try:
-        size = piece.path.stat().st_size
+        size = file.path.stat().st_size
     except FileNotFoundError:
         return False
-    return size == piece.samples * spec.sample_bytes if spec.fixed_size else size > 0
+    return size == file.samples * spec.sample_bytes if spec.fixed_size else size > 0
 
 
-def _write_all(spec: Kind, manifest: Manifest, missing: list[_Piece], progress: Progress | None) -> None:
+def _write_all(
+    spec: DatasetKind, manifest: Manifest, missing: list[_File], progress: ProgressCallback | None
+) -> None:
     """Write the missing files with one thread per core; numpy and Pillow release the GIL."""
-    done = manifest.count - sum(piece.samples for piece in missing)
+    done = manifest.count - sum(file.samples for file in missing)
     size = _FILES_PER_TASK if spec.samples_per_file == 1 else 1
     tasks = iter([missing[i : i + size] for i in range(0, len(missing), size)])
     workers = len(os.sched_getaffinity(0))
@@ -204,33 +206,25 @@ def _write_all(spec: Kind, manifest: Manifest, missing: list[_Piece], progress: 
             raise
 
 
-def _write_group(spec: Kind, seed: int, pieces: list[_Piece]) -> int:
+def _write_group(spec: DatasetKind, seed: int, files: list[_File]) -> int:
     """Write files under temporary names, flush them all, then name them; returns their samples."""
-    temporaries = [piece.path.with_name(f".{piece.path.name}.tmp") for piece in pieces]
+    temporaries = [file.path.with_name(f".{file.path.name}.tmp") for file in files]
     try:
-        for piece, temporary in zip(pieces, temporaries, strict=True):
-            random = np.random.default_rng([seed, spec.number, piece.index])
+        for file, temporary in zip(files, temporaries, strict=True):
+            random = np.random.default_rng([seed, spec.number, file.index])
             temporary.parent.mkdir(exist_ok=True)
-            temporary.write_bytes(spec.content(random, piece.samples))
+            temporary.write_bytes(spec.content(random, file.samples))
         for temporary in temporaries:
-            _flush(temporary)
-        for piece, temporary in zip(pieces, temporaries, strict=True):
-            temporary.replace(piece.path)
-        for folder in {piece.path.parent for piece in pieces}:
-            _flush(folder)
+            flush(temporary)
+        for file, temporary in zip(files, temporaries, strict=True):
+            temporary.replace(file.path)
+        for folder in {file.path.parent for file in files}:
+            flush(folder)
     except OSError:
         for temporary in temporaries:  # A full disk must not stay full of halves.
             temporary.unlink(missing_ok=True)
         raise
-    return sum(piece.samples for piece in pieces)
-
-
-def _flush(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    return sum(file.samples for file in files)
 
 
 def _explained(error: OSError, root: Path, kind: str) -> UserError:

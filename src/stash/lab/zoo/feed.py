@@ -12,14 +12,15 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from stash.base.errors import UserError
-from stash.lab.zoo.dlrm import TABLES
+from stash.lab.zoo.formats import DENSE
 from stash.lab.zoo.manifest import read_manifest
+from stash.lab.zoo.models import TABLES
 from stash.lab.zoo.readers import Clicks, Sample, Speech, Tokens
-from stash.lab.zoo.registry import Workload
+from stash.lab.zoo.registry import WorkloadSpec
 
 
 def open_feed(
-    spec: Workload, root: Path, image_size: int = 224, sequence_length: int | None = None
+    spec: WorkloadSpec, root: Path, image_size: int = 224, sequence_length: int | None = None
 ) -> Dataset[Sample]:
     """The samples below ``root`` as ``spec`` wants them; raises UserError if they are not what it reads."""
     make = f"`stash dataset make {spec.kind} {root}`"
@@ -38,7 +39,7 @@ def open_feed(
     return feed
 
 
-def _check_manifest(spec: Workload, root: Path) -> None:
+def _check_manifest(spec: WorkloadSpec, root: Path) -> None:
     manifest = read_manifest(root)
     if manifest is None:  # Somebody's own data.
         return
@@ -53,7 +54,7 @@ def _check_manifest(spec: Workload, root: Path) -> None:
         )
 
 
-def _reader(spec: Workload, root: Path, image_size: int, sequence_length: int) -> Dataset[Sample]:
+def _reader(spec: WorkloadSpec, root: Path, image_size: int, sequence_length: int) -> Dataset[Sample]:
     if spec.kind == "text":
         return Tokens(root, sequence_length, spec.vocabulary, answers=spec.loss == "question_answering")
     if spec.kind == "audio":
@@ -81,7 +82,7 @@ class Synthetic(Dataset[Sample]):
 
 
 def synthetic_feed(
-    spec: Workload, length: int, image_size: int = 224, sequence_length: int | None = None, distinct: int = 16
+    spec: WorkloadSpec, length: int, image_size: int = 224, sequence_length: int | None = None, distinct: int = 16
 ) -> Synthetic:
     """Random samples shaped and typed like those of ``open_feed``: the device's speed without any data."""
     random = torch.Generator().manual_seed(0)
@@ -89,7 +90,7 @@ def synthetic_feed(
     return Synthetic([_sample(spec, random, image_size, tokens) for _ in range(distinct)], length)
 
 
-def _sample(spec: Workload, random: torch.Generator, image_size: int, tokens: int) -> Sample:
+def _sample(spec: WorkloadSpec, random: torch.Generator, image_size: int, tokens: int) -> Sample:
     def integers(limit: int, *shape: int) -> Tensor:
         return torch.randint(limit, shape, generator=random)
 
@@ -103,5 +104,5 @@ def _sample(spec: Workload, random: torch.Generator, image_size: int, tokens: in
         return torch.rand(1, Speech.rate, generator=random) - 0.5, integers(spec.classes)
     if spec.kind == "clicks":
         categories = torch.cat([integers(rows, 1) for rows in TABLES])
-        return torch.rand(13, generator=random), categories, integers(2).float()
+        return torch.rand(DENSE, generator=random), categories, integers(2).float()
     return torch.randn(3, image_size, image_size, generator=random), integers(spec.classes)

@@ -6,14 +6,13 @@ Knows the file's fields and how to replace it in one step. Does not look at the 
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from stash.base.errors import UserError
+from stash.base.files import write_whole
 
 MANIFEST = "stash-dataset.json"
-TEMPORARY = f".{MANIFEST}.tmp"
 FORMAT = 1
 
 
@@ -56,10 +55,4 @@ def read_manifest(root: Path) -> Manifest | None:
 
 def write_manifest(root: Path, manifest: Manifest) -> None:
     """Replace the manifest in one step, flushed to storage; raises OSError."""
-    temporary = root / TEMPORARY
-    with temporary.open("w") as file:
-        json.dump(asdict(manifest), file, indent=1)
-        file.write("\n")
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(root / MANIFEST)
+    write_whole(root / MANIFEST, json.dumps(asdict(manifest), indent=1) + "\n")

@@ -24,7 +24,7 @@ from torch.nn import functional
 from torch.utils.data import Dataset
 
 from stash.base.errors import UserError
-from stash.lab.zoo.criteo import DENSE, FIELDS, RECORD_BYTES
+from stash.lab.zoo.formats import DENSE, FIELDS, RECORD_BYTES
 
 Sample = tuple[Tensor, ...]
 

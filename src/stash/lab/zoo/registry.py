@@ -1,7 +1,7 @@
 """Every workload of the zoo as a frozen specification, and the look-up by name.
 
 Knows what each workload is, what it needs and how large it is. Does not know how a model is built:
-builders are named, and imported (with torch) only when ``Workload.build`` is called.
+builders are named, and imported (with torch) only when ``WorkloadSpec.build`` is called.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from stash.base.errors import UserError
+from stash.lab.zoo.formats import WORDS
 
 if TYPE_CHECKING:
     from torch import nn
@@ -24,7 +25,7 @@ STUDY = "feature study"
 
 
 @dataclass(frozen=True)
-class Workload:
+class WorkloadSpec:
     """One model with its loss, optimizer and kind of data; weights are random."""
 
     name: str
@@ -77,7 +78,7 @@ class Workload:
         return model
 
 
-def workload(name: str) -> Workload:
+def workload(name: str) -> WorkloadSpec:
     """The workload called ``name``; raises UserError naming the nearest ones."""
     if name in WORKLOADS:
         return WORKLOADS[name]
@@ -86,7 +87,7 @@ def workload(name: str) -> Workload:
     raise UserError(f"no workload is called {name!r}; {hint}`stash zoo` lists all {len(WORKLOADS)}")
 
 
-def _image(name: str, group: str, parameters: int, about: str, source: str, **changes: Any) -> Workload:
+def _image(name: str, group: str, parameters: int, about: str, source: str, **changes: Any) -> WorkloadSpec:
     settings: dict[str, Any] = {
         "builder": "stash.lab.zoo.vision:torchvision_model",
         "arguments": {"name": name},
@@ -94,7 +95,7 @@ def _image(name: str, group: str, parameters: int, about: str, source: str, **ch
         "optimizer": "sgd",
         "lr": 0.1,
     }
-    return Workload(
+    return WorkloadSpec(
         name=name,
         group=group,
         kind="images",
@@ -107,7 +108,7 @@ def _image(name: str, group: str, parameters: int, about: str, source: str, **ch
     )
 
 
-def _resnet(depth: int, variant: str, parameters: int) -> Workload:
+def _resnet(depth: int, variant: str, parameters: int) -> WorkloadSpec:
     about = {"": "", "noskip": ", no residuals", "nobn": ", no batch norm"}
     return _image(
         f"resnet{depth}_{variant}" if variant else f"resnet{depth}",
@@ -121,7 +122,7 @@ def _resnet(depth: int, variant: str, parameters: int) -> Workload:
     )
 
 
-def _vgg(depth: int, batch_norm: bool, parameters: int) -> Workload:
+def _vgg(depth: int, batch_norm: bool, parameters: int) -> WorkloadSpec:
     return _image(
         f"vgg{depth}_bn" if batch_norm else f"vgg{depth}",
         "paper" if depth == 11 and not batch_norm else STUDY,
@@ -132,8 +133,8 @@ def _vgg(depth: int, batch_norm: bool, parameters: int) -> Workload:
     )
 
 
-def _transformer(name: str, group: str, builder: str, parameters: int, **changes: Any) -> Workload:
-    return Workload(
+def _transformer(name: str, group: str, builder: str, parameters: int, **changes: Any) -> WorkloadSpec:
+    return WorkloadSpec(
         name=name,
         group=group,
         kind="text",
@@ -145,7 +146,7 @@ def _transformer(name: str, group: str, builder: str, parameters: int, **changes
     )
 
 
-def _paper_images() -> Iterator[Workload]:
+def _paper_images() -> Iterator[WorkloadSpec]:
     yield _image(
         "alexnet", "paper", 61_100_840, "AlexNet, dense layers",
         "Krizhevsky 2014, arXiv 1404.5997", lr=0.01, smallest_image=63,
@@ -187,7 +188,7 @@ _VGGS = {
 """Depth to the parameters without and with batch norm."""
 
 
-def _feature_study() -> Iterator[Workload]:
+def _feature_study() -> Iterator[WorkloadSpec]:
     for depth, counts in _RESNETS.items():
         for variant, parameters in zip(("", "noskip", "nobn"), counts, strict=True):
             if variant or depth not in (18, 50):
@@ -198,7 +199,7 @@ def _feature_study() -> Iterator[Workload]:
         yield _vgg(depth, True, normalised)
 
 
-def _others() -> Iterator[Workload]:
+def _others() -> Iterator[WorkloadSpec]:
     bert, squad = "Devlin et al. 2019, arXiv 1810.04805", "question_answering"
     yield _transformer(
         "bert_large_qa", "paper", "bert", 334_094_338, arguments={"size": "large"}, loss=squad, batch=4,
@@ -221,21 +222,21 @@ def _others() -> Iterator[Workload]:
         builder="stash.lab.zoo.vision:vit", arguments={"name": "vit_b_16"}, optimizer="adamw", lr=3e-4,
         sized=True,
     )  # fmt: skip
-    yield Workload(
-        "m5", "more", "audio", "stash.lab.zoo.audio:M5", {}, 571_939, "classification", 128, "sgd", 0.01,
-        "M5, words from raw waves", "Dai et al. 2016, arXiv 1610.00087", classes=35,
+    yield WorkloadSpec(
+        "m5", "more", "audio", "stash.lab.zoo.models:M5", {}, 571_939, "classification", 128, "sgd", 0.01,
+        "M5, words from raw waves", "Dai et al. 2016, arXiv 1610.00087", classes=WORDS,
     )  # fmt: skip
-    yield Workload(
-        "dlrm", "more", "clicks", "stash.lab.zoo.dlrm:DLRM", {}, 24_205_825, "click_through", 2048, "sgd", 0.01,
+    yield WorkloadSpec(
+        "dlrm", "more", "clicks", "stash.lab.zoo.models:DLRM", {}, 24_205_825, "click_through", 2048, "sgd", 0.01,
         "DLRM, embeddings dominate", "Naumov et al. 2019, arXiv 1906.00091",
     )  # fmt: skip
 
 
-def _all() -> dict[str, Workload]:
+def _all() -> dict[str, WorkloadSpec]:
     found = [*_paper_images(), *_others(), *_feature_study()]
     found.sort(key=lambda item: ("paper", STUDY, "more").index(item.group))  # Stable within a group.
     return {item.name: item for item in found}
 
 
-WORKLOADS: dict[str, Workload] = _all()
+WORKLOADS: dict[str, WorkloadSpec] = _all()
 """Every workload by name, in the order of the listing."""

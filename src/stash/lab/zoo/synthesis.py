@@ -14,13 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stash.lab.zoo import picture
-from stash.lab.zoo.criteo import CARDINALITIES, DENSE, FIELDS
-
-VOCABULARY = 30_522
-"""Ids fit BERT's vocabulary, and so GPT-2's larger one."""
-TOKENS_PER_SAMPLE = 1024
-SAMPLE_RATE = 16_000
-"""Hertz, 16 bits, mono, as in Speech Commands."""
+from stash.lab.zoo.formats import CARDINALITIES, DENSE, FIELDS, SAMPLE_RATE, TOKENS_PER_SAMPLE, VOCABULARY
 
 
 def image(random: np.random.Generator, samples: int) -> bytes:

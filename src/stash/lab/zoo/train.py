@@ -10,21 +10,22 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
-from stash.base.errors import StashError, UserError
+from stash.base.errors import UserError
+from stash.lab.training import endless, exit_code
 from stash.lab.zoo import losses
 from stash.lab.zoo.feed import open_feed, synthetic_feed
 from stash.lab.zoo.readers import Sample
-from stash.lab.zoo.registry import Workload, workload
+from stash.lab.zoo.registry import WorkloadSpec, workload
 
 LOG_EVERY = 50
 SYNTHETIC_STEPS, SYNTHETIC_SAMPLES = 1000, 2_000_000
@@ -32,7 +33,7 @@ SYNTHETIC_STEPS, SYNTHETIC_SAMPLES = 1000, 2_000_000
 
 
 @dataclass(frozen=True)
-class Place:
+class Replica:
     """Where this process trains."""
 
     rank: int
@@ -43,25 +44,20 @@ class Place:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Train as the command line says; prints a user's mistake in one sentence and returns an exit code."""
     options = _parser().parse_args(arguments)
+    return exit_code(lambda: _run(options))
+
+
+def _run(options: argparse.Namespace) -> None:
+    _check(options)
+    replica = join()
     try:
-        _check(options)
-        place = join()
-        try:
-            train(workload(options.workload), options, place)
-        finally:
-            if dist.is_initialized():
-                dist.destroy_process_group()
-    except StashError as error:
-        # An error in a loader worker arrives with the worker's traceback; its last line is the message.
-        sentence = str(error).strip().splitlines()[-1].removeprefix(f"{UserError.__module__}.UserError: ")
-        print(f"error: {sentence}", file=sys.stderr)
-        return error.exit_code
-    except KeyboardInterrupt:
-        return 130
-    return 0
+        train(workload(options.workload), options, replica)
+    finally:
+        if dist.is_initialized():
+            dist.destroy_process_group()
 
 
-def join() -> Place:
+def join() -> Replica:
     """Join the job that torchrun (or anything that sets WORLD_SIZE) started, else be a job of one."""
     rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     if torch.cuda.is_available():
@@ -71,83 +67,73 @@ def join() -> Place:
         device = torch.device("cpu")
     if "WORLD_SIZE" in os.environ:
         dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
-    return Place(rank, world, device)
+    return Replica(rank, world, device)
 
 
-def train(spec: Workload, options: argparse.Namespace, place: Place) -> None:
+def train(spec: WorkloadSpec, options: argparse.Namespace, replica: Replica) -> None:
     """Train ``spec`` until ``--steps`` optimizer steps are done, or for ever."""
     torch.manual_seed(0)
     batch = options.batch or spec.batch
-    loader = make_loader(spec, options, place, batch)
-    model: nn.Module = spec.build(options.image_size).to(place.device).train()
+    loader = make_loader(spec, options, replica, batch)
+    model: nn.Module = spec.build(options.image_size).to(replica.device).train()
     if dist.is_initialized():
-        model = DistributedDataParallel(model, device_ids=[place.device] if place.device.type == "cuda" else None)
+        model = DistributedDataParallel(model, device_ids=[replica.device] if replica.device.type == "cuda" else None)
     optimizer = make_optimizer(spec, model, options.lr or spec.lr)
     loss_of: losses.Loss = getattr(losses, spec.loss)
-    amp_type = torch.float16 if place.device.type == "cuda" else torch.bfloat16
-    scaler = torch.amp.GradScaler(place.device.type, enabled=options.amp and amp_type == torch.float16)
+    amp_type = torch.float16 if replica.device.type == "cuda" else torch.bfloat16
+    scaler = torch.amp.GradScaler(replica.device.type, enabled=options.amp and amp_type == torch.float16)
 
     started = time.monotonic()
     for step, tensors in enumerate(endless(loader), start=1):
-        moved = [tensor.to(place.device, non_blocking=True) for tensor in tensors]
+        moved = [tensor.to(replica.device, non_blocking=True) for tensor in tensors]
         optimizer.zero_grad(set_to_none=True)
-        with torch.autocast(place.device.type, dtype=amp_type, enabled=options.amp):
+        with torch.autocast(replica.device.type, dtype=amp_type, enabled=options.amp):
             loss = loss_of(model, moved)
         scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
         scaler.step(optimizer)
         scaler.update()
         last = step == options.steps
-        if place.rank == 0 and (last or step % LOG_EVERY == 0):
-            speed = step * batch * place.world / (time.monotonic() - started)
+        if replica.rank == 0 and (last or step % LOG_EVERY == 0):
+            speed = step * batch * replica.world / (time.monotonic() - started)
             print(f"step {step}  loss {loss.item():.4f}  {speed:.1f} samples/s", flush=True)
         if last:
             break
 
 
-def make_loader(spec: Workload, options: argparse.Namespace, place: Place, batch: int) -> DataLoader[Sample]:
+def make_loader(spec: WorkloadSpec, options: argparse.Namespace, replica: Replica, batch: int) -> DataLoader[Sample]:
     """A loader of this rank's share of the data; raises UserError if that is less than one batch."""
     feed: Dataset[Sample]
     if options.synthetic:
-        together = batch * place.world
+        together = batch * replica.world
         steps = max(1, min(SYNTHETIC_STEPS, SYNTHETIC_SAMPLES // together))
         feed = synthetic_feed(spec, steps * together, options.image_size, options.sequence_length)
     else:
         feed = open_feed(spec, options.data, options.image_size, options.sequence_length)
     total = len(feed)  # type: ignore[arg-type]
-    if total // place.world < batch:
+    if total // replica.world < batch:
         raise UserError(
-            f"{options.data} holds {total} samples, too few for a batch of {batch} on each of {place.world} "
+            f"{options.data} holds {total} samples, too few for a batch of {batch} on each of {replica.world} "
             f"process(es); use a smaller --batch, or more samples from `stash dataset make`"
         )
     sampler: DistributedSampler[Sample] = DistributedSampler(
-        feed, num_replicas=place.world, rank=place.rank, shuffle=True, drop_last=True
+        feed, num_replicas=replica.world, rank=replica.rank, shuffle=True, drop_last=True
     )
     return DataLoader(
         feed,
         batch_size=batch,
         sampler=sampler,
         num_workers=options.workers,
-        pin_memory=place.device.type == "cuda",
+        pin_memory=replica.device.type == "cuda",
         drop_last=True,
         persistent_workers=options.workers > 0,
     )
 
 
-def make_optimizer(spec: Workload, model: nn.Module, lr: float) -> torch.optim.Optimizer:
+def make_optimizer(spec: WorkloadSpec, model: nn.Module, lr: float) -> torch.optim.Optimizer:
     """SGD with momentum for convolutional models, AdamW for transformers."""
     if spec.optimizer == "adamw":
         return torch.optim.AdamW(model.parameters(), lr=lr)
     return torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9, weight_decay=1e-4)
-
-
-def endless(loader: DataLoader[Sample]) -> Iterator[Sequence[Tensor]]:
-    """Batches of one epoch after the other, each shuffled anew."""
-    epoch = 0
-    while True:
-        if isinstance(loader.sampler, DistributedSampler):
-            loader.sampler.set_epoch(epoch)
-        yield from loader
-        epoch += 1
 
 
 def _check(options: argparse.Namespace) -> None:

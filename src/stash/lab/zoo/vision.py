@@ -69,13 +69,17 @@ def resnet(depth: int, residual: bool = True, batch_norm: bool = True) -> nn.Mod
     return model
 
 
-class PlainBasicBlock(BasicBlock):  # type: ignore[misc]
-    """torchvision's basic block without its residual link."""
+class _WithoutProjection:
+    """A block made without the projection of its shortcut, since it has no shortcut."""
 
     def __init__(
         self, inplanes: int, planes: int, stride: int = 1, downsample: Any = None, *rest: Any, **named: Any
     ) -> None:
-        super().__init__(inplanes, planes, stride, None, *rest, **named)
+        super().__init__(inplanes, planes, stride, None, *rest, **named)  # type: ignore[call-arg]
+
+
+class PlainBasicBlock(_WithoutProjection, BasicBlock):  # type: ignore[misc]
+    """torchvision's basic block without its residual link."""
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.relu(self.bn1(self.conv1(x)))
@@ -83,13 +87,8 @@ class PlainBasicBlock(BasicBlock):  # type: ignore[misc]
         return out
 
 
-class PlainBottleneck(Bottleneck):  # type: ignore[misc]
+class PlainBottleneck(_WithoutProjection, Bottleneck):  # type: ignore[misc]
     """torchvision's bottleneck block without its residual link."""
-
-    def __init__(
-        self, inplanes: int, planes: int, stride: int = 1, downsample: Any = None, *rest: Any, **named: Any
-    ) -> None:
-        super().__init__(inplanes, planes, stride, None, *rest, **named)
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.relu(self.bn1(self.conv1(x)))

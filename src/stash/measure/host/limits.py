@@ -60,11 +60,12 @@ def _folders(root: Path, table: list[Mount], own: dict[str, str], controller: st
     return [top.joinpath(*below[:depth]) for depth in range(len(below), -1, -1)]
 
 
-Reading = Callable[[Path], float | None]
+LimitOf = Callable[[Path], float | None]
+"""What reads a group's limit from its folder; ``None`` where there is none."""
 
 
-def _tightest(*asked: tuple[list[Path], Reading]) -> float | None:
-    answers = [reading(folder) for folders, reading in asked for folder in folders]
+def _tightest(*asked: tuple[list[Path], LimitOf]) -> float | None:
+    answers = [limit_of(folder) for folders, limit_of in asked for folder in folders]
     return min((answer for answer in answers if answer is not None), default=None)
 
 

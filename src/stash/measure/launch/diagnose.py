@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 _MEMORY = re.compile(
     r"out of memory|DefaultCPUAllocator: (?:can't|not enough)|Cannot allocate memory|std::bad_alloc", re.I
@@ -15,9 +16,14 @@ _RENDEZVOUS = re.compile(
     r"RendezvousTimeoutError|RendezvousConnectionError|timed out .*(?:connect|store|rendezvous)", re.I
 )
 _IMAGE = re.compile(r"^\S.*(?:cannot identify image file|cannot be decoded|image file is truncated).*$", re.M)
-_SIGNALLED = re.compile(r"rank\s*:\s*(\d+).*?\n\s*exitcode\s*:\s*(-\d+)", re.S)
+_REPORTED = re.compile(r"rank\s*:\s*(\d+)[^\n]*\n\s*exitcode\s*:\s*(-?\d+)")
+_NOTICED = re.compile(
+    r"connection (?:was )?(?:closed|reset|refused|broken)|broken pipe|failed to (?:recv|send)|remote process exited"
+    r"|ncclRemoteError|ncclSystemError|gloo/transport|peer (?:is )?gone",
+    re.I,
+)
+"""What a rank says that lost its peer: not why the job failed, but that it did."""
 _EXCEPTION = re.compile(r"^[A-Za-z_][\w.]*(?:: .*)?$")
-_STATUS = re.compile(r"exitcode\s*:\s*(\d+)")
 _ROOT_CAUSE = "Root Cause (first observed failure)"
 _LAUNCHER = re.compile(
     r"^(?:[EW]\d{4} .*torch/distributed/elastic.*failed|Traceback \(most recent call last\):\n(?:  .*\n)*?"
@@ -33,6 +39,8 @@ _SIGNALS = {
     -15: "SIGTERM",
     -7: "SIGBUS",
 }
+_AFTERMATH = (-15, -6)
+"""SIGTERM is torchrun's own, to the ranks left; SIGABRT often a library's, on noticing that a peer is gone."""
 
 
 @dataclass(frozen=True)
@@ -58,13 +66,21 @@ class Diagnosis:
 
 
 def diagnose(evidence: Evidence) -> Diagnosis:
-    """The sentence to print, with the first failing rank's own traceback."""
+    """The sentence to print, with the first failing rank's own traceback.
+
+    A rank that a signal ended outranks the others' tracebacks about lost connections, whichever came first: it can
+    leave none of its own.
+    """
     own = evidence.crashes[0] if evidence.crashes else _last_traceback(evidence.output)
     words = own or evidence.output
     when = _when(evidence)
+    reported = _reported(evidence.output)
     if _MEMORY.search(words):
         smaller = f"; try --batch {evidence.batch // 2}" if evidence.batch and evidence.batch > 1 else ""
         return Diagnosis(f"{evidence.title} ran out of memory {when}{smaller or '; use a smaller batch'}", own)
+    killed = next((rank for rank in reported if rank.code < 0 and rank.code not in _AFTERMATH), None)
+    if own and killed and _NOTICED.search(own):
+        return _ended_by_signal(killed, evidence)
     if _PORT.search(words):
         return Diagnosis(
             "the port for the ranks' rendezvous is already in use; choose another with "
@@ -85,16 +101,35 @@ def diagnose(evidence: Evidence) -> Diagnosis:
     mistake = _MISTAKE.search(evidence.output)
     if mistake:
         return Diagnosis(mistake[1], users_mistake=True)
-    killed = _SIGNALLED.search(evidence.output[max(0, evidence.output.find(_ROOT_CAUSE)) :])
-    if killed:
-        name = _SIGNALS.get(int(killed[2]), f"signal {killed[2][1:]}")
-        return Diagnosis(f"rank {killed[1]} of {evidence.title} was ended by {name} {when}")
+    signalled = killed or next((rank for rank in reported if rank.code < 0), None)
+    if signalled:
+        return _ended_by_signal(signalled, evidence)
     if evidence.exit_code < 0:
-        name = _SIGNALS.get(evidence.exit_code, f"signal {-evidence.exit_code}")
-        return Diagnosis(f"{evidence.title} was ended by {name} {when}")
-    status = _STATUS.search(evidence.output[max(0, evidence.output.find(_ROOT_CAUSE)) :])
-    code = int(status[1]) if status else evidence.exit_code
+        return Diagnosis(f"{evidence.title} was ended by {_signal(evidence.exit_code)} {when}")
+    code = reported[0].code if reported else evidence.exit_code
     return Diagnosis(f"{evidence.title} ended with exit code {code} {when}", own_output(evidence.output))
+
+
+class _Reported(NamedTuple):
+    """A rank in torchrun's report of a failure."""
+
+    rank: int
+    code: int
+
+
+def _reported(output: str) -> list[_Reported]:
+    """The ranks that torchrun says have failed, its root cause first."""
+    others, _, root_cause = output.partition(_ROOT_CAUSE)
+    found = [*_REPORTED.findall(root_cause), *_REPORTED.findall(others)]
+    return [_Reported(int(rank), int(code)) for rank, code in found]
+
+
+def _ended_by_signal(killed: _Reported, evidence: Evidence) -> Diagnosis:
+    return Diagnosis(f"rank {killed.rank} of {evidence.title} was ended by {_signal(killed.code)} {_when(evidence)}")
+
+
+def _signal(code: int) -> str:
+    return _SIGNALS.get(code, f"signal {-code}")
 
 
 def fell_silent(nodes: Sequence[tuple[int, str]], since: float, steps: int) -> Diagnosis:

@@ -7,10 +7,17 @@ import pickle
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from stash.base.records import Profile
+from stash.base.ladder import NAMES, parse_rungs
+from stash.base.records import Profile
+from stash.measure.host.describe import count_gpus
+from stash.measure.launch.climb import measure
+from stash.measure.launch.engines import cluster
+from stash.measure.launch.engines.base import Asked, Machine
+from stash.measure.launch.job import Job
+from stash.measure.launch.process import free_folder
+from stash.measure.launch.wishes import Wishes
 
 
 def profile(
@@ -34,20 +41,12 @@ def profile(
     """
     import cloudpickle
 
-    from stash.base.ladder import NAMES, parse_rungs
-    from stash.measure.host.describe import count_gpus
-    from stash.measure.launch.climb import measure
-    from stash.measure.launch.job import Job
-    from stash.measure.launch.process import free_folder
-    from stash.measure.launch.surroundings import cluster
-    from stash.measure.launch.wishes import Wishes
-
     folder = free_folder()
     pickled = folder / "function.pkl"
     called = cloudpickle.dumps((train, args, kwargs))
     pickled.write_bytes(pickle.dumps((sys.path, called)))
     job = Job("module", "stash.measure.launch.function", (str(pickled),), name=getattr(train, "__name__", "function"))
-    where = cluster(True, nproc_per_node, None, None, None, count_gpus(), len(os.sched_getaffinity(0)))
+    where = cluster(Asked(True, nproc_per_node), Machine(count_gpus(), len(os.sched_getaffinity(0))))
     wishes = Wishes(precision, budget, parse_rungs(rungs) if rungs else NAMES, isolate, data_root)
     try:
         return measure(job, where, wishes)

@@ -9,86 +9,96 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from stash.base.ladder import NOT_ASKED, Situation, why_no_stall, why_not
 from stash.measure.launch.diagnose import Diagnosis
-from stash.measure.launch.wishes import Member
-from stash.measure.run.orders import Plan
-
-if TYPE_CHECKING:
-    from stash.measure.launch.climb import Expedition
+from stash.measure.launch.launches import Launches, Member
+from stash.measure.launch.measurement import Measurement
+from stash.measure.run.orders import Orders
 
 _BLOCKS = 3
 _MOST_SETS = 10
 
 
-def climb(expedition: Expedition) -> Diagnosis | None:
+def climb(measurement: Measurement, launches: Launches) -> Diagnosis | None:
     """Measure set after set until precise or out of budget; the value says what failed, if something did."""
-    obstacle = _obstacle(expedition)
-    alone = () if obstacle else tuple(r for r in ("solo", "crowd") if r in expedition.wishes.rungs)
+    gathered, wanted = measurement.gathered, measurement.wishes.rungs
+    obstacle = _obstacle(measurement)
+    alone = () if obstacle else tuple(r for r in ("solo", "crowd") if r in wanted)
     for name in {"resident", "solo", "crowd", "node"} - set(alone):
-        if name in expedition.wishes.rungs:
-            expedition.trace.skipped.setdefault(name, obstacle or _not_isolated(name, expedition))
+        if name in wanted:
+            gathered.skipped.setdefault(name, obstacle or _not_isolated(name, measurement))
     for number in range(_MOST_SETS):
         for name in list(alone):
-            failure = _launch_alone(expedition, name, number)
+            failure = _launch_alone(measurement, launches, name, number)
             if failure is None:
                 continue
             if number > 0:
                 return failure
-            expedition.trace.skipped[name] = f"the job does not run with one process: {failure.sentence}"
+            gathered.skipped[name] = f"the job does not run with one process: {failure.sentence}"
             alone = tuple(other for other in alone if other != name)
-        failure = _launch_whole(expedition, number)
+        failure = _launch_whole(measurement, launches, number)
         if failure is not None:
             return failure
-        if expedition.done():
+        if measurement.enough():
             return None
     return None
 
 
-def _obstacle(expedition: Expedition) -> str | None:
+def _obstacle(measurement: Measurement) -> str | None:
     """Why the job cannot be started with other numbers of processes."""
-    cluster = expedition.cluster
-    if expedition.job.kind == "command":
-        return f"the launcher {expedition.job.target} decides how many processes there are"
+    job, cluster = measurement.job, measurement.cluster
+    if job.kind == "command":
+        return f"the launcher {job.target} decides how many processes there are"
     if cluster.inherited or cluster.nnodes > 1:
         return "separate launches need all ranks on this machine"
-    if cluster.nproc == 1:
-        return "one device"
-    return None
+    return why_no_stall("contention", _situation(measurement))
 
 
-def _not_isolated(name: str, expedition: Expedition) -> str:
-    if name == "resident":
-        on_cpu = "the job runs on CPUs: there is no host-to-device copy"
-        return on_cpu if expedition.gpus == 0 else "not measured with separate launches"
-    return "one device per node" if name == "node" and expedition.cluster.nproc == 1 else "not asked for (--rungs)"
+def _situation(measurement: Measurement) -> Situation:
+    """The job's shape, as the launcher knows it."""
+    cluster = measurement.cluster
+    return Situation(
+        world_size=cluster.nproc * cluster.nnodes,
+        nodes=cluster.nnodes,
+        ranks_per_node=cluster.nproc,
+        accelerator=measurement.gpus > 0,
+        loader=True,
+    )
 
 
-def _plan(expedition: Expedition, rungs: tuple[str, ...], number: int) -> Plan:
-    plan = expedition.plan(expedition.folder)
-    return replace(plan, rungs=rungs, isolated=True, first_round=number * _BLOCKS, rounds=_BLOCKS)
+def _not_isolated(name: str, measurement: Measurement) -> str:
+    unmeasured = "not measured with separate launches" if name == "resident" else NOT_ASKED
+    return why_not(name, _situation(measurement)) or unmeasured
 
 
-def _launch_whole(expedition: Expedition, number: int) -> Diagnosis | None:
+def _orders(launches: Launches, rungs: tuple[str, ...], number: int) -> Orders:
+    orders = launches.orders(launches.folder)
+    return replace(orders, rungs=rungs, isolated=True, first_round=number * _BLOCKS, rounds=_BLOCKS)
+
+
+def _launch_whole(measurement: Measurement, launches: Launches, number: int) -> Diagnosis | None:
     """The full job: the highest replay rung it has, and the data rungs."""
-    several = expedition.cluster.nnodes > 1
-    top = "cluster" if several else "node" if expedition.cluster.nproc > 1 else "solo"
-    expedition.trace.skipped.pop(top, None)
-    if not several:
-        expedition.trace.skipped.setdefault("cluster", "one node")
-    rungs = tuple(name for name in (top, "warm", "cold") if name in expedition.wishes.rungs)
-    return expedition.launch([Member(plan=_plan(expedition, rungs, number))])
+    skipped = measurement.gathered.skipped
+    one_node = why_no_stall("network", _situation(measurement))
+    top = "node" if measurement.cluster.nproc > 1 else "solo"
+    if one_node is None:
+        top = "cluster"
+    else:
+        skipped.setdefault("cluster", one_node)
+    skipped.pop(top, None)
+    rungs = tuple(name for name in (top, "warm", "cold") if name in measurement.wishes.rungs)
+    return launches.run(Member(_orders(launches, rungs, number)))
 
 
-def _launch_alone(expedition: Expedition, name: str, number: int) -> Diagnosis | None:
+def _launch_alone(measurement: Measurement, launches: Launches, name: str, number: int) -> Diagnosis | None:
     """The job with one process, once or on every device at the same time."""
-    count = expedition.cluster.nproc if name == "crowd" else 1
-    single = replace(expedition.cluster, nproc=1)
-    devices = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(expedition.gpus)))).split(",")
+    cluster, gpus = measurement.cluster, measurement.gpus
+    count = cluster.nproc if name == "crowd" else 1
+    devices = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(gpus)))).split(",")
     members = []
     for index in range(count):
-        plan = replace(_plan(expedition, (name,), number), gang=(index, expedition.cluster.nproc), crowd=count)
-        variables = {"CUDA_VISIBLE_DEVICES": devices[index]} if expedition.gpus else {}
-        members.append(Member(plan, single, index, variables))
-    return expedition.launch(members)
+        orders = replace(_orders(launches, (name,), number), gang=(index, cluster.nproc), crowd=count)
+        variables = {"CUDA_VISIBLE_DEVICES": devices[index]} if gpus else {}
+        members.append(Member(orders, replace(cluster, nproc=1), index, variables))
+    return launches.run(*members)

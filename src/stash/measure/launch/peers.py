@@ -14,10 +14,10 @@ import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from stash.measure.run import stream
+from stash.measure.run.folder import RunFolder
+from stash.measure.run.meeting import Invitation, Meeting
 
 LOST_SECONDS = 15.0
 """Silence of a node, and no step of our own ranks, for so long: it is gone. TCP recovers from shorter ones."""
@@ -45,17 +45,17 @@ class _Peer:
 class Peers:
     """One launcher's view of the others; ``greet`` every few seconds, ``silence`` tells who is gone."""
 
-    def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, folder: RunFolder, clock: Callable[[], float] = time.time) -> None:
         self._folder, self._clock = folder, clock
         self._own_token = secrets.token_hex(8)
-        self._meeting: stream.Meeting | None = None
+        self._meeting: Meeting | None = None
         self._leader: Address | None = None
         self._peers: dict[Address, _Peer] = {}
         self._told: Silence | None = None
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._socket.bind(("", 0))
         self._socket.setblocking(False)
-        stream.Offer(self._socket.getsockname()[1], self._own_token).write(folder)
+        Invitation(self._socket.getsockname()[1], self._own_token).write(folder)
 
     def close(self) -> None:
         """Take leave: a launcher that ended in order is not missed by those that still have something to do."""
@@ -71,14 +71,14 @@ class Peers:
 
     def greet(self) -> None:
         """Send a sign of life, and take those that came."""
-        self._meeting = self._meeting or stream.Meeting.read(self._folder)
+        self._meeting = self._meeting or Meeting.read(self._folder)
         if self._meeting is None:
             return
         self._hear(self._meeting)
         for address in self._listeners(self._meeting):
             self._send(address)
 
-    def _listeners(self, meeting: stream.Meeting) -> list[Address]:
+    def _listeners(self, meeting: Meeting) -> list[Address]:
         if self._leads:
             return list(self._peers)
         if self._leader is None:  # once: asking a name server over a dead link would hold us up
@@ -115,7 +115,7 @@ class Peers:
         with contextlib.suppress(OSError):  # no route: exactly what the other side is about to notice
             self._socket.sendto(json.dumps(message).encode(), address)
 
-    def _hear(self, meeting: stream.Meeting) -> None:
+    def _hear(self, meeting: Meeting) -> None:
         while True:
             try:
                 data, address = self._socket.recvfrom(_MOST_BYTES)

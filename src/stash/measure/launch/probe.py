@@ -6,30 +6,32 @@ measure is their business.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
 import tempfile
-import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 from stash.base.errors import JobError, UserError
+from stash.base.interrupts import interrupted_by
 from stash.base.records import Probe
 from stash.base.version import __version__
 from stash.lab.zoo.datasets import dataset_kind
 from stash.lab.zoo.manifest import read_manifest
 from stash.measure.host.describe import count_gpus
 from stash.measure.launch.diagnose import Evidence, diagnose
-from stash.measure.launch.gathered import Tail
+from stash.measure.launch.engines.base import Cluster
 from stash.measure.launch.job import module
 from stash.measure.launch.process import Process, free_folder
-from stash.measure.launch.request import Cluster, Request, request
-from stash.measure.probe.orders import MEETING, PARTS, Orders
+from stash.measure.launch.request import Request, request
+from stash.measure.probe.orders import MEETING, PARTS, ProbeOrders
+from stash.measure.run.folder import RunFolder
+from stash.measure.run.journal import Tail
 
 _TICK = 0.1
 _ALONE, _TOGETHER = 60.0, 120.0
@@ -64,10 +66,11 @@ def probe(
     wait = meeting or (_ALONE if cluster.nnodes == 1 else _TOGETHER)
     orders = _orders(budget, data, kind, instance, ask_metadata, what)
     try:
-        with _ended_by_signals():
+        with interrupted_by(signal.SIGTERM):  # as a batch system ends it
             path = Path(orders.folder) / "orders.json"
             orders.write(path)
-            return _watched(Process(_request(cluster, path, wait), path.parent), orders, cluster, wait, say)
+            process = Process(_request(cluster, path, wait), RunFolder(path.parent))
+            return _watched(process, orders, cluster, wait, say)
     finally:
         shutil.rmtree(orders.scratch, ignore_errors=True)
         shutil.rmtree(orders.folder, ignore_errors=True)
@@ -80,7 +83,7 @@ def _orders(
     instance: str | None,
     ask_metadata: bool,
     what: frozenset[str] | None,
-) -> Orders:
+) -> ProbeOrders:
     """The wishes, checked; raises UserError."""
     if budget <= 0:
         raise UserError(f"a budget of {budget:g} s measures nothing; --budget 45 is the default")
@@ -91,7 +94,7 @@ def _orders(
         raise UserError(f"nothing is left to measure; choose from {', '.join(PARTS)}")
     if data is not None and not data.exists():
         raise UserError(f"there is no data {data}; name a folder that is there, or leave --data out")
-    return Orders(
+    return ProbeOrders(
         folder=str(free_folder()),
         scratch=str(_scratch_parent() / f".stash-probe-{uuid.uuid4().hex[:12]}"),
         budget=budget,
@@ -132,13 +135,13 @@ def _request(cluster: Cluster, path: Path, wait: float) -> Request:
     return replace(launch, variables={**variables, MEETING: f"{wait:.0f}", "PET_RDZV_CONF": limits})
 
 
-def _watched(process: Process, orders: Orders, cluster: Cluster, wait: float, say: Say) -> Probe | None:
+def _watched(process: Process, orders: ProbeOrders, cluster: Cluster, wait: float, say: Say) -> Probe | None:
     """Follow the workers to their end, or to the end of their time."""
     tail, heard = Tail(orders.progress), []
     deadline = time.monotonic() + wait
     try:
         while (status := process.poll()) is None and time.monotonic() < deadline:
-            for what in (row["what"] for row in tail.rows()):
+            for what in _said(tail):
                 heard.append(what)
                 if what in PARTS:
                     say(what)
@@ -148,12 +151,17 @@ def _watched(process: Process, orders: Orders, cluster: Cluster, wait: float, sa
             time.sleep(_TICK)
     finally:
         process.stop()
-    heard += [row["what"] for row in tail.rows()]
+    heard += _said(tail)
     return _result(process, orders, cluster, wait, 0 if "done" in heard else status, bool(heard))
 
 
+def _said(progress: Tail) -> list[str]:
+    """What the workers have begun since the last look: parts, ``met`` and ``done``."""
+    return [json.loads(line)["what"] for line in progress.lines()]
+
+
 def _result(
-    process: Process, orders: Orders, cluster: Cluster, wait: float, status: int | None, met: bool
+    process: Process, orders: ProbeOrders, cluster: Cluster, wait: float, status: int | None, met: bool
 ) -> Probe | None:
     """What rank 0 saved, with a note if it ended early; raises what stands for a probe that has nothing."""
     if status is None:
@@ -178,20 +186,3 @@ def _nobody_came(cluster: Cluster, wait: float) -> Exception:
         f"the {cluster.nnodes} nodes did not meet at {cluster.rdzv_endpoint} within {wait:.0f} s; start the same "
         "command on every node, with --rdzv-endpoint naming an address and port of the first the others can reach"
     )
-
-
-@contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    """A batch system's SIGTERM ends the probe as Ctrl-C does."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def interrupt(number: int, frame: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -4,29 +4,15 @@ from __future__ import annotations
 
 import os
 import shlex
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from stash.base.errors import UserError
+from stash.measure.launch.engines import ENGINES
+from stash.measure.launch.engines.base import Cluster
 from stash.measure.launch.job import Job
-from stash.measure.run import orders as plans
+from stash.measure.run.orders import VARIABLE
 
 SITE = Path(__file__).resolve().parent.parent / "agent" / "site"
-
-
-@dataclass(frozen=True)
-class Cluster:
-    """How many processes, and where: torchrun's words. ``nproc`` of None: one per device."""
-
-    nproc: int = 1
-    nnodes: int = 1
-    node_rank: int | None = None
-    rdzv_endpoint: str | None = None
-    inherited: bool = False
-    """This process already is one rank, started by somebody else (torchrun, srun)."""
-    torchrun: bool = True
-    """The job is to be started by torchrun; else as one plain process."""
 
 
 @dataclass(frozen=True)
@@ -46,41 +32,14 @@ class Request:
         return {**os.environ, **self.variables}
 
 
-def request(job: Job, cluster: Cluster, plan: Path, cores: int, gpus: int) -> Request:
-    """The launch of ``job`` on ``cluster`` under the plan in that file."""
-    variables = {plans.VARIABLE: str(plan), "PYTHONPATH": _python_path(), "PYTHONUNBUFFERED": "1"}
-    if gpus == 0 and "OMP_NUM_THREADS" not in os.environ and job.kind != "command":
-        variables["OMP_NUM_THREADS"] = str(max(1, cores // cluster.nproc))
-    target = ("-m", job.target) if job.kind == "module" else (job.target,)
-    if job.kind == "command":
+def request(job: Job, cluster: Cluster, orders: Path, cores: int, gpus: int) -> Request:
+    """The launch of ``job`` on ``cluster`` under the orders in that file."""
+    variables = {VARIABLE: str(orders), "PYTHONPATH": _python_path(), "PYTHONUNBUFFERED": "1"}
+    if job.kind == "command":  # the user's own launcher
         return Request((job.target, *job.arguments), variables)
-    python = (sys.executable, "-u")
-    if cluster.inherited or not cluster.torchrun:
-        return Request((*python, *target, *job.arguments), variables)
-    return Request((*python, "-m", "torch.distributed.run", *_torchrun(cluster), *target, *job.arguments), variables)
-
-
-def _torchrun(cluster: Cluster) -> tuple[str, ...]:
-    options = [f"--nproc-per-node={cluster.nproc}"]
-    if cluster.nnodes == 1:
-        return (*options, "--standalone")
-    if cluster.rdzv_endpoint is None:
-        raise UserError(
-            f"--nnodes {cluster.nnodes} needs --rdzv-endpoint HOST:PORT, the same on every node "
-            "(HOST is the first node's address)"
-        )
-    options += [f"--nnodes={cluster.nnodes}"]
-    if cluster.node_rank is None:
-        return (
-            *options,
-            "--rdzv-backend=c10d",
-            f"--rdzv-endpoint={cluster.rdzv_endpoint}",
-            "--rdzv-id=stash",
-        )
-    host, _, port = cluster.rdzv_endpoint.rpartition(":")
-    if not host or not port.isdigit():
-        raise UserError(f"cannot read --rdzv-endpoint {cluster.rdzv_endpoint!r}; write it as HOST:PORT")
-    return (*options, f"--node-rank={cluster.node_rank}", f"--master-addr={host}", f"--master-port={port}")
+    if gpus == 0 and "OMP_NUM_THREADS" not in os.environ:
+        variables["OMP_NUM_THREADS"] = str(max(1, cores // cluster.nproc))
+    return Request(ENGINES[cluster.engine].command(job, cluster), variables)
 
 
 def _python_path() -> str:

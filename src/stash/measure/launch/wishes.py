@@ -1,17 +1,13 @@
-"""What goes into an expedition and what comes out: wishes, launches, moments on the way, the result."""
+"""What goes into a measurement and what comes out: wishes, moments on the way, the result."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from stash.base.records import Profile
 from stash.measure.launch.diagnose import Diagnosis
-from stash.measure.launch.gathered import Tail
-from stash.measure.launch.peers import Peers
-from stash.measure.launch.process import Process
-from stash.measure.launch.request import Cluster
-from stash.measure.run.orders import Plan
 
 
 @dataclass(frozen=True)
@@ -37,6 +33,9 @@ class Moment:
     """What was measured so far; only when a round has just been finished."""
 
 
+Watcher = Callable[[Moment], None]
+
+
 @dataclass(frozen=True)
 class Result:
     """A profile if at least one round finished, and what went wrong if something did."""
@@ -48,28 +47,3 @@ class Result:
     """Rank 0 ran on another node, which has the profile."""
     log: Path | None = None
     """What the job printed, kept when something went wrong."""
-
-
-@dataclass(frozen=True)
-class Member:
-    """One of the launches started side by side; the defaults are a launch of the whole job."""
-
-    plan: Plan | None = None
-    cluster: Cluster | None = None
-    offset: int = 0
-    """Added to its ranks."""
-    variables: dict[str, str] = field(default_factory=dict)
-
-
-@dataclass
-class Running:
-    """A started launch and how far its trace was read."""
-
-    process: Process
-    plan: Plan
-    tail: Tail
-    peers: Peers | None
-    """The launchers of the other nodes; None if there can be no other node."""
-    offset: int
-    ended: bool = False
-    """The agents said that they were done."""

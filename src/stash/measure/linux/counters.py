@@ -1,6 +1,6 @@
 """What the machine did during a block: CPU, steal, network, disk and GPU, as the kernel and NVML count it.
 
-Every reading is a snapshot of running totals; a block's figures are the difference of two. What a machine
+Every reading is one of running totals; a block's figures are the difference of two. What a machine
 does not tell is ``None``.
 """
 
@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Any
-
-_nvml: Any = None
+from functools import cache
+from typing import Any, NamedTuple
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class Totals:
     """Totals since boot: CPU ticks, bytes."""
 
     busy: int | None
@@ -24,7 +23,7 @@ class Snapshot:
     read: int | None
 
 
-def snapshot() -> Snapshot:
+def totals() -> Totals:
     """Read the totals now; takes a fraction of a millisecond."""
     busy = total = steal = None
     try:
@@ -34,7 +33,7 @@ def snapshot() -> Snapshot:
         busy = total - ticks[3] - ticks[4] - steal
     except (OSError, ValueError, IndexError):
         pass  # not Linux, or a masked /proc
-    return Snapshot(busy, total, steal, _sent(), _read())
+    return Totals(busy, total, steal, _sent(), _read())
 
 
 def _sent() -> int | None:
@@ -55,40 +54,49 @@ def _read() -> int | None:
         return None
 
 
-def difference(before: Snapshot, after: Snapshot) -> dict[str, float | int | None]:
-    """The block's figures, named as in ``records.Block``."""
+class Activity(NamedTuple):
+    """What the machine did between two readings; ``cpu`` and ``steal`` are fractions of its cores' time."""
 
-    def delta(name: str) -> int | None:
-        first, last = getattr(before, name), getattr(after, name)
-        return None if first is None or last is None else last - first
-
-    ticks = delta("total")
-    busy, steal = delta("busy"), delta("steal")
-    return {
-        "cpu": busy / ticks if ticks and busy is not None else None,
-        "steal": steal / ticks if ticks and steal is not None else None,
-        "network_bytes": delta("sent"),
-        "disk_bytes": delta("read"),
-    }
+    cpu: float | None
+    steal: float | None
+    network_bytes: int | None
+    """Sent on all interfaces, loopback included."""
+    disk_bytes: int | None
+    """Read from all block devices."""
 
 
-def gpu_utilisation(device: Any) -> float | None:
-    """Busy fraction of a CUDA device over NVML's last sample period, or None."""
-    global _nvml
-    if getattr(device, "type", None) != "cuda":
+def since(before: Totals) -> Activity:
+    """What happened from then until now."""
+    now = totals()
+    ticks = _less(now.total, before.total)
+    busy, steal = _less(now.busy, before.busy), _less(now.steal, before.steal)
+    return Activity(
+        cpu=busy / ticks if ticks and busy is not None else None,
+        steal=steal / ticks if ticks and steal is not None else None,
+        network_bytes=_less(now.sent, before.sent),
+        disk_bytes=_less(now.read, before.read),
+    )
+
+
+def _less(last: int | None, first: int | None) -> int | None:
+    return None if first is None or last is None else last - first
+
+
+def gpu_utilisation(uuid: str | None) -> float | None:
+    """Busy fraction of the GPU ``GPU-…`` over NVML's last sample period, or None."""
+    if uuid is None:
         return None
     try:
         import pynvml
 
-        if _nvml is None:
-            pynvml.nvmlInit()
-            _nvml = pynvml.nvmlDeviceGetHandleByUUID(_uuid(device))
-        return float(pynvml.nvmlDeviceGetUtilizationRates(_nvml).gpu) / 100
+        return float(pynvml.nvmlDeviceGetUtilizationRates(_nvml_handle(uuid)).gpu) / 100
     except Exception:  # NVML raises its own family of errors, and is optional altogether
         return None
 
 
-def _uuid(device: Any) -> str:
-    import torch
+@cache
+def _nvml_handle(uuid: str) -> Any:
+    import pynvml
 
-    return f"GPU-{torch.cuda.get_device_properties(device).uuid}"
+    pynvml.nvmlInit()
+    return pynvml.nvmlDeviceGetHandleByUUID(uuid)

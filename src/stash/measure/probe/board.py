@@ -7,10 +7,10 @@ not how they were measured.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timezone
 
-from stash.base.records import Copy, DiskRead, Exchange, Host, Links, Preparation, Probe, Stream, Unmeasured
-from stash.measure.probe.orders import Orders
+from stash.base.files import write_whole
+from stash.base.records import Copy, DiskRead, Exchange, Host, Links, Preparation, Probe, Stream, Unmeasured, now
+from stash.measure.probe.orders import ProbeOrders
 
 Found = Sequence[Copy | DiskRead | Exchange | Preparation | Stream | Unmeasured]
 
@@ -29,15 +29,10 @@ def links(found: Found, elapsed: float) -> Links:
     )
 
 
-def now() -> str:
-    """UTC, ISO 8601."""
-    return datetime.now(timezone.utc).isoformat(timespec="seconds")
-
-
 class Board:
     """The nodes' hosts with the links measured so far, and the parts that are left."""
 
-    def __init__(self, orders: Orders, hosts: Sequence[Host]) -> None:
+    def __init__(self, orders: ProbeOrders, hosts: Sequence[Host]) -> None:
         self._orders = orders
         self._left = list(orders.parts)
         self._hosts = [host.model_copy(update={"links": links((), 0.0)}) for host in hosts]
@@ -81,9 +76,7 @@ class Board:
 
     def save(self) -> None:
         """Replace the result's file in one step; raises OSError."""
-        half = self._orders.result.with_suffix(".tmp")
-        half.write_text(self.probe().model_dump_json())
-        half.replace(self._orders.result)
+        write_whole(self._orders.result, self.probe().model_dump_json())
 
 
 def _joined(known: Links, more: Links) -> Links:

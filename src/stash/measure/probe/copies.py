@@ -16,9 +16,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from stash.base.errors import one_line
 from stash.base.records import Copy, Timing, Unmeasured
 from stash.measure.probe.repeat import repeat
-from stash.measure.probe.team import sentence
 
 _LEAST, _MOST, _UNKNOWN_CACHE = 64 << 20, 1 << 30, 64 << 20
 _TIMES_CACHE = 4
@@ -76,7 +76,7 @@ def host_memory(seconds: float, threads: int, free_bytes: int, cache: int) -> Co
         source, target = torch.ones(size, dtype=torch.uint8), torch.zeros(size, dtype=torch.uint8)
         taken = repeat(lambda: _timed(lambda: target.copy_(source)), seconds)
     except RuntimeError as error:
-        return Unmeasured(link="copies host memory", why=sentence(error))
+        return Unmeasured(link="copies host memory", why=one_line(error))
     finally:
         torch.set_num_threads(before)
     return Copy(source="host", target="host", timings=(Timing(bytes=2 * size, seconds=taken),))
@@ -102,7 +102,7 @@ def _host_and_devices(seconds: float, free_bytes: int, devices: int) -> list[Cop
             host = torch.empty(size, dtype=torch.uint8, pin_memory=True)
             there = torch.zeros(size, dtype=torch.uint8, device=f"cuda:{device}")
         except RuntimeError as error:
-            found.append(Unmeasured(link=f"copies host to cuda:{device}", why=sentence(error)))
+            found.append(Unmeasured(link=f"copies host to cuda:{device}", why=one_line(error)))
             continue
         pairs[device] = (there, host)
         found += _copies([(there, host)], share, together=False)
@@ -122,7 +122,7 @@ def _device_pairs(seconds: float, devices: int) -> list[Copy | Unmeasured]:
             source = torch.zeros(_DEVICE_BUFFER, dtype=torch.uint8, device=f"cuda:{a}")
             target = torch.zeros(_DEVICE_BUFFER, dtype=torch.uint8, device=f"cuda:{b}")
         except RuntimeError as error:
-            found.append(Unmeasured(link=f"copies cuda:{a} to cuda:{b}", why=sentence(error)))
+            found.append(Unmeasured(link=f"copies cuda:{a} to cuda:{b}", why=one_line(error)))
             continue
         found += _copies([(target, source)], seconds / len(ordered), together=False)
     return found
@@ -143,7 +143,7 @@ def _copies(moves: Sequence[Move], seconds: float, together: bool) -> list[Copy 
 
         repeat(once, seconds)
     except RuntimeError as error:
-        return [Unmeasured(link=f"copies {a} to {b}", why=sentence(error)) for a, b in names]
+        return [Unmeasured(link=f"copies {a} to {b}", why=one_line(error)) for a, b in names]
     return [
         Copy(
             source=a,

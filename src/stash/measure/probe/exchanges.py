@@ -17,8 +17,11 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from stash.base.errors import one_line
 from stash.base.records import Exchange, Timing, Unmeasured
-from stash.measure.probe.team import AbsentError, Team, interface_of, prefixed, sentence
+from stash.measure.linux.cores import pin
+from stash.measure.linux.interfaces import interface_of
+from stash.measure.probe.team import AbsentError, Team, prefixed
 
 SIZES = tuple(1024 * 4**k for k in range(10))
 """1 KiB to 256 MiB."""
@@ -84,7 +87,7 @@ def measure(team: Team, seconds: float, devices: int) -> list[Exchange | Unmeasu
         if team.rank == 0:
             found.append(Exchange(backend=backend, nodes=team.nodes, ranks=team.world, timings=timings))
     except (RuntimeError, AbsentError) as error:  # every error of torch.distributed is a RuntimeError
-        found.append(Unmeasured(link=doing, why=f"the ranks' {backend} group failed: {sentence(error)}"))
+        found.append(Unmeasured(link=doing, why=f"the ranks' {backend} group failed: {one_line(error)}"))
     return found
 
 
@@ -92,9 +95,8 @@ def _groups(team: Team, backend: str, seconds: float) -> tuple[Group | None, Gro
     """(ranks of this node if there are several, all ranks); every rank makes every group, in the same order."""
     limit = timedelta(seconds=seconds + _GRACE)
     if backend == "gloo":
-        _pin(team.local_rank, len(team.peers))
+        pin(team.local_rank, len(team.peers))  # as ``stash profile`` does on CPUs: both curves are then alike
     if team.nodes > 1 and "GLOO_SOCKET_IFNAME" not in os.environ:
-        # Gloo would take what the hostname resolves to, often a loopback address that no other node reaches.
         name = interface_of(team.addresses[team.node])
         os.environ.update({"GLOO_SOCKET_IFNAME": name} if name else {})
     dist.init_process_group(
@@ -117,14 +119,6 @@ def _groups(team: Team, backend: str, seconds: float) -> tuple[Group | None, Gro
         made = group(ranks) if len(ranks) > 1 else None
         own = made if node == team.node else own
     return own, across
-
-
-def _pin(local_rank: int, ranks: int) -> None:
-    """Give this rank its own share of the cores, as ``stash profile`` does on CPUs: both curves are then alike."""
-    cores = sorted(os.sched_getaffinity(0))
-    share = len(cores) // ranks
-    if share >= 1:
-        os.sched_setaffinity(0, cores[local_rank * share : (local_rank + 1) * share])
 
 
 def curve(group: Group, seconds: float) -> tuple[Timing, ...]:

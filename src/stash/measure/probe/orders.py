@@ -18,7 +18,7 @@ MEETING = "STASH_PROBE_MEETING"
 
 
 @dataclass(frozen=True)
-class Orders:
+class ProbeOrders:
     """One node's orders. Budgets and parts are node 0's on every node; paths are each node's own."""
 
     folder: str
@@ -49,10 +49,10 @@ class Orders:
         path.write_text(json.dumps(asdict(self)))
 
 
-def read_orders(path: str | Path) -> Orders:
+def read_orders(path: str | Path) -> ProbeOrders:
     """The orders in a file; raises OSError or ValueError."""
     fields = json.loads(Path(path).read_text())
-    return Orders(**{**fields, "parts": tuple(fields["parts"])})
+    return ProbeOrders(**{**fields, "parts": tuple(fields["parts"])})
 
 
 def shares(parts: Iterable[str], budget: float) -> dict[str, float]:

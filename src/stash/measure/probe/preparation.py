@@ -15,10 +15,14 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from stash.base.errors import UserError
+import torch
+
+from stash.base.errors import UserError, one_line
 from stash.base.records import Preparation, Unmeasured
+from stash.lab.zoo import readers
+from stash.lab.zoo.datasets import make_dataset
+from stash.lab.zoo.formats import TOKENS_PER_SAMPLE
 from stash.measure.probe.repeat import repeat
-from stash.measure.probe.team import sentence
 
 _COUNTS = {"images": 96, "audio": 256, "text": 4096, "clicks": 50_000}
 """Samples made where no data set is given: enough not to be one picture again and again."""
@@ -52,13 +56,11 @@ def measure(
                 share = (end - time.monotonic()) / (len(process_counts(cores)) - place)
                 found.append(_rate(kind, crew[:processes], share))
     except (UserError, OSError, EOFError, TimeoutError) as error:
-        found.append(Unmeasured(link="preparation", why=f"no {kind} could be made into samples: {sentence(error)}"))
+        found.append(Unmeasured(link="preparation", why=f"no {kind} could be made into samples: {one_line(error)}"))
     return found
 
 
 def _made(kind: str, scratch: Path) -> Path:
-    from stash.lab.zoo.datasets import make_dataset
-
     scratch.mkdir(parents=True, exist_ok=True)
     return make_dataset(kind, scratch / kind, _COUNTS[kind]).path
 
@@ -96,7 +98,7 @@ def _answer(pipe: Connection, seconds: float) -> None:
 def _crew(kind: str, root: Path, size: int, patience: float) -> Iterator[list[Connection]]:
     """Pipes to ``size`` processes that have opened the data set and made a first sample."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["torch", "stash.measure.probe.preparation"])
+    context.set_forkserver_preload([__name__])
     started: list[Any] = []
     pipes: list[Connection] = []
     try:
@@ -122,8 +124,6 @@ def _crew(kind: str, root: Path, size: int, patience: float) -> Iterator[list[Co
 
 def _make(pipe: Connection, kind: str, root: Path, number: int) -> None:
     """Make as many samples as the pipe asks for, again and again, until it is closed."""
-    import torch
-
     torch.set_num_threads(1)
     try:
         samples = reader(kind, root)
@@ -142,17 +142,15 @@ def _make(pipe: Connection, kind: str, root: Path, number: int) -> None:
     except (EOFError, BrokenPipeError, KeyboardInterrupt):
         return
     except Exception as error:
-        pipe.send(sentence(error))
+        pipe.send(one_line(error))
 
 
 def reader(kind: str, root: Path) -> Any:
     """The data set below ``root`` as the zoo's training code reads it."""
-    from stash.lab.zoo import readers
-
     if kind == "images":
-        from stash.lab.zoo.images import Images
+        from stash.lab.zoo.images import Images  # brings torchvision in, which takes a second
 
         return Images(root)
     if kind == "text":
-        return readers.Tokens(root, 1024, vocabulary=1 << 32, answers=False)
+        return readers.Tokens(root, TOKENS_PER_SAMPLE, vocabulary=1 << 32, answers=False)
     return readers.Speech(root) if kind == "audio" else readers.Clicks(root)

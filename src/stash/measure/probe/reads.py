@@ -31,8 +31,8 @@ _RANDOM_BYTES = 256 << 20
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where to read: the data set if there is one, a scratch folder beside or instead of it."""
+class Folders:
+    """Where to read: in the data set if there is one, in a scratch folder beside or instead of it."""
 
     data: Path | None
     scratch: Path
@@ -41,52 +41,57 @@ class Place:
     """Size of the random reads' files where none are there to be read."""
 
 
-Found = list[DiskRead | Unmeasured]
+Reads = list[DiskRead | Unmeasured]
 
 
-def measure(place: Place, seconds: float) -> Found:
+def measure(folders: Folders, seconds: float) -> Reads:
     """Every pattern in turn, within about ``seconds``."""
-    found: Found = []
+    found: Reads = []
     for pattern in ("sequential", "random"):
         share = seconds / 2
         try:
-            chosen = _chosen(place, pattern, share * _WRITING)
+            chosen = _chosen(folders, pattern, share * _WRITING)
         except OSError as error:
-            why = f"no file can be written in {place.scratch.parent} ({error.strerror or error}); --data reads others"
+            why = (
+                f"no file can be written in {folders.scratch.parent} ({error.strerror or error}); --data reads others"
+            )
             found.append(Unmeasured(link=f"reads {pattern}", why=why))
             continue
         if isinstance(chosen, Unmeasured):
             found.append(chosen)
         elif pattern == "sequential":
-            found += _sequential(chosen, place.scratch, share * (1 - _WRITING) / 3)
+            found += _sequential(chosen, folders.scratch, share * (1 - _WRITING) / 3)
         else:
             found += _random(chosen, share * (1 - _WRITING) / 3)
-        shutil.rmtree(place.scratch, ignore_errors=True)  # the next pattern may need the space
+        shutil.rmtree(folders.scratch, ignore_errors=True)  # the next pattern may need the space
     return found
 
 
-def _chosen(place: Place, pattern: str, seconds: float) -> Chosen | Unmeasured:
+def _chosen(folders: Folders, pattern: str, seconds: float) -> Chosen | Unmeasured:
     """The data set's files for a pattern, else new ones; raises OSError where those cannot be written."""
     link = f"reads {pattern}"
-    if place.data is not None:
-        large, small = pieces.of_data(place.data)
+    if folders.data is not None:
+        large, small = pieces.of_data(folders.data)
         own = large if pattern == "sequential" else small
         if own is not None:
             return own
         what = "too few files of 16 MB or more" if pattern == "sequential" else "too few files below 16 MB"
-        data_disk = place.data.stat().st_dev
-        if place.scratch.parent.stat().st_dev != data_disk:
-            why = f"{place.data} holds {what}, and the current folder is on another disk; run it from the data's disk"
+        data_disk = folders.data.stat().st_dev
+        if folders.scratch.parent.stat().st_dev != data_disk:
+            why = (
+                f"{folders.data} holds {what}, and the current folder is on another disk; run it from the data's disk"
+            )
             return Unmeasured(link=link, why=why)
     size, count = pieces.PIECE_BYTES, _SEQUENTIAL_FILES
     if pattern == "random":
-        size, count = place.file_bytes, max(16, _RANDOM_BYTES // place.file_bytes)
-    return pieces.written(place.scratch, size, count, seconds) or Unmeasured(
-        link=link, why=f"less than {size * 2 / 0.1 / 1e6:.0f} MB are free at {place.scratch.parent}; free some space"
+        size, count = folders.file_bytes, max(16, _RANDOM_BYTES // folders.file_bytes)
+    return pieces.written(folders.scratch, size, count, seconds) or Unmeasured(
+        link=link,
+        why=f"less than {size * 2 / 0.1 / 1e6:.0f} MB are free at {folders.scratch.parent}; free some space",
     )
 
 
-def _sequential(chosen: Chosen, scratch: Path, seconds: float) -> Found:
+def _sequential(chosen: Chosen, scratch: Path, seconds: float) -> Reads:
     """Large files front to back: past the cache, through the empty cache, through the full one."""
     first, second = chosen.halves()
     direct = _direct(chosen, first, scratch, seconds)
@@ -94,7 +99,7 @@ def _sequential(chosen: Chosen, scratch: Path, seconds: float) -> Found:
     return [direct, cold, _warm(chosen, "sequential", second, seconds)]
 
 
-def _random(chosen: Chosen, seconds: float) -> Found:
+def _random(chosen: Chosen, seconds: float) -> Reads:
     """Whole files: one after the other and eight at a time from disk, and again from memory."""
     first, second = chosen.halves()
     one, read = _cold_random(chosen, first, seconds, readers=1)

@@ -30,7 +30,7 @@ _SPACING = 0.002
 
 
 @dataclass(frozen=True)
-class Transfer:
+class Direction:
     """One direction between two nodes, with so many connections."""
 
     source: int
@@ -42,12 +42,12 @@ class Transfer:
         return f"streams from node {self.source} to node {self.target}, {self.flows} at once"
 
 
-def transfers(nodes: int, seconds: float) -> tuple[list[Transfer], list[Unmeasured]]:
+def directions(nodes: int, seconds: float) -> tuple[list[Direction], list[Unmeasured]]:
     """What fits into ``seconds``, in order, and what does not."""
     pairs = [(0, other) for other in range(1, nodes)]
     if nodes > 2:
         pairs.insert(1, (1, 2))  # or a slow node 0 would make all pairs alike
-    wanted = [Transfer(*ends, flows) for a, b in pairs for ends in ((a, b), (b, a)) for flows in FLOWS]
+    wanted = [Direction(*ends, flows) for a, b in pairs for ends in ((a, b), (b, a)) for flows in FLOWS]
     fits = max(1, int(seconds / _LEAST_SECONDS))
     why = "the budget is too small for so many nodes; give a larger --budget"
     return wanted[:fits], [Unmeasured(link=left.link, why=why) for left in wanted[fits:]]
@@ -57,44 +57,46 @@ def measure(team: Team, seconds: float) -> list[Stream | Unmeasured]:
     """The transfers that this node received; called by every node's leader. Raises AbsentError."""
     if team.nodes == 1:
         return [Unmeasured(link="streams", why="there is one node")]
-    wanted, left = transfers(team.nodes, seconds)
+    wanted, left = directions(team.nodes, seconds)
     found: list[Stream | Unmeasured] = list(left) if team.node == 0 else []
     broken: dict[tuple[int, int], str] = {}
-    for number, transfer in enumerate(wanted):
-        ends = (transfer.source, transfer.target)
+    for number, direction in enumerate(wanted):
+        ends = (direction.source, direction.target)
         name = f"stream/{number}"
         if ends not in broken:
-            received = _play(team, transfer, name, seconds / len(wanted))
+            received = _play(team, direction, name, seconds / len(wanted))
             found += [received] if received is not None else []
-        elif team.node == transfer.target:
-            found.append(Unmeasured(link=transfer.link, why=broken[ends]))
+        elif team.node == direction.target:
+            found.append(Unmeasured(link=direction.link, why=broken[ends]))
         team.meet(name, seconds + 2 * _PATIENCE, size=team.nodes)
         if ends not in broken and (why := team.wait_for(f"{name}/failed", _PATIENCE)):
             broken[ends] = why
     return found
 
 
-def _play(team: Team, transfer: Transfer, name: str, seconds: float) -> Stream | Unmeasured | None:
+def _play(team: Team, direction: Direction, name: str, seconds: float) -> Stream | Unmeasured | None:
     """This node's role in one transfer; the target's answer, ``None`` elsewhere."""
-    if team.node == transfer.source:
+    if team.node == direction.source:
         # When the other end cannot be reached, it is the other end that says so.
         place = team.wait_for(f"{name}/place", 2 * _PATIENCE)
         with contextlib.suppress(OSError):
             if place:
-                send(_place(place), transfer.flows, seconds)
-    if team.node != transfer.target:
+                send(_place(place), direction.flows, seconds)
+    if team.node != direction.target:
         return None
     result: Stream | Unmeasured
     try:
-        marks = receive(team.addresses[team.node], transfer.flows, seconds, partial(_announce, team, f"{name}/place"))
+        marks = receive(
+            team.addresses[team.node], direction.flows, seconds, partial(_announce, team, f"{name}/place")
+        )
         timing = equal_parts(marks, _PARTS)
         if timing is None:
             raise OSError("too little arrived to be timed")
-        result = Stream(source=transfer.source, target=transfer.target, flows=transfer.flows, timings=(timing,))
+        result = Stream(source=direction.source, target=direction.target, flows=direction.flows, timings=(timing,))
     except OSError as error:
         team.publish(f"{name}/place", "")  # nobody is to wait for a listener that never was
-        why = f"nothing came from node {transfer.source} over TCP ({error}); see that its firewall lets it pass"
-        result = Unmeasured(link=transfer.link, why=why)
+        why = f"nothing came from node {direction.source} over TCP ({error}); see that its firewall lets it pass"
+        result = Unmeasured(link=direction.link, why=why)
     team.publish(f"{name}/failed", result.why if isinstance(result, Unmeasured) else "")
     return result
 

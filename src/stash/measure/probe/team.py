@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
-import psutil
 import torch.distributed
+
+from stash.measure.linux.interfaces import address_towards
 
 _dist: Any = torch.distributed  # its stores are not exported by name
 
@@ -87,8 +88,7 @@ def join(seconds: float) -> Team:
     except RuntimeError as error:
         raise AbsentError(f"{place} cannot be reached from {socket.gethostname()}") from error
     team = Team(prefixed(store, "probe"), rank, world, os.environ)
-    address = own_address(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
-    team.publish(f"rank/{rank}", f"{team.node} {address}")
+    team.publish(f"rank/{rank}", f"{team.node} {address_towards(os.environ['MASTER_ADDR'])}")
     found = [team.wait_for(f"rank/{other}", seconds).split() for other in range(world)]
     team.node_of = tuple(int(node) for node, _ in found)
     team.addresses = tuple(
@@ -100,28 +100,3 @@ def join(seconds: float) -> Team:
 def prefixed(store: Any, name: str) -> Any:
     """The same store with names of its own."""
     return _dist.PrefixStore(name, store)
-
-
-def own_address(head: str, port: int) -> str:
-    """This machine's address on the way to ``head``; a datagram socket looks the way up and sends nothing."""
-    family, kind, protocol, _, where = socket.getaddrinfo(head, port, type=socket.SOCK_DGRAM)[0]
-    with socket.socket(family, kind, protocol) as probe:
-        probe.connect(where)
-        return str(probe.getsockname()[0])
-
-
-def interface_of(address: str) -> str | None:
-    """The network interface that has an address, ``None`` if there is none."""
-    for name, entries in psutil.net_if_addrs().items():
-        if any(entry.address.partition("%")[0] == address for entry in entries):
-            return name
-    return None
-
-
-def sentence(error: BaseException) -> str:
-    """An error in one line: its first one, without the place in some library's source."""
-    text = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
-    if text.startswith("["):
-        text = text.partition("] ")[2] or text
-    short = text if len(text) <= 200 else text[:200] + " …"
-    return short or type(error).__name__

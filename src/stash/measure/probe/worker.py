@@ -19,15 +19,15 @@ from pathlib import Path
 import psutil
 import torch
 
-from stash.base.errors import StashError
+from stash.base.errors import StashError, one_line
 from stash.base.records import Host, Links, Unmeasured
 from stash.lab.zoo.datasets import KINDS
 from stash.measure.host.describe import describe
 from stash.measure.linux import counters
 from stash.measure.probe import copies, exchanges, preparation, reads, streams
 from stash.measure.probe.board import Board, Found, links
-from stash.measure.probe.orders import MEETING, Orders, read_orders, shares
-from stash.measure.probe.team import AbsentError, Team, join, sentence
+from stash.measure.probe.orders import MEETING, ProbeOrders, read_orders, shares
+from stash.measure.probe.team import AbsentError, Team, join
 
 _GRACE = 25.0
 """Seconds that a node may be slower with a part than its share, as when it flushes what it wrote."""
@@ -53,7 +53,7 @@ def main(path: str) -> int:
     return 0
 
 
-def _agreed(team: Team, own: Orders) -> Orders:
+def _agreed(team: Team, own: ProbeOrders) -> ProbeOrders:
     """These orders with node 0's budget, parts and kind of data set."""
     if team.rank == 0:
         team.publish("orders", json.dumps([own.budget, own.parts, own.kind]))
@@ -64,10 +64,10 @@ def _agreed(team: Team, own: Orders) -> Orders:
 class Run:
     """This rank's way through the parts."""
 
-    def __init__(self, team: Team, orders: Orders) -> None:
+    def __init__(self, team: Team, orders: ProbeOrders) -> None:
         self.team, self.orders = team, orders
         self.data = Path(orders.data) if orders.data else None
-        self.began, self.before = time.monotonic(), counters.snapshot()
+        self.began, self.before = time.monotonic(), counters.totals()
         self.free_bytes = psutil.virtual_memory().available
         self.devices = torch.cuda.device_count() if torch.cuda.is_available() else 0
 
@@ -121,7 +121,7 @@ class Run:
     def _report(self, part: str, found: Found, board: Board | None, patience: float) -> None:
         """Tell rank 0 what this node found, or, on rank 0, take what all of them did."""
         elapsed = time.monotonic() - self.began
-        own = links(found, elapsed), counters.difference(self.before, counters.snapshot())["steal"]
+        own = links(found, elapsed), counters.since(self.before).steal
         if board is None:
             text = json.dumps({"links": own[0].model_dump_json(), "steal": own[1]})
             self.team.publish(f"found/{part}/{self.team.node}", text)
@@ -146,10 +146,10 @@ class Run:
         team, orders = self.team, self.orders
         cores = len(os.sched_getaffinity(0))
         scratch, spec = Path(orders.scratch), KINDS[orders.kind or "images"]
-        place = reads.Place(self.data, scratch, int(spec.sample_bytes * spec.samples_per_file))
+        folders = reads.Folders(self.data, scratch, int(spec.sample_bytes * spec.samples_per_file))
         do: dict[str, Callable[[], Found]] = {
             "copies": lambda: copies.measure(seconds, cores, self.free_bytes, self.devices),
-            "reads": lambda: reads.measure(place, seconds),
+            "reads": lambda: reads.measure(folders, seconds),
             "preparation": lambda: preparation.measure(orders.kind, self.data, scratch, cores, seconds),
             "streams": lambda: streams.measure(team, seconds),
             "exchanges": lambda: exchanges.measure(team, seconds, self.devices),
@@ -159,7 +159,7 @@ class Run:
         try:
             return do[part]()
         except (OSError, RuntimeError, MemoryError, AbsentError, StashError) as error:
-            return [Unmeasured(link=part, why=sentence(error))]
+            return [Unmeasured(link=part, why=one_line(error))]
 
 
 if __name__ == "__main__":

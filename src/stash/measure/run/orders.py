@@ -1,6 +1,6 @@
-"""The plan: what the launcher asks of the agents of one launch, as a small JSON file.
+"""The orders: what the launcher asks of the agents of one launch, as a small JSON file.
 
-The environment variable ``STASH_PLAN`` names the file; every Python process of the job finds it there.
+The environment variable ``STASH_ORDERS`` names the file; every Python process of the job finds it there.
 Standard library only, because this is read before the job's own first import.
 """
 
@@ -12,12 +12,14 @@ from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
-VARIABLE = "STASH_PLAN"
+from stash.measure.run.folder import RunFolder
+
+VARIABLE = "STASH_ORDERS"
 
 
 @dataclass(frozen=True)
-class Plan:
-    """One launch's orders. ``folder`` is the run's folder on this machine; times are in seconds."""
+class Orders:
+    """One launch's orders. ``folder`` is its folder on this machine; times are in seconds."""
 
     folder: str
     launcher_pid: int
@@ -43,22 +45,20 @@ class Plan:
     """The launcher's description of this machine, sent along to the leader."""
 
     @property
-    def trace(self) -> Path:
-        """Where the leader streams what was measured, one JSON object a line."""
-        return Path(self.folder) / "trace.jsonl"
+    def files(self) -> RunFolder:
+        """The files of this launch."""
+        return RunFolder(Path(self.folder))
 
-    @property
-    def stop(self) -> Path:
-        """The launcher creates this file when it has seen enough."""
-        return Path(self.folder) / "stop"
-
-    def write(self, path: Path) -> None:
+    def write(self) -> Path:
+        """Put the orders into the launch's folder; the value is their file."""
+        path = self.files.orders
         path.write_text(json.dumps(asdict(self)))
+        return path
 
 
 @lru_cache(maxsize=1)
-def current() -> Plan | None:
-    """The plan this process runs under, or ``None`` outside a profile."""
+def current() -> Orders | None:
+    """The orders this process runs under, or ``None`` outside a profile."""
     path = os.environ.get(VARIABLE)
     if not path:
         return None
@@ -68,4 +68,4 @@ def current() -> Plan | None:
         return None
     fields["rungs"] = tuple(fields["rungs"])
     fields["gang"] = tuple(fields["gang"]) if fields["gang"] else None
-    return Plan(**fields)
+    return Orders(**fields)

@@ -1,61 +1,32 @@
 """A probe's view as text for a terminal: what each machine is, its links, its findings, what to do next.
 
-With colour it uses 256 colours; without, plain ASCII that survives pipes, logs and mail. Arranges and wraps,
-computes nothing but widths.
+Arranges and wraps, computes nothing but widths.
 """
 
 from __future__ import annotations
-
-from dataclasses import replace
 
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from stash.show.layout import INDENT, paragraph, plain_text, printed
-from stash.show.probe.view import Grid, Machine, ProbeView
-
-_NARROWEST, _WIDEST = 80, 120
+from stash.show.layout import INDENT, Renderer, paragraph, terminal_renderer
+from stash.show.probe.view import Grid, ProbeView, Sheet
 
 
-def render(view: ProbeView, width: int = 80, colour: bool = False) -> str:
-    """The whole report as lines of at most ``width`` columns, ending in a newline."""
-    width = max(_NARROWEST, min(width, _WIDEST))
-    view = view if colour else _ascii(view)
+def _report(view: ProbeView, width: int, colour: bool) -> list[RenderableType]:
     parts: list[RenderableType] = []
     for machine in view.machines:
         parts += [*_machine(machine, width), Text()]
     for grid in view.grids:
         parts += [*_grid(grid, width), Text()]
-    parts += _sentences(view, width)
-    return printed(parts, width, colour)
+    return [*parts, *_sentences(view, width)]
 
 
-def _ascii(view: ProbeView) -> ProbeView:
-    """The same view in ASCII, translated before anything is laid out: some signs become longer."""
-    say = plain_text
-    return ProbeView(
-        machines=tuple(
-            Machine(say(item.title), tuple((label, say(text)) for label, text in item.facts))
-            for item in view.machines
-        ),
-        grids=tuple(
-            replace(
-                grid,
-                title=say(grid.title),
-                head=tuple(map(say, grid.head)),
-                rows=tuple(tuple(map(say, row)) for row in grid.rows),
-                below=say(grid.below),
-            )
-            for grid in view.grids
-        ),
-        findings=tuple(map(say, view.findings)),
-        next_steps=tuple(map(say, view.next_steps)),
-        notes=tuple((label, say(text)) for label, text in view.notes),
-    )
+render: Renderer[ProbeView] = terminal_renderer(_report, narrowest=80, widest=120)
+"""The whole report."""
 
 
-def _machine(machine: Machine, width: int) -> list[Text]:
+def _machine(machine: Sheet, width: int) -> list[Text]:
     label = max(len(name) for name, _ in machine.facts) + 2
     lines = [Text(" " * INDENT).append(machine.title, style="bold")]
     for name, text in machine.facts:

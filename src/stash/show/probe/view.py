@@ -13,13 +13,13 @@ from stash.base.records import Disk, Gpu, Host, Limits, Nic, Probe
 from stash.base.words.quantities import bits_parts, listed, parts, plain, plain_bits, quantity
 from stash.base.words.units import format_bytes, format_rate, format_seconds
 from stash.derive.advise.findings import next_steps
-from stash.derive.findings import Comparison, Curve, Finding, Interval, Likeness, Link, Near, Reading, Row
+from stash.derive.findings import Compared, Comparison, Curve, Finding, Interval, Likeness, Link, Near, Reading
 
 UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True)
-class Machine:
+class Sheet:
     """One host: its name, and what it is as labelled lines."""
 
     title: str
@@ -43,7 +43,7 @@ class Grid:
 class ProbeView:
     """Everything a probe's report says, in the order in which it says it."""
 
-    machines: tuple[Machine, ...]
+    machines: tuple[Sheet, ...]
     grids: tuple[Grid, ...]
     findings: tuple[str, ...]
     next_steps: tuple[str, ...]
@@ -67,7 +67,7 @@ def view(probe: Probe, reading: Reading, saved: str | None = None) -> ProbeView:
     )
 
 
-def _machine(host: Host, node: int, several: bool) -> Machine:
+def _machine(host: Host, node: int, several: bool) -> Sheet:
     title = f"node {node}: {host.hostname}" if several else host.hostname
     kind = " ".join(part for part in (host.cloud, host.instance) if part) or UNKNOWN
     source = f" (from {host.instance_source})" if host.instance and host.instance_source else ""
@@ -84,7 +84,7 @@ def _machine(host: Host, node: int, several: bool) -> Machine:
         ("disk", "; ".join(map(_disk, host.disks)) or host.disk or UNKNOWN),
         ("system", ", ".join(part for part in (_kernel(host), host.virtualization) if part) or UNKNOWN),
     ]
-    return Machine(title=title, facts=tuple((label, text) for label, text in facts if text))
+    return Sheet(title=title, facts=tuple((label, text) for label, text in facts if text))
 
 
 def _kernel(host: Host) -> str:
@@ -144,15 +144,17 @@ def _disk(disk: Disk) -> str:
 
 def _links(host: Host, node: int, reading: Reading, several: bool) -> list[Grid]:
     """One table for all links of one host, each group of links on a line."""
-    groups: dict[str, list[Link]] = {}
-    for link in reading.links:
-        if link.node == node:
-            groups.setdefault(link.group, []).append(link)
-    if not groups:
-        return []
+    rows = link_rows([link for link in reading.links if link.node == node])
     title = f"links of node {node}, {host.hostname}" if several else "links"
-    rows = tuple(_group(name, members) for name, members in groups.items())
-    return [Grid(title, ("rate", "95 %", ""), rows, frozenset({0, 2, 3}))]
+    return [Grid(title, ("rate", "95 %", ""), rows, frozenset({0, 2, 3}))] if rows else []
+
+
+def link_rows(links: Sequence[Link]) -> tuple[tuple[str, ...], ...]:
+    """One row for each group of links: its name, the slowest one's rate, the spread, which one it is."""
+    groups: dict[str, list[Link]] = {}
+    for link in links:
+        groups.setdefault(link.group, []).append(link)
+    return tuple(_group(name, members) for name, members in groups.items())
 
 
 def _group(name: str, members: Sequence[Link]) -> tuple[str, ...]:
@@ -227,7 +229,7 @@ def _comparison(comparison: Comparison, several: bool) -> Grid:
     )
 
 
-def _comparison_row(row: Row) -> tuple[str, ...]:
+def _comparison_row(row: Compared) -> tuple[str, ...]:
     found = fact = UNKNOWN
     if row.measured is not None:
         value, spread = bits_parts(row.measured) if row.network else parts(row.measured, row.unit)

@@ -1,19 +1,18 @@
 """A view as text for a terminal: the step as a stacked bar, a table of stalls, the verdict, next steps.
 
-With colour it uses 256 colours and block characters; without, plain ASCII that survives pipes, logs and mail.
-Arranges and wraps, computes nothing but widths.
+With colour bars are made of block characters, without of a letter for each stall. Arranges and wraps, computes
+nothing but widths.
 """
 
 from __future__ import annotations
 
 import math
 import textwrap
-from dataclasses import replace
 
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.text import Text
 
-from stash.show.layout import INDENT, paragraph, plain_text, printed
+from stash.show.layout import INDENT, Renderer, paragraph, terminal_renderer
 from stash.show.profile.view import Row, View
 
 STYLES = {
@@ -35,41 +34,14 @@ LETTERS = {
     "fetch": "f",
 }
 _EIGHTHS = " ▏▎▍▌▋▊▉"
-_NARROWEST, _WIDEST = 60, 110
 
 
-def render(view: View, width: int = 80, colour: bool = False) -> str:
-    """The whole report as lines of at most ``width`` columns, ending in a newline."""
-    width = max(_NARROWEST, min(width, _WIDEST))
-    view = view if colour else _ascii(view)
-    parts: list[RenderableType] = [_header(view, width), stall_table(view, plain=not colour)]
-    parts.extend(_sections(view, width))
-    text = printed(parts, width, colour)
-    return text if colour else plain_text(text)
+def _report(view: View, width: int, colour: bool) -> list[RenderableType]:
+    return [_header(view, width), stall_table(view, plain=not colour), *_sections(view, width)]
 
 
-def _ascii(view: View) -> View:
-    """The same view in ASCII, translated before anything is laid out: some signs become longer."""
-    rows = (
-        replace(
-            row,
-            time=plain_text(row.time),
-            interval=plain_text(row.interval),
-            why=None if row.why is None else plain_text(row.why),
-        )
-        for row in view.rows
-    )
-    return replace(
-        view,
-        title=plain_text(view.title),
-        subtitle=tuple(map(plain_text, view.subtitle)),
-        rows=tuple(rows),
-        verdict=plain_text(view.verdict),
-        next_steps=tuple(map(plain_text, view.next_steps)),
-        warnings=tuple(map(plain_text, view.warnings)),
-        facts=tuple((label, plain_text(text)) for label, text in view.facts),
-        notes=tuple(map(plain_text, view.notes)),
-    )
+render: Renderer[View] = terminal_renderer(_report, narrowest=60, widest=110)
+"""The whole report."""
 
 
 class stall_table:  # noqa: N801 - used like a function: stall_table(view) is a rich renderable

@@ -11,16 +11,15 @@ from dataclasses import dataclass
 
 from stash.base.ladder import STALLS
 from stash.base.records import Profile
-from stash.base.words.rounding import Clock, clock_for, round_to_sum
-from stash.base.words.units import format_bytes, format_rate, format_seconds
+from stash.base.words.quantities import plus_minus
+from stash.base.words.rounding import round_to_sum, scale_for
+from stash.base.words.units import SECONDS, format_bytes, format_rate, format_seconds
 from stash.derive.advise import Advice
 from stash.derive.stalls import Breakdown, Communication, Missing, Stall
 
 UNKNOWN = "unknown"
-
-
-_LOPSIDED = 1.5
-"""An interval this much longer on one side is shown with both its arms."""
+_STEP_DIGITS = 4
+"""Of a step's time, which all its stalls share; one more than elsewhere, since they are parts of it."""
 
 
 @dataclass(frozen=True)
@@ -77,35 +76,21 @@ def view(breakdown: Breakdown, advice: Advice, profile: Profile) -> View:
 def table_rows(stalls: Sequence[Stall], skipped: Sequence[Missing] = ()) -> tuple[tuple[Row, ...], Row]:
     """Rows of the table in ladder order, and the row of their sum; all times in the step's unit."""
     step = sum(stall.seconds for stall in stalls)
-    clock = clock_for(step)
-    scale = clock.per_second
-    times = round_to_sum([stall.seconds * scale for stall in stalls], clock.decimals)
+    scale = scale_for(step, SECONDS, _STEP_DIGITS)
+    times = round_to_sum([stall.seconds / scale.size for stall in stalls], scale.decimals)
     shares = round_to_sum([stall.share * 100 for stall in stalls], 1)
     rows = {missing.name: Row(missing.name, why=missing.why) for missing in skipped}
     for stall, time, share in zip(stalls, times, shares, strict=True):
         rows[stall.name] = Row(
             name=stall.name,
-            time=f"{time:,.{clock.decimals}f} {clock.unit}",
-            interval=_interval(stall, clock),
+            time=f"{time:,.{scale.decimals}f} {scale.unit}",
+            interval=plus_minus(stall.time, scale),
             share=f"{share:.1f}%",
             fraction=stall.share,
             within_noise=stall.within_noise,
         )
-    total = Row("step", time=f"{clock.show(step)} {clock.unit}", share="100.0%", fraction=1.0)
+    total = Row("step", time=scale.text(step), share="100.0%", fraction=1.0)
     return tuple(rows[name] for name in STALLS if name in rows), total
-
-
-def _interval(stall: Stall, clock: Clock) -> str:
-    if stall.low is None or stall.high is None:
-        return "± ?"
-    above, below = stall.high - stall.seconds, stall.seconds - stall.low
-    half = max(above, below)
-    if half > _LOPSIDED * min(above, below):
-        return f"+{clock.show(above)} −{clock.show(below)}"
-    smallest = 10.0**-clock.decimals
-    if half * clock.per_second < smallest / 2:
-        return f"± <{smallest:.{clock.decimals}f}"
-    return f"± {clock.show(half)}"
 
 
 def _subtitle(breakdown: Breakdown, profile: Profile) -> tuple[str, ...]:

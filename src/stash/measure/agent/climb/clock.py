@@ -14,6 +14,8 @@ class Clock:
     def __init__(self) -> None:
         self.device: Any = None
         """Where batches go: the first accelerator among the parameters' devices, else the CPU."""
+        self.gpu: str | None = None
+        """Its UUID as NVML knows it, if it is a CUDA device."""
         self._queues: list[Any] = []
 
     def watch(self, devices: Iterable[Any]) -> None:
@@ -28,6 +30,8 @@ class Clock:
         if not self._queues and torch.cuda.is_initialized():
             self._queues = [torch.device("cuda", torch.cuda.current_device())]
         self.device = self._queues[0] if self._queues else torch.device("cpu")
+        if self.device.type == "cuda":
+            self.gpu = f"GPU-{getattr(torch.cuda.get_device_properties(self.device), 'uuid', '')}"
 
     def now(self) -> float:
         """Seconds, without waiting for any device."""

@@ -11,12 +11,14 @@ import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
 from typing import Any, TypeVar
 
-from stash.measure.agent.wraps import collectives
-from stash.measure.run import orders as plans
-from stash.measure.run import stream
+from stash.measure.agent import private
+from stash.measure.agent.wraps.scope import scope
+from stash.measure.linux.interfaces import interface_towards
+from stash.measure.run.folder import RunFolder
+from stash.measure.run.journal import JournalCopy
+from stash.measure.run.meeting import Invitation, Meeting
 
 T = TypeVar("T")
 _PATIENCE = timedelta(days=2)
@@ -43,20 +45,21 @@ class Place:
 class Control:
     """Exchanges between the ranks; a job of one process needs none and talks to itself."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: RunFolder) -> None:
         self.place = Place()
+        self._folder = folder
         self.node_group: Any = None
         self._group: Any = None
-        self._copy: stream.Copy | None = None
+        self._copy: JournalCopy | None = None
 
     def join(self) -> None:
         """Form the control group and the nodes' groups; collective, right after ``init_process_group``."""
         import torch.distributed as dist
 
-        with collectives.untouched():
+        with scope.untouched():
             self._group = _gloo_group()
             gathered: list[Any] = [None] * dist.get_world_size()
-            dist.all_gather_object(gathered, (node_name(), _own_offer()), group=self._group)
+            dist.all_gather_object(gathered, (node_name(), Invitation.read(self._folder)), group=self._group)
             names = [name for name, _ in gathered]
             members: dict[str, list[int]] = {}
             for rank, name in enumerate(names):
@@ -74,16 +77,16 @@ class Control:
             node_ranks=tuple(members[own]),
             nodes=len(members),
         )
-        collectives.set_node_group(self.node_group, self.place.node_ranks)
+        scope.set_node(self.node_group, self.place.node_ranks)
         self._introduce(gathered[0][1])
 
-    def _introduce(self, offer: stream.Offer | None) -> None:
-        """Tell this node's launcher where all of them meet, and begin to keep a copy of the leader's trace."""
-        plan, host = plans.current(), os.environ.get("MASTER_ADDR")
-        if plan is None or offer is None or not host or self.place.nodes == 1 or self._copy is not None:
+    def _introduce(self, leaders: Invitation | None) -> None:
+        """Tell this node's launcher where all of them meet, and begin to keep a copy of the leader's journal."""
+        host = os.environ.get("MASTER_ADDR")
+        if leaders is None or not host or self.place.nodes == 1 or self._copy is not None:
             return
-        first = stream.Meeting(host, offer.port, offer.token, self.place.node).write(Path(plan.folder))
-        self._copy = stream.Copy(plan, writes=first and self.place.node > 0)
+        first = Meeting(host, leaders.port, leaders.token, self.place.node).write(self._folder)
+        self._copy = JournalCopy(self._folder, writes=first and self.place.node > 0)
 
     @property
     def leads(self) -> bool:
@@ -95,7 +98,7 @@ class Control:
             return decide([report])
         import torch.distributed as dist
 
-        with collectives.untouched():
+        with scope.untouched():
             reports: list[Any] | None = [None] * self.place.world_size if self.leads else None
             dist.gather_object(report, reports, dst=0, group=self._group)
             decision: list[Any] = [decide(reports), self._news()] if reports is not None else [None, None]
@@ -108,11 +111,6 @@ class Control:
         return self._copy.news() if self._copy is not None else b""
 
 
-def _own_offer() -> stream.Offer | None:
-    plan = plans.current()
-    return stream.Offer.read(Path(plan.folder)) if plan is not None else None
-
-
 def _gloo_group() -> Any:
     """A gloo group of all ranks, also in jobs that use NCCL and never had to set gloo up.
 
@@ -121,7 +119,7 @@ def _gloo_group() -> Any:
     """
     import torch.distributed as dist
 
-    chosen = None if os.environ.get(_INTERFACE) else _interface_towards(os.environ.get("MASTER_ADDR", ""))
+    chosen = None if os.environ.get(_INTERFACE) else interface_towards(os.environ.get("MASTER_ADDR", ""))
     if chosen is not None:
         os.environ[_INTERFACE] = chosen
     try:
@@ -134,26 +132,8 @@ def _gloo_group() -> Any:
     finally:
         if chosen is not None:
             del os.environ[_INTERFACE]
-    dist.distributed_c10d._set_pg_timeout(_PATIENCE, group)
+    private.set_timeout(group, _PATIENCE)
     return group
-
-
-def _interface_towards(host: str) -> str | None:
-    """The name of the interface that packets to ``host`` leave by; None for this machine itself or if unknown."""
-    import psutil
-
-    try:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            probe.connect((host, 9))  # sends nothing: it only makes the kernel choose a route
-            own = probe.getsockname()[0]
-    except OSError:
-        return None
-    if own.startswith("127."):
-        return None
-    for name, addresses in psutil.net_if_addrs().items():
-        if any(address.address == own for address in addresses):
-            return name
-    return None
 
 
 def node_name() -> str:

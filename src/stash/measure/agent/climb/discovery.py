@@ -7,124 +7,125 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 from stash.base.ladder import Situation, reachable
-from stash.measure.agent.climb import blocks, survey
-from stash.measure.agent.wraps import collectives, replicas
+from stash.measure.agent import private
+from stash.measure.agent.climb import survey
+from stash.measure.agent.climb.rank import OwnRank
+from stash.measure.agent.wraps import replicas
+from stash.measure.agent.wraps.scope import scope
+from stash.measure.run.messages import HostsSeen, JobFacts, LadderChosen, RankSeen, RungSkipped, SoftwareSeen
 
-if TYPE_CHECKING:
-    from stash.measure.agent.climb.climber import Climber
+
+@dataclass(frozen=True)
+class Introduction:
+    """What every rank tells the leader of itself; the first of each node also of its host."""
+
+    rank: RankSeen
+    host: dict[str, Any] | None
 
 
-def choose_rungs(climber: Climber) -> tuple[str, ...]:
+def choose_rungs(rank: OwnRank) -> tuple[str, ...]:
     """Tell the leader what each rank is; agree on the rungs."""
-    place = climber.control.place
-    report = {
-        "rank": place.rank,
-        "node": place.node,
-        "local_rank": place.local_rank,
-        "device": str(climber.device),
-        "cores": len(os.sched_getaffinity(0)) if climber.plan.pin else None,
-        "host": climber.plan.host if place.local_rank == 0 else None,
-    }
+    place, orders = rank.place, rank.orders
+    cores = len(os.sched_getaffinity(0)) if orders.pin else None
+    seen = RankSeen(place.rank, place.node, place.local_rank, str(rank.device), cores)
 
-    def choose(reports: list[Any]) -> tuple[tuple[str, ...], dict[str, str]]:
+    def choose(reports: list[Introduction]) -> tuple[str, ...]:
         situation = Situation(
             world_size=place.world_size,
             nodes=place.nodes,
-            ranks_per_node=max(sum(r["node"] == n for r in reports) for n in range(place.nodes)),
-            accelerator=climber.device.type != "cpu",
-            loader=bool(climber.feeds),
+            ranks_per_node=max(sum(r.rank.node == n for r in reports) for n in range(place.nodes)),
+            accelerator=rank.device.type != "cpu",
+            loader=bool(rank.feeds),
         )
-        rungs, skipped = reachable(situation, climber.plan.rungs)
-        if climber.plan.isolated:
-            skipped = {} if climber.feeds else {name: skipped[name] for name in ("warm", "cold")}
-            rungs = tuple(name for name in climber.plan.rungs if name not in skipped)
+        rungs, skipped = reachable(situation, orders.rungs)
+        if orders.isolated:
+            skipped = {} if rank.feeds else {name: skipped[name] for name in ("warm", "cold")}
+            rungs = tuple(name for name in orders.rungs if name not in skipped)
         elif "node" in rungs and place.nodes > 1:
             why = replicas.obstacle_to_node_scope() or _beyond_node()
             if why is not None:
                 rungs, skipped = tuple(r for r in rungs if r != "node"), {**skipped, "node": why}
-        _write_survey(climber, reports, rungs, skipped)
-        return rungs, skipped
+        _write_survey(rank, reports, rungs, skipped)
+        return rungs
 
-    rungs, _ = climber.agree(report, choose)
+    rungs = rank.agree(Introduction(seen, orders.host if place.local_rank == 0 else None), choose)
     if "node" in rungs and place.nodes > 1 and any(d.find_unused_parameters for d in replicas.modules()):
-        climber.note("find_unused_parameters exchanges a small map over the network under the node rung too")
-    if "node" in rungs and place.nodes > 1 and not climber.plan.isolated:
+        rank.note("find_unused_parameters exchanges a small map over the network under the node rung too")
+    if "node" in rungs and place.nodes > 1 and not orders.isolated:
         replicas.prepare_node_scope()
     return rungs
 
 
 def _beyond_node() -> str | None:
-    names = collectives.beyond_node_scope()
+    names = scope.beyond_node()
     return f"the script calls {', '.join(names)}, which cannot be confined to a node" if names else None
 
 
-def _write_survey(climber: Climber, reports: list[Any], rungs: tuple[str, ...], skipped: dict[str, str]) -> None:
-    hosts = {r["node"]: r["host"] for r in reports if r["host"] is not None}
-    climber.trace.write("ranks", ranks=[{k: v for k, v in r.items() if k != "host"} for r in reports])
-    climber.trace.write("hosts", hosts=[hosts[n] for n in sorted(hosts)])
-    facts = survey.workload_facts(climber.reference)
-    climber.trace.write("workload", **facts, **standing_facts(climber))
-    climber.trace.write("software", versions=survey.software())
-    climber.trace.write("ladder", rungs=list(rungs), skipped=skipped)
+def _write_survey(
+    rank: OwnRank, reports: list[Introduction], rungs: tuple[str, ...], skipped: dict[str, str]
+) -> None:
+    hosts = {r.rank.node: r.host for r in reports if r.host is not None}
+    for report in reports:
+        rank.tell(report.rank)
+    rank.tell(HostsSeen([hosts[n] for n in sorted(hosts)]))
+    rank.tell(JobFacts(**survey.workload_facts(rank.optimizer)))
+    rank.tell(standing_facts(rank))
+    rank.tell(SoftwareSeen(survey.software()))
+    rank.tell(LadderChosen(rungs, skipped))
 
 
-def standing_facts(climber: Climber) -> dict[str, Any]:
-    """Fields of ``records.Workload`` that are better known the longer the job runs."""
-    facts = blocks.loader_facts(climber.feeds)
-    if climber.steps_counted:
-        per_step = {name: round(n / climber.steps_counted, 3) for name, n in collectives.issued.items()}
-        facts["collectives_per_step"] = per_step
-    return facts
+def standing_facts(rank: OwnRank) -> JobFacts:
+    """What is better known the longer the job runs."""
+    return JobFacts(**survey.loader_facts(rank.feeds), collectives_per_step=rank.collectives_per_step())
 
 
-def try_switching(climber: Climber) -> Generator[None, None, str | None]:
-    """Two steps of every rank with no exchange: the value says why switching is unsafe here, or is None.
+def try_switching(rank: OwnRank) -> Generator[None, None, str | None]:
+    """Three steps of every rank with no exchange: the value says why switching is unsafe here, or is None.
 
     All ranks take part, so a collective nobody wrapped still completes, and is noticed by the process
     groups' sequence numbers before any rank is left to step alone.
     """
-    climber.drifted = True  # from here on batches are replayed and gradients not always exchanged
-    if climber.plan.isolated:
+    rank.drifted = True  # from here on batches are replayed and gradients not always exchanged
+    if rank.orders.isolated:
         return None
     if replicas.sharded:
         names = " and ".join(replicas.sharded)
         return f"{names} shards parameters: their all-gather cannot be switched off"
-    climber.set_scope("self")
-    for feed in climber.feeds:
+    rank.set_scope("self")
+    for feed in rank.feeds:
         feed.begin("replay", 0, again=False)
     yield  # the first step may still finish what was under way
-    before = collectives.sequence_numbers()
+    before = private.sequence_numbers()
     flops = survey.FlopCounter()
     flops.begin()
     yield
     counted = flops.end()
-    gradients = survey.GradientClock(survey.trained_parameters(climber.reference))
+    gradients = survey.GradientClock(survey.trained_parameters(rank.optimizer))
     gradients.begin()
     yield
     ready = gradients.end()
-    moved = [n for n, count in collectives.sequence_numbers().items() if count != before.get(n, count)]
-    for feed in climber.feeds:
+    moved = [n for n, count in private.sequence_numbers().items() if count != before.get(n, count)]
+    for feed in rank.feeds:
         feed.ring.judge()
-    if climber.control.leads:
-        climber.trace.write("workload", flops_per_step=counted, gradients=ready)
+    rank.tell(JobFacts(flops_per_step=counted, gradients=ready))
 
-    def judge(reports: list[Any]) -> str | None:
+    def judge(reports: list[bool]) -> str | None:
         return "collectives that Stash cannot intercept are issued in every step" if any(reports) else None
 
-    verdict = climber.agree(bool(moved), judge)
-    climber.set_scope("world")
+    verdict = rank.agree(bool(moved), judge)
+    rank.set_scope("world")
     return verdict
 
 
-def without_switching(climber: Climber, rungs: tuple[str, ...], why: str) -> tuple[str, ...]:
+def without_switching(rank: OwnRank, rungs: tuple[str, ...], why: str) -> tuple[str, ...]:
     """The rungs left when neither the scope can be switched nor the job started in other sizes."""
-    climber.switches = False
-    place = climber.control.place
-    top = "cluster" if place.nodes > 1 else "node"
+    rank.switches = False
+    top = "cluster" if rank.place.nodes > 1 else "node"
     for name in rungs:
-        if climber.control.leads and name not in (top, "warm", "cold"):
-            climber.trace.write("skipped", rung=name, why=f"{why}, and this job cannot be started in other sizes")
+        if name not in (top, "warm", "cold"):
+            rank.tell(RungSkipped(name, f"{why}, and this job cannot be started in other sizes"))
     return tuple(name for name in rungs if name in (top, "warm", "cold"))

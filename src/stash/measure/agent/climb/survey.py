@@ -10,6 +10,9 @@ import sys
 import time
 from typing import Any
 
+from stash.measure.agent import private
+from stash.measure.agent.data import batches
+from stash.measure.agent.data.feeds import Feed
 from stash.measure.agent.wraps import replicas
 
 
@@ -22,21 +25,18 @@ class FlopCounter:
         self._mode: Any = None
 
     def begin(self) -> None:
-        if uses_compile():
+        if private.has_compiled():
             return  # compiled code does not pass through a dispatch mode
-        from torch.utils._python_dispatch import TorchDispatchMode
         from torch.utils.flop_counter import flop_registry
 
         counter = self
 
-        class Mode(TorchDispatchMode):
+        class Mode(private.dispatch_mode()):  # type: ignore[misc]
             supports_higher_order_operators = True
 
             def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
                 out = func(*args, **(kwargs or {}))
-                counter.count(
-                    flop_registry.get(getattr(func, "_overloadpacket", func)), func, args, kwargs or {}, out
-                )
+                counter.count(flop_registry.get(private.overloads(func) or func), func, args, kwargs or {}, out)
                 return out
 
         self._mode = Mode()
@@ -45,7 +45,7 @@ class FlopCounter:
     def count(self, formula: Any, func: Any, args: Any, kwargs: Any, out: Any) -> None:
         """Add one operator's FLOPs; one whose formula fails, or a higher-order one, leaves the total unknown."""
         if formula is None:
-            self.complete = self.complete and hasattr(func, "_overloadpacket")
+            self.complete = self.complete and private.overloads(func) is not None
             return
         try:
             self.flops += formula(*args, **kwargs, out_val=out)
@@ -112,12 +112,6 @@ def _between(first: Any, last: Any) -> float:
     return float(first.elapsed_time(last)) / 1e3
 
 
-def uses_compile() -> bool:
-    """Whether torch.compile has compiled anything in this process."""
-    dynamo = sys.modules.get("torch._dynamo.utils")
-    return bool(dynamo is not None and dynamo.counters["stats"])
-
-
 def trained_parameters(optimizer: Any) -> list[tuple[str, Any]]:
     """(name, parameter) of everything that is trained: DDP's names, else numbers in the optimizer's order."""
     _, named = replicas.gradient_facts()
@@ -155,3 +149,40 @@ def software() -> dict[str, str]:
         versions["cudnn"] = str(torch.backends.cudnn.version())
         versions["nccl"] = ".".join(str(part) for part in torch.cuda.nccl.version())
     return versions
+
+
+def loader_facts(feeds: list[Feed]) -> dict[str, Any]:
+    """Fields of ``records.Workload`` that the training loaders tell."""
+    if not feeds:
+        return {}
+    described = []
+    for feed in feeds:
+        facts: dict[str, Any] = {"kind": feed.kind, "batches_per_step": feed.per_step}
+        facts["startup_seconds"] = feed.startup
+        real = getattr(feed, "loader", None)
+        if real is not None:
+            facts |= {
+                "workers": real.num_workers,
+                "prefetch_factor": real.prefetch_factor,
+                "persistent_workers": real.persistent_workers,
+                "pin_memory": real.pin_memory,
+                "samples": _length(real.dataset),
+            }
+        described.append(facts)
+    counts = [batches.samples(feed.ring.peek()) for feed in feeds]
+    known = [count * feed.per_step for count, feed in zip(counts, feeds, strict=True) if count is not None]
+    samples = sum(known) if len(known) == len(feeds) else None
+    size = sum(batches.size(feed.ring.peek()) * feed.per_step for feed in feeds)
+    return {
+        "loaders": described,
+        "batch": samples,
+        "sample_bytes": size / samples if samples else None,
+        "replayed_batches": max(len(feed.ring) for feed in feeds),
+    }
+
+
+def _length(dataset: Any) -> int | None:
+    try:
+        return len(dataset)
+    except TypeError:  # an iterable without a length
+        return None

@@ -11,6 +11,8 @@ import copy
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from stash.measure.agent.private import version
+
 
 def rebuilt(batch: Any, change: Callable[[Any], Any]) -> Any:
     """``batch`` with fresh containers and ``change`` applied to every tensor in it."""
@@ -96,13 +98,13 @@ class Shelf:
             return rebuilt(batch, lambda tensor: tensor)
         clones = rebuilt(batch, _copied)
         if not self._judged:
-            self._handed += [(tensor, tensor._version) for tensor in tensors(clones)]
+            self._handed += [(tensor, version(tensor)) for tensor in tensors(clones)]
         return clones
 
     def judge(self) -> None:
         """Decide once something was handed out; a script that wrote into it goes on being handed clones."""
         if not self._judged and self._handed:
-            self.written_to = any(tensor._version != version for tensor, version in self._handed)
+            self.written_to = any(version(tensor) != before for tensor, before in self._handed)
             self._judged, self._handed = True, []
 
 

@@ -1,7 +1,7 @@
 """Start Stash's agent in every Python process of a profiled job, then run the user's own sitecustomize.
 
 Python imports ``sitecustomize`` from ``PYTHONPATH`` before any script. Nothing here imports torch: the
-agent only installs an import hook, and only while the variable STASH_PLAN names a plan.
+agent only installs an import hook, and only while the variable STASH_ORDERS names the orders.
 """
 
 import importlib.util
@@ -33,6 +33,6 @@ def _chain_to_users_sitecustomize() -> None:
         spec.loader.exec_module(module)
 
 
-if os.environ.get("STASH_PLAN"):
+if os.environ.get("STASH_ORDERS"):
     _start_agent()
 _chain_to_users_sitecustomize()

@@ -13,11 +13,10 @@ from concurrent.futures import Future
 from types import ModuleType
 from typing import Any
 
-from stash.measure.agent.wraps import steps
+from stash.measure.agent import script
 
 _NOT_WRITTEN = "a checkpoint was not written: what trains during a profile is not a model to keep"
 _placeholders: set[str] = set()
-_renaming_wrapped = False
 
 
 def guard_torch_save(module: ModuleType) -> None:
@@ -41,9 +40,9 @@ def guard_distributed_checkpoint(module: ModuleType) -> None:
 def _refusing(save: Callable[..., Any], asynchronous: bool) -> Callable[..., Any]:
     @functools.wraps(save)
     def refusing(*args: Any, **kwargs: Any) -> Any:
-        if not steps.drifted():
+        if not script.saves_drifted():
             return save(*args, **kwargs)
-        steps.note(_NOT_WRITTEN)
+        script.note(_NOT_WRITTEN)
         done: Future[None] = Future()
         done.set_result(None)
         return done if asynchronous else None
@@ -61,9 +60,9 @@ def _guarded(save: Callable[..., Any], name: str, position: int) -> Callable[...
     @functools.wraps(save)
     def guarded(*args: Any, **kwargs: Any) -> Any:
         target = kwargs.get(name, args[position] if len(args) > position else None)
-        if not steps.drifted() or hasattr(target, "getvalue"):
+        if not script.saves_drifted() or hasattr(target, "getvalue"):
             return save(*args, **kwargs)
-        steps.note(_NOT_WRITTEN)
+        script.note(_NOT_WRITTEN)
         if isinstance(target, (str, os.PathLike)) and not os.path.exists(target):
             _leave_placeholder(os.path.abspath(os.fspath(target)))
         return None
@@ -77,12 +76,10 @@ def _leave_placeholder(path: str) -> None:
     _placeholders.add(path)
 
 
+@functools.cache
 def _wrap_renaming() -> None:
-    global _renaming_wrapped
-    if not _renaming_wrapped:
-        _renaming_wrapped = True
-        os.replace = _sparing(os.replace)
-        os.rename = _sparing(os.rename)
+    os.replace = _sparing(os.replace)
+    os.rename = _sparing(os.rename)
 
 
 def _sparing(rename: Callable[..., None]) -> Callable[..., None]:

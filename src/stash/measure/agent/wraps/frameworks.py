@@ -8,27 +8,11 @@ there is always more, and to do nothing but train.
 from __future__ import annotations
 
 import functools
-import sys
 from types import ModuleType
 from typing import Any
 
-from stash.measure.agent.wraps import steps
-
-_PLENTY = 1_000_000
-_COUNTING = {"lightning", "pytorch_lightning", "lightning_fabric", "transformers", "accelerate"}
-
-
-def stretch_length(loader_class: Any) -> None:
-    """Let frameworks (and nobody else) see a loader that is practically endless."""
-    length = loader_class.__len__
-
-    @functools.wraps(length)
-    def stretched(self: Any) -> int:
-        real: int = length(self)
-        caller = sys._getframe(1).f_globals.get("__name__", "").partition(".")[0]
-        return max(real, _PLENTY) if steps.active() and caller in _COUNTING else real
-
-    loader_class.__len__ = stretched
+from stash.measure.agent import script
+from stash.measure.agent.wraps.loader import PLENTY
 
 
 def wrap_transformers(module: ModuleType) -> None:
@@ -37,10 +21,10 @@ def wrap_transformers(module: ModuleType) -> None:
 
     @functools.wraps(train)
     def endless(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if steps.active():
+        if script.active():
             from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 
-            self.args.max_steps = _PLENTY
+            self.args.max_steps = PLENTY
             self.args.eval_strategy = IntervalStrategy.NO
             self.args.save_strategy = SaveStrategy.NO
             handler = self.callback_handler
@@ -58,8 +42,8 @@ def wrap_lightning(module: ModuleType) -> None:
 
     @functools.wraps(fit)
     def endless(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if steps.active():
-            self.fit_loop.max_epochs = _PLENTY
+        if script.active():
+            self.fit_loop.max_epochs = PLENTY
             self.fit_loop.epoch_loop.max_steps = -1
             self.limit_val_batches = 0
             self.loggers = []

@@ -1,364 +1,89 @@
-"""The training loader: pass batches on, replay them, or read them anew from drained queues.
-
-Wraps ``DataLoader``'s iterators. A *tap* on the sampler decides which samples the workers fetch next, so a
-block can start with an empty queue, a cold and a warm block can read the same samples, and the loop never
-runs out of batches while a profile is taken. Which loader trains is for ``steps`` to say.
-"""
+"""``DataLoader``: taps on its samplers, handles in place of its iterators, and what making its batches reads."""
 
 from __future__ import annotations
 
 import functools
-import itertools
 import sys
 import time
 import weakref
-from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from stash.measure.agent.data import batches, reading
-from stash.measure.agent.wraps import frameworks, steps
+from stash.measure.agent import private, script
+from stash.measure.agent.data.feeds import Handle, LoaderFeed, Tap
+from stash.measure.agent.data.reading import recorded
+from stash.measure.agent.data.tally import own_tally, tally
 
-_QUIET = 0.1
-"""Seconds without an exchange before workers are forked."""
-
-feeds: weakref.WeakKeyDictionary[Any, LoaderFeed] = weakref.WeakKeyDictionary()
-
-
-class Tap:
-    """Stands between a sampler and the loader: hands on its index lists, or a block's own."""
-
-    def __init__(self, sampler: Any, iterator: Iterator[Any]) -> None:
-        self._sampler, self._fresh = sampler, iterator
-        self.queue: deque[Any] | None = None
-        """A block's own index lists; ``None``: those of the sampler."""
-        self.endless = False
-        """Start the sampler over at its end, as a loop that must not run out of batches needs."""
-        self.drawn = 0
-        self._epochs = 0
-
-    def __iter__(self) -> Tap:
-        return self
-
-    def __next__(self) -> Any:
-        if self.queue is None:
-            index = self._next_fresh()
-        elif self.queue:
-            index = self.queue.popleft()
-        else:
-            raise StopIteration
-        self.drawn += 1
-        return index
-
-    def _next_fresh(self) -> Any:
-        try:
-            return next(self._fresh)
-        except StopIteration:
-            if not self.endless:
-                raise
-        self._fresh, self._epochs = iter(self._sampler), self._epochs + 1
-        return next(self._fresh)
-
-    def take(self, count: int) -> list[Any]:
-        """The next ``count`` index lists of the sampler, starting over at its end; none if it is empty.
-
-        The remainder at the end of an epoch, shorter than the rest, is passed over: replays have none. (It may
-        still come last, where it is read ahead at most.)
-        """
-        self.endless = True
-        taken: list[Any] = []
-        while len(taken) < count:
-            epochs = self._epochs
-            try:
-                index = self._next_fresh()
-            except StopIteration:
-                break
-            if self._epochs > epochs and taken and _length(taken[-1]) < _length(index):
-                taken.pop()
-            taken.append(index)
-        return taken
-
-
-def _length(index: Any) -> int:
-    return len(index) if isinstance(index, (list, tuple)) else 1
-
-
-class Feed:
-    """One loader and what its iterator hands out: ``real`` batches, ``replay``, ``resident``, ``warm``, ``cold``."""
-
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
-        self.mode = "real"
-        self.ring = batches.Ring()
-        self.since_step = 0
-        self.per_step = 1
-        self.wait = 0.0
-        self.samples = 0
-        self.startup: float | None = None
-        self.asked: float | None = None
-        self.training = False
-        self.remembers = False
-        """A block has read samples that ``again`` would read once more."""
-
-    # What differs between kinds of loader -----------------------------------------------------------
-
-    def real(self) -> Any:
-        """The next batch of the real pipeline; StopIteration at its end."""
-        raise NotImplementedError
-
-    def start_over(self) -> bool:
-        """Begin the data anew after its end; False if that cannot be done."""
-        return False
-
-    def drain(self) -> None:
-        """Let nothing prefetched remain."""
-
-    def prime(self, count: int, again: bool) -> None:
-        """Ask for ``count`` batches: of the last block's samples if ``again``, else of samples not yet read."""
-
-    @property
-    def depth(self) -> int:
-        """Batches in flight when the queue is full."""
-        return 0
-
-    @property
-    def workers(self) -> int:
-        return 0
-
-    # What all of them share ---------------------------------------------------------------------------
-
-    def next(self) -> Any:
-        """Serve the training loop one batch according to the mode."""
-        self.since_step += 1
-        if self.mode in ("replay", "resident"):
-            batch = self.ring.next(self.mode == "resident", steps.device())
-            self.samples += batches.samples(batch) or 0
-            return batch
-        began = time.perf_counter()
-        batch = self.endless() if self.training else self.real()
-        ended = time.perf_counter()
-        self.wait += ended - began
-        if self.asked is not None:
-            self.startup, self.asked = ended - self.asked, None
-        self.samples += batches.samples(batch) or 0
-        if self.mode == "real":
-            self.ring.offer(batch)
-        return batch
-
-    def endless(self) -> Any:
-        """The next real batch, from the start again when the data end."""
-        try:
-            return self.real()
-        except StopIteration:
-            if not self.start_over():
-                raise
-            return self.real()
-
-    def begin(self, mode: str, count: int, again: bool) -> None:
-        """Switch to ``mode``; ``warm`` and ``cold`` start with ``count`` batches asked for and none ready."""
-        self.drain()
-        self.mode, self.wait, self.samples = mode, 0.0, 0
-        if mode in ("warm", "cold"):
-            self.prime(count, again)
-            self.remembers = True
-
-    def consume(self, count: int) -> int:
-        """Read ``count`` batches and drop them; the value counts their samples."""
-        total = 0
-        for _ in range(count):
-            total += batches.samples(self.endless()) or 0
-            steps.alive()
-        return total
-
-
-class LoaderFeed(Feed):
-    """The feed of a ``torch.utils.data.DataLoader``."""
-
-    def __init__(self, loader: Any) -> None:
-        super().__init__("iterable" if loader._dataset_kind == 1 else "map")
-        self._loader = weakref.ref(loader)
-        self.source: Any = None
-        self.yielded = 0
-        self._last: list[Any] = []
-
-    @property
-    def loader(self) -> Any:
-        return self._loader()
-
-    @property
-    def depth(self) -> int:
-        loader = self.loader
-        return int(loader.num_workers * (loader.prefetch_factor or 2)) if loader.num_workers else 0
-
-    @property
-    def workers(self) -> int:
-        return int(self.loader.num_workers)
-
-    @property
-    def tap(self) -> Tap:
-        tap: Tap = self.source._sampler_iter
-        return tap
-
-    def adopt(self, iterator: Any) -> None:
-        """Serve from this new real iterator."""
-        self.source, self.yielded = iterator, 0
-
-    def real(self) -> Any:
-        batch = next(self.source)
-        self.yielded += 1
-        return batch
-
-    def endless(self) -> Any:
-        if self.kind == "map":
-            self.tap.endless = True
-            if self.tap.drawn == self.yielded:  # the queue ran dry before the loader was known to train
-                self._fill(self.depth)
-        return super().endless()
-
-    def start_over(self) -> bool:
-        self._renew()
-        return True
-
-    def drain(self) -> None:
-        if self.source is None:
-            return
-        self.tap.queue = deque()
-        if self.kind == "iterable":
-            self._drain_stream()
-            return
-        while self.tap.drawn > self.yielded:
-            self.real()
-            steps.alive()
-
-    def _drain_stream(self) -> None:
-        """Take what workers were asked for; a stream may end before that is all there."""
-        try:
-            while self.workers and self.source._tasks_outstanding > 0:
-                self.real()
-        except StopIteration:
-            pass
-
-    def prime(self, count: int, again: bool) -> None:
-        if self.kind == "iterable":
-            self._renew()  # the stream starts over: cold and warm read the same samples
-            return
-        if not again or not self._last:
-            self._last = self.tap.take(count)
-        self.tap.queue = deque(itertools.islice(itertools.cycle(self._last), count))
-        self._fill(count)
-
-    def _fill(self, count: int) -> None:
-        if self.workers:
-            for _ in range(min(count, self.depth) - self.source._tasks_outstanding):
-                self.source._try_put_index()
-
-    def _renew(self) -> None:
-        """Start the data over, with the workers that are there.
-
-        Only the first time are workers started: from then on they persist, whatever the loader's setting. A thread
-        of gloo that enters Python just then, to drop what an exchange left behind, holds a lock that the child of a
-        fork waits for in vain (seen with CPython 3.11), so those threads get time to end it.
-        """
-        if getattr(self.source, "_persistent_workers", False):
-            self.source._reset(self.loader)
-            self.adopt(self.source)
-            return
-        shutdown = getattr(self.source, "_shutdown_workers", None)
-        if shutdown is not None:
-            shutdown()
-        settings = vars(self.loader)
-        before = settings["persistent_workers"]
-        settings["persistent_workers"] = self.workers > 0  # the loader refuses an ordinary assignment
-        time.sleep(_QUIET if self.workers else 0)
-        try:
-            self.adopt(self.loader._get_iterator())
-        finally:
-            settings["persistent_workers"] = before
-
-
-class WatchedFeed(Feed):
-    """The feed of any iterable handed to ``stash.watch``: it can be restarted, not steered."""
-
-    def __init__(self, iterable: Any) -> None:
-        super().__init__("watched")
-        self._iterable = iterable
-        self._iterator = iter(iterable)
-
-    def real(self) -> Any:
-        shared = reading.own_board()
-        if shared is None or shared.mode()[0] == reading.IDLE:
-            return next(self._iterator)
-        with reading.recorded(shared):
-            return next(self._iterator)
-
-    def start_over(self) -> bool:
-        if iter(self._iterable) is self._iterable:
-            return False
-        self._iterator = iter(self._iterable)
-        return True
-
-    def prime(self, count: int, again: bool) -> None:
-        self.start_over()
-
-
-class Handle:
-    """What a training loop iterates over; it tells when the loop lets go of it."""
-
-    def __init__(self, feed: Feed, real: Any = None, owner: Any = None) -> None:
-        self.feed, self._real = feed, real
-        self._owner = owner  # a loader that exists only in a for statement must live as long as its loop
-        self.served = 0
-
-    def __iter__(self) -> Handle:
-        return self
-
-    def __next__(self) -> Any:
-        self.served += 1
-        return steps.serve(self.feed, self)
-
-    def __len__(self) -> int:
-        return len(self._real)
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or self.__dict__.get("_real") is None:
-            raise AttributeError(name)
-        return getattr(self._real, name)
-
-    def __del__(self) -> None:
-        if not sys.is_finalizing():
-            steps.let_go(self.feed, self)
+PLENTY = 1_000_000
+"""Batches or steps: more than any profile takes."""
+_COUNTING = {"lightning", "pytorch_lightning", "lightning_fabric", "transformers", "accelerate"}
+_feeds: weakref.WeakKeyDictionary[Any, LoaderFeed] = weakref.WeakKeyDictionary()
 
 
 def wrap(module: ModuleType) -> None:
-    """Wrap ``torch.utils.data.dataloader``: taps on samplers, handles instead of bare iterators."""
-    base, loader_class = module._BaseDataLoaderIter, module.DataLoader
-    init, reset, get_iterator = base.__init__, base._reset, loader_class.__iter__
+    """Wrap ``torch.utils.data.dataloader``."""
+    private.wrap_iterators(module, _tapped)
+    loader_class = module.DataLoader
+    loader_class.__iter__ = _handled(loader_class.__iter__)
+    loader_class.__len__ = _stretched(loader_class.__len__)
 
-    @functools.wraps(init)
-    def tapped_init(self: Any, loader: Any) -> None:
-        reading.own_board()
-        init(self, loader)
-        self._sampler_iter = Tap(self._index_sampler, self._sampler_iter)
 
-    @functools.wraps(reset)
-    def tapped_reset(self: Any, loader: Any, first_iter: bool = False) -> None:
-        reset(self, loader, first_iter)
-        self._sampler_iter = Tap(self._index_sampler, self._sampler_iter)
+def _tapped(begin: Callable[..., None]) -> Callable[..., None]:
+    """A method that gives an iterator its indices, followed by a tap on them; workers find the tally they inherit."""
 
+    @functools.wraps(begin)
+    def tapped(self: Any, *args: Any, **kwargs: Any) -> None:
+        own_tally()
+        begin(self, *args, **kwargs)
+        private.set_indices(self, Tap(private.index_sampler(self), private.indices(self)))
+
+    return tapped
+
+
+def _handled(get_iterator: Callable[[Any], Any]) -> Callable[[Any], Any]:
     @functools.wraps(get_iterator)
-    def handled_iter(self: Any) -> Any:
-        if not steps.active():
+    def handled(self: Any) -> Any:
+        if not script.active():
             return get_iterator(self)
-        feed = feeds.get(self)
+        feed = _feeds.get(self)
         if feed is None:
-            feed = feeds[self] = LoaderFeed(self)
+            feed = _feeds[self] = LoaderFeed(self)
         elif feed.training and feed.mode != "real":  # the next epoch of a loop that is being measured
-            return steps.announce(Handle(feed, feed.source, owner=self))
+            return script.opened(Handle(feed, feed.source, owner=self))
         feed.asked = time.perf_counter()
         iterator = get_iterator(self)
         feed.adopt(iterator)
-        return steps.announce(Handle(feed, iterator, owner=self))
+        return script.opened(Handle(feed, iterator, owner=self))
 
-    base.__init__, base._reset, loader_class.__iter__ = tapped_init, tapped_reset, handled_iter
-    frameworks.stretch_length(loader_class)
+    return handled
+
+
+def _stretched(length: Callable[[Any], int]) -> Callable[[Any], int]:
+    """Let frameworks that count their own steps (and nobody else) see a loader that is practically endless."""
+
+    @functools.wraps(length)
+    def stretched(self: Any) -> int:
+        real = length(self)
+        caller = sys._getframe(1).f_globals.get("__name__", "").partition(".")[0]
+        return max(real, PLENTY) if script.active() and caller in _COUNTING else real
+
+    return stretched
+
+
+def wrap_fetchers(module: ModuleType) -> None:
+    """Time the making of batches, and hear of every file opened for them; of ``torch.utils.data._utils.fetch``."""
+    for cls in private.fetchers(module):
+        cls.fetch = _timed(cls.fetch)
+
+
+def _timed(fetch: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(fetch)
+    def timed(self: Any, possibly_batched_index: Any) -> Any:
+        shared = tally()
+        if shared is None or shared.idle:
+            return fetch(self, possibly_batched_index)
+        with recorded(shared):
+            return fetch(self, possibly_batched_index)
+
+    return timed

@@ -12,8 +12,9 @@ import weakref
 from types import ModuleType
 from typing import Any
 
-from stash.base.ladder import Scope
-from stash.measure.agent.wraps import collectives
+from stash.base.ladder import ScopeName
+from stash.measure.agent import private
+from stash.measure.agent.wraps.scope import scope
 
 _made: list[weakref.ref[Any]] = []
 """DDP instances in the order they were made, which is the same on every rank."""
@@ -28,7 +29,7 @@ sharded: list[str] = []
 def wrap_ddp(module: ModuleType) -> None:
     """Keep track of every DDP instance and of the hooks users register."""
     cls = module.DistributedDataParallel
-    init, register, builtin = cls.__init__, cls.register_comm_hook, cls._register_builtin_comm_hook
+    init, register = cls.__init__, cls.register_comm_hook
 
     @functools.wraps(init)
     def remembering_init(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -40,19 +41,22 @@ def wrap_ddp(module: ModuleType) -> None:
         _hooked.add(self)
         return register(self, state, hook)
 
-    @functools.wraps(builtin)
-    def remembering_builtin(self: Any, kind: Any) -> Any:
-        _builtin.add(self)
-        return builtin(self, kind)
+    def remembering_builtin(builtin: Any) -> Any:
+        @functools.wraps(builtin)
+        def remembering(self: Any, kind: Any) -> Any:
+            _builtin.add(self)
+            return builtin(self, kind)
+
+        return remembering
 
     # A property, because scripts assign it themselves in every micro-batch of an accumulated step.
     cls.require_backward_grad_sync = property(
-        lambda self: self.__dict__.get(_SYNC, True) and collectives.scope() != "self",
+        lambda self: self.__dict__.get(_SYNC, True) and scope.name != "self",
         lambda self, value: self.__dict__.__setitem__(_SYNC, value),
     )
     cls.__init__ = remembering_init
     cls.register_comm_hook = remembering_register
-    cls._register_builtin_comm_hook = remembering_builtin
+    private.wrap_builtin_hooks(cls, remembering_builtin)
 
 
 def watch_fsdp(module: ModuleType) -> None:
@@ -111,17 +115,17 @@ def prepare_node_scope() -> None:
             ddp.register_comm_hook(None, default_hooks.allreduce_hook)
 
 
-def set_scope(scope: Scope, node_group: Any = None) -> None:
+def set_scope(name: ScopeName) -> None:
     """Switch gradient exchange, buffer broadcast and all other collectives of this process."""
     for ddp in modules():
         if ddp not in _ordinary:
             _ordinary[ddp] = (ddp.require_backward_grad_sync, ddp.broadcast_buffers, ddp.process_group)
-    collectives.set_scope(scope)
+    scope.name = name
     for ddp in modules():
         sync, buffers, group = _ordinary[ddp]
         ddp.require_backward_grad_sync = sync  # ``no_sync()`` under scope self has restored a False
-        ddp.broadcast_buffers = buffers and scope != "self"
-        ddp.process_group = node_group if scope == "node" else group
+        ddp.broadcast_buffers = buffers and name != "self"
+        ddp.process_group = scope.node_group if name == "node" else group
 
 
 def gradient_facts() -> tuple[list[int], list[tuple[str, Any]]]:
@@ -130,9 +134,7 @@ def gradient_facts() -> tuple[list[int], list[tuple[str, Any]]]:
     named: list[tuple[str, Any]] = []
     several = len(modules()) > 1
     for index, ddp in enumerate(modules()):
-        logged = ddp._get_ddp_logging_data()
-        text = logged.get("rebuilt_bucket_sizes") or logged.get("bucket_sizes") or ""
-        buckets += [int(part) for part in str(text).split(",") if part.strip()]
+        buckets += private.bucket_bytes(ddp)
         front = f"{index}." if several else ""
         named += [(front + name, p) for name, p in ddp.module.named_parameters() if p.requires_grad]
     return buckets, named

@@ -1,0 +1,44 @@
+"""Files that are whole or not there: replaced in one step, and flushed before they take their name.
+
+Whoever reads such a file at any moment sees the old content or the new, also after a power cut. Raises OSError;
+what that means for a user, the caller knows.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+from pathlib import Path
+
+
+def write_whole(path: Path, content: str | bytes, mode: int = 0o666) -> None:
+    """Put ``content`` (text as UTF-8) at ``path``, with ``mode`` less the umask; raises OSError."""
+    temporary = path.parent / f".{path.name}.{secrets.token_hex(4)}.tmp"
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    with contextlib.suppress(OSError):  # some file systems refuse; the new name is then as durable as they are
+        flush(path.parent)
+
+
+def is_half(found: Path, of: str) -> bool:
+    """Whether ``found`` is what ``write_whole`` leaves of a file called ``of`` when it is killed."""
+    return re.fullmatch(rf"\.{re.escape(of)}\.[0-9a-f]{{8}}\.tmp", found.name) is not None
+
+
+def flush(path: Path) -> None:
+    """Bring a file's bytes, or a folder's names, to storage; raises OSError."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,66 @@
+"""What commands share of their command line: an option in one line, torchrun's own four, numbers above zero.
+
+Knows how options are spelt and checked; what they are for, the commands know.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from stash.base.errors import UserError
+
+if TYPE_CHECKING:
+    from stash.measure.launch.engines.base import Cluster
+
+
+def option(
+    metavar: str, text: str, *names: str, panel: str | None = None, least: int | None = None
+) -> typer.models.OptionInfo:
+    """An option that takes a value; its name is the parameter's unless ``names`` are given."""
+    made: typer.models.OptionInfo = typer.Option(*names, metavar=metavar, help=text, min=least, rich_help_panel=panel)
+    return made
+
+
+def flag(name: str, text: str, panel: str | None = None) -> typer.models.OptionInfo:
+    """An option that is given or not."""
+    made: typer.models.OptionInfo = typer.Option(name, help=text, rich_help_panel=panel)
+    return made
+
+
+def positive(name: str, value: float, words: str = "more than 0", finite: bool = False) -> float:
+    """``value``; raises UserError saying that the option must be ``words`` if it is not."""
+    if value <= 0 or (finite and not math.isfinite(value)):
+        raise UserError(f"{name} {value:g}: it must be {words}")
+    return value
+
+
+# Ranks ----------------------------------------------------------------------------------------------------
+
+_RANKS = "Ranks (as torchrun's)"
+NprocPerNode = Annotated[
+    int | None, option("N", "Ranks on this machine; else one per GPU, or 2 on CPUs.", panel=_RANKS)
+]
+Nnodes = Annotated[int | None, option("N", "Machines; run the same command on each.", panel=_RANKS)]
+NodeRank = Annotated[int | None, option("K", "Which machine this is, from 0.", panel=_RANKS)]
+RdzvEndpoint = Annotated[
+    str | None, option("HOST:PORT", "Where the machines meet: an address of machine 0.", panel=_RANKS)
+]
+
+
+def cluster(
+    nproc_per_node: int | None, nnodes: int | None, node_rank: int | None, endpoint: str | None, ranks: bool = True
+) -> Cluster:
+    """The cluster that these options ask for, of machines like this one; raises UserError.
+
+    ``ranks`` says whether something is started once per device.
+    """
+    from stash.measure.host.describe import count_gpus
+    from stash.measure.launch import engines
+    from stash.measure.launch.engines.base import Asked, Machine
+
+    asked = Asked(ranks, nproc_per_node, nnodes, node_rank, endpoint)
+    return engines.cluster(asked, Machine(count_gpus(), len(os.sched_getaffinity(0))))

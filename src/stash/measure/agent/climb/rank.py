@@ -1,0 +1,123 @@
+"""This rank as its climb sees it: its orders, clock and place, the loaders that train it, and word to the others.
+
+What discovery and blocks need of the process they run in; who drives them (``climber``) is not known here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
+
+from stash.base.ladder import ScopeName
+from stash.measure.agent.climb.clock import Clock
+from stash.measure.agent.climb.control import Place
+from stash.measure.agent.data.feeds import Feed
+from stash.measure.agent.wraps import replicas
+from stash.measure.agent.wraps.scope import scope
+from stash.measure.run.beats import Heart
+from stash.measure.run.journal import Journal
+from stash.measure.run.messages import Message, Noted
+from stash.measure.run.orders import Orders
+
+T = TypeVar("T")
+
+
+class LoopEndedError(Exception):
+    """A rank's training loop is over: every rank leaves the climb here."""
+
+
+class LoopEnded:
+    """A rank's report that its training loop is over."""
+
+
+class Exchanging(Protocol):
+    """What a rank needs of ``Control``."""
+
+    place: Place
+    node_group: Any
+
+    def join(self) -> None:
+        """The default process group was formed."""
+
+    def exchange(self, report: Any, decide: Callable[[list[Any]], T]) -> T:
+        """Hand in a report; the leader turns all of them into a decision every rank gets."""
+
+
+class OwnRank:
+    """The rank that this process is. Only the leader's words reach the journal."""
+
+    def __init__(self, orders: Orders, clock: Clock, control: Exchanging, journal: Journal) -> None:
+        self.orders, self.clock, self.control = orders, clock, control
+        self.feeds: list[Feed] = []
+        """Of the loaders that the training loop reads."""
+        self.optimizer: Any = None
+        """The one whose steps are the job's."""
+        self.steps_counted = 0
+        """Steps under scope world since collectives are counted."""
+        self.switches = not orders.isolated
+        """Whether the scope of exchange changes between rungs."""
+        self.drifted = False
+        """Replicas have trained apart, or on replayed batches: their weights are nobody's model."""
+        self._journal = journal
+        self._heart = Heart(orders.files)
+        self._notes: list[str] = []
+
+    @property
+    def place(self) -> Place:
+        return self.control.place
+
+    @property
+    def leads(self) -> bool:
+        return self.place.rank == 0
+
+    @property
+    def device(self) -> Any:
+        return self.clock.device
+
+    def agree(self, report: Any, decide: Callable[[list[Any]], T]) -> T:
+        """Exchange reports; raises LoopEndedError on every rank if any rank's loop is over."""
+
+        def judge(reports: list[Any]) -> T | LoopEnded:
+            return LoopEnded() if any(isinstance(r, LoopEnded) for r in reports) else decide(reports)
+
+        decision = self.control.exchange(report, judge)
+        if isinstance(decision, LoopEnded):
+            raise LoopEndedError
+        return decision
+
+    def tell(self, message: Message) -> None:
+        """Let the launcher know, if this rank leads."""
+        if self.leads:
+            self._journal.write(message)
+
+    def note(self, text: str) -> None:
+        """Say something in the profile, once."""
+        if text not in self._notes:
+            self._notes.append(text)
+            self.tell(Noted(text))
+
+    def beat(self, steps: int) -> None:
+        """Let this node's launcher see that this rank is alive, and how far it got."""
+        self._heart.beat(self.place.rank, steps)
+
+    def set_scope(self, name: ScopeName) -> None:
+        """Switch the exchange; from the first scope below world on, replicas drift apart."""
+        if name == "node" and self.place.nodes == 1:
+            name = "world"  # the node is all there is: train exactly as the job does
+        elif name == "node" and self.control.node_group is None:
+            name = "self"  # the only rank of its node
+        replicas.set_scope(name)
+
+    def counts_step(self) -> None:
+        """A step of the job ended."""
+        self.steps_counted += scope.name == "world"
+
+    def count_anew(self) -> None:
+        """Begin to count the script's own collectives, and the steps in which they are issued."""
+        scope.issued.clear()
+        self.steps_counted = 0
+
+    def collectives_per_step(self) -> dict[str, float]:
+        """By name; empty before the first counted step."""
+        steps = self.steps_counted
+        return {name: round(n / steps, 3) for name, n in scope.issued.items()} if steps else {}

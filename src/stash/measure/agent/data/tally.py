@@ -1,0 +1,88 @@
+"""Counters shared by a training process and its loader's workers: what making batches read, and how long it took.
+
+A page of memory in the run's folder; each process adds to a slot of its own. Knows nothing of files or batches.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+import tempfile
+
+from stash.measure.run.folder import TALLY
+from stash.measure.run.orders import current
+
+IDLE, WARM, COLD = 0, 1, 2
+"""Modes: nothing is counted; counted; counted, and files are dropped from the page cache when they are opened."""
+VARIABLE = "STASH_TALLY"
+"""The environment variable by which workers find the tally of their training process."""
+_FIELDS = ("batches", "making_ns", "files", "bytes", "pages", "resident", "storage")
+_SLOTS = 128
+_HEADER = struct.Struct("qq")
+_SLOT = struct.Struct("q" * len(_FIELDS))
+
+
+class Tally:
+    """The mode in force, and the counters of every process since it was set."""
+
+    def __init__(self, path: str) -> None:
+        size = _HEADER.size + _SLOTS * _SLOT.size
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        os.ftruncate(descriptor, size)
+        self.path = path
+        self._memory = mmap.mmap(descriptor, size)
+        os.close(descriptor)
+
+    def set_mode(self, mode: int) -> None:
+        """Begin a block: zero the counters, then publish the mode under a new generation."""
+        self._memory[_HEADER.size :] = bytes(len(self._memory) - _HEADER.size)
+        _, generation = self.mode()
+        _HEADER.pack_into(self._memory, 0, mode, generation + 1)
+
+    def mode(self) -> tuple[int, int]:
+        """(mode, generation) in force."""
+        mode, generation = _HEADER.unpack_from(self._memory, 0)
+        return mode, generation
+
+    @property
+    def idle(self) -> bool:
+        return self.mode()[0] == IDLE
+
+    def add(self, slot: int, **amounts: int) -> None:
+        """Add to one process's counters; each slot has a single writer."""
+        at = _HEADER.size + (slot % _SLOTS) * _SLOT.size
+        values = _SLOT.unpack_from(self._memory, at)
+        _SLOT.pack_into(self._memory, at, *(v + amounts.get(n, 0) for n, v in zip(_FIELDS, values, strict=True)))
+
+    def totals(self) -> dict[str, int]:
+        """The counters summed over all processes since the mode was last set."""
+        slots = _SLOT.iter_unpack(self._memory[_HEADER.size :])
+        return dict(zip(_FIELDS, map(sum, zip(*slots, strict=True)), strict=True))
+
+
+class _Own:
+    """The tally of this process, and the process that made it."""
+
+    tally: Tally | None = None
+    maker: int | None = None
+
+
+def tally() -> Tally | None:
+    """The tally of the training process this process makes batches for; None outside a profile."""
+    if _Own.tally is None:
+        path = os.environ.get(VARIABLE)
+        if path is not None and os.path.exists(path):
+            _Own.tally = Tally(path)
+    return _Own.tally
+
+
+def own_tally() -> Tally | None:
+    """The tally of this training process, created on first use and inherited by its workers."""
+    orders = current()
+    if orders is not None and _Own.maker != os.getpid():
+        handle, path = tempfile.mkstemp(prefix=TALLY, dir=orders.folder)
+        os.close(handle)
+        os.environ[VARIABLE] = path
+        _Own.tally, _Own.maker = Tally(path), os.getpid()
+    return _Own.tally

@@ -1,0 +1,180 @@
+"""Every private name of PyTorch that Stash relies on, in one place: none is used anywhere else in the agent.
+
+PyTorch promises nothing about them, so ``tests/unit/measure/agent/test_private.py`` checks each against the version
+that is installed, and that no other module of the agent reaches for one.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+NAMES: Mapping[str, tuple[str, ...]] = {
+    "torch": ("Tensor._version",),
+    "torch.utils.data.dataloader": (
+        "_BaseDataLoaderIter._reset",
+        "_MultiProcessingDataLoaderIter._try_put_index",
+        "_MultiProcessingDataLoaderIter._shutdown_workers",
+        "DataLoader._get_iterator",
+        "_DatasetKind.Iterable",
+    ),
+    "torch.utils.data._utils.fetch": ("_MapDatasetFetcher.fetch", "_IterableDatasetFetcher.fetch"),
+    "torch.utils._python_dispatch": ("TorchDispatchMode",),
+    "torch._dynamo.utils": ("counters",),
+    "torch.distributed.distributed_c10d": (
+        "_world.pg_names",
+        "_set_pg_timeout",
+        "ProcessGroup._get_sequence_number_for_group",
+    ),
+    "torch.nn.parallel.distributed": (
+        "DistributedDataParallel._register_builtin_comm_hook",
+        "DistributedDataParallel._get_ddp_logging_data",
+    ),
+}
+"""By module. What only older or newer versions have (FSDP's modules, collectives that were renamed) is looked up
+with a default where it is wrapped, and is not listed."""
+
+OF_LOADERS = ("_dataset_kind",)
+OF_ITERATORS = ("_index_sampler", "_sampler_iter")
+OF_WORKERS_ITERATORS = ("_tasks_outstanding", "_workers", "_persistent_workers")
+"""Attributes of a loader, of its iterator, and of an iterator with worker processes."""
+
+
+# Data loaders ---------------------------------------------------------------------------------------------
+
+
+def iterates(loader: Any) -> bool:
+    """Whether its data set is an iterable one, without indices."""
+    return bool(loader._dataset_kind == 1)
+
+
+def wrap_iterators(dataloader: Any, wrapped: Callable[[Any], Any]) -> None:
+    """Put ``wrapped(original)`` in place of both methods that give a loader's iterator its indices.
+
+    ``dataloader`` is the module ``torch.utils.data.dataloader``.
+    """
+    base = dataloader._BaseDataLoaderIter
+    base.__init__ = wrapped(base.__init__)
+    base._reset = wrapped(base._reset)
+
+
+def new_iterator(loader: Any) -> Any:
+    """A new iterator, without regard to the one that may persist."""
+    return loader._get_iterator()
+
+
+def index_sampler(iterator: Any) -> Any:
+    """What the loader's indices come from."""
+    return iterator._index_sampler
+
+
+def indices(iterator: Any) -> Any:
+    """The iterator over indices that a loader's iterator draws from."""
+    return iterator._sampler_iter
+
+
+def set_indices(iterator: Any, indices: Any) -> None:
+    """Let it draw from ``indices``."""
+    iterator._sampler_iter = indices
+
+
+def outstanding(iterator: Any) -> int:
+    """Batches that workers were asked for and that were not yet handed out."""
+    return int(iterator._tasks_outstanding)
+
+
+def ask_for_one(iterator: Any) -> None:
+    """Ask the next worker for a batch."""
+    iterator._try_put_index()
+
+
+def workers_persist(iterator: Any) -> bool:
+    """Whether it can start over with the worker processes that it has."""
+    return bool(getattr(iterator, "_persistent_workers", False))
+
+
+def start_over(iterator: Any, loader: Any) -> None:
+    """Begin the data again, with the same workers."""
+    iterator._reset(loader)
+
+
+def shut_down(iterator: Any) -> None:
+    """End its workers, if it has any."""
+    if hasattr(iterator, "_shutdown_workers"):
+        iterator._shutdown_workers()
+
+
+def worker_processes(iterator: Any) -> tuple[Any, ...]:
+    """Its workers; none if batches are made in the training process."""
+    return tuple(getattr(iterator, "_workers", ()))
+
+
+def fetchers(fetch: Any) -> tuple[Any, ...]:
+    """The classes that make batches out of samples, of the module ``torch.utils.data._utils.fetch``."""
+    return fetch._MapDatasetFetcher, fetch._IterableDatasetFetcher
+
+
+# Tensors and operators ------------------------------------------------------------------------------------
+
+
+def version(tensor: Any) -> int:
+    """Goes up with every write into the tensor."""
+    return int(tensor._version)
+
+
+def dispatch_mode() -> Any:
+    """The class whose subclasses see every operator that is called."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    return TorchDispatchMode
+
+
+def overloads(operator: Any) -> Any:
+    """The operator without regard to argument types; None of a higher-order one."""
+    return getattr(operator, "_overloadpacket", None)
+
+
+def has_compiled() -> bool:
+    """Whether torch.compile has compiled anything in this process."""
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    return bool(dynamo is not None and dynamo.counters["stats"])
+
+
+# Process groups and DistributedDataParallel ---------------------------------------------------------------
+
+
+def sequence_numbers() -> dict[str, int]:
+    """How many collectives each process group has started so far, those of C++ code included.
+
+    A group whose backend does not count is left out.
+    """
+    from torch.distributed import distributed_c10d as c10d
+
+    groups: dict[Any, Any] = dict(c10d._world.pg_names)
+    numbers = {}
+    for group, name in groups.items():
+        try:
+            numbers[str(name)] = int(group._get_sequence_number_for_group())
+        except (RuntimeError, NotImplementedError):
+            continue
+    return numbers
+
+
+def set_timeout(group: Any, timeout: Any) -> None:
+    """How long collectives of a group may take."""
+    from torch.distributed import distributed_c10d as c10d
+
+    c10d._set_pg_timeout(timeout, group)
+
+
+def wrap_builtin_hooks(ddp_class: Any, wrapped: Callable[[Any], Any]) -> None:
+    """Put ``wrapped(original)`` in place of the method that registers C++ communication hooks."""
+    ddp_class._register_builtin_comm_hook = wrapped(ddp_class._register_builtin_comm_hook)
+
+
+def bucket_bytes(ddp: Any) -> list[int]:
+    """Sizes of a DistributedDataParallel's gradient buckets, in the order in which they are reduced."""
+    logged = ddp._get_ddp_logging_data()
+    text = logged.get("rebuilt_bucket_sizes") or logged.get("bucket_sizes") or ""
+    return [int(part) for part in str(text).split(",") if part.strip()]

@@ -1,0 +1,169 @@
+"""What the training script does, told to whoever listens: its steps, its loaders' iterators, its saves, its end.
+
+The wraps around PyTorch call these functions and one listener, the climber, hears of it. Without a listener (outside
+a profile, in a loader's forked workers, once the climb is over) the script goes on as if Stash were not there. Knows
+neither PyTorch nor the climb.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable
+from typing import Any, ParamSpec, Protocol, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Listener(Protocol):
+    """Who is told what the script does; a handle is the iterator that a loop took from a loader."""
+
+    @property
+    def listens(self) -> bool:
+        """False once there is nothing more to hear: the script is on its own again."""
+
+    @property
+    def device(self) -> Any:
+        """Where the job trains."""
+
+    @property
+    def drifted(self) -> bool:
+        """Whether the replicas of this process have trained apart."""
+
+    def opened(self, handle: Any) -> None:
+        """A loop took an iterator."""
+
+    def served(self, handle: Any) -> Any:
+        """A loop asks for its next batch; the value is that batch."""
+
+    def closed(self, handle: Any) -> None:
+        """A loop dropped its iterator."""
+
+    def world_formed(self) -> None:
+        """The job's default process group exists now."""
+
+    def stepped(self, optimizer: Any) -> None:
+        """An optimizer stepped."""
+
+    def acted(self) -> None:
+        """The script did something else than train: it called a collective, or saves."""
+
+    def loop_ended(self) -> None:
+        """The script is on its way out: its loop is over."""
+
+    def abandoned(self) -> None:
+        """The script is dying of an exception: stand out of its way."""
+
+    def beat(self) -> None:
+        """A sign of life from work that takes long."""
+
+    def note(self, text: str) -> None:
+        """Say something in the profile."""
+
+
+class _Ear:
+    """The listener of this process; a fork inherits the variable and not the job."""
+
+    listener: Listener | None = None
+    pid = -1
+
+
+def listen(listener: Listener) -> None:
+    """From now on this process's script is heard by ``listener``."""
+    _Ear.listener, _Ear.pid = listener, os.getpid()
+
+
+def _listener() -> Listener | None:
+    heard = _Ear.listener is not None and _Ear.pid == os.getpid() and _Ear.listener.listens
+    return _Ear.listener if heard else None
+
+
+def active() -> bool:
+    """Whether anybody listens in this very process."""
+    return _listener() is not None
+
+
+def device() -> Any:
+    """The device the job trains on; None while nobody knows."""
+    return _Ear.listener.device if _Ear.listener is not None else None
+
+
+def opened(handle: T) -> T:
+    """A loop asked a loader for an iterator, which is handed back."""
+    if (listener := _listener()) is not None:
+        listener.opened(handle)
+    return handle
+
+
+def served(handle: Any) -> Any:
+    """The next batch for a loop."""
+    listener = _listener()
+    return listener.served(handle) if listener is not None else handle.feed.real()
+
+
+def closed(handle: Any) -> None:
+    """A loop dropped its iterator."""
+    if (listener := _listener()) is not None:
+        listener.closed(handle)
+
+
+def world_formed() -> None:
+    """The job's default process group exists now."""
+    if (listener := _listener()) is not None:
+        listener.world_formed()
+
+
+def stepped(optimizer: Any) -> None:
+    """An optimizer stepped."""
+    if (listener := _listener()) is not None:
+        listener.stepped(optimizer)
+
+
+def acted() -> None:
+    """The script called a collective of its own."""
+    if (listener := _listener()) is not None:
+        listener.acted()
+
+
+def saves_drifted() -> bool:
+    """The script is about to save; whether that would be the weights of replicas that have trained apart."""
+    acted()
+    listener = _listener()  # may just have had enough
+    return listener is not None and listener.drifted
+
+
+def ended() -> None:
+    """The script is on its way out: its loop is over."""
+    if (listener := _listener()) is not None:
+        listener.loop_ended()
+
+
+def abandoned() -> None:
+    """The script is dying of an exception."""
+    if (listener := _listener()) is not None:
+        listener.abandoned()
+
+
+def alive() -> None:
+    """A sign of life between steps."""
+    if (listener := _listener()) is not None:
+        listener.beat()
+
+
+def note(text: str) -> None:
+    """Say something in the profile."""
+    if (listener := _listener()) is not None:
+        listener.note(text)
+
+
+def then(function: Callable[P, T], tell: Callable[[], None]) -> Callable[P, T]:
+    """``function``, followed by ``tell()`` when it returns."""
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        result = function(*args, **kwargs)
+        tell()
+        return result
+
+    return call

@@ -1,0 +1,45 @@
+"""``stash.watch``: the one line that lets Stash see a loader of any kind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, TypeVar
+
+from stash.measure.agent import script
+from stash.measure.run.orders import current
+
+T = TypeVar("T")
+
+
+def watch(batches: Iterable[T]) -> Iterable[T]:
+    """Let a profile replay, measure and restart ``batches``, any iterable of training batches.
+
+    ``for batch in stash.watch(loader):`` is all. Outside a profile the argument is returned unchanged; a
+    ``torch.utils.data.DataLoader`` needs no watching and is returned unchanged too. An iterable that
+    cannot be iterated twice ends the profile when it ends.
+    """
+    if current() is None:
+        return batches
+    from torch.utils.data import DataLoader
+
+    if not script.active() or isinstance(batches, DataLoader):
+        return batches
+    return _Watched(batches)
+
+
+class _Watched:
+    """Stands in for the iterable while a profile is taken."""
+
+    def __init__(self, batches: Iterable[Any]) -> None:
+        self._batches = batches
+
+    def __iter__(self) -> Any:
+        from stash.measure.agent.data.feeds import Handle, WatchedFeed  # outside a profile this costs nothing
+
+        return script.opened(Handle(WatchedFeed(self._batches), self._batches))
+
+    def __len__(self) -> int:
+        return len(self._batches)  # type: ignore[arg-type]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._batches, name)

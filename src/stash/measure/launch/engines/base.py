@@ -1,0 +1,93 @@
+"""What all engines have in common: what they are asked, what they answer, and how a job is run by Python itself."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from stash.base.errors import UserError
+from stash.measure.launch.job import Job
+
+CommandLine = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the user said, in torchrun's words. ``ranks``: the job is to be started once per device."""
+
+    ranks: bool
+    nproc: int | None = None
+    nnodes: int | None = None
+    node_rank: int | None = None
+    endpoint: str | None = None
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What there is to run on: CUDA devices, and cores this process may use."""
+
+    devices: int
+    cores: int
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """How many processes, where, and which engine starts them."""
+
+    nproc: int = 1
+    nnodes: int = 1
+    node_rank: int | None = None
+    rdzv_endpoint: str | None = None
+    engine: str = "torchrun"
+
+    @property
+    def inherited(self) -> bool:
+        """This process already is one rank, started by somebody else (torchrun, srun)."""
+        return self.engine == "inherited"
+
+
+class Engine(Protocol):
+    """One way to start ranks."""
+
+    def cluster(self, asked: Asked, machine: Machine, environment: Mapping[str, str]) -> Cluster | None:
+        """The cluster, if this engine is in charge here; raises UserError where wish and machine do not fit."""
+
+    def command(self, job: Job, cluster: Cluster) -> CommandLine:
+        """What to start on this machine; raises UserError where something is missing."""
+
+
+def plain(job: Job) -> CommandLine:
+    """The job as one Python process."""
+    return (sys.executable, "-u", *target(job))
+
+
+def target(job: Job) -> CommandLine:
+    """The job as Python's arguments."""
+    return ("-m", job.target, *job.arguments) if job.kind == "module" else (job.target, *job.arguments)
+
+
+def ranks_here(asked: Asked, machine: Machine, environment: Mapping[str, str]) -> int:
+    """How many ranks to start on this machine; raises UserError if it has no room for as many as were asked for."""
+    nproc, devices, cores = asked.nproc, machine.devices, machine.cores
+    if nproc is None:
+        nproc = (devices or max(1, min(cores, 2))) if asked.ranks else 1
+    if nproc < 1:
+        raise UserError(f"--nproc-per-node {nproc}: at least one process is needed")
+    if devices and nproc > devices:
+        raise UserError(f"--nproc-per-node {nproc}: this machine has {devices} GPUs; use {devices} or fewer")
+    # Emulated accelerators sleep, so on a testbed ranks may share a core.
+    if devices or "STASH_TESTBED" in environment:
+        return nproc
+    if nproc > cores:
+        raise UserError(
+            f"--nproc-per-node {nproc}: without GPUs each rank needs a core of its own, and this machine "
+            f"has {cores}; use {cores} or fewer"
+        )
+    if cores % nproc:
+        raise UserError(
+            f"--nproc-per-node {nproc} does not divide the {cores} cores of this machine, so ranks would be "
+            f"unequal; use {max(n for n in range(1, nproc) if cores % n == 0)}"
+        )
+    return nproc

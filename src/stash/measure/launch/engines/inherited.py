@@ -1,0 +1,25 @@
+"""``stash profile`` was itself started once per rank, by torchrun or srun: this process runs one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from stash.measure.launch.engines.base import Asked, Cluster, CommandLine, Machine, plain
+from stash.measure.launch.job import Job
+
+
+class Inherited:
+    """In charge where a launcher has set the variables of a rank, unless other numbers are asked for."""
+
+    def cluster(self, asked: Asked, machine: Machine, environment: Mapping[str, str]) -> Cluster | None:
+        a_rank = all(name in environment for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR"))
+        if not a_rank or asked.nproc is not None or asked.nnodes is not None:
+            return None
+        return Cluster(
+            nproc=int(environment.get("LOCAL_WORLD_SIZE", "1")),
+            node_rank=int(environment.get("GROUP_RANK", "0")),
+            engine="inherited",
+        )
+
+    def command(self, job: Job, cluster: Cluster) -> CommandLine:
+        return plain(job)

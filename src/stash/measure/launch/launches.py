@@ -1,0 +1,269 @@
+"""Launches of a job: started, followed while they run, told when it is enough, diagnosed when they fail.
+
+A launch may have several members that run side by side (jobs of one process each). What is decided on the strength of
+a launch is not known here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Protocol
+
+from stash.base.ladder import without_exchange
+from stash.measure.launch.diagnose import Diagnosis, Evidence, diagnose, fell_silent, own_output
+from stash.measure.launch.engines.base import Cluster
+from stash.measure.launch.job import Job
+from stash.measure.launch.measurement import Measurement
+from stash.measure.launch.peers import Peers
+from stash.measure.launch.process import Process
+from stash.measure.launch.request import Request, request
+from stash.measure.launch.wishes import Watcher
+from stash.measure.run.beats import Beat
+from stash.measure.run.folder import RunFolder
+from stash.measure.run.journal import Tail
+from stash.measure.run.messages import ClimbEnded, Message, RoundDone
+from stash.measure.run.orders import Orders
+
+_TICK = 0.1
+_ROLL_CALL = 3.0
+"""Seconds between looks at the ranks' signs of life; they need the cores more."""
+_SILENCE = 60.0
+
+
+@dataclass(frozen=True)
+class Member:
+    """One of the launches started side by side; the defaults are a launch of the whole job."""
+
+    orders: Orders | None = None
+    cluster: Cluster | None = None
+    offset: int = 0
+    """Added to its ranks."""
+    variables: dict[str, str] = field(default_factory=dict)
+
+
+class StartedProcess(Protocol):
+    """What is used of a ``Process``."""
+
+    folder: RunFolder
+
+    def poll(self) -> int | None: ...
+    def stop(self) -> None: ...
+    def output(self) -> str: ...
+    def crashes(self) -> list[str]: ...
+    def beats(self) -> dict[int, Beat]: ...
+
+
+@dataclass
+class _Running:
+    """A started member and how far its journal was read."""
+
+    process: StartedProcess
+    orders: Orders
+    offset: int
+    journal: Tail
+    peers: Peers | None
+    """The launchers of the other nodes; None if there can be no other node."""
+    ended: bool = False
+    """The agents said that they were done."""
+
+    def broken(self) -> bool:
+        """Whether it ended without having said so."""
+        code = self.process.poll()
+        if code is None or self.ended:
+            return False
+        return code != 0 or self.orders.files.journal.exists()
+
+    def last_step(self) -> float | None:
+        """When any rank last ended a step (Unix time), or ``None`` before the first."""
+        return max((beat.when for beat in self.process.beats().values()), default=None)
+
+
+class Launches:
+    """All launches of one measurement, one after the other, each in a folder of its own."""
+
+    def __init__(
+        self,
+        measurement: Measurement,
+        folder: Path,
+        launcher_pid: int,
+        start: Callable[[Request, RunFolder], StartedProcess] = Process,
+    ) -> None:
+        self.folder = folder
+        self.watcher: Watcher = lambda moment: None
+        self._measurement, self._pid, self._start_process = measurement, launcher_pid, start
+        self._last: StartedProcess | None = None
+
+    # Describing ---------------------------------------------------------------------------------------
+
+    def orders(self, folder: Path, most_steps: int | None = None) -> Orders:
+        """For a launch that climbs the whole ladder."""
+        m = self._measurement
+        return Orders(
+            folder=str(folder),
+            launcher_pid=self._pid,
+            rungs=m.wishes.rungs,
+            budget=m.wishes.budget,
+            launch=m.launches,
+            most_steps=most_steps,
+            first_round=1 + max((block.round for block in m.gathered.blocks), default=-1),
+            may_isolate=m.may_isolate,
+            pin=m.gpus == 0 and m.job.kind != "command" and m.cluster.nproc > 1,
+            data_root=m.wishes.data_root,
+            host=m.host.model_dump(mode="json"),
+        )
+
+    def request(self, orders: Path, cluster: Cluster | None = None) -> Request:
+        """The command of one launch under the orders in that file."""
+        m = self._measurement
+        return request(m.job, cluster or m.cluster, orders, m.host.cores or 1, m.gpus)
+
+    # Running ------------------------------------------------------------------------------------------
+
+    def run(self, *members: Member) -> Diagnosis | None:
+        """Run one launch to its end; the value says why it failed, if it did."""
+        clock = self._measurement.clock
+        running = [self._start(member) for member in members or (Member(),)]
+        self._measurement.launches += 1
+        begun = called = clock.time()
+        try:
+            while any(each.process.poll() is None for each in running):
+                for each in running:
+                    self._follow(each)
+                if clock.time() - called > _ROLL_CALL:
+                    called = clock.time()
+                    if (lost := self._lost(running)) is not None:
+                        return lost
+                    silence = self._silence(running, begun)
+                    if silence is not None:
+                        return self._hung(running, silence)
+                if any(each.broken() for each in running):
+                    break
+                clock.sleep(_TICK)
+            if any(each.broken() for each in running) and (lost := self._lost(running)) is not None:
+                return lost  # its end broke the connections of our ranks
+        finally:
+            for each in running:
+                each.process.stop()
+                if each.peers is not None:
+                    each.peers.close()
+                self._take(each)
+        return next((self._diagnosis(each.process) for each in running if each.broken()), None)
+
+    def _start(self, member: Member) -> _Running:
+        m = self._measurement
+        folder = self.folder / f"launch-{m.launches}-{member.offset}"
+        folder.mkdir()
+        orders = replace(member.orders or self.orders(folder), folder=str(folder), launch=m.launches)
+        asked = self.request(orders.write(), member.cluster)
+        asked = replace(asked, variables={**asked.variables, **member.variables})
+        peers = None if m.may_isolate else Peers(orders.files)
+        self._last = self._start_process(asked, orders.files)
+        return _Running(self._last, orders, member.offset, Tail(orders.files.journal), peers)
+
+    def _take(self, each: _Running) -> list[Message]:
+        messages = each.journal.messages()
+        for message in messages:
+            each.ended = each.ended or isinstance(message, ClimbEnded)
+            self._measurement.gathered.take(message, each.offset)
+        return messages
+
+    def _follow(self, each: _Running) -> None:
+        """Take what was told since; let the agents stop once it is enough."""
+        m = self._measurement
+        messages = self._take(each)
+        if m.gathered.phase.name != "starting":
+            m.stepped()
+        finished = any(isinstance(message, RoundDone) for message in messages)
+        enough = (finished and m.enough()) or (m.out_of_budget and m.gathered.rounds > 0)
+        if enough and each.orders.rounds is None:
+            each.orders.files.stop.touch()
+        if messages:
+            self.watcher(m.moment(finished))
+
+    # What is left of the last one ---------------------------------------------------------------------
+
+    def steps(self) -> int:
+        """Steps of the rank that got farthest in the last launch; 0 if none stepped on this machine."""
+        beats = self._last.beats() if self._last is not None else {}
+        return max((beat.steps for beat in beats.values()), default=0)
+
+    def log(self) -> Path | None:
+        """Where the last launch's output is."""
+        return self._last.folder.output if self._last is not None else None
+
+    def last_words(self) -> str:
+        """What the job itself printed at the end of the last launch."""
+        return own_output(self._last.output()) if self._last is not None else ""
+
+    # When things go wrong -----------------------------------------------------------------------------
+
+    def _silence(self, running: list[_Running], begun: float) -> float | None:
+        """Seconds without a step of any rank, if there were too many of them."""
+        wishes = self._measurement.wishes
+        signs = [sign for each in running if (sign := each.last_step()) is not None]
+        quiet = self._measurement.clock.time() - max(signs, default=begun)
+        limit = max(_SILENCE, wishes.budget) if signs else wishes.patience
+        return quiet if quiet > limit else None
+
+    def _lost(self, running: list[_Running]) -> Diagnosis | None:
+        """What to say when another node is gone; the profile then rests on what this node knows of the rounds."""
+        gathered = self._measurement.gathered
+        for each in running:
+            if each.peers is None:
+                continue
+            each.peers.greet()
+            silence = each.peers.silence(each.last_step())
+            if silence is None:
+                continue
+            each.peers.tell(silence)
+            self._take(each)
+            if not gathered.led:
+                for message in Tail(each.orders.files.copy).messages():
+                    gathered.take(message, each.offset)
+            failure = fell_silent(silence.nodes, silence.since, self.steps())
+            gathered.notes.append(failure.sentence)
+            gathered.end = "node lost"
+            return failure
+        return None
+
+    def _hung(self, running: list[_Running], silence: float) -> Diagnosis | None:
+        m = self._measurement
+        beats = {rank: beat for each in running for rank, beat in each.process.beats().items()}
+        if not beats:
+            return Diagnosis(
+                f"{m.job.title} took no optimizer step within {silence:.0f} s; if it needs longer to start, "
+                "give it more with --patience SECONDS",
+                self.last_words(),
+            )
+        phase, rounds = m.gathered.phase.name, m.gathered.rounds
+        if without_exchange(phase) and rounds == 0 and running[0].orders.may_isolate and m.isolated is None:
+            m.gathered.unsafe = "the job hung when ranks stepped without exchanging gradients"
+            return None
+        slowest = min(beats, key=lambda rank: beats[rank].steps)
+        return Diagnosis(
+            f"no rank of {m.job.title} ended a step for {silence:.0f} s; rank {slowest} got least far "
+            f"({beats[slowest].steps} steps, last block: {phase})"
+        )
+
+    def _diagnosis(self, process: StartedProcess) -> Diagnosis:
+        job = self._measurement.job
+        return diagnose(
+            Evidence(
+                exit_code=process.poll() or 0,
+                crashes=process.crashes(),
+                output=process.output(),
+                steps={rank: beat.steps for rank, beat in process.beats().items()},
+                title=job.title,
+                batch=_batch_argument(job),
+            )
+        )
+
+
+def _batch_argument(job: Job) -> int | None:
+    """The batch of a workload, which Stash's own --batch can change."""
+    words = job.arguments
+    if job.target != "stash.lab.zoo.train" or "--batch" not in words:
+        return None
+    return int(words[words.index("--batch") + 1])

@@ -1,0 +1,109 @@
+"""One measurement under way: what is wanted, what the agents told so far, and whether that is enough.
+
+Starts nothing and waits for nothing: what to launch next is decided in ``climb``, how launches run in ``launches``.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from stash.base.records import Host, Profile, Settings, Workload
+from stash.base.stats import rounds
+from stash.derive.stalls import StepTimes, step_matrix
+from stash.measure.launch.engines.base import Cluster
+from stash.measure.launch.gathered import Gathered
+from stash.measure.launch.job import Job
+from stash.measure.launch.wishes import Moment, Wishes
+
+_MIN_ROUNDS = 3
+
+
+class Timer(Protocol):
+    """What is used of the module ``time``."""
+
+    def time(self) -> float: ...
+    def monotonic(self) -> float: ...
+    def sleep(self, seconds: float, /) -> None: ...
+
+
+@dataclass
+class Measurement:
+    """The job, where it runs, and everything its launches told."""
+
+    job: Job
+    cluster: Cluster
+    wishes: Wishes
+    host: Host
+    gpus: int
+    clock: Timer = time
+    gathered: Gathered = field(default_factory=Gathered)
+    launches: int = 0
+    """StartedProcess so far."""
+    isolated: str | None = None
+    """Why every communication rung has launches of its own; ``None`` while one launch climbs the whole ladder."""
+
+    def __post_init__(self) -> None:
+        self._began = self.clock.monotonic()
+        self._first_step: float | None = None
+
+    @property
+    def may_isolate(self) -> bool:
+        """Whether the job can be started in other sizes."""
+        return self.job.kind != "command" and not self.cluster.inherited and self.cluster.nnodes == 1
+
+    def stepped(self) -> None:
+        """The job takes steps: from now on time counts."""
+        if self._first_step is None:
+            self._first_step = self.clock.monotonic()
+
+    def spent(self) -> float:
+        """Seconds since the first training step."""
+        return 0.0 if self._first_step is None else self.clock.monotonic() - self._first_step
+
+    @property
+    def out_of_budget(self) -> bool:
+        return self.spent() > self.wishes.budget
+
+    def profile(self, ended: str) -> Profile:
+        """The artefact of everything told so far."""
+        settings = Settings(
+            precision=self.wishes.precision,
+            budget_seconds=self.wishes.budget,
+            rungs=self.gathered.rungs,
+            isolated=self.isolated is not None,
+            why=self.isolated or "scope switched inside one launch",
+            launches=max(1, self.launches),
+        )
+        workload = Workload(command=self.job.command, name=self.job.title)
+        return self.gathered.profile(settings, workload, ended, self.clock.monotonic() - self._began)
+
+    def step_times(self) -> StepTimes:
+        """Of the complete rounds so far."""
+        return step_matrix(self.profile("measuring"))
+
+    def complete_rounds(self) -> int:
+        """How many rounds every rank has finished."""
+        return len(self.step_times().rounds) if self.gathered.ranks else 0
+
+    def precise(self) -> bool:
+        """Whether enough rounds were measured to know every stall as closely as was asked for."""
+        times = self.step_times()
+        return len(times.rounds) >= _MIN_ROUNDS and rounds.precise_enough(times.matrix, self.wishes.precision)
+
+    def enough(self) -> bool:
+        """Whether the budget is gone with a round at least, or every stall is known closely enough."""
+        return self.complete_rounds() > 0 if self.out_of_budget else self.precise()
+
+    def ended(self) -> str:
+        """How the measurement ended, as the artefact says it."""
+        if self.gathered.end == "script ended":
+            return "script ended"
+        return "precision" if self.precise() else "budget"
+
+    def moment(self, round_finished: bool) -> Moment:
+        """What there is to show now."""
+        phase = self.gathered.phase
+        profile = self.profile("measuring") if round_finished else None
+        return Moment(phase.name, phase.round, self.spent(), profile)

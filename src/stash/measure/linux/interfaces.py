@@ -1,0 +1,38 @@
+"""Which way packets leave this machine: the address and the network interface on the way to a host.
+
+Gloo takes whatever the machine's name resolves to, often a loopback address that no other node reaches; where
+nobody chose an interface, the one on the way to where the ranks meet is right. Sends nothing.
+"""
+
+from __future__ import annotations
+
+import socket
+
+_ANY_PORT = 9
+
+
+def address_towards(host: str) -> str:
+    """This machine's own address on the way to ``host``; raises OSError where there is no way."""
+    family, kind, protocol, _, where = socket.getaddrinfo(host, _ANY_PORT, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, kind, protocol) as probe:
+        probe.connect(where)  # of a datagram socket: it only makes the kernel choose a route
+        return str(probe.getsockname()[0])
+
+
+def interface_of(address: str) -> str | None:
+    """The interface that has an address, ``None`` if there is none."""
+    import psutil
+
+    for name, entries in psutil.net_if_addrs().items():
+        if any(entry.address.partition("%")[0] == address for entry in entries):
+            return name
+    return None
+
+
+def interface_towards(host: str) -> str | None:
+    """The interface that packets to ``host`` leave by; ``None`` for this machine itself, or if there is no way."""
+    try:
+        own = address_towards(host)
+    except OSError:
+        return None
+    return None if own.startswith("127.") or own == "::1" else interface_of(own)

@@ -1,0 +1,81 @@
+"""The folder of one launch: the name of every file in it, who writes it and who reads it. Standard library only.
+
+    orders.json      launcher to agents     what is wanted of this launch (``orders``)
+    journal.jsonl    leader to launcher     what was measured, one message a line (``journal``, ``messages``)
+    stop             launcher to leader     is there once the launcher has seen enough
+    beat.RANK.PID    rank to launcher       how many steps that rank has taken, and when the last one (``beats``)
+    crash.NS.RANK    rank to launcher       the traceback of the exception that ended it
+    tally.*          rank and its workers   counters of what making batches read, in shared memory
+    output.log       job to user            all that the job printed
+    invitation.json  launcher to leader     where launchers of other nodes can reach it (``meeting``)
+    meeting.json     rank to launcher       where all launchers meet (``meeting``)
+    copy.jsonl       rank to launcher       the leader's journal, on nodes that do not lead
+
+The folders of one run's launches lie side by side; between them stand ``muster.*``, by which launches that run at
+the same time come to the same block.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+TALLY = "tally."
+"""How the names of the files of shared counters begin."""
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """One launch's folder on this machine."""
+
+    path: Path
+
+    @property
+    def orders(self) -> Path:
+        return self.path / "orders.json"
+
+    @property
+    def journal(self) -> Path:
+        return self.path / "journal.jsonl"
+
+    @property
+    def copy(self) -> Path:
+        return self.path / "copy.jsonl"
+
+    @property
+    def stop(self) -> Path:
+        return self.path / "stop"
+
+    @property
+    def output(self) -> Path:
+        return self.path / "output.log"
+
+    @property
+    def invitation(self) -> Path:
+        return self.path / "invitation.json"
+
+    @property
+    def meeting(self) -> Path:
+        return self.path / "meeting.json"
+
+    def beat(self, rank: int) -> Path:
+        """This process's sign of life as ``rank``."""
+        return self.path / f"beat.{rank}.{os.getpid()}"
+
+    def beats(self) -> dict[Path, int]:
+        """Every sign of life, with its rank."""
+        return {path: int(path.name.split(".")[1]) for path in self.path.glob("beat.*.*")}
+
+    def crash(self, rank: str) -> Path:
+        """Where a rank that dies now leaves its traceback."""
+        return self.path / f"crash.{time.time_ns()}.{rank}"
+
+    def crashes(self) -> list[Path]:
+        """Tracebacks, the earliest first."""
+        return sorted(self.path.glob("crash.*"))
+
+    def muster(self, launch: int, label: str, member: int | str) -> Path:
+        """That a ``member`` of the launches running side by side has come to the block ``label``; ``*`` for all."""
+        return self.path.parent / f"muster.{launch}.{label}.{member}"

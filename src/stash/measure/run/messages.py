@@ -1,0 +1,193 @@
+"""What the agents tell the launcher, as types: each is one line of the journal. Standard library only.
+
+Fields that end up in the artefact have the names they have there (``stash.base.records``, which this module does not
+import: it lives in the user's training process). ``tests/unit/measure/run/test_messages.py`` ties the two together.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, ClassVar
+
+
+@dataclass(frozen=True)
+class Message:
+    """Base of all messages; ``kind`` is how a line of the journal names its type."""
+
+    kind: ClassVar[str]
+
+
+@dataclass(frozen=True)
+class PhaseBegun(Message):
+    """What the ranks do from now on: ``warm-up``, ``blocks``, or a rung's block of a round."""
+
+    kind = "phase"
+    name: str
+    round: int | None = None
+
+
+@dataclass(frozen=True)
+class JobFacts(Message):
+    """Fields of ``Workload``; what is ``None`` or empty was not learned."""
+
+    kind = "workload"
+    parameters: int | None = None
+    parameter_bytes: int | None = None
+    gradients: list[dict[str, Any]] = field(default_factory=list)
+    bucket_bytes: list[int] = field(default_factory=list)
+    batch: int | None = None
+    loaders: list[dict[str, Any]] = field(default_factory=list)
+    sample_bytes: float | None = None
+    flops_per_step: float | None = None
+    replayed_batches: int | None = None
+    precision: str | None = None
+    collectives_per_step: dict[str, float] = field(default_factory=dict)
+
+    def known(self) -> dict[str, Any]:
+        """The fields that were learned."""
+        return {name: value for name, value in vars(self).items() if value not in (None, [], {})}
+
+
+@dataclass(frozen=True)
+class HostsSeen(Message):
+    """Each node's ``Host``, as its launcher described it."""
+
+    kind = "hosts"
+    hosts: list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class RankSeen(Message):
+    """Fields of ``Rank``."""
+
+    kind = "rank"
+    rank: int
+    node: int
+    local_rank: int
+    device: str
+    cores: int | None = None
+
+
+@dataclass(frozen=True)
+class SoftwareSeen(Message):
+    """Versions by name."""
+
+    kind = "software"
+    versions: dict[str, str]
+
+
+@dataclass(frozen=True)
+class LadderChosen(Message):
+    """The rungs to climb, and those skipped with their reasons."""
+
+    kind = "ladder"
+    rungs: tuple[str, ...]
+    skipped: dict[str, str]
+
+
+@dataclass(frozen=True)
+class BlockDone(Message):
+    """Fields of ``Block``."""
+
+    kind = "block"
+    round: int
+    rung: str
+    rank: int
+    steps: int
+    seconds: float
+    step_seconds: tuple[float, ...] = ()
+    interrupted_seconds: float = 0.0
+    samples: int | None = None
+    wait_seconds: float | None = None
+    resident: float | None = None
+    files: int | None = None
+    file_bytes: int | None = None
+    storage_bytes: int | None = None
+    fetch_seconds: float | None = None
+    cpu: float | None = None
+    steal: float | None = None
+    gpu: float | None = None
+    network_bytes: int | None = None
+    disk_bytes: int | None = None
+    started: float = 0.0
+    launch: int = 0
+
+
+@dataclass(frozen=True)
+class LoaderTimed(Message):
+    """Fields of ``Rate``: the loader by itself."""
+
+    kind = "rate"
+    feed: str
+    rank: int
+    round: int
+    samples: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class ExchangeTimed(Message):
+    """Fields of ``Collective``: the gradient exchange by itself."""
+
+    kind = "collective"
+    scope: str
+    ranks: int
+    bytes: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class RungSkipped(Message):
+    """Fields of ``Skipped``: a rung given up on the way."""
+
+    kind = "skipped"
+    rung: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Noted(Message):
+    """A sentence for the reader of the profile."""
+
+    kind = "note"
+    text: str
+
+
+@dataclass(frozen=True)
+class RoundDone(Message):
+    """Every rung of the ladder has its blocks of this round."""
+
+    kind = "round"
+    number: int
+
+
+@dataclass(frozen=True)
+class ClimbEnded(Message):
+    """The last one: ``stopped``, ``rounds done``, ``script ended``, ``no rungs``, or ``unsafe`` and why."""
+
+    kind = "end"
+    reason: str
+    why: str | None = None
+
+
+KINDS: Mapping[str, type[Message]] = {cls.kind: cls for cls in Message.__subclasses__()}
+
+
+def encode(message: Message) -> str:
+    """One line, without its end."""
+    return json.dumps({"kind": message.kind, **asdict(message)})
+
+
+def decode(line: str | bytes) -> Message:
+    """The message of a line; raises ValueError for one that no agent of this version writes."""
+    row = json.loads(line)
+    cls = KINDS.get(row.pop("kind", None))
+    if cls is None or not row.keys() <= {f.name for f in fields(cls)}:
+        raise ValueError(f"not a message of this version of Stash: {line[:80]!r}")
+    return cls(**{name: tuple(value) if name in _TUPLES else value for name, value in row.items()})
+
+
+_TUPLES = {"rungs", "step_seconds"}
+"""Fields that JSON turns into lists."""

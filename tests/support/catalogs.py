@@ -1,0 +1,23 @@
+"""Small catalogs by hand: instances with chosen facts, at on-demand prices."""
+
+from __future__ import annotations
+
+from stash.keep.catalog import Catalog, Instance
+from stash.keep.catalog.facts import Price
+from stash.keep.catalog.table import Columns
+
+
+def box(name: str, **facts: object) -> Instance:
+    base = {"cloud": "here", "as_of": "2026-11-20", "source": "made up"}
+    return Instance.model_validate({**base, "name": name, **facts})
+
+
+def small(*items: tuple[Instance, float | None]) -> Catalog:
+    """A catalog of instances at on-demand prices."""
+    index = {(item.cloud, item.name): number for number, (item, _) in enumerate(items)}
+    prices = [
+        Price(item.cloud, item.name, "r1", "on-demand", price, "2026-11-20", "made up", "")
+        for item, price in items
+        if price is not None
+    ]
+    return Catalog((), tuple(item for item, _ in items), Columns.of(prices, index))

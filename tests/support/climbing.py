@@ -1,0 +1,129 @@
+"""A climb without processes: ranks on fake clocks that agree in memory, and loops that train when told to."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from stash.measure.agent import script
+from stash.measure.agent.climb.climber import Climber
+from stash.measure.agent.climb.clock import Clock
+from stash.measure.agent.climb.control import Control, Place
+from stash.measure.agent.climb.rank import OwnRank
+from stash.measure.agent.data.feeds import Handle, WatchedFeed
+from stash.measure.run.folder import RunFolder
+from stash.measure.run.journal import Journal, Tail
+from stash.measure.run.messages import BlockDone, Message
+from stash.measure.run.orders import Orders
+
+PATIENCE = 60.0
+
+
+class SetClock(Clock):
+    """Time that passes only when told, on a CPU."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seconds = 0.0
+
+    def now(self) -> float:
+        return self.seconds
+
+    def settled(self) -> float:
+        return self.seconds
+
+
+class Table:
+    """Where ranks in threads of one process agree, as ``Control`` lets ranks in processes do."""
+
+    def __init__(self, ranks: int) -> None:
+        self.barrier = threading.Barrier(ranks, timeout=PATIENCE)
+        self.reports: list[Any] = [None] * ranks
+        self.decision: Any = None
+
+
+class Seat:
+    """One rank's place at a table."""
+
+    def __init__(self, table: Table, rank: int) -> None:
+        ranks = tuple(range(len(table.reports)))
+        self.place = Place(rank, len(ranks), 0, rank, ranks, 1)
+        self.node_group = None
+        self._table = table
+
+    def join(self) -> None:
+        pass
+
+    def exchange(self, report: Any, decide: Callable[[list[Any]], Any]) -> Any:
+        table = self._table
+        table.reports[self.place.rank] = report
+        table.barrier.wait()
+        if self.place.rank == 0:
+            table.decision = decide(list(table.reports))
+        table.barrier.wait()
+        decision = table.decision
+        table.barrier.wait()
+        return decision
+
+
+@dataclass
+class Job:
+    """One rank that trains: its climber, its clock, and how it left."""
+
+    folder: RunFolder
+    climber: Climber
+    clock: SetClock
+    left: list[str] = field(default_factory=list)
+    steps: int = 0
+
+    def __post_init__(self) -> None:
+        self.optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(2))], lr=0.1)
+
+    def step(self, seconds: float) -> None:
+        """One step of the training loop."""
+        self.clock.seconds += seconds
+        self.steps += 1
+        if self.climber.listens:
+            self.climber.stepped(self.optimizer)
+
+    def messages(self) -> list[Message]:
+        return Tail(self.folder.journal).messages()
+
+    def blocks(self) -> list[BlockDone]:
+        return [message for message in self.messages() if isinstance(message, BlockDone)]
+
+
+def orders(folder: Path, **changes: Any) -> Orders:
+    """For a launch that stops by itself after two rounds."""
+    rungs = ("solo", "crowd", "node", "cluster", "warm", "cold")
+    return Orders(**{"folder": str(folder), "launcher_pid": 1, "rungs": rungs, "budget": 1.0, "rounds": 2, **changes})
+
+
+def job(given: Orders, seat: Seat | None = None) -> Job:
+    """A rank that has not stepped yet; without a ``seat`` the only one."""
+    clock, left = SetClock(), []
+    control = seat or Control(given.files)
+    rank = OwnRank(given, clock, control, Journal(given.files))
+    return Job(given.files, Climber(rank, leave=lambda: left.append("left")), clock, left)
+
+
+def reading(job: Job, batches: Iterable[Any]) -> Iterator[tuple[Any, str]]:
+    """What a loop over a loader does: each batch, and the feed it came from; ends when the climber has left."""
+    handle = Handle(WatchedFeed(batches))
+    job.climber.opened(handle)
+    while job.climber.listens:
+        handle.served += 1
+        try:
+            yield job.climber.served(handle), handle.feed.mode
+        except StopIteration:
+            return
+
+
+def silence() -> None:
+    """Nobody listens to this process's script any more."""
+    script._Ear.listener = None

@@ -1,0 +1,152 @@
+"""Launches without processes: time that passes only in ``sleep``, and agents that are a generator each.
+
+Such a generator is given the launch's orders and a ``FakeProcess``; every look of the launcher (``poll``) runs it to
+its next ``yield``, and what it returns is the exit status.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Generator, Iterable
+from typing import Any
+from unittest.mock import patch
+
+from stash.base.ladder import NAMES
+from stash.measure.launch.climb import Expedition
+from stash.measure.launch.engines.base import Cluster
+from stash.measure.launch.job import Job
+from stash.measure.launch.request import Request
+from stash.measure.launch.wishes import Result, Wishes
+from stash.measure.run.beats import Beat
+from stash.measure.run.folder import RunFolder
+from stash.measure.run.journal import Journal
+from stash.measure.run.messages import BlockDone, ClimbEnded, LadderChosen, Message, PhaseBegun, RankSeen, RoundDone
+from stash.measure.run.orders import Orders, current
+
+Agents = Callable[[Orders, "FakeProcess"], Generator[None, None, int]]
+
+
+class SetTime:
+    """The module ``time``, without the waiting."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.interrupt_at = float("inf")
+
+    def time(self) -> float:
+        return self.now
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        if self.now >= self.interrupt_at:
+            self.interrupt_at = float("inf")
+            raise KeyboardInterrupt
+
+
+class FakeProcess:
+    """What a launch looks like from outside."""
+
+    def __init__(self, folder: RunFolder, orders: Orders, agents: Agents, clock: SetTime) -> None:
+        self.folder, self.orders, self.clock = folder, orders, clock
+        self.words, self.tracebacks, self.stopped = "", [], False
+        self._journal, self._beats = Journal(folder), {}
+        self._code: int | None = None
+        self._agents = agents(orders, self)
+
+    def poll(self) -> int | None:
+        if self._code is None:
+            try:
+                next(self._agents)
+            except StopIteration as ended:
+                self._code = ended.value
+        return self._code
+
+    def stop(self) -> None:
+        self.stopped = True
+
+    def output(self) -> str:
+        return self.words
+
+    def crashes(self) -> list[str]:
+        return self.tracebacks
+
+    def beats(self) -> dict[int, Beat]:
+        return self._beats
+
+    # For the agents --------------------------------------------------------------------------------------
+
+    def tell(self, *messages: Message) -> None:
+        for message in messages:
+            self._journal.write(message)
+
+    def step(self, steps: int, rank: int = 0) -> None:
+        self._beats[rank] = Beat(1, steps, self.clock.now)
+
+    def ladder(self, *rungs: str) -> None:
+        """The first words of a climb of one rank."""
+        self.step(1)
+        self.tell(PhaseBegun("warm-up"), RankSeen(0, 0, 0, "cpu"), LadderChosen(rungs, {}))
+
+    def round(self, number: int, *times: float, rank: int = 0) -> None:
+        """One block of a second or so for each rung that the ladder has."""
+        rungs = [name for name in NAMES if name in self.orders.rungs][: len(times)]
+        for rung, seconds in zip(rungs, times, strict=True):
+            self.tell(PhaseBegun(rung, number), BlockDone(number, rung, rank, 1, seconds))
+        self.tell(RoundDone(number))
+
+
+def expedition(
+    *agents: Agents, rungs: Iterable[str] = ("solo", "warm"), job: Job | None = None, **wishes: Any
+) -> tuple[Expedition, list[FakeProcess]]:
+    """A ``stash profile`` whose launches are ``agents``, one after the other, the last one again and again."""
+    clock, started = SetTime(), []
+
+    def start(request: Request, folder: RunFolder) -> FakeProcess:
+        process = FakeProcess(folder, orders_of(request), agents[min(len(started), len(agents) - 1)], clock)
+        started.append(process)
+        return process
+
+    given = Wishes(**{"budget": 60.0, "rungs": tuple(rungs), **wishes})
+    return Expedition(
+        job or Job("script", "train.py"), Cluster(engine="local"), given, clock=clock, start=start
+    ), started
+
+
+def orders_of(request: Request) -> Orders:
+    """The orders that a request hands to its agents."""
+    current.cache_clear()
+    with patch.dict(os.environ, request.variables):
+        orders = current()
+    current.cache_clear()
+    assert orders is not None
+    return orders
+
+
+def run(*agents: Agents, **given: Any) -> tuple[Result, list[FakeProcess]]:
+    """The result of such a ``stash profile``, and its launches."""
+    one, started = expedition(*agents, **given)
+    return one.run(), started
+
+
+def even(seconds: float = 1.0, fails_after: int | None = None) -> Agents:
+    """Agents that measure even rounds until they are told to stop."""
+
+    def agents(orders: Orders, process: FakeProcess) -> Generator[None, None, int]:
+        process.ladder(*orders.rungs)
+        number = orders.first_round
+        while not orders.files.stop.exists():
+            yield
+            if fails_after is not None and number == fails_after:
+                process.tracebacks = ["Traceback (most recent call last):\n  x\nValueError: no such layer\n"]
+                return 1
+            process.clock.now += seconds
+            process.step(10 * (number + 1))
+            process.round(number, 1.0 + 0.001 * (number % 3), 1.5)
+            number += 1
+        process.tell(ClimbEnded("stopped"))
+        return 0
+
+    return agents

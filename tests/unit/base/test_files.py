@@ -1,0 +1,87 @@
+"""A file that is whole or not there: what is seen of it while it is written, and after what ends the writing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from stash.base.files import flush, is_half, write_whole
+
+
+@pytest.fixture
+def umask() -> Iterator[None]:
+    before = os.umask(0o027)
+    yield
+    os.umask(before)
+
+
+def test_text_and_bytes_replace_what_was_there(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    write_whole(path, b"\x00old")
+    assert path.read_bytes() == b"\x00old"
+    write_whole(path, "né\n")
+    assert path.read_bytes() == "né\n".encode()
+    assert os.listdir(tmp_path) == ["file"]
+
+
+@pytest.mark.usefixtures("umask")
+def test_the_umask_holds_and_a_file_may_be_its_owners_alone(tmp_path: Path) -> None:
+    write_whole(tmp_path / "shared", "x")
+    write_whole(tmp_path / "own", "x", mode=0o600)
+    assert [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("shared", "own")] == [0o640, 0o600]
+
+
+def test_the_content_is_flushed_before_it_takes_the_name_and_the_name_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, seen = tmp_path / "file", []
+    path.write_text("old")
+
+    def fsync(handle: int) -> None:
+        seen.append((Path(os.readlink(f"/proc/self/fd/{handle}")).name.startswith(".file."), path.read_text()))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    write_whole(path, "new")
+    assert seen == [(True, "old"), (False, "new")]
+
+
+def test_a_disk_that_fills_up_leaves_the_old_file_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(handle: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    path = tmp_path / "file"
+    path.write_text("old")
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        write_whole(path, "new")
+    assert path.read_text() == "old"
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_a_writer_that_is_killed_leaves_the_old_file_and_a_half_that_is_known_as_such(tmp_path: Path) -> None:
+    path = tmp_path / "file.json"
+    path.write_text("old")
+    child = os.fork()
+    if child == 0:
+        os.fsync = lambda handle: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[assignment]
+        write_whole(path, "new")
+    os.waitpid(child, 0)
+    assert path.read_text() == "old"
+    (half,) = (found for found in tmp_path.iterdir() if found != path)
+    assert is_half(half, of="file.json")
+    assert not is_half(half, of="file")
+    assert not is_half(path, of="file.json")
+
+
+def test_a_folder_that_is_not_there_is_an_error_of_the_system(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        write_whole(tmp_path / "none" / "file", "x")
+    with pytest.raises(FileNotFoundError):
+        flush(tmp_path / "none")

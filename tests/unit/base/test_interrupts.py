@@ -1,0 +1,45 @@
+"""Signals that end what runs as Ctrl-C does, and only while they are asked to."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+
+import pytest
+
+from stash.base.interrupts import interrupted_by
+
+
+def test_each_of_the_signals_is_an_interruption_and_the_handlers_come_back() -> None:
+    def ended_by(number: int) -> None:
+        with interrupted_by(signal.SIGTERM, signal.SIGHUP):
+            os.kill(os.getpid(), number)
+            time.sleep(5)
+
+    before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)]
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        with pytest.raises(KeyboardInterrupt):
+            ended_by(number)
+    assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)] == before
+
+
+def test_other_signals_keep_their_handlers() -> None:
+    before = signal.getsignal(signal.SIGHUP)
+    with interrupted_by(signal.SIGTERM):
+        assert signal.getsignal(signal.SIGHUP) is before
+        assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
+
+
+def test_a_thread_other_than_the_main_one_is_left_alone() -> None:
+    before, seen = signal.getsignal(signal.SIGTERM), []
+
+    def work() -> None:
+        with interrupted_by(signal.SIGTERM):
+            seen.append(signal.getsignal(signal.SIGTERM))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert seen == [before]

@@ -1,0 +1,218 @@
+"""Paired statistics: hand-worked values, honest coverage in simulation, and which rounds are left out."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from stash.base.stats.intervals import Interval
+from stash.base.stats.rounds import (
+    differences,
+    drift,
+    estimate,
+    keep_rounds,
+    precise_enough,
+    spread,
+    two_modes,
+    widest,
+)
+
+
+def test_differences_are_taken_inside_a_round():
+    matrix = np.array([[1.0, 3.0, 3.5], [2.0, 4.0, 4.0]])
+    assert differences(matrix).tolist() == [[1.0, 2.0, 0.5], [2.0, 2.0, 0.0]]
+
+
+def test_estimate_gives_the_mean_and_no_width_where_differences_do_not_vary():
+    first, second = estimate(np.array([[1.0, 3.0], [2.0, 4.0], [3.0, 5.0]]))
+    assert first.value == 2.0
+    assert second == Interval(value=2.0, low=2.0, high=2.0, repetitions=3)  # drift of 1 s per round cancels
+
+
+def test_with_three_rounds_the_interval_is_students():
+    # mean 2, standard deviation 1, t(97.5 %, 2) = 4.3027: half-width 4.3027 / sqrt(3) = 2.4842
+    (only,) = estimate(np.array([[1.0], [2.0], [3.0]]))
+    assert only.value == 2.0
+    assert only.low == pytest.approx(2 - 2.4842, abs=1e-3)
+    assert only.high == pytest.approx(2 + 2.4842, abs=1e-3)
+
+
+def test_a_single_round_has_an_unknown_interval_not_a_narrow_one():
+    (only,) = estimate(np.array([[1.5]]))
+    assert only == Interval(value=1.5)
+    assert only.half_width is None
+    assert not only.within_noise
+    assert widest([only]) == math.inf
+
+
+def test_the_same_rounds_give_the_same_interval_twice():
+    matrix = np.random.default_rng(3).normal(1, 0.1, (9, 4))
+    assert estimate(matrix) == estimate(matrix)
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (3, 0)])
+def test_an_empty_matrix_is_refused(shape):
+    with pytest.raises(ValueError, match="rounds x rungs"):
+        estimate(np.zeros(shape))
+
+
+def test_a_matrix_with_a_hole_is_refused():
+    with pytest.raises(ValueError, match="finite"):
+        estimate(np.array([[1.0, np.nan]]))
+
+
+def _coverage(draw, rounds: int, trials: int = 1500) -> float:
+    noise = draw((trials, rounds))
+    hits = 0
+    for row in noise:
+        (only,) = estimate(row[:, None])
+        hits += only.low <= 0.0 <= only.high
+    return hits / trials
+
+
+@pytest.mark.parametrize("rounds", [3, 6, 12])
+def test_95_percent_intervals_cover_normal_noise_in_93_to_98_percent_of_trials(rounds):
+    rng = np.random.default_rng(11)
+    assert 0.93 <= _coverage(rng.standard_normal, rounds) <= 0.98
+
+
+@pytest.mark.parametrize("rounds", [3, 6, 12])
+def test_95_percent_intervals_cover_skewed_noise_in_90_to_99_percent_of_trials(rounds):
+    rng = np.random.default_rng(12)
+    centre = math.exp(0.125)
+    assert 0.90 <= _coverage(lambda shape: rng.lognormal(0, 0.5, shape) - centre, rounds) <= 0.99
+
+
+def test_coverage_survives_stopping_as_soon_as_it_is_precise_enough():
+    rng, hits, trials = np.random.default_rng(13), 0, 600
+    for _ in range(trials):
+        matrix = np.array([0.7, 1.0]) + 0.01 * rng.standard_normal((40, 2))
+        stop = next((n for n in range(3, 41) if precise_enough(matrix[:n], 0.02)), 40)
+        rounds = matrix[:stop]
+        second = estimate(rounds[keep_rounds(rounds)])[1]
+        hits += second.low <= 0.3 <= second.high
+    assert 0.90 <= hits / trials <= 0.99
+
+
+@given(
+    arrays(
+        np.float64,
+        st.tuples(st.integers(1, 30), st.integers(1, 7)),
+        elements=st.floats(1e-4, 10, allow_nan=False),
+    )
+)
+@settings(max_examples=80, deadline=None)
+def test_stalls_sum_to_the_step_whichever_rounds_are_kept(matrix):
+    for rounds in (matrix, matrix[keep_rounds(matrix)]):
+        estimates = estimate(rounds)
+        assert sum(e.value for e in estimates) == pytest.approx(rounds[:, -1].mean(), rel=1e-9)
+        for e in estimates:
+            assert (e.low is None) == (len(rounds) == 1)
+            if e.low is not None:
+                assert e.low <= e.value + 1e-12
+                assert e.high >= e.value - 1e-12
+
+
+def _steady(rounds: int) -> np.ndarray:
+    return 1.0 + 0.001 * np.random.default_rng(5).standard_normal((rounds, 3))
+
+
+def test_a_disturbed_round_is_dropped_whole():
+    matrix = _steady(8)
+    matrix[3, 1] *= 1.5
+    assert keep_rounds(matrix).tolist() == [True, True, True, False, True, True, True, True]
+
+
+def test_a_round_off_by_many_sigmas_but_few_percent_is_kept():
+    matrix = _steady(8)
+    matrix[3, 1] *= 1.05
+    assert keep_rounds(matrix).all()
+
+
+def test_a_round_off_by_many_percent_but_few_sigmas_is_kept():
+    matrix = 1.0 + 0.1 * np.random.default_rng(5).uniform(-1, 1, (8, 1))
+    matrix[3, 0] = 1.2
+    assert keep_rounds(matrix).all()
+
+
+def test_no_round_is_dropped_out_of_four():
+    matrix = _steady(4)
+    matrix[0] *= 3
+    assert keep_rounds(matrix).all()
+
+
+def test_more_than_a_quarter_of_outliers_are_no_outliers():
+    matrix = _steady(8)
+    matrix[:2] *= 1.5
+    assert keep_rounds(matrix).sum() == 6
+    matrix[2] *= 1.5
+    assert keep_rounds(matrix).all()
+
+
+def test_precise_enough_wants_every_interval_narrow():
+    matrix = np.array([[1.0, 2.0], [1.0, 2.0], [1.0, 2.0]])
+    assert precise_enough(matrix, 0.02)
+    matrix[0, 0] = 1.1  # spoils the first stall and the second
+    assert not precise_enough(matrix, 0.02)
+
+
+def test_precise_enough_is_never_true_before_the_third_round():
+    assert not precise_enough(np.ones((2, 2)), 0.02)
+    assert not precise_enough(np.ones((1, 2)), 0.02, min_rounds=1)
+    assert not precise_enough(np.ones((0, 2)), 0.02)
+
+
+def test_precise_enough_is_not_spoilt_by_one_disturbed_round():
+    matrix = _steady(9)
+    matrix[4] *= 2
+    assert precise_enough(matrix, 0.02)
+
+
+def test_an_estimate_of_30_rounds_and_7_rungs_takes_under_5_ms():
+    matrix = 1 + 0.01 * np.random.default_rng(1).standard_normal((30, 7))
+    estimate(matrix)
+    spent = []
+    for _ in range(20):
+        start = time.perf_counter()
+        precise_enough(matrix, 0.02)
+        spent.append(time.perf_counter() - start)
+    assert float(np.median(spent)) < 0.005
+
+
+def test_the_module_loads_without_torch_and_without_scipy_stats():
+    code = "import sys, stash.base.stats.rounds; print('torch' in sys.modules, 'scipy.stats' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "False"]
+
+
+def test_drift_is_the_relative_change_from_first_round_to_last():
+    assert drift(np.linspace(1.0, 1.2, 11)) == pytest.approx(0.2 / 1.1)
+    assert drift(np.linspace(1.2, 1.0, 11)) == pytest.approx(-0.2 / 1.1)
+
+
+def test_noise_is_not_called_drift():
+    rng = np.random.default_rng(7)
+    found = [drift(rng.normal(1, 0.02, 10)) is not None for _ in range(500)]
+    assert np.mean(found) < 0.03
+    assert drift(np.linspace(1, 2, 5)) is None  # five rounds show no trend
+
+
+def test_two_modes_are_found_and_one_is_not_split():
+    values = np.array([1.0, 1.01, 1.2, 1.0, 1.21, 1.2, 1.01, 1.21])
+    assert two_modes(values) == (pytest.approx(1.005), pytest.approx(1.205))
+    rng = np.random.default_rng(7)
+    assert np.mean([two_modes(rng.normal(1, 0.1, 8)) is not None for _ in range(500)]) < 0.05
+    assert two_modes(np.array([1.0] * 7 + [2.0])) is None  # one outlier is no mode
+
+
+def test_spread_ignores_a_single_outlier():
+    assert spread(np.array([1.0, 1.0, 1.0, 1.0, 9.0])) == 0.0
+    assert spread(np.array([0.9, 1.0, 1.1])) == pytest.approx(0.14826)

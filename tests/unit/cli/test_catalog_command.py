@@ -1,0 +1,106 @@
+"""``stash catalog``: a table of 80 columns, JSON, and mistakes in one sentence."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from stash.base.errors import UserError
+from stash.cli.catalog import app
+
+pytestmark = pytest.mark.usefixtures("home")
+
+
+def names(*arguments: str) -> list[str]:
+    result = CliRunner().invoke(app, [*arguments, "--json"], catch_exceptions=False)
+    return [offer["name"] for offer in json.loads(result.stdout)["offers"]]
+
+
+def test_the_command_of_the_documentation_finds_what_it_should() -> None:
+    assert names("--gpu", "V100", "--min-network", "25gbit", "--cloud", "AWS") == ["p3.16xlarge", "p3dn.24xlarge"]
+    assert names("--gpu", "V100", "--min-network", "25gbit", "--cloud", "aws", "--max-price", "10") == []
+    assert names("--gpu", "V100", "--min-network", "25gbit", "--cloud", "aws", "--max-price", "10", "--spot") == [
+        "p3dn.24xlarge",
+        "p3.16xlarge",
+    ]
+    assert names("--gpus", "16") == ["p2.16xlarge", "a2-megagpu-16g"]
+    assert names("--gpu", "L4", "--cloud", "gcp", "--gpus", "2-4", "--sort", "network")[0] == "g2-standard-48"
+
+
+def test_the_json_has_base_units_dates_sources_and_null_for_unknown() -> None:
+    result = CliRunner().invoke(app, ["--gpu", "V100", "--cloud", "lambda", "--json"], catch_exceptions=False)
+    document = json.loads(result.stdout)
+    offer = document["offers"][0]
+    assert offer["network_bytes_per_second"] is None
+    assert offer["memory_bytes"] == 448 * 2**30
+    assert offer["price_as_of"] == "2026"
+    assert "skypilot" in offer["price_source"]
+    assert offer["facts_source"]
+    assert document["left_out"] == {}
+    assert document["schema"] == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [[], ["--spot"], ["--history"], ["--gpus", "8"], ["show", "p3.16xlarge"], ["show", "A100-SXM4-80GB"]],
+)
+def test_everything_printed_fits_80_columns(arguments: list[str]) -> None:
+    result = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    assert result.exit_code == 0
+    assert max(len(line) for line in result.stdout.splitlines()) <= 80
+
+
+def test_the_table_shows_dates_and_says_what_was_left_out() -> None:
+    result = CliRunner().invoke(app, ["--gpu", "V100", "--min-network", "1gbit"], catch_exceptions=False)
+    assert "2026-07-20" in result.stdout
+    assert "undated" in result.stdout
+    assert "5 offers left out: network unknown" in result.stdout
+
+
+def test_when_nothing_fits_the_command_says_which_wish_is_too_much() -> None:
+    arguments = ["--gpu", "V100", "--min-network", "25gbit", "--max-price", "10", "--cloud", "aws"]
+    result = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    assert result.exit_code == 0
+    assert "no on-demand offer fits" in result.stdout
+    assert "without --max-price: p3.16xlarge at $24.48/h and 1 more" in result.stdout
+
+
+def test_the_sheet_of_an_instance_names_sources_and_says_unknown() -> None:
+    result = CliRunner().invoke(app, ["show", "p3.8xlarge"], catch_exceptions=False)
+    text = " ".join(result.stdout.split())
+    assert "$12.24/h in us-east-1, 2026-07-20 (karpenter zz_generated.pricing_aws.go)" in text
+    assert "PCIe, measured unknown" in text
+    assert "which 4 GPUs of the mesh" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--gpu", "V1000"], "unknown GPU 'V1000'; did you mean V100"),
+        (["--gpu", " "], "unknown GPU"),
+        (["--cloud", "awz"], "unknown cloud 'awz'; did you mean aws"),
+        (["--region", "us-east-9"], "unknown region 'us-east-9'; did you mean us-east-1"),
+        (["--max-price", "10 EUR"], "not in US dollars"),
+        (["--max-price", "€10"], "not in US dollars"),
+        (["--max-price", "$2000/month"], "not per hour"),
+        (["--max-price", "0"], "zero"),
+        (["--min-network", "25"], "has no unit"),
+        (["--min-network", "25Gb/s"], "may mean bits or bytes"),
+        (["--min-memory", "200"], "has no unit"),
+        (["--gpus", "many"], "cannot read --gpus"),
+        (["--gpus", "8-4"], "at least 8 and at most 4"),
+        (["--min-vcpus", "-1"], "positive"),
+        (["--spot", "--history"], "exclude each other"),
+        (["--instances", "/nowhere.yaml"], "cannot read the instances file /nowhere.yaml: No such file"),
+        (["show", "p3.9xlarge"], "unknown instance 'p3.9xlarge'; did you mean"),
+        (["show", "A100"], "several variants"),
+        (["--spot", "show", "p3.8xlarge"], "--spot belongs to `stash catalog` alone"),
+    ],
+)
+def test_a_mistake_is_answered_in_one_sentence(arguments: list[str], message: str) -> None:
+    with pytest.raises(UserError) as caught:
+        CliRunner().invoke(app, arguments, catch_exceptions=False)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,55 @@
+"""``stash show``: the text, the document, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+
+import pytest
+from golden_profiles import GOLDEN
+from profile_builder import build
+
+from stash.base.errors import StashError
+from stash.cli.main import main
+from stash.cli.show import show
+from stash.keep.artefact import save
+
+
+def test_show_prints_the_text_or_with_json_the_document(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    show(GOLDEN / "one-node.stash.json")
+    assert capsys.readouterr().out == (GOLDEN / "one-node.expected.txt").read_text(encoding="utf-8")
+    show(GOLDEN / "one-node.stash.json", json=True)
+    assert capsys.readouterr().out == (GOLDEN / "one-node.expected.json").read_text(encoding="utf-8")
+
+
+def test_show_refuses_a_profile_without_a_complete_round(tmp_path):
+    profile = build({"solo": [0.1], "crowd": [0.1]})
+    save(profile.model_copy(update={"blocks": profile.blocks[:1]}), tmp_path / "a.stash.json")
+    with pytest.raises(StashError, match=r"a\.stash\.json has no complete round"):
+        show(tmp_path / "a.stash.json")
+
+
+def test_reading_a_profile_needs_no_torch():
+    modules = "stash.cli.show, stash.keep.artefact, stash.show.profile.contract, stash.show.profile.terminal"
+    code = f"import sys, {modules}; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+def test_a_damaged_time_in_a_file_is_one_sentence_that_names_it_and_exit_code_2(tmp_path, monkeypatch, capsys):
+    file = tmp_path / "a.stash.json"
+    save(build({"solo": [0.1, 0.1], "crowd": [0.2, 0.2]}), file)
+    document = json.loads(file.read_text(encoding="utf-8"))
+    document["blocks"][-1]["seconds"] = math.nan
+    file.write_text(json.dumps(document), encoding="utf-8")
+    monkeypatch.setattr("sys.argv", ["stash", "show", str(file)])
+    with pytest.raises(SystemExit) as left:
+        main()
+    said = capsys.readouterr()
+    assert left.value.code == 2
+    assert said.out == ""
+    assert f"{file} is damaged: rank 1's steps under crowd in round 1" in " ".join(said.err.split())
+    assert "Traceback" not in said.err

@@ -1,0 +1,18 @@
+"""What tests of several rooms need around them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from stash.keep import catalog
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home of the test's own, so that no catalog of the user's is read or written, and 80 columns."""
+    monkeypatch.setenv("STASH_HOME", str(tmp_path))
+    monkeypatch.setenv("COLUMNS", "80")
+    catalog._usual.cache_clear()
+    return tmp_path

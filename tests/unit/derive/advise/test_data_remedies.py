@@ -1,0 +1,77 @@
+"""What would make the data stalls smaller: workers, cores, memory, disk."""
+
+from __future__ import annotations
+
+from breakdowns import FETCH, PREP, advice_for, flat, steps_for
+from profile_builder import build
+
+from stash.base.records import Loader, Rate
+
+
+def _prep(work_per_step: float, workers: int, cores: int):
+    return build(
+        flat(**PREP),
+        block_extra={"warm": {"fetch_seconds": work_per_step * 10}},
+        workload={"loaders": (Loader(kind="map", workers=workers),)},
+        host={"cores": cores},
+    )
+
+
+def test_prep_asks_for_the_workers_that_would_hide_it():
+    # 360 ms of one worker, hidden behind 100 ms of training: 3.6 workers, 4 with headroom
+    assert (
+        "num_workers=4 instead of 2 (preparing a step takes 360 ms of one worker, training it 100 ms)"
+        in steps_for(_prep(0.36, 2, 16))
+    )
+
+
+def test_prep_asks_for_cores_where_workers_have_none():
+    advice = advice_for(_prep(0.36, 1, 6))  # 3 cores per rank: room for 2 workers, 180 ms of loading, 20 saved
+    text = " ".join(advice.next_steps)
+    assert "Rent 5 cores per device instead of 3, for num_workers=4" in text
+    assert "Use num_workers=2 instead of 1, all that 3 cores per device allow; saves up to 20.0 ms" in text
+
+
+def test_prep_with_workers_enough_asks_for_cores_of_their_own():
+    assert "Keep num_workers=4, which would suffice" in steps_for(_prep(0.2, 4, 16))
+
+
+def test_without_worker_times_the_loaders_rate_tells_the_workers():
+    rates = tuple(Rate(feed="warm", rank=r, round=3, samples=80, seconds=2.0) for r in range(2))
+    profile = build(flat(**PREP), rates=rates, workload={"loaders": (Loader(kind="map", workers=1),)})
+    advice = advice_for(profile)  # 16 samples at 80/s: 200 ms of one worker behind 100 ms
+    assert "the loaders prepare 80.0 samples/s, the devices could train 160 samples/s" in advice.text
+    assert "num_workers=3 instead of 1" in " ".join(advice.next_steps)
+
+
+def test_a_loader_of_unknown_kind_gets_no_number_of_workers():
+    profile = build(flat(**PREP), workload={"loaders": (Loader(kind="watched"),)})
+    assert "num_workers" not in steps_for(profile)
+
+
+def _fetch(samples: int):
+    return build(
+        flat(**FETCH),
+        workload={"loaders": (Loader(kind="map", workers=2, samples=samples),), "sample_disk_bytes": 1e5},
+        rates=tuple(Rate(feed="cold", rank=r, round=3, samples=80, seconds=2.0) for r in range(2)),
+        host={"memory_bytes": 32 * 10**9},
+    )
+
+
+def test_a_data_set_that_fits_into_memory_is_to_be_read_once():
+    advice = advice_for(_fetch(100_000))
+    assert advice.stall == "fetch"
+    assert "its 10.0 GB fit into a node's memory (32.0 GB)" in advice.next_steps[0]
+    assert "saves up to 100 ms a step (50%)" in advice.next_steps[0]
+
+
+def test_a_data_set_that_does_not_fit_asks_for_memory_or_a_disk():
+    text = steps_for(_fetch(1_000_000))
+    assert "Choose nodes with 143 GB of memory" in text
+    # 16 samples of 100 kB in 100 ms against 80 samples/s measured
+    assert "a disk that delivers 16.0 MB/s to each node (8.00 MB/s measured)" in text
+
+
+def test_small_files_are_to_be_packed():
+    profile = build(flat(**FETCH), block_extra={"cold": {"files": 100, "file_bytes": 2_000_000}})
+    assert "Pack the small files (20.0 kB on average)" in steps_for(profile)

@@ -1,0 +1,54 @@
+"""Warnings about numbers that deserve no trust."""
+
+from __future__ import annotations
+
+import numpy as np
+from breakdowns import CALM
+from profile_builder import build
+
+from stash.base.records import Profile
+from stash.derive.stalls import attribute
+
+
+def _noisy(rounds: int, scale: float, seed: int = 1) -> dict[str, list[float]]:
+    rng = np.random.default_rng(seed)
+    return {name: (values[0] * (1 + scale * rng.standard_normal(rounds))).tolist() for name, values in CALM.items()}
+
+
+def warnings_of(profile: Profile) -> str:
+    return " ".join(attribute(profile).stability.warnings)
+
+
+def test_a_calm_profile_is_stable():
+    stability = attribute(build(_noisy(8, 0.003))).stability
+    assert stability.ok
+    assert stability.warnings == ()
+
+
+def test_steal_time_is_a_warning_with_advice():
+    text = warnings_of(build(_noisy(8, 0.003), host={"steal_fraction": 0.12}))
+    assert "12%" in text
+    assert "dedicated machine" in text
+
+
+def test_wide_intervals_are_compared_with_the_precision_asked_for():
+    assert "not the ±2.0% asked for" in warnings_of(build(_noisy(6, 0.05)))
+
+
+def test_drift_is_a_warning():
+    growth = np.linspace(1, 1.3, 10)
+    times = {name: (values[0] * growth).tolist() for name, values in CALM.items()}
+    assert "slower from the first round to the last" in warnings_of(build(times))
+
+
+def test_two_speeds_are_a_warning():
+    times = {
+        name: [values[0] * (1.0 if i % 3 else 1.3) for i in range(9)]
+        for name, values in CALM.items()
+        if name != "solo"
+    }
+    assert "The step under crowd takes either 104 ms or 135 ms" in warnings_of(build(times))
+
+
+def test_two_rounds_are_too_few():
+    assert "Only 2 rounds" in warnings_of(build(_noisy(2, 0.001)))

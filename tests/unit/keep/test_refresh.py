@@ -1,0 +1,465 @@
+"""``stash catalog refresh``: the published formats, precedence, history, and every way a download can be broken."""
+
+from __future__ import annotations
+
+import io
+import json
+import threading
+import zipfile
+from collections.abc import Iterator
+from datetime import datetime, timezone
+from email.message import Message
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from urllib.error import HTTPError, URLError
+
+import pytest
+from typer.testing import CliRunner
+
+from stash.base.errors import StashError, UserError
+from stash.cli.catalog import app
+from stash.keep.catalog import OfferFilter, layers, places, refresh, snapshot
+from stash.keep.catalog.published import DamagedError, gpuhunt, skypilot
+from stash.keep.catalog.refresh import SOURCES
+from stash.keep.catalog.shipped import instances
+
+NOW = datetime(2026, 11, 20, 12, tzinfo=timezone.utc)
+
+# Heads and lines as gpuhunt (src/gpuhunt/_internal/storage.py, v3) and SkyPilot (catalogs/v8/*/vms.csv) publish them.
+HUNT_HEAD = (
+    "instance_name,location,price,cpu,memory,gpu_count,gpu_name,gpu_memory,spot,disk_size,"
+    "gpu_vendor,flags,cpu_arch,provider_data\n"
+)
+HUNT_AWS = (
+    HUNT_HEAD
+    + "p3.8xlarge,us-east-1,10.1,32,244.0,4,V100,16.0,False,,nvidia,,x86,{}\n"
+    + "p3.8xlarge,us-east-1,3.9,32,244.0,4,V100,16.0,True,,nvidia,,x86,{}\n"
+    + "p3.8xlarge,eu-west-1,13.22,32,244.0,4,V100,16.0,False,,nvidia,,x86,{}\n"
+    + "p4d.24xlarge,us-east-1,21.957642,96,1152.0,8,A100,40.0,False,,nvidia,,x86,{}\n"
+    + "g7.new,us-east-1,2.5,8,32.0,1,L4,24.0,False,,nvidia,,x86,{}\n"
+    + "g5.xlarge,us-east-1,1.006,4,16.0,1,A10G,24.0,False,,nvidia,,x86,{}\n"
+    + "m5.large,us-east-1,0.1,2,8.0,0,,,False,,,,x86,{}\n"
+    + "t2.nano,us-east-1,0.0058,1,0.5,0,,,False,,,,x86,{}\n"
+)
+HUNT_GCP = (
+    HUNT_HEAD
+    + "n1-standard-8,us-central1-a,2.7,8,30.0,1,V100,16.0,False,,nvidia,,x86,{}\n"
+    + "n1-standard-8,us-central1-f,2.9,8,30.0,1,V100,16.0,False,,nvidia,,x86,{}\n"
+    + "v5litepod-8,us-central1-a,9.6,224,384.0,1,tpu-v5litepod-8,128.0,False,,google,,x86,{}\n"
+)
+SKY_AWS = (
+    "InstanceType,AcceleratorName,AcceleratorCount,vCPUs,MemoryGiB,GpuInfo,Price,SpotPrice,Region,AvailabilityZone,Arch\n"
+    "a1.2xlarge,,,8.0,16.0,,0.204,0.105600,us-east-2,use2-az1,arm64\n"
+    "p3.8xlarge,V100,4.0,32.0,244.0,\"{'Gpus': [{'Name': 'V100', 'Manufacturer': 'NVIDIA', 'Count': 4, 'MemoryInfo': "
+    "{'SizeInMiB': 16384}}], 'TotalGpuMemoryInMiB': 65536}\",12.24,3.7,us-east-1,use1-az1,x86_64\n"
+    "p3.8xlarge,V100,4.0,32.0,244.0,,12.24,4.7,us-west-2,usw2-az1,x86_64\n"
+    "p3.8xlarge,V100,4.0,32.0,244.0,,12.24,4.9,us-west-2,usw2-az2,x86_64\n"
+    "p4de.24xlarge,A100-80GB,8.0,96.0,1152.0,,27.44705,27.447050,us-east-1,use1-az1,x86_64\n"
+    "x1.made,V100-32GB,1.0,8.0,61.0,,2.0,,us-east-1,use1-az1,x86_64\n"
+)
+SKY_GCP = (
+    "InstanceType,vCPUs,MemoryGiB,AcceleratorName,AcceleratorCount,GpuInfo,Region,AvailabilityZone,Price,SpotPrice\n"
+    "a2-highgpu-1g,12.0,85.0,,,,us-central1,us-central1-a,0.73948,0.36975\n"
+    "a2-ultragpu-1g,12.0,170.0,,,,us-central1,us-central1-a,1.09962,0.54978\n"
+    "a3-megagpu-8g,208.0,1872.0,,,,us-central1,us-central1-a,9.46,2.88\n"
+    "n1-standard-8,8.0,30.0,,,,us-central1,us-central1-a,0.38,0.08\n"
+    ",,,A100,1,,us-central1,us-central1-a,2.933908,1.4341\n"
+    ",,,A100-80GB,1,,us-central1,us-central1-a,3.969176,1.979\n"
+    ",,,H100-MEGA,8,,us-central1,us-central1-a,82.75,25.29\n"
+    ",,,V100,1,,us-central1,us-central1-a,2.48,1.148\n"
+    ",,,tpu-v6e-4,1,tpu-v6e-4,us-central2,us-central2-b,700.0,700.0\n"
+)
+SKY_RUNPOD = (
+    "InstanceType,AcceleratorName,AcceleratorCount,vCPUs,MemoryGiB,Region,SpotPrice,Price,AvailabilityZone,GpuInfo\n"
+    "1x_A100-80GB_SECURE,A100-80GB,1.0,8.0,117.0,US,1.39,1.39,US-CA-1,\"{'Gpus': [{'Name': 'A100 PCIe', "
+    "'Manufacturer': 'Nvidia', 'Count': 1, 'MemoryInfo': {'SizeInMiB': 80}}], 'TotalGpuMemoryInMiB': 80}\"\n"
+    "1x_A40_SECURE,A40,1.0,9.0,50.0,US,0.2,0.44,US-CA-1,\"{'Gpus': [{'Name': 'A40', 'Count': 1, 'MemoryInfo': "
+    "{'SizeInMiB': 48}}]}\"\n"
+)
+
+
+def zipped(text: str, name: str = "aws.csv") -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(name, text)
+    return buffer.getvalue()
+
+
+class Web:
+    """A fake internet: what is published where; everything else answers 404."""
+
+    def __init__(self) -> None:
+        self.pages: dict[str, bytes | Exception] = {}
+        self.asked: list[str] = []
+        self.publish("gpuhunt aws", zipped(HUNT_AWS))
+        self.publish("skypilot aws", SKY_AWS.encode())
+
+    def publish(self, name: str, body: bytes | Exception, version: bytes = b"20261119-1234\n") -> None:
+        source = next(source for source in SOURCES if source.name == name)
+        self.pages[source.url.format(version=version.decode().strip())] = body
+        if source.version_url:
+            self.pages[source.version_url] = version
+
+    def __call__(self, url: str) -> bytes:
+        self.asked.append(url)
+        page = self.pages.get(url) or HTTPError(url, 404, "Not Found", Message(), None)
+        if isinstance(page, Exception):
+            raise page
+        return page
+
+
+def offline(url: str) -> bytes:
+    raise URLError("Name or service not known")
+
+
+@pytest.fixture
+def web() -> Web:
+    return Web()
+
+
+@pytest.fixture
+def kept(web: Web, home: Path) -> Iterator[Web]:
+    """A good snapshot is there; whatever the test does must leave it as it is, and no other file beside it."""
+    refresh.refresh(web, now=NOW)
+    before = places.snapshot_file().read_bytes()
+    yield web
+    assert places.snapshot_file().read_bytes() == before
+    assert [path.name for path in home.iterdir()] == ["catalog.json"]
+
+
+def prices(name: str) -> dict[tuple[str, str | None], float]:
+    known = layers.load()
+    return {(offer.kind, offer.region): offer.dollars_per_hour for offer in known.offers_of(known.instance(name))}
+
+
+def test_a_refresh_brings_new_prices_with_date_and_source(web: Web) -> None:
+    report = refresh.refresh(web, now=NOW)
+    assert report.updated == ("gpuhunt aws", "skypilot aws")
+    known = layers.load()
+    offer = next(o for o in known.query(OfferFilter(region="us-east-1")) if o.instance.name == "p3.8xlarge")
+    assert offer.dollars_per_hour == 10.1
+    assert offer.as_of == "2026-11-19"
+    assert offer.source == "gpuhunt aws, published 2026-11-19"
+    assert known.layers == ("shipped facts of 2026-11-20", "snapshot of 2026-11-20")
+
+
+def test_the_first_list_wins_where_both_have_an_offer_and_the_second_fills_in(web: Web) -> None:
+    refresh.refresh(web, now=NOW)
+    found = prices("p3.8xlarge")
+    assert found["on-demand", "us-east-1"] == 10.1  # gpuhunt, not SkyPilot's or the shipped 12.24
+    assert found["spot", "us-east-1"] == 3.9
+    assert found["spot", "us-west-2"] == pytest.approx(4.8)  # the median of SkyPilot's zones
+    assert found["on-demand", "eu-west-1"] == 13.22
+
+
+def test_a_shipped_price_that_changed_stays_as_history(web: Web) -> None:
+    refresh.refresh(web, now=NOW)
+    known = layers.load()
+    past = [o for o in known.offers_of(known.instance("p3.8xlarge")) if o.kind == "prior"]
+    assert {(o.dollars_per_hour, o.as_of) for o in past} == {(12.24, None), (12.24, "2026-07-20")}
+    unchanged = [o for o in known.offers_of(known.instance("g5.xlarge")) if o.kind == "prior"]
+    assert unchanged == []
+
+
+def test_a_price_that_a_later_refresh_changes_becomes_history(web: Web) -> None:
+    refresh.refresh(web, now=NOW)
+    for price, version in (("9.5", b"20261201-1"), ("9.0", b"20261202-1")):
+        web.publish("gpuhunt aws", zipped(HUNT_AWS.replace("us-east-1,10.1,", f"us-east-1,{price},")), version)
+        refresh.refresh(web, now=NOW)
+    known = layers.load()
+    history = [
+        o for o in known.offers_of(known.instance("p3.8xlarge")) if o.kind == "prior" and "gpuhunt" in o.source
+    ]
+    assert [(o.dollars_per_hour, o.as_of) for o in history] == [(9.5, "2026-12-01"), (10.1, "2026-11-19")]
+    assert prices("p3.8xlarge")["on-demand", "us-east-1"] == 9.0
+
+
+def test_hardware_facts_of_price_lists_only_fill_gaps(web: Web) -> None:
+    refresh.refresh(web, now=NOW)
+    known = layers.load()
+    assert known.instance("g5.xlarge").gpu_memory_bytes == 22.35 * 2**30  # the list says 24
+    new = known.instance("g7.new")
+    assert (new.gpu_model, new.gpu, new.gpu_memory_bytes, new.layer) == ("L4", "L4", 24 * 2**30, "snapshot")
+    assert new.network_bytes_per_second is None
+    other = known.instance("x1.made")
+    assert (other.gpu_model, other.gpu, other.gpu_memory_bytes) == ("V100", None, 32 * 2**30)
+
+
+def test_machines_without_gpus_are_taken_only_if_known(web: Web) -> None:
+    refresh.refresh(web, now=NOW)
+    names = {item.name for item in layers.load().instances}
+    assert "m5.large" in names
+    assert not names & {"t2.nano", "a1.2xlarge"}
+    assert prices("m5.large")["on-demand", "us-east-1"] == 0.1
+
+
+def test_the_users_file_wins_over_the_snapshot(web: Web, home: Path) -> None:
+    (home / "instances.yaml").write_text("instances:\n  - name: p3.8xlarge\n    price: $5/h\n")
+    refresh.refresh(web, now=NOW)
+    found = prices("p3.8xlarge")
+    assert {key: value for key, value in found.items() if key[0] == "on-demand"} == {("on-demand", None): 5.0}
+
+
+def test_zones_are_joined_and_n1_machines_are_named_with_their_gpus(web: Web) -> None:
+    web.publish("gpuhunt gcp", zipped(HUNT_GCP, "gcp.csv"))
+    refresh.refresh(web, now=NOW)
+    assert prices("n1-standard-8+1xV100")["on-demand", "us-central1"] == pytest.approx(2.8)
+    assert not any("pod" in item.name for item in layers.load().instances)
+
+
+def test_gcp_machines_of_skypilot_cost_machine_and_gpus_together() -> None:
+    known = {item.name: item for item in instances() if item.cloud == "gcp"}
+    found = skypilot("gcp", SKY_GCP, "s", "2026-11-20", known).prices()
+    expected = {
+        "a2-highgpu-1g": 0.73948 + 2.933908,
+        "a2-ultragpu-1g": 1.09962 + 3.969176,
+        "a3-megagpu-8g": 9.46 + 82.75,
+        "n1-standard-8+1xV100": 0.38 + 2.48,
+    }
+    assert {key[0]: price for key, price in found.items() if key[2] == "on-demand"} == pytest.approx(expected)
+    assert found["a2-highgpu-1g", "us-central1", "spot"] == pytest.approx(0.36975 + 1.4341)
+
+
+def test_placeholders_of_skypilot_are_not_prices() -> None:
+    aws = skypilot("aws", SKY_AWS, "s", "2026-11-20", {}).prices()
+    assert ("p4de.24xlarge", "us-east-1", "spot") not in aws  # equal to on demand: none known
+    harvest = skypilot("runpod", SKY_RUNPOD, "s", "2026-11-20", {})
+    assert set(harvest.prices()) == {
+        ("1x_A100-80GB_SECURE", "US", "on-demand"),
+        ("1x_A40_SECURE", "US", "on-demand"),
+        ("1x_A40_SECURE", "US", "spot"),
+    }
+    assert harvest.instances["1x_A100-80GB_SECURE"].gpu_memory_bytes == 80 * 2**30
+    assert harvest.instances["1x_A40_SECURE"].gpu_memory_bytes is None  # "48 MiB" is not believed
+
+
+def test_a_few_senseless_lines_are_left_out_and_counted() -> None:
+    line = "p3.8xlarge,us-east-1,{},32,244.0,4,V100,16.0,False,,nvidia,,x86,{{}}\n"
+    good = "".join(line.format(12.24) for _ in range(20))
+    for bad in ("0", "700000", "-3", "nan", "inf", "twelve"):
+        harvest = gpuhunt("aws", HUNT_HEAD + good + line.format(bad), "s", "2026-11-20", {})
+        assert harvest.left_out == 1
+        assert list(harvest.prices().values()) == [12.24]
+
+
+BROKEN = {
+    "no zip": b"<html>Not what you wanted</html>",
+    "empty": b"",
+    "cut zip": zipped(HUNT_AWS)[:-40],
+    "damaged zip": zipped(HUNT_AWS)[:60] + b"\x00\x00\x00\x00" + zipped(HUNT_AWS)[64:],
+    "another file": zipped(HUNT_AWS, "azure.csv"),
+    "cut line": zipped(HUNT_AWS[:-30]),
+    "cut field": zipped(HUNT_AWS + "p3.8xlarge,us-east\n"),
+    "head only": zipped(HUNT_HEAD),
+    "other columns": zipped(HUNT_AWS.replace("price", "cost", 1)),
+    "no text": zipped("").replace(b"aws.csv", b"aws.csv") + b"",
+    "cents": zipped(
+        HUNT_AWS.replace(",10.1,", ",1010,").replace(",21.957642,", ",2195.7,").replace(",1.006,", ",100.6,")
+    ),
+    "zeros": zipped(HUNT_AWS.replace(",10.1,", ",0,").replace(",21.957642,", ",0,").replace(",1.006,", ",0,")),
+    "timeout": TimeoutError("timed out"),
+    "server error": HTTPError("u", 503, "busy", Message(), None),
+}
+
+
+@pytest.mark.parametrize("how", BROKEN)
+def test_a_broken_download_never_damages_the_snapshot(kept: Web, how: str) -> None:
+    kept.publish("gpuhunt aws", BROKEN[how])
+    kept.publish("skypilot aws", HTTPError("u", 404, "gone", Message(), None))
+    with pytest.raises(StashError, match=r"the catalog was not refreshed.*the snapshot of 2026-11-20 stays"):
+        refresh.refresh(kept, now=NOW)
+
+
+@pytest.mark.parametrize("how", BROKEN)
+def test_one_broken_list_does_not_hold_back_the_other(web: Web, how: str) -> None:
+    refresh.refresh(web, now=NOW)
+    web.publish("gpuhunt aws", BROKEN[how])
+    web.publish("skypilot aws", SKY_AWS.replace("12.24,4.7", "12.00,4.7").replace("12.24,4.9", "12.00,4.9").encode())
+    report = refresh.refresh(web, now=NOW)
+    assert report.updated == ("skypilot aws",)
+    assert report.failures
+    found = prices("p3.8xlarge")
+    assert found["on-demand", "us-east-1"] == 10.1  # gpuhunt's part stays
+    assert found["on-demand", "us-west-2"] == 12.0
+
+
+def test_a_version_that_is_no_version_is_not_followed(kept: Web) -> None:
+    kept.publish("gpuhunt aws", zipped(HUNT_AWS), b"<html>../../etc</html>")
+    kept.publish("skypilot aws", HTTPError("u", 404, "gone", Message(), None))
+    with pytest.raises(StashError, match=r"its version '<html>../../etc</html>' is not a date and a number"):
+        refresh.refresh(kept, now=NOW)
+
+
+def test_a_list_that_shrank_by_half_is_not_believed(web: Web) -> None:
+    regions = [f"region-{number}" for number in range(40)]
+    line = "p3.8xlarge,{},12.24,32,244.0,4,V100,16.0,False,,nvidia,,x86,{{}}\n"
+    web.publish("gpuhunt aws", zipped(HUNT_HEAD + "".join(map(line.format, regions))))
+    refresh.refresh(web, now=NOW)
+    web.publish("gpuhunt aws", zipped(HUNT_HEAD + "".join(map(line.format, regions[:10]))))
+    report = refresh.refresh(web, now=NOW)
+    assert "gpuhunt aws: it has 10 offers where the snapshot has 40; it may be cut off; not used" in report.failures
+
+
+def test_prices_that_all_jumped_are_not_believed(kept: Web) -> None:
+    tenfold = HUNT_AWS
+    for price, wrong in (
+        ("10.1", "101"),
+        ("21.957642", "219.6"),
+        ("1.006", "10.06"),
+        ("13.22", "132"),
+        ("2.5", "25"),
+    ):
+        tenfold = tenfold.replace(f",{price},", f",{wrong},")
+    kept.publish("gpuhunt aws", zipped(tenfold))
+    kept.publish("skypilot aws", HTTPError("u", 404, "gone", Message(), None))
+    with pytest.raises(StashError, match=r"5 of 6 known prices changed more than fivefold; the unit may be wrong"):
+        refresh.refresh(kept, now=NOW)
+
+
+@pytest.fixture
+def server() -> Iterator[str]:
+    """A real server on this machine: /whole, /cut (closes early), anything else is 404."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200 if self.path in ("/whole", "/cut") else 404)
+            self.send_header("Content-Length", "5" if self.path == "/whole" else "500")
+            self.end_headers()
+            self.wfile.write(b"hello")
+
+        def log_message(self, *parts: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as running:
+        thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield f"http://127.0.0.1:{running.server_port}"
+        running.shutdown()
+        thread.join()
+
+
+def test_the_real_transport_notices_a_download_that_was_cut(server: str) -> None:
+    assert refresh.https(f"{server}/whole") == b"hello"
+    with pytest.raises(OSError, match=r"not complete|broke"):
+        refresh.https(f"{server}/cut")
+    with pytest.raises(HTTPError):
+        refresh.https(f"{server}/nothing")
+
+
+def test_offline_says_so_in_one_sentence_and_keeps_what_it_has(kept: Web) -> None:
+    with pytest.raises(StashError) as caught:
+        refresh.refresh(offline, now=NOW)
+    text = str(caught.value)
+    assert text.startswith("the catalog was not refreshed, because this machine seems to be offline")
+    assert "the snapshot of 2026-11-20 stays" in text
+    assert "\n" not in text
+    assert caught.value.exit_code == 1
+
+
+def test_offline_without_a_snapshot_keeps_the_shipped_prices(home: Path) -> None:
+    with pytest.raises(StashError, match="the prices that came with Stash stay"):
+        refresh.refresh(offline, now=NOW)
+    assert list(home.iterdir()) == []
+
+
+def test_a_host_that_does_not_answer_is_asked_once(web: Web) -> None:
+    asked: list[str] = []
+
+    def silent(url: str) -> bytes:
+        asked.append(url)
+        raise TimeoutError("timed out")
+
+    with pytest.raises(StashError):
+        refresh.refresh(silent, now=NOW)
+    assert len(asked) == 2  # one for each of the two publishers
+
+
+def test_whoever_is_reading_the_snapshot_keeps_the_whole_old_one(web: Web) -> None:
+    refresh.refresh(web, now=NOW)
+    with places.snapshot_file().open("rb") as reader:
+        before = places.snapshot_file().read_bytes()
+        web.publish("gpuhunt aws", zipped(HUNT_AWS.replace(",10.1,", ",9.5,")))
+        refresh.refresh(web, now=NOW)
+        assert reader.read() == before
+    assert places.snapshot_file().read_bytes() != before
+
+
+def test_a_full_disk_leaves_the_old_snapshot(kept: Web, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(StashError, match=r"cannot write .*: No space left on device; the old one stays"):
+        refresh.refresh(kept, now=NOW)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda text: text[: len(text) // 2],
+        lambda text: "",
+        lambda text: "[]",
+        lambda text: text.replace('"schema":1', '"schema":99'),
+        lambda text: text.replace('"price":[', '"price":[-1,'),
+        lambda text: text.replace('"instance":[0', '"instance":[7000'),
+        lambda text: text.replace('"price":[10.1', '"price":[NaN'),
+        lambda text: text.replace('"kind":[0', '"kind":[-1'),
+    ],
+)
+def test_a_damaged_snapshot_is_a_sentence_and_a_refresh_heals_it(web: Web, damage: object) -> None:
+    refresh.refresh(web, now=NOW)
+    path = places.snapshot_file()
+    text = path.read_text()
+    path.write_text(damage(text))  # type: ignore[operator]
+    assert path.read_text() != text
+    with pytest.raises(UserError, match=r"is damaged .*stash catalog refresh"):
+        layers.load()
+    report = refresh.refresh(web, now=NOW)
+    assert "it is replaced" in report.failures[0]
+    assert layers.load().instance("g7.new").vcpus == 8
+
+
+def test_what_is_written_reads_back_the_same(web: Web, home: Path) -> None:
+    refresh.refresh(web, now=NOW)
+    first = snapshot.read(places.snapshot_file())
+    assert first is not None
+    snapshot.write(first, home / "again.json")
+    assert (home / "again.json").read_bytes() == places.snapshot_file().read_bytes()
+    assert json.loads((home / "again.json").read_text())["parts"][0]["url"].startswith("https://dstack-gpu-pricing")
+
+
+def test_the_changes_are_told_the_largest_first(web: Web) -> None:
+    changes = refresh.refresh(web, now=NOW).changes
+    assert [(c.after.instance.name, c.after.kind) for c in changes.prices] == [
+        ("p3.8xlarge", "on-demand"),
+        ("m5.large", "on-demand"),
+        ("p3.8xlarge", "spot"),
+    ]
+    assert {item.name for item in changes.came} == {"g7.new", "x1.made"}
+    assert changes.went == ()
+    again = refresh.refresh(web, now=NOW).changes
+    assert not again
+
+
+def test_the_command_prints_a_readable_difference(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stash.keep.catalog.refresh.https", web)
+    result = CliRunner().invoke(app, ["refresh"], catch_exceptions=False)
+    assert result.exit_code == 0
+    assert "p3.8xlarge in us-east-1, on-demand: $12.24 → $10.1/h (-17%)" in result.stdout
+    assert "2 new types: g7.new, x1.made" in result.stdout
+    assert "offers from gpuhunt aws, skypilot aws, kept in" in result.stdout
+    assert "note: gpuhunt azure: the server answers 404" in result.stdout
+    again = CliRunner().invoke(app, ["refresh"], catch_exceptions=False)
+    assert "nothing changed" in again.stdout
+
+
+def test_every_source_is_asked_over_https_only() -> None:
+    urls = [url for source in SOURCES for url in (source.url, source.version_url) if url]
+    assert len(urls) > len(SOURCES)
+    assert [url for url in urls if not url.startswith("https://")] == []
+
+
+@pytest.mark.parametrize("text", ["", "a,b\n", SKY_AWS.replace("Region", "Place", 1), SKY_AWS[:-1]])
+def test_skypilots_lists_are_checked_too(text: str) -> None:
+    with pytest.raises(DamagedError):
+        skypilot("aws", text, "s", "2026-11-20", {})

@@ -1,0 +1,62 @@
+"""What a machine cannot give is refused in one sentence that says what to do, and nothing is left behind."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import SimpleNamespace
+
+import psutil
+import pytest
+
+from stash.base.errors import UserError
+from stash.lab.testbed import Testbed, execute
+
+NAMESPACES = Path("/run/netns")
+
+
+def refused(bed: Testbed, words: str) -> str:
+    """The sentence a start ends in; nothing of that testbed is there afterwards."""
+    with pytest.raises(UserError, match=words) as caught:
+        bed.start()
+    sentence = str(caught.value)
+    assert "\n" not in sentence
+    assert not list(NAMESPACES.glob(f"{bed.owner.token}-*"))
+    return sentence
+
+
+def test_a_user_without_namespaces_is_told_to_use_sudo(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(
+        execute, "_KEEPER", ("sh", "-c", "echo 'unshare failed: Operation not permitted' >&2; exit 1")
+    )
+    said = refused(Testbed(2), "a testbed needs root, or user namespaces")
+    assert "Operation not permitted" in said
+    assert said.endswith("run it with sudo")
+
+
+def test_what_a_testbed_would_run_can_be_read_by_anybody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(execute, "run", None)
+    bed = Testbed(2, network="1gbit")
+    said = [step.describe() for step in bed.steps]
+    assert said[0] == f"ip netns add {bed.owner.switch}"
+    assert [line for line in said if line.startswith("ip netns add")][1:] == [
+        f"ip netns add {bed.owner.host(node)}" for node in (0, 1)
+    ]
+    assert sum(" tbf rate 1000000000bit " in line for line in said) == 4
+
+
+@pytest.mark.parametrize(("program", "package"), [("ip", "iproute2"), ("tc", "iproute2"), ("nsenter", "util-linux")])
+def test_a_missing_program_is_named_with_its_package_before_anything_is_done(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, program: str, package: str
+) -> None:
+    for name in {"ip", "tc", "nsenter", "unshare"} - {program}:
+        (tmp_path / name).touch(mode=0o755)  # there, but never to be run
+    monkeypatch.setattr(execute, "_path", lambda: str(tmp_path))
+    refused(Testbed(2), f"needs the program `{program}`; install {package}")
+
+
+def test_more_ranks_than_memory_are_refused_with_how_many_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=1e9))
+    refused(Testbed(4, 2), "8 ranks need about 2.40 GB of memory and 1.00 GB are free; use 3 or fewer")

@@ -1,0 +1,33 @@
+"""Steps that are run and undone, and what is said of those that fail."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from stash.base.errors import UserError
+from stash.lab.testbed.execute import Executor, Portal, _explain
+from stash.lab.testbed.step import Step
+
+
+def test_steps_done_are_undone_in_reverse_when_a_later_one_fails(tmp_path: Path) -> None:
+    outer, inner = tmp_path / "outer", tmp_path / "outer" / "inner"
+    executor = Executor(Portal())
+    steps = [Step(("mkdir", str(f)), ("rmdir", str(f))) for f in (outer, inner)]
+    with pytest.raises(UserError, match="failed"):
+        executor.do([*steps, Step(("false",), ("rmdir", str(tmp_path)))])
+    assert inner.exists()
+    executor.undo()
+    assert not outer.exists()
+    assert tmp_path.exists()  # what failed is not undone
+
+
+def test_a_clash_of_names_is_explained() -> None:
+    said = _explain(Step(("ip", "netns", "add", "stash-tb-x")), 'Cannot create namespace file "x": File exists')
+    assert "stash-tb-x exists already" in said
+
+
+def test_a_missing_program_is_named_with_its_package() -> None:
+    with pytest.raises(UserError, match="no-such-program"):
+        Executor(Portal()).do([Step(("no-such-program",))])

@@ -1,0 +1,40 @@
+"""A file read past the page cache: how much at once, and that it comes from the disk."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import psutil
+import pytest
+
+from stash.lab.testbed import disks, reading
+
+
+def test_sizes_of_requests_and_of_the_file_fit_the_rate() -> None:
+    for rate in (1e3, 1e6, 20e6, 1e9, 1e12):
+        chunk = reading.chunk_bytes(rate)
+        assert 4096 <= chunk <= 2**20
+        assert chunk % 4096 == 0
+        size = reading.file_bytes(rate, disks.seconds(rate), chunk)
+        assert size % chunk == 0
+        assert size <= 256 * 2**20
+    assert disks.seconds(20e6) == 1.0
+    assert disks.seconds(1e3) == 10.0
+
+
+@pytest.mark.parametrize("direct", [True, False])
+def test_what_is_read_comes_from_the_disk_with_and_without_direct_io(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, direct: bool
+) -> None:
+    if os.major(os.stat(tmp_path).st_dev) == 0:
+        pytest.skip("this folder lies on no block device")
+    if not direct:
+        monkeypatch.setattr(os, "O_DIRECT", 0o777777777)  # flags no file system takes
+    before = psutil.Process().io_counters().read_bytes
+    rate, way = reading.measure(str(tmp_path), 20e6, 0.2)
+    fetched = psutil.Process().io_counters().read_bytes - before
+    assert way == ("direct" if direct else "evicted")
+    assert rate > 0
+    assert fetched >= rate * 0.2 * 0.9
+    assert not list(tmp_path.iterdir())

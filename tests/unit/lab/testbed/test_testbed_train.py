@@ -1,0 +1,42 @@
+"""The script that trains an emulated model: what its samples take, and what it refuses."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from stash.lab.testbed import train
+from stash.lab.testbed.emulation import Emulation, LayerSpec, dump
+
+
+def test_reading_what_is_not_cached_takes_longer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = [tmp_path / str(number) for number in range(4)]
+    for path in paths:
+        path.write_bytes(b"x" * 5000)
+    layer = LayerSpec(name="a", bytes=4, forward_seconds=0, backward_seconds=0)
+    emulation = Emulation(layers=(layer,), prep_seconds=0.02, read_seconds=0.1)
+    cold: set[str] = set()
+    monkeypatch.setattr(train, "_read_cached", lambda path: path not in cold)
+    samples = train.Samples(emulation, 4, 0, paths)
+    began = time.monotonic()
+    assert len(samples.__getitems__([0, 1, 2, 3])) == 4
+    assert 0.02 <= time.monotonic() - began < 0.06
+    cold.update(map(str, paths[:2]))
+    began = time.monotonic()
+    samples.__getitems__([0, 1, 2, 3])
+    assert 0.07 <= time.monotonic() - began < 0.11
+
+
+def test_the_training_script_runs_alone_and_refuses_what_it_cannot_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "model.yaml"
+    layer = LayerSpec(name="a", bytes=4000, forward_seconds=0.002, backward_seconds=0.004)
+    path.write_text(dump(Emulation(layers=(layer,))))
+    assert train.main(["--model", str(path), "--steps", "2"]) == 0
+    assert "step 2" in capsys.readouterr().out
+    path.write_text(dump(Emulation(layers=(layer,), read_seconds=0.005)))
+    assert train.main(["--model", str(path), "--steps", "2"]) == 2
+    assert "--data" in capsys.readouterr().err

@@ -1,0 +1,38 @@
+"""What is asked of a testbed, read from words and refused in words."""
+
+from __future__ import annotations
+
+import pytest
+
+from stash.base.errors import UserError
+from stash.lab.testbed.topology import HostSpec, parse_override, topology
+
+
+def test_hosts_are_alike_but_for_their_overrides() -> None:
+    made = topology(3, network="1gbit", cpus=2.0, overrides={1: {"network": "100mbit", "disk": "50MB/s"}})
+    assert made.hosts[0] == made.hosts[2] == HostSpec(network=125e6, cpus=2.0)
+    assert made.hosts[1] == HostSpec(network=12.5e6, disk=50e6, cpus=2.0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"nodes": 0}, "1 to 64"),
+        ({"nodes": 2, "devices": 0}, "at least one"),
+        ({"nodes": 2, "network": "10 gbots"}, "gbots"),
+        ({"nodes": 2, "network": "0bit"}, "more than 0"),
+        ({"nodes": 2, "cpus": "many"}, "many"),
+        ({"nodes": 2, "overrides": {2: {"network": "1gbit"}}}, "0 to 1"),
+        ({"nodes": 2, "overrides": {1: {"netwrok": "1gbit"}}}, "network, interconnect, disk, cpus"),
+    ],
+)
+def test_a_wish_that_makes_no_sense_is_refused_in_words(arguments: dict[str, object], words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        topology(**arguments)  # type: ignore[arg-type]
+
+
+def test_an_override_is_read_from_the_command_line() -> None:
+    assert parse_override("1:network=100mbit,cpus=0.5") == (1, {"network": "100mbit", "cpus": "0.5"})
+    for wrong in ("network=1gbit", "1:", "1:network", "x:network=1gbit", "1:network="):
+        with pytest.raises(UserError, match="--node"):
+            parse_override(wrong)

@@ -1,0 +1,24 @@
+"""When a link carries what was asked, and how long that takes to say."""
+
+from __future__ import annotations
+
+import pytest
+
+from stash.lab.testbed import verify
+from stash.lab.testbed.names import Owner
+from stash.lab.testbed.topology import topology
+
+OWNER = Owner(77, 0xABC, 0)
+
+
+def test_a_link_is_right_within_five_percent_and_is_measured_long_enough() -> None:
+    found = verify.transfers(topology(1, network="1mbit", interconnect="1gbit"), OWNER)
+    assert [(link.name, link.direction) for link, _ in found] == [
+        ("network", "up"), ("network", "down"), ("interconnect", "both"),
+    ]  # fmt: skip
+    slow, fast = found[0][1].seconds, found[2][1].seconds
+    assert slow == 10
+    assert fast == pytest.approx(0.3)
+    link = verify.ShapedLink(0, "network", "up", 100.0, 95.1, 0)
+    assert link.right
+    assert not verify.ShapedLink(0, "network", "up", 100.0, 94.9, 0).right

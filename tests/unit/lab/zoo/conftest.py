@@ -1,0 +1,11 @@
+"""The zoo's tests compute with one thread: their tensors are not worth more, and the cores are shared."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)

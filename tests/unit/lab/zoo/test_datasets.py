@@ -1,0 +1,145 @@
+"""Generated data sets: deterministic, resumable, and refused where they do not fit."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from stash.base.errors import UserError
+from stash.lab.zoo import workload
+from stash.lab.zoo.datasets import KINDS, make_dataset
+from stash.lab.zoo.feed import open_feed
+from stash.lab.zoo.manifest import MANIFEST
+
+COUNTS = {"images": 5, "text": 3, "audio": 5, "clicks": 70_000}
+
+
+def contents(root: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_same_seed_makes_the_same_bytes(kind: str, tmp_path: Path) -> None:
+    made = [
+        make_dataset(kind, tmp_path / name, COUNTS[kind], seed) for name, seed in zip("abc", (1, 1, 2), strict=True)
+    ]
+    first, again, other = (contents(item.path) for item in made)
+    assert first == again
+    assert first.keys() == other.keys()
+    assert all(first[name] != other[name] for name in first)
+    assert made[0].bytes == sum(map(len, first.values())) - len(first[MANIFEST])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_interrupted_data_set_is_completed(kind: str, tmp_path: Path) -> None:
+    made = make_dataset(kind, tmp_path / "data", COUNTS[kind])
+    whole = contents(made.path)
+    lost = sorted(name for name in whole if name != MANIFEST)[-1]
+    (made.path / lost).unlink()
+    (made.path / lost).with_name(f".{Path(lost).name}.tmp").write_bytes(b"half")
+    again = make_dataset(kind, made.path)  # Neither count nor seed: those of before.
+    assert again.new_files == 1
+    assert contents(made.path) == whole
+
+
+def test_nothing_is_written_when_nothing_is_missing(tmp_path: Path) -> None:
+    make_dataset("audio", tmp_path / "data", 4)
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+    assert make_dataset("audio", tmp_path / "data", 4).new_files == 0
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
+
+
+def test_a_short_file_is_written_again(tmp_path: Path) -> None:
+    made = make_dataset("clicks", tmp_path / "data", 100)
+    file = made.path / "clicks-00000.bin"
+    whole = file.read_bytes()
+    file.write_bytes(whole[:1000])
+    make_dataset("clicks", made.path)
+    assert file.read_bytes() == whole
+
+
+def test_more_samples_can_be_added_later(tmp_path: Path) -> None:
+    make_dataset("images", tmp_path / "data", 2)
+    few = contents(tmp_path / "data")
+    more = make_dataset("images", tmp_path / "data", 4)
+    assert (more.count, more.new_files) == (4, 2)
+    assert few.items() - contents(tmp_path / "data").items() == {(MANIFEST, few[MANIFEST])}
+
+
+def test_progress_counts_up_to_the_whole(tmp_path: Path) -> None:
+    seen: list[tuple[int, int]] = []
+    make_dataset("audio", tmp_path / "data", 100, progress=lambda done, total: seen.append((done, total)))
+    assert seen[0] == (0, 100)
+    assert seen[-1] == (100, 100)
+    assert seen == sorted(seen)
+
+
+def test_every_file_is_flushed_before_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flushed: list[str] = []
+    monkeypatch.setattr(os, "fsync", lambda handle: flushed.append(Path(os.readlink(f"/proc/self/fd/{handle}")).name))
+    make_dataset("audio", tmp_path / "data", 3)
+    assert {f".{index:08d}.wav.tmp" for index in range(3)} <= set(flushed)
+
+
+def test_a_full_disk_is_one_sentence_and_keeps_finished_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_dataset("audio", tmp_path / "data", 3)
+
+    def full(handle: int) -> None:
+        if os.readlink(f"/proc/self/fd/{handle}").endswith(".wav.tmp"):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(UserError, match="is full; finished files are kept") as caught:
+        make_dataset("audio", tmp_path / "data", 6)
+    assert "\n" not in str(caught.value)
+    assert len(list(tmp_path.rglob("*.wav"))) == 3
+    assert list(tmp_path.rglob("*.tmp")) == []
+    with pytest.raises(UserError, match="is unfinished"):
+        open_feed(workload("m5"), tmp_path / "data")
+
+
+def test_a_read_only_folder_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    with pytest.raises(UserError, match="Read-only file system; name a folder you may write to"):
+        make_dataset("text", tmp_path / "data", 1)
+
+
+def test_a_folder_that_is_not_ours_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("do not touch")
+    with pytest.raises(UserError, match="files that Stash did not make"):
+        make_dataset("text", tmp_path, 1)
+    with pytest.raises(UserError, match="is a file"):
+        make_dataset("text", tmp_path / "thesis.txt", 1)
+    assert contents(tmp_path) == {"thesis.txt": b"do not touch"}
+
+
+def test_a_folder_with_half_a_manifest_is_ours(tmp_path: Path) -> None:
+    (tmp_path / f".{MANIFEST}.0123abcd.tmp").write_text("{")
+    assert make_dataset("text", tmp_path, 1).count == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "count", "seed", "message"),
+    [
+        ("audio", None, None, "already holds text, not audio"),
+        ("text", None, 7, "made with seed 0, not 7"),
+        ("text", 1, None, "made for 2 samples, more than 1"),
+        ("text", 0, None, "at least one sample"),
+        ("text", None, -1, "a whole number from 0"),
+        ("video", None, None, "choose one of images, text, audio, clicks"),
+    ],
+)
+def test_a_request_that_contradicts_the_folder_is_refused(
+    kind: str, count: int | None, seed: int | None, message: str, tmp_path: Path
+) -> None:
+    make_dataset("text", tmp_path / "data", 2)
+    with pytest.raises(UserError, match=message):
+        make_dataset(kind, tmp_path / "data", count, seed)

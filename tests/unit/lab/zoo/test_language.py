@@ -1,0 +1,33 @@
+"""Transformers: a narrow one learns, and without the package one is told what to install."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from torch.utils.data import default_collate
+
+from stash.base.errors import UserError
+from stash.lab.zoo import language, losses, workload
+from stash.lab.zoo.feed import synthetic_feed
+
+
+@pytest.mark.parametrize("name", ["bert_base_qa", "gpt2_small"])
+def test_a_narrow_transformer_learns_from_a_tiny_batch(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    bert = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+    monkeypatch.setitem(language.BERT_SIZES, "base", bert)
+    monkeypatch.setitem(language.GPT2_SIZES, "small", {"n_embd": 32, "n_layer": 2, "n_head": 2})
+    item = workload(name)
+    model = item.build().train()
+    loss = getattr(losses, item.loss)(model, default_collate(synthetic_feed(item, 2, sequence_length=16).samples[:2]))
+    loss.backward()
+    choices = 16 if item.loss == "question_answering" else item.vocabulary
+    assert loss.item() == pytest.approx(math.log(choices), rel=0.2)  # Random weights guess.
+    # A parameter without a gradient would make DistributedDataParallel wait for ever.
+    assert [name for name, parameter in model.named_parameters() if parameter.grad is None] == []
+
+
+def test_missing_transformers_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stash.lab.zoo.language.find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"pip install 'stash-ddl\[nlp\]'"):
+        workload("gpt2_small").build()

@@ -1,0 +1,26 @@
+"""What a data set says of itself, and what is said of a damaged one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from stash.base.errors import UserError
+from stash.lab.zoo.datasets import make_dataset
+from stash.lab.zoo.manifest import MANIFEST
+
+
+@pytest.mark.parametrize("damage", ["{", "[]", '{"format": 1, "kind": "text"}'])
+def test_a_damaged_manifest_is_named(damage: str, tmp_path: Path) -> None:
+    (tmp_path / MANIFEST).write_text(damage)
+    with pytest.raises(UserError, match=f"{MANIFEST} is damaged"):
+        make_dataset("text", tmp_path, 1)
+
+
+def test_the_manifest_says_what_was_made(tmp_path: Path) -> None:
+    made = make_dataset("text", tmp_path / "data", 2, 5)
+    assert json.loads((made.path / MANIFEST).read_text()) == {
+        "kind": "text", "seed": 5, "count": 2, "complete": True, "bytes": 4096, "format": 1,
+    }  # fmt: skip

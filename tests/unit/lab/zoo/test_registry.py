@@ -1,0 +1,64 @@
+"""The zoo's workloads: all there, as large as they claim, and each learns."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import default_collate
+
+from stash.base.errors import UserError
+from stash.lab.zoo import WORKLOADS, losses, workload
+from stash.lab.zoo.feed import synthetic_feed
+
+PAPER = {
+    "alexnet", "resnet18", "shufflenet_v2_x0_5", "mobilenet_v2",
+    "squeezenet1_0", "resnet50", "vgg11", "bert_large_qa",
+}  # fmt: skip
+TRAINED = [
+    "squeezenet1_0", "mobilenet_v2", "shufflenet_v2_x0_5", "resnet10", "resnet10_noskip", "resnet10_nobn",
+    "resnet50_noskip", "resnet50_nobn", "m5", "dlrm",
+]  # fmt: skip
+
+
+def on_meta(name: str) -> nn.Module:
+    with torch.device("meta"):
+        return workload(name).build()
+
+
+def test_the_paper_s_grid_and_feature_study_are_complete() -> None:
+    assert {name for name, item in WORKLOADS.items() if item.group == "paper"} == PAPER
+    for depth in (10, 12, 16, 18, 34, 50, 101, 152):
+        assert {f"resnet{depth}", f"resnet{depth}_noskip", f"resnet{depth}_nobn"} <= WORKLOADS.keys()
+    assert {"vgg11", "vgg13", "vgg16", "vgg19"} <= WORKLOADS.keys()
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_a_workload_has_as_many_parameters_as_the_registry_says(name: str) -> None:
+    model = on_meta(name)
+    assert sum(p.numel() for p in model.parameters() if p.requires_grad) == WORKLOADS[name].parameters
+    assert WORKLOADS[name].gradient_bytes == 4 * WORKLOADS[name].parameters
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_a_workload_learns_from_a_tiny_batch(name: str) -> None:
+    item = workload(name)
+    model = item.build(image_size=64).train()
+    batch = default_collate(synthetic_feed(item, 2, image_size=64).samples[:2])
+    loss = getattr(losses, item.loss)(model, batch)
+    loss.backward()
+    assert torch.isfinite(loss)
+    assert [name for name, parameter in model.named_parameters() if parameter.grad is None] == []
+
+
+@pytest.mark.parametrize(("typed", "meant"), [("resnet5O", "resnet50"), ("BERT_base", "bert_base_qa")])
+def test_an_unknown_workload_suggests_the_nearest(typed: str, meant: str) -> None:
+    with pytest.raises(UserError, match=f"did you mean .*{meant}"):
+        workload(typed)
+
+
+def test_an_image_size_that_does_not_fit_is_explained() -> None:
+    with pytest.raises(UserError, match="at least 63 pixels"):
+        workload("alexnet").build(image_size=32)
+    with pytest.raises(UserError, match="--image-size 48"):
+        workload("vit_b_16").build(image_size=50)

@@ -1,0 +1,30 @@
+"""Generated content is distributed as the real thing is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stash.lab.zoo import picture
+from stash.lab.zoo.datasets import make_dataset
+from stash.lab.zoo.formats import CARDINALITIES
+
+
+def test_images_are_as_large_as_those_of_imagenet() -> None:
+    sizes = [len(picture.jpeg(np.random.default_rng(index))) for index in range(250)]
+    assert np.mean(sizes) == pytest.approx(110_000, rel=0.2)
+    assert np.std(np.log(sizes)) == pytest.approx(picture.SPREAD, rel=0.2)
+
+
+def test_words_and_categories_follow_zipf_s_law(tmp_path: Path) -> None:
+    make_dataset("text", tmp_path / "text", 200)
+    ids = np.fromfile(tmp_path / "text" / "tokens-00000.uint16.bin", dtype="<u2")
+    assert ids.max() < 30_522
+    assert np.mean(ids < 10) > 0.15
+    make_dataset("clicks", tmp_path / "clicks", 2000)
+    records = np.fromfile(tmp_path / "clicks" / "clicks-00000.bin", dtype="<i4").reshape(-1, 40)
+    assert np.mean(records[:, 0]) == pytest.approx(0.25, abs=0.05)
+    assert (records[:, 14:] < CARDINALITIES).all()
+    assert (records >= 0).all()

@@ -1,0 +1,50 @@
+"""Image models: a transformer of patches, and residual networks without what their names say."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import default_collate
+
+from stash.lab.zoo import losses, workload
+from stash.lab.zoo.feed import synthetic_feed
+
+
+def on_meta(name: str) -> nn.Module:
+    with torch.device("meta"):
+        return workload(name).build()
+
+
+def test_a_vision_transformer_fits_its_images() -> None:
+    item = workload("vit_b_16")
+    batch = default_collate(synthetic_feed(item, 2, image_size=64).samples[:2])
+    with torch.device("meta"):
+        model = item.build(image_size=64)
+    assert losses.classification(model, [tensor.to("meta") for tensor in batch]).shape == ()
+
+
+@pytest.mark.parametrize("depth", [10, 18, 50])
+def test_variants_lack_what_their_name_says(depth: int) -> None:
+    plain, noskip, nobn = (on_meta(f"resnet{depth}{suffix}") for suffix in ("", "_noskip", "_nobn"))
+
+    def norms(model: nn.Module) -> int:
+        return sum(isinstance(module, nn.BatchNorm2d) for module in model.modules())
+
+    def projections(model: nn.Module) -> int:
+        return sum("downsample" in name for name, _ in model.named_parameters())
+
+    assert norms(plain) > 0
+    assert norms(noskip) > 0
+    assert norms(nobn) == 0
+    assert projections(plain) > 0
+    assert projections(nobn) > 0
+    assert projections(noskip) == 0
+
+
+def test_without_links_a_block_with_zero_weights_passes_nothing_on() -> None:
+    for name, passes in (("resnet10", True), ("resnet10_noskip", False)):
+        block = workload(name).build().layer1[0].eval()
+        for parameter in block.parameters():
+            nn.init.zeros_(parameter)
+        assert bool(block(torch.ones(1, 64, 8, 8)).any()) is passes

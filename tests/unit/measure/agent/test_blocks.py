@@ -1,0 +1,24 @@
+"""Blocks on a fake clock: what lies between ticks, and what was not training."""
+
+from __future__ import annotations
+
+from stash.measure.agent.climb.blocks import BlockClock
+
+
+def test_a_blocks_steps_are_what_lies_between_its_ticks():
+    block = BlockClock(10.0)
+    for now in (11.0, 13.0, 13.5):
+        block.step(now)
+    assert block.steps == [1.0, 2.0, 0.5]
+    assert block.interrupted == 0
+
+
+def test_a_validation_loop_inside_a_step_is_not_training_time():
+    block = BlockClock(0.0)
+    block.step(1.0)
+    block.interrupt(1.5)
+    block.interrupt(1.7)  # a second loader of the same validation
+    block.resume(4.5)
+    block.step(5.0)
+    assert block.steps == [1.0, 1.0]
+    assert block.interrupted == 3.0

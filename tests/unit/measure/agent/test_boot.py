@@ -1,0 +1,43 @@
+"""The start of the agent: every wrap has its home, and a module is wrapped right after its first import."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from stash.measure.agent import boot
+
+HOMES = sorted(set(boot.WRAPS.values()))
+
+
+@pytest.mark.parametrize("wrap", HOMES)
+def test_every_wrap_has_its_home(wrap: str) -> None:
+    home, _, function = wrap.partition(":")
+    assert callable(getattr(import_module(f"stash.measure.agent.{home}"), function))
+
+
+def test_a_module_is_wrapped_once_and_right_after_it_was_executed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "later.py").write_text("value = 1\n")
+    home = ModuleType("stash.measure.agent.of_this_test")
+    seen: list[int] = []
+    home.wrap = lambda module: seen.append(module.value)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, home.__name__, home)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    monkeypatch.setattr(sys, "meta_path", [boot.PostImport({"later": "of_this_test:wrap"}), *sys.meta_path])
+    import_module("later")
+    monkeypatch.delitem(sys.modules, "later")
+    assert seen == [1]
+    import_module("later")
+    monkeypatch.delitem(sys.modules, "later")
+    assert seen == [1]
+
+
+def test_what_nobody_asked_for_is_not_looked_at() -> None:
+    hook = boot.PostImport({"torch.later": "x:y"})
+    assert hook.find_spec("json", None) is None

@@ -1,0 +1,208 @@
+"""The climber without a process: whole climbs on fake clocks, and everything a loop can do in between."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from climbing import PATIENCE, Job, Seat, Table, job, orders, reading, silence
+
+from stash.measure.agent import script
+from stash.measure.agent.climb.climber import State
+from stash.measure.agent.data.feeds import Handle, WatchedFeed
+from stash.measure.agent.wraps.scope import scope
+from stash.measure.run.messages import ClimbEnded, JobFacts, LadderChosen, PhaseBegun, RoundDone, RungSkipped
+
+BATCHES = [torch.full((4, 2), float(number)) for number in range(8)]
+
+
+@pytest.fixture(autouse=True)
+def _one_process_after_the_other() -> Iterator[None]:
+    yield
+    silence()
+    scope.name = "world"
+    scope.issued.clear()
+    torch.set_flush_denormal(False)
+
+
+def seconds_of(feed: str) -> float:
+    """A job whose exchange takes 2 s and whose loader 0.5 s, on top of 1 s of compute."""
+    return 1.0 + (2.0 if scope.name == "world" else 0.0) + (0.0 if feed in ("replay", "resident") else 0.5)
+
+
+def train(one: Job, most: int = 500) -> None:
+    """Train until the climber leaves."""
+    for _, feed in reading(one, BATCHES):
+        one.step(seconds_of(feed))
+        if one.steps >= most:
+            return
+
+
+def ended(one: Job) -> str:
+    return next(message.reason for message in one.messages() if isinstance(message, ClimbEnded))
+
+
+def test_a_climb_measures_every_rung_of_every_round_and_leaves(tmp_path: Path) -> None:
+    one = job(orders(tmp_path))
+    train(one)
+    assert one.left == ["left"]
+    assert ended(one) == "rounds done"
+    assert [(block.round, block.rung) for block in one.blocks()] == [
+        *[(0, "solo"), (0, "cold"), (0, "warm")],  # the cold block proves that there is nothing to make cold
+        *[(1, "warm"), (1, "solo")],
+    ]
+    # The exchange of a single rank is not there to be measured, so only the loader's time lies between the rungs.
+    for block in one.blocks():
+        each = 1.0 if block.rung == "solo" else 3.5
+        assert block.step_seconds == (each,) * block.steps
+    assert [m.number for m in one.messages() if isinstance(m, RoundDone)] == [0, 1]
+
+
+def test_what_cannot_be_measured_is_skipped_with_its_reason(tmp_path: Path) -> None:
+    one = job(orders(tmp_path))
+    train(one)
+    chosen = next(m for m in one.messages() if isinstance(m, LadderChosen))
+    assert chosen.rungs == ("solo", "warm", "cold")
+    assert chosen.skipped == {
+        "resident": "the job runs on CPUs: there is no host-to-device copy",
+        "crowd": "one device",
+        "node": "one device",
+        "cluster": "one device",
+    }
+    cold = next(m for m in one.messages() if isinstance(m, RungSkipped))
+    assert cold.rung == "cold"
+    assert "no file was seen being read" in cold.why
+
+
+def test_the_stop_file_ends_the_climb_after_the_block_under_way(tmp_path: Path) -> None:
+    one = job(orders(tmp_path, rounds=None))
+    train(one, most=30)
+    assert one.climber.listens
+    rounds = sum(isinstance(m, RoundDone) for m in one.messages())
+    one.folder.stop.touch()
+    train(one)
+    assert ended(one) == "stopped"
+    assert sum(isinstance(m, RoundDone) for m in one.messages()) <= rounds + 1
+
+
+def test_a_loop_that_ends_early_keeps_what_was_measured(tmp_path: Path) -> None:
+    one = job(orders(tmp_path, rounds=None))
+    train(one, most=20)
+    one.climber.loop_ended()
+    assert ended(one) == "script ended"
+    assert one.left == ["left"]
+    assert one.climber.state is State.FINISHED
+
+
+def test_the_next_epoch_goes_on_and_a_save_after_the_last_one_is_the_end(tmp_path: Path) -> None:
+    one = job(orders(tmp_path, rounds=None))
+    script.listen(one.climber)
+    train(one, most=25)
+    assert one.climber.drifted
+    handle = Handle(one.climber.rank.feeds[0])
+    handle.served = 9
+    one.climber.closed(handle)
+    assert one.climber.state is State.LET_GO
+    one.climber.opened(handle)  # the next epoch of the same loop
+    assert one.climber.state is State.TRAINING
+    one.climber.closed(handle)
+    assert not script.saves_drifted()  # nobody is left to say so: the process has ended
+    assert ended(one) == "script ended"
+
+
+def test_a_validation_loader_ends_after_one_batch_and_its_time_is_not_the_steps(tmp_path: Path) -> None:
+    one = job(orders(tmp_path, rounds=1))
+    for _, feed in reading(one, BATCHES):
+        if one.climber.rank.feeds:
+            validation = Handle(WatchedFeed(BATCHES))
+            one.climber.opened(validation)
+            validation.served += 1
+            one.climber.served(validation)
+            one.clock.seconds += 10.0
+            validation.served += 1
+            with pytest.raises(StopIteration):
+                one.climber.served(validation)
+        one.step(seconds_of(feed))
+    assert one.blocks()
+    for block in one.blocks():
+        assert block.interrupted_seconds == pytest.approx(10.0 * block.steps)
+        assert block.seconds == pytest.approx(block.steps * (1.0 if block.rung == "solo" else 3.5))
+
+
+def test_steps_are_counted_at_the_optimizer_that_steps_least_often(tmp_path: Path) -> None:
+    one = job(orders(tmp_path, rounds=1))
+    other = torch.optim.SGD([torch.nn.Parameter(torch.zeros(2))], lr=0.1)
+    for _, feed in reading(one, BATCHES):
+        one.step(seconds_of(feed))
+        if one.steps % 2 == 0 and one.climber.listens:
+            one.climber.stepped(other)
+    assert one.climber.rank.optimizer is other
+    assert {block.step_seconds[0] for block in one.blocks() if block.rung == "solo"} == {2.0}
+
+
+def test_an_exception_of_the_script_ends_the_climb_without_a_word(tmp_path: Path) -> None:
+    one = job(orders(tmp_path, rounds=None))
+    train(one, most=20)
+    one.climber.abandoned()
+    one.step(1.0)
+    assert not one.climber.listens
+    assert one.left == []
+    assert not any(isinstance(m, ClimbEnded) for m in one.messages())
+
+
+def test_facts_of_the_loader_and_the_model_are_told(tmp_path: Path) -> None:
+    one = job(orders(tmp_path))
+    train(one)
+    facts: dict[str, object] = {}
+    for message in one.messages():
+        if isinstance(message, JobFacts):
+            facts |= message.known()
+    assert facts["batch"] == 4
+    assert facts["parameters"] == 2
+    assert facts["replayed_batches"] == 4
+    assert facts["loaders"] == [{"kind": "watched", "batches_per_step": 1, "startup_seconds": None}]
+
+
+# Several ranks --------------------------------------------------------------------------------------------
+
+
+def run_together(tmp_path: Path, loops: list[int], **changes: object) -> list[Job]:
+    """Ranks in threads, each with a loop of so many steps; the first one's folder has the journal."""
+    table = Table(len(loops))
+    given = orders(tmp_path, **changes)
+    ranks = [job(given, Seat(table, rank)) for rank in range(len(loops))]
+
+    def loop(one: Job, most: int) -> None:
+        train(one, most)
+        if one.climber.listens:
+            one.climber.loop_ended()
+
+    threads = [threading.Thread(target=loop, args=pair, daemon=True) for pair in zip(ranks, loops, strict=True)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
+    return ranks
+
+
+def test_ranks_take_the_same_steps_although_some_sit_blocks_out(tmp_path: Path) -> None:
+    leader, follower = run_together(tmp_path, [500, 500], rungs=("solo", "crowd", "node"))
+    assert leader.left == follower.left == ["left"]
+    assert leader.steps == follower.steps
+    solo = [block.rank for block in leader.blocks() if block.rung == "solo"]
+    crowd = [block.rank for block in leader.blocks() if block.rung == "crowd"]
+    assert solo == [0, 0]
+    assert sorted(crowd) == [0, 0, 1, 1]
+    assert "catch-up" not in {block.rung for block in leader.blocks()}
+    assert any(m.name == "catch-up" for m in leader.messages() if isinstance(m, PhaseBegun))
+
+
+def test_a_rank_whose_loop_ends_takes_all_others_with_it(tmp_path: Path) -> None:
+    leader, follower = run_together(tmp_path, [500, 24], rungs=("crowd", "node"), rounds=None)
+    assert leader.left == follower.left == ["left"]
+    assert ended(leader) == "script ended"
+    assert leader.steps < 100

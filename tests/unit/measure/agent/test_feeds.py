@@ -1,0 +1,101 @@
+"""Feeds of real loaders: passed on, drained, primed with the same samples, replayed."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, Dataset, IterableDataset, dataloader
+
+from stash.measure.agent import private
+from stash.measure.agent.data.feeds import LoaderFeed, WatchedFeed
+from stash.measure.agent.wraps import loader
+
+
+class Numbers(Dataset):
+    def __len__(self) -> int:
+        return 12
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.tensor(float(index))
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        return iter(torch.arange(6.0))
+
+
+@pytest.fixture(autouse=True)
+def _tapped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loaders' iterators are given their taps by the wrap, for the time of a test."""
+    base = dataloader._BaseDataLoaderIter
+    for name in ("__init__", "_reset"):
+        monkeypatch.setattr(base, name, loader._tapped(getattr(base, name)))
+
+
+def feed_of(loader: DataLoader) -> LoaderFeed:
+    """The feed of a loader that trains."""
+    feed = LoaderFeed(loader)
+    feed.kept = loader  # the feed itself holds it weakly
+    feed.adopt(private.new_iterator(loader))
+    feed.training = True
+    return feed
+
+
+def values(feed: LoaderFeed, count: int) -> list[list[float]]:
+    return [feed.next().tolist() for _ in range(count)]
+
+
+def test_a_real_feed_passes_batches_on_keeps_some_and_goes_on_past_the_end():
+    feed = feed_of(DataLoader(Numbers(), batch_size=4))
+    assert values(feed, 4) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11], [0, 1, 2, 3]]
+    assert len(feed.ring) == 4
+    assert feed.samples == 16
+
+
+def test_replays_hand_out_what_was_kept():
+    feed = feed_of(DataLoader(Numbers(), batch_size=4))
+    kept = values(feed, 3)
+    feed.begin("replay", 0, again=False)
+    assert sorted(values(feed, 3)) == sorted(kept)
+    assert feed.wait == 0.0
+
+
+def test_a_cold_and_a_warm_block_read_the_same_samples_and_the_next_cold_block_others():
+    feed = feed_of(DataLoader(Numbers(), batch_size=2))
+    feed.begin("cold", 3, again=False)
+    cold = values(feed, 3)
+    feed.drain()
+    feed.begin("warm", 3, again=True)
+    assert values(feed, 3) == cold
+    feed.drain()
+    feed.begin("cold", 3, again=False)
+    assert not {tuple(batch) for batch in values(feed, 3)} & {tuple(batch) for batch in cold}
+
+
+@pytest.mark.timeout(120)
+def test_with_workers_a_block_starts_with_an_empty_queue():
+    feed = feed_of(DataLoader(Numbers(), batch_size=2, num_workers=1, prefetch_factor=2))
+    try:
+        assert feed.depth == 2
+        first = values(feed, 1)
+        feed.drain()
+        assert private.outstanding(feed.source) == 0
+        feed.begin("cold", 2, again=False)
+        cold = values(feed, 2)
+        assert first[0] not in cold
+    finally:
+        private.shut_down(feed.source)
+
+
+def test_a_stream_starts_over_for_every_block_and_at_its_end():
+    feed = feed_of(DataLoader(Stream(), batch_size=2))
+    assert feed.kind == "iterable"
+    assert values(feed, 4) == [[0, 1], [2, 3], [4, 5], [0, 1]]
+
+
+def test_any_iterable_can_be_restarted_unless_it_is_its_own_iterator():
+    assert WatchedFeed([1]).start_over()
+    assert not WatchedFeed(iter([1])).start_over()
+    feed = WatchedFeed([torch.zeros(2), torch.ones(2)])
+    feed.training = True
+    assert feed.consume(5) == 10

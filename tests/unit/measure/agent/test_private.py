@@ -1,0 +1,86 @@
+"""Every private name of PyTorch that the agent relies on is there, and stands in one module."""
+
+from __future__ import annotations
+
+import ast
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+
+import stash.measure.agent
+from stash.measure.agent import private
+
+AGENT = Path(stash.measure.agent.__file__).parent
+NOT_OF_TORCH = {"_exit", "_getframe", "_fields"}
+"""Underscored names of the standard library."""
+
+
+@pytest.mark.parametrize(("module", "name"), [(m, n) for m, names in private.NAMES.items() for n in names])
+def test_the_installed_version_has_the_name(module: str, name: str) -> None:
+    found = import_module(module)
+    for part in name.split("."):
+        assert hasattr(found, part), f"torch {torch.__version__} has no {module}.{name}"
+        found = getattr(found, part)
+
+
+def test_loaders_and_their_iterators_have_the_attributes() -> None:
+    loader = DataLoader(TensorDataset(torch.zeros(4)), batch_size=2)
+    assert [hasattr(loader, name) for name in private.OF_LOADERS] == [True] * len(private.OF_LOADERS)
+    alone = iter(loader)
+    assert [hasattr(alone, name) for name in private.OF_ITERATORS] == [True] * len(private.OF_ITERATORS)
+    assert private.worker_processes(alone) == ()
+    assert not private.workers_persist(alone)
+
+
+def test_iterators_with_workers_have_theirs() -> None:
+    iterator = iter(DataLoader(TensorDataset(torch.zeros(8)), batch_size=2, num_workers=1, prefetch_factor=2))
+    try:
+        wanted = (*private.OF_ITERATORS, *private.OF_WORKERS_ITERATORS)
+        assert [hasattr(iterator, name) for name in wanted] == [True] * len(wanted)
+        assert private.outstanding(iterator) == 2
+        assert len(private.worker_processes(iterator)) == 1
+    finally:
+        private.shut_down(iterator)
+
+
+def test_kinds_of_data_sets_are_told_apart() -> None:
+    class Stream(IterableDataset):
+        def __iter__(self):
+            return iter(range(3))
+
+    assert private.iterates(DataLoader(Stream()))
+    assert not private.iterates(DataLoader(TensorDataset(torch.zeros(4))))
+
+
+def test_writing_into_a_tensor_shows() -> None:
+    tensor = torch.zeros(2)
+    before = private.version(tensor)
+    tensor.add_(1)
+    assert private.version(tensor) > before
+
+
+def _own_names(tree: ast.AST) -> set[str]:
+    """Names that a module gives to things of its own."""
+    attributes = (node for node in ast.walk(tree) if isinstance(node, ast.Attribute))
+    annotated = (node.target for node in ast.walk(tree) if isinstance(node, ast.AnnAssign))
+    return {
+        *(node.attr for node in attributes if isinstance(node.ctx, ast.Store)),
+        *(node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)),
+        *(target.id for target in annotated if isinstance(target, ast.Name)),
+    }
+
+
+def test_no_other_module_of_the_agent_reaches_for_a_private_name() -> None:
+    modules = [path for path in sorted(AGENT.rglob("*.py")) if path.name != "private.py"]
+    reached = []
+    for path in modules:
+        tree = ast.parse(path.read_text())
+        own = _own_names(tree) | NOT_OF_TORCH
+        names = (node for node in ast.walk(tree) if isinstance(node, ast.Attribute))
+        private_ones = (node for node in names if node.attr.startswith("_") and not node.attr.startswith("__"))
+        reached += [f"{path.name}:{node.lineno} {node.attr}" for node in private_ones if node.attr not in own]
+    assert len(modules) > 20
+    assert not reached

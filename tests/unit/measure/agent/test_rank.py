@@ -1,0 +1,90 @@
+"""This rank: what it agrees on, what it tells, and how far its exchange reaches."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from climbing import Seat, SetClock, Table, orders
+
+from stash.measure.agent.climb.control import Control, Place
+from stash.measure.agent.climb.discovery import without_switching
+from stash.measure.agent.climb.rank import LoopEnded, LoopEndedError, OwnRank
+from stash.measure.agent.wraps.scope import scope
+from stash.measure.run.journal import Journal, Tail
+from stash.measure.run.messages import Noted, RungSkipped
+
+
+def rank_of(tmp_path: Path, control: object | None = None) -> OwnRank:
+    given = orders(tmp_path)
+    return OwnRank(given, SetClock(), control or Control(given.files), Journal(given.files))
+
+
+def placed(tmp_path: Path, place: Place, node_group: object = None) -> OwnRank:
+    """A rank at a place of a larger job, of which only its own part is here."""
+    rank = rank_of(tmp_path)
+    rank.control.place, rank.control.node_group = place, node_group
+    return rank
+
+
+def test_a_job_of_one_agrees_with_itself(tmp_path: Path) -> None:
+    assert rank_of(tmp_path).agree(3, lambda reports: sum(reports) + 1) == 4
+
+
+def test_everybody_leaves_where_one_loop_has_ended(tmp_path: Path) -> None:
+    with pytest.raises(LoopEndedError):
+        rank_of(tmp_path).agree(LoopEnded(), lambda reports: "never asked")
+
+
+def test_only_the_leader_writes_and_a_note_is_told_once(tmp_path: Path) -> None:
+    follower = rank_of(tmp_path, Seat(Table(2), 1))
+    follower.note("of a follower")
+    leader = rank_of(tmp_path, Seat(Table(2), 0))
+    leader.note("once")
+    leader.note("once")
+    assert Tail(leader.orders.files.journal).messages() == [Noted("once")]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "group", "asked", "reached"),
+    [
+        (1, None, "node", "world"),
+        (2, "a group", "node", "node"),
+        (2, None, "node", "self"),
+        (2, None, "self", "self"),
+    ],
+)
+def test_the_node_is_the_world_on_one_node_and_nobody_for_its_only_rank(
+    tmp_path: Path, nodes: int, group: object, asked: str, reached: str
+) -> None:
+    try:
+        placed(tmp_path, Place(0, 2, 0, 0, (0,), nodes), group).set_scope(asked)
+        assert scope.name == reached
+    finally:
+        scope.name = "world"
+
+
+def test_collectives_are_counted_per_step_of_the_whole_world(tmp_path: Path) -> None:
+    rank = rank_of(tmp_path)
+    rank.count_anew()
+    assert rank.collectives_per_step() == {}
+    for _ in range(4):
+        scope.issued["all_reduce"] += 1
+        rank.counts_step()
+    scope.name = "self"
+    rank.counts_step()
+    scope.name = "world"
+    assert rank.collectives_per_step() == {"all_reduce": 1.0}
+    rank.count_anew()
+    assert rank.collectives_per_step() == {}
+
+
+@pytest.mark.parametrize(("nodes", "top"), [(1, "node"), (2, "cluster")])
+def test_without_switching_the_top_of_the_ladder_is_left(tmp_path: Path, nodes: int, top: str) -> None:
+    rank = placed(tmp_path, Place(0, 4, 0, 0, (0, 1), nodes))
+    left = without_switching(rank, ("solo", "crowd", top, "warm", "cold"), "it shards")
+    assert left == (top, "warm", "cold")
+    assert not rank.switches
+    told = Tail(rank.orders.files.journal).messages()
+    assert [m.rung for m in told if isinstance(m, RungSkipped)] == ["solo", "crowd"]
+    assert all(m.why == "it shards, and this job cannot be started in other sizes" for m in told)

@@ -1,0 +1,102 @@
+"""Collectives under each scope: real, counted, or what a group of one would do."""
+
+from __future__ import annotations
+
+import types
+
+import pytest
+import torch
+
+from stash.measure.agent.wraps import collectives
+from stash.measure.agent.wraps.scope import scope
+
+
+class Group:
+    """A process group of four of which this is rank 1."""
+
+    def rank(self):
+        return 1
+
+    def size(self):
+        return 4
+
+
+@pytest.fixture
+def c10d():
+    """A stand-in for ``distributed_c10d`` whose collectives must not be reached, wrapped."""
+
+    def unreachable(*args, **kwargs):
+        raise AssertionError("the real collective was called")
+
+    def all_reduce(tensor, op=None, group=None, async_op=False):
+        unreachable()
+
+    def all_gather(tensor_list, tensor, group=None, async_op=False):
+        unreachable()
+
+    def all_gather_into_tensor(output_tensor, input_tensor, group=None, async_op=False):
+        unreachable()
+
+    def reduce_scatter_tensor(output, input, op=None, group=None, async_op=False):
+        unreachable()
+
+    def all_gather_object(object_list, obj, group=None):
+        unreachable()
+
+    def scatter(tensor, scatter_list=None, src=0, group=None, async_op=False):
+        unreachable()
+
+    module = types.ModuleType("c10d")
+    for function in (
+        all_reduce,
+        all_gather,
+        all_gather_into_tensor,
+        reduce_scatter_tensor,
+        all_gather_object,
+        scatter,
+    ):
+        setattr(module, function.__name__, collectives._scoped(function.__name__, function))
+    scope.name = "self"
+    yield module
+    scope.name = "world"
+    scope.issued.clear()
+
+
+def test_alone_a_reduction_leaves_its_tensor_and_an_asynchronous_one_is_done(c10d):
+    tensor = torch.ones(2)
+    assert c10d.all_reduce(tensor, group=Group()) is None
+    work = c10d.all_reduce(tensor, group=Group(), async_op=True)
+    assert work.wait()
+    assert work.get_future().wait()[0] is tensor
+    assert tensor.tolist() == [1, 1]
+
+
+def test_alone_gathers_replicate_in_the_shapes_the_caller_made(c10d):
+    outputs = [torch.zeros(2) for _ in range(4)]
+    c10d.all_gather(outputs, torch.tensor([3.0, 4.0]), group=Group())
+    assert all(output.tolist() == [3, 4] for output in outputs)
+    flat = torch.zeros(8)
+    c10d.all_gather_into_tensor(flat, torch.tensor([3.0, 4.0]), group=Group())
+    assert flat.tolist() == [3, 4] * 4
+    objects = [None] * 4
+    c10d.all_gather_object(objects, "me", group=Group())
+    assert objects == ["me"] * 4
+
+
+def test_alone_scatters_keep_this_ranks_part(c10d):
+    part = torch.zeros(2)
+    c10d.reduce_scatter_tensor(part, torch.arange(8.0), group=Group())
+    assert part.tolist() == [2, 3]
+    c10d.scatter(part, [torch.full((2,), float(i)) for i in range(4)], group=Group())
+    assert part.tolist() == [1, 1]
+
+
+def test_collectives_are_counted_by_name_but_not_stashs_own(c10d):
+    scope.name = "world"
+    for _ in range(2):
+        with pytest.raises(AssertionError):  # the stand-in for the real one was reached
+            c10d.all_reduce(torch.ones(1), group=Group())
+    with scope.untouched(), pytest.raises(AssertionError):
+        c10d.scatter(torch.ones(1), group=Group())
+    assert scope.issued == {"all_reduce": 2}
+    assert scope.beyond_node() == []

@@ -1,0 +1,76 @@
+"""Where a script steps: its optimizers, AMP's scaler when it skips one, schedulers that have had enough."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+
+import pytest
+import torch
+from climbing import silence
+from listening import Heard
+
+from stash.measure.agent import script
+from stash.measure.agent.wraps import steps
+
+
+@pytest.fixture
+def heard() -> Iterator[Heard]:
+    listener = Heard()
+    script.listen(listener)
+    yield listener
+    silence()
+
+
+def sgd() -> torch.optim.Optimizer:
+    weight = torch.nn.Parameter(torch.ones(2))
+    weight.grad = torch.ones(2)
+    return torch.optim.SGD([weight], lr=0.1)
+
+
+def test_every_optimizer_step_is_heard(heard: Heard):
+    hooks = []
+    steps.wrap_optimizer(SimpleNamespace(register_optimizer_step_post_hook=hooks.append))
+    (hook,) = hooks
+    hook(sgd(), (), {})
+    assert heard.words == ["stepped"]
+    heard.listens = False
+    hook(sgd(), (), {})
+    assert heard.words == ["stepped"]
+
+
+class Scaler:
+    """Skips the step where gradients overflowed."""
+
+    overflows = False
+
+    def step(self, optimizer: torch.optim.Optimizer) -> str:
+        if not self.overflows:
+            optimizer.step()
+        return "result"
+
+
+def test_a_step_that_loss_scaling_skips_is_a_step_of_the_loop_all_the_same(heard: Heard):
+    module = SimpleNamespace(GradScaler=type("GradScaler", (Scaler,), {"step": Scaler.step}))
+    steps.wrap_scaler(module)
+    scaler, optimizer = module.GradScaler(), sgd()
+    assert scaler.step(optimizer) == "result"
+    assert heard.words == []  # the optimizer's own hook tells of it
+    scaler.overflows = True
+    assert scaler.step(optimizer) == "result"
+    assert heard.words == [
+        "loss scaling skipped optimizer steps; those steps lack the optimizer's own time",
+        "stepped",
+    ]
+
+
+def test_a_schedule_that_is_over_is_passed_over_while_a_profile_is_taken(heard: Heard):
+    class OneCycleLR:
+        def step(self) -> None:
+            raise ValueError("Tried to step 3 times")
+
+    steps.wrap_schedulers(SimpleNamespace(OneCycleLR=OneCycleLR))
+    OneCycleLR().step()
+    heard.listens = False
+    with pytest.raises(ValueError, match="Tried to step"):
+        OneCycleLR().step()

@@ -1,0 +1,31 @@
+"""Taps on samplers: passed on, endless, or a block's own indices."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from stash.measure.agent.data.feeds import Tap
+
+
+def test_a_tap_passes_a_samplers_indices_on_and_ends_with_it():
+    assert list(Tap([1, 2, 3], iter([1, 2, 3]))) == [1, 2, 3]
+
+
+def test_an_endless_tap_starts_its_sampler_over():
+    tap = Tap([1, 2], iter([1, 2]))
+    tap.endless = True
+    assert [next(tap) for _ in range(5)] == [1, 2, 1, 2, 1]
+    assert tap.drawn == 5
+
+
+def test_a_blocks_own_indices_go_first_and_then_nothing_comes():
+    tap = Tap([1, 2, 3], iter([1, 2, 3]))
+    tap.queue = deque([9, 8])
+    assert list(tap) == [9, 8]
+    assert tap.take(4) == [1, 2, 3, 1]
+    assert Tap([], iter([])).take(3) == []
+
+
+def test_the_remainder_at_the_end_of_an_epoch_is_passed_over():
+    sampler = [[1, 2], [3, 4], [5]]
+    assert Tap(sampler, iter(sampler)).take(6) == [[1, 2], [3, 4]] * 3

@@ -1,0 +1,89 @@
+"""A machine as a whole: nothing is required of it, and describing it takes no time."""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from recorded_nvml import RecordedNvml
+from recorded_tree import MACHINES, known, machine, sources
+
+from stash.base.records import Host
+from stash.measure.host.describe import Sources, count_gpus, describe
+
+
+def test_the_driver_is_let_go(tmp_path: Path) -> None:
+    source = sources(tmp_path, machine("dell-lost-gpu"))
+    describe(Path("/"), sources=source)
+    assert source.nvml.started == 0
+
+
+@pytest.mark.parametrize(
+    ("visible", "count"),
+    [(None, 8), ("0,1", 2), ("", 0), ("-1", 0), ("GPU-1,GPU-2,GPU-3", 3), (",".join("0" * 20), 8)],
+)
+def test_cuda_visible_devices_narrows_the_count(monkeypatch: Any, visible: str | None, count: int) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", RecordedNvml(machine("aws-p3.16xlarge")["nvml"]))
+    if visible is None:
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    else:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert count_gpus() == count
+
+
+def test_without_a_driver_there_are_no_gpus(monkeypatch: Any) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", RecordedNvml(None))
+    assert count_gpus() == 0
+
+
+def test_a_machine_without_any_files_is_unknown_and_no_error(tmp_path: Path) -> None:
+    host = describe(Path("/nowhere"), sources=Sources(root=tmp_path, nvml=RecordedNvml(None)))
+    said = host.model_dump(exclude_defaults=True)
+    assert said.pop("hostname") == socket.gethostname()
+    assert said == {"disks": ({"path": "/nowhere"},)}
+
+
+@pytest.mark.parametrize("content", [b"", b"\n\n", b"\xff\xfe\x00 : \n -1 max x=y\n", b"-1", b"7" * 30, b": - - :"])
+@pytest.mark.parametrize("name", MACHINES)
+def test_files_full_of_nonsense_are_unknown_and_no_error(tmp_path: Path, name: str, content: bytes) -> None:
+    source = sources(tmp_path, machine(name))
+    files = [file for file in tmp_path.rglob("*") if file.is_file() and not file.is_symlink()]
+    assert files
+    for file in files:
+        file.write_bytes(content)
+    host = describe(Path("/"), sources=source)
+    assert (host.cpu, host.memory_bytes, host.limits, host.cloud) == (None, None, None, None)
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_a_described_machine_survives_its_json(tmp_path: Path, name: str) -> None:
+    host = known(tmp_path, name)
+    assert Host.model_validate_json(host.model_dump_json()) == host
+    assert host.links is None
+
+
+def test_this_machine_is_described_as_the_system_library_does() -> None:
+    host = describe()
+    assert host.cores == len(os.sched_getaffinity(0))
+    assert host.memory_bytes == psutil.virtual_memory().total
+    assert (host.kernel, host.hostname) == (platform.release(), socket.gethostname())
+    assert {nic.name for nic in host.nics} >= set(os.listdir("/sys/class/net")) - {"lo", "bonding_masters"}
+    free = host.disks[0].free_bytes
+    assert free is None or free <= psutil.disk_usage(os.getcwd()).total
+
+
+def test_describing_takes_no_time_that_a_profile_would_notice(tmp_path: Path) -> None:
+    source = sources(tmp_path, machine("vm-cgroup-v2"))
+    taken = []
+    for _ in range(5):
+        started = time.perf_counter()
+        describe(Path("/"), sources=source)
+        taken.append(time.perf_counter() - started)
+    assert min(taken) < 0.05

@@ -1,0 +1,207 @@
+"""What is launched next and what is kept, decided without starting a process."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+import pytest
+from launching import FakeProcess, even, expedition, run
+
+from stash.measure.launch.job import Job
+from stash.measure.run.messages import ClimbEnded, LadderChosen, PhaseBegun, RankSeen
+from stash.measure.run.orders import Orders
+
+
+def test_three_even_rounds_are_enough_and_the_agents_are_told_to_stop():
+    result, started = run(even())
+    assert result.failure is None
+    assert result.profile.ended == "precision"
+    assert len({block.round for block in result.profile.blocks}) >= 3
+    assert [process.stopped for process in started] == [True]
+    assert not started[0].folder.path.exists()
+
+
+def test_uneven_rounds_go_on_until_the_budget_is_spent():
+    def uneven(orders: Orders, process: FakeProcess) -> Generator[None, None, int]:
+        process.ladder(*orders.rungs)
+        number = 0
+        while not orders.files.stop.exists():
+            yield
+            process.clock.now += 2.0
+            process.step(10 * number + 10)
+            process.round(number, 1.0 + 0.5 * (number % 2), 3.0 - 0.8 * (number % 3))
+            number += 1
+        process.tell(ClimbEnded("stopped"))
+        return 0
+
+    result, _ = run(uneven, budget=30.0)
+    assert result.profile.ended == "budget"
+    assert 14 <= len({block.round for block in result.profile.blocks}) <= 17
+
+
+def test_live_progress_sees_a_profile_after_each_round():
+    seen = []
+    one, _ = expedition(even())
+    one.run(seen.append)
+    assert seen[0].phase == "warm-up"
+    rounds = [len({block.round for block in moment.profile.blocks}) for moment in seen if moment.profile is not None]
+    assert rounds == sorted(rounds)
+    assert rounds[-1] >= 3
+
+
+def loop_of(rounds: int, steps: int):
+    """A script whose loop ends by itself after so many rounds and steps."""
+
+    def agents(orders: Orders, process: FakeProcess) -> Generator[None, None, int]:
+        process.ladder(*orders.rungs)
+        for number in range(orders.first_round, orders.first_round + rounds):
+            yield
+            process.clock.now += 1.0
+            process.round(number, 1.0, 1.5)
+        process.step(steps)
+        process.tell(ClimbEnded("script ended"))
+        yield
+        return 0
+
+    return agents
+
+
+def test_a_loop_that_ends_early_is_started_again_until_its_rounds_suffice():
+    result, started = run(loop_of(2, 60))
+    assert [process.orders.first_round for process in started] == [0, 2]
+    assert sorted({block.round for block in result.profile.blocks}) == [0, 1, 2, 3]
+    assert result.profile.ended == "script ended"
+    assert result.profile.settings.launches == 2
+    assert "the job was started again" in result.profile.notes[0]
+
+
+def test_a_loop_too_short_for_a_round_gets_shorter_blocks_and_then_a_sentence():
+    result, started = run(loop_of(0, 48))
+    assert [process.orders.most_steps for process in started] == [None, 2]
+    assert result.profile is None
+    assert "ended after 48 steps, before one round was measured" in result.failure.sentence
+
+
+def test_a_job_whose_collectives_cannot_be_switched_gets_launches_of_its_own():
+    def unsafe(orders: Orders, process: FakeProcess) -> Generator[None, None, int]:
+        process.ladder(*orders.rungs)
+        process.tell(ClimbEnded("unsafe", "it shards"))
+        yield
+        return 0
+
+    def whole(orders: Orders, process: FakeProcess) -> Generator[None, None, int]:
+        process.step(9)
+        process.tell(PhaseBegun("warm-up"), RankSeen(0, 0, 0, "cpu"), LadderChosen(orders.rungs, {}))
+        for number in range(orders.first_round, orders.first_round + (orders.rounds or 0)):
+            process.round(number, *(1.0 for _ in orders.rungs))
+        process.tell(ClimbEnded("rounds done"))
+        yield
+        return 0
+
+    result, started = run(unsafe, whole, rungs=("solo", "crowd", "node", "warm"))
+    assert [process.orders.isolated for process in started] == [False, True]
+    assert started[1].orders.rungs == ("solo", "warm")  # of one process, the whole job is its solo
+    assert started[1].orders.rounds == 3
+    assert result.profile.settings.isolated
+    assert result.profile.settings.why == "it shards"
+    skipped = {item.rung: item.why for item in result.profile.skipped}
+    assert skipped == {"crowd": "one device", "node": "one device", "cluster": "one device"}
+
+
+def test_a_script_that_fails_on_resident_batches_is_measured_without_them():
+    def fails(orders: Orders, process: FakeProcess) -> Generator[None, None, int]:
+        process.ladder(*orders.rungs)
+        process.tell(PhaseBegun("resident", 0))
+        yield
+        process.tracebacks = ["Traceback (most recent call last):\n  x\nTypeError: expected a CPU tensor\n"]
+        return 1
+
+    result, started = run(fails, even(), rungs=("resident", "solo", "warm"))
+    assert [process.orders.rungs for process in started] == [("resident", "solo", "warm"), ("solo", "warm")]
+    (skipped,) = result.profile.skipped
+    assert skipped.rung == "resident"
+    assert "TypeError: expected a CPU tensor" in skipped.why
+
+
+def test_a_failure_keeps_the_rounds_before_it_and_the_jobs_output():
+    result, started = run(even(fails_after=2), precision=1e-9)
+    assert result.failure.sentence == "train.py failed after 20 training steps: ValueError: no such layer"
+    assert {block.round for block in result.profile.blocks} == {0, 1}
+    assert result.profile.ended == "failed"
+    assert result.log == started[0].folder.output
+
+
+def test_an_interrupt_keeps_the_rounds_before_it():
+    one, started = expedition(even(), precision=1e-9, budget=1e6)
+    one.measurement.clock.interrupt_at = 1010.0
+    result = one.run()
+    assert result.interrupted
+    assert result.profile.ended == "interrupted"
+    assert started[0].stopped
+
+
+def never_steps(orders: Orders, process: FakeProcess) -> Generator[None, None, int]:
+    process.words = "done\n"
+    yield
+    return 0
+
+
+def test_a_script_that_never_steps_is_told_what_was_looked_for():
+    result, _ = run(never_steps)
+    assert "ended without a training step" in result.failure.sentence
+    assert result.failure.own_words == "done"
+
+
+def silent(phase: str | None, steps: int = 0):
+    """A job that hangs."""
+
+    def agents(orders: Orders, process: FakeProcess) -> Generator[None, None, int]:
+        if phase is not None:
+            process.ladder(*orders.rungs)
+            process.step(steps, rank=0)
+            process.step(steps - 1, rank=1)
+            process.tell(PhaseBegun(phase, 0))
+        while True:
+            yield
+
+    return agents
+
+
+def test_patience_ends_with_a_job_that_takes_no_step():
+    result, started = run(silent(None), patience=120.0)
+    assert "took no optimizer step within 12" in result.failure.sentence
+    assert started[0].stopped
+
+
+@pytest.mark.parametrize("phase", ["solo", "catch-up", "crowd"])
+def test_a_hang_of_ranks_that_step_without_exchange_leads_to_launches_of_their_own(phase):
+    result, started = run(silent(phase, 12), never_steps)
+    assert started[1].orders.isolated
+    assert result.profile is None
+
+
+def test_a_hang_elsewhere_names_the_rank_that_got_least_far():
+    result, _ = run(silent("cluster", 12))
+    assert "no rank of train.py ended a step for 6" in result.failure.sentence
+    assert "rank 1 got least far (11 steps, last block: cluster)" in result.failure.sentence
+
+
+def test_nothing_to_measure_is_the_users_mistake():
+    def none(orders: Orders, process: FakeProcess) -> Generator[None, None, int]:
+        process.step(5)
+        process.tell(RankSeen(0, 0, 0, "cpu"), LadderChosen((), {"warm": "no data loader was seen"}))
+        process.tell(ClimbEnded("no rungs"))
+        yield
+        return 0
+
+    result, _ = run(none, rungs=("warm",))
+    assert result.failure.users_mistake
+    assert result.failure.sentence.endswith("(warm: no data loader was seen)")
+
+
+def test_a_users_own_launcher_is_never_isolated():
+    one, started = expedition(silent("solo", 12), job=Job("command", "accelerate", ("launch", "train.py")))
+    result = one.run()
+    assert "no rank of accelerate ended a step" in result.failure.sentence
+    assert len(started) == 1
+    assert not started[0].orders.may_isolate

@@ -1,0 +1,81 @@
+"""What the agents told, gathered from several launches, as an artefact."""
+
+from __future__ import annotations
+
+from stash.base.records import Settings, Workload
+from stash.measure.launch.gathered import Gathered
+from stash.measure.run.messages import (
+    BlockDone,
+    ClimbEnded,
+    ExchangeTimed,
+    HostsSeen,
+    JobFacts,
+    LadderChosen,
+    LoaderTimed,
+    Noted,
+    PhaseBegun,
+    RankSeen,
+    RoundDone,
+    RungSkipped,
+    SoftwareSeen,
+)
+
+SETTINGS = Settings(precision=0.02, budget_seconds=60, rungs=("solo", "cold"), isolated=False, why="")
+JOB = Workload(command=("train.py",), name="train.py")
+
+
+def told(*messages, offset=0, gathered=None):
+    gathered = gathered or Gathered()
+    for message in messages:
+        gathered.take(message, offset)
+    return gathered
+
+
+def test_every_message_finds_its_place_in_the_profile():
+    gathered = told(
+        PhaseBegun("warm-up"),
+        RankSeen(0, 0, 0, "cpu", 2),
+        HostsSeen([{"hostname": "here"}]),
+        SoftwareSeen({"torch": "2.13"}),
+        JobFacts(batch=8, parameters=5),
+        LadderChosen(("solo", "cold"), {"crowd": "one device"}),
+        BlockDone(0, "cold", 0, 2, 1.0, samples=16, file_bytes=1600, steal=0.1),
+        LoaderTimed("warm", 0, 0, 16, 0.5),
+        ExchangeTimed("node", 2, 100, 0.01),
+        RungSkipped("cluster", "one node"),
+        Noted("odd"),
+        Noted("odd"),
+        JobFacts(batch=9),
+        RoundDone(0),
+        ClimbEnded("stopped"),
+    )
+    profile = gathered.profile(SETTINGS, JOB, "budget", 9.0)
+    assert (profile.workload.batch, profile.workload.parameters) == (9, 5)
+    assert profile.workload.sample_disk_bytes == 100.0
+    assert profile.hosts[0].steal_fraction == 0.1
+    assert {item.rung for item in profile.skipped} == {"crowd", "cluster"}
+    assert profile.notes == ("odd",)
+    assert (profile.blocks[0].rung, profile.rates[0].samples, profile.collectives[0].bytes) == ("cold", 16, 100)
+    assert profile.software == {"torch": "2.13"}
+    assert profile.ranks[0].cores == 2
+    assert (gathered.rounds, gathered.end, gathered.phase.name) == (1, "stopped", "warm-up")
+
+
+def test_launches_side_by_side_are_ranks_of_one_job():
+    gathered = told(RankSeen(0, 0, 0, "cpu"), BlockDone(0, "crowd", 0, 1, 1.0))
+    told(RankSeen(0, 0, 0, "cpu"), BlockDone(0, "crowd", 0, 1, 2.0), offset=1, gathered=gathered)
+    profile = gathered.profile(SETTINGS, JOB, "budget", 9.0)
+    assert [rank.rank for rank in profile.ranks] == [0, 1]
+    assert [block.rank for block in profile.blocks] == [0, 1]
+
+
+def test_a_reason_of_the_launchers_own_goes_before_the_agents():
+    gathered = told(RankSeen(0, 0, 0, "cpu"), LadderChosen(("solo",), {"resident": "not asked for"}))
+    gathered.excused["resident"] = "the script does not take them"
+    (skipped,) = gathered.profile(SETTINGS, JOB, "budget", 1.0).skipped
+    assert skipped.why == "the script does not take them"
+
+
+def test_what_was_not_learned_does_not_replace_what_was():
+    gathered = told(JobFacts(batch=8), JobFacts(flops_per_step=1e9))
+    assert gathered.workload == {"batch": 8, "flops_per_step": 1e9}

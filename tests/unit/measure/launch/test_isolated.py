@@ -1,0 +1,86 @@
+"""Launches of their own: which are started side by side, with which share of the machine, and what is skipped."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+import pytest
+from launching import FakeProcess, expedition
+
+from stash.measure.launch.engines.base import Cluster
+from stash.measure.launch.job import Job
+from stash.measure.run.messages import ClimbEnded, LadderChosen, RankSeen
+from stash.measure.run.orders import Orders
+
+
+def agents(orders: Orders, process: FakeProcess) -> Generator[None, None, int]:
+    """As many even rounds as were ordered; a whole job has two ranks, one alone has rank 0."""
+    process.step(9)
+    ranks = range(2 if orders.gang is None else 1)
+    process.tell(*(RankSeen(rank, 0, rank, "cpu") for rank in ranks), LadderChosen(orders.rungs, {}))
+    for number in range(orders.first_round, orders.first_round + (orders.rounds or 0)):
+        for rank in ranks:
+            process.round(number, *(1.0 + 0.1 * place for place in range(len(orders.rungs))), rank=rank)
+    process.tell(ClimbEnded("rounds done"))
+    yield
+    return 0
+
+
+def isolated(cluster: Cluster, *launches, job: Job | None = None, **wishes):
+    one, started = expedition(
+        *(launches or (agents,)), rungs=("solo", "crowd", "node", "warm"), job=job, isolate=True, **wishes
+    )
+    one.measurement.cluster = cluster
+    return one.run(), started
+
+
+def test_a_set_is_the_job_alone_then_side_by_side_then_whole():
+    result, started = isolated(Cluster(2))
+    asked = [(p.orders.rungs, p.orders.gang, p.orders.crowd) for p in started[:4]]
+    assert asked == [
+        (("solo",), (0, 2), 1),
+        (("crowd",), (0, 2), 2),
+        (("crowd",), (1, 2), 2),
+        (("node", "warm"), None, 1),
+    ]
+    assert all(p.orders.isolated for p in started)
+    assert result.failure is None
+    assert {block.rank for block in result.profile.blocks if block.rung == "crowd"} == {0, 1}
+    assert result.profile.settings.why == "asked for (--isolate)"
+    assert result.profile.ended == "precision"
+
+
+def test_sets_are_repeated_with_rounds_of_their_own_while_it_is_not_enough():
+    result, started = isolated(Cluster(2), precision=-1.0, budget=1e9)
+    assert len(started) == 40
+    assert [p.orders.first_round for p in started[::4]] == [3 * number for number in range(10)]
+    assert result.profile.ended == "budget"
+
+
+def test_a_job_that_does_not_run_alone_keeps_what_it_can():
+    def fails_alone(orders: Orders, process: FakeProcess) -> Generator[None, None, int]:
+        if orders.gang is not None:
+            process.tracebacks = ["Traceback (most recent call last):\n  x\nValueError: needs two\n"]
+            yield
+            return 1
+        return (yield from agents(orders, process))
+
+    result, _ = isolated(Cluster(2), fails_alone)
+    skipped = {item.rung: item.why for item in result.profile.skipped}
+    assert skipped["solo"].startswith("the job does not run with one process: train.py failed")
+    assert skipped["crowd"].startswith("the job does not run with one process")
+    assert {block.rung for block in result.profile.blocks} == {"node", "warm"}
+
+
+@pytest.mark.parametrize(
+    ("cluster", "job", "why"),
+    [
+        (Cluster(1, engine="local"), None, "one device"),
+        (Cluster(2, engine="inherited"), None, "separate launches need all ranks on this machine"),
+        (Cluster(2), Job("command", "accelerate"), "the launcher accelerate decides how many processes there are"),
+    ],
+)
+def test_where_the_job_has_one_size_only_the_whole_is_launched(cluster: Cluster, job: Job | None, why: str):
+    result, started = isolated(cluster, job=job)
+    assert len(started) == 1
+    assert {item.why for item in result.profile.skipped if item.rung == "crowd"} == {why}

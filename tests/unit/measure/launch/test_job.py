@@ -1,0 +1,42 @@
+"""What a job looks like from outside, and what cannot be one."""
+
+from __future__ import annotations
+
+import pytest
+
+from stash.base.errors import UserError
+from stash.measure.launch import job as jobs
+
+
+def write(folder, name, text):
+    (folder / name).write_text(text)
+    return str(folder / name)
+
+
+def test_a_script_is_judged_by_what_it_and_the_modules_beside_it_say(tmp_path):
+    alone = write(tmp_path, "alone.py", "import torch\nprint(1)\n")
+    ranks = write(tmp_path, "ranks.py", "from helper import setup\nsetup()\n")
+    spawns = write(tmp_path, "spawns.py", "import torch.distributed as dist\nmp.spawn(run, nprocs=2)\n")
+    write(tmp_path, "helper.py", "import torch.distributed as dist\ndef setup(): dist.init_process_group()\n")
+    assert jobs.shape(jobs.script(alone, ())) == "one"
+    assert jobs.shape(jobs.script(ranks, ())) == "ranks"
+    assert jobs.shape(jobs.script(spawns, ())) == "one"
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda d: jobs.script(str(d / "trian.py"), ()), "train.py"),
+        (lambda d: jobs.script(str(d), ()), "is a folder"),
+        (lambda d: jobs.script(write(d, "broken.py", "def f(:\n"), ()), "line 1"),
+        (lambda d: jobs.script(write(d, "run.sh", "python train.py"), ()), "-- bash"),
+        (lambda d: jobs.command(("acelerate", "launch")), "no program 'acelerate'"),
+        (lambda d: jobs.command(()), "nothing after"),
+        (lambda d: jobs.workload("resnet19", None, None, ()), "resnet18"),
+        (lambda d: jobs.workload("resnet18", str(d / "nowhere"), None, ()), "stash dataset make images"),
+    ],
+)
+def test_a_job_that_cannot_be_is_refused_with_what_to_type_instead(tmp_path, make, words):
+    write(tmp_path, "train.py", "")
+    with pytest.raises(UserError, match=words):
+        make(tmp_path)

@@ -1,0 +1,148 @@
+"""Launchers that let each other know that they live: who is judged gone, when, and who is told."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from stash.measure.launch.diagnose import fell_silent
+from stash.measure.launch.peers import LOST_SECONDS, Peers, Silence
+from stash.measure.run.folder import RunFolder
+from stash.measure.run.meeting import Invitation, Meeting
+
+HOST = "127.0.0.1"
+
+
+class Clock:
+    """Time as the test sets it."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Job:
+    """Launchers on one machine, each with a folder of its own; node 0 has rank 0."""
+
+    def __init__(self, folder: Path, nodes: int) -> None:
+        self.clock = Clock()
+        self.folders = [RunFolder(folder / str(node)) for node in range(nodes)]
+        for own in self.folders:
+            own.path.mkdir()
+        self.peers = [Peers(own, self.clock) for own in self.folders]
+        invitation = Invitation.read(self.folders[0])
+        assert invitation is not None
+        self.meeting = Meeting(HOST, invitation.port, invitation.token, 0)
+        for node, own in enumerate(self.folders):
+            assert replace(self.meeting, node=node).write(own)
+
+    def greet(self, *nodes: int) -> None:
+        """These nodes' launchers send and hear, twice, node 0 last: it answers who spoke to it."""
+        for _ in range(2):
+            for node in sorted(nodes, reverse=True):
+                self.peers[node].greet()
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Iterator[Job]:
+    job = Job(tmp_path, 3)
+    yield job
+    for peers in job.peers:
+        peers.close()
+
+
+def silences(job: Job, last_step: float | None = None) -> list[Silence | None]:
+    return [peers.silence(last_step) for peers in job.peers]
+
+
+def test_nobody_is_judged_before_it_was_heard_or_while_it_is_heard(job: Job) -> None:
+    job.clock.now += 10 * LOST_SECONDS
+    assert silences(job) == [None, None, None]
+    job.greet(0, 1, 2)
+    job.clock.now += LOST_SECONDS
+    assert silences(job) == [None, None, None]
+
+
+def test_a_node_that_falls_silent_is_named_by_the_leader_who_tells_the_others(job: Job) -> None:
+    job.greet(0, 1, 2)
+    since = job.clock.now
+    job.clock.now += LOST_SECONDS - 1
+    job.greet(0, 2)
+    assert silences(job)[0] is None
+    job.clock.now += 2
+    job.greet(0, 2)
+    silence = job.peers[0].silence(None)
+    assert silence == Silence(((1, HOST),), since)
+    assert job.peers[2].silence(None) is None  # it talks to the leader only, and hears it
+
+
+def test_those_still_there_are_told_at_once(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    job.greet(0, 1, 2)
+    gone = Silence(((7, "10.0.0.8"),), 990.0)  # all of this test's nodes share one address, so another's
+    job.peers[0].tell(gone)
+    job.peers[1].greet()
+    job.peers[2].greet()
+    assert silences(job) == [None, gone, gone]
+    job.peers[1].tell(Silence(((0, "10.0.0.9"),), 1.0))  # only rank 0's launcher speaks for others
+    job.peers[0].greet()
+    assert job.peers[0].silence(None) is None
+
+
+def test_every_other_node_notices_that_the_leader_is_gone(job: Job) -> None:
+    job.greet(0, 1, 2)
+    since = job.clock.now
+    job.clock.now += LOST_SECONDS + 1
+    assert silences(job)[1:] == [Silence(((0, HOST),), since)] * 2
+    assert silences(job)[0] == Silence(((1, HOST), (2, HOST)), since)
+
+
+@pytest.mark.parametrize("leaves", [0, 1])
+def test_a_launcher_that_took_leave_is_not_missed(job: Job, leaves: int) -> None:
+    job.greet(0, 1)
+    job.peers[leaves].close()
+    job.clock.now += 1
+    stays = 1 - leaves
+    job.greet(stays)
+    job.clock.now += 10 * LOST_SECONDS
+    assert job.peers[stays].silence(None) is None
+
+
+def test_while_own_ranks_step_nobody_is_gone(job: Job) -> None:
+    job.greet(0, 1)
+    job.clock.now += 10 * LOST_SECONDS
+    assert job.peers[0].silence(job.clock.now - LOST_SECONDS) is None
+    assert job.peers[0].silence(job.clock.now - LOST_SECONDS - 1) is not None
+
+
+def test_words_of_strangers_are_passed_over(job: Job) -> None:
+    job.greet(0, 1)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
+        words = [b"", b"\xff", b"7", b"[]", b"{}", json.dumps({"token": "guess", "node": 1}).encode()]
+        words += [json.dumps({"token": job.meeting.token, "node": node}).encode() for node in (None, "x", [1])]
+        for word in words:
+            stranger.sendto(word, (HOST, job.meeting.port))
+    job.greet(0, 1)
+    job.clock.now += LOST_SECONDS + 1
+    silence = job.peers[0].silence(None)
+    assert silence is not None
+    assert silence.nodes == ((1, HOST),)
+
+
+def test_the_sentence_says_who_when_and_after_how_many_steps() -> None:
+    noon = time.mktime((2026, 1, 2, 12, 34, 56, 0, 0, -1))
+    assert fell_silent([(1, "10.0.0.2")], noon, 312).sentence == (
+        "node 1 (10.0.0.2) stopped answering at 12:34:56, after 312 training steps: "
+        "that node, or the link to it, is down"
+    )
+    assert fell_silent([(1, "a"), (2, "b"), (3, "c")], noon, 5).sentence == (
+        "node 1 (a), node 2 (b) and node 3 (c) stopped answering at 12:34:56, after 5 training steps: "
+        "those nodes, or the links to them, are down"
+    )

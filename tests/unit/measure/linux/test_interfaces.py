@@ -1,0 +1,41 @@
+"""The way out of this machine, asked of the kernel and of a machine with described interfaces."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import psutil
+import pytest
+
+from stash.measure.linux import interfaces
+from stash.measure.linux.interfaces import address_towards, interface_of, interface_towards
+
+
+def test_the_interface_of_an_address() -> None:
+    assert interface_of("127.0.0.1") == "lo"
+    assert interface_of("192.0.2.1") is None
+
+
+def test_the_way_to_this_machine_is_a_loopback_address_and_no_interface_to_be_chosen() -> None:
+    assert address_towards("127.0.0.1") == "127.0.0.1"
+    assert interface_towards("127.0.0.1") is None
+
+
+def test_a_host_that_is_not_there_is_on_no_way() -> None:
+    with pytest.raises(OSError, match=r"."):
+        address_towards("no-such-host.invalid")
+    assert interface_towards("no-such-host.invalid") is None
+    assert interface_towards("") is None
+
+
+@pytest.mark.parametrize(
+    ("own", "name"), [("10.0.0.7", "eth1"), ("fe80::1", "ib0"), ("10.0.0.9", None), ("::1", None)]
+)
+def test_the_interface_on_the_way_is_the_one_with_the_address_on_the_way(
+    monkeypatch: pytest.MonkeyPatch, own: str, name: str | None
+) -> None:
+    table = {"lo": ["127.0.0.1", "::1"], "eth0": ["192.168.0.7"], "eth1": ["10.0.0.7"], "ib0": ["fe80::1%ib0"]}
+    entries = {key: [SimpleNamespace(address=one) for one in found] for key, found in table.items()}
+    monkeypatch.setattr(psutil, "net_if_addrs", lambda: entries)
+    monkeypatch.setattr(interfaces, "address_towards", lambda host: own)
+    assert interface_towards("head") == name

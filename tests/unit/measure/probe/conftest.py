@@ -1,0 +1,23 @@
+"""A disk whose pages can be dropped."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from stash.measure.probe import pieces
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Path:
+    """A folder on a real disk; skips where pages cannot be dropped."""
+    path = tmp_path / "try"
+    path.write_bytes(os.urandom(1 << 20))
+    piece = pieces.Piece(path, 0, 1 << 20)
+    pieces.evict([piece])
+    if pieces.resident([piece]) != 0.0:
+        pytest.skip("this file system keeps its pages in memory")
+    path.unlink()
+    return tmp_path

@@ -1,0 +1,44 @@
+"""Which pieces of which files are read, and files written to be read."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from stash.measure.linux import pagecache
+from stash.measure.probe import pieces
+
+
+def test_files_that_are_not_in_the_page_cache_come_first(disk: Path):
+    for number in range(20):
+        (disk / f"{number:02d}").write_bytes(os.urandom(4 * pagecache.PAGE))
+    unread = {f"{number:02d}" for number in range(0, 20, 2)}
+    pieces.evict([pieces.Piece(disk / name, 0, 1) for name in unread])
+    large, small = pieces.of_data(disk)
+    assert large is None
+    assert small is not None
+    assert {piece.path.name for piece in small.pieces[:10]} == unread
+    assert small.file_bytes == 4 * pagecache.PAGE
+    first, second = small.halves()
+    assert not set(first) & set(second)
+    assert len(first) + len(second) == 20
+
+
+def test_a_large_file_is_cut_into_pieces_from_front_to_back(tmp_path: Path):
+    with (tmp_path / "large").open("wb") as file:
+        file.truncate(5 * pieces.PIECE_BYTES // 2)
+    large, small = pieces.of_data(tmp_path)
+    assert small is None
+    assert large is not None
+    assert [piece.offset for piece in large.pieces] == [0, pieces.PIECE_BYTES]
+
+
+def test_what_is_written_stays_within_a_tenth_of_the_free_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    usage = type("Usage", (), {"free": 1_000_000})
+    monkeypatch.setattr(pieces.shutil, "disk_usage", lambda path: usage)
+    chosen = pieces.written(tmp_path / "scratch", 30_000, 100, 5.0)
+    assert chosen is not None
+    assert len(chosen.pieces) == 3
+    assert pieces.written(tmp_path / "scratch", 30_000, 100, 5.0) is None

@@ -1,0 +1,32 @@
+"""Repetitions on a clock that is told the time, and transfers cut into equal parts."""
+
+from __future__ import annotations
+
+import pytest
+from told_clock import Clock
+
+from stash.base.records import Timing
+from stash.measure.probe.repeat import equal_parts, repeat
+
+
+def test_the_first_repetition_warms_up_and_the_others_fill_the_share():
+    clock = Clock()
+    costs = iter([9.0, 1.0, 2.0, 1.0, 2.0, 1.0, 2.0])
+    assert repeat(lambda: clock.act(next(costs)), 14, least=3, clock=clock) == (1.0, 2.0, 1.0, 2.0)
+
+
+def test_a_slow_repetition_is_still_made_the_least_number_of_times_and_a_fast_one_not_for_ever():
+    clock = Clock()
+    assert repeat(lambda: clock.act(100.0), 1, least=3, clock=clock) == (100.0,) * 3
+    assert len(repeat(lambda: clock.act(1e-9), 1, most=50, clock=clock)) == 50
+
+
+def test_a_transfer_is_cut_into_parts_of_equal_bytes():
+    marks = [(10.0, 100), (11.0, 110), (13.0, 120)]
+    assert equal_parts(marks, 2) == Timing(bytes=10, seconds=(1.0, 2.0))
+    assert equal_parts(marks, 4) == Timing(bytes=5, seconds=(0.5, 0.5, 1.0, 1.0))
+
+
+@pytest.mark.parametrize("marks", [[], [(0.0, 5)], [(0.0, 5), (1.0, 5)], [(0.0, 0), (1.0, 1)]])
+def test_a_transfer_of_nothing_has_no_repetitions(marks: list[tuple[float, int]]):
+    assert equal_parts(marks, 2) is None

@@ -1,0 +1,36 @@
+"""Ranks that meet, and one that does not come."""
+
+from __future__ import annotations
+
+import threading
+import time
+from datetime import timedelta
+
+import pytest
+from torch.distributed import HashStore
+
+from stash.measure.probe.team import AbsentError, Team
+
+
+def test_somebody_who_does_not_come_is_waited_for_only_once():
+    store = HashStore()
+    store.set_timeout(timedelta(seconds=1))
+    team = Team(store, 0, 2, {"LOCAL_RANK": "0"})
+    began = time.monotonic()
+    with pytest.raises(AbsentError, match="stopped answering"):
+        team.meet("begin", 0.2)
+    with pytest.raises(AbsentError):
+        team.meet("next", 60.0)
+    assert time.monotonic() - began < 5
+
+
+def test_two_who_come_both_go_on():
+    store = HashStore()
+    teams = [Team(store, rank, 2, {}) for rank in range(2)]
+    threads = [threading.Thread(target=team.meet, args=("begin", 5.0), daemon=True) for team in teams]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(5)
+    assert not any(thread.is_alive() for thread in threads)
+    assert all(team.lost is None for team in teams)

@@ -1,0 +1,61 @@
+"""Messages: what goes into a line comes out of it, and the artefact's records can hold what the agents tell."""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, fields
+
+import pytest
+from pydantic import TypeAdapter
+
+from stash.base import records
+from stash.measure.run import messages
+from stash.measure.run.messages import BlockDone, JobFacts, LadderChosen, Message, RoundDone, decode, encode
+
+RECORDS = {
+    "BlockDone": records.Block,
+    "LoaderTimed": records.Rate,
+    "ExchangeTimed": records.Collective,
+    "RankSeen": records.Rank,
+    "RungSkipped": records.Skipped,
+    "JobFacts": records.Workload,
+}
+"""The record that each message becomes a part of."""
+OF_THE_LAUNCHER = {"command", "name", "sample_disk_bytes"}
+"""Fields of ``Workload`` that no agent knows."""
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_every_field_of_a_message_is_one_of_its_record_and_of_the_same_type(name: str) -> None:
+    message, record = getattr(messages, name), RECORDS[name]
+    told = {f.name: f for f in fields(message)}
+    missing = record.model_fields.keys() - told.keys() - OF_THE_LAUNCHER
+    assert not missing, f"no agent tells {missing}"
+    assert told.keys() <= record.model_fields.keys()
+    for field_name, field in told.items():
+        if field.default is not MISSING:
+            TypeAdapter(record.model_fields[field_name].annotation).validate_python(field.default)
+
+
+def test_a_message_survives_its_line() -> None:
+    block = BlockDone(0, "cold", 1, 2, 0.5, step_seconds=(0.25, 0.25), resident=0.0, files=3)
+    ladder = LadderChosen(("solo", "crowd"), {"cluster": "one node"})
+    for message in (block, ladder, JobFacts(batch=8, loaders=[{"kind": "map"}]), RoundDone(3)):
+        assert decode(encode(message)) == message
+
+
+def test_every_kind_of_message_is_known_by_one_name() -> None:
+    subclasses = Message.__subclasses__()
+    assert len(subclasses) > 10
+    assert {messages.KINDS[cls.kind] for cls in subclasses} == set(subclasses)
+
+
+@pytest.mark.parametrize(
+    "line", ['{"kind": "song"}', '{"number": 1}', '{"kind": "round", "number": 1, "colour": "red"}']
+)
+def test_a_line_of_another_version_is_refused(line: str) -> None:
+    with pytest.raises(ValueError, match="not a message of this version"):
+        decode(line)
+
+
+def test_what_was_not_learned_is_not_told() -> None:
+    assert JobFacts(batch=0, parameters=None, gradients=[]).known() == {"batch": 0}
