@@ -3,13 +3,14 @@
 # make test-all also the slow ones
 # make bench  the benchmarks of docs/benchmarks.md
 # make truth  every stall against known truth, on emulated clusters (root); make broken: that broken builds fail it
+# make house  the shape of the sources in figures
 # make peers  the same faulty jobs given to other tools (root); make headlines: the paper's two effects (root)
 VENV ?= .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
 DATA := data/images
 
-.PHONY: demo test test-all check bench truth broken peers headlines clean
+.PHONY: demo test test-all check bench truth broken peers headlines house clean
 
 # The pinned torch is the CPU-sized one the tests run with; a GPU build of it serves as well.
 $(BIN)/stash: pyproject.toml constraints-dev.txt
@@ -38,23 +39,26 @@ check: $(BIN)/stash
 	$(BIN)/python tests/links.py README.md docs
 
 bench: $(BIN)/stash $(DATA)/stash-dataset.json
-	$(BIN)/python bench/time_to_answer.py
-	$(BIN)/python bench/overhead.py
-	$(BIN)/python bench/import_time.py
-	$(BIN)/python bench/catalog.py
+	$(BIN)/python -m bench.time_to_answer
+	$(BIN)/python -m bench.overhead
+	$(BIN)/python -m bench.import_time
+	$(BIN)/python -m bench.catalog
 
 truth: $(BIN)/stash
-	$(BIN)/python bench/truth.py
-	$(BIN)/python bench/interval_coverage.py
+	$(BIN)/python -m bench.truth
+	$(BIN)/python -m bench.truth.interval_coverage
 
 broken: $(BIN)/stash
-	$(BIN)/python bench/broken.py
+	$(BIN)/python -m bench.truth.broken
 
 peers: $(BIN)/stash
-	$(BIN)/python bench/peers/run.py
+	$(BIN)/python -m bench.peers
 
 headlines: $(BIN)/stash
-	$(BIN)/python bench/headlines.py
+	$(BIN)/python -m bench.headlines
+
+house:
+	$(PYTHON) bench/house.py
 
 clean:
 	rm -rf $(VENV) data build dist *.egg-info

@@ -20,8 +20,10 @@ from stash.base.records import Profile
 from stash.keep.artefact import load
 from stash.measure.host.describe import describe
 
-HERE = Path(__file__).parent
-DATA = HERE.parent / "data"
+ROOT = Path(__file__).resolve().parents[1]
+DATA = ROOT / "data"
+TIMED = ROOT / "bench" / "timed.py"
+"""Runs another module with a stopwatch; started as a file, so that it needs no particular folder."""
 RANKS = 2
 
 
@@ -67,7 +69,7 @@ def untouched(task: Task, ranks: int, data: bool, steps: int) -> tuple[list[floa
         out = Path(folder) / "moments.json"
         argv = [
             *(sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"),
-            *(str(HERE / "timed.py"), str(out), "stash.lab.zoo.train", *arguments(task, data), "--steps", str(steps)),
+            *(str(TIMED), str(out), "stash.lab.zoo.train", *arguments(task, data), "--steps", str(steps)),
         ]
         began = time.monotonic()
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from scipy.optimize import brentq
 
-from common import machine, table
+from bench.common import machine, table
 from stash.base.errors import JobError, StashError, UserError
 from stash.derive.stalls import attribute
 from stash.derive.stalls.breakdown import Breakdown
@@ -190,7 +190,7 @@ def measure(case: Case) -> Measured:
     with tempfile.TemporaryDirectory() as folder, bed:
         model = Path(folder) / "model.yaml"
         model.write_text(dump(emulation.scaled(size, time)))
-        job = [str(Path(__file__).resolve()), "--train", str(model), "--bucket-bytes", str(BUCKET_BYTES * size)]
+        job = ["-m", "bench.headlines", "--train", str(model), "--bucket-bytes", str(BUCKET_BYTES * size)]
 
         def command(node: int) -> list[str]:
             meet = f"--nnodes {cluster.nodes} --node-rank {node} --rdzv-endpoint {bed.address(0)}{PORT}".split()

@@ -8,7 +8,7 @@ import time
 
 import numpy as np
 
-from common import machine, table
+from bench.common import machine, table
 
 RUNS = 20
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from common import HERE, TASKS, Task, machine, make_data, profiled, read_all, table, untouched
+from bench.common import TASKS, TIMED, Task, machine, make_data, profiled, read_all, table, untouched
 from stash.base.stats import rounds as stats
 from stash.keep.artefact import load
 
@@ -34,7 +34,7 @@ def tiny_under_stash() -> float:
         options = ["--rungs", "warm", "--budget", "4", "--precision", "0.01", "-o", str(out)]
         subprocess.run(
             [sys.executable, "-m", "stash", "profile", *options, "-m", "tiny"],
-            cwd=HERE,
+            cwd=TIMED.parent,
             check=True,
             capture_output=True,
         )
@@ -44,7 +44,7 @@ def tiny_under_stash() -> float:
 def tiny_untouched() -> float:
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "moments.json"
-        subprocess.run([sys.executable, str(HERE / "timed.py"), str(out), "tiny"], cwd=HERE, check=True)
+        subprocess.run([sys.executable, str(TIMED), str(out), "tiny"], cwd=TIMED.parent, check=True)
         return median_step(list(np.diff(json.loads(out.read_text()))[200:]))
 
 

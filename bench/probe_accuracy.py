@@ -1,4 +1,4 @@
-"""How far ``stash probe`` is from the truth and from the usual tools: ``probe_accuracy.py [--only TEXT]``.
+"""How far ``stash probe`` is from the truth and from the usual tools (``python -m bench.probe_accuracy``).
 
 On the testbed, where rates are known from transfers of its own: streams, large all-reduces, the disk limit, and
 how often one slow node of three is found (and an even cluster left in peace). Then side by side on one machine,
@@ -18,7 +18,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from common import machine, table
+from bench.common import machine, table
 from stash.base.records import DiskRead, Exchange, Probe, Timing
 from stash.derive.findings import read
 from stash.derive.findings.rates import read_rate

@@ -14,7 +14,7 @@ import sys
 import numpy as np
 from scipy.special import stdtrit
 
-from common import RANKS, TASKS, Task, drop_cache, machine, make_data, profiled, read_all, table, untouched
+from bench.common import RANKS, TASKS, Task, drop_cache, machine, make_data, profiled, read_all, table, untouched
 from stash.derive.stalls import attribute
 
 CYCLES = 3

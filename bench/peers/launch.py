@@ -20,9 +20,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from answers import Answer
-from jobs import BATCH, RANKS, Fault, write_model
-
+from bench.peers.answers import Answer
+from bench.peers.jobs import BATCH, RANKS, Fault, write_model
 from stash.base.errors import StashError
 from stash.lab.testbed import Testbed
 

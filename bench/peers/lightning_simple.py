@@ -6,8 +6,8 @@ entry of rank 0's report that contains no other one.
 
 from __future__ import annotations
 
-from answers import Answer, Reading, conclude
-from launch import Change, Place, changed, lines_added, median_step, pinned, python, run, torchrun
+from bench.peers.answers import Answer, Reading, conclude
+from bench.peers.launch import Change, Place, changed, lines_added, median_step, pinned, python, run, torchrun
 
 NAME = f"Lightning {pinned('lightning_simple', 'lightning')} simple profiler"
 SCRIPT = "lightning_job.py"

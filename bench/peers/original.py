@@ -12,10 +12,9 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from answers import NOTICEABLE, Answer, Reading, conclude
-from jobs import BATCH, HEALTHY_INTERCONNECT, RANKS
-from launch import HERE, WARM_UP_STEPS, Place, run, steps, torchrun
-
+from bench.peers.answers import NOTICEABLE, Answer, Reading, conclude
+from bench.peers.jobs import BATCH, HEALTHY_INTERCONNECT, RANKS
+from bench.peers.launch import HERE, WARM_UP_STEPS, Place, run, steps, torchrun
 from stash.lab.testbed import Testbed
 
 NAME = "original protocol"

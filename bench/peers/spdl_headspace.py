@@ -8,8 +8,19 @@ from __future__ import annotations
 
 import statistics
 
-from answers import NOTICEABLE, Answer, Reading
-from launch import WARM_UP_STEPS, Change, Place, changed, lines_added, pinned, python, run, steps, torchrun
+from bench.peers.answers import NOTICEABLE, Answer, Reading
+from bench.peers.launch import (
+    WARM_UP_STEPS,
+    Change,
+    Place,
+    changed,
+    lines_added,
+    pinned,
+    python,
+    run,
+    steps,
+    torchrun,
+)
 
 NAME = f"SPDL {pinned('spdl_headspace', 'spdl_core')} headspace"
 SCRIPT = "job.py"

@@ -9,10 +9,9 @@ import statistics
 import sys
 from pathlib import Path
 
-from answers import Answer, Reading, conclude
-from jobs import RANKS
-from launch import HERE, Place, run
-
+from bench.peers.answers import Answer, Reading, conclude
+from bench.peers.jobs import RANKS
+from bench.peers.launch import HERE, Place, run
 from stash.base.records import Profile
 from stash.derive.advise import verdict
 from stash.derive.stalls import attribute

@@ -11,8 +11,8 @@ import re
 import subprocess
 from typing import Any
 
-from answers import Answer, Reading, conclude
-from launch import (
+from bench.peers.answers import Answer, Reading, conclude
+from bench.peers.launch import (
     HERE,
     Change,
     LaunchError,

@@ -9,9 +9,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from answers import Answer, Reading, conclude
-from jobs import RANKS
-from launch import Change, Place, changed, lines_added, median_step, pinned, python, run
+from bench.peers.answers import Answer, Reading, conclude
+from bench.peers.jobs import RANKS
+from bench.peers.launch import Change, Place, changed, lines_added, median_step, pinned, python, run
 
 NAME = f"TraceML {pinned('traceml', 'traceml-ai')}"
 SCRIPT = "job.py"

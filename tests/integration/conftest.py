@@ -1,7 +1,8 @@
 """What the integration tests share: a folder of real files, and the real ``stash profile`` in a process of its own.
 
 Everything a profile starts inherits an environment variable with a value of its own, so a test can prove
-that nothing was left running.
+that nothing was left running. Waiting is bounded by ``PATIENCE``, for a machine that is busy with other work: no test
+asks how fast something was.
 """
 
 from __future__ import annotations
@@ -23,10 +24,13 @@ import pytest
 
 import stash
 from stash.base.records import Block, Profile
+from stash.cli.main import main
 
 SCRIPTS = Path(__file__).parent / "scripts"
 MARK = "STASH_TEST_MARK"
 FILES = 192
+PATIENCE = 240.0
+"""Seconds until what has not happened is taken never to happen; on a quiet machine everything takes a few."""
 
 
 @dataclass
@@ -37,7 +41,6 @@ class Outcome:
     stdout: str
     stderr: str
     profile: Profile | None
-    seconds: float
     survivors: list[str] = field(default_factory=list)
     """Command lines of processes it started that were still there when it had ended."""
 
@@ -54,7 +57,7 @@ class Started:
         self, arguments: tuple[str, ...], output: Path, log: Path, folder: Path, variables: dict[str, str], own: bool
     ) -> None:
         self.mark = uuid.uuid4().hex
-        self.output, self.log, self.began = output, log, time.monotonic()
+        self.output, self.log = output, log
         command = [sys.executable, "-m", "stash", "profile"] if own else []
         environment = {**os.environ, MARK: self.mark, "NO_COLOR": "1", "COLUMNS": "200", **variables}
         with self.log.open("w") as errors:
@@ -96,11 +99,11 @@ class Started:
         """Its standard error so far."""
         return self.log.read_text()
 
-    def wait_for(self, text: str, timeout: float = 60.0) -> None:
+    def wait_for(self, text: str, timeout: float = PATIENCE) -> None:
         """Until ``text`` stands on standard error."""
         self.wait_until(lambda: text in self.said(), timeout, f"{text!r} in {self.said()!r}")
 
-    def wait_until(self, condition: Callable[[], object], timeout: float = 60.0, what: str = "") -> None:
+    def wait_until(self, condition: Callable[[], object], timeout: float = PATIENCE, what: str = "") -> None:
         """Until ``condition()`` holds; fails if it never does."""
         deadline = time.monotonic() + timeout
         while not condition():
@@ -108,17 +111,16 @@ class Started:
             assert time.monotonic() < deadline, f"waited {timeout} s for {what or condition}"
             time.sleep(0.05)
 
-    def end(self, timeout: float = 120.0) -> Outcome:
+    def end(self, timeout: float = PATIENCE) -> Outcome:
         """Wait until it ended, and look at what it left."""
         try:
             stdout, _ = self.popen.communicate(timeout=timeout)
         except subprocess.TimeoutExpired:
             self.kill()
             pytest.fail(f"stash profile did not end within {timeout} s; it said: {self.said()}")
-        seconds = time.monotonic() - self.began
         survivors = [" ".join(process.cmdline()) for process in self.processes() if process.is_running()]
         profile = stash.load(self.output) if self.output.exists() else None
-        return Outcome(self.popen.returncode, stdout, self.said(), profile, seconds, survivors)
+        return Outcome(self.popen.returncode, stdout, self.said(), profile, survivors)
 
     def kill(self) -> None:
         """Leave nothing behind, whatever went wrong."""
@@ -127,7 +129,7 @@ class Started:
                 process.send_signal(signal.SIGKILL)
             except psutil.Error:
                 continue
-        self.popen.wait(timeout=10)
+        self.popen.wait(timeout=PATIENCE)
 
 
 Start = Callable[..., Started]
@@ -155,7 +157,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
     def begin(
         *arguments: object,
         output: Path | None = None,
-        budget: float = 3,
+        budget: float = 1,
         precision: float = 50,
         folder: Path = SCRIPTS,
         program: tuple[object, ...] | None = None,
@@ -178,8 +180,29 @@ def start(tmp_path: Path) -> Iterator[Start]:
 def run_profile(start: Start) -> RunProfile:
     """``run_profile(*arguments) -> Outcome``: the real command, to its end."""
 
-    def run(*arguments: object, timeout: float = 120, **options: object) -> Outcome:
+    def run(*arguments: object, timeout: float = PATIENCE, **options: object) -> Outcome:
         return start(*arguments, **options).end(timeout)
+
+    return run
+
+
+@pytest.fixture
+def typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> RunProfile:
+    """``typed(*arguments) -> Outcome``: the same command in this process, for what must end before a job is started.
+
+    Starting anything all the same fails the test.
+    """
+
+    def run(*arguments: object, output: Path | None = None) -> Outcome:
+        output = output or tmp_path / "run.stash.json"
+        monkeypatch.chdir(SCRIPTS)
+        monkeypatch.setattr(sys, "argv", ["stash", "profile", "-o", str(output), *map(str, arguments)])
+        monkeypatch.setattr(subprocess, "Popen", lambda command, **_: pytest.fail(f"{command} was started"))
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main()
+        said = capsys.readouterr()
+        return Outcome(int(ended.value.code or 0), said.out, said.err, None)
 
     return run
 
@@ -208,8 +231,3 @@ def blocks_of(profile: Profile, rung: str) -> list[Block]:
 def skipped(profile: Profile) -> dict[str, str]:
     """Why each rung was left out."""
     return {item.rung: item.why for item in profile.skipped}
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Declare the marker for what takes longer than half a minute."""
-    config.addinivalue_line("markers", "slow: long, or a variant of another test (leave out with -m 'not slow')")

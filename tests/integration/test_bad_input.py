@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import socket
@@ -12,14 +11,15 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import psutil
 import pytest
-from conftest import Outcome, RunProfile, Start, Started
+from conftest import PATIENCE, Outcome, RunProfile, Start
 from PIL import Image
 
 from stash.derive.stalls import step_matrix
 
 WriteScript = Callable[..., Path]
+FOREVER = 2 * PATIENCE
+"""A budget that is not spent before a test has ended the run."""
 
 PREAMBLE = """
 import torch, torch.distributed as dist, time, os, sys
@@ -57,48 +57,25 @@ def refused(outcome: Outcome, code: int, *words: str) -> None:
     assert not outcome.survivors, outcome.survivors
 
 
-def plan_folder(run: Started) -> Path | None:
-    """The folder of the launch that is under way."""
-    for process in run.processes():
-        try:
-            plan = process.environ().get("STASH_ORDERS")
-        except psutil.Error:
-            continue
-        if plan is not None:
-            return Path(plan).parent
-    return None
-
-
-def trace(run: Started) -> list[dict[str, object]]:
-    """What the agents of the launch under way streamed so far."""
-    folder = plan_folder(run)
-    if folder is None or not (folder / "journal.jsonl").exists():
-        return []
-    return [
-        json.loads(line)
-        for line in (folder / "journal.jsonl").read_text().splitlines(keepends=True)
-        if line[-1] == "\n"
-    ]
-
-
 # The command line ----------------------------------------------------------------------------------------
 
 
 def test_missing_script(run_profile: RunProfile) -> None:
+    # the one refusal that is checked from outside: its exit code, and no traceback
     refused(run_profile("trian.py"), 2, "there is no script trian.py")
 
 
-def test_nothing_to_profile(run_profile: RunProfile) -> None:
-    refused(run_profile(), 2, "nothing to profile", "stash profile train.py")
+def test_nothing_to_profile(typed: RunProfile) -> None:
+    refused(typed(), 2, "nothing to profile", "stash profile train.py")
 
 
-def test_syntax_error_names_the_line(run_profile: RunProfile, script: WriteScript) -> None:
+def test_syntax_error_names_the_line(typed: RunProfile, script: WriteScript) -> None:
     path = script("x = (1,\nfor", preamble="")
-    refused(run_profile(path), 2, "train.py", "line")
+    refused(typed(path), 2, "train.py", "line")
 
 
-def test_unknown_workload_names_the_nearest(run_profile: RunProfile) -> None:
-    refused(run_profile("--workload", "resnet5"), 2, "resnet50")
+def test_unknown_workload_names_the_nearest(typed: RunProfile) -> None:
+    refused(typed("--workload", "resnet5"), 2, "resnet50")
 
 
 def test_missing_module(run_profile: RunProfile) -> None:
@@ -110,59 +87,53 @@ def test_missing_module(run_profile: RunProfile) -> None:
     assert not outcome.survivors
 
 
-def test_missing_program(run_profile: RunProfile) -> None:
-    refused(run_profile("--", "torchrnu", "train.py"), 2, "torchrnu")
+def test_missing_program(typed: RunProfile) -> None:
+    refused(typed("--", "torchrnu", "train.py"), 2, "torchrnu")
 
 
-def test_more_ranks_than_cores(run_profile: RunProfile, data: Path) -> None:
+def test_more_ranks_than_cores(typed: RunProfile, data: Path) -> None:
     cores = len(os.sched_getaffinity(0))
-    refused(run_profile("--nproc-per-node", cores + 1, "plain_ddp.py", data), 2, f"{cores} or fewer")
+    refused(typed("--nproc-per-node", cores + 1, "plain_ddp.py", data), 2, f"{cores} or fewer")
 
 
 @pytest.mark.parametrize("nproc", [0, -1])
-def test_no_ranks_at_all(run_profile: RunProfile, data: Path, nproc: int) -> None:
-    refused(run_profile("--nproc-per-node", nproc, "plain_ddp.py", data), 2, "at least one process")
+def test_no_ranks_at_all(typed: RunProfile, data: Path, nproc: int) -> None:
+    refused(typed("--nproc-per-node", nproc, "plain_ddp.py", data), 2, "at least one process")
 
 
-def test_several_nodes_without_a_meeting_place(run_profile: RunProfile, data: Path) -> None:
-    refused(run_profile("--nnodes", 2, "--node-rank", 0, "plain_ddp.py", data), 2, "--rdzv-endpoint")
+def test_several_nodes_without_a_meeting_place(typed: RunProfile, data: Path) -> None:
+    refused(typed("--nnodes", 2, "--node-rank", 0, "plain_ddp.py", data), 2, "--rdzv-endpoint")
 
 
-def test_unknown_rung(run_profile: RunProfile, data: Path) -> None:
-    refused(run_profile("--rungs", "solo,lukewarm", "plain_ddp.py", data), 2, "lukewarm", "warm")
+def test_unknown_rung(typed: RunProfile, data: Path) -> None:
+    refused(typed("--rungs", "solo,lukewarm", "plain_ddp.py", data), 2, "lukewarm", "warm")
 
 
 # Where the profile goes ----------------------------------------------------------------------------------
 
 
-def test_missing_output_folder_is_noticed_before_measuring(
-    run_profile: RunProfile, data: Path, tmp_path: Path
-) -> None:
-    outcome = run_profile("plain_ddp.py", data, output=tmp_path / "no" / "such" / "run.stash.json")
+def test_missing_output_folder_is_noticed_before_measuring(typed: RunProfile, data: Path, tmp_path: Path) -> None:
+    outcome = typed("plain_ddp.py", data, output=tmp_path / "no" / "such" / "run.stash.json")
     refused(outcome, 2, "no folder")
-    assert "profiling" not in outcome.stderr
 
 
 @pytest.mark.parametrize("folder", ["/proc", "/sys"])
-def test_unwritable_output_folder_is_noticed_before_measuring(
-    run_profile: RunProfile, data: Path, folder: str
-) -> None:
+def test_unwritable_output_folder_is_noticed_before_measuring(typed: RunProfile, data: Path, folder: str) -> None:
     # GIVEN a folder where nobody can make files, not even root
-    outcome = run_profile("-o", f"{folder}/run.stash.json", "plain_ddp.py", data)
+    outcome = typed("plain_ddp.py", data, output=Path(folder) / "run.stash.json")
     refused(outcome, 2, folder)
-    assert "profiling" not in outcome.stderr
 
 
-def test_output_is_a_folder(run_profile: RunProfile, data: Path, tmp_path: Path) -> None:
-    outcome = run_profile("-o", tmp_path, "plain_ddp.py", data)
+def test_output_is_a_folder(typed: RunProfile, data: Path, tmp_path: Path) -> None:
+    outcome = typed("plain_ddp.py", data, output=tmp_path)
     refused(outcome, 2, "is a folder")
 
 
-def test_output_is_a_device_and_stays_one(run_profile: RunProfile, data: Path, tmp_path: Path) -> None:
+def test_output_is_a_device_and_stays_one(typed: RunProfile, data: Path, tmp_path: Path) -> None:
     # GIVEN a pipe instead of a file (for a device it would be the same)
     pipe = tmp_path / "run.stash.json"
     os.mkfifo(pipe)
-    outcome = run_profile("-o", pipe, "--dry-run", "plain_ddp.py", data)
+    outcome = typed("--dry-run", "plain_ddp.py", data, output=pipe)
     refused(outcome, 2, "regular file")
     assert pipe.is_fifo()
 
@@ -183,13 +154,13 @@ def test_full_disk_says_so_and_still_shows_the_breakdown(
     run_profile: RunProfile, data: Path, small_disk: Path
 ) -> None:
     # GIVEN a disk that is full by the time the profile is written
-    outcome = run_profile("-o", small_disk / "run.stash.json", "plain_ddp.py", data)
+    outcome = run_profile("--rungs", "solo", "single.py", data, output=small_disk / "run.stash.json")
     # THEN one sentence says so, nothing half-written remains, and the minute was not lost
     assert outcome.code in (1, 2)
     assert "No space left" in outcome.error or "full" in outcome.error
     assert "Traceback" not in outcome.stderr
     assert not list(small_disk.iterdir())
-    assert "interconnect" in outcome.stdout
+    assert "compute" in outcome.stdout
     assert not outcome.survivors
 
 
@@ -208,16 +179,19 @@ def test_exception_before_the_first_step_shows_the_scripts_own_traceback(
     assert "torch/distributed" not in outcome.stderr
 
 
-def test_exception_in_the_middle_keeps_finished_rounds(run_profile: RunProfile, script: WriteScript) -> None:
-    # GIVEN a script that fails after some rounds
-    path = script("""
-        started = time.time()
+def test_exception_in_the_middle_keeps_finished_rounds(start: Start, script: WriteScript, tmp_path: Path) -> None:
+    # GIVEN a script that fails after a round
+    poison = tmp_path / "poison"
+    path = script(f"""
         while True:
             step()
-            if time.time() - started > 5:
+            if os.path.exists({str(poison)!r}):
                 raise ValueError("loss is nan")
     """)
-    outcome = run_profile(path, precision=0.001, budget=60)
+    run = start(path, precision=0.001, budget=FOREVER)
+    run.wait_for("round 1 done")
+    poison.touch()
+    outcome = run.end()
     # THEN its error is shown, and the rounds before are saved
     refused(outcome, 1, "ValueError: loss is nan")
     assert outcome.profile is not None
@@ -244,7 +218,10 @@ def test_exception_out_of_the_loop_over_a_loader_is_not_the_end_of_training(
 
 
 def test_exit_code_of_a_script_that_exits(run_profile: RunProfile, script: WriteScript) -> None:
-    refused(run_profile(script("print('no licence found'); sys.exit(3)")), 1, "train.py")
+    path = script("print('no licence found'); sys.exit(3)", preamble="import sys, torch.distributed\n")
+    outcome = run_profile(path)
+    refused(outcome, 1, "train.py ended with exit code 3")
+    assert "no licence found" in outcome.stderr
 
 
 def test_script_without_a_training_loop(run_profile: RunProfile, script: WriteScript) -> None:
@@ -253,9 +230,8 @@ def test_script_without_a_training_loop(run_profile: RunProfile, script: WriteSc
 
 
 def test_script_that_never_comes_to_a_step(run_profile: RunProfile, script: WriteScript) -> None:
-    outcome = run_profile("--patience", 4, script("time.sleep(1000)"))
+    outcome = run_profile("--patience", 4, script("time.sleep(1000)", preamble="import time, torch.distributed\n"))
     refused(outcome, 1, "no optimizer step within", "--patience")
-    assert outcome.seconds < 30
 
 
 def test_too_big_for_memory(run_profile: RunProfile, script: WriteScript) -> None:
@@ -309,7 +285,7 @@ def test_interrupt_during_start_up(start: Start, data: Path) -> None:
     run = start("plain_ddp.py", data)
     run.wait_for("profiling")
     run.popen.send_signal(signal.SIGINT)
-    outcome = run.end(20)
+    outcome = run.end()
     # THEN it ends with 130 and a sentence, and leaves nothing
     assert outcome.code == 130
     assert "interrupted" in outcome.error
@@ -318,12 +294,15 @@ def test_interrupt_during_start_up(start: Start, data: Path) -> None:
     assert not outcome.survivors
 
 
-def test_interrupt_during_warm_up(start: Start, script: WriteScript) -> None:
-    # GIVEN steps so slow that warming up takes a while
-    run = start(script("while True: step(); time.sleep(1)"), budget=60)
-    run.wait_until(lambda: any(row.get("name") == "warm-up" for row in trace(run)))
-    run.popen.send_signal(signal.SIGINT)
-    outcome = run.end(20)
+def test_termination_during_warm_up_is_as_orderly_as_an_interrupt(
+    start: Start, script: WriteScript, tmp_path: Path
+) -> None:
+    # GIVEN a batch system that sends SIGTERM before it kills, and steps so slow that warming up takes a while
+    stepped = tmp_path / "stepped"
+    run = start(script(f"while True: step(); open({str(stepped)!r}, 'w'); time.sleep(1)"), budget=FOREVER)
+    run.wait_until(stepped.exists)
+    run.popen.send_signal(signal.SIGTERM)
+    outcome = run.end()
     assert outcome.code == 130
     assert "interrupted" in outcome.error
     assert outcome.profile is None
@@ -331,10 +310,10 @@ def test_interrupt_during_warm_up(start: Start, script: WriteScript) -> None:
 
 
 def test_interrupt_while_measuring_keeps_finished_rounds(start: Start, data: Path) -> None:
-    run = start("plain_ddp.py", data, "--workers", 1, budget=60, precision=0.001)
+    run = start("plain_ddp.py", data, "--workers", 1, budget=FOREVER, precision=0.001)
     run.wait_for("round 1 done")
     run.popen.send_signal(signal.SIGINT)
-    outcome = run.end(20)
+    outcome = run.end()
     assert outcome.code == 130
     assert outcome.profile is not None
     assert outcome.profile.ended == "interrupted"
@@ -343,23 +322,23 @@ def test_interrupt_while_measuring_keeps_finished_rounds(start: Start, data: Pat
     assert not outcome.survivors
 
 
-def test_termination_is_as_orderly_as_an_interrupt(start: Start, data: Path) -> None:
-    # GIVEN a batch system that sends SIGTERM before it kills
-    run = start("plain_ddp.py", data, budget=60, precision=0.001)
+@pytest.mark.slow
+def test_termination_while_measuring_keeps_finished_rounds(start: Start, data: Path) -> None:
+    run = start("plain_ddp.py", data, budget=FOREVER, precision=0.001)
     run.wait_for("round 1 done")
     run.popen.send_signal(signal.SIGTERM)
-    outcome = run.end(20)
-    assert outcome.code != 0
+    outcome = run.end()
+    assert outcome.code == 130
     assert outcome.profile is not None
     assert not outcome.survivors
 
 
 def test_killed_rank_ends_the_run_and_is_named(start: Start, data: Path) -> None:
     # GIVEN a run that finished a round WHEN one rank is killed
-    run = start("plain_ddp.py", data, "--workers", 1, budget=60, precision=0.001)
+    run = start("plain_ddp.py", data, "--workers", 1, budget=FOREVER, precision=0.001)
     run.wait_for("round 1 done")
     run.ranks()[1].send_signal(signal.SIGKILL)
-    outcome = run.end(30)
+    outcome = run.end()
     # THEN one sentence names it, the round is kept, and nobody is left
     refused(outcome, 1, "rank 1", "SIGKILL")
     assert outcome.profile is not None
@@ -369,13 +348,13 @@ def test_killed_rank_ends_the_run_and_is_named(start: Start, data: Path) -> None
 
 def test_ranks_do_not_outlive_a_killed_stash(start: Start, data: Path) -> None:
     # GIVEN a run under way WHEN the stash process itself is killed
-    run = start("plain_ddp.py", data, "--workers", 1, budget=60, precision=0.001)
+    run = start("plain_ddp.py", data, "--workers", 1, budget=FOREVER, precision=0.001)
     run.wait_for("round 1 done")
     assert len(run.ranks()) == 2
     run.popen.kill()
     run.popen.wait()
-    # THEN its ranks and their workers notice within seconds
-    deadline = time.monotonic() + 5
+    # THEN its ranks and their workers notice
+    deadline = time.monotonic() + PATIENCE / 4
     while run.processes() and time.monotonic() < deadline:
         time.sleep(0.1)
     assert [process.cmdline() for process in run.processes()] == []
@@ -390,6 +369,6 @@ def test_hung_rank_is_named(run_profile: RunProfile, script: WriteScript) -> Non
             if number == 400 and rank == 1:
                 time.sleep(1000)
     """)
-    outcome = run_profile(path, precision=0.001, budget=20, timeout=150)
+    outcome = run_profile(path, precision=0.001, budget=20)
     # THEN the run ends by itself and names the rank that got least far
     refused(outcome, 1, "rank 1")

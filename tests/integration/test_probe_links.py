@@ -13,6 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from conftest import PATIENCE
 
 from stash.base.errors import UserError
 from stash.base.records import Links, Probe
@@ -23,8 +24,9 @@ from stash.measure.launch.probe import probe
 
 _obstacle = doctor.obstacle() or (None if os.geteuid() == 0 else "the testbed's tests need root")
 on_testbed = pytest.mark.skipif(_obstacle is not None, reason=_obstacle or "")
-pytestmark = pytest.mark.timeout(150)
 
+BUSY = 2.0
+"""How many times too slow a link may look on a machine that does other work."""
 PROBE = """
 import os, sys
 from pathlib import Path
@@ -79,7 +81,7 @@ def test_one_machine_is_measured_within_its_budget_and_nothing_is_left(
     seconds = time.monotonic() - began
     assert found is not None
     assert heard == ["copies", "reads", "preparation", "exchanges"]  # there is one node
-    assert seconds < 8 + 30
+    assert seconds < 8 + PATIENCE / 2
     mine = links(found)
     assert [copy.source for copy in mine.copies] == ["host"]
     assert mine.exchanges[0].ranks == 2
@@ -88,9 +90,9 @@ def test_one_machine_is_measured_within_its_budget_and_nothing_is_left(
     assert [one.processes for one in mine.preparation][:1] == [1]
     assert {one.link for one in mine.skipped} >= {"streams", "copies host to device"}
     timings = [t for group in (mine.copies, mine.exchanges, mine.reads) for one in group for t in one.timings]
-    assert all(second > 0 for timing in timings for second in timing.seconds)
+    assert all(timing.seconds and min(timing.seconds) > 0 for timing in timings)
     assert leftovers(tmp_path) == []
-    assert not [p for p in psutil.Process().children(recursive=True) if "links.worker" in " ".join(p.cmdline())]
+    assert not [p for p in psutil.Process().children(recursive=True) if "-m stash." in " ".join(p.cmdline())]
 
 
 def test_a_data_set_of_another_kind_is_the_users_mistake(tmp_path: Path) -> None:
@@ -109,9 +111,9 @@ def test_nodes_that_do_not_come_are_named_in_time(tmp_path: Path, monkeypatch: p
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     began = time.monotonic()
-    with pytest.raises(UserError, match=r"the 2 nodes did not meet at 127.0.0.1:29545 within 6 s; start the same"):
-        probe(Cluster(1, 2, 0, "127.0.0.1:29545"), budget=5, data=None, kind=None, instance=None, meeting=6)
-    assert time.monotonic() - began < 30
+    with pytest.raises(UserError, match=r"the 2 nodes did not meet at 127.0.0.1:29545 within 3 s; start the same"):
+        probe(Cluster(1, 2, 0, "127.0.0.1:29545"), budget=5, data=None, kind=None, instance=None, meeting=3)
+    assert time.monotonic() - began < PATIENCE / 2
     assert leftovers(tmp_path) == []
 
 
@@ -128,7 +130,7 @@ def test_interrupting_leaves_nothing(tmp_path: Path, number: int) -> None:
         time.sleep(0.02)
     started = psutil.Process(process.pid).children(recursive=True)
     process.send_signal(number)
-    process.communicate(timeout=20)
+    process.communicate(timeout=PATIENCE)
     assert process.returncode != 0
     assert started
     assert not [one for one in started if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
@@ -140,8 +142,8 @@ def test_streams_and_all_reduce_come_close_to_the_rate_of_the_links(tmp_path: Pa
     out = tmp_path / "probe.json"
     with Testbed(2, network="200mbit") as bed:
         rate = min(link.measured for link in bed.links)
-        ranks = on_all(bed, out, 12, "streams,exchanges")
-        assert [rank.wait(90) for rank in ranks] == [0, 0], ranks[0].output + ranks[1].output
+        ranks = on_all(bed, out, 8, "streams,exchanges")
+        assert [rank.wait(PATIENCE) for rank in ranks] == [0, 0], ranks[0].output + ranks[1].output
         assert ranks[1].output.splitlines()[-1] == "none"
     found = Probe.model_validate_json(out.read_text())
     assert len(found.hosts) == 2
@@ -149,12 +151,12 @@ def test_streams_and_all_reduce_come_close_to_the_rate_of_the_links(tmp_path: Pa
     assert [(s.source, s.target, s.flows) for s in streams] == [(0, 1, 1), (0, 1, 8), (1, 0, 1), (1, 0, 8)]
     for stream in streams:
         timing = stream.timings[0]
-        assert timing.bytes / statistics.median(timing.seconds) == pytest.approx(rate, rel=0.1)
+        assert rate / BUSY < timing.bytes / statistics.median(timing.seconds) < rate * 1.1
     across = links(found).exchanges[0]
     assert (across.nodes, across.ranks) == (2, 2)
     largest = across.timings[-1]
     # Ring all-reduce over two ranks: each sends its tensor once.
-    assert largest.bytes / min(largest.seconds) == pytest.approx(rate, rel=0.15)
+    assert rate / BUSY < largest.bytes / min(largest.seconds) < rate * 1.15
 
 
 @on_testbed
@@ -166,7 +168,7 @@ def test_a_node_that_vanishes_spoils_only_what_needs_it(tmp_path: Path) -> None:
         while "copies" not in ranks[0].output:
             time.sleep(0.1)
         bed.kill(1)
-        assert ranks[0].wait(100) == 0, ranks[0].output
+        assert ranks[0].wait(PATIENCE) == 0, ranks[0].output
     found = Probe.model_validate_json(out.read_text())
     assert links(found).copies
     assert "stopped answering" in {one.link: one.why for one in links(found).skipped}["exchanges"]

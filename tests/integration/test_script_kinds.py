@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import signal
+import sys
 from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from conftest import FILES, Outcome, RunProfile, blocks_of, measured, skipped
+from conftest import FILES, PATIENCE, Outcome, RunProfile, Start, blocks_of, measured, skipped
 
 from stash import attribute
 from stash.base.ladder import NAMES
@@ -50,7 +52,9 @@ def read_from_disk(profile: Profile) -> None:
     assert np.mean([np.nan if block.resident is None else block.resident for block in warm]) > 0.9
     assert all(block.files and block.file_bytes for block in cold + warm)
     before, after = ({(b.round, b.rank): b.files for b in blocks} for blocks in (cold, warm))
-    assert all(before[key] == after[key] for key in before.keys() & after.keys())
+    common = before.keys() & after.keys()
+    assert common
+    assert all(before[key] == after[key] for key in common)
 
 
 # Loops as everybody writes them --------------------------------------------------------------------------
@@ -82,10 +86,9 @@ def test_plain_ddp_loop_climbs_every_rung_in_one_launch(run_profile: RunProfile,
     assert {collective.scope for collective in profile.collectives} == {"node"}
 
 
-@pytest.mark.parametrize("how", [(), ("--by-hand",)], ids=["no_sync", "by hand"])
-def test_gradient_accumulation_counts_optimizer_steps(run_profile: RunProfile, data: Path, how: tuple[str]) -> None:
-    # GIVEN four backward passes per step, the first three without exchange
-    profile = climbed(run_profile("accumulate.py", data, *how))
+def test_gradient_accumulation_counts_optimizer_steps(run_profile: RunProfile, data: Path) -> None:
+    # GIVEN four backward passes per step, of which three exchange nothing: by no_sync(), and by DDP's own switch
+    profile = climbed(run_profile("accumulate.py", data))
     # THEN a step is an optimizer step, of four batches, and the scope could be switched in one launch
     assert not profile.settings.isolated
     assert profile.workload.loaders[0].batches_per_step == 4
@@ -93,74 +96,58 @@ def test_gradient_accumulation_counts_optimizer_steps(run_profile: RunProfile, d
     assert all(block.samples == block.steps * 16 for block in profile.blocks)
 
 
-def test_loader_that_exists_only_in_the_for_statement(run_profile: RunProfile, data: Path) -> None:
-    profile = climbed(run_profile("loader_in_header.py", data))
-    assert profile.workload.loaders[0].workers == 1
-
-
-def test_mixed_precision_with_loss_scaling(run_profile: RunProfile, data: Path) -> None:
-    # GIVEN a scaler whose first steps overflow and are skipped
-    profile = climbed(run_profile("mixed_precision.py", data))
-    assert profile.workload.batch == 8
+def test_usual_recipe_of_mixed_precision_normalisation_and_a_schedule(run_profile: RunProfile, data: Path) -> None:
+    # GIVEN a scaler whose first steps overflow, buffers that DDP broadcasts before every forward, and OneCycleLR for
+    # 12 steps in all, in a profile that takes more
+    profile = climbed(run_profile("recipe.py", data))
+    # THEN one launch measures them
+    assert profile.settings.launches == 1
+    assert profile.workload.batch == 16
     assert profile.workload.precision == "float32"
+    assert sum(block.steps for block in profile.blocks if block.rank == 0) > 12
 
 
 @pytest.mark.parametrize("hook", ["fp16", pytest.param("powersgd", marks=pytest.mark.slow)])
-def test_users_communication_hook_keeps_working(run_profile: RunProfile, data: Path, hook: str) -> None:
-    # GIVEN a script that registers a hook of its own
+def test_users_communication_hook_and_unused_parameters(run_profile: RunProfile, data: Path, hook: str) -> None:
+    # GIVEN a script that registers a hook of its own, and find_unused_parameters=True for a branch no batch takes
     profile = climbed(run_profile("comm_hook.py", data, "--hook", hook))
-    # THEN its collectives are seen, and it is still one launch
+    # THEN the hook's collectives are seen, and it is still one launch: a rank alone does not wait for anybody
     assert profile.workload.collectives_per_step["all_reduce"] >= 1
     assert not profile.settings.isolated
-
-
-def test_unused_parameters_do_not_deadlock_solo(run_profile: RunProfile, data: Path) -> None:
-    # GIVEN find_unused_parameters=True and a branch no batch goes through
-    profile = climbed(run_profile("unused_branch.py", data))
-    # THEN only parameters that got a gradient are listed
+    # and only parameters that got a gradient are listed
     assert len(profile.workload.gradients) == 10
     assert not any("unused" in gradient.name for gradient in profile.workload.gradients)
 
 
-def test_batch_norm_buffers_are_not_broadcast_below_world(run_profile: RunProfile, data: Path) -> None:
-    assert climbed(run_profile("batch_norm.py", data)).settings.launches == 1
-
-
 def test_collectives_of_the_script_are_counted_and_confined(run_profile: RunProfile, data: Path) -> None:
-    # GIVEN one all_reduce and one all_gather in every step
-    profile = climbed(run_profile("explicit_collectives.py", data))
-    assert profile.workload.collectives_per_step == {"all_reduce": 1.0, "all_gather": 1.0}
+    # GIVEN one all_reduce and one all_gather in every step, and more in every tenth, when the script stops with an
+    # error if ranks are not at the same step
+    profile = climbed(run_profile("collectives.py", data))
+    # THEN it never did, and all of them are known
+    counts = profile.workload.collectives_per_step
+    assert counts["all_reduce"] == counts["all_gather"] == 1.0
+    assert counts["barrier"] == pytest.approx(0.1, abs=0.05)
 
 
-def test_collective_every_tenth_step_finds_all_ranks_at_the_same_step(run_profile: RunProfile, data: Path) -> None:
-    # GIVEN a script that stops with an error if ranks log different steps
-    profile = climbed(run_profile("rare_collective.py", data))
-    # THEN it never did, and the rare collectives are known
-    assert profile.workload.collectives_per_step["barrier"] == pytest.approx(0.1, abs=0.05)
-
-
-def test_gradients_averaged_by_hand_without_ddp(run_profile: RunProfile, data: Path) -> None:
-    profile = climbed(run_profile("manual_average.py", data))
-    # THEN each parameter's all_reduce is seen, and gradients are known without DDP
-    assert profile.workload.collectives_per_step == {"all_reduce": 8.0}
-    assert len(profile.workload.gradients) == 8
-
-
-def test_random_batches_without_a_loader_leave_data_rungs_unknown(run_profile: RunProfile) -> None:
-    # GIVEN a loop without any loader
+def test_random_batches_and_gradients_averaged_by_hand(run_profile: RunProfile) -> None:
+    # GIVEN a loop without any loader, and without DDP
     profile = climbed(run_profile("no_loader.py"), COMMUNICATION)
     # THEN the data rungs are skipped with what to do about it
     assert "stash.watch" in skipped(profile)["warm"]
     assert "stash.watch" in skipped(profile)["cold"]
     assert profile.workload.loaders == ()
     assert profile.workload.batch is None
+    # and each parameter's all_reduce is seen, and gradients are known
+    assert profile.workload.collectives_per_step == {"all_reduce": 8.0}
+    assert len(profile.workload.gradients) == 8
 
 
 def test_two_optimizers_step_at_the_rarer_one(run_profile: RunProfile, data: Path) -> None:
-    # GIVEN a critic that steps twice for each step of the generator
+    # GIVEN a critic that steps twice for each step of the generator, on a loader that is only in the for statement
     profile = climbed(run_profile("gan.py", data))
     # THEN a step is the generator's, of two batches
-    assert profile.workload.loaders[0].batches_per_step == 2
+    (loader,) = profile.workload.loaders
+    assert (loader.batches_per_step, loader.workers) == (2, 1)
     assert profile.workload.batch == 32
     names = [gradient.name for gradient in profile.workload.gradients]
     assert len(names) == 8, "both models are trained"
@@ -208,12 +195,6 @@ def test_iterable_data_set(run_profile: RunProfile, data: Path) -> None:
     assert all(block.resident is not None and block.resident < 0.1 for block in blocks_of(profile, "cold"))
 
 
-def test_custom_batch_sampler_without_a_length(run_profile: RunProfile, data: Path) -> None:
-    profile = climbed(run_profile("batch_sampler.py", data))
-    assert profile.workload.batch == 12
-    read_from_disk(profile)
-
-
 def test_loader_shorter_than_a_block(run_profile: RunProfile, data: Path) -> None:
     # GIVEN an epoch of three batches per rank
     profile = climbed(run_profile("plain_ddp.py", data, "--samples", 24, "--batch", 4))
@@ -222,32 +203,42 @@ def test_loader_shorter_than_a_block(run_profile: RunProfile, data: Path) -> Non
     read_from_disk(profile)
 
 
-def test_validation_before_and_during_training_is_not_a_training_loader(run_profile: RunProfile, data: Path) -> None:
-    # GIVEN a sanity check before the first step and a validation loop after every twenty
-    profile = climbed(run_profile("validate.py", data))
+def test_validation_and_checkpoints_are_no_part_of_training(
+    run_profile: RunProfile, data: Path, tmp_path: Path
+) -> None:
+    # GIVEN a sanity check before the first step, a validation loop after every twenty, and a good checkpoint of an
+    # earlier run, which the script replaces in every fifth
+    good = tmp_path / "checkpoint.pt"
+    torch.save({"step": -1, "model": {}}, good)
+    profile = climbed(run_profile("everyday.py", data, tmp_path))
     # THEN only the training loader (batches of 16, not 24) counts, and validation is no part of a step
     assert len(profile.workload.loaders) == 1
     assert profile.workload.batch == 16
-    steps = sorted(seconds for block in blocks_of(profile, "node") for seconds in block.step_seconds)
-    assert steps[-1] < 10 * steps[len(steps) // 2]
+    steps = [seconds for block in profile.blocks for seconds in block.step_seconds]
+    assert sum(seconds > 0.2 for seconds in steps) < len(steps) / 40, (
+        "validation, 0.2 s, comes in every twentieth step"
+    )
+    # and the profile says that it kept the script from saving, and no drifted model is on disk
+    assert any("checkpoint" in note for note in profile.notes)
+    assert not (tmp_path / "final.pt").exists()
+    assert not list(tmp_path.glob("*.tmp"))
+    kept = torch.load(good)
+    assert kept["step"] <= 30, "only warm-up steps, taken while replicas were equal, may be saved"
 
 
 def test_two_training_loaders_are_both_replayed(run_profile: RunProfile, data: Path) -> None:
-    # GIVEN batches of 8 labelled and 16 unlabelled pictures in every step
+    # GIVEN batches of 12 labelled (by a batch sampler without a length) and 16 unlabelled pictures in every step
     profile = climbed(run_profile("two_loaders.py", data))
     assert len(profile.workload.loaders) == 2
-    assert profile.workload.batch == 24
+    assert profile.workload.batch == 28
     read_from_disk(profile)
 
 
-def test_dictionary_batches_may_be_popped_empty(run_profile: RunProfile, data: Path) -> None:
+def test_batches_that_a_script_empties_and_overwrites_are_replayed_as_they_were(
+    run_profile: RunProfile, data: Path
+) -> None:
+    # GIVEN dictionaries popped empty, of pictures scaled in place, and an error on a picture scaled before
     profile = climbed(run_profile("dict_batches.py", data))
-    assert profile.workload.batch == 16
-
-
-def test_batches_written_in_place_are_replayed_as_they_were(run_profile: RunProfile, data: Path) -> None:
-    # GIVEN a script that scales its batch in place and stops with an error on a batch scaled before
-    profile = climbed(run_profile("in_place.py", data))
     assert profile.workload.batch == 16
 
 
@@ -269,25 +260,27 @@ def test_watch_outside_a_profile_returns_its_argument() -> None:
 # Schedules, ends and side effects ------------------------------------------------------------------------
 
 
-def test_schedule_that_refuses_extra_steps(run_profile: RunProfile, data: Path) -> None:
-    # GIVEN OneCycleLR for 30 steps in all, and a profile that takes more
-    profile = climbed(run_profile("one_cycle.py", data))
-    assert sum(block.steps for block in profile.blocks if block.rank == 0) > 30
-
-
 @pytest.mark.parametrize("how", [pytest.param("break", marks=pytest.mark.slow), "range"])
-def test_loop_that_stops_by_itself_is_started_again(
-    run_profile: RunProfile, data: Path, tmp_path: Path, how: str
-) -> None:
-    # GIVEN a loop that ends after 200 steps and then saves its model
+def test_loop_that_stops_by_itself_is_started_again(start: Start, data: Path, tmp_path: Path, how: str) -> None:
+    # GIVEN what many scripts do in a quick trial, a hundred steps of some 10 ms, and then the model is saved
     model = tmp_path / "final.pt"
-    outcome = run_profile("stops_early.py", data, model, "--steps", 200, "--how", how, precision=0.01, budget=8)
-    # THEN what it measured is kept, the job is started again for more, and the model is not saved
-    profile = climbed(outcome)
-    assert profile.settings.launches > 1
+    run = start("stops_early.py", data, model, "--steps", 100, "--how", how, precision=0.001, budget=PATIENCE)
+    # WHEN it was measured until after it had to be started again
+    run.wait_for("round 1 done")
+    before = {rank.pid for rank in run.ranks().values()}
+    run.wait_until(lambda: (now := {rank.pid for rank in run.ranks().values()}) and not now & before)
+    rounds = run.said().count("done after")
+    run.wait_until(lambda: run.said().count("done after") > rounds)
+    run.popen.send_signal(signal.SIGINT)
+    outcome = run.end()
+    # THEN the rounds of all launches are kept, and the model is not saved
+    profile = outcome.profile
+    assert profile is not None, outcome.stderr
+    assert profile.settings.rungs == FULL
     assert any("started again" in note for note in profile.notes)
-    rounds = Counter((block.round, block.rung, block.rank) for block in profile.blocks)
-    assert max(rounds.values()) == 1, "rounds of different launches must not share a number"
+    assert len({block.launch for block in profile.blocks}) > 1
+    blocks = Counter((block.round, block.rung, block.rank) for block in profile.blocks)
+    assert max(blocks.values()) == 1, "rounds of different launches must not share a number"
     assert not model.exists()
 
 
@@ -301,44 +294,20 @@ def test_loop_too_short_for_a_round_says_so(run_profile: RunProfile, data: Path,
     assert not outcome.survivors
 
 
-def test_loop_of_a_hundred_steps_is_long_enough(run_profile: RunProfile, data: Path, tmp_path: Path) -> None:
-    # GIVEN what many scripts do in a quick trial: a hundred steps of some 10 ms
-    climbed(run_profile("stops_early.py", data, tmp_path / "final.pt", "--steps", 100))
-
-
-def test_checkpoints_are_not_written_after_replicas_drifted(
-    run_profile: RunProfile, data: Path, tmp_path: Path
-) -> None:
-    # GIVEN a good checkpoint of an earlier run, and a script that replaces it in every fifth step
-    good = tmp_path / "checkpoint.pt"
-    torch.save({"step": -1, "model": {}}, good)
-    outcome = run_profile("checkpoint.py", data, tmp_path)
-    # THEN the profile succeeds, says that it kept the script from saving, and no drifted model is on disk
-    profile = climbed(outcome)
-    assert any("checkpoint" in note for note in profile.notes)
-    assert not (tmp_path / "final.pt").exists()
-    assert not list(tmp_path.glob("*.tmp"))
-    kept = torch.load(good)
-    assert kept["step"] <= 30, "only warm-up steps, taken while replicas were equal, may be saved"
-
-
-def test_options_after_the_script_are_the_scripts(run_profile: RunProfile, data: Path, tmp_path: Path) -> None:
-    # GIVEN a script with options of the same names as Stash's
+def test_words_after_the_job_are_the_jobs(run_profile: RunProfile, data: Path, tmp_path: Path) -> None:
+    # GIVEN a package's module with relative imports and options of the same names as Stash's, and some rungs only
     theirs = tmp_path / "theirs.json"
     options = ("--lr", "0.1", "-o", theirs, "--budget", "77", "--isolate")
-    profile = climbed(run_profile("own_flags.py", data, *options))
-    # THEN the script got its own and Stash kept its own
+    outcome = run_profile("--rungs", "solo,node", "-m", "pack.training", data, *options)
+    # THEN the job got its own, Stash kept its own, and only the rungs asked for are measured
+    profile = climbed(outcome, ("solo", "node"))
     got = json.loads(theirs.read_text())
     assert got == {"data": str(data), "lr": 0.1, "output": str(theirs), "budget": 77, "isolate": True}
-    assert profile.settings.budget_seconds == 3
+    assert profile.settings.budget_seconds == 1
     assert not profile.settings.isolated
-    assert profile.workload.command == ("own_flags.py", str(data), *map(str, options))
-
-
-def test_module_of_a_package(run_profile: RunProfile, data: Path) -> None:
-    # GIVEN a package's module with relative imports WHEN profiled with -m
-    profile = climbed(run_profile("-m", "pack.training", data))
-    assert profile.workload.command[:2] == ("-m", "pack.training")
+    assert profile.workload.command == ("-m", "pack.training", str(data), *map(str, options))
+    assert {block.rung for block in profile.blocks} == {"solo", "node"}
+    assert skipped(profile)["warm"] == "not asked for (--rungs)"
 
 
 def test_script_that_spawns_its_own_ranks(
@@ -369,10 +338,16 @@ def test_hugging_face_trainer(run_profile: RunProfile, data: Path, tmp_path: Pat
     read_from_disk(profile)
 
 
-def test_accelerate_loop(run_profile: RunProfile, data: Path) -> None:
-    # GIVEN a loop under Accelerate that accumulates two batches, and gathers the loss of each
+def test_accelerate_loop_and_launcher(run_profile: RunProfile, data: Path, free_port: int) -> None:
+    # GIVEN a loop under Accelerate that accumulates two batches and gathers the loss of each, started by Accelerate's
+    # own launcher (its --cpu starts a single process, so its GPU way is taken without any GPU)
     micro = 2
-    profile = climbed(run_profile("accelerate_loop.py", data, "--accumulate", micro))
+    accelerate = ("accelerate", "launch", "--multi_gpu", "--num_processes", 2, "--num_machines", 1)
+    more = ("--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", free_port)
+    job = ("accelerate_loop.py", data, "--accumulate", micro)
+    path = f"{Path(sys.executable).parent}:/usr/bin:/bin"
+    profile = climbed(run_profile("--", *accelerate, *more, *job, PATH=path))
+    # THEN a step is of both batches, and the gathering is counted
     assert not profile.settings.isolated
     assert profile.workload.batch == 16 * micro
     assert profile.workload.loaders[0].batches_per_step == micro
@@ -400,8 +375,11 @@ def test_lightning_with_ddp(run_profile: RunProfile, data: Path, tmp_path: Path)
 def test_sharded_models_get_separate_launches(run_profile: RunProfile, data: Path, api: int, name: str) -> None:
     # GIVEN a sharded model, whose parameters must be gathered in every step
     profile = climbed(run_profile("sharded.py", data, "--api", api))
-    # THEN every rung had launches of its own, and the profile says why
+    # THEN every rung had launches of its own, which never switched, and the profile says why
     assert profile.settings.isolated
     assert name in profile.settings.why
     assert profile.settings.launches >= 4
     assert profile.workload.batch == 16
+    launches = {rung: {block.launch for block in blocks_of(profile, rung)} for rung in COMMUNICATION}
+    assert not launches["solo"] & launches["crowd"]
+    assert not launches["crowd"] & launches["node"]

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from conftest import PATIENCE
 
 from stash.base.errors import UserError
 from stash.lab.testbed import Testbed, cgroups, doctor
@@ -20,7 +21,7 @@ from stash.lab.testbed.names import Owner, next_owner, owner_of
 from stash.lab.testbed.sweep import leftovers, sweep
 
 _obstacle = doctor.obstacle() or (None if os.geteuid() == 0 else "the testbed's tests need root")
-pytestmark = [pytest.mark.skipif(_obstacle is not None, reason=_obstacle or ""), pytest.mark.timeout(120)]
+pytestmark = pytest.mark.skipif(_obstacle is not None, reason=_obstacle or "")
 
 
 def _disk_obstacle() -> str:
@@ -35,6 +36,8 @@ def _disk_obstacle() -> str:
 needs_disk = pytest.mark.skipif(bool(_disk_obstacle()), reason=_disk_obstacle())
 
 NAMESPACES = Path("/run/netns")
+BUSY = 3.0
+"""How many times longer a transfer may take on a machine that does other work; without its limit it is shorter."""
 MEGABYTES = 20
 EXCHANGE = f"""
 import json, os, time, torch, torch.distributed as dist
@@ -85,10 +88,10 @@ def test_links_are_verified_and_an_all_reduce_takes_its_bytes_over_the_rate() ->
         assert all(link.right for link in bed.links)
         rate = min(link.measured for link in bed.links if link.name == "network")
         ranks = bed.run_all(lambda _: [sys.executable, "-c", EXCHANGE], env={"OMP_NUM_THREADS": "1"})
-        assert [rank.wait(60) for rank in ranks] == [0, 0], ranks[0].output + ranks[1].output
+        assert [rank.wait(PATIENCE) for rank in ranks] == [0, 0], ranks[0].output + ranks[1].output
         seconds = json.loads(ranks[0].output.splitlines()[-1])
     # Ring all-reduce over two ranks: each sends its tensor once. The fastest of five: other work only slows.
-    assert seconds[0] == pytest.approx(MEGABYTES * 1e6 / rate, rel=0.15)
+    assert MEGABYTES * 1e6 / rate * 0.85 < seconds[0] < MEGABYTES * 1e6 / rate * BUSY
     assert not names(bed.owner.token)
 
 
@@ -99,19 +102,19 @@ def test_a_host_that_differs_and_a_link_that_changes_while_things_run() -> None:
 
         def refused() -> bool:
             attempt = bed.run(connect, 1)
-            attempt.wait(20)
+            attempt.wait(PATIENCE)
             return "ConnectionRefused" in attempt.output
 
         assert refused()
         bed.unplug(1)
         assert not refused()
         bed.plug(1)
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + PATIENCE
         while not refused():
             assert time.monotonic() < deadline
         bed.set_network(0, "20mbit")
         shown = bed.run(["tc", "qdisc", "show", "dev", bed.interface(0)], 0)
-        shown.wait(10)
+        shown.wait(PATIENCE)
         assert "rate 20Mbit" in shown.output
 
 
@@ -140,11 +143,14 @@ def test_a_rate_the_machine_cannot_carry_is_refused_with_the_highest_verified() 
 
 
 def test_a_share_of_the_cores_holds() -> None:
-    busy = "import time; end = time.time() + 1.5\nwhile time.time() < end: pass\nprint(time.process_time())"
+    busy = (
+        "import time as t; end = t.time() + 1.5\nwhile t.time() < end: pass\nprint(t.process_time(), t.time() - end)"
+    )
     with Testbed(1, cpus=0.25, verify=False) as bed:
         spin = bed.run([sys.executable, "-I", "-S", "-c", busy], 0)
-        assert spin.wait(30) == 0, spin.output
-    assert float(spin.output) == pytest.approx(0.25 * 1.5, rel=0.25)
+        assert spin.wait(PATIENCE) == 0, spin.output
+    used, late = map(float, spin.output.split())
+    assert 0 < used < 0.25 * (1.5 + late) * 1.25  # other work can only take from it
 
 
 @needs_disk
@@ -159,8 +165,8 @@ def test_disks_are_verified_past_the_page_cache_on_each_host(tmp_path: Path) -> 
         subprocess.run(["sync", str(file)], check=True)
         began = time.monotonic()
         copy = bed.run(["dd", f"if={file}", "of=/dev/null", "bs=256k", "iflag=direct"], 0)
-        assert copy.wait(30) == 0, copy.output
-        assert time.monotonic() - began == pytest.approx(1.0, rel=0.2)
+        assert copy.wait(PATIENCE) == 0, copy.output
+        assert 0.8 < time.monotonic() - began < BUSY
     assert not names(bed.owner.token)
 
 
@@ -196,7 +202,7 @@ def test_ctrl_c_leaves_nothing(holder: tuple[subprocess.Popen[str], str, int]) -
     own = second.stdout.readline().split()[0]
     assert names(own)
     second.send_signal(signal.SIGINT)
-    second.communicate(timeout=20)
+    second.communicate(timeout=PATIENCE)
     assert not names(own)
     assert names(token)  # a testbed in use is left alone
     assert process.poll() is None
@@ -207,12 +213,12 @@ def test_ctrl_c_leaves_nothing(holder: tuple[subprocess.Popen[str], str, int]) -
 def test_an_interrupted_set_up_says_so_and_leaves_nothing(request_to_end: int, things: int) -> None:
     command = ["testbed", "run", "--nodes", "4", "--network", "1gbit", "--cpus", "1", "--", "sleep", "600"]
     process = subprocess.Popen([sys.executable, "-m", "stash", *command], stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE
     while len(made := names(f"stash-tb-{process.pid}")) < things:  # 9: all is set up, links are being measured
         assert process.poll() is None, made
         assert time.monotonic() < deadline, made
     process.send_signal(request_to_end)
-    _, said = process.communicate(timeout=20)
+    _, said = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130
     assert said.splitlines()[-1:] == ["interrupted: the testbed was removed"]
     assert not names(f"stash-tb-{process.pid}")
@@ -228,10 +234,15 @@ def test_what_kill_9_left_is_swept_and_only_that(holder: tuple[subprocess.Popen[
         assert any(name.startswith(token) for name in leftovers())
         with Testbed(1, verify=False):  # the next start sweeps
             assert not names(token)
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + PATIENCE
         while Path(f"/proc/{pid}/cwd").exists():
             assert time.monotonic() < deadline
         assert (NAMESPACES / foreign).exists()
         assert owner_of(foreign) is None
     finally:
         subprocess.run(["ip", "netns", "del", foreign], check=True)
+
+
+def test_a_plan_needs_no_root_to_be_read() -> None:
+    commands = [step.describe() for step in Testbed(2, network="1gbit").plan]
+    assert sum(command.startswith("ip netns add ") for command in commands) >= 2

@@ -1,35 +1,24 @@
-"""Gradient accumulation over four batches, without exchange in the first three."""
+"""Gradient accumulation over four batches, without exchange in three: by ``no_sync()``, and by DDP's own switch."""
 
-import argparse
 import contextlib
+import sys
 
 import torch
-import torch.distributed as dist
-from parts import ArrayFolder, network
-from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, DistributedSampler
+from ddp import begin, share
+from parts import ArrayFolder
 
 MICRO_BATCHES = 4
 
-parser = argparse.ArgumentParser()
-parser.add_argument("data")
-parser.add_argument("--by-hand", action="store_true", help="set DDP's switch instead of entering no_sync()")
-args = parser.parse_args()
-
-dist.init_process_group("gloo")
-dataset = ArrayFolder(args.data)
-loader = DataLoader(dataset, 4, sampler=DistributedSampler(dataset), drop_last=True)
-model = DistributedDataParallel(network())
-optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+model, optimizer = begin()
+loader = share(ArrayFolder(sys.argv[1]), 4, drop_last=True)
 
 for _ in range(1000):
-    for number, (pictures, labels) in enumerate(loader, 1):
-        last = number % MICRO_BATCHES == 0
-        if args.by_hand:
-            model.require_backward_grad_sync = last
-        with contextlib.nullcontext() if last or args.by_hand else model.no_sync():
+    for number, (pictures, labels) in enumerate(loader):
+        turn = number % MICRO_BATCHES
+        model.require_backward_grad_sync = turn in (0, MICRO_BATCHES - 1)
+        with model.no_sync() if turn == 0 else contextlib.nullcontext():
             loss = torch.nn.functional.cross_entropy(model(pictures), labels) / MICRO_BATCHES
             loss.backward()
-        if last:
+        if turn == MICRO_BATCHES - 1:
             optimizer.step()
             optimizer.zero_grad()

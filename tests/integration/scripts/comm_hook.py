@@ -1,32 +1,37 @@
-"""A communication hook of the user's own choice: half-precision gradients, or PowerSGD."""
+"""A communication hook of the user's own choice, on a model with a branch that DDP finds unused in every step."""
 
 import argparse
 
-import torch
-import torch.distributed as dist
-from parts import ArrayFolder, network
+from ddp import begin, share, step
+from parts import CLASSES, ArrayFolder, network
+from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
-from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, DistributedSampler
+
+
+class Forked(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.trunk = network()
+        self.taken = nn.Linear(CLASSES, CLASSES)
+        self.unused = nn.Linear(CLASSES, CLASSES)
+
+    def forward(self, pictures: Tensor) -> Tensor:
+        return self.taken(self.trunk(pictures))
+
 
 parser = argparse.ArgumentParser()
 parser.add_argument("data")
 parser.add_argument("--hook", choices=["fp16", "powersgd"], default="fp16")
 args = parser.parse_args()
 
-dist.init_process_group("gloo")
-dataset = ArrayFolder(args.data)
-loader = DataLoader(dataset, 16, sampler=DistributedSampler(dataset))
-model = DistributedDataParallel(network())
+model, optimizer = begin(Forked(), find_unused_parameters=True)
+loader = share(ArrayFolder(args.data))
 if args.hook == "fp16":
     model.register_comm_hook(None, default_hooks.fp16_compress_hook)
 else:
     state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=2, start_powerSGD_iter=5)
     model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 
 for _ in range(1000):
     for pictures, labels in loader:
-        optimizer.zero_grad()
-        torch.nn.functional.cross_entropy(model(pictures), labels).backward()
-        optimizer.step()
+        step(model, optimizer, pictures, labels)

@@ -3,19 +3,13 @@
 import sys
 
 import torch
-import torch.distributed as dist
-from parts import ArrayFolder, network
-from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, DistributedSampler
+from ddp import begin, share, step
+from parts import ArrayFolder
 
-dist.init_process_group("gloo")
-dataset = ArrayFolder(sys.argv[1])
-loader = DataLoader(dataset, 16, sampler=DistributedSampler(dataset), drop_last=True)
-model = torch.compile(DistributedDataParallel(network()))
-optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+model, optimizer = begin()
+loader = share(ArrayFolder(sys.argv[1]), drop_last=True)
+model = torch.compile(model)
 
 for _ in range(1000):
     for pictures, labels in loader:
-        optimizer.zero_grad()
-        torch.nn.functional.cross_entropy(model(pictures), labels).backward()
-        optimizer.step()
+        step(model, optimizer, pictures, labels)

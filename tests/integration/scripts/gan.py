@@ -1,4 +1,4 @@
-"""Two models, two optimizers: the critic takes two steps for each of the generator's."""
+"""Two models, two optimizers: the critic steps twice for each step of the generator; nobody holds the loader."""
 
 import sys
 
@@ -8,20 +8,18 @@ from parts import SIDE, ArrayFolder
 from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits as bce
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, DistributedSampler
+from torch.utils.data import DataLoader
 
 PIXELS = 3 * SIDE * SIDE
 
 dist.init_process_group("gloo")
-dataset = ArrayFolder(sys.argv[1])
-loader = DataLoader(dataset, 16, sampler=DistributedSampler(dataset), drop_last=True)
 generator = DistributedDataParallel(nn.Sequential(nn.Linear(16, 128), nn.ReLU(), nn.Linear(128, PIXELS)))
 critic = DistributedDataParallel(nn.Sequential(nn.Linear(PIXELS, 128), nn.ReLU(), nn.Linear(128, 1)))
 of_generator = torch.optim.Adam(generator.parameters())
 of_critic = torch.optim.Adam(critic.parameters())
 
 for _ in range(1000):
-    for number, (pictures, _) in enumerate(loader):
+    for number, (pictures, _) in enumerate(DataLoader(ArrayFolder(sys.argv[1]), 16, shuffle=True, num_workers=1)):
         fake = generator(torch.randn(len(pictures), 16))
         of_critic.zero_grad()
         both = critic(torch.cat([pictures.flatten(1), fake.detach()]))

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.distributed as dist
-from parts import CLASSES, network
+from ddp import begin, step
+from parts import CLASSES
 from torch import Tensor
-from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 
@@ -31,14 +31,10 @@ parser.add_argument("data")
 parser.add_argument("--workers", type=int, default=0)
 args = parser.parse_args()
 
-dist.init_process_group("gloo")
+model, optimizer = begin()
 dist_rank, dist_world = dist.get_rank(), dist.get_world_size()
 loader = DataLoader(Stream(args.data), 16, num_workers=args.workers, drop_last=True)
-model = DistributedDataParallel(network())
-optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 
 for _ in range(1000):
     for pictures, labels in loader:
-        optimizer.zero_grad()
-        torch.nn.functional.cross_entropy(model(pictures), labels).backward()
-        optimizer.step()
+        step(model, optimizer, pictures, labels)

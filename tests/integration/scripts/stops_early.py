@@ -4,9 +4,9 @@ import argparse
 
 import torch
 import torch.distributed as dist
-from parts import ArrayFolder, network
-from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, DistributedSampler
+from ddp import begin, share
+from ddp import step as train
+from parts import ArrayFolder
 
 parser = argparse.ArgumentParser()
 parser.add_argument("data")
@@ -15,22 +15,12 @@ parser.add_argument("--steps", type=int, default=100)
 parser.add_argument("--how", choices=["break", "range"], default="break")
 args = parser.parse_args()
 
-dist.init_process_group("gloo")
-dataset = ArrayFolder(args.data)
-loader = DataLoader(dataset, 16, sampler=DistributedSampler(dataset))
-model = DistributedDataParallel(network())
-optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-
-
-def train(pictures: torch.Tensor, labels: torch.Tensor) -> None:
-    optimizer.zero_grad()
-    torch.nn.functional.cross_entropy(model(pictures), labels).backward()
-    optimizer.step()
-
+model, optimizer = begin()
+loader = share(ArrayFolder(args.data))
 
 if args.how == "break":
     for step, (pictures, labels) in enumerate(loader, 1):
-        train(pictures, labels)
+        train(model, optimizer, pictures, labels)
         if step >= args.steps:
             break
 else:
@@ -41,7 +31,7 @@ else:
         except StopIteration:
             batches = iter(loader)
             batch = next(batches)
-        train(*batch)
+        train(model, optimizer, *batch)
 
 dist.barrier()
 torch.save(model.module.state_dict(), args.model)

@@ -1,19 +1,32 @@
-"""Two training loaders read side by side, as in semi-supervised training."""
+"""Two training loaders side by side, as in semi-supervised training; one has a batch sampler of the user's own."""
 
+import random
 import sys
+from collections.abc import Iterator
 
 import torch
 import torch.distributed as dist
-from parts import ArrayFolder, network
-from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, DistributedSampler
+from ddp import begin, share
+from parts import ArrayFolder
+from torch.utils.data import DataLoader
 
-dist.init_process_group("gloo")
+
+class RandomGroups:
+    """Batches of neighbouring samples, in random order; how many follow nobody knows."""
+
+    def __init__(self, samples: int, batch: int, rank: int) -> None:
+        self.samples, self.batch, self.random = samples, batch, random.Random(rank)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        for _ in range(7):
+            first = self.random.randrange(self.samples - self.batch)
+            yield list(range(first, first + self.batch))
+
+
+model, optimizer = begin()
 dataset = ArrayFolder(sys.argv[1])
-labelled = DataLoader(dataset, 8, sampler=DistributedSampler(dataset), drop_last=True)
-unlabelled = DataLoader(dataset, 16, sampler=DistributedSampler(dataset), drop_last=True)
-model = DistributedDataParallel(network())
-optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+labelled = DataLoader(dataset, batch_sampler=RandomGroups(len(dataset), 12, dist.get_rank()))
+unlabelled = share(dataset, drop_last=True)
 
 for _ in range(1000):
     for (pictures, labels), (more, _) in zip(labelled, unlabelled, strict=False):

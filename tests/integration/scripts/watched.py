@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.distributed as dist
-from parts import CLASSES, network
+from ddp import begin, step
+from parts import CLASSES
 from torch import Tensor
-from torch.nn.parallel import DistributedDataParallel
 
 import stash
 
@@ -32,13 +32,9 @@ class Batches:
             yield pictures, torch.tensor([int(file.stem) % CLASSES for file in files])
 
 
-dist.init_process_group("gloo")
+model, optimizer = begin()
 loader = Batches(sys.argv[1], 16, dist.get_rank(), dist.get_world_size())
-model = DistributedDataParallel(network())
-optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 
 for _ in range(1000):
     for pictures, labels in stash.watch(loader):
-        optimizer.zero_grad()
-        torch.nn.functional.cross_entropy(model(pictures), labels).backward()
-        optimizer.step()
+        step(model, optimizer, pictures, labels)

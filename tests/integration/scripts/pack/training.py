@@ -1,6 +1,11 @@
-"""A training module of a package, started with ``python -m pack.training``."""
+"""A training module of a package (``python -m pack.training``) whose options have the names of Stash's own.
 
-import sys
+It writes down what it was given.
+"""
+
+import argparse
+import json
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -9,13 +14,23 @@ from torch.utils.data import DataLoader, DistributedSampler
 
 from .model import ArrayFolder, network
 
+parser = argparse.ArgumentParser()
+parser.add_argument("data")
+parser.add_argument("--lr", type=float)
+parser.add_argument("-o", "--output")
+parser.add_argument("--budget", type=int)
+parser.add_argument("--isolate", action="store_true")
+
 
 def main() -> None:
+    args = parser.parse_args()
     dist.init_process_group("gloo")
-    dataset = ArrayFolder(sys.argv[1])
+    if dist.get_rank() == 0:
+        Path(args.output).write_text(json.dumps(vars(args)))
+    dataset = ArrayFolder(args.data)
     loader = DataLoader(dataset, 16, sampler=DistributedSampler(dataset))
     model = DistributedDataParallel(network())
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    optimizer = torch.optim.SGD(model.parameters(), lr=args.lr)
     for _ in range(1000):
         for pictures, labels in loader:
             optimizer.zero_grad()

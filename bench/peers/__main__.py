@@ -1,7 +1,8 @@
 """Side by side: the same faulty jobs given to Stash and to what people use today; prints a Markdown table.
 
-``run.py [--only TOOL] [--fault NAME] [--steps N]``. For every fault the untouched job is run first and last, and the
-tools in between. Needs root, for the testbed. Judges nothing itself: ``answers`` holds the rules, ``jobs`` the truth.
+``python -m bench.peers [--only TOOL] [--fault NAME] [--steps N]``. For every fault the untouched job is run first
+and last, and the tools in between. Needs root, for the testbed. Judges nothing itself: ``answers`` holds the rules,
+``jobs`` the truth.
 """
 
 from __future__ import annotations
@@ -15,16 +16,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import lightning_simple
-import original
-import spdl_headspace
-import stash_tool
-import torch_profiler_hta
-import traceml
-from answers import Answer, Reading, error, right_cause, right_rank
-from jobs import FAULTS, Fault, Truth, make_files
-from launch import HERE, LaunchError, Place, Tool, plain, python
-
+from bench.common import machine, table
+from bench.peers import lightning_simple, original, spdl_headspace, stash_tool, torch_profiler_hta, traceml
+from bench.peers.answers import Answer, Reading, error, right_cause, right_rank
+from bench.peers.jobs import FAULTS, Fault, Truth, make_files
+from bench.peers.launch import LaunchError, Place, Tool, plain, python
 from stash.base.errors import StashError
 
 TOOLS: dict[str, Tool] = {
@@ -65,9 +61,6 @@ class Result:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
-    sys.path.append(str(HERE.parent))
-    from common import machine, table
-
     tools = [TOOLS[options.only]] if options.only else list(TOOLS.values())
     faults = [fault for fault in FAULTS if options.fault in (None, fault.name)]
     results: list[Result] = []
@@ -226,7 +219,8 @@ def notes(results: Sequence[Result]) -> list[str]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="run.py", description="Give the same faulty jobs to Stash and its peers.")
+    words = "Give the same faulty jobs to Stash and its peers."
+    parser = argparse.ArgumentParser(prog="python -m bench.peers", description=words)
     parser.add_argument("--only", choices=TOOLS, metavar="TOOL", help=f"one tool: {', '.join(TOOLS)}")
     names = [fault.name for fault in FAULTS]
     parser.add_argument("--fault", choices=names, metavar="NAME", help=f"one fault: {', '.join(names)}")

@@ -1,4 +1,4 @@
-"""The second truth: the same jobs untouched, timed by nothing but a stopwatch at the optimizer (``timed.py``).
+"""The second truth: the same jobs untouched, timed by nothing but a stopwatch at the optimizer (``bench/timed.py``).
 
 Each stall is the difference of separate runs: one rank alone, one node, all nodes, all with the data pipeline.
 It contains what arithmetic leaves out (the interpreter's own work, copies into buckets), and the noise between
@@ -18,11 +18,11 @@ from pathlib import Path
 
 import numpy as np
 
+from bench.common import TIMED
+from bench.truth.cases import COMPUTE, Case
+from bench.truth.jobs import describe
 from stash.lab.testbed import Testbed
-from truth_cases import COMPUTE, Case
-from truth_jobs import describe
 
-HERE = Path(__file__).parent
 LEAD_IN = 8
 SECONDS = 3.0
 
@@ -34,7 +34,7 @@ def step(case: Case, bed: Testbed | None) -> float:
         model.write_text(describe(case))
         steps = LEAD_IN + round(SECONDS / COMPUTE)
         job = [
-            *(str(HERE / "timed.py"), str(out), "stash.lab.testbed.train", "--model", str(model), "--bucket-mb", "1"),
+            *(str(TIMED), str(out), "stash.lab.testbed.train", "--model", str(model), "--bucket-mb", "1"),
             *("--batch", str(case.batch), "--workers", str(case.workers), "--steps", str(steps)),
         ]
 

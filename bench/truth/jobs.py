@@ -12,12 +12,13 @@ from pathlib import Path
 import numpy as np
 import yaml
 
+from bench.common import ROOT
+from bench.truth.cases import Case, Rates
 from stash import load
 from stash.base.records import Profile
 from stash.lab.testbed import Testbed
-from truth_cases import Case, Rates
 
-SCRATCH = Path(__file__).parent.parent / "data" / "truth"
+SCRATCH = ROOT / "data" / "truth"
 
 
 @contextlib.contextmanager

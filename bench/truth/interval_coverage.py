@@ -1,4 +1,4 @@
-"""How often 95 % intervals hold the truth: ``interval_coverage.py [--runs N]``.
+"""How often 95 % intervals hold the truth: ``python -m bench.truth.interval_coverage [--runs N]``.
 
 The truth suite's jobs repeat each step to a fraction of a millisecond, and then an interval tells the launch, not
 the noise. So here the steps vary, by 5 and by 15 % (standard deviation), as those of real jobs do, and the same
@@ -14,9 +14,9 @@ from collections import defaultdict
 
 import numpy as np
 
-from common import machine, table
-from truth import Result, run
-from truth_cases import BIG, COMPUTE, FILES, Case, Paced, in_set_time, single
+from bench.common import machine, table
+from bench.truth.cases import BIG, COMPUTE, FILES, Case, Paced, in_set_time, single
+from bench.truth.suite import Result, run
 
 JOBS = tuple(
     Case(

@@ -14,11 +14,9 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from common import machine, table
-from truth import Result, faults, saved
-from truth_cases import quick
-
-HERE = Path(__file__).parent
+from bench.common import ROOT, machine, table
+from bench.truth.cases import quick
+from bench.truth.suite import Result, faults, saved
 
 
 @dataclass(frozen=True)
@@ -44,21 +42,21 @@ class Break:
 BREAKS = (
     Break("a sound build"),
     Break(
-        "switching the scope does nothing", "stash/agent/climber.py",
-        "        replicas.set_scope(scope, self.control.node_group)\n", "        return\n",
+        "switching the scope does nothing", "stash/measure/agent/climb/rank.py",
+        "        replicas.set_scope(name)\n", "        return\n",
     ),
     Break(
-        "cold blocks are warm", "stash/agent/blocks.py",
-        '"cold": reading.COLD', '"cold": reading.WARM',
+        "cold blocks are warm", "stash/measure/agent/climb/blocks.py",
+        '"cold": COLD', '"cold": WARM',
     ),
     Break(
         "blocks start with full queues",
-        "stash/agent/blocks.py",
-        '        muster(climber.plan, f"{number}.{visit.rung}")\n',
+        "stash/measure/agent/climb/blocks.py",
+        '        muster(rank.orders, f"{number}.{visit.rung}")\n',
         "        time.sleep(1)\n",
     ),
     Break(
-        "queues keep what was fetched before", "stash/agent/loader.py",
+        "queues keep what was fetched before", "stash/measure/agent/data/feeds.py",
         "    def drain(self) -> None:\n        if self.source is None:\n            return\n",
         "    def drain(self) -> None:\n        return\n",
     ),
@@ -67,15 +65,16 @@ BREAKS = (
 
 def verdicts(broken: Break, root: Path) -> list[list[str]]:
     """Table rows: what each of CI's cases says of this build."""
-    shutil.copytree(HERE.parent / "src", root / "src", ignore=shutil.ignore_patterns("*.egg-info", "__pycache__"))
+    shutil.copytree(ROOT / "src", root / "src", ignore=shutil.ignore_patterns("*.egg-info", "__pycache__"))
     broken.apply(root / "src")
     rows = []
     for case in quick():
         file = root / "results.jsonl"
         file.unlink(missing_ok=True)
         done = subprocess.run(
-            [sys.executable, str(HERE / "truth.py"), "--only", case.name, "--no-stopwatch", "--save", str(file)],
-            env={**os.environ, "PYTHONPATH": str(root / "src")}, capture_output=True, text=True, check=False,
+            [sys.executable, "-m", "bench.truth", "--only", case.name, "--no-stopwatch", "--save", str(file)],
+            cwd=ROOT, env={**os.environ, "PYTHONPATH": str(root / "src")},
+            capture_output=True, text=True, check=False,
         )  # fmt: skip
         results: list[Result] = saved(file) if file.exists() else []
         found = faults(results) if results else [f"no answer ({_why(done.stderr)})"]

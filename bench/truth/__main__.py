@@ -1,9 +1,8 @@
-"""Profile jobs whose stalls are known beforehand and compare: ``truth.py [--only TEXT] [--repeat N] [--save FILE]``.
+"""Profile jobs whose stalls are known beforehand and compare: ``python -m bench.truth [--only TEXT] [--repeat N]``.
 
-Runs the cases of ``truth_cases`` with the command a user would type and prints, for every stall: the truth by
-hand, the same by an independent stopwatch (``stopwatch``), the estimate, its interval, the error in points of the
-step; then mean and largest error, whether the right causes were named, and how often the intervals held the
-truth. Needs root.
+Runs the cases of ``cases`` with the command a user would type and prints, for every stall: the truth by hand, the
+same by an independent stopwatch (``stopwatch``), the estimate, its interval, the error in points of the step; then
+mean and largest error, whether the right causes were named, and how often the intervals held the truth. Needs root.
 """
 
 from __future__ import annotations
@@ -11,109 +10,15 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import tempfile
-import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 
-import stopwatch
-from common import machine, table
-from stash import attribute
-from stash.base.records import Profile
-from stash.derive.advise import verdict
-from stash.derive.stalls import Breakdown
-from truth_cases import Case, named
-from truth_jobs import cluster, profile
-
-LISTED = 0.05
-"""A stall below this share of the step is not expected to be named."""
-
-
-@dataclass(frozen=True)
-class Result:
-    """One stall of one case in one run; seconds, error in points (hundredths) of the step."""
-
-    case: str
-    stall: str
-    truth: float
-    """Worked out by hand."""
-    timed: float | None
-    """By the stopwatch; ``None`` where only the hand knows, or nobody asked."""
-    estimate: float
-    low: float | None
-    high: float | None
-    step: float
-    used: float
-    """Seconds from typing the command to the answer."""
-    named: str
-    """The stalls that the answer ranks first, as many as there are causes."""
-    right: bool
-    """Whether those are the causes, in their order, and the slow rank is named if there is one."""
-
-    @property
-    def points(self) -> float:
-        return (self.estimate - self.truth) / self.step * 100
-
-    @property
-    def timed_points(self) -> float | None:
-        """The error against the stopwatch."""
-        return None if self.timed is None else (self.estimate - self.timed) / self.step * 100
-
-    def holds(self, truth: float | None) -> bool | None:
-        """Whether the interval holds that truth; ``None`` without an interval, or without the truth."""
-        if self.low is None or self.high is None or truth is None:
-            return None
-        return self.low <= truth <= self.high
-
-
-def run(case: Case, budget: float, precision: float = 1.0, timed: bool = False) -> list[Result]:
-    """Profile one case; raises RuntimeError with what was printed if there is no answer."""
-    with tempfile.TemporaryDirectory() as folder, cluster(case) as (bed, rates):
-        began = time.monotonic()
-        found = profile(case, Path(folder), bed, budget, precision)
-        used = time.monotonic() - began
-        second = stopwatch.stalls(case, bed) if timed else {}
-    return judge(case, case.truth(case, rates), second, found, used)
-
-
-def judge(case: Case, truth: dict[str, float], timed: dict[str, float], found: Profile, used: float) -> list[Result]:
-    """Compare a profile with the truth; a stall that is true but was not measured is an error, not left out."""
-    breakdown = attribute(found)
-    ranked, right = causes(case, breakdown, verdict(breakdown, found).stall)
-    results = []
-    for name, seconds in truth.items():
-        stall = breakdown.stall(name)
-        if stall is None:
-            why = next((missing.why for missing in breakdown.skipped if missing.name == name), "left out")
-            raise RuntimeError(f"{case.name}: {name} is unknown: {why}")
-        answer = (stall.seconds, stall.low, stall.high, breakdown.step_seconds)
-        results.append(Result(case.name, name, seconds, timed.get(name), *answer, used, ", ".join(ranked), right))
-    return results
-
-
-def causes(case: Case, breakdown: Breakdown, said: str) -> tuple[list[str], bool]:
-    """The stalls above the noise, largest first, and whether they (and the slow rank) are what was injected.
-
-    The verdict, which ``said`` a name, must name the first of them, or compute where nothing was injected.
-    """
-    stalls = [s for s in breakdown.stalls if s.name != "compute" and s.share > LISTED and not s.within_noise]
-    ranked = [s.name for s in sorted(stalls, key=lambda s: -s.seconds)][: max(1, len(case.cause))]
-    rank = breakdown.slow_rank.rank if breakdown.slow_rank else None
-    right = tuple(ranked) == case.cause and rank == case.slow_rank and said == (*case.cause, "compute")[0]
-    return [*ranked, *([f"rank {rank}"] if rank is not None else [])], right
-
-
-def faults(results: Sequence[Result], tolerance: float = 10.0) -> list[str]:
-    """What is wrong with an answer even on a noisy machine: errors above ``tolerance`` points, a wrong cause."""
-    far = [f"{r.stall} {r.points:+.1f} points" for r in results if abs(r.points) > tolerance]
-    missed = sorted({f"named {r.named or 'nothing'}" for r in results if not r.right})
-    return far + missed
-
-
-# Tables -----------------------------------------------------------------------------------------------------
+from bench.common import machine, table
+from bench.truth.cases import named
+from bench.truth.suite import Result, run, saved
 
 
 def per_stall(results: Sequence[Result]) -> str:
@@ -181,14 +86,9 @@ def _coverage(held: Sequence[bool | None]) -> str:
     return f"{np.mean(known):.1%} of {len(known)}" if known else "not asked for"
 
 
-def saved(path: Path) -> list[Result]:
-    """Results of ``--save``."""
-    return [Result(**json.loads(line)) for line in path.read_text().splitlines()]
-
-
 def main() -> None:
     """Run the cases and print as they come; ``--read`` prints the tables of saved results instead."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m bench.truth", description=__doc__)
     parser.add_argument("--only", default="", help="cases whose name contains this")
     parser.add_argument("--repeat", type=int, default=1, help="runs of every case, one suite after the other")
     parser.add_argument("--budget", type=float, default=15, help="seconds of measuring per case")
