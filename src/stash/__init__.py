@@ -7,13 +7,15 @@ load what they need on first use.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
 from stash.base.version import __version__ as __version__
 
 __all__ = ["attribute", "load", "profile", "save", "watch"]
 
+TYPE_CHECKING = False  # as typing has it, whose import would take longer than all the rest here
 if TYPE_CHECKING:
+    from typing import Any
+
     from stash.derive.stalls import attribute
     from stash.keep.artefact import load, save
     from stash.measure.agent.watch import watch

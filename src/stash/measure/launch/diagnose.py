@@ -101,12 +101,13 @@ def diagnose(evidence: Evidence) -> Diagnosis:
     mistake = _MISTAKE.search(evidence.output)
     if mistake:
         return Diagnosis(mistake[1], users_mistake=True)
-    signalled = killed or next((rank for rank in reported if rank.code < 0), None)
+    root_cause = reported[0] if reported else None
+    signalled = killed or (root_cause if root_cause and root_cause.code < 0 else None)
     if signalled:
         return _ended_by_signal(signalled, evidence)
     if evidence.exit_code < 0:
         return Diagnosis(f"{evidence.title} was ended by {_signal(evidence.exit_code)} {when}")
-    code = reported[0].code if reported else evidence.exit_code
+    code = root_cause.code if root_cause else evidence.exit_code
     return Diagnosis(f"{evidence.title} ended with exit code {code} {when}", own_output(evidence.output))
 
 

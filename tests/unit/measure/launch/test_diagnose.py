@@ -80,6 +80,13 @@ def test_a_lost_connection_is_the_cause_where_no_rank_was_killed():
     assert "Connection closed by peer" in said(ended_by_torchrun, crashes=[SURVIVOR], steps={0: 9}).sentence
 
 
+def test_a_script_that_exits_is_not_taken_for_the_rank_that_torchrun_ended_because_of_it():
+    exits = SURVIVOR_FIRST.replace("-9", "-15").replace(": 1 (pid", ": 3 (pid")
+    found = said("no more data\n" + exits, steps={0: 4})
+    assert found.sentence == "train.py ended with exit code 3 after 4 training steps"
+    assert found.own_words.startswith("no more data")
+
+
 def test_each_rank_of_a_report_keeps_its_own_exit_code():
     assert said(SURVIVOR_FIRST.replace("-9", "3"), steps={0: 1}).sentence.startswith(
         "train.py ended with exit code 1"
