@@ -25,11 +25,12 @@ $(DATA)/stash-dataset.json: | $(BIN)/stash
 demo: $(BIN)/stash $(DATA)/stash-dataset.json
 	$(BIN)/stash profile --workload resnet18 --data $(DATA) --batch 8 --output resnet18.stash.json -- --image-size 112
 
+# Two at a time: a profile waits as much as it computes. A file stays with one worker, as its tests share launches.
 test: $(BIN)/stash
-	$(BIN)/pytest -m "not slow"
+	$(BIN)/pytest -n 2 --dist loadfile -m "not slow"
 
 test-all: $(BIN)/stash
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2 --dist loadfile
 
 check: $(BIN)/stash
 	$(BIN)/ruff check src tests bench
