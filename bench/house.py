@@ -87,12 +87,13 @@ class House:
 
 
 def read(folder: Path) -> House:
-    """Parse a package's folder, and the unit tests of its repository if there are any."""
+    """Parse a package's folder, and the unit tests of its repository, with what they share, if there are any."""
     trees, lines = {}, {}
     for path in sorted(folder.rglob("*.py")):
         name = ".".join(path.relative_to(folder).with_suffix("").parts)
         trees[name], lines[name] = ast.parse(path.read_text()), len(path.read_text().splitlines())
-    tests = sorted((folder.resolve().parents[1] / "tests" / "unit").rglob("*.py"))
+    beside = folder.resolve().parents[1] / "tests"
+    tests = [path for part in ("unit", "support") for path in sorted((beside / part).rglob("*.py"))]
     return House(folder.resolve().name, trees, lines, tuple(ast.parse(path.read_text()) for path in tests))
 
 

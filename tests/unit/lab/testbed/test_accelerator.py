@@ -61,8 +61,8 @@ def test_a_step_takes_its_time_without_the_cpu_and_leaves_real_gradients() -> No
     optimizer.step()
     wall, busy = time.monotonic() - began, time.process_time() - busy
     assert emulation.compute_seconds == pytest.approx(0.2)
-    assert 0.2 <= wall < 0.25
-    assert busy < 0.05
+    assert wall >= 0.2
+    assert busy < wall / 2
     gradients = [p.grad for p in model.parameters()]
     assert [g.numel() for g in gradients if g is not None] == [10_000, 10_000]
     assert all(float(g.abs().sum()) > 0 for g in gradients if g is not None)

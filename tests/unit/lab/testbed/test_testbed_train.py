@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from told_clock import Clock
 
 from stash.lab.testbed import train
 from stash.lab.testbed.emulation import Emulation, LayerSpec, dump
@@ -20,13 +21,13 @@ def test_reading_what_is_not_cached_takes_longer(tmp_path: Path, monkeypatch: py
     cold: set[str] = set()
     monkeypatch.setattr(train, "_read_cached", lambda path: path not in cold)
     samples = train.Samples(emulation, 4, 0, paths)
-    began = time.monotonic()
+    clock = Clock()
+    monkeypatch.setattr(train, "time", SimpleNamespace(monotonic=clock, sleep=clock.act))
     assert len(samples.__getitems__([0, 1, 2, 3])) == 4
-    assert 0.02 <= time.monotonic() - began < 0.06
+    assert clock.now == pytest.approx(0.02)
     cold.update(map(str, paths[:2]))
-    began = time.monotonic()
     samples.__getitems__([0, 1, 2, 3])
-    assert 0.07 <= time.monotonic() - began < 0.11
+    assert clock.now == pytest.approx(0.02 + 0.07)
 
 
 def test_the_training_script_runs_alone_and_refuses_what_it_cannot_do(
