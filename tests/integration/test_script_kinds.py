@@ -114,8 +114,8 @@ def test_users_communication_hook_and_unused_parameters(run_profile: RunProfile,
     # THEN the hook's collectives are seen, and it is still one launch: a rank alone does not wait for anybody
     assert profile.workload.collectives_per_step["all_reduce"] >= 1
     assert not profile.settings.isolated
-    # and only parameters that got a gradient are listed
-    assert len(profile.workload.gradients) == 10
+    # and only parameters that got a gradient are listed; PowerSGD's model has no branch of its own
+    assert len(profile.workload.gradients) == (10 if hook == "fp16" else 8)
     assert not any("unused" in gradient.name for gradient in profile.workload.gradients)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from stash.base.ladder import without_exchange
+from stash.base.words.quantities import listed
 from stash.measure.launch.diagnose import Diagnosis, Evidence, diagnose, fell_silent, own_output
 from stash.measure.launch.engines.base import Cluster
 from stash.measure.launch.job import Job
@@ -241,10 +242,12 @@ class Launches:
         if without_exchange(phase) and rounds == 0 and running[0].orders.may_isolate and m.isolated is None:
             m.gathered.unsafe = "the job hung when ranks stepped without exchanging gradients"
             return None
-        slowest = min(beats, key=lambda rank: beats[rank].steps)
+        fewest = min(beat.steps for beat in beats.values())
+        behind = [str(rank) for rank, beat in sorted(beats.items()) if beat.steps == fewest]
+        # In a step that all exchange in, the ranks that wait have got as far as the one they wait for.
+        who = "all ranks got equally far" if 1 < len(behind) == len(beats) else f"rank {listed(behind)} got least far"
         return Diagnosis(
-            f"no rank of {m.job.title} ended a step for {silence:.0f} s; rank {slowest} got least far "
-            f"({beats[slowest].steps} steps, last block: {phase})"
+            f"no rank of {m.job.title} ended a step for {silence:.0f} s; {who} ({fewest} steps, last block: {phase})"
         )
 
     def _diagnosis(self, process: StartedProcess) -> Diagnosis:

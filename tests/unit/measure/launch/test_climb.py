@@ -186,6 +186,19 @@ def test_a_hang_elsewhere_names_the_rank_that_got_least_far():
     assert "rank 1 got least far (11 steps, last block: cluster)" in result.failure.sentence
 
 
+def test_ranks_that_got_equally_far_are_not_blamed_one_by_one():
+    def waiting(orders: Orders, process: FakeProcess) -> Generator[None, None, int]:
+        process.ladder(*orders.rungs)
+        for rank in (1, 0):
+            process.step(12, rank)
+        process.tell(PhaseBegun("cluster", 0))
+        while True:
+            yield
+
+    result, _ = run(waiting)
+    assert "all ranks got equally far (12 steps, last block: cluster)" in result.failure.sentence
+
+
 def test_nothing_to_measure_is_the_users_mistake():
     def none(orders: Orders, process: FakeProcess) -> Generator[None, None, int]:
         process.step(5)
