@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 
-from stash.base.ladder import NOT_ASKED, Situation, why_no_stall, why_not
+from stash.base.ladder import NOT_ASKED, Situation, rung, why_no_stall, why_not
 from stash.measure.launch.diagnose import Diagnosis
 from stash.measure.launch.launches import Launches, Member
 from stash.measure.launch.measurement import Measurement
@@ -87,7 +87,7 @@ def _launch_whole(measurement: Measurement, launches: Launches, number: int) -> 
     else:
         skipped.setdefault("cluster", one_node)
     skipped.pop(top, None)
-    rungs = tuple(name for name in (top, "warm", "cold") if name in measurement.wishes.rungs)
+    rungs = tuple(name for name in measurement.wishes.rungs if name == top or rung(name).reads_data)
     return launches.run(Member(_orders(launches, rungs, number)))
 
 

@@ -6,23 +6,29 @@ import pytest
 
 from stash.measure.launch.diagnose import Evidence, diagnose, own_output
 
-TORCHRUN = """
-E1120 10:00:00.000000 77 torch/distributed/elastic/multiprocessing/api.py:882] failed (exitcode: -9) local_rank: 1
-Traceback (most recent call last):
-  File "/usr/lib/python3/torch/distributed/run.py", line 905, in <module>
-    main()
+
+def torchruns_report(root, other):
+    """What torchrun prints of two failed ranks, each given as (rank, exit code)."""
+    return f"""
 torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
 ============================================================
 train.py FAILED
 Failures:
 [1]:
-  rank      : 0 (local_rank: 0)
-  exitcode  : -15 (pid: 4)
+  rank      : {other[0]} (local_rank: {other[0]})
+  exitcode  : {other[1]} (pid: 4)
 Root Cause (first observed failure):
 [0]:
-  rank      : 1 (local_rank: 1)
-  exitcode  : -9 (pid: 5)
+  rank      : {root[0]} (local_rank: {root[0]})
+  exitcode  : {root[1]} (pid: 5)
 """
+
+
+TORCHRUN = """
+E1120 10:00:00.000000 77 torch/distributed/elastic/multiprocessing/api.py:882] failed (exitcode: -9) local_rank: 1
+Traceback (most recent call last):
+  File "/usr/lib/python3/torch/distributed/run.py", line 905, in <module>
+    main()""" + torchruns_report(root=(1, -9), other=(0, -15))
 CRASH = (
     'Traceback (most recent call last):\n  File "train.py", line 3, in <module>\n    f()\nValueError: no such layer\n'
 )
@@ -52,17 +58,7 @@ SURVIVOR = (
     'Traceback (most recent call last):\n  File "train.py", line 9, in <module>\n    loss.backward()\n'
     "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:4242\n"
 )
-SURVIVOR_FIRST = """
-torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
-Failures:
-[1]:
-  rank      : 1 (local_rank: 1)
-  exitcode  : -9 (pid: 5)
-Root Cause (first observed failure):
-[0]:
-  rank      : 0 (local_rank: 0)
-  exitcode  : 1 (pid: 4)
-"""
+SURVIVOR_FIRST = torchruns_report(root=(0, 1), other=(1, -9))
 
 
 def test_a_killed_rank_outranks_the_survivor_who_noticed_even_if_that_one_was_heard_first():

@@ -206,9 +206,9 @@ class BlockRunner:
 
     def _alone(self, visit: Visit, number: int) -> None:
         """In the first rounds: the loader by itself (rates P and F), and the exchange by itself."""
-        if visit.rung in _MODES:
+        if visit.feed in _MODES:
             alone.time_loader(self.rank, visit, number, _MODES[visit.feed])
-        elif visit.rung in ("node", "cluster"):
+        elif visit.scope != "self":
             alone.time_exchange(self.rank, visit)
 
 

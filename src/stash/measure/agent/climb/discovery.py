@@ -10,7 +10,7 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any
 
-from stash.base.ladder import Situation, reachable
+from stash.base.ladder import Situation, reachable, rung
 from stash.measure.agent import private
 from stash.measure.agent.climb import survey
 from stash.measure.agent.climb.rank import OwnRank
@@ -43,7 +43,7 @@ def choose_rungs(rank: OwnRank) -> tuple[str, ...]:
         )
         rungs, skipped = reachable(situation, orders.rungs)
         if orders.isolated:
-            skipped = {} if rank.feeds else {name: skipped[name] for name in ("warm", "cold")}
+            skipped = {} if rank.feeds else {name: why for name, why in skipped.items() if rung(name).reads_data}
             rungs = tuple(name for name in orders.rungs if name not in skipped)
         elif "node" in rungs and place.nodes > 1:
             why = replicas.obstacle_to_node_scope() or _beyond_node()
@@ -125,7 +125,8 @@ def without_switching(rank: OwnRank, rungs: tuple[str, ...], why: str) -> tuple[
     """The rungs left when neither the scope can be switched nor the job started in other sizes."""
     rank.switches = False
     top = "cluster" if rank.place.nodes > 1 else "node"
+    left = tuple(name for name in rungs if name == top or rung(name).reads_data)
     for name in rungs:
-        if name not in (top, "warm", "cold"):
+        if name not in left:
             rank.tell(RungSkipped(name, f"{why}, and this job cannot be started in other sizes"))
-    return tuple(name for name in rungs if name in (top, "warm", "cold"))
+    return left
