@@ -15,7 +15,7 @@ from stash.measure.agent.climb.climber import Climber
 from stash.measure.agent.climb.clock import Clock
 from stash.measure.agent.climb.control import Control, Place
 from stash.measure.agent.climb.rank import OwnRank
-from stash.measure.agent.data.feeds import Handle, WatchedFeed
+from stash.measure.agent.data.feeds import Feed, WatchedFeed
 from stash.measure.run.folder import RunFolder
 from stash.measure.run.journal import Journal, Tail
 from stash.measure.run.messages import BlockDone, Message
@@ -112,16 +112,40 @@ def job(given: Orders, seat: Seat | None = None) -> Job:
     return Job(given.files, Climber(rank, leave=lambda: left.append("left")), clock, left)
 
 
+@dataclass
+class Loop:
+    """What the climber is told of a loop over a feed: as little as a handle knows."""
+
+    feed: Feed
+    taken: int = 0
+
+
 def reading(job: Job, batches: Iterable[Any]) -> Iterator[tuple[Any, str]]:
-    """What a loop over a loader does: each batch, and the feed it came from; ends when the climber has left."""
-    handle = Handle(WatchedFeed(batches))
-    job.climber.opened(handle)
+    """What a script does, epoch after epoch: each batch, and the feed it came from; ends when the climber has left."""
+    feed = WatchedFeed(batches)
     while job.climber.listens:
-        handle.served += 1
-        try:
-            yield job.climber.served(handle), handle.feed.mode
-        except StopIteration:
-            return
+        yield from epoch(job, feed)
+
+
+def epoch(job: Job, feed: Feed) -> Iterator[tuple[Any, str]]:
+    """One loop over a feed, told to the climber as a handle would."""
+    loop = Loop(feed)
+    feed.loops += 1
+    job.climber.opened(loop)
+    try:
+        while job.climber.listens:
+            loop.taken += 1
+            if job.climber.enough(feed):
+                return
+            try:
+                batch = job.climber.served(feed)
+            except StopIteration:
+                return
+            yield batch, feed.mode
+    finally:
+        feed.loops -= 1
+        if job.climber.listens:
+            job.climber.closed(loop)
 
 
 def silence() -> None:

@@ -15,9 +15,12 @@ class Heard:
     def opened(self, handle: Any) -> None:
         self.words.append("opened")
 
-    def served(self, handle: Any) -> Any:
+    def enough(self, feed: Any) -> bool:
+        return False
+
+    def served(self, feed: Any) -> Any:
         self.words.append("served")
-        return handle.feed.next()
+        return feed.next()
 
     def closed(self, handle: Any) -> None:
         self.words.append("closed")
@@ -30,6 +33,9 @@ class Heard:
 
     def acted(self) -> None:
         self.words.append("acted")
+
+    def saved(self) -> None:
+        self.words.append("saved")
 
     def loop_ended(self) -> None:
         self.words.append("ended")

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from types import ModuleType, TracebackType
 
-from stash.measure.agent import script
+from stash.measure.agent import guard, script
 from stash.measure.linux.cores import pin
 from stash.measure.run.orders import Orders, current
 
@@ -49,6 +49,7 @@ def start() -> None:
     if orders.pin:
         local = int(os.environ.get("LOCAL_RANK", "0")), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
         pin(*(orders.gang or local))  # a loader's workers inherit it
+    guard.protect_files(orders)
     _report_crashes(orders)
     sys.meta_path.insert(0, PostImport(dict(WRAPS)))
 

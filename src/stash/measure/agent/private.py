@@ -14,6 +14,7 @@ NAMES: Mapping[str, tuple[str, ...]] = {
     "torch": ("Tensor._version",),
     "torch.utils.data.dataloader": (
         "_BaseDataLoaderIter._reset",
+        "_MultiProcessingDataLoaderIter._reset",
         "_MultiProcessingDataLoaderIter._try_put_index",
         "_MultiProcessingDataLoaderIter._shutdown_workers",
         "DataLoader._get_iterator",
@@ -35,7 +36,7 @@ NAMES: Mapping[str, tuple[str, ...]] = {
 """By module. What only older or newer versions have (FSDP's modules, collectives that were renamed) is looked up
 with a default where it is wrapped, and is not listed."""
 
-OF_LOADERS = ("_dataset_kind",)
+OF_LOADERS = ("_dataset_kind", "_index_sampler")
 OF_ITERATORS = ("_index_sampler", "_sampler_iter")
 OF_WORKERS_ITERATORS = ("_tasks_outstanding", "_workers", "_persistent_workers")
 """Attributes of a loader, of its iterator, and of an iterator with worker processes."""
@@ -57,6 +58,54 @@ def wrap_iterators(dataloader: Any, wrapped: Callable[[Any], Any]) -> None:
     base = dataloader._BaseDataLoaderIter
     base.__init__ = wrapped(base.__init__)
     base._reset = wrapped(base._reset)
+
+
+def wrap_starting_over(dataloader: Any, wrapped: Callable[[Any], Any]) -> None:
+    """The same for the method that starts an iterator over, of every class that has its own, now or later."""
+    base = dataloader._BaseDataLoaderIter
+    for cls in (base, *base.__subclasses__()):
+        _wrap_own(cls, {"_reset": wrapped})
+    _wrap_subclasses(base, {"_reset": wrapped})
+
+
+def wrap_loaders(dataloader: Any, making: Callable[[Any], Any], looping: Callable[[Any], Any]) -> None:
+    """The same for the methods of loaders that make an iterator, and that give one to a loop."""
+    wraps = {"_get_iterator": making, "__iter__": looping}
+    _wrap_own(dataloader.DataLoader, wraps)
+    _wrap_subclasses(dataloader.DataLoader, wraps)
+
+
+def wrap_handing_out(dataloader: Any, wrapped: Callable[[Any], Any]) -> None:
+    """The same for where every loader's iterator hands out its next batch."""
+    base = dataloader._BaseDataLoaderIter
+    base.__next__ = wrapped(base.__next__)
+
+
+def _wrap_own(cls: Any, wraps: Mapping[str, Callable[[Any], Any]]) -> None:
+    for name, wrapped in wraps.items():
+        if name in vars(cls):
+            setattr(cls, name, wrapped(vars(cls)[name]))
+
+
+def _wrap_subclasses(cls: Any, wraps: Mapping[str, Callable[[Any], Any]]) -> None:
+    """Wrap what classes that are yet to be derived from ``cls`` override."""
+
+    def of_subclass(derived: Any, /, **arguments: Any) -> None:
+        super(cls, derived).__init_subclass__(**arguments)
+        _wrap_own(derived, wraps)
+
+    cls.__init_subclass__ = classmethod(of_subclass)
+
+
+def length(loader: Any) -> int | None:
+    """How many batches an epoch has; ``None`` if neither sampler nor data set says."""
+    try:
+        if not iterates(loader):
+            return len(loader._index_sampler)
+        count = len(loader.dataset)
+    except (TypeError, NotImplementedError):
+        return None
+    return -(-count // loader.batch_size) if loader.batch_size else count
 
 
 def new_iterator(loader: Any) -> Any:

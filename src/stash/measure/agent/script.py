@@ -17,7 +17,8 @@ T = TypeVar("T")
 
 
 class Listener(Protocol):
-    """Who is told what the script does; a handle is the iterator that a loop took from a loader."""
+    """Who is told what the script does; a handle stands for the iterator that a loop took from a loader, a feed for
+    the loader itself."""
 
     @property
     def listens(self) -> bool:
@@ -34,8 +35,11 @@ class Listener(Protocol):
     def opened(self, handle: Any) -> None:
         """A loop took an iterator."""
 
-    def served(self, handle: Any) -> Any:
-        """A loop asks for its next batch; the value is that batch."""
+    def enough(self, feed: Any) -> bool:
+        """Whether a loop over that loader is to end now."""
+
+    def served(self, feed: Any) -> Any:
+        """A loader is asked for its next batch; the value is that batch, or StopIteration is raised."""
 
     def closed(self, handle: Any) -> None:
         """A loop dropped its iterator."""
@@ -47,7 +51,10 @@ class Listener(Protocol):
         """An optimizer stepped."""
 
     def acted(self) -> None:
-        """The script did something else than train: it called a collective, or saves."""
+        """The script called a collective of its own."""
+
+    def saved(self) -> None:
+        """The script is about to save."""
 
     def loop_ended(self) -> None:
         """The script is on its way out: its loop is over."""
@@ -89,6 +96,12 @@ def device() -> Any:
     return _Ear.listener.device if _Ear.listener is not None else None
 
 
+def drifted() -> bool:
+    """Whether the replicas of this very process have trained apart."""
+    listener = _listener()
+    return listener is not None and listener.drifted
+
+
 def opened(handle: T) -> T:
     """A loop asked a loader for an iterator, which is handed back."""
     if (listener := _listener()) is not None:
@@ -96,10 +109,16 @@ def opened(handle: T) -> T:
     return handle
 
 
-def served(handle: Any) -> Any:
-    """The next batch for a loop."""
+def enough(feed: Any) -> bool:
+    """Whether a loop over that loader is to end now, before the loader does."""
     listener = _listener()
-    return listener.served(handle) if listener is not None else handle.feed.real()
+    return listener is not None and listener.enough(feed)
+
+
+def served(feed: Any) -> Any:
+    """The next batch of a loader."""
+    listener = _listener()
+    return listener.served(feed) if listener is not None else feed.real()
 
 
 def closed(handle: Any) -> None:
@@ -128,9 +147,9 @@ def acted() -> None:
 
 def saves_drifted() -> bool:
     """The script is about to save; whether that would be the weights of replicas that have trained apart."""
-    acted()
-    listener = _listener()  # may just have had enough
-    return listener is not None and listener.drifted
+    if (listener := _listener()) is not None:
+        listener.saved()
+    return drifted()
 
 
 def ended() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
@@ -34,9 +35,12 @@ class _Watched:
         self._batches = batches
 
     def __iter__(self) -> Any:
-        from stash.measure.agent.data.feeds import Handle, WatchedFeed  # outside a profile this costs nothing
+        from stash.measure.agent.data.feeds import watched_feed  # outside a profile this costs nothing
+        from stash.measure.agent.data.handles import Handle, Served
 
-        return script.opened(Handle(WatchedFeed(self._batches), self._batches))
+        feed = watched_feed(self._batches)
+        feed.asked = None if feed.measured else time.perf_counter()
+        return script.opened(Handle(feed, Served(feed), self._batches))
 
     def __len__(self) -> int:
         return len(self._batches)  # type: ignore[arg-type]

@@ -73,11 +73,15 @@ class Gathered:
             case RungSkipped():
                 self.skipped[message.rung] = message.why
             case Noted():
-                self.notes += [message.text] if message.text not in self.notes else []
+                self.note(message.text)
             case RoundDone():
                 self.rounds += 1
             case ClimbEnded():
                 self.end, self.unsafe = message.reason, message.why
+
+    def note(self, *texts: str) -> None:
+        """Say something in the profile, each sentence once."""
+        self.notes += [text for text in texts if text not in self.notes]
 
     def profile(self, settings: Settings, job: Workload, ended: str, elapsed: float) -> Profile:
         """The artefact of what was told."""

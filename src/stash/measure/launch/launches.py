@@ -13,6 +13,7 @@ from typing import Protocol
 
 from stash.base.ladder import without_exchange
 from stash.base.words.quantities import listed
+from stash.measure.launch import files
 from stash.measure.launch.diagnose import Diagnosis, Evidence, diagnose, fell_silent, own_output
 from stash.measure.launch.engines.base import Cluster
 from stash.measure.launch.job import Job
@@ -24,6 +25,7 @@ from stash.measure.launch.wishes import Watcher
 from stash.measure.run.beats import Beat
 from stash.measure.run.folder import RunFolder
 from stash.measure.run.journal import Tail
+from stash.measure.run.kept import put_back
 from stash.measure.run.messages import ClimbEnded, Message, RoundDone
 from stash.measure.run.orders import Orders
 
@@ -106,6 +108,7 @@ class Launches:
             launcher_pid=self._pid,
             rungs=m.wishes.rungs,
             budget=m.wishes.budget,
+            began=m.began,
             launch=m.launches,
             most_steps=most_steps,
             first_round=1 + max((block.round for block in m.gathered.blocks), default=-1),
@@ -150,6 +153,7 @@ class Launches:
                 if each.peers is not None:
                     each.peers.close()
                 self._take(each)
+                self._measurement.gathered.note(*files.sentences(put_back(each.orders.files)))
         return next((self._diagnosis(each.process) for each in running if each.broken()), None)
 
     def _start(self, member: Member) -> _Running:

@@ -45,6 +45,8 @@ class Measurement:
     """Why every communication rung has launches of its own; ``None`` while one launch climbs the whole ladder."""
 
     def __post_init__(self) -> None:
+        self.began = self.clock.time()
+        """Unix time: what files were there before."""
         self._began = self.clock.monotonic()
         self._first_step: float | None = None
 

@@ -7,6 +7,7 @@
     crash.NS.RANK    rank to launcher       the traceback of the exception that ended it
     tally.*          rank and its workers   counters of what making batches read, in shared memory
     output.log       job to user            all that the job printed
+    kept.jsonl       rank to launcher       the user's files that stepped aside for those of the job (``kept``)
     invitation.json  launcher to leader     where launchers of other nodes can reach it (``meeting``)
     meeting.json     rank to launcher       where all launchers meet (``meeting``)
     copy.jsonl       rank to launcher       the leader's journal, on nodes that do not lead
@@ -51,6 +52,10 @@ class RunFolder:
     @property
     def output(self) -> Path:
         return self.path / "output.log"
+
+    @property
+    def kept(self) -> Path:
+        return self.path / "kept.jsonl"
 
     @property
     def invitation(self) -> Path:

@@ -25,12 +25,16 @@ class Orders:
     launcher_pid: int
     rungs: tuple[str, ...]
     budget: float
+    began: float = 0.0
+    """When the run began (Unix time): files written before are the user's."""
     launch: int = 0
     first_round: int = 0
     rounds: int | None = None
     """Stop by itself after so many rounds; ``None``: only when the ``stop`` file appears."""
     most_steps: int | None = None
     """No block longer than this, for loops that end after few steps."""
+    endless: bool = False
+    """Let the training loop never run out of batches: its own epochs are too short to be measured in."""
     isolated: bool = False
     """Never switch the scope: this launch measures its rungs as it was started."""
     may_isolate: bool = True

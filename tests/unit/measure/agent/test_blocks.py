@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stash.measure.agent.climb.blocks import BlockClock
+from stash.measure.agent.climb.clock import BlockClock
 
 
 def test_a_blocks_steps_are_what_lies_between_its_ticks():
@@ -16,9 +16,19 @@ def test_a_blocks_steps_are_what_lies_between_its_ticks():
 def test_a_validation_loop_inside_a_step_is_not_training_time():
     block = BlockClock(0.0)
     block.step(1.0)
-    block.interrupt(1.5)
-    block.interrupt(1.7)  # a second loader of the same validation
+    block.pause(1.5)
+    block.pause(1.7)  # a second loader of the same validation
     block.resume(4.5)
+    block.step(5.0)
+    assert block.steps == [1.0, 1.0]
+    assert block.interrupted == 3.0
+
+
+def test_what_follows_a_pause_is_training_if_a_step_ends_before_the_loop_goes_on():
+    block = BlockClock(0.0)
+    block.pause(0.5)  # the loader has ended, of a framework that reads a batch ahead
+    block.step(1.0, over=True)
+    block.resume(4.0)  # the next epoch
     block.step(5.0)
     assert block.steps == [1.0, 1.0]
     assert block.interrupted == 3.0

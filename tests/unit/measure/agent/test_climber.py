@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import torch
-from climbing import PATIENCE, Job, Seat, Table, job, orders, reading, silence
+from climbing import PATIENCE, Job, Seat, Table, epoch, job, orders, reading, silence
 
-from stash.measure.agent import script
+from stash.measure.agent.climb import loops
 from stash.measure.agent.climb.climber import State
-from stash.measure.agent.data.feeds import Handle, WatchedFeed
+from stash.measure.agent.data.feeds import WatchedFeed
 from stash.measure.agent.wraps.scope import scope
 from stash.measure.run.messages import ClimbEnded, JobFacts, LadderChosen, PhaseBegun, RoundDone, RungSkipped
 
@@ -39,6 +40,14 @@ def train(one: Job, most: int = 500) -> None:
         one.step(seconds_of(feed))
         if one.steps >= most:
             return
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """For another thread to have acted."""
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def ended(one: Job) -> str:
@@ -97,34 +106,91 @@ def test_a_loop_that_ends_early_keeps_what_was_measured(tmp_path: Path) -> None:
     assert one.climber.state is State.FINISHED
 
 
-def test_the_next_epoch_goes_on_and_a_save_after_the_last_one_is_the_end(tmp_path: Path) -> None:
+def test_epochs_stay_as_long_as_the_scripts_own_and_what_lies_between_them_is_not_measured(tmp_path: Path) -> None:
+    one = job(orders(tmp_path))
+    feed, lengths = WatchedFeed(BATCHES), []
+    while one.climber.listens:
+        steps = one.steps
+        for _, mode in epoch(one, feed):
+            one.step(seconds_of(mode))
+        lengths.append(one.steps - steps)
+        one.clock.seconds += 100.0
+    assert set(lengths[:-1]) == {len(BATCHES)}
+    assert ended(one) == "rounds done"
+    assert {t for block in one.blocks() for t in block.step_seconds} == {1.0, 3.5}
+    assert any(block.interrupted_seconds >= 100.0 for block in one.blocks())
+
+
+def test_a_loop_that_reads_a_batch_ahead_ends_before_its_last_step(tmp_path: Path) -> None:
+    one = job(orders(tmp_path))
+    feed = WatchedFeed(BATCHES)
+    while one.climber.listens:
+        modes = []
+        for _, mode in epoch(one, feed):
+            if modes:
+                one.step(seconds_of(modes[-1]))
+            modes.append(mode)
+        one.step(seconds_of(modes[-1]))  # after the loader has ended
+        one.clock.seconds += 100.0
+    assert {round(t, 6) for block in one.blocks() for t in block.step_seconds} == {1.0, 3.5}
+
+
+def test_without_an_epochs_end_a_script_may_be_asked_to_train_on(tmp_path: Path) -> None:
+    one = job(orders(tmp_path, endless=True))
+    feed = WatchedFeed(BATCHES)
+    for _, mode in epoch(one, feed):
+        one.step(seconds_of(mode))
+    assert ended(one) == "rounds done"
+    assert one.steps > len(BATCHES)
+
+
+def test_when_nothing_comes_after_an_epoch_training_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loops, "PATIENCE", 0.05)
     one = job(orders(tmp_path, rounds=None))
-    script.listen(one.climber)
-    train(one, most=25)
-    assert one.climber.drifted
-    handle = Handle(one.climber.rank.feeds[0])
-    handle.served = 9
-    one.climber.closed(handle)
-    assert one.climber.state is State.LET_GO
-    one.climber.opened(handle)  # the next epoch of the same loop
-    assert one.climber.state is State.TRAINING
-    one.climber.closed(handle)
-    assert not script.saves_drifted()  # nobody is left to say so: the process has ended
+    feed = WatchedFeed(BATCHES)
+    for _ in range(3):
+        for _, mode in epoch(one, feed):
+            one.step(seconds_of(mode))
+    wait_until(lambda: not one.climber.listens)
     assert ended(one) == "script ended"
+    assert one.left == ["left"]
+
+
+def test_a_save_shortens_the_wait_for_another_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loops, "PATIENCE_AFTER_SAVING", 0.05)
+    one = job(orders(tmp_path, rounds=None))
+    feed = WatchedFeed(BATCHES)
+    for _ in range(3):
+        for _, mode in epoch(one, feed):
+            one.step(seconds_of(mode))
+    one.climber.saved()
+    wait_until(lambda: not one.climber.listens)
+    assert ended(one) == "script ended"
+
+
+def test_a_loader_made_anew_for_every_epoch_goes_on_where_the_last_one_stopped(tmp_path: Path) -> None:
+    one = job(orders(tmp_path))
+    made = []
+    while one.climber.listens:
+        made.append(WatchedFeed(BATCHES))
+        steps = one.steps
+        for _, mode in epoch(one, made[-1]):
+            one.step(seconds_of(mode))
+        if one.climber.listens:
+            assert one.steps - steps == len(BATCHES)
+    assert ended(one) == "rounds done"
+    assert one.climber.rank.feeds[0] in made[:3]
 
 
 def test_a_validation_loader_ends_after_one_batch_and_its_time_is_not_the_steps(tmp_path: Path) -> None:
     one = job(orders(tmp_path, rounds=1))
     for _, feed in reading(one, BATCHES):
         if one.climber.rank.feeds:
-            validation = Handle(WatchedFeed(BATCHES))
-            one.climber.opened(validation)
-            validation.served += 1
-            one.climber.served(validation)
-            one.clock.seconds += 10.0
-            validation.served += 1
-            with pytest.raises(StopIteration):
-                one.climber.served(validation)
+            batches = 0
+            for _ in epoch(one, WatchedFeed(BATCHES)):
+                batches += 1
+                one.clock.seconds += 10.0
+            assert batches == 1
         one.step(seconds_of(feed))
     assert one.blocks()
     for block in one.blocks():

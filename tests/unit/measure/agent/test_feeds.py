@@ -45,8 +45,17 @@ def values(feed: LoaderFeed, count: int) -> list[list[float]]:
     return [feed.next().tolist() for _ in range(count)]
 
 
-def test_a_real_feed_passes_batches_on_keeps_some_and_goes_on_past_the_end():
+def test_a_real_feed_passes_batches_on_keeps_some_and_ends_with_the_epoch():
     feed = feed_of(DataLoader(Numbers(), batch_size=4))
+    assert values(feed, 3) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
+    with pytest.raises(StopIteration):
+        feed.next()
+    assert len(feed.ring) == 3
+
+
+def test_a_feed_that_is_to_go_on_passes_the_end():
+    feed = feed_of(DataLoader(Numbers(), batch_size=4))
+    feed.goes_on = True
     assert values(feed, 4) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11], [0, 1, 2, 3]]
     assert len(feed.ring) == 4
     assert feed.samples == 16
@@ -90,6 +99,7 @@ def test_with_workers_a_block_starts_with_an_empty_queue():
 def test_a_stream_starts_over_for_every_block_and_at_its_end():
     feed = feed_of(DataLoader(Stream(), batch_size=2))
     assert feed.kind == "iterable"
+    feed.begin("cold", 4, again=False)
     assert values(feed, 4) == [[0, 1], [2, 3], [4, 5], [0, 1]]
 
 

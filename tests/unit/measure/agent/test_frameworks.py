@@ -8,11 +8,10 @@ from types import SimpleNamespace
 import pytest
 from climbing import silence
 from listening import Heard
-from torch.utils.data import DataLoader
 
 from stash.measure.agent import script
 from stash.measure.agent.wraps import frameworks
-from stash.measure.agent.wraps.loader import PLENTY, _stretched
+from stash.measure.agent.wraps.loader import PLENTY
 
 
 @pytest.fixture
@@ -44,13 +43,3 @@ def test_lightning_has_no_limit_no_validation_no_checkpoint_and_no_logger(heard:
     untouched = LightningTrainer()
     untouched.fit("it")
     assert (untouched.fit_loop.max_epochs, untouched.limit_val_batches) == (2, 1.0)
-
-
-def test_only_a_framework_sees_a_loader_without_end(heard: Heard):
-    stretched = _stretched(DataLoader.__len__)
-    loader = DataLoader(list(range(6)), batch_size=2)
-    counting = {"__name__": "lightning.pytorch.loops", "length": stretched, "loader": loader}
-    assert eval("length(loader)", counting) == PLENTY
-    assert stretched(loader) == 3
-    heard.listens = False
-    assert eval("length(loader)", counting) == 3

@@ -10,9 +10,15 @@ from climbing import silence
 from listening import Heard
 
 from stash.measure.agent import script
-from stash.measure.agent.data.feeds import Handle, WatchedFeed
+from stash.measure.agent.data.feeds import WatchedFeed
+from stash.measure.agent.data.handles import Handle, Served
 
 TELL = (script.world_formed, script.acted, script.ended, script.abandoned, script.alive)
+
+
+def handle_of(batches: list[int]) -> Handle:
+    feed = WatchedFeed(batches)
+    return Handle(feed, Served(feed))
 
 
 @pytest.fixture
@@ -37,7 +43,7 @@ def test_without_a_listener_the_script_goes_on_as_if_nothing_were_there():
     for tell in TELL:
         tell()
     script.note("nobody hears")
-    handle = Handle(WatchedFeed([1, 2]))
+    handle = handle_of([1, 2])
     assert script.opened(handle) is handle
     assert [next(handle), next(handle)] == [1, 2]
     assert not script.active()
@@ -60,15 +66,15 @@ def test_a_forked_worker_is_not_the_job(heard: Heard):
     assert script.active()
 
 
-def test_saving_is_doing_something_else_than_training(heard: Heard):
+def test_saving_is_heard_whatever_is_saved(heard: Heard):
     assert not script.saves_drifted()
     heard.drifted = True
     assert script.saves_drifted()
-    assert heard.words == ["acted", "acted"]
+    assert heard.words == ["saved", "saved"]
 
 
 def test_a_loops_iterator_tells_when_it_is_dropped(heard: Heard):
-    for batch in script.opened(Handle(WatchedFeed([1, 2, 3]))):
+    for batch in script.opened(handle_of([1, 2, 3])):
         if batch == 2:
             break
     assert heard.words == ["opened", "served", "served", "closed"]

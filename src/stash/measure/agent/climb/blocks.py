@@ -10,6 +10,7 @@ from typing import Any
 
 from stash.base.ladder import Visit
 from stash.measure.agent.climb import alone
+from stash.measure.agent.climb.loops import Loops
 from stash.measure.agent.climb.rank import OwnRank
 from stash.measure.agent.data import reading
 from stash.measure.agent.data.tally import COLD, IDLE, WARM, Tally, own_tally
@@ -33,42 +34,11 @@ class Outcome:
     again: bool = False
 
 
-class BlockClock:
-    """A block under way: its clock readings, less what was not training."""
-
-    def __init__(self, started: float) -> None:
-        self.started = self._last = started
-        self.steps: list[float] = []
-        self.interrupted = 0.0
-        self._in_step = 0.0
-        self._since: float | None = None
-
-    def interrupt(self, now: float) -> None:
-        """Something other than training begins (a validation loop)."""
-        if self._since is None:
-            self._since = now
-
-    def resume(self, now: float) -> None:
-        """Training goes on."""
-        if self._since is not None:
-            self._in_step += now - self._since
-            self._since = None
-
-    def step(self, now: float) -> None:
-        """A step ended."""
-        self.resume(now)
-        self.steps.append(now - self._last - self._in_step)
-        self.interrupted += self._in_step
-        self._in_step, self._last = 0.0, now
-
-
 class BlockRunner:
     """Runs the visits of a round on this rank; ``step_seconds`` sizes the blocks."""
 
-    def __init__(self, rank: OwnRank, step_seconds: float) -> None:
-        self.rank = rank
-        self.clock: BlockClock | None = None
-        """Of the block under way."""
+    def __init__(self, rank: OwnRank, loops: Loops, step_seconds: float) -> None:
+        self.rank, self._loops = rank, loops
         self._step_seconds = step_seconds
         self._began = 0.0
         self._sizes: dict[str, tuple[int, int]] = {}
@@ -125,11 +95,11 @@ class BlockRunner:
         waits = sum(feed.wait for feed in rank.feeds)
         samples = sum(feed.samples for feed in rank.feeds)
         before = counters.totals()
-        clock = self.clock = BlockClock(rank.clock.settled())
+        clock = self._loops.begin_block()
         for index in range(steps):
             yield
-            clock.step(rank.clock.now() if index < steps - 1 else rank.clock.settled())
-        self.clock = None
+            clock.step(rank.clock.now() if index < steps - 1 else rank.clock.settled(), self._loops.between)
+        self._loops.clock = None
         machine = counters.since(before)
         block = BlockDone(
             round=number, rung=visit.rung, rank=rank.place.rank, steps=steps,

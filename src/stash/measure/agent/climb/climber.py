@@ -10,7 +10,6 @@ import atexit
 import os
 import sys
 import threading
-import weakref
 from collections.abc import Callable, Generator
 from enum import Enum, auto
 from types import ModuleType
@@ -22,8 +21,10 @@ from stash.measure.agent.climb import discovery
 from stash.measure.agent.climb.blocks import BlockRunner
 from stash.measure.agent.climb.clock import Clock
 from stash.measure.agent.climb.control import Control
+from stash.measure.agent.climb.loops import PATIENCE, Loops
 from stash.measure.agent.climb.rank import LoopEnded, LoopEndedError, OwnRank
-from stash.measure.agent.data.feeds import Feed, Handle
+from stash.measure.agent.data.feeds import Feed
+from stash.measure.agent.data.handles import Handle
 from stash.measure.agent.lifeline import outlive_not
 from stash.measure.agent.wraps import checkpoints, steps
 from stash.measure.run.journal import Journal
@@ -32,7 +33,7 @@ from stash.measure.run.orders import current
 
 _WARM_UP_STEPS = (3, 20)
 _STEADY = 0.1
-_PARTING = 20.0
+_PARTING = 1.5 * PATIENCE
 
 
 def start(optimizer_module: ModuleType) -> None:
@@ -48,13 +49,11 @@ def start(optimizer_module: ModuleType) -> None:
 
 
 class State(Enum):
-    """Where the script's training is, as far as the climber can tell."""
+    """How far the climb is."""
 
-    TRAINING = auto()
-    LET_GO = auto()
-    """The loop dropped its iterator: the end of an epoch, or of training; what the script does next will tell."""
+    CLIMBING = auto()
     ENDING = auto()
-    """The loop is over, and the ranks are told so."""
+    """The training loop is over, and the ranks are told so."""
     FINISHED = auto()
     """Nothing is measured any more."""
 
@@ -71,11 +70,11 @@ class Climber:
 
     def __init__(self, rank: OwnRank, leave: Callable[[], None] = leave_process) -> None:
         self.rank = rank
-        self.state = State.TRAINING
+        self.state = State.CLIMBING
         self._leave_process = leave
-        self._blocks: BlockRunner | None = None
+        self._once = threading.Lock()
+        self._loops = Loops(rank, over=self.loop_ended)
         self._counts: dict[int, int] = {}
-        self._open: dict[int, weakref.ref[Handle]] = {}
         self._optimizers: dict[int, Any] = {}
         self._routine: Generator[None, None, None] | None = None
 
@@ -107,7 +106,7 @@ class Climber:
             return
         self.beat()
         self.rank.counts_step()
-        self._close_interval()
+        self._loops.stepped()
         try:
             next(self._routine)
         except StopIteration:
@@ -124,50 +123,29 @@ class Climber:
         """Say something in the profile, once."""
         self.rank.note(text)
 
-    def served(self, handle: Handle) -> Any:
-        """The next batch for a loop: a training loader's through its feed, any other's first one only."""
-        if self.rank.feeds and not handle.feed.training and handle.served > 1:
-            self.closed(handle)
-            raise StopIteration
-        try:
-            return handle.feed.next()
-        except StopIteration:
-            self._open.pop(id(handle), None)
-            self._resume()
-            raise
-
     def opened(self, handle: Handle) -> None:
         """A loop took an iterator."""
-        if self.state is State.LET_GO:
-            if not handle.feed.training:
-                self.loop_ended()
-            else:
-                self.state = State.TRAINING  # the next epoch of the same loop
-        self._open[id(handle)] = weakref.ref(handle)
-        if self._blocks is not None and self._blocks.clock is not None and not handle.feed.training:
-            self._blocks.clock.interrupt(self.rank.clock.settled())
+        self._loops.opened(handle)
+
+    def enough(self, feed: Feed) -> bool:
+        """Whether a loop gets no more of that loader."""
+        return self._loops.enough(feed)
+
+    def served(self, feed: Feed) -> Any:
+        """The next batch of a loader."""
+        return self._loops.served(feed)
 
     def closed(self, handle: Handle) -> None:
-        """A loop dropped its iterator.
-
-        Of a training loader, that is the end of training, or of an epoch, or an exception on its way out:
-        what the script does next will tell.
-        """
-        self._open.pop(id(handle), None)
-        if handle.feed.training and handle.served > handle.feed.per_step:
-            if self.state is State.TRAINING:
-                self.state = State.LET_GO
-        elif not handle.feed.training:
-            self._resume()
-
-    def _resume(self) -> None:
-        if self._blocks is not None and self._blocks.clock is not None:
-            self._blocks.clock.resume(self.rank.clock.settled())
+        """A loop's iterator ended, or the loop dropped it."""
+        self._loops.closed(handle)
 
     def acted(self) -> None:
-        """The script does something else than train: after the loop's end, that is where it must stop."""
-        if self.state is State.LET_GO:
-            self.loop_ended()
+        """The script called a collective of its own."""
+        self._loops.acted()
+
+    def saved(self) -> None:
+        """The script is about to save."""
+        self._loops.acted(saved=True)
 
     def abandoned(self) -> None:
         """The script is dying of an exception: stand out of its way."""
@@ -175,9 +153,10 @@ class Climber:
 
     def loop_ended(self) -> None:
         """The script's training loop is over before the schedule is: end together, keep what there is."""
-        if self.state in (State.ENDING, State.FINISHED) or self.rank.optimizer is None:
-            return
-        self.state = State.ENDING
+        with self._once:
+            if self.state is not State.CLIMBING or self.rank.optimizer is None:
+                return
+            self.state = State.ENDING
         # Ranks end their loops together or not at all; one that ends alone must not wait for ever.
         parting = threading.Thread(target=self._say_goodbye, daemon=True)
         parting.start()
@@ -213,28 +192,13 @@ class Climber:
             self._leave_process()
         self.note("the script trains on one device: it never called init_process_group")
 
-    def _close_interval(self) -> None:
-        """A step ended: loaders still open that were read since the last one are the training loaders."""
-        reading = self._feeds_open()
-        for feed in reading:
-            if feed.since_step and not self.rank.feeds:
-                feed.training = True
-                feed.per_step = feed.since_step
-        for feed in reading:
-            feed.since_step = 0
-
-    def _feeds_open(self) -> list[Feed]:
-        """Of the iterators that loops hold, each once, the oldest first."""
-        found = [handle.feed for handle in (ref() for ref in list(self._open.values())) if handle is not None]
-        return list({id(feed): feed for feed in found}.values())
-
     def _climb(self) -> Generator[None, None, None]:
         rank = self.rank
         step = yield from self._warm_up()
         if self._choose_optimizer():
             yield  # the interval under way began at another optimizer's step
             yield
-        rank.feeds = [feed for feed in self._feeds_open() if feed.training and len(feed.ring)]
+        rank.feeds = self._loops.training()
         rungs = discovery.choose_rungs(rank)
         unsafe = yield from discovery.try_switching(rank)
         if unsafe and rank.orders.may_isolate and rank.place.nodes == 1:
@@ -245,7 +209,7 @@ class Climber:
         if not rungs:
             self._finish("no rungs")
             return
-        blocks = self._blocks = BlockRunner(rank, step)
+        blocks = BlockRunner(rank, self._loops, step)
         blocks.start()
         number, last = rank.orders.first_round, rank.orders.rounds
         while last is None or number < rank.orders.first_round + last:
@@ -300,6 +264,7 @@ class Climber:
         if self.state is State.ENDING:
             self._finish("script ended")
         self.state = State.FINISHED
+        self._loops.forget()
         for feed in self.rank.feeds:
             feed.end_workers()
         self._part()

@@ -1,4 +1,4 @@
-"""The clock of a rank: wall time with its devices' queues empty at both ends of what is timed."""
+"""The clock of a rank: wall time with its devices' queues empty at both ends of what is timed; and that of a block."""
 
 from __future__ import annotations
 
@@ -42,3 +42,40 @@ class Clock:
         for device in self._queues:
             getattr(sys.modules["torch"], device.type).synchronize(device)
         return time.perf_counter()
+
+
+class BlockClock:
+    """A block under way: its clock readings, less what was not training.
+
+    A loop that ends may go on in another epoch, or may have ended early (frameworks read a batch ahead). So what
+    follows a pause is training after all if a step ends before the loop goes on.
+    """
+
+    def __init__(self, started: float) -> None:
+        self.started = self._last = started
+        self.steps: list[float] = []
+        self.interrupted = 0.0
+        self._in_step = 0.0
+        self._since: float | None = None
+
+    @property
+    def paused(self) -> bool:
+        return self._since is not None
+
+    def pause(self, now: float) -> None:
+        """Something other than training may begin (validation, the end of an epoch)."""
+        if self._since is None:
+            self._since = now
+
+    def resume(self, now: float) -> None:
+        """Training goes on."""
+        if self._since is not None:
+            self._in_step += now - self._since
+            self._since = None
+
+    def step(self, now: float, over: bool = False) -> None:
+        """A step ended; ``over`` if the loop may be, for all that is known."""
+        self.steps.append(now - self._last - self._in_step)
+        self.interrupted += self._in_step
+        self._in_step, self._last = 0.0, now
+        self._since = now if over else None

@@ -1,85 +1,25 @@
 """What a loader hands out: its batches passed on, replayed, or read anew from drained queues.
 
-A *tap* on the sampler decides which samples the workers fetch next, so a block can start with an empty queue, a cold
-and a warm block can read the same samples, and the loop never runs out of batches while a profile is taken. Which
-loader trains is for the climber to say.
+Epochs stay as long as the script's own: a feed knows how many batches it has handed out since a loop began, and how
+many there are. Which loader trains, and what a loop gets, is for the climber to say.
 """
 
 from __future__ import annotations
 
 import itertools
-import sys
 import time
 import weakref
-from collections import deque
-from collections.abc import Iterator
+from collections import Counter, deque
 from typing import Any
 
 from stash.measure.agent import private, script
 from stash.measure.agent.data import batches
 from stash.measure.agent.data.reading import recorded
 from stash.measure.agent.data.tally import own_tally
+from stash.measure.agent.data.taps import Tap
 
 _QUIET = 0.1
 """Seconds without an exchange before workers are forked."""
-
-
-class Tap:
-    """Stands between a sampler and the loader: hands on its index lists, or a block's own."""
-
-    def __init__(self, sampler: Any, iterator: Iterator[Any]) -> None:
-        self._sampler, self._fresh = sampler, iterator
-        self.queue: deque[Any] | None = None
-        """A block's own index lists; ``None``: those of the sampler."""
-        self.endless = False
-        """Start the sampler over at its end, as a loop that must not run out of batches needs."""
-        self.drawn = 0
-        self._epochs = 0
-
-    def __iter__(self) -> Tap:
-        return self
-
-    def __next__(self) -> Any:
-        if self.queue is None:
-            index = self._next_fresh()
-        elif self.queue:
-            index = self.queue.popleft()
-        else:
-            raise StopIteration
-        self.drawn += 1
-        return index
-
-    def _next_fresh(self) -> Any:
-        try:
-            return next(self._fresh)
-        except StopIteration:
-            if not self.endless:
-                raise
-        self._fresh, self._epochs = iter(self._sampler), self._epochs + 1
-        return next(self._fresh)
-
-    def take(self, count: int) -> list[Any]:
-        """The next ``count`` index lists of the sampler, starting over at its end; none if it is empty.
-
-        The remainder at the end of an epoch, shorter than the rest, is passed over: replays have none. (It may
-        still come last, where it is read ahead at most.)
-        """
-        self.endless = True
-        taken: list[Any] = []
-        while len(taken) < count:
-            epochs = self._epochs
-            try:
-                index = self._next_fresh()
-            except StopIteration:
-                break
-            if self._epochs > epochs and taken and _length(taken[-1]) < _length(index):
-                taken.pop()
-            taken.append(index)
-        return taken
-
-
-def _length(index: Any) -> int:
-    return len(index) if isinstance(index, (list, tuple)) else 1
 
 
 class Feed:
@@ -89,6 +29,16 @@ class Feed:
         self.kind = kind
         self.mode = "real"
         self.ring = batches.Ring()
+        self.turn = 0
+        """Batches handed out since the last loop over it began."""
+        self.limit: int | None = None
+        """How many there are in that epoch; ``None`` if nobody knows."""
+        self.goes_on = False
+        """Never end: the script's own epochs are too short to be measured in."""
+        self.loops = 0
+        """Loops that hold an iterator over it, frameworks' own around the script's included."""
+        self.stands_for: Feed | None = None
+        """The training feed that this one's loader, made anew for the next epoch, is another loader for."""
         self.since_step = 0
         self.per_step = 1
         self.wait = 0.0
@@ -96,8 +46,12 @@ class Feed:
         self.startup: float | None = None
         self.asked: float | None = None
         self.training = False
+        self.first_at_step = 0
+        """How many steps the job had taken when the first batch of this epoch was handed out."""
         self.remembers = False
         """A block has read samples that ``again`` would read once more."""
+        self._counts: Counter[int] = Counter()
+        self._epoch: int | None = None
 
     # What differs between kinds of loader -----------------------------------------------------------
 
@@ -127,17 +81,59 @@ class Feed:
     def workers(self) -> int:
         return 0
 
+    @property
+    def length(self) -> int | None:
+        """Batches in an epoch; ``None`` if nobody knows."""
+        return self._epoch
+
     # What all of them share ---------------------------------------------------------------------------
+
+    @property
+    def measured(self) -> bool:
+        """Whether what it hands out is a block's choice, and no longer the script's."""
+        return self.mode != "real"
+
+    def begin_epoch(self) -> None:
+        """A loop over it begins."""
+        self.turn, self.limit = 0, self.length
+
+    @property
+    def at_end(self) -> bool:
+        """Whether the script's own epoch is over."""
+        return self.measured and self.limit is not None and self.turn >= self.limit and not self.goes_on
+
+    def release(self) -> None:
+        """Nobody will read on where the last loop stopped."""
+
+    def hold(self) -> None:
+        """Blocks read from it from now on, whatever becomes of the script's own reference to it."""
+
+    @property
+    def like(self) -> tuple[object, ...]:
+        """What a loader made anew for another epoch has in common with this one."""
+        return (self.kind,)
+
+    def step_ended(self) -> None:
+        """An optimizer stepped: learn how many batches a step usually takes."""
+        if self.since_step:
+            self._counts[self.since_step] += 1
+            self.per_step = self._counts.most_common(1)[0][0]
+        self.since_step = 0
 
     def next(self) -> Any:
         """Serve the training loop one batch according to the mode."""
+        batch = self._next()
+        self.turn += 1
         self.since_step += 1
+        return batch
+
+    def _next(self) -> Any:
         if self.mode in ("replay", "resident"):
             batch = self.ring.next(self.mode == "resident", script.device())
             self.samples += batches.samples(batch) or 0
             return batch
         began = time.perf_counter()
-        batch = self.endless() if self.training else self.real()
+        batch = self.endless() if self.measured or self.goes_on else self._until_the_end()
         ended = time.perf_counter()
         self.wait += ended - began
         if self.asked is not None:
@@ -146,6 +142,13 @@ class Feed:
         if self.mode == "real":
             self.ring.offer(batch)
         return batch
+
+    def _until_the_end(self) -> Any:
+        try:
+            return self.real()
+        except StopIteration:
+            self._epoch = self.turn
+            raise
 
     def endless(self) -> Any:
         """The next real batch, from the start again when the data end."""
@@ -180,12 +183,25 @@ class LoaderFeed(Feed):
         super().__init__("iterable" if private.iterates(loader) else "map")
         self._loader = weakref.ref(loader)
         self.source: Any = None
+        """The iterator in use."""
         self.yielded = 0
+        self.drawing = False
+        """It is the feed itself that asks the iterator for a batch."""
+        self.renewing = False
+        """It is the feed itself that starts the iterator over."""
+        self._ended = False
         self._last: list[Any] = []
+        self._held: Any = None
 
     @property
     def loader(self) -> Any:
         return self._loader()
+
+    @property
+    def length(self) -> int | None:
+        loader = self.loader
+        sized = None if loader is None else private.length(loader)
+        return self._epoch if sized is None else sized
 
     @property
     def depth(self) -> int:
@@ -207,10 +223,29 @@ class LoaderFeed(Feed):
 
     def adopt(self, iterator: Any) -> None:
         """Serve from this new real iterator."""
-        self.source, self.yielded = iterator, 0
+        self.source, self.yielded, self._ended = iterator, 0, False
+
+    def hold(self) -> None:
+        self._held = self.loader
+
+    @property
+    def like(self) -> tuple[object, ...]:
+        loader = self.loader
+        kinds = tuple(type(part) for part in (loader.dataset, loader.sampler, loader.batch_sampler))
+        return (self.kind, *kinds, self.length, loader.batch_size, loader.num_workers)
+
+    def release(self) -> None:
+        self.source = None  # its workers end with it, unless the loader keeps them
 
     def real(self) -> Any:
-        batch = next(self.source)
+        self.drawing = True
+        try:
+            batch = next(self.source)
+        except StopIteration:
+            self._ended = True
+            raise
+        finally:
+            self.drawing = False
         self.yielded += 1
         return batch
 
@@ -226,7 +261,7 @@ class LoaderFeed(Feed):
         return True
 
     def drain(self) -> None:
-        if self.source is None:
+        if self.source is None or self._ended:
             return
         self.tap.queue = deque()
         if self.kind == "iterable":
@@ -248,6 +283,9 @@ class LoaderFeed(Feed):
         if self.kind == "iterable":
             self._renew()  # the stream starts over: cold and warm read the same samples
             return
+        if self._ended:  # at the end of an epoch, its workers are gone
+            self._renew()
+            self.drain()
         if not again or not self._last:
             self._last = self.tap.take(count)
         self.tap.queue = deque(itertools.islice(itertools.cycle(self._last), count))
@@ -265,19 +303,21 @@ class LoaderFeed(Feed):
         of gloo that enters Python just then, to drop what an exchange left behind, holds a lock that the child of a
         fork waits for in vain (seen with CPython 3.11), so those threads get time to end it.
         """
-        if private.workers_persist(self.source):
-            private.start_over(self.source, self.loader)
-            self.adopt(self.source)
-            return
-        private.shut_down(self.source)
         settings = vars(self.loader)
         before = settings["persistent_workers"]
-        settings["persistent_workers"] = self.workers > 0  # the loader refuses an ordinary assignment
-        time.sleep(_QUIET if self.workers else 0)
+        self.renewing = True
         try:
+            if private.workers_persist(self.source):
+                private.start_over(self.source, self.loader)
+                self.adopt(self.source)
+                return
+            private.shut_down(self.source)
+            settings["persistent_workers"] = self.workers > 0  # the loader refuses an ordinary assignment
+            time.sleep(_QUIET if self.workers else 0)
             self.adopt(private.new_iterator(self.loader))
         finally:
             settings["persistent_workers"] = before
+            self.renewing = False
 
 
 class WatchedFeed(Feed):
@@ -286,9 +326,23 @@ class WatchedFeed(Feed):
     def __init__(self, iterable: Any) -> None:
         super().__init__("watched")
         self._iterable = iterable
-        self._iterator = iter(iterable)
+        self._iterator: Any = None
+
+    def begin_epoch(self) -> None:
+        super().begin_epoch()
+        if not self.measured:
+            self._iterator = iter(self._iterable)
+
+    @property
+    def length(self) -> int | None:
+        try:
+            return len(self._iterable)
+        except TypeError:
+            return self._epoch
 
     def real(self) -> Any:
+        if self._iterator is None:
+            self._iterator = iter(self._iterable)
         shared = own_tally()
         if shared is None or shared.idle:
             return next(self._iterator)
@@ -305,29 +359,9 @@ class WatchedFeed(Feed):
         self.start_over()
 
 
-class Handle:
-    """What a training loop iterates over; it tells when the loop lets go of it."""
+_watched: dict[int, WatchedFeed] = {}
 
-    def __init__(self, feed: Feed, real: Any = None, owner: Any = None) -> None:
-        self.feed, self._real = feed, real
-        self._owner = owner  # a loader that exists only in a for statement must live as long as its loop
-        self.served = 0
 
-    def __iter__(self) -> Handle:
-        return self
-
-    def __next__(self) -> Any:
-        self.served += 1
-        return script.served(self)
-
-    def __len__(self) -> int:
-        return len(self._real)
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or self.__dict__.get("_real") is None:
-            raise AttributeError(name)
-        return getattr(self._real, name)
-
-    def __del__(self) -> None:
-        if not sys.is_finalizing():
-            script.closed(self)
+def watched_feed(iterable: Any) -> WatchedFeed:
+    """The one feed of an iterable that is no ``DataLoader``."""
+    return _watched.setdefault(id(iterable), WatchedFeed(iterable))  # which holds the iterable: no id comes twice

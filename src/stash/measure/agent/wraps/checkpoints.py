@@ -1,4 +1,4 @@
-"""Checkpoints of drifted replicas are never written: a good file must not be replaced by a wrong one.
+"""Checkpoints of drifted replicas are not written where C code would open the file, unheard by ``guard``.
 
 Saving to a new path leaves an empty placeholder, so that a script which saves beside its checkpoint and then
 renames goes on; the renaming is skipped, and the placeholder removed when the profile ends.
@@ -60,10 +60,10 @@ def _guarded(save: Callable[..., Any], name: str, position: int) -> Callable[...
     @functools.wraps(save)
     def guarded(*args: Any, **kwargs: Any) -> Any:
         target = kwargs.get(name, args[position] if len(args) > position else None)
-        if not script.saves_drifted() or hasattr(target, "getvalue"):
-            return save(*args, **kwargs)
+        if not script.saves_drifted() or not isinstance(target, (str, os.PathLike)):
+            return save(*args, **kwargs)  # a file that is open already, or a buffer: what it replaces is kept
         script.note(_NOT_WRITTEN)
-        if isinstance(target, (str, os.PathLike)) and not os.path.exists(target):
+        if not os.path.exists(target):
             _leave_placeholder(os.path.abspath(os.fspath(target)))
         return None
 

@@ -1,9 +1,12 @@
-"""``DataLoader``: taps on its samplers, handles in place of its iterators, and what making its batches reads."""
+"""``DataLoader``: taps on its samplers, its feed where batches are handed out, and what making them reads.
+
+Batches are served where every loader's iterator hands them out, whatever class stands around it; a handle around what
+a loop iterates over tells when the loop ends.
+"""
 
 from __future__ import annotations
 
 import functools
-import sys
 import time
 import weakref
 from collections.abc import Callable
@@ -11,34 +14,79 @@ from types import ModuleType
 from typing import Any
 
 from stash.measure.agent import private, script
-from stash.measure.agent.data.feeds import Handle, LoaderFeed, Tap
+from stash.measure.agent.data.feeds import LoaderFeed
+from stash.measure.agent.data.handles import Handle
 from stash.measure.agent.data.reading import recorded
 from stash.measure.agent.data.tally import own_tally, tally
+from stash.measure.agent.data.taps import Tap
 
 PLENTY = 1_000_000
-"""Batches or steps: more than any profile takes."""
-_COUNTING = {"lightning", "pytorch_lightning", "lightning_fabric", "transformers", "accelerate"}
+"""Steps or epochs: more than any profile takes."""
 _feeds: weakref.WeakKeyDictionary[Any, LoaderFeed] = weakref.WeakKeyDictionary()
+_of_iterators: weakref.WeakKeyDictionary[Any, weakref.ref[LoaderFeed]] = weakref.WeakKeyDictionary()
+"""Both ways weakly, since a feed holds its iterator: workers must end as soon as the script lets go of theirs."""
 
 
 def wrap(module: ModuleType) -> None:
     """Wrap ``torch.utils.data.dataloader``."""
     private.wrap_iterators(module, _tapped)
-    loader_class = module.DataLoader
-    loader_class.__iter__ = _handled(loader_class.__iter__)
-    loader_class.__len__ = _stretched(loader_class.__len__)
+    private.wrap_starting_over(module, _held)
+    private.wrap_handing_out(module, _served)
+    private.wrap_loaders(module, making=_kept, looping=_handled)
+
+
+def feed_of(loader: Any) -> LoaderFeed:
+    """The one feed of a loader."""
+    feed = _feeds.get(loader)
+    if feed is None:
+        feed = _feeds[loader] = LoaderFeed(loader)
+    return feed
+
+
+def _feed_behind(iterator: Any) -> LoaderFeed | None:
+    known = _of_iterators.get(iterator)
+    return None if known is None else known()
 
 
 def _tapped(begin: Callable[..., None]) -> Callable[..., None]:
     """A method that gives an iterator its indices, followed by a tap on them; workers find the tally they inherit."""
 
     @functools.wraps(begin)
-    def tapped(self: Any, *args: Any, **kwargs: Any) -> None:
+    def tapped(self: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
         own_tally()
-        begin(self, *args, **kwargs)
+        begin(self, loader, *args, **kwargs)
         private.set_indices(self, Tap(private.index_sampler(self), private.indices(self)))
+        if script.active():
+            feed = feed_of(loader)
+            _of_iterators[self] = weakref.ref(feed)
+            feed.adopt(self)
 
     return tapped
+
+
+def _held(start_over: Callable[..., None]) -> Callable[..., None]:
+    """While blocks decide what is read, the script's next epoch begins without the iterator's starting over."""
+
+    @functools.wraps(start_over)
+    def held(self: Any, *args: Any, **kwargs: Any) -> None:
+        feed = _feed_behind(self)
+        if feed is None or feed.renewing or not feed.measured:
+            start_over(self, *args, **kwargs)
+
+    return held
+
+
+def _kept(make: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """… and without another iterator."""
+
+    @functools.wraps(make)
+    def kept(self: Any) -> Any:
+        feed = _feeds.get(self)
+        if feed is None or feed.renewing or not feed.measured or not script.active():
+            return make(self)
+        return feed.source
+
+    return kept
 
 
 def _handled(get_iterator: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -46,29 +94,27 @@ def _handled(get_iterator: Callable[[Any], Any]) -> Callable[[Any], Any]:
     def handled(self: Any) -> Any:
         if not script.active():
             return get_iterator(self)
-        feed = _feeds.get(self)
-        if feed is None:
-            feed = _feeds[self] = LoaderFeed(self)
-        elif feed.training and feed.mode != "real":  # the next epoch of a loop that is being measured
-            return script.opened(Handle(feed, feed.source, owner=self))
-        feed.asked = time.perf_counter()
+        feed = feed_of(self)
+        feed.asked = None if feed.measured else time.perf_counter()
         iterator = get_iterator(self)
-        feed.adopt(iterator)
+        if isinstance(iterator, Handle):  # a class that hands on what the class it derives from gave it
+            return iterator
         return script.opened(Handle(feed, iterator, owner=self))
 
     return handled
 
 
-def _stretched(length: Callable[[Any], int]) -> Callable[[Any], int]:
-    """Let frameworks that count their own steps (and nobody else) see a loader that is practically endless."""
+def _served(hand_out: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    @functools.wraps(hand_out)
+    def served(self: Any) -> Any:
+        feed = _feed_behind(self)
+        if feed is None or feed.drawing or not script.active():
+            return hand_out(self)
+        if feed.source is not self and not feed.measured:  # another loop over the same loader
+            return hand_out(self)
+        return script.served(feed)
 
-    @functools.wraps(length)
-    def stretched(self: Any) -> int:
-        real = length(self)
-        caller = sys._getframe(1).f_globals.get("__name__", "").partition(".")[0]
-        return max(real, PLENTY) if script.active() and caller in _COUNTING else real
-
-    return stretched
+    return served
 
 
 def wrap_fetchers(module: ModuleType) -> None:

@@ -1,0 +1,162 @@
+"""The script's loops over its loaders: which of them train, where an epoch ends, and whether training goes on after it.
+
+Epochs stay the script's own. Between two of them nothing is measured: validation gets one batch of each loader, and
+the clock of the block under way stands still until the training loop asks for its next batch. If it never does, training
+is over; whoever made this object is told.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from stash.measure.agent.climb.clock import BlockClock
+from stash.measure.agent.climb.rank import OwnRank
+from stash.measure.agent.data.feeds import Feed
+from stash.measure.agent.data.handles import Handle
+
+PATIENCE = 20.0
+"""Seconds without any sign of training after an epoch: it is over."""
+PATIENCE_AFTER_SAVING = 5.0
+
+
+class Loops:
+    """The loops of one process; ``over`` is called, from a thread of its own, when nothing came after an epoch."""
+
+    def __init__(self, rank: OwnRank, over: Callable[[], None]) -> None:
+        self.between = False
+        """The training loop ended: an epoch is over, or training is; what the script does next will tell."""
+        self.clock: BlockClock | None = None
+        """Of the block under way."""
+        self._rank, self._over = rank, over
+        self._feeds: weakref.WeakValueDictionary[int, Feed] = weakref.WeakValueDictionary()
+        self._read_last: list[Feed] = []
+        self._steps = 0
+        self._loaders_are_remade = False
+        self._timer: threading.Timer | None = None
+
+    def training(self) -> list[Feed]:
+        """The feeds that the job trains from, as far as its steps have shown; they are held from now on."""
+        found = [feed for feed in self._feeds.values() if feed.training and (feed.loops or feed in self._read_last)]
+        for feed in found:
+            feed.hold()
+        return [feed for feed in found if len(feed.ring)]
+
+    def begin_block(self) -> BlockClock:
+        """The clock of a block that begins now."""
+        self.clock = BlockClock(self._rank.clock.settled())
+        if self.between:  # the step just ended was the last of an epoch, of a framework that reads ahead
+            self.clock.pause(self.clock.started)
+        return self.clock
+
+    def opened(self, handle: Handle) -> None:
+        """A loop took an iterator: the next epoch begins, or something other than training."""
+        feed = handle.feed
+        if self.between and self._loaders_are_remade and self._resembles_training(feed):
+            self._let_stand(feed)
+        feed = feed.stands_for or feed
+        feed.begin_epoch()
+        if feed.training:
+            self._goes_on()
+        else:
+            self._pause()
+
+    def enough(self, feed: Feed) -> bool:
+        """Whether a loop gets no more: one that does not train gets a single batch."""
+        trains = feed.training or feed.stands_for is not None or self._trains_after_all(feed)
+        return bool(self._rank.feeds) and feed.turn > 0 and not trains
+
+    def served(self, feed: Feed) -> Any:
+        """The next batch; a training loader's as the block asks, up to the end of the script's own epoch."""
+        if feed.turn == 0:
+            feed.first_at_step = self._steps
+        elif self._trains_after_all(feed):
+            self._loaders_are_remade = True
+            self._let_stand(feed)
+        feed = feed.stands_for or feed
+        self._feeds[id(feed)] = feed
+        if feed.training:
+            self._goes_on()
+        if feed.at_end:
+            raise StopIteration
+        return feed.next()
+
+    def closed(self, handle: Handle) -> None:
+        """A loop's iterator ended, or the loop dropped it; frameworks' own loops may go on around it."""
+        feed = handle.feed.stands_for or handle.feed
+        a_look = feed.training and handle.taken <= feed.per_step  # next(iter(loader)), in every step perhaps
+        if not handle.feed.loops and not a_look:
+            self._ended(feed)
+
+    def stepped(self) -> None:
+        """A step of the job ended: loaders still open that were read since the last one train it."""
+        self._steps += 1
+        feeds = list(self._feeds.values())
+        self._read_last = [feed for feed in feeds if feed.since_step]
+        for feed in feeds:
+            if feed.since_step and feed.loops and not self._rank.feeds:
+                feed.training, feed.goes_on = True, self._rank.orders.endless
+            feed.step_ended()
+
+    def acted(self, saved: bool = False) -> None:
+        """The script does something else than train; after it ``saved``, not much more is to come."""
+        if self.between:
+            self._wait(PATIENCE_AFTER_SAVING if saved else PATIENCE)
+
+    def forget(self) -> None:
+        """Nobody waits for the next epoch any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _ended(self, feed: Feed) -> None:
+        if feed.training:
+            self._pause()
+            self.between = True
+            self._wait(PATIENCE)
+        else:
+            feed.release()
+            if not self.between:
+                self._resume()
+
+    def _goes_on(self) -> None:
+        if self.between:
+            self.between = False
+            self.forget()
+        self._resume()
+
+    def _pause(self) -> None:
+        if self.clock is not None:
+            self.clock.pause(self._rank.clock.settled())
+
+    def _resume(self) -> None:
+        if self.clock is not None and self.clock.paused:
+            self.clock.resume(self._rank.clock.settled())
+
+    def _wait(self, seconds: float) -> None:
+        self.forget()
+        self._timer = threading.Timer(seconds, self._nothing_came)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def _nothing_came(self) -> None:
+        if self.between:
+            self._over()
+
+    # Loaders that the script makes anew for every epoch -----------------------------------------------
+
+    def _trains_after_all(self, feed: Feed) -> bool:
+        """Whether a loader that looked like a validation's is read while the job steps."""
+        return bool(self._rank.feeds and not (feed.training or feed.stands_for)) and feed.first_at_step < self._steps
+
+    def _resembles_training(self, feed: Feed) -> bool:
+        return not feed.training and any(feed.like == known.like for known in self._rank.feeds)
+
+    def _let_stand(self, feed: Feed) -> None:
+        """From now on this loop reads what blocks ask of the loader that it takes the place of."""
+        free = [known for known in self._rank.feeds if not known.loops and known is not feed]
+        if free:
+            feed.stands_for = next((known for known in free if known.like == feed.like), free[0])
+            feed.stands_for.begin_epoch()
+            feed.stands_for.turn = feed.turn

@@ -1,0 +1,76 @@
+"""Lets no profile change a file of the user's: hears of every file that a process is about to write, and keeps it.
+
+Python tells of each open, rename and removal before it happens (PEP 578), whichever library asks for it. What C code
+opens by itself passes unheard: ``torch.save``, safetensors and distributed checkpoints, which do, are guarded by
+``wraps.checkpoints``.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from stash.measure.agent import script
+from stash.measure.run.kept import Keeper
+from stash.measure.run.orders import Orders
+
+_WRITES = os.O_WRONLY | os.O_RDWR | os.O_TRUNC
+_BY_THEMSELVES = (".pyc", ".lock")
+"""Ends of names of files that say nothing of a model: not worth a word to the user."""
+
+
+class _Busy(threading.local):
+    """Whether this thread is keeping a file, which opens and links files itself."""
+
+    now = False
+
+
+def protect_files(orders: Orders) -> None:
+    """From now on this process changes no file that is older than the run."""
+    keeper, busy = Keeper(orders.files, orders.began), _Busy()
+    heard: Mapping[str, Callable[..., None]] = {
+        "open": lambda path, mode, flags: _opens(keeper, path, flags or 0),
+        "os.remove": lambda path, folder: keeper.before_removing(_place(path, folder)),
+        "os.rename": lambda path, to, folder, other: _renames(keeper, _place(path, folder), _place(to, other)),
+        "os.truncate": lambda path, length: _opens(keeper, path, os.O_WRONLY),
+        "sqlite3.connect": lambda path: _opens(keeper, path, os.O_RDWR),
+    }
+
+    def hear(event: str, arguments: tuple[Any, ...]) -> None:
+        act = heard.get(event)
+        if act is None or busy.now:
+            return
+        busy.now = True
+        try:
+            act(*arguments)
+        finally:
+            busy.now = False
+
+    sys.addaudithook(hear)
+
+
+def _opens(keeper: Keeper, path: Any, flags: int) -> None:
+    if not flags & _WRITES or isinstance(path, int):
+        return
+    name = os.fsdecode(path)
+    keeper.before_writing(name, truncates=bool(flags & os.O_TRUNC), appends=bool(flags & os.O_APPEND))
+    _appears(keeper, name)
+
+
+def _renames(keeper: Keeper, path: str, target: str) -> None:
+    keeper.before_moving(path, target)
+    _appears(keeper, target)
+
+
+def _appears(keeper: Keeper, path: str) -> None:
+    if script.drifted() and not path.startswith(("/dev/", "/proc/", "/sys/")) and not path.endswith(_BY_THEMSELVES):
+        keeper.wrote_anew(path)
+
+
+def _place(path: Any, folder: int) -> str:
+    """A path that may be relative to an open folder (-1: to the current one)."""
+    name = os.fsdecode(path)
+    return name if folder < 0 else os.path.join(os.readlink(f"/proc/self/fd/{folder}"), name)

@@ -1,0 +1,40 @@
+"""What became of the files that a job wrote to, in sentences for the profile's reader. Pure."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from stash.measure.run.kept import Outcome
+
+_NAMED = 3
+
+
+def sentences(outcome: Outcome) -> list[str]:
+    """What was put back, what could not be, and what is new; nothing where the job changed nothing."""
+    found = []
+    if outcome.restored:
+        found.append(
+            f"the job wrote to or removed {_count(outcome.restored)} that were there before; put back as they "
+            f"were: {_names(outcome.restored)}"
+        )
+    if outcome.unprotected:
+        found.append(f"look at files that could not be kept from the job: {_names(outcome.unprotected)}")
+    if outcome.new:
+        found.append(
+            f"replicas that had trained apart wrote {_count(outcome.new)}, which say nothing of your model; "
+            f"remove what you do not need: {_names(outcome.new)}"
+        )
+    return found
+
+
+def _count(paths: Sequence[str]) -> str:
+    return f"{len(paths)} file{'s' if len(paths) > 1 else ''}"
+
+
+def _names(paths: Sequence[str]) -> str:
+    """The first few, as seen from here."""
+    here = os.getcwd() + os.sep
+    named = ", ".join(path.removeprefix(here) for path in paths[:_NAMED])
+    more = len(paths) - _NAMED
+    return f"{named} and {more} more" if more > 0 else named

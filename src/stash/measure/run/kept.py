@@ -1,0 +1,263 @@
+"""Files that were there before the run: kept aside before its job changes them, and put back when it is over.
+
+The job's processes ``keep`` a file that they are about to write, replace or remove, whatever function does so; the
+launcher puts all of them back. The original itself steps aside to an *attic*, a hidden folder on the same file system,
+so nothing is copied but what a writer must find there. A ledger in the launch's folder outlives both. Standard library
+only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import secrets
+import shutil
+import stat
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+from stash.measure.run.folder import RunFolder
+
+MOST_COPIED = 1 << 30
+"""Bytes of a file that are copied where a writer must find them and the file system cannot clone."""
+_FICLONE = 0x40049409
+"""ioctl_ficlone(2): a copy-on-write clone."""
+_ATTIC = ".kept-by-stash-"
+
+How = Literal["aside", "copied", "sized", "moved", "left", "new"]
+
+
+@dataclass(frozen=True)
+class Kept:
+    """One line of the ledger: what was done about ``path``, and what undoes it.
+
+    ``aside``: the original itself is at ``other``. ``copied``: a copy of it is. ``sized``: it had ``size`` bytes, and
+    the job only adds to them. ``moved``: a folder that the job renamed to ``other``. ``left``: nothing could be done.
+    ``new``: it was not there before.
+    """
+
+    path: str
+    how: How
+    other: str = ""
+    size: int = 0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the files of a launch came to: paths."""
+
+    restored: tuple[str, ...] = ()
+    unprotected: tuple[str, ...] = ()
+    """Too large to be kept, or not put back for another reason, with that reason."""
+    new: tuple[str, ...] = ()
+    """Written by replicas that had trained apart, where there was nothing before."""
+
+
+class Keeper:
+    """The job's side: call the method that fits before a file is changed.
+
+    A file is as old as its content (``st_mtime``): what was written since ``began`` (Unix time) is the job's own, or
+    somebody else's who is at work on it now, and is nobody's business here.
+    """
+
+    def __init__(self, folder: RunFolder, began: float) -> None:
+        self._folder, self._began = folder, began
+        self._home = os.getcwd()
+        self._sized: set[str] = set()
+        self._new: set[str] = set()
+
+    def before_writing(self, path: str, truncates: bool, appends: bool = False) -> None:
+        """Its content is about to change: in place, or all of it if it ``truncates``."""
+        real = os.path.realpath(path)
+        status = self._of_old_file(real)
+        if status is None or real in self._sized:
+            return
+        with self._ledger() as ledger:
+            status = self._of_old_file(real)  # another process of the job may have been faster
+            if status is None:
+                return
+            if status.st_size == 0 or (appends and status.st_size > MOST_COPIED):
+                self._sized.add(real)
+                ledger.write(Kept(real, "sized", size=status.st_size))
+            elif not truncates and status.st_size > MOST_COPIED and not _clones(real):
+                self._sized.add(real)
+                ledger.write(Kept(real, "left"))
+            else:
+                self._replace(real, status, truncates, ledger)
+
+    def before_removing(self, path: str) -> None:
+        """The name is about to be gone, or to name another file."""
+        path = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
+        if self._of_old_file(path) is None:
+            return
+        with self._ledger() as ledger:
+            if self._of_old_file(path) is not None:
+                self._keep(path, ledger)
+
+    def before_moving(self, path: str, target: str) -> None:
+        """It is about to be renamed."""
+        if os.path.isdir(path) and not os.path.islink(path):
+            if os.stat(path).st_mtime < self._began:
+                with self._ledger() as ledger:
+                    ledger.write(Kept(os.path.realpath(path), "moved", os.path.abspath(target)))
+            return
+        self.before_removing(path)
+        self.before_removing(target)
+
+    def wrote_anew(self, path: str) -> None:
+        """It is about to be written by replicas that have trained apart, if it is not there yet."""
+        path = os.path.abspath(path)
+        if path in self._new or os.path.lexists(path):
+            return
+        self._new.add(path)
+        with self._ledger() as ledger:
+            ledger.write(Kept(path, "new"))
+
+    def _of_old_file(self, path: str) -> os.stat_result | None:
+        """Its status, if it is a file or a link that nobody has written since the run began."""
+        try:
+            status = os.lstat(path)
+        except OSError:
+            return None
+        old = status.st_mtime < self._began
+        return status if old and (stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode)) else None
+
+    def _replace(self, path: str, status: os.stat_result, truncates: bool, ledger: _Ledger) -> None:
+        """Let the original step aside for a file of the same rights, empty or with the same content."""
+        if self._keep(path, ledger) == "copied":
+            return  # the original stays where it is
+        fresh = _hidden(path)
+        try:
+            if truncates:
+                os.close(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
+            else:
+                _copy(path, fresh)
+            os.chmod(fresh, stat.S_IMODE(status.st_mode))
+            with contextlib.suppress(OSError):
+                os.chown(fresh, status.st_uid, status.st_gid)
+            os.replace(fresh, path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.unlink(fresh)
+            raise
+
+    def _keep(self, path: str, ledger: _Ledger) -> How:
+        for attic in self._attics(path):
+            aside = os.path.join(attic, f"{os.path.basename(path)[:200]}.{secrets.token_hex(4)}")
+            ledger.write(Kept(path, "aside", aside))
+            try:
+                os.makedirs(attic, mode=0o700, exist_ok=True)
+                os.link(path, aside, follow_symlinks=False)
+                return "aside"
+            except OSError:
+                continue  # another mount, no right to write there, no links on this file system
+        copy = str(self._folder.path / f"kept-{secrets.token_hex(4)}")
+        ledger.write(Kept(path, "copied", copy))
+        _copy(path, copy)
+        return "copied"
+
+    def _attics(self, path: str) -> Iterator[str]:
+        """Folders where the original may go, the best first: not beside it, where scripts list and remove."""
+        folder = os.path.dirname(path)
+        above = [folder]
+        while os.path.dirname(above[-1]) != above[-1]:
+            above.append(os.path.dirname(above[-1]))
+        for place in (str(self._folder.path), self._home, os.path.expanduser("~"), *reversed(above)):
+            with contextlib.suppress(OSError):
+                if os.stat(place).st_dev == os.stat(folder).st_dev and os.access(place, os.W_OK | os.X_OK):
+                    yield os.path.join(place, _ATTIC + self._folder.path.parent.name)
+
+    @contextlib.contextmanager
+    def _ledger(self) -> Iterator[_Ledger]:
+        """The ledger, while no other process of the job keeps anything."""
+        descriptor = os.open(self._folder.kept, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield _Ledger(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+class _Ledger:
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def write(self, kept: Kept) -> None:
+        os.write(self._descriptor, (json.dumps(asdict(kept)) + "\n").encode())
+
+
+def put_back(folder: RunFolder) -> Outcome:
+    """Undo what the ledger of a launch tells, the last first; call it when the job's processes are gone."""
+    try:
+        lines = folder.kept.read_text().splitlines()
+    except OSError:
+        return Outcome()
+    restored: list[str] = []
+    unprotected: list[str] = []
+    ledger = [Kept(**json.loads(line)) for line in lines]
+    for kept in reversed(ledger):
+        try:
+            if _undo(kept):
+                restored.append(kept.path)
+        except OSError as error:
+            unprotected.append(f"{kept.path} ({error.strerror}; its content is in {kept.other})")
+    folder.kept.unlink()
+    for attic in {os.path.dirname(kept.other) for kept in ledger if kept.how == "aside"}:
+        with contextlib.suppress(OSError):  # not empty: somebody's file could not be put back
+            os.rmdir(attic)
+    unprotected += [f"{kept.path} (too large to keep)" for kept in ledger if kept.how == "left"]
+    new = [kept.path for kept in ledger if kept.how == "new" and os.path.lexists(kept.path)]
+    return Outcome(_distinct(restored), _distinct(unprotected), _distinct(new))
+
+
+def _undo(kept: Kept) -> bool:
+    """Whether something had to be undone; raises OSError."""
+    if kept.how == "sized" and os.path.getsize(kept.path) != kept.size:
+        os.truncate(kept.path, kept.size)
+        return True
+    if kept.how == "moved" and os.path.isdir(kept.other) and not os.path.lexists(kept.path):
+        os.rename(kept.other, kept.path)
+        return True
+    if kept.how in ("aside", "copied") and os.path.lexists(kept.other):
+        os.makedirs(os.path.dirname(kept.path), exist_ok=True)
+        if kept.how == "aside":
+            os.replace(kept.other, kept.path)
+        else:
+            shutil.copyfile(kept.other, kept.path)
+        return True
+    return False
+
+
+def _distinct(paths: list[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(paths))
+
+
+def _hidden(path: str) -> str:
+    folder, name = os.path.split(path)
+    return os.path.join(folder, f".{name[:200]}.{secrets.token_hex(4)}")
+
+
+def _copy(source: str, target: str) -> None:
+    """Copy content, sharing its blocks where the file system can."""
+    with open(source, "rb") as original, open(target, "xb") as copy:
+        try:
+            fcntl.ioctl(copy.fileno(), _FICLONE, original.fileno())
+        except OSError:
+            shutil.copyfileobj(original, copy, 1 << 20)
+
+
+def _clones(path: str) -> bool:
+    """Whether the file system of ``path`` can share blocks between files."""
+    trial = Path(_hidden(path))
+    try:
+        with open(path, "rb") as original, trial.open("xb") as clone:
+            fcntl.ioctl(clone.fileno(), _FICLONE, original.fileno())
+    except OSError:
+        return False
+    finally:
+        trial.unlink(missing_ok=True)
+    return True

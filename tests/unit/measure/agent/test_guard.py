@@ -1,0 +1,63 @@
+"""In a process under the agent no function of Python's changes a file that was there before."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from climbing import orders
+
+import stash
+from stash.measure.run.kept import put_back
+from stash.measure.run.orders import Orders
+
+WAYS = {
+    "open": "open(path, 'wb').write(b'job')",
+    "append": "open(path, 'a').write('job')",
+    "update": "f = open(path, 'r+b'); f.write(b'job'); f.close()",
+    "os.open": "os.write(os.open(path, os.O_WRONLY | os.O_TRUNC), b'job')",
+    "pathlib": "pathlib.Path(path).write_text('job')",
+    "truncate": "os.truncate(path, 3)",
+    "remove": "os.remove(path)",
+    "unlink in a folder": "os.unlink(os.path.basename(path), dir_fd=os.open(os.path.dirname(path), os.O_RDONLY))",
+    "rmtree": "shutil.rmtree(os.path.dirname(path))",
+    "replace": "open(path + '.tmp', 'w').write('job'); os.replace(path + '.tmp', path)",
+    "move": "shutil.move(path, path + '.bak')",
+    "copy": "open(path + '.tmp', 'w').write('job'); shutil.copyfile(path + '.tmp', path)",
+    "memory map": "import numpy; m = numpy.memmap(path, mode='r+'); m[:3] = 0; m.flush()",
+    "numpy": "import numpy; numpy.save(open(path, 'wb'), numpy.zeros(3))",
+    "zip": "import zipfile; zipfile.ZipFile(path, 'w').writestr('a', 'job')",
+    "sqlite": "import sqlite3; c = sqlite3.connect(path); c.execute('create table t (a)'); c.commit()",
+}
+
+
+@pytest.fixture
+def given(tmp_path: Path) -> Orders:
+    (tmp_path / "run").mkdir()
+    return orders(tmp_path / "run", began=time.time() - 60)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_file_is_put_back_however_it_was_changed(given: Orders, tmp_path: Path, way: str):
+    path = tmp_path / "mine" / "file"
+    path.parent.mkdir()
+    before = b"" if way == "sqlite" else b"what the user had"
+    path.write_bytes(before)
+    os.utime(path, (1, 1))
+    code = (
+        "import os, pathlib, shutil, sys\n"
+        "from stash.measure.agent import guard\n"
+        "from stash.measure.run.orders import Orders\n"
+        f"guard.protect_files(Orders(folder={given.folder!r}, launcher_pid=1, rungs=(), budget=1, began={given.began}))\n"
+        f"path = {str(path)!r}\n{WAYS[way]}\n"
+        f"assert not os.path.exists(path) or open(path, 'rb').read() != {before!r}, 'the job changed nothing'\n"
+    )
+    source = Path(stash.__file__).parent.parent
+    subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "PYTHONPATH": str(source)})
+    assert str(path) in put_back(given.files).restored
+    assert path.read_bytes() == before
+    assert path.stat().st_mtime == 1 or way == "sqlite"

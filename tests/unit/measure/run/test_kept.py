@@ -1,0 +1,186 @@
+"""Files of the user's: whatever a job does to them, they are as they were afterwards."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from stash.measure.run import kept
+from stash.measure.run.folder import RunFolder
+from stash.measure.run.kept import Keeper, put_back
+
+OLD = b"what the user had" * 100
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunFolder:
+    (tmp_path / "run").mkdir()
+    return RunFolder(tmp_path / "run")
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """A file of the user's, an hour old."""
+    path = tmp_path / "work" / "last.pt"
+    path.parent.mkdir()
+    path.write_bytes(OLD)
+    path.chmod(0o640)
+    hour_ago = time.time() - 3600
+    os.utime(path, (hour_ago, hour_ago))
+    return path
+
+
+def keeper(run: RunFolder) -> Keeper:
+    return Keeper(run, began=time.time() - 60)
+
+
+def rewrite(keeps: Keeper, path: Path) -> None:
+    keeps.before_writing(str(path), truncates=True)
+    path.write_bytes(b"of the job")
+
+
+def change_in_place(keeps: Keeper, path: Path) -> None:
+    keeps.before_writing(str(path), truncates=False)
+    assert path.read_bytes() == OLD  # the job finds what it expects
+    with path.open("r+b") as file:
+        file.write(b"XX")
+
+
+def remove(keeps: Keeper, path: Path) -> None:
+    keeps.before_removing(str(path))
+    path.unlink()
+
+
+def remove_with_its_folder(keeps: Keeper, path: Path) -> None:
+    keeps.before_removing(str(path))
+    shutil.rmtree(path.parent)
+
+
+def replace(keeps: Keeper, path: Path) -> None:
+    fresh = path.with_name("fresh")
+    fresh.write_bytes(b"of the job")
+    keeps.before_moving(str(fresh), str(path))
+    fresh.replace(path)
+
+
+def move_away(keeps: Keeper, path: Path) -> None:
+    keeps.before_moving(str(path), str(path.with_name("moved")))
+    path.rename(path.with_name("moved"))
+
+
+def move_away_and_rewrite(keeps: Keeper, path: Path) -> None:
+    move_away(keeps, path)
+    rewrite(keeps, path.with_name("moved"))
+
+
+def rewrite_twice(keeps: Keeper, path: Path) -> None:
+    rewrite(keeps, path)
+    remove(keeps, path)
+    rewrite(keeps, path)
+
+
+CHANGES = [
+    rewrite, change_in_place, remove, remove_with_its_folder, replace, move_away, move_away_and_rewrite, rewrite_twice,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_file_is_as_it_was_whatever_the_job_did(run: RunFolder, file: Path, change: Callable[..., None]):
+    before = file.stat()
+    change(keeper(run), file)
+    outcome = put_back(run)
+    after = file.stat()
+    assert file.read_bytes() == OLD
+    assert (after.st_ino, after.st_mtime, after.st_mode) == (before.st_ino, before.st_mtime, before.st_mode)
+    assert str(file) in outcome.restored
+    assert not [path for path in file.parent.parent.rglob(".*")], "nothing is left of the attic"
+
+
+@pytest.mark.parametrize("change", [rewrite, change_in_place, remove])
+def test_so_it_is_where_files_cannot_be_linked(
+    run: RunFolder, file: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[..., None]
+):
+    def refuse(*arguments: object, **settings: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+    change(keeper(run), file)
+    assert put_back(run).restored == (str(file),)
+    assert file.read_bytes() == OLD
+
+
+def test_two_processes_of_the_job_keep_a_file_once(run: RunFolder, file: Path):
+    for _ in range(2):
+        rewrite(keeper(run), file)
+    assert len(run.kept.read_text().splitlines()) == 1
+    put_back(run)
+    assert file.read_bytes() == OLD
+
+
+def test_a_link_is_kept_as_a_link_and_written_through(run: RunFolder, file: Path):
+    link = file.with_name("latest.pt")
+    link.symlink_to(file.name)
+    os.utime(link, (1, 1), follow_symlinks=False)
+    keeps = keeper(run)
+    rewrite(keeps, link)
+    remove(keeps, link)
+    link.symlink_to("elsewhere")
+    put_back(run)
+    assert os.readlink(link) == file.name
+    assert file.read_bytes() == OLD
+
+
+def test_an_empty_file_a_lock_perhaps_stays_where_it_is_and_is_emptied_again(run: RunFolder, file: Path):
+    file.write_bytes(b"")
+    os.utime(file, (1, 1))
+    inode = file.stat().st_ino
+    keeper(run).before_writing(str(file), truncates=True)
+    file.write_text("4711")
+    assert file.stat().st_ino == inode
+    put_back(run)
+    assert file.read_bytes() == b""
+
+
+def test_a_long_log_is_cut_to_its_length_and_what_is_too_large_is_named(
+    run: RunFolder, file: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(kept, "MOST_COPIED", 10)
+    monkeypatch.setattr(kept, "_clones", lambda path: False)
+    database = file.with_name("data.mdb")
+    shutil.copy2(file, database)
+    keeps = keeper(run)
+    keeps.before_writing(str(file), truncates=False, appends=True)
+    with file.open("ab") as log:
+        log.write(b"one line more")
+    keeps.before_writing(str(database), truncates=False)
+    outcome = put_back(run)
+    assert file.read_bytes() == OLD
+    assert outcome.unprotected == (f"{database} (too large to keep)",)
+
+
+def test_a_folder_that_was_renamed_has_its_name_again(run: RunFolder, file: Path):
+    folder = file.parent
+    os.utime(folder, (1, 1))
+    keeper(run).before_moving(str(folder), str(folder.with_name("work.bak")))
+    folder.rename(folder.with_name("work.bak"))
+    put_back(run)
+    assert file.read_bytes() == OLD
+
+
+def test_what_the_job_made_itself_is_its_own(run: RunFolder, tmp_path: Path):
+    mine = tmp_path / "new.pt"
+    keeps = keeper(run)
+    keeps.wrote_anew(str(mine))
+    mine.write_text("first")
+    rewrite(keeps, mine)
+    gone = tmp_path / "gone.pt"
+    keeps.wrote_anew(str(gone))
+    outcome = put_back(run)
+    assert (outcome.restored, outcome.new) == ((), (str(mine),))
+    assert mine.read_text() == "of the job"
+    assert put_back(run) == kept.Outcome()
