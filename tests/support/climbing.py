@@ -121,7 +121,7 @@ class Loop:
 
 
 def reading(job: Job, batches: Iterable[Any]) -> Iterator[tuple[Any, str]]:
-    """What a script does, epoch after epoch: each batch, and the feed it came from; ends when the climber has left."""
+    """What a script does, epoch after epoch: each batch, and its feed's mode; ends when the climber has left."""
     feed = WatchedFeed(batches)
     while job.climber.listens:
         yield from epoch(job, feed)

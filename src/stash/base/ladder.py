@@ -148,7 +148,10 @@ def _why_unmeasurable(name: str, situation: Situation) -> str | None:
     if situation.loader:
         return None
     if _BY_NAME[name].reads_data:
-        return "no data loader was seen; wrap yours: `for batch in stash.watch(loader):`"
+        return (
+            "no data loader was seen, so what makes batches is part of compute; wrap yours: "
+            "`for batch in stash.watch(loader):`"
+        )
     return "no data loader to replay batches from" if name == "resident" else None
 
 

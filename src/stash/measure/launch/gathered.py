@@ -19,6 +19,7 @@ from stash.measure.run.messages import (
     PhaseBegun,
     RankSeen,
     RoundDone,
+    RoundsPlanned,
     RungSkipped,
     SoftwareSeen,
 )
@@ -41,6 +42,8 @@ class Gathered:
         """Rungs the launcher gave up, with reasons better than the agents'."""
         self.notes: list[str] = []
         self.rounds = 0
+        self.round_seconds: float | None = None
+        """What a round was expected to take."""
         self.phase = PhaseBegun("starting")
         self.led = False
         """Anything was told: rank 0 runs on this machine."""
@@ -64,6 +67,8 @@ class Gathered:
             case LadderChosen():
                 self.rungs = tuple(dict.fromkeys([*self.rungs, *message.rungs]))
                 self.skipped |= message.skipped
+            case RoundsPlanned():
+                self.round_seconds = message.round_seconds
             case BlockDone():
                 self.blocks.append(Block(**{**vars(message), "rank": message.rank + offset}))
             case LoaderTimed():

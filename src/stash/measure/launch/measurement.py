@@ -18,6 +18,8 @@ from stash.measure.launch.job import Job
 from stash.measure.launch.wishes import Moment, Wishes
 
 _MIN_ROUNDS = 3
+_OVERRUN = 0.1
+"""Of the budget, for a round that would otherwise be given up half done."""
 
 
 class Timer(Protocol):
@@ -68,6 +70,13 @@ class Measurement:
     def out_of_budget(self) -> bool:
         return self.spent() > self.wishes.budget
 
+    @property
+    def room_for_another_round(self) -> bool:
+        """Whether one more round like the last ones ends near the budget's end."""
+        rounds = self.gathered.rounds
+        each = self.spent() / rounds if rounds else 0.0
+        return self.spent() + each <= (1 + _OVERRUN) * self.wishes.budget
+
     def profile(self, ended: str) -> Profile:
         """The artefact of everything told so far."""
         settings = Settings(
@@ -96,7 +105,9 @@ class Measurement:
 
     def enough(self) -> bool:
         """Whether the budget is gone with a round at least, or every stall is known closely enough."""
-        return self.complete_rounds() > 0 if self.out_of_budget else self.precise()
+        if self.out_of_budget or not self.room_for_another_round:
+            return self.complete_rounds() > 0
+        return self.precise()
 
     def ended(self) -> str:
         """How the measurement ended, as the artefact says it."""

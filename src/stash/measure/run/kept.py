@@ -1,9 +1,8 @@
 """Files that were there before the run: kept aside before its job changes them, and put back when it is over.
 
 The job's processes ``keep`` a file that they are about to write, replace or remove, whatever function does so; the
-launcher puts all of them back. The original itself steps aside to an *attic*, a hidden folder on the same file system,
-so nothing is copied but what a writer must find there. A ledger in the launch's folder outlives both. Standard library
-only.
+launcher puts all of them back. The original itself steps aside to an *attic*, a hidden folder on its file system, so
+nothing is copied but what a writer must find there. A ledger in the launch's folder outlives both.
 """
 
 from __future__ import annotations

@@ -90,6 +90,14 @@ class LadderChosen(Message):
 
 
 @dataclass(frozen=True)
+class RoundsPlanned(Message):
+    """How long a round of blocks is expected to take, before the first one."""
+
+    kind = "plan"
+    round_seconds: float
+
+
+@dataclass(frozen=True)
 class BlockDone(Message):
     """Fields of ``Block``."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import torch
 from torch import nn
 
@@ -51,3 +53,22 @@ def test_only_what_is_loaded_has_a_version():
     versions = survey.software()
     assert versions["torch"] == torch.__version__
     assert "deepspeed" not in versions
+
+
+def test_what_runs_before_the_first_forward_pass_of_a_step_is_timed():
+    clock = survey.InputClock()
+    clock.begin()
+    time.sleep(0.02)
+    model = nn.Linear(2, 2)
+    model(torch.zeros(1, 2))
+    time.sleep(0.05)
+    model(torch.zeros(1, 2))
+    seconds = clock.end()
+    assert seconds is not None
+    assert seconds >= 0.02
+
+
+def test_a_step_that_calls_no_module_has_no_known_input():
+    clock = survey.InputClock()
+    clock.begin()
+    assert clock.end() is None

@@ -98,7 +98,7 @@ def test_a_file_is_as_it_was_whatever_the_job_did(run: RunFolder, file: Path, ch
     assert file.read_bytes() == OLD
     assert (after.st_ino, after.st_mtime, after.st_mode) == (before.st_ino, before.st_mtime, before.st_mode)
     assert str(file) in outcome.restored
-    assert not [path for path in file.parent.parent.rglob(".*")], "nothing is left of the attic"
+    assert not list(file.parent.parent.rglob(".*")), "nothing is left of the attic"
 
 
 @pytest.mark.parametrize("change", [rewrite, change_in_place, remove])

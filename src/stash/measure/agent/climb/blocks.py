@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Generator
 from dataclasses import dataclass, replace
-from typing import Any
 
-from stash.base.ladder import Visit
+from stash.base.ladder import Visit, round_of_visits
 from stash.measure.agent.climb import alone
 from stash.measure.agent.climb.loops import Loops
+from stash.measure.agent.climb.plan import Pace, Plan, plan
 from stash.measure.agent.climb.rank import OwnRank
 from stash.measure.agent.data import reading
 from stash.measure.agent.data.tally import COLD, IDLE, WARM, Tally, own_tally
 from stash.measure.linux import counters
-from stash.measure.run.messages import BlockDone, PhaseBegun, RungSkipped
+from stash.measure.run.messages import BlockDone, PhaseBegun, RoundsPlanned, RungSkipped
 from stash.measure.run.orders import Orders
 
-_BLOCK_SECONDS = (0.2, 2.0)
-_MOST_STEPS = 50
-_ALONE_ROUNDS = 2
 _COLD_ENOUGH = 0.1
 _MODES = {"warm": WARM, "cold": COLD}
 
@@ -41,29 +37,30 @@ class BlockRunner:
         self.rank, self._loops = rank, loops
         self._step_seconds = step_seconds
         self._began = 0.0
-        self._sizes: dict[str, tuple[int, int]] = {}
+        self._plan: Plan
         self._sweeping = False
 
-    def start(self) -> None:
-        """Size the blocks, the same on every rank; the run's clock starts."""
+    def start(self, rungs: tuple[str, ...]) -> None:
+        """Size the blocks of rounds of these rungs, the same on every rank; the run's clock starts."""
         rank = self.rank
-        target = min(max(rank.orders.budget / 120, _BLOCK_SECONDS[0]), _BLOCK_SECONDS[1])
+        visits = round_of_visits(rungs, 0, rank.place.world_size)
         workers = max((feed.workers for feed in rank.feeds), default=0)
         per_step = max((feed.per_step for feed in rank.feeds), default=1)
-        most = rank.orders.most_steps or _MOST_STEPS
+        own = Pace(self._step_seconds, workers, per_step, rank.device.type != "cpu")
 
-        def size(reports: list[Any]) -> dict[str, tuple[int, int]]:
-            slowest, most_workers, micro = (max(r[i] for r in reports) for i in range(3))
-            steps = min(max(2 if slowest < 0.25 else 1, round(target / slowest)), most)
-            settle = 1 if rank.device.type == "cpu" else 2
-            # Workers started together deliver together: measure whole bursts, after the first one.
-            burst = max(1, math.ceil(min(most_workers, 8, most) / micro))
-            data = max(1, round(steps / burst)) * burst
-            return {"replay": (settle, steps), "data": (max(settle, burst), data)}
+        def decide(reports: list[Pace]) -> Plan:
+            slowest = Pace(
+                step_seconds=max(pace.step_seconds for pace in reports),
+                workers=max(pace.workers for pace in reports),
+                batches_per_step=max(pace.batches_per_step for pace in reports),
+                accelerator=own.accelerator,
+            )
+            return plan(visits, slowest, rank.orders.budget, rank.orders.most_steps)
 
-        self._sizes = rank.agree((self._step_seconds, workers, per_step), size)
+        self._plan = rank.agree(own, decide)
         self._began = rank.clock.settled()
         rank.tell(PhaseBegun("blocks"))
+        rank.tell(RoundsPlanned(self._plan.round_seconds))
 
     def visit(self, visit: Visit, number: int) -> Generator[None, None, Outcome]:
         """Run one block (or sit it out) and learn what to do next."""
@@ -75,14 +72,14 @@ class BlockRunner:
         if outcome.again:
             self._sweeping = True
             return (yield from self.visit(visit, number))
-        if not outcome.stop and outcome.drop is None and number < rank.orders.first_round + _ALONE_ROUNDS:
+        if not outcome.stop and outcome.drop is None and number < rank.orders.first_round + self._plan.alone_rounds:
             self._alone(visit, number)
         return outcome
 
     def _run(self, visit: Visit, number: int) -> Generator[None, None, BlockDone]:
         rank = self.rank
         data = visit.feed in _MODES
-        settle, steps = self._sizes["data" if data else "replay"]
+        settle, steps = self._plan.size(visit).settle, self._plan.size(visit).steps
         if rank.switches:
             rank.set_scope(visit.scope)
         tally = own_tally()

@@ -210,7 +210,7 @@ class Climber:
             self._finish("no rungs")
             return
         blocks = BlockRunner(rank, self._loops, step)
-        blocks.start()
+        blocks.start(rungs)
         number, last = rank.orders.first_round, rank.orders.rounds
         while last is None or number < rank.orders.first_round + last:
             for visit in round_of_visits(rungs, number, rank.place.world_size):

@@ -11,12 +11,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from stash.base.ladder import Situation, reachable, rung
+from stash.base.words.units import format_seconds
 from stash.measure.agent import private
 from stash.measure.agent.climb import survey
 from stash.measure.agent.climb.rank import OwnRank
 from stash.measure.agent.wraps import replicas
 from stash.measure.agent.wraps.scope import scope
 from stash.measure.run.messages import HostsSeen, JobFacts, LadderChosen, RankSeen, RungSkipped, SoftwareSeen
+
+_UNSEEN_INPUT = 0.001
+"""Seconds before a step's first forward pass that are worth a sentence."""
 
 
 @dataclass(frozen=True)
@@ -106,8 +110,11 @@ def try_switching(rank: OwnRank) -> Generator[None, None, str | None]:
     counted = flops.end()
     gradients = survey.GradientClock(survey.trained_parameters(rank.optimizer))
     gradients.begin()
+    inputs = survey.InputClock()
+    inputs.begin()
     yield
     ready = gradients.end()
+    _tell_of_unseen_input(rank, inputs.end())
     moved = [n for n, count in private.sequence_numbers().items() if count != before.get(n, count)]
     for feed in rank.feeds:
         feed.ring.judge()
@@ -119,6 +126,17 @@ def try_switching(rank: OwnRank) -> Generator[None, None, str | None]:
     verdict = rank.agree(bool(moved), judge)
     rank.set_scope("world")
     return verdict
+
+
+def _tell_of_unseen_input(rank: OwnRank, seconds: float | None) -> None:
+    """Batches come from memory in this step, so what still runs before its forward pass makes them elsewhere."""
+    if seconds is None or seconds < _UNSEEN_INPUT:
+        return
+    seen = "beside the loader that Stash sees" if rank.feeds else "which Stash sees no loader for"
+    rank.note(
+        f"{format_seconds(seconds)} pass from the end of a step to the first forward pass of the next, on batches "
+        f"from memory, {seen}: if batches are made or changed there, that time is part of compute"
+    )
 
 
 def without_switching(rank: OwnRank, rungs: tuple[str, ...], why: str) -> tuple[str, ...]:

@@ -1,8 +1,8 @@
-"""The script's loops over its loaders: which of them train, where an epoch ends, and whether training goes on after it.
+"""The script's loops over its loaders: which of them train, where an epoch ends, and whether training goes on then.
 
 Epochs stay the script's own. Between two of them nothing is measured: validation gets one batch of each loader, and
-the clock of the block under way stands still until the training loop asks for its next batch. If it never does, training
-is over; whoever made this object is told.
+the clock of the block under way stands still until the training loop asks for its next batch. If it never does,
+training is over, and whoever made this object is told.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the job is, learned by looking at one or two of its steps: FLOPs, gradients and when they are ready.
+"""What the job is, learned by looking at one or two of its steps: FLOPs, gradients, and how long its input takes.
 
 Each observer is put in place at one optimizer step and taken away at the next, in steps that are not
 measured.
@@ -93,6 +93,30 @@ class GradientClock:
         first = self._ready[0][2]
         rows = sorted(((n, size, _between(first, at)) for n, size, at in self._ready), key=lambda row: row[2])
         return [{"name": name, "bytes": size, "ready_seconds": seconds} for name, size, seconds in rows]
+
+
+class InputClock:
+    """Notes when the first module of a step begins its forward pass: what makes batches unseen runs before that."""
+
+    def __init__(self) -> None:
+        self._began = 0.0
+        self._first: float | None = None
+        self._handle: Any = None
+
+    def begin(self) -> None:
+        from torch.nn.modules.module import register_module_forward_pre_hook
+
+        self._began = time.perf_counter()
+        self._handle = register_module_forward_pre_hook(self._forward)
+
+    def _forward(self, module: Any, inputs: Any) -> None:
+        if self._first is None:
+            self._first = time.perf_counter()
+
+    def end(self) -> float | None:
+        """Seconds from the end of the step before; ``None`` if no module was called."""
+        self._handle.remove()
+        return None if self._first is None else self._first - self._began
 
 
 def _moment(device: Any) -> Any:

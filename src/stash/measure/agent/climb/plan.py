@@ -1,0 +1,80 @@
+"""How long blocks are: long enough to be measured well, short enough for several rounds in the budget. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from stash.base.ladder import Visit
+
+BLOCK_SECONDS = (0.2, 2.0)
+"""Shortest and longest block wanted, in seconds of measured steps."""
+MOST_STEPS = 50
+_BLOCKS_IN_BUDGET = 120
+_BURST = 8
+_FEWEST_ROUNDS = 3
+"""As many as an interval needs."""
+_SHARE = 0.8
+"""Of the budget that blocks may take: warm-up and second opinions need the rest."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """Steps of one block: run in first, then measured."""
+
+    settle: int
+    steps: int
+
+    @property
+    def together(self) -> int:
+        return self.settle + self.steps
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Sizes of a round's blocks."""
+
+    replay: Size
+    data: Size
+    round_seconds: float
+    """What a round is expected to take, at the pace of the warm-up."""
+    alone_rounds: int
+    """In how many rounds loaders and exchange are also timed by themselves."""
+
+    def size(self, visit: Visit) -> Size:
+        return self.data if visit.feed in ("warm", "cold") else self.replay
+
+
+@dataclass(frozen=True)
+class Pace:
+    """What a plan follows from, of the slowest rank."""
+
+    step_seconds: float
+    workers: int = 0
+    batches_per_step: int = 1
+    accelerator: bool = False
+
+
+def plan(visits: Sequence[Visit], pace: Pace, budget: float, most_steps: int | None = None) -> Plan:
+    """Blocks of about 1/120 of the budget, measured in whole bursts of the loader's workers.
+
+    Workers that are started together deliver together. Where three rounds of such blocks do not fit into the budget,
+    blocks are as short as they can be: a step to settle and one to measure.
+    """
+    most = most_steps or MOST_STEPS
+    target = min(max(budget / _BLOCKS_IN_BUDGET, BLOCK_SECONDS[0]), BLOCK_SECONDS[1])
+    steps = min(max(2 if pace.step_seconds < 0.25 else 1, round(target / pace.step_seconds)), most)
+    settle = 2 if pace.accelerator else 1
+    burst = max(1, math.ceil(min(pace.workers, _BURST, most) / pace.batches_per_step))
+    data = Size(max(settle, burst), max(1, round(steps / burst)) * burst)
+    wanted = _planned(visits, pace, Size(settle, steps), data)
+    if wanted.round_seconds * _FEWEST_ROUNDS <= _SHARE * budget:
+        return wanted
+    return _planned(visits, pace, Size(1, 1), Size(1, 1), alone_rounds=1)
+
+
+def _planned(visits: Sequence[Visit], pace: Pace, replay: Size, data: Size, alone_rounds: int = 2) -> Plan:
+    sized = Plan(replay, data, 0.0, alone_rounds)
+    steps = sum(sized.size(visit).together for visit in visits)
+    return Plan(replay, data, steps * pace.step_seconds, alone_rounds)
