@@ -1,4 +1,4 @@
-"""Epochs as most scripts have them: a table indexed by the step, validation and a checkpoint after each, sums checked."""
+"""Epochs as most scripts have them: a table indexed by the step, validation and a checkpoint after each."""
 
 from __future__ import annotations
 

@@ -103,14 +103,14 @@ def length(loader: Any) -> int | None:
         if not iterates(loader):
             return len(loader._index_sampler)
         count = len(loader.dataset)
-    except (TypeError, NotImplementedError):
+    except (TypeError, NotImplementedError, AttributeError):
         return None
     return -(-count // loader.batch_size) if loader.batch_size else count
 
 
-def new_iterator(loader: Any) -> Any:
-    """A new iterator, without regard to the one that may persist."""
-    return loader._get_iterator()
+def new_iterator(loader: Any, like: Any) -> Any:
+    """A new iterator, without regard to the one that may persist; of a loader that has iterators ``like`` that."""
+    return loader._get_iterator() if hasattr(loader, "_get_iterator") else type(like)(loader)
 
 
 def index_sampler(iterator: Any) -> Any:

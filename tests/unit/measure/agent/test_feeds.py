@@ -36,7 +36,7 @@ def feed_of(loader: DataLoader) -> LoaderFeed:
     """The feed of a loader that trains."""
     feed = LoaderFeed(loader)
     feed.kept = loader  # the feed itself holds it weakly
-    feed.adopt(private.new_iterator(loader))
+    feed.adopt(iter(loader))
     feed.training = True
     return feed
 

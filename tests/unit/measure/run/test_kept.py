@@ -85,7 +85,8 @@ def rewrite_twice(keeps: Keeper, path: Path) -> None:
 
 
 CHANGES = [
-    rewrite, change_in_place, remove, remove_with_its_folder, replace, move_away, move_away_and_rewrite, rewrite_twice,
+    rewrite, rewrite_twice, change_in_place, remove, remove_with_its_folder, replace, move_away,
+    move_away_and_rewrite,
 ]  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""The clock of a rank, wall time with its devices' queues empty at both ends of what is timed; and that of a block."""
+"""The clock of a rank, wall time with its devices' queues empty at both ends of what is timed; and a block's."""
 
 from __future__ import annotations
 

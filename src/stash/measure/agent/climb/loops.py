@@ -79,9 +79,14 @@ class Loops:
         self._feeds[id(feed)] = feed
         if feed.training:
             self._goes_on()
-        if feed.at_end:
-            raise StopIteration
-        return feed.next()
+        try:
+            if feed.at_end:
+                raise StopIteration
+            return feed.next()
+        except StopIteration:
+            if not feed.in_handles:
+                self._ended(feed)
+            raise
 
     def closed(self, handle: Handle) -> None:
         """A loop's iterator ended, or the loop dropped it; frameworks' own loops may go on around it."""
@@ -96,7 +101,8 @@ class Loops:
         feeds = list(self._feeds.values())
         self._read_last = [feed for feed in feeds if feed.since_step]
         for feed in feeds:
-            if feed.since_step and feed.loops and not self._rank.feeds:
+            is_open = feed.loops > 0 or not feed.in_handles
+            if feed.since_step and is_open and not self._rank.feeds:
                 feed.training, feed.goes_on = True, self._rank.orders.endless
             feed.step_ended()
 

@@ -37,6 +37,8 @@ class Feed:
         """Never end: the script's own epochs are too short to be measured in."""
         self.loops = 0
         """Loops that hold an iterator over it, frameworks' own around the script's included."""
+        self.in_handles = False
+        """Its loops tell when they end; else only the end of its data does."""
         self.stands_for: Feed | None = None
         """The training feed that this one's loader, made anew for the next epoch, is another loader for."""
         self.since_step = 0
@@ -304,7 +306,7 @@ class LoaderFeed(Feed):
         fork waits for in vain (seen with CPython 3.11), so those threads get time to end it.
         """
         settings = vars(self.loader)
-        before = settings["persistent_workers"]
+        before = settings.get("persistent_workers", False)
         self.renewing = True
         try:
             if private.workers_persist(self.source):
@@ -314,7 +316,7 @@ class LoaderFeed(Feed):
             private.shut_down(self.source)
             settings["persistent_workers"] = self.workers > 0  # the loader refuses an ordinary assignment
             time.sleep(_QUIET if self.workers else 0)
-            self.adopt(private.new_iterator(self.loader))
+            self.adopt(private.new_iterator(self.loader, self.source))
         finally:
             settings["persistent_workers"] = before
             self.renewing = False

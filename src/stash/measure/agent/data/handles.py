@@ -32,6 +32,7 @@ class Handle:
         self.taken = 0
         self._open = True
         feed.loops += 1
+        feed.in_handles = True
 
     def __iter__(self) -> Handle:
         return self

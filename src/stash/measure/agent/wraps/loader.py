@@ -59,7 +59,10 @@ def _tapped(begin: Callable[..., None]) -> Callable[..., None]:
         if script.active():
             feed = feed_of(loader)
             _of_iterators[self] = weakref.ref(feed)
-            feed.adopt(self)
+            if feed.renewing or not feed.measured:
+                feed.adopt(self)
+            if not feed.in_handles:
+                feed.begin_epoch()
 
     return tapped
 
