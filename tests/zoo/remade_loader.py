@@ -8,13 +8,13 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 data = TensorDataset(torch.randn(160, 64), torch.randn(160, 1))
-model = torch.nn.Sequential(torch.nn.Linear(64, 1024), torch.nn.ReLU(), torch.nn.Linear(1024, 1))
+model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 1))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 
 for _ in range(400):
     taken = 0
     for inputs, targets in DataLoader(data, batch_size=8, shuffle=True):
-        time.sleep(0.01)
+        time.sleep(0.002)
         torch.nn.functional.mse_loss(model(inputs), targets).backward()
         optimizer.step()
         optimizer.zero_grad()

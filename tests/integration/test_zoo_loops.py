@@ -1,0 +1,90 @@
+"""Short scripts in the style of what public projects do with their loops, loaders and files, profiled as they are."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import PATIENCE, Start
+
+from stash.base.records import Profile
+
+ZOO = Path(__file__).parents[1] / "zoo"
+ROUNDS = 8
+
+
+def checksums(folder: Path) -> dict[str, tuple[str, float]]:
+    """Content and time of every file under ``folder``."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {
+        str(path.relative_to(folder)): (hashlib.sha256(path.read_bytes()).hexdigest(), path.stat().st_mtime)
+        for path in files
+    }
+
+
+@pytest.fixture
+def theirs(tmp_path: Path) -> Path:
+    """What an earlier, good run has left."""
+    folder = tmp_path / "theirs"
+    names = ("last.pt", "plain.pt", "best.pt", "weights.npy", "state.pkl", "metrics.json", "log.csv", "metrics.txt")
+    for name in (*names, "checkpoint-1/model.bin", "checkpoint-2/model.bin"):
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(name.encode() * 100)
+        os.utime(path, (1e9, 1e9))
+    return folder
+
+
+@pytest.fixture
+def climb(start: Start) -> Callable[..., Profile]:
+    """``climb(script, *arguments, until=condition)``: the profile of a script of the zoo, interrupted when it holds."""
+
+    def run(*arguments: object, until: Callable[[], bool] | None = None) -> Profile:
+        profiling = start(*arguments, folder=ZOO, budget=PATIENCE, precision=0.1)
+        profiling.wait_for(f"round {ROUNDS} done")
+        if until is not None:
+            profiling.wait_until(until)
+        profiling.popen.send_signal(signal.SIGINT)
+        outcome = profiling.end()
+        assert outcome.profile is not None, outcome.stderr
+        assert not outcome.survivors
+        return outcome.profile
+
+    return run
+
+
+def test_no_file_that_was_there_before_is_another_one_afterwards(climb: Callable[..., Profile], theirs: Path) -> None:
+    # GIVEN a script that saves in every way, over the files of a good run, after every epoch
+    before = checksums(theirs)
+    # WHEN it is profiled for some epochs
+    profile = climb("saves.py", "--out", theirs, until=lambda: (theirs / "epoch-20.pt").exists())
+    # THEN every file is as it was, those that were removed too, and the report names them and the new ones
+    after = checksums(theirs)
+    assert {name: after.get(name) for name in before} == before
+    (restored,) = [note for note in profile.notes if "put back as they were" in note]
+    assert restored.startswith("the job wrote to or removed 8 files")  # plain.pt was not even written
+    (new,) = [note for note in profile.notes if "had trained apart wrote" in note]
+    assert "epoch-" in new
+    assert not list(theirs.parent.rglob(".kept-by-stash-*"))
+
+
+@pytest.mark.parametrize(
+    ("script", "epoch"),
+    [("epochs.py", 20), ("dropped_iterator.py", 10), ("remade_loader.py", 20), ("infinite_loader.py", 20)],
+)
+def test_one_launch_climbs_through_many_short_epochs(
+    climb: Callable[..., Profile], theirs: Path, script: str, epoch: int
+) -> None:
+    # GIVEN epochs shorter than a round, counted by the script, with validation, saving and waiting between them
+    arguments = ("--out", theirs, "--epochs", 5000) if script == "epochs.py" else ()
+    # WHEN it is profiled
+    profile = climb(script, *arguments)
+    # THEN they are one training, of one loader, started once
+    assert profile.settings.launches == 1
+    assert len(profile.workload.loaders) == 1
+    assert {block.rung for block in profile.blocks} >= {"solo", "warm"}
+    assert sum(block.steps for block in profile.blocks) > epoch
