@@ -9,9 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from stash.base.ladder import Visit
-from stash.measure.agent.climb import alone
+from stash.measure.agent.climb import alone, coldness
 from stash.measure.agent.climb.rank import OwnRank
-from stash.measure.agent.data import reading
 from stash.measure.agent.data.tally import COLD, IDLE, WARM, Tally, own_tally
 from stash.measure.linux import counters
 from stash.measure.run.messages import BlockDone, PhaseBegun, RungSkipped
@@ -155,8 +154,7 @@ class BlockRunner:
                 feed.consume(count)
                 feed.drain()
         if data and tally is not None:
-            tally.set_mode(_MODES[visit.feed])
-            self._sweep(visit, tally)
+            coldness.begin(self.rank, tally, _MODES[visit.feed], self._sweeping)
         for feed, count in zip(feeds, wanted, strict=True):
             feed.begin(visit.feed, count, again=visit.feed == "warm")
 
@@ -181,12 +179,6 @@ class BlockRunner:
             storage_bytes=round(totals["storage"] * share),
         )
 
-    def _sweep(self, visit: Visit, tally: Tally) -> None:
-        orders = self.rank.orders
-        if self._sweeping and orders.data_root and self.rank.place.local_rank == 0:
-            pages, resident = reading.sweep_folder(orders.data_root, cold=visit.feed == "cold")
-            tally.add(0, pages=pages, resident=resident)
-
     def _decide(self, visit: Visit, number: int, reports: list[BlockDone | None]) -> Outcome:
         """The leader's part: write the block down, look whether to stop and whether a cold block was cold."""
         rank = self.rank
@@ -207,7 +199,7 @@ class BlockRunner:
     def _alone(self, visit: Visit, number: int) -> None:
         """In the first rounds: the loader by itself (rates P and F), and the exchange by itself."""
         if visit.feed in _MODES:
-            alone.time_loader(self.rank, visit, number, _MODES[visit.feed])
+            alone.time_loader(self.rank, visit, number, _MODES[visit.feed], self._sweeping)
         elif visit.scope != "self":
             alone.time_exchange(self.rank, visit)
 

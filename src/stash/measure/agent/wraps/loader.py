@@ -12,6 +12,7 @@ from typing import Any
 
 from stash.measure.agent import private, script
 from stash.measure.agent.data.feeds import Handle, LoaderFeed, Tap
+from stash.measure.agent.data.holding import answer_calls
 from stash.measure.agent.data.reading import recorded
 from stash.measure.agent.data.tally import own_tally, tally
 
@@ -81,6 +82,8 @@ def _timed(fetch: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(fetch)
     def timed(self: Any, possibly_batched_index: Any) -> Any:
         shared = tally()
+        if shared is not None:
+            answer_calls(shared)
         if shared is None or shared.idle:
             return fetch(self, possibly_batched_index)
         with recorded(shared):
