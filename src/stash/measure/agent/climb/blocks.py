@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from collections.abc import Generator
@@ -122,12 +123,13 @@ class BlockRunner:
         for feed in rank.feeds:
             feed.ring.judge()
         waits = sum(feed.wait for feed in rank.feeds)
-        samples = sum(feed.samples for feed in rank.feeds)
+        served = [sum(feed.samples for feed in rank.feeds)]
         before = counters.totals()
         clock = self.clock = BlockClock(rank.clock.settled())
         for index in range(steps):
             yield
             clock.step(rank.clock.now() if index < steps - 1 else rank.clock.settled())
+            served.append(sum(feed.samples for feed in rank.feeds))
         self.clock = None
         machine = counters.since(before)
         block = BlockDone(
@@ -139,8 +141,10 @@ class BlockRunner:
         )  # fmt: skip
         if rank.feeds:
             waited = sum(feed.wait for feed in rank.feeds) - waits
-            served = sum(feed.samples for feed in rank.feeds) - samples
-            block = replace(block, wait_seconds=waited, samples=served or None)
+            block = replace(block, wait_seconds=waited)
+        if rank.feeds and not any(feed.uncounted for feed in rank.feeds):
+            each = tuple(after - before for before, after in itertools.pairwise(served))
+            block = replace(block, samples=sum(each) or None, step_samples=each)
         return self._drained(tally, block) if data else block
 
     def _prepare(self, visit: Visit, steps: int, tally: Tally | None) -> None:
