@@ -53,7 +53,9 @@ class Molecules(Dataset):
 def collate(molecules: list[Tensor]) -> Graphs:
     sizes = torch.tensor([len(nodes) for nodes in molecules])
     owner = torch.repeat_interleave(torch.arange(len(molecules)), sizes)
-    return Graphs(len(molecules), {"nodes": torch.cat(molecules), "owner": owner, "label": torch.ones(len(molecules))})
+    return Graphs(
+        len(molecules), {"nodes": torch.cat(molecules), "owner": owner, "label": torch.ones(len(molecules))}
+    )
 
 
 dist.init_process_group("gloo")

@@ -27,6 +27,8 @@ def tally(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tally]:
     reading._holds_data.cache_clear()
     own = Tally(str(tmp_path / "run" / "tally"))
     monkeypatch.setattr(_Own, "tally", own)
+    monkeypatch.setattr(reading._Seen, "generation", -1)
+    monkeypatch.setattr(reading._Seen, "shared", set())
     yield own
     monkeypatch.undo()
     the_orders.current.cache_clear()

@@ -157,7 +157,10 @@ def test_a_batch_is_moved_by_its_own_method_and_the_original_stays(batch: Any) -
     ("batch", "why"),
     [
         (["a", "b"], "no tensors were found in the loader's batches (list)"),
-        ((np.ones(3), torch.ones(3)), "batches (tuple) hold numpy arrays, which the script itself makes into tensors"),
+        (
+            (np.ones(3), torch.ones(3)),
+            "batches (tuple) hold numpy arrays, which the script itself makes into tensors",
+        ),
         (containers.Stubborn(torch.ones(2)), "batches (Stubborn) cannot be put on meta: TypeError: not to be copied"),
     ],
 )

@@ -78,3 +78,37 @@ def test_a_folder_is_looked_at_whole_or_as_far_as_the_limit(tally: Tally, tmp_pa
 def test_what_was_removed_meanwhile_is_passed_over(tally: Tally, tmp_path: Path) -> None:
     held = [str(tmp_path / "data" / "0.bin"), str(tmp_path / "gone.bin")]
     assert reading.examine_files(held, cold=False)[0] == PAGES
+
+
+def test_a_file_of_many_samples_is_dropped_once_a_block_and_one_that_was_read_whole_again(
+    tally: Tally, tmp_path: Path
+) -> None:
+    # GIVEN a cold block in which a sample is read out of a file that holds many
+    big, small = tmp_path / "data" / "0.bin", tmp_path / "data" / "1.bin"
+    with big.open("r+b") as file:
+        file.truncate(2000 * pagecache.PAGE)
+
+    def read_a_page(number: int) -> int:
+        with big.open("rb", buffering=0) as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
+            file.seek(number * pagecache.PAGE)
+            file.read(pagecache.PAGE)
+            found = pagecache.resident_pages(file.fileno(), 2000 * pagecache.PAGE)
+        assert found is not None
+        return found[0]
+
+    tally.set_mode(COLD)
+    with reading.recorded(tally):
+        first = read_a_page(3)
+        # WHEN it is opened again THEN what was read stays, and its size is nobody's size of a sample
+        assert read_a_page(4) > first
+        assert read_a_page(5) > first + 1
+    assert (tally.totals()["files"], tally.totals()["bytes"]) == (3, 0)
+    # but a file that was read whole is dropped whenever it is opened
+    with reading.recorded(tally):
+        for _ in range(2):
+            small.read_bytes()
+    totals = tally.totals()
+    assert (totals["files"], totals["bytes"], totals["resident"]) == (5, 2 * PAGES * pagecache.PAGE, 0)
+    # and before the next block it is to be dropped together with what is held open
+    assert reading.files_of_many_samples() == {str(big)}

@@ -73,6 +73,8 @@ class BlockRunner:
         self._began = 0.0
         self._sizes: dict[str, tuple[int, int]] = {}
         self._sweeping = False
+        """The cold block is tried a second time, or was."""
+        self._after_warm: Visit | None = None
 
     def start(self) -> None:
         """Size the blocks, the same on every rank; the run's clock starts."""
@@ -191,7 +193,9 @@ class BlockRunner:
         drop = None
         if visit.rung == "cold" and number == rank.orders.first_round:
             why = _not_cold(done)
-            again = why is not None and bool(rank.orders.data_root) and not self._sweeping
+            # The first attempt taught which files hold many samples; of a folder's, all are dropped now.
+            seen = any(report.resident is not None for report in done)
+            again = why is not None and not self._sweeping and (seen or bool(rank.orders.data_root))
             drop = None if again else why
         if visit.measured and not again:
             for report in done:
@@ -202,8 +206,12 @@ class BlockRunner:
 
     def _alone(self, visit: Visit, number: int) -> None:
         """In the first rounds: the loader by itself (rates P and F), and the exchange by itself."""
-        if visit.feed in _MODES:
-            alone.time_loader(self.rank, visit, number, _MODES[visit.feed], self._sweeping)
+        if visit.feed == "cold" and "warm" in self.rank.orders.rungs:
+            self._after_warm = visit  # by itself it would empty the cache of what the warm block is about to read
+        elif visit.feed in _MODES:
+            for each in filter(None, (visit, self._after_warm)):
+                alone.time_loader(self.rank, each, number, _MODES[each.feed], self._sweeping)
+            self._after_warm = None
         elif visit.scope != "self":
             alone.time_exchange(self.rank, visit)
 
@@ -218,7 +226,7 @@ def _not_cold(blocks: list[BlockDone]) -> str | None:
         )
     worst = max(known)
     if worst > _COLD_ENOUGH:
-        return f"{worst:.0%} of the pages stayed in memory after eviction (a RAM disk or a shared mapping?)"
+        return f"{worst:.0%} of the pages stayed in memory after eviction (a RAM disk, or other processes map them?)"
     return None
 
 

@@ -81,7 +81,9 @@ def fresh(batch: Any) -> Any:
     def copied(container: Any) -> Any:
         if callable(getattr(container, "clone", None)):
             try:
-                return container.clone(recurse=False)  # TensorDict, whose deep copies are never around the same tensors
+                return container.clone(
+                    recurse=False
+                )  # TensorDict, whose deep copies are never around the same tensors
             except TypeError:
                 pass
         return rebuilt(container, _same)

@@ -13,7 +13,7 @@ import threading
 import time
 from pathlib import Path
 
-from stash.measure.agent.data.reading import is_data
+from stash.measure.agent.data.reading import files_of_many_samples, is_data
 from stash.measure.agent.data.tally import COLD, Tally, makes_for_another
 from stash.measure.linux import mappings, pagecache
 from stash.measure.run.folder import HELD
@@ -94,10 +94,13 @@ def _runs(process: str) -> bool:
 
 
 def _let_go() -> list[str]:
-    """Empty this process's tables of the data files that it holds; the value is their paths."""
+    """Empty this process's tables of the data files that it holds; the value is their paths.
+
+    Files of many samples that it opens again with each of them are listed too.
+    """
     held = [file for file in mappings.held_files() if is_data(file.path) and _is_worth_it(file.path)]
     mappings.let_go([region for file in held for region in file.regions])
-    return [file.path for file in held]
+    return [*files_of_many_samples(), *(file.path for file in held)]
 
 
 def _is_worth_it(path: str) -> bool:

@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 from stash.measure.agent.data.tally import COLD, Tally, tally
 from stash.measure.linux import pagecache
@@ -31,6 +31,16 @@ class _Here(threading.local):
 
 
 _here = _Here()
+
+
+class _Seen:
+    """Files that this process opened for its batches."""
+
+    generation = -1
+    opened: ClassVar[set[str]] = set()
+    """In the block under way."""
+    shared: ClassVar[set[str]] = set()
+    """In any block, and they hold many samples: they are dropped before a block, not when they are opened."""
 
 
 class recorded:  # noqa: N801 - a context manager reads as a verb
@@ -87,12 +97,37 @@ def _look_at(path: str, shared: Tally, slot: int) -> None:
     status = os.stat(path)
     if not stat.S_ISREG(status.st_mode):  # opening a pipe would wait for its other end
         return
+    mode, generation = shared.mode()
+    if generation != _Seen.generation:
+        _Seen.generation, _Seen.opened = generation, set()
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        pages, resident = examine(descriptor, status.st_size, cold=shared.mode()[0] == COLD)
+        again = path in _Seen.opened and path not in _Seen.shared
+        if again and _was_read_in_part(descriptor, status.st_size):
+            _Seen.shared.add(path)
+            shared.add(slot, bytes=-status.st_size)  # which says nothing of the size of a sample
+        if path in _Seen.shared:
+            shared.add(slot, files=1)
+            return
+        pages, resident = examine(descriptor, status.st_size, cold=mode == COLD)
     finally:
         os.close(descriptor)
+    _Seen.opened.add(path)
     shared.add(slot, files=1, bytes=status.st_size, pages=pages, resident=resident)
+
+
+def _was_read_in_part(descriptor: int, size: int) -> bool:
+    """Whether a file that is opened again in the same block holds many samples, not one.
+
+    Dropping it with every sample would take away what the kernel has read ahead for the next ones.
+    """
+    found = pagecache.resident_pages(descriptor, size)
+    return found is not None and found[0] * pagecache.PAGE < size / 2
+
+
+def files_of_many_samples() -> frozenset[str]:
+    """Those that this process opens again and again."""
+    return frozenset(_Seen.shared)
 
 
 def examine(descriptor: int, size: int, cold: bool) -> tuple[int, int]:
