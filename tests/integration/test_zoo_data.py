@@ -44,7 +44,7 @@ def test_batches_of_a_class_of_their_own(run_profile: RunProfile) -> None:
 def test_accumulation_that_ramps_up(run_profile: RunProfile) -> None:
     # GIVEN steps of two batches at first, and of three or more from the tenth step on
     profile = measured(run_profile("ramping_accumulation.py", 10, folder=ZOO))
-    # THEN samples are those of the steps that were measured, one by one, and the job's are not those of its first step
+    # THEN samples are those of the measured steps, one by one, and the job's are not those of its first step
     assert all(sum(block.step_samples) == block.samples for block in profile.blocks)
     assert all(samples % 8 == 0 for block in profile.blocks for samples in block.step_samples)
     served = {samples for block in blocks_of(profile, "warm") for samples in block.step_samples}

@@ -65,8 +65,8 @@ model = DistributedDataParallel(nn.Sequential(nn.Linear(32, 128), nn.ReLU(), nn.
 optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
 
 for _ in range(1000):
-    for batch in loader:
-        batch = batch.to(torch.device("cpu"))
+    for loaded in loader:
+        batch = loaded.to(torch.device("cpu"))
         assert batch.nodes.max() > 100, "this batch was scaled already"
         batch.nodes.div_(255)
         label = batch.label

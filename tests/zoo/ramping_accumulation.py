@@ -1,4 +1,4 @@
-"""Gradient accumulation that ramps up: from two batches of eight in the first steps to seven, after every ten steps."""
+"""Gradient accumulation that ramps up, from two batches of eight to seven, by one after every so many steps."""
 
 import sys
 

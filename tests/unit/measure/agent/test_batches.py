@@ -189,7 +189,7 @@ nested = st.recursive(
         st.lists(inner, max_size=3),
         st.lists(inner, max_size=3).map(tuple),
         st.dictionaries(st.text(max_size=2), inner, max_size=3),
-        st.dictionaries(st.text(max_size=2), inner, max_size=3).map(lambda values: containers.Encoding(values)),
+        st.dictionaries(st.text(max_size=2), inner, max_size=3).map(containers.Encoding),
         inner.map(containers.Sample),
         inner.map(containers.Frozen),
         st.tuples(inner, inner).map(lambda both: containers.Slotted(*both)),

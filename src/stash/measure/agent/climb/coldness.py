@@ -13,7 +13,10 @@ from stash.measure.agent.data.tally import COLD, Tally
 
 
 def begin(rank: OwnRank, tally: Tally, mode: int, whole_folder: bool) -> None:
-    """Collective over the ranks; queues must be drained. ``whole_folder`` drops (or counts) all below ``--data-root``."""
+    """Collective over the ranks; their queues must be drained.
+
+    ``whole_folder``: also drop, or count, all that lies below ``--data-root``.
+    """
     tally.set_mode(mode)
     held = holding.let_go_everywhere(tally) if mode == COLD else []
     _meet(rank)

@@ -92,7 +92,7 @@ def fresh(batch: Any) -> Any:
 
 
 def moved(batch: Any, device: Any) -> Any:
-    """A copy with its tensors on ``device``: by a container's own ``to``, where it has one; raises what that raises."""
+    """A copy with its tensors on ``device``, by a container's own ``to`` if it has one; raises what that raises."""
 
     def there(leaf: Any) -> Any:
         return leaf.to(device) if is_tensor(leaf) else leaf

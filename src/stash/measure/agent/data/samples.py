@@ -68,8 +68,9 @@ def _votes(part: Any, depth: int, single: bool = False) -> Votes:
 
 def _told(part: Any) -> int | None:
     """What a container says of itself."""
-    if isinstance(part, tuple) and is_tensor(getattr(part, "batch_sizes", None)):  # a PackedSequence: all at time 0
-        return int(part.batch_sizes[0])
+    running: Any = getattr(part, "batch_sizes", None) if isinstance(part, tuple) else None
+    if is_tensor(running):  # a PackedSequence: at the first moment all of its sequences run
+        return int(running[0])
     for name in _COUNTS:
         try:
             count = getattr(part, name, None)
