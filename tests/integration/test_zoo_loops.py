@@ -41,7 +41,7 @@ def theirs(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def climb(start: Start) -> Callable[..., Profile]:
-    """``climb(script, *arguments, until=condition)``: the profile of a script of the zoo, interrupted when it holds."""
+    """``climb(script, *arguments, until=condition)``: the profile of a script, interrupted when it holds."""
 
     def run(*arguments: object, until: Callable[[], bool] | None = None) -> Profile:
         profiling = start(*arguments, folder=ZOO, budget=PATIENCE, precision=0.1)
@@ -61,7 +61,7 @@ def test_no_file_that_was_there_before_is_another_one_afterwards(climb: Callable
     # GIVEN a script that saves in every way, over the files of a good run, after every epoch
     before = checksums(theirs)
     # WHEN it is profiled for some epochs
-    profile = climb("saves.py", "--out", theirs, until=lambda: (theirs / "epoch-20.pt").exists())
+    profile = climb("saves.py", "--out", theirs, until=(theirs / "epoch-20.pt").exists)
     # THEN every file is as it was, those that were removed too, and the report names them and the new ones
     after = checksums(theirs)
     assert {name: after.get(name) for name in before} == before

@@ -106,6 +106,8 @@ class Situation:
     ranks_per_node: int
     accelerator: bool
     loader: bool
+    immovable: str | None = None
+    """Why its batches cannot be kept on the device, if they cannot."""
 
 
 def reachable(situation: Situation, wanted: Iterable[str] = NAMES) -> tuple[tuple[str, ...], dict[str, str]]:
@@ -146,7 +148,7 @@ def why_no_stall(stall: str, situation: Situation) -> str | None:
 
 def _why_unmeasurable(name: str, situation: Situation) -> str | None:
     if situation.loader:
-        return None
+        return situation.immovable if name == "resident" else None
     if _BY_NAME[name].reads_data:
         return (
             "no data loader was seen, so what makes batches is part of compute; wrap yours: "

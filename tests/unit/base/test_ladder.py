@@ -168,3 +168,10 @@ def test_the_ladder_is_light_for_it_is_loaded_in_other_peoples_training_processe
     code = f"import sys, stash.base.ladder; print(sorted({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_batches_that_cannot_be_kept_on_the_device_leave_the_transfer_unknown():
+    why = "batches (Graphs) cannot be put on cuda"
+    rungs, skipped = reachable(situation(immovable=why))
+    assert skipped == {"resident": why}
+    assert rungs == NAMES[1:]

@@ -87,6 +87,9 @@ class Block(Record):
     interrupted_seconds: float = 0.0
     """Time inside the block that was not training (a validation loop), not part of ``seconds``."""
     samples: int | None = None
+    """Trained on in these steps; None if they cannot be counted."""
+    step_samples: tuple[int, ...] = ()
+    """The same samples step by step: they differ where accumulation ramps up or batches are made by size."""
     wait_seconds: float | None = None
     """Time the steps waited for the data loader: the second, single-run estimator."""
     resident: float | None = None

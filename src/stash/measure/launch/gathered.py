@@ -97,6 +97,7 @@ class Gathered:
         opened = [(b.file_bytes, b.samples) for b in self.blocks if b.file_bytes and b.samples]
         disk = sum(size for size, _ in opened) / sum(count for _, count in opened) if opened else None
         facts = {**job.model_dump(), **self.workload, "sample_disk_bytes": disk}
+        facts["batch"] = samples_per_step(self.blocks, self.rungs) or facts["batch"]
         return Profile(
             stash_version=__version__,
             created=now(),
@@ -113,3 +114,15 @@ class Gathered:
             ended=ended,
             elapsed_seconds=elapsed,
         )
+
+
+def samples_per_step(blocks: list[Block], rungs: tuple[str, ...]) -> int | None:
+    """Samples a device trains on in a step of the job, on average: of the highest rung whose blocks were counted.
+
+    Accumulation that ramps up, or batches made by size, have other steps than the first.
+    """
+    for rung in reversed(rungs):
+        counted = [(block.samples, block.steps) for block in blocks if block.rung == rung and block.samples]
+        if counted:
+            return round(sum(samples for samples, _ in counted) / sum(steps for _, steps in counted))
+    return None

@@ -1,7 +1,8 @@
 """The page cache, seen and emptied without privileges, one file at a time.
 
 ``evict`` asks the kernel to drop a file's clean pages; ``resident_pages`` says how many are cached, through
-``cachestat`` (Linux 6.5) or ``mincore``. Evicting cannot empty a hypervisor's or a storage server's cache.
+``cachestat`` (Linux 6.5) or ``mincore``. Pages that a process maps stay (``mappings``), and evicting cannot empty a
+hypervisor's or a storage server's cache.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ import platform
 
 PAGE = mmap.PAGESIZE
 _CACHESTAT = {"x86_64": 451, "aarch64": 451}.get(platform.machine())
-_MADV_PAGEOUT = 21
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype = ctypes.c_void_p
 _libc.mmap.argtypes = [
@@ -26,7 +26,6 @@ _libc.mmap.argtypes = [
 ]
 _libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 _libc.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
-_libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 
 
 class _Range(ctypes.Structure):
@@ -64,28 +63,3 @@ def evict(descriptor: int, dirty: bool) -> None:
     if dirty:
         os.fdatasync(descriptor)
     os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-
-
-def held_files() -> list[tuple[str, list[tuple[int, int]]]]:
-    """Regular files this process keeps open or mapped: (path, [(address, length) of its mappings])."""
-    mapped: dict[str, list[tuple[int, int]]] = {}
-    with open("/proc/self/maps") as maps:
-        for line in maps:
-            parts = line.split(maxsplit=5)
-            if len(parts) == 6 and parts[5].startswith("/") and "x" not in parts[1]:
-                start, end = (int(part, 16) for part in parts[0].split("-"))
-                mapped.setdefault(parts[5].strip(), []).append((start, end - start))
-    for name in os.listdir("/proc/self/fd"):
-        try:
-            path = os.readlink(f"/proc/self/fd/{name}")
-        except OSError:
-            continue  # the listing's own descriptor is gone by now
-        if path.startswith("/"):
-            mapped.setdefault(path, [])
-    return sorted(mapped.items())
-
-
-def unmap_pages(mappings: list[tuple[int, int]]) -> None:
-    """Let go of the pages behind this process's mappings of a file, or eviction would skip them."""
-    for address, length in mappings:
-        _libc.madvise(address, length, _MADV_PAGEOUT)

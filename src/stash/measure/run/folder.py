@@ -6,6 +6,7 @@
     beat.RANK.PID    rank to launcher       how many steps that rank has taken, and when the last one (``beats``)
     crash.NS.RANK    rank to launcher       the traceback of the exception that ended it
     tally.*          rank and its workers   counters of what making batches read, in shared memory
+    held.*           worker to its rank     data files that it keeps open or mapped (``agent/data/holding``)
     output.log       job to user            all that the job printed
     kept.jsonl       rank to launcher       the user's files that stepped aside for those of the job (``kept``)
     invitation.json  launcher to leader     where launchers of other nodes can reach it (``meeting``)
@@ -25,6 +26,8 @@ from pathlib import Path
 
 TALLY = "tally."
 """How the names of the files of shared counters begin."""
+HELD = "held."
+"""How the names of the files begin in which workers list what they keep open or mapped."""
 
 
 @dataclass(frozen=True)

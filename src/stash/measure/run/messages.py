@@ -110,6 +110,7 @@ class BlockDone(Message):
     step_seconds: tuple[float, ...] = ()
     interrupted_seconds: float = 0.0
     samples: int | None = None
+    step_samples: tuple[int, ...] = ()
     wait_seconds: float | None = None
     resident: float | None = None
     files: int | None = None
@@ -203,5 +204,5 @@ def decode(line: str | bytes) -> Message:
         ) from None
 
 
-_TUPLES = {"rungs", "step_seconds"}
+_TUPLES = {"rungs", "step_seconds", "step_samples"}
 """Fields that JSON turns into lists."""

@@ -3,43 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch.utils.data  # noqa: F401 - batches are made in processes that have it
+from data_folder import FILES, PAGES
 
 from stash.measure.agent.data import reading
-from stash.measure.agent.data.tally import COLD, WARM, Tally, _Own
+from stash.measure.agent.data.tally import COLD, WARM, Tally
 from stash.measure.linux import pagecache
 from stash.measure.run import orders as the_orders
 from stash.measure.run.orders import Orders
-
-FILES, PAGES = 3, 16
-
-
-@pytest.fixture
-def tally(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tally]:
-    """A profile of this process whose data lie in ``data``."""
-    (tmp_path / "run").mkdir()
-    data = tmp_path / "data"
-    data.mkdir()
-    for number in range(FILES):
-        with (data / f"{number}.bin").open("wb") as file:
-            file.write(os.urandom(PAGES * pagecache.PAGE))
-            file.flush()
-            os.fsync(file.fileno())
-    given = Orders(str(tmp_path / "run"), os.getpid(), ("solo",), 1.0, data_root=str(data))
-    monkeypatch.setenv(the_orders.VARIABLE, str(given.write()))
-    the_orders.current.cache_clear()
-    reading._holds_data.cache_clear()
-    own = Tally(str(tmp_path / "run" / "tally"))
-    monkeypatch.setattr(_Own, "tally", own)
-    monkeypatch.setattr(reading._Swept, "generation", -1)
-    yield own
-    monkeypatch.undo()
-    the_orders.current.cache_clear()
-    reading._holds_data.cache_clear()
 
 
 def read_all(folder: Path) -> None:
@@ -65,20 +39,8 @@ def test_in_a_cold_block_they_are_dropped_before_they_are_read(tally: Tally, tmp
     with reading.recorded(tally):
         read_all(tmp_path / "data")
     totals = tally.totals()
-    if totals["resident"] == FILES * PAGES:
-        pytest.skip("the temporary folder is a RAM disk")
     assert totals["resident"] == 0
     assert totals["files"] == FILES
-
-
-def test_a_file_held_open_is_dropped_once_a_block(tally: Tally, tmp_path: Path) -> None:
-    with (tmp_path / "data" / "0.bin").open("rb") as held:
-        held.read()
-        tally.set_mode(COLD)
-        for _ in range(2):
-            with reading.recorded(tally):
-                held.seek(0)
-        assert tally.totals()["files"] == 1
 
 
 def test_what_is_opened_outside_a_batch_is_not_counted(tally: Tally, tmp_path: Path) -> None:
@@ -106,7 +68,47 @@ def test_without_one_it_is_what_no_system_owns(tally: Tally, tmp_path: Path, mon
     assert not reading.is_data(os.__file__)
 
 
-def test_a_folder_is_swept_whole(tally: Tally, tmp_path: Path) -> None:
+def test_a_folder_is_looked_at_whole_or_as_far_as_the_limit(tally: Tally, tmp_path: Path) -> None:
     read_all(tmp_path / "data")
-    assert reading.sweep_folder(str(tmp_path / "data"), cold=False) == (FILES * PAGES, FILES * PAGES)
-    assert reading.sweep_folder(str(tmp_path / "data"), cold=False, limit=1) == (PAGES, PAGES)
+    whole = reading.files_below(str(tmp_path / "data"))
+    assert reading.examine_files(whole, cold=False) == (FILES * PAGES, FILES * PAGES)
+    assert len(list(reading.files_below(str(tmp_path / "data"), limit=1))) == 1
+
+
+def test_what_was_removed_meanwhile_is_passed_over(tally: Tally, tmp_path: Path) -> None:
+    held = [str(tmp_path / "data" / "0.bin"), str(tmp_path / "gone.bin")]
+    assert reading.examine_files(held, cold=False)[0] == PAGES
+
+
+def test_a_file_of_many_samples_is_dropped_once_a_block_and_one_that_was_read_whole_again(
+    tally: Tally, tmp_path: Path
+) -> None:
+    # GIVEN a cold block in which a sample is read out of a file that holds many
+    big, small = tmp_path / "data" / "0.bin", tmp_path / "data" / "1.bin"
+    with big.open("r+b") as file:
+        file.truncate(2000 * pagecache.PAGE)
+
+    def read_a_page(number: int) -> int:
+        with big.open("rb", buffering=0) as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
+            file.seek(number * pagecache.PAGE)
+            file.read(pagecache.PAGE)
+            found = pagecache.resident_pages(file.fileno(), 2000 * pagecache.PAGE)
+        assert found is not None
+        return found[0]
+
+    tally.set_mode(COLD)
+    with reading.recorded(tally):
+        first = read_a_page(3)
+        # WHEN it is opened again THEN what was read stays, and its size is nobody's size of a sample
+        assert read_a_page(4) > first
+        assert read_a_page(5) > first + 1
+    assert (tally.totals()["files"], tally.totals()["bytes"]) == (3, 0)
+    # but a file that was read whole is dropped whenever it is opened
+    with reading.recorded(tally):
+        for _ in range(2):
+            small.read_bytes()
+    totals = tally.totals()
+    assert (totals["files"], totals["bytes"], totals["resident"]) == (5, 2 * PAGES * pagecache.PAGE, 0)
+    # and before the next block it is to be dropped together with what is held open
+    assert reading.files_of_many_samples() == {str(big)}

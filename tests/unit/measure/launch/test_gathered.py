@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from stash.base.records import Settings, Workload
-from stash.measure.launch.gathered import Gathered
+from stash.base.records import Block, Settings, Workload
+from stash.measure.launch.gathered import Gathered, samples_per_step
 from stash.measure.run.messages import (
     BlockDone,
     ClimbEnded,
@@ -39,7 +39,7 @@ def test_every_message_finds_its_place_in_the_profile():
         SoftwareSeen({"torch": "2.13"}),
         JobFacts(batch=8, parameters=5),
         LadderChosen(("solo", "cold"), {"crowd": "one device"}),
-        BlockDone(0, "cold", 0, 2, 1.0, samples=16, file_bytes=1600, steal=0.1),
+        BlockDone(0, "cold", 0, 2, 1.0, samples=18, file_bytes=1800, steal=0.1),
         LoaderTimed("warm", 0, 0, 16, 0.5),
         ExchangeTimed("node", 2, 100, 0.01),
         RungSkipped("cluster", "one node"),
@@ -79,3 +79,15 @@ def test_a_reason_of_the_launchers_own_goes_before_the_agents():
 def test_what_was_not_learned_does_not_replace_what_was():
     gathered = told(JobFacts(batch=8), JobFacts(flops_per_step=1e9))
     assert gathered.workload == {"batch": 8, "flops_per_step": 1e9}
+
+
+def test_samples_of_a_step_are_those_that_were_counted_under_the_highest_rung():
+    def block(rung: str, samples: int | None, steps: int = 2) -> Block:
+        return Block(round=0, rung=rung, rank=0, steps=steps, seconds=1.0, samples=samples)
+
+    # GIVEN accumulation that ramped up while the profile was taken
+    blocks = [block("solo", 32), block("warm", 96), block("warm", 48, steps=1)]
+    assert samples_per_step(blocks, ("solo", "warm")) == 48
+    # what was not counted under the highest rung is taken from the next one, and is unknown if it nowhere was
+    assert samples_per_step([block("solo", 32), block("warm", None)], ("solo", "warm")) == 16
+    assert samples_per_step([block("solo", None)], ("solo",)) is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from stash.base.ladder import Visit
+from stash.measure.agent.climb import coldness
 from stash.measure.agent.climb.rank import OwnRank
 from stash.measure.agent.data.feeds import Feed
 from stash.measure.agent.data.tally import IDLE, own_tally
@@ -16,7 +17,7 @@ _TRIES = 3
 """Of the exchange; the first one makes connections and does not count."""
 
 
-def time_loader(rank: OwnRank, visit: Visit, number: int, mode: int) -> None:
+def time_loader(rank: OwnRank, visit: Visit, number: int, mode: int, sweeping: bool) -> None:
     """How fast the loaders of every rank deliver when no training waits for them; the tally counts in ``mode``."""
     feeds, tally = rank.feeds, own_tally()
     workers = max(feed.workers for feed in feeds)
@@ -25,7 +26,7 @@ def time_loader(rank: OwnRank, visit: Visit, number: int, mode: int) -> None:
     for feed in feeds:
         feed.drain()
     if tally is not None:
-        tally.set_mode(mode)
+        coldness.begin(rank, tally, mode, sweeping)
     for feed in feeds:
         feed.begin(visit.feed, (lead_in + steps) * feed.per_step + feed.depth, again=True)
     _consume(feeds, lead_in)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Generator
 from dataclasses import dataclass, replace
 
 from stash.base.ladder import Visit, round_of_visits
-from stash.measure.agent.climb import alone
+from stash.measure.agent.climb import alone, coldness
 from stash.measure.agent.climb.loops import Loops
 from stash.measure.agent.climb.plan import Pace, Plan, plan
 from stash.measure.agent.climb.rank import OwnRank
-from stash.measure.agent.data import reading
 from stash.measure.agent.data.tally import COLD, IDLE, WARM, Tally, own_tally
 from stash.measure.linux import counters
 from stash.measure.run.messages import BlockDone, PhaseBegun, RoundsPlanned, RungSkipped
@@ -39,6 +39,8 @@ class BlockRunner:
         self._began = 0.0
         self._plan: Plan
         self._sweeping = False
+        """The cold block is tried a second time, or was."""
+        self._after_warm: Visit | None = None
 
     def start(self, rungs: tuple[str, ...]) -> None:
         """Size the blocks of rounds of these rungs, the same on every rank; the run's clock starts."""
@@ -90,12 +92,13 @@ class BlockRunner:
         for feed in rank.feeds:
             feed.ring.judge()
         waits = sum(feed.wait for feed in rank.feeds)
-        samples = sum(feed.samples for feed in rank.feeds)
+        served = [sum(feed.samples for feed in rank.feeds)]
         before = counters.totals()
         clock = self._loops.begin_block()
         for index in range(steps):
             yield
             clock.step(rank.clock.now() if index < steps - 1 else rank.clock.settled(), self._loops.between)
+            served.append(sum(feed.samples for feed in rank.feeds))
         self._loops.clock = None
         machine = counters.since(before)
         block = BlockDone(
@@ -107,8 +110,10 @@ class BlockRunner:
         )  # fmt: skip
         if rank.feeds:
             waited = sum(feed.wait for feed in rank.feeds) - waits
-            served = sum(feed.samples for feed in rank.feeds) - samples
-            block = replace(block, wait_seconds=waited, samples=served or None)
+            block = replace(block, wait_seconds=waited)
+        if rank.feeds and not any(feed.uncounted for feed in rank.feeds):
+            each = tuple(after - before for before, after in itertools.pairwise(served))
+            block = replace(block, samples=sum(each) or None, step_samples=each)
         return self._drained(tally, block) if data else block
 
     def _prepare(self, visit: Visit, steps: int, tally: Tally | None) -> None:
@@ -122,8 +127,7 @@ class BlockRunner:
                 feed.consume(count)
                 feed.drain()
         if data and tally is not None:
-            tally.set_mode(_MODES[visit.feed])
-            self._sweep(visit, tally)
+            coldness.begin(self.rank, tally, _MODES[visit.feed], self._sweeping)
         for feed, count in zip(feeds, wanted, strict=True):
             feed.begin(visit.feed, count, again=visit.feed == "warm")
 
@@ -148,12 +152,6 @@ class BlockRunner:
             storage_bytes=round(totals["storage"] * share),
         )
 
-    def _sweep(self, visit: Visit, tally: Tally) -> None:
-        orders = self.rank.orders
-        if self._sweeping and orders.data_root and self.rank.place.local_rank == 0:
-            pages, resident = reading.sweep_folder(orders.data_root, cold=visit.feed == "cold")
-            tally.add(0, pages=pages, resident=resident)
-
     def _decide(self, visit: Visit, number: int, reports: list[BlockDone | None]) -> Outcome:
         """The leader's part: write the block down, look whether to stop and whether a cold block was cold."""
         rank = self.rank
@@ -162,7 +160,9 @@ class BlockRunner:
         drop = None
         if visit.rung == "cold" and number == rank.orders.first_round:
             why = _not_cold(done)
-            again = why is not None and bool(rank.orders.data_root) and not self._sweeping
+            # The first attempt taught which files hold many samples; of a folder's, all are dropped now.
+            seen = any(report.resident is not None for report in done)
+            again = why is not None and not self._sweeping and (seen or bool(rank.orders.data_root))
             drop = None if again else why
         if visit.measured and not again:
             for report in done:
@@ -173,8 +173,12 @@ class BlockRunner:
 
     def _alone(self, visit: Visit, number: int) -> None:
         """In the first rounds: the loader by itself (rates P and F), and the exchange by itself."""
-        if visit.feed in _MODES:
-            alone.time_loader(self.rank, visit, number, _MODES[visit.feed])
+        if visit.feed == "cold" and "warm" in self.rank.orders.rungs:
+            self._after_warm = visit  # by itself it would empty the cache of what the warm block is about to read
+        elif visit.feed in _MODES:
+            for each in filter(None, (visit, self._after_warm)):
+                alone.time_loader(self.rank, each, number, _MODES[each.feed], self._sweeping)
+            self._after_warm = None
         elif visit.scope != "self":
             alone.time_exchange(self.rank, visit)
 
@@ -189,7 +193,7 @@ def _not_cold(blocks: list[BlockDone]) -> str | None:
         )
     worst = max(known)
     if worst > _COLD_ENOUGH:
-        return f"{worst:.0%} of the pages stayed in memory after eviction (a RAM disk or a shared mapping?)"
+        return f"{worst:.0%} of the pages stayed in memory after eviction (a RAM disk, or other processes map them?)"
     return None
 
 

@@ -15,6 +15,7 @@ from stash.base.words.units import format_seconds
 from stash.measure.agent import private
 from stash.measure.agent.climb import survey
 from stash.measure.agent.climb.rank import OwnRank
+from stash.measure.agent.data.batches import why_immovable
 from stash.measure.agent.wraps import replicas
 from stash.measure.agent.wraps.scope import scope
 from stash.measure.run.messages import HostsSeen, JobFacts, LadderChosen, RankSeen, RungSkipped, SoftwareSeen
@@ -44,6 +45,7 @@ def choose_rungs(rank: OwnRank) -> tuple[str, ...]:
             ranks_per_node=max(sum(r.rank.node == n for r in reports) for n in range(place.nodes)),
             accelerator=rank.device.type != "cpu",
             loader=bool(rank.feeds),
+            immovable=_immovable(rank),
         )
         rungs, skipped = reachable(situation, orders.rungs)
         if orders.isolated:
@@ -62,6 +64,14 @@ def choose_rungs(rank: OwnRank) -> tuple[str, ...]:
     if "node" in rungs and place.nodes > 1 and not orders.isolated:
         replicas.prepare_node_scope()
     return rungs
+
+
+def _immovable(rank: OwnRank) -> str | None:
+    """Why the leader's batches cannot be replayed from its device; tried with one of each loader."""
+    if rank.device.type == "cpu":
+        return None
+    reasons = (why_immovable(feed.ring.peek(), rank.device) for feed in rank.feeds)
+    return next((why for why in reasons if why is not None), None)
 
 
 def _beyond_node() -> str | None:

@@ -13,6 +13,7 @@ from typing import Any
 from stash.measure.agent import private
 from stash.measure.agent.data import batches
 from stash.measure.agent.data.feeds import Feed
+from stash.measure.agent.data.samples import samples
 from stash.measure.agent.wraps import replicas
 
 
@@ -193,14 +194,14 @@ def loader_facts(feeds: list[Feed]) -> dict[str, Any]:
                 "samples": _length(real.dataset),
             }
         described.append(facts)
-    counts = [batches.samples(feed.ring.peek()) for feed in feeds]
+    counts = [samples(feed.ring.peek()) for feed in feeds]
     known = [count * feed.per_step for count, feed in zip(counts, feeds, strict=True) if count is not None]
-    samples = sum(known) if len(known) == len(feeds) else None
+    batch = sum(known) if len(known) == len(feeds) else None
     size = sum(batches.size(feed.ring.peek()) * feed.per_step for feed in feeds)
     return {
         "loaders": described,
-        "batch": samples,
-        "sample_bytes": size / samples if samples else None,
+        "batch": batch,
+        "sample_bytes": size / batch if batch else None,
         "replayed_batches": max(len(feed.ring) for feed in feeds),
     }
 

@@ -1,82 +1,194 @@
-"""Batches as values: how many samples and bytes one holds, and safe copies to replay.
+"""Batches as values: the tensors and arrays inside them, their size, and safe copies to replay.
 
-A batch is whatever a loader yields: tensors in tuples, lists, dictionaries, or objects carrying them as
-attributes. Replays hand out fresh containers around the same tensors, because scripts pop keys from their
-batches; scripts that also write into the tensors get clones.
+A batch is whatever a loader yields: tensors and arrays in tuples, lists, mappings, or objects of any class, at any
+depth. Replays hand out fresh containers around the same tensors, because scripts pop keys from their batches; scripts
+that also write into the tensors get clones. How many samples a batch holds is ``samples``' to say.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import ModuleType
 from typing import Any
 
 from stash.measure.agent.private import version
 
+PLAIN = (str, bytes, int, float, complex, bool, type(None), type, ModuleType)
+"""What holds nothing."""
+Change = Callable[[Any], Any]
 
-def rebuilt(batch: Any, change: Callable[[Any], Any]) -> Any:
-    """``batch`` with fresh containers and ``change`` applied to every tensor in it."""
-    import torch
 
-    if isinstance(batch, torch.Tensor):
-        return change(batch)
-    if isinstance(batch, tuple):
-        parts = [rebuilt(part, change) for part in batch]
-        return type(batch)(*parts) if hasattr(batch, "_fields") else tuple(parts)
-    if isinstance(batch, list):
-        return [rebuilt(part, change) for part in batch]
-    if isinstance(batch, Mapping):
-        fresh = {key: rebuilt(value, change) for key, value in batch.items()}
-        if type(batch) is dict:
-            return fresh
-        again: Any = copy.copy(batch)
-        again.update(fresh)
-        return again
-    inner = getattr(batch, "__dict__", None)
-    if inner and any(isinstance(value, torch.Tensor) for value in inner.values()):
-        again = copy.copy(batch)
-        for key, value in inner.items():
-            if isinstance(value, torch.Tensor):
-                setattr(again, key, change(value))
-        return again
-    return batch
+def is_tensor(value: Any) -> bool:
+    """Whether it is a tensor of any layout or class."""
+    return isinstance(value, sys.modules["torch"].Tensor)
+
+
+def is_array(value: Any) -> bool:
+    """Whether it is an array of numpy, which holds numbers (arrays of objects are passed over)."""
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and isinstance(value, numpy.ndarray) and not value.dtype.hasobject
+
+
+def held(value: Any) -> Iterable[Any]:
+    """What a container of any class holds: elements, values, attributes."""
+    if isinstance(value, Mapping):
+        return list(value.values())
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return value
+    slots = (getattr(cls, "__slots__", ()) for cls in type(value).__mro__)
+    names = [name for own in slots for name in ((own,) if isinstance(own, str) else own) if name[:2] != "__"]
+    return [*getattr(value, "__dict__", {}).values(), *(getattr(value, name, None) for name in names)]
+
+
+def leaves(batch: Any) -> Iterator[Any]:
+    """The tensors and arrays inside a batch, each once, in order."""
+    seen: set[int] = set()
+    ahead = [batch]
+    while ahead:
+        value = ahead.pop()
+        if isinstance(value, PLAIN) or id(value) in seen:
+            continue
+        seen.add(id(value))
+        if is_tensor(value) or is_array(value):
+            yield value
+        else:
+            ahead += reversed(list(held(value)))
 
 
 def tensors(batch: Any) -> Iterator[Any]:
-    """The tensors inside a batch, in order."""
-    found: list[Any] = []
-
-    def note(tensor: Any) -> Any:
-        found.append(tensor)
-        return tensor
-
-    rebuilt(batch, note)
-    return iter(found)
+    """The tensors inside a batch, each once, in order."""
+    return filter(is_tensor, leaves(batch))
 
 
-def samples(batch: Any) -> int | None:
-    """How many samples a batch holds: the length of its first tensor's first dimension, or of its first list."""
-    for tensor in tensors(batch):
-        if tensor.dim() > 0:
-            return int(tensor.shape[0])
-    if isinstance(batch, (list, tuple)) and batch and isinstance(batch[0], (list, tuple)):
-        return len(batch[0])
+def rebuilt(batch: Any, change: Change) -> Any:
+    """``batch`` with fresh containers and ``change`` applied to every tensor and array in it.
+
+    Containers of other classes than Python's own are copied by their own methods (``copy.deepcopy`` asks them), which
+    find the changed tensors already made. Raises what those methods raise.
+    """
+
+    def copied(container: Any) -> Any:
+        return copy.deepcopy(container, {id(leaf): change(leaf) for leaf in list(leaves(container))})
+
+    return _through(batch, change, copied)
+
+
+def fresh(batch: Any) -> Any:
+    """``batch`` with fresh containers around the same tensors and arrays; raises what a container's methods raise."""
+
+    def copied(container: Any) -> Any:
+        if callable(getattr(container, "clone", None)):
+            try:
+                return container.clone(
+                    recurse=False
+                )  # TensorDict, whose deep copies are never around the same tensors
+            except TypeError:
+                pass
+        return rebuilt(container, _same)
+
+    return _through(batch, _same, copied)
+
+
+def moved(batch: Any, device: Any) -> Any:
+    """A copy with its tensors on ``device``, by a container's own ``to`` if it has one; raises what that raises."""
+
+    def there(leaf: Any) -> Any:
+        return leaf.to(device) if is_tensor(leaf) else leaf
+
+    def of_container(container: Any) -> Any:
+        if not callable(getattr(container, "to", None)):
+            return rebuilt(container, there)
+        own = fresh(container)  # for some change themselves, and return themselves or nothing
+        result = own.to(device)
+        return own if result is None else result
+
+    return _through(batch, there, of_container)
+
+
+def _through(batch: Any, of_leaf: Change, of_container: Change) -> Any:
+    """Python's own containers made anew, and what they hold changed: leaves, and containers of other classes."""
+    if isinstance(batch, PLAIN):
+        return batch
+    if is_tensor(batch) or is_array(batch):
+        return of_leaf(batch)
+    if type(batch) in (list, tuple):
+        return type(batch)(_through(part, of_leaf, of_container) for part in batch)
+    if type(batch) is dict:
+        return {key: _through(value, of_leaf, of_container) for key, value in batch.items()}
+    return of_container(batch)
+
+
+def why_immovable(batch: Any, device: Any) -> str | None:
+    """Why a batch cannot be kept on ``device``, so that nothing would be copied there; None if it can."""
+    kind = type(batch).__name__
+    if any(is_array(leaf) for leaf in leaves(batch)):
+        return f"batches ({kind}) hold numpy arrays, which the script itself makes into tensors"
+    try:
+        there = moved(batch, device)
+    except Exception as error:  # of a class that Stash knows nothing about
+        return f"batches ({kind}) cannot be put on {device}: {type(error).__name__}: {error}"
+    if not any(tensor.device.type == sys.modules["torch"].device(device).type for tensor in tensors(there)):
+        return f"no tensors were found in the loader's batches ({kind})"
     return None
 
 
 def size(batch: Any) -> int:
-    """Bytes of the tensors in a batch."""
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors(batch))
+    """Bytes of the tensors and arrays in a batch."""
+    return sum(_bytes(leaf) for leaf in leaves(batch))
+
+
+def _bytes(leaf: Any) -> int:
+    if is_array(leaf):
+        return int(leaf.nbytes)
+    return sum(int(part.numel() * part.element_size()) for part in _dense(leaf))
+
+
+def _dense(tensor: Any) -> list[Any]:
+    """The ordinary tensors that a sparse or jagged one is made of."""
+    torch = sys.modules["torch"]
+    if tensor.layout is torch.sparse_coo:
+        whole = tensor.coalesce()
+        return [whole.indices(), whole.values()]
+    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
+        return [tensor.crow_indices(), tensor.col_indices(), tensor.values()]
+    if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
+        return [tensor.ccol_indices(), tensor.row_indices(), tensor.values()]
+    if tensor.layout is torch.jagged:
+        return [tensor.values(), tensor.offsets()]
+    return list(tensor.unbind()) if tensor.is_nested else [tensor]
 
 
 def kept(batch: Any) -> Any:
     """A copy that stays valid: out of the workers' shared memory, pinned if the original was."""
-    return rebuilt(batch, _copied)
+    return _or_itself(batch, lambda: rebuilt(batch, _copied))
 
 
-def _copied(tensor: Any) -> Any:
-    again = tensor.detach().clone()
-    return again.pin_memory() if tensor.is_pinned() else again
+def _or_itself(batch: Any, copied: Callable[[], Any]) -> Any:
+    """A copy of a batch; what refuses to be copied is handed out as it is."""
+    try:
+        return copied()
+    except Exception:  # of a class that Stash knows nothing about; a replay must not end the user's job
+        return batch
+
+
+def _same(leaf: Any) -> Any:
+    return leaf
+
+
+def _copied(leaf: Any) -> Any:
+    if is_array(leaf):
+        return leaf.copy()
+    again = leaf.detach().clone()
+    return again.pin_memory() if _is_pinned(leaf) else again
+
+
+def _is_pinned(tensor: Any) -> bool:
+    try:
+        return bool(tensor.is_pinned())
+    except (RuntimeError, NotImplementedError):  # of a layout that cannot be
+        return False
 
 
 class Shelf:
@@ -87,7 +199,7 @@ class Shelf:
 
     def __init__(self, originals: list[Any]) -> None:
         self.originals = originals
-        self._handed: list[tuple[Any, int]] = []
+        self._handed: list[tuple[Any, Any]] = []
         self._judged = False
         self.written_to = False
 
@@ -95,17 +207,25 @@ class Shelf:
         """The batch whose turn it is."""
         batch = self.originals[turn % len(self.originals)]
         if self._judged and not self.written_to:
-            return rebuilt(batch, lambda tensor: tensor)
-        clones = rebuilt(batch, _copied)
+            return _or_itself(batch, lambda: fresh(batch))
+        clones = kept(batch)
         if not self._judged:
-            self._handed += [(tensor, version(tensor)) for tensor in tensors(clones)]
+            self._handed += [(leaf, _state(leaf)) for leaf in leaves(clones)]
         return clones
 
     def judge(self) -> None:
         """Decide once something was handed out; a script that wrote into it goes on being handed clones."""
         if not self._judged and self._handed:
-            self.written_to = any(version(tensor) != before for tensor, before in self._handed)
+            self.written_to = any(_state(leaf) != before for leaf, before in self._handed)
             self._judged, self._handed = True, []
+
+
+def _state(leaf: Any) -> Any:
+    """What differs after a write: a tensor's version, an array's content."""
+    if is_array(leaf):
+        return leaf.tobytes()
+    parts = (leaf, leaf.values()) if leaf.layout is sys.modules["torch"].jagged else (leaf,)
+    return [(version(part), part.requires_grad) for part in parts]
 
 
 class Ring:
@@ -131,8 +251,10 @@ class Ring:
 
     def offer(self, batch: Any) -> None:
         """Keep a copy of ``batch`` while there is room."""
+        if len(self) >= self.capacity:
+            return
         room = self.limit // max(1, size(batch))
-        if len(self) < min(self.capacity, max(1, room)):
+        if len(self) < max(1, room):
             self._host.originals.append(kept(batch))
 
     def next(self, resident: bool, device: Any) -> Any:
@@ -141,7 +263,7 @@ class Ring:
         if not resident:
             return self._host.take(self._turn)
         if self._device is None:  # a single one: device memory may be nearly full
-            self._device = Shelf([rebuilt(self.peek(), lambda tensor: tensor.to(device))])
+            self._device = Shelf([moved(self.peek(), device)])
         return self._device.take(self._turn)
 
     def judge(self) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 from stash.measure.agent import private, script
 from stash.measure.agent.data import batches
 from stash.measure.agent.data.reading import recorded
+from stash.measure.agent.data.samples import samples
 from stash.measure.agent.data.tally import own_tally
 from stash.measure.agent.data.taps import Tap
 
@@ -45,6 +46,8 @@ class Feed:
         self.per_step = 1
         self.wait = 0.0
         self.samples = 0
+        self.uncounted = False
+        """Among the batches handed out was one whose samples cannot be told."""
         self.startup: float | None = None
         self.asked: float | None = None
         self.training = False
@@ -132,7 +135,7 @@ class Feed:
     def _next(self) -> Any:
         if self.mode in ("replay", "resident"):
             batch = self.ring.next(self.mode == "resident", script.device())
-            self.samples += batches.samples(batch) or 0
+            self._count(batch)
             return batch
         began = time.perf_counter()
         batch = self.endless() if self.measured or self.goes_on else self._until_the_end()
@@ -140,7 +143,7 @@ class Feed:
         self.wait += ended - began
         if self.asked is not None:
             self.startup, self.asked = ended - self.asked, None
-        self.samples += batches.samples(batch) or 0
+        self._count(batch)
         if self.mode == "real":
             self.ring.offer(batch)
         return batch
@@ -151,6 +154,11 @@ class Feed:
         except StopIteration:
             self._epoch = self.turn
             raise
+
+    def _count(self, batch: Any) -> None:
+        count = samples(batch)
+        self.samples += count or 0
+        self.uncounted |= count is None
 
     def endless(self) -> Any:
         """The next real batch, from the start again when the data end."""
@@ -164,7 +172,7 @@ class Feed:
     def begin(self, mode: str, count: int, again: bool) -> None:
         """Switch to ``mode``; ``warm`` and ``cold`` start with ``count`` batches asked for and none ready."""
         self.drain()
-        self.mode, self.wait, self.samples = mode, 0.0, 0
+        self.mode, self.wait, self.samples, self.uncounted = mode, 0.0, 0, False
         if mode in ("warm", "cold"):
             self.prime(count, again)
             self.remembers = True
@@ -173,7 +181,7 @@ class Feed:
         """Read ``count`` batches and drop them; the value counts their samples."""
         total = 0
         for _ in range(count):
-            total += batches.samples(self.endless()) or 0
+            total += samples(self.endless()) or 0
             script.alive()
         return total
 

@@ -3,19 +3,21 @@
 Runs in the process that makes batches: a DataLoader worker, or the training process itself without
 workers. In a cold block every data file is dropped from the page cache at the moment it is opened, so
 whatever the samples are, they are read from storage; in a warm block the same file is only looked at, so
-both blocks pay the same bookkeeping. Files held open or mapped are dropped once, at the block's start.
+both blocks pay the same bookkeeping. Files that stay open or mapped are ``holding``'s.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import stat
 import sys
 import sysconfig
 import threading
 import time
+from collections.abc import Iterable, Iterator
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 from stash.measure.agent.data.tally import COLD, Tally, tally
 from stash.measure.linux import pagecache
@@ -31,10 +33,14 @@ class _Here(threading.local):
 _here = _Here()
 
 
-class _Swept:
-    """The generation of the tally for which this process has dropped the files it holds open."""
+class _Seen:
+    """Files that this process opened for its batches."""
 
     generation = -1
+    opened: ClassVar[set[str]] = set()
+    """In the block under way."""
+    shared: ClassVar[set[str]] = set()
+    """In any block, and they hold many samples: they are dropped before a block, not when they are opened."""
 
 
 class recorded:  # noqa: N801 - a context manager reads as a verb
@@ -46,7 +52,6 @@ class recorded:  # noqa: N801 - a context manager reads as a verb
     def __enter__(self) -> None:
         _hear_of_opened_files()
         self.slot = _slot()
-        _sweep_held_files(self.shared, self.slot)
         self.storage = storage_bytes(os.getpid())
         _here.slot = self.slot
         self.began = time.perf_counter_ns()
@@ -92,12 +97,37 @@ def _look_at(path: str, shared: Tally, slot: int) -> None:
     status = os.stat(path)
     if not stat.S_ISREG(status.st_mode):  # opening a pipe would wait for its other end
         return
+    mode, generation = shared.mode()
+    if generation != _Seen.generation:
+        _Seen.generation, _Seen.opened = generation, set()
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        pages, resident = examine(descriptor, status.st_size, cold=shared.mode()[0] == COLD)
+        again = path in _Seen.opened and path not in _Seen.shared
+        if again and _was_read_in_part(descriptor, status.st_size):
+            _Seen.shared.add(path)
+            shared.add(slot, bytes=-status.st_size)  # which says nothing of the size of a sample
+        if path in _Seen.shared:
+            shared.add(slot, files=1)
+            return
+        pages, resident = examine(descriptor, status.st_size, cold=mode == COLD)
     finally:
         os.close(descriptor)
+    _Seen.opened.add(path)
     shared.add(slot, files=1, bytes=status.st_size, pages=pages, resident=resident)
+
+
+def _was_read_in_part(descriptor: int, size: int) -> bool:
+    """Whether a file that is opened again in the same block holds many samples, not one.
+
+    Dropping it with every sample would take away what the kernel has read ahead for the next ones.
+    """
+    found = pagecache.resident_pages(descriptor, size)
+    return found is not None and found[0] * pagecache.PAGE < size / 2
+
+
+def files_of_many_samples() -> frozenset[str]:
+    """Those that this process opens again and again."""
+    return frozenset(_Seen.shared)
 
 
 def examine(descriptor: int, size: int, cold: bool) -> tuple[int, int]:
@@ -126,42 +156,26 @@ def _holds_data(folder: str) -> bool:
     return not folder.startswith((*system, *sysconfig.get_paths().values()))
 
 
-def _sweep_held_files(shared: Tally, slot: int) -> None:
-    """Once per cold block and process: drop files that stay open or mapped across blocks."""
-    mode, generation = shared.mode()
-    if generation == _Swept.generation or mode != COLD:
-        return
-    _Swept.generation = generation
-    for path, mappings in pagecache.held_files():
-        if not is_data(path) or not os.path.isfile(path) or os.path.getsize(path) < pagecache.PAGE:
-            continue
-        pagecache.unmap_pages(mappings)
+def examine_files(paths: Iterable[str], cold: bool) -> tuple[int, int]:
+    """(pages, resident pages) of all ``paths`` that can be opened, dropped from the cache if ``cold``."""
+    total = resident = 0
+    for path in paths:
         try:
-            _look_at(path, shared, slot)
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
-            continue  # deleted, or no longer ours to open
-
-
-def sweep_folder(root: str, cold: bool, limit: int = 200_000) -> tuple[int, int]:
-    """(pages, resident) of all files under ``root``, dropped from the cache if ``cold``.
-
-    For data read by C code that no audit event reports; at most ``limit`` files.
-    """
-    total = resident = seen = 0
-    for folder, _, names in os.walk(root):
-        for name in names:
-            try:
-                descriptor = os.open(os.path.join(folder, name), os.O_RDONLY | os.O_CLOEXEC)
-            except OSError:
-                continue
-            try:
-                pages, cached = examine(descriptor, os.fstat(descriptor).st_size, cold)
-            finally:
-                os.close(descriptor)
-            total, resident, seen = total + pages, resident + cached, seen + 1
-            if seen >= limit:
-                return total, resident
+            continue  # removed meanwhile, or not ours to open
+        try:
+            pages, cached = examine(descriptor, os.fstat(descriptor).st_size, cold)
+        finally:
+            os.close(descriptor)
+        total, resident = total + pages, resident + cached
     return total, resident
+
+
+def files_below(root: str, limit: int = 200_000) -> Iterator[str]:
+    """At most ``limit`` files under ``root``: data read by C code, of which no audit event tells."""
+    found = (os.path.join(folder, name) for folder, _, names in os.walk(root) for name in names)
+    return itertools.islice(found, limit)
 
 
 def storage_bytes(process: int) -> int | None:

@@ -77,6 +77,11 @@ def tally() -> Tally | None:
     return _Own.tally
 
 
+def makes_for_another() -> bool:
+    """Whether this process makes batches for a training process that it is not: it is a loader's worker."""
+    return _Own.maker != os.getpid()
+
+
 def own_tally() -> Tally | None:
     """The tally of this training process, created on first use and inherited by its workers."""
     orders = current()

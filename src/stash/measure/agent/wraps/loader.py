@@ -16,6 +16,7 @@ from typing import Any
 from stash.measure.agent import private, script
 from stash.measure.agent.data.feeds import LoaderFeed
 from stash.measure.agent.data.handles import Handle
+from stash.measure.agent.data.holding import answer_calls
 from stash.measure.agent.data.reading import recorded
 from stash.measure.agent.data.tally import own_tally, tally
 from stash.measure.agent.data.taps import Tap
@@ -130,6 +131,8 @@ def _timed(fetch: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(fetch)
     def timed(self: Any, possibly_batched_index: Any) -> Any:
         shared = tally()
+        if shared is not None:
+            answer_calls(shared)
         if shared is None or shared.idle:
             return fetch(self, possibly_batched_index)
         with recorded(shared):

@@ -1,0 +1,53 @@
+"""Scripts of the zoo whose data or batches are unusual: profiled by the real command."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import RunProfile, blocks_of, measured
+
+ZOO = Path(__file__).parents[1] / "zoo"
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An array of 32 MB on disk."""
+    path = tmp_path_factory.mktemp("rows") / "rows.npy"
+    np.save(path, np.random.default_rng(0).standard_normal((8192, 1024), dtype=np.float32))
+    return path
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_fetch_is_measured_of_a_file_that_two_ranks_map(run_profile: RunProfile, rows: Path, workers: int) -> None:
+    # GIVEN a file of which every rank has mapped and read every page before its first step
+    outcome = run_profile("--nproc-per-node", 2, "mapped_two_ranks.py", rows, "--workers", workers, folder=ZOO)
+    # WHEN it is profiled THEN cold blocks found nothing of it in memory and read it from disk; warm blocks did not
+    profile = measured(outcome)
+    cold = blocks_of(profile, "cold")
+    assert {block.rank for block in cold} == {0, 1}
+    assert all(block.resident is not None and block.resident < 0.1 for block in cold)
+    read, again = (sum(b.storage_bytes or 0 for b in blocks_of(profile, rung)) for rung in ("cold", "warm"))
+    assert read > 2 * again
+
+
+def test_batches_of_a_class_of_their_own(run_profile: RunProfile) -> None:
+    # GIVEN batches that hide their tensors, change themselves in place, and are emptied and scaled by the script
+    profile = measured(run_profile("--nproc-per-node", 2, "own_container.py", folder=ZOO))
+    # THEN each replay is a fresh copy, and graphs are counted, not nodes
+    assert profile.workload.batch == 16
+    assert profile.workload.sample_bytes is not None
+    assert all(block.samples == 16 * block.steps for block in profile.blocks)
+    assert all(set(block.step_samples) == {16} for block in profile.blocks)
+
+
+def test_accumulation_that_ramps_up(run_profile: RunProfile) -> None:
+    # GIVEN steps of two batches at first, and of three or more from the tenth step on
+    profile = measured(run_profile("ramping_accumulation.py", 10, folder=ZOO))
+    # THEN samples are those of the measured steps, one by one, and the job's are not those of its first step
+    assert all(sum(block.step_samples) == block.samples for block in profile.blocks)
+    assert all(samples % 8 == 0 for block in profile.blocks for samples in block.step_samples)
+    served = {samples for block in blocks_of(profile, "warm") for samples in block.step_samples}
+    assert max(served) > 16
+    assert min(served) <= profile.workload.batch <= max(served)

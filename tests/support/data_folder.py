@@ -1,0 +1,25 @@
+"""A folder of data files on a real disk."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from stash.measure.agent.data import reading
+from stash.measure.linux import pagecache
+
+FILES, PAGES = 3, 16
+
+
+def fill(folder: Path) -> None:
+    """``FILES`` files of ``PAGES`` pages each, written out; skips the test on a RAM disk, which nothing leaves."""
+    folder.mkdir()
+    for number in range(FILES):
+        with (folder / f"{number}.bin").open("wb") as file:
+            file.write(os.urandom(PAGES * pagecache.PAGE))
+            file.flush()
+            os.fsync(file.fileno())
+    if reading.examine_files(map(str, folder.iterdir()), cold=True)[1]:
+        pytest.skip("the temporary folder is a RAM disk")

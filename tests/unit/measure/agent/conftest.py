@@ -1,0 +1,35 @@
+"""What tests of reading data share: a profile of this very process, whose data are on a real disk."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import data_folder
+import pytest
+
+from stash.measure.agent.data import reading
+from stash.measure.agent.data.tally import Tally, _Own
+from stash.measure.run import orders as the_orders
+from stash.measure.run.orders import Orders
+
+
+@pytest.fixture
+def tally(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tally]:
+    """A profile of this process whose data lie in ``data``."""
+    (tmp_path / "run").mkdir()
+    data = tmp_path / "data"
+    data_folder.fill(data)
+    given = Orders(str(tmp_path / "run"), os.getpid(), ("solo",), 1.0, data_root=str(data))
+    monkeypatch.setenv(the_orders.VARIABLE, str(given.write()))
+    the_orders.current.cache_clear()
+    reading._holds_data.cache_clear()
+    own = Tally(str(tmp_path / "run" / "tally"))
+    monkeypatch.setattr(_Own, "tally", own)
+    monkeypatch.setattr(reading._Seen, "generation", -1)
+    monkeypatch.setattr(reading._Seen, "shared", set())
+    yield own
+    monkeypatch.undo()
+    the_orders.current.cache_clear()
+    reading._holds_data.cache_clear()
