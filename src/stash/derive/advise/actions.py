@@ -29,7 +29,8 @@ def actions(case: Case, claims: Claims, budget: float | None) -> tuple[str, ...]
         return _first_of_each(case, claims)
     steps = []
     if claims.open or claims.kind == "estimate":
-        steps.append(f"{_upper(more_time(budget))}: intervals shrink with the root of the time.")
+        why = ": intervals shrink with the root of the time" if budget is not None else ""
+        steps.append(f"{_upper(more_time(budget))}{why}.")
     steps += _unmeasured(claims)
     return (*steps, *_first_of_each(case, claims))[:MOST_STEPS]
 

@@ -63,12 +63,16 @@ def may_claim(breakdown: Breakdown) -> Claims:
 
 def _certain(stall: Stall, step_seconds: float) -> bool:
     """Significant, and known to within half of itself or 5 % of the step."""
-    arm = stall.seconds - _low(stall)
-    return stall.significant and arm <= max(stall.seconds / 2, SMALL_SHARE * step_seconds)
+    return stall.significant and width(stall) <= max(stall.seconds / 2, SMALL_SHARE * step_seconds)
+
+
+def width(stall: Stall) -> float:
+    """The longer arm of the stall's interval, in seconds; 0 if it has none."""
+    return max(_high(stall) - stall.seconds, stall.seconds - _low(stall))
 
 
 def decisive_width(stall: Stall, step_seconds: float) -> float:
-    """The half-width in seconds at which an open stall of this estimate is either certain or small."""
+    """The width in seconds at which an open stall of this estimate is either certain or small."""
     small = SMALL_SHARE * step_seconds
     if stall.share < SIGNIFICANT_SHARE:
         return small - stall.seconds

@@ -14,7 +14,7 @@ from stash.base.words.quantities import listed
 from stash.base.words.units import format_seconds
 from stash.derive.advise.actions import actions, hidden_behind
 from stash.derive.advise.case import Case
-from stash.derive.advise.claims import Claims, Kind, decisive_width, may_claim
+from stash.derive.advise.claims import Claims, Kind, decisive_width, may_claim, width
 from stash.derive.advise.reasons import reason
 from stash.derive.stalls.breakdown import SMALL_SHARE, Breakdown, Stall
 from stash.derive.stalls.figures import Figures, figures
@@ -59,10 +59,7 @@ def _deciding_budget(claims: Claims, case: Case) -> float | None:
     rounds, step = case.breakdown.rounds, case.breakdown.step_seconds
     if claims.kind == "estimate":
         return budget_for(case.profile, rounds, None, 0.0)
-    wanted = [
-        budget_for(case.profile, rounds, (stall.high or 0.0) - stall.seconds, decisive_width(stall, step))
-        for stall in claims.open
-    ]
+    wanted = [budget_for(case.profile, rounds, width(stall), decisive_width(stall, step)) for stall in claims.open]
     known = [budget for budget in wanted if budget is not None]
     return max(known) if known and len(known) == len(wanted) else None
 
@@ -127,7 +124,7 @@ def _undecided_text(case: Case, claims: Claims) -> str:
         names = [missing.name for missing in claims.hidden]
         parts.append(
             f"Cannot tell what limits the devices: compute ({written.share('compute')} of the step) contains "
-            f"{listed(names)}, which could not be measured."
+            f"{listed(names)}, which nobody measured."
         )
     return " ".join(parts)
 
@@ -150,7 +147,7 @@ def _of_step(case: Case, stall: Stall) -> str:
 
 def _compute_text(breakdown: Breakdown, claims: Claims) -> str:
     written = figures(breakdown.stalls)
-    text = f"Compute takes {written.time('compute')} of every {written.step} step ({written.share('compute')})"
+    text = f"Compute takes {written.quantity('compute')} of every {written.step} step ({written.share('compute')})"
     if claims.no_obstacle:
         return f"{text}: stalls are no obstacle here, each is below {SMALL_SHARE:.0%} of the step."
     few = (

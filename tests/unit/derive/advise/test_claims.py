@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from profile_builder import build
 
 from stash.base.records import Profile
-from stash.derive.advise.claims import decisive_width, may_claim
+from stash.derive.advise.claims import decisive_width, may_claim, width
 from stash.derive.stalls import attribute
 
 RUNGS = ("solo", "crowd", "node", "warm", "cold")
@@ -59,9 +59,9 @@ def test_nothing_is_claimed_beyond_the_intervals(profile):
 def test_as_narrow_as_is_decisive_every_open_stall_is_decided(profile):
     breakdown = attribute(profile)
     for stall in may_claim(breakdown).open:
-        width = decisive_width(stall, breakdown.step_seconds) * (1 - 1e-9)
-        assert 0 < width <= stall.high - stall.seconds
-        narrow = stall.time.model_copy(update={"low": stall.seconds - width, "high": stall.seconds + width})
+        arm = decisive_width(stall, breakdown.step_seconds) * (1 - 1e-9)
+        assert 0 < arm <= width(stall)
+        narrow = stall.time.model_copy(update={"low": stall.seconds - arm, "high": stall.seconds + arm})
         decided = stall.model_copy(update={"time": narrow})
         stalls = tuple(decided if each == stall else each for each in breakdown.stalls)
         assert decided not in may_claim(breakdown.model_copy(update={"stalls": stalls})).open
