@@ -67,6 +67,18 @@ def test_table_sentences_and_details_agree(profile):
     assert all(f"devices can train {speed}," in facts["samples/s"] for speed in speeds)
 
 
+def test_a_figure_that_rounding_to_the_sum_has_moved_is_moved_everywhere():
+    # One by one these stalls are 145.7, 25.5, 42.2 and 14.7 ms: together 228.1 of a step that rounds to 228.2.
+    times = {"solo": 0.14573, "crowd": 0.17126, "node": 0.213505, "warm": 0.228195}
+    profile = build(
+        {name: [seconds] * 3 for name, seconds in times.items()}, workload={"parameter_bytes": 46_800_000}
+    )
+    shown = page(profile)
+    assert {row.name: row.time for row in shown.rows}["interconnect"] == "42.3 ms"
+    assert shown.verdict.startswith("The interconnect stall takes 42.3 ± <0.1 ms of every 228.2 ms step (18.5%)")
+    assert "42.3 ms exposed" in dict(shown.facts)["gradients"]
+
+
 @given(profiles())
 @settings(max_examples=150, deadline=None)
 def test_what_looks_wrong_is_explained_on_the_page(profile):
