@@ -12,7 +12,7 @@ from stash.derive.advise.claims import Claims
 from stash.derive.advise.remedies import REMEDIES
 from stash.derive.stalls.breakdown import Breakdown, Surfacing
 from stash.derive.stalls.figures import figures
-from stash.derive.stalls.outlook import more_time
+from stash.derive.stalls.outlook import FIRST_ROUNDS, more_time
 
 MOST_STEPS = 3
 _WORTH_SAYING = 0.005
@@ -29,8 +29,7 @@ def actions(case: Case, claims: Claims, budget: float | None) -> tuple[str, ...]
         return _first_of_each(case, claims)
     steps = []
     if claims.open or claims.kind == "estimate":
-        why = ": intervals shrink with the root of the time" if budget is not None else ""
-        steps.append(f"{_upper(more_time(budget))}{why}.")
+        steps.append(_measure_longer(claims, budget))
     steps += _unmeasured(claims)
     return (*steps, *_first_of_each(case, claims))[:MOST_STEPS]
 
@@ -67,6 +66,15 @@ def _first_of_each(case: Case, claims: Claims) -> tuple[str, ...]:
 
 def _best(case: Case, name: str) -> list[Remedy]:
     return sorted(REMEDIES[name](case), key=lambda remedy: -(remedy.saves or 0.0))  # unknown gains keep their order
+
+
+def _measure_longer(claims: Claims, budget: float | None) -> str:
+    if budget is None:
+        return f"{_upper(more_time(budget))}."
+    gain = (
+        f"{FIRST_ROUNDS} rounds or so" if claims.kind == "estimate" else "intervals shrink with the root of the time"
+    )
+    return f"{_upper(more_time(budget))}: {gain}."
 
 
 def _unmeasured(claims: Claims) -> list[str]:

@@ -98,7 +98,7 @@ def test_a_single_round_is_an_estimate_without_a_verdict():
         "One round was measured: an estimate of each stall, and no verdict. "
         "Rungs differ by 100.0 ms a step for prep; steps waited 4.00 ms for the loader."
     )
-    assert advice.next_steps == ("Profile again with --budget 210: intervals shrink with the root of the time.",)
+    assert advice.next_steps == ("Profile again with --budget 210: 5 rounds or so.",)
 
 
 def test_at_most_three_steps_are_given_the_most_valuable_first():
