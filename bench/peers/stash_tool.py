@@ -13,8 +13,8 @@ from bench.peers.answers import Answer, Reading, conclude
 from bench.peers.jobs import RANKS
 from bench.peers.launch import HERE, Place, run
 from stash.base.records import Profile
-from stash.derive.advise import verdict
-from stash.derive.stalls import attribute
+from stash.derive.advise import Advice, verdict
+from stash.derive.stalls import Breakdown, attribute
 from stash.keep.artefact import load
 
 NAME = "Stash"
@@ -47,20 +47,28 @@ def read(profile: Profile, wall: float) -> Answer:
     breakdown = attribute(profile)
     advice, slow = verdict(breakdown, profile), breakdown.slow_rank
     parts = {stall.name: stall.seconds for stall in breakdown.stalls}
-    said = parts[advice.stall]
     rank = slow.rank if slow is not None else None
     if rank is not None and "contention" in parts:
         parts["slow rank"] = parts.pop("contention")
-    is_rank = advice.stall == "contention" and rank is not None and f"rank {rank}" in advice.text
     return Answer(
         quote=advice.text,
-        says=Reading("slow rank", rank, said) if is_rank else Reading(advice.stall, None, said),
+        says=_said(advice, breakdown, rank),
         allows=conclude(breakdown.step_seconds, parts, rank),
         why="the stalls, and the slowest rank",
         wall_seconds=wall,
         step_seconds=_real_step(profile),
         note="; ".join(f"{missing.name} unknown: {missing.why}" for missing in breakdown.skipped),
     )
+
+
+def _said(advice: Advice, breakdown: Breakdown, rank: int | None) -> Reading:
+    """What the verdict names: a stall, the slow rank, or nothing where it cannot tell."""
+    if advice.stall is None:
+        return Reading()
+    seconds = breakdown.seconds(advice.stall)
+    if advice.stall == "contention" and rank is not None and f"rank {rank}" in advice.text:
+        return Reading("slow rank", rank, seconds)
+    return Reading(advice.stall, None, seconds)
 
 
 def _real_step(profile: Profile) -> float | None:

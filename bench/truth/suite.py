@@ -86,10 +86,11 @@ def judge(case: Case, truth: dict[str, float], timed: dict[str, float], found: P
     return results
 
 
-def causes(case: Case, breakdown: Breakdown, said: str) -> tuple[list[str], bool]:
+def causes(case: Case, breakdown: Breakdown, said: str | None) -> tuple[list[str], bool]:
     """The stalls above the noise, largest first, and whether they (and the slow rank) are what was injected.
 
-    The verdict, which ``said`` a name, must name the first of them, or compute where nothing was injected.
+    The verdict, which ``said`` a name (``None``: it cannot tell), must name the first of them, or compute where
+    nothing was injected.
     """
     stalls = [s for s in breakdown.stalls if s.name != "compute" and s.share > LISTED and not s.within_noise]
     ranked = [s.name for s in sorted(stalls, key=lambda s: -s.seconds)][: max(1, len(case.cause))]

@@ -136,7 +136,7 @@ def test_nothing_is_left_after_an_exception_with_a_command_running() -> None:
 def test_a_rate_the_machine_cannot_carry_is_refused_with_the_highest_verified() -> None:
     bed = Testbed(1, network="900gbit")
     with pytest.raises(
-        UserError, match=r"cannot carry --network 900gbit: the highest rate verified .* is [\d.]+gbit"
+        UserError, match=r"cannot carry --network 900 Gbit/s: the highest rate verified .* is [\d.]+ [MG]bit/s"
     ):
         bed.start()
     assert not names(bed.owner.token)

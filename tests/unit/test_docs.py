@@ -31,7 +31,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"`(stash [^`]+)`")
-RUNNABLE = re.compile(r"^stash( \w+)* --help$|^stash zoo\b|^stash show tests/golden/\S+( --json)?$")
+RUNNABLE = re.compile(r"^stash( \w+)* --help$|^stash zoo\b|^stash show tests/golden/\S+( --json| --explain)?$")
 PICTURE = re.compile(r"(<!-- demo:begin -->\n```text\n)(.*?)(```\n<!-- demo:end -->)", re.DOTALL)
 ANYTHING = "…"
 """A line of this in a console block stands for any lines of output."""

@@ -65,8 +65,11 @@ def show_then_save(
         print(note if json else f"\n{note}", file=sys.stderr if json else sys.stdout)
 
 
-def print_profile(profile: Profile, json: bool = False, source: Path | None = None) -> None:
-    """Print a profile's breakdown, as a report or as the JSON of the contract; ``source`` is the file it is from."""
+def print_profile(profile: Profile, json: bool = False, source: Path | None = None, explain: bool = False) -> None:
+    """Print a profile's breakdown, as a report or as the JSON of the contract; ``source`` is the file it is from.
+
+    With ``explain`` the report ends with what its words mean.
+    """
     from stash.derive.advise import verdict
     from stash.derive.stalls import attribute
 
@@ -80,7 +83,7 @@ def print_profile(profile: Profile, json: bool = False, source: Path | None = No
     from stash.show.profile.terminal import render
     from stash.show.profile.view import view
 
-    print(render(view(breakdown, advice, profile), *_screen()), end="")
+    print(render(view(breakdown, advice, profile, explain), *_screen()), end="")
 
 
 def print_probe(

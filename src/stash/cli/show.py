@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from stash.base.errors import UserError
 from stash.cli.options import flag
 from stash.cli.output import print_probe, print_profile
 
@@ -20,6 +21,7 @@ JSON_HELP = "Print the breakdown as JSON, for other programs; its keys are a con
 def show(
     file: Annotated[Path, typer.Argument(metavar="FILE", help=FILE_HELP, show_default=False)],
     json: Annotated[bool, flag("--json", JSON_HELP)] = False,
+    explain: Annotated[bool, flag("--explain", "Say also what each word of a profile's report means.")] = False,
 ) -> None:
     """Show where a step's time goes: every stall with its interval, what dominates, what to do next.
 
@@ -31,9 +33,11 @@ def show(
     """
     from stash.keep.artefact import is_probe, load, load_probe
 
+    if explain and (json or is_probe(file)):
+        raise UserError("--explain is about the report of a profile; type `stash show NAME.stash.json --explain`")
     if is_probe(file):
         from stash.keep.catalog import load as load_catalog
 
         print_probe(load_probe(file), load_catalog(), saved=file, json=json)
     else:
-        print_profile(load(file), json, source=file)
+        print_profile(load(file), json, source=file, explain=explain)

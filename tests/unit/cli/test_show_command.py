@@ -11,7 +11,7 @@ import pytest
 from golden_profiles import GOLDEN
 from profile_builder import build
 
-from stash.base.errors import StashError
+from stash.base.errors import StashError, UserError
 from stash.cli.main import main
 from stash.cli.show import show
 from stash.keep.artefact import save
@@ -23,6 +23,16 @@ def test_show_prints_the_text_or_with_json_the_document(capsys, monkeypatch):
     assert capsys.readouterr().out == (GOLDEN / "one-node.expected.txt").read_text(encoding="utf-8")
     show(GOLDEN / "one-node.stash.json", json=True)
     assert capsys.readouterr().out == (GOLDEN / "one-node.expected.json").read_text(encoding="utf-8")
+
+
+def test_show_explains_its_words_after_the_report(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    show(GOLDEN / "one-node.stash.json", explain=True)
+    report, words = capsys.readouterr().out.split("\n  Words\n")
+    assert report == (GOLDEN / "one-node.expected.txt").read_text(encoding="utf-8")
+    assert "  prep          waiting for samples to be decoded" in words
+    with pytest.raises(UserError, match="--explain is about the report of a profile"):
+        show(GOLDEN / "one-node.stash.json", json=True, explain=True)
 
 
 def test_show_refuses_a_profile_without_a_complete_round(tmp_path):

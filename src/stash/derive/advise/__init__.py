@@ -1,4 +1,4 @@
-"""What to do next: about a breakdown's dominating stall, and about a machine's findings. The only home of advice."""
+"""What to say and do about a breakdown, and about a machine's findings. The only home of advice."""
 
 from stash.derive.advise.findings import next_steps
 from stash.derive.advise.verdict import Advice, verdict

@@ -16,10 +16,14 @@ from stash.derive.stalls.step_times import mean_over_rounds, rank_values
 
 @dataclass(frozen=True)
 class Remedy:
-    """Something to do, without a full stop, and the seconds per step it saves at most."""
+    """Something to do, without a full stop, the seconds per step it saves at most, and what it costs."""
 
     text: str
     saves: float | None = None
+    cost: str | None = None
+    """What else changes, where the job's result may: a clause."""
+    per_sample: bool = False
+    """Steps become longer, of more samples: ``saves`` is for as many samples as a step has now."""
 
 
 @dataclass(frozen=True)
@@ -40,8 +44,8 @@ class Case:
     @property
     def loader_seconds(self) -> float | None:
         """What the loaders alone need for a step's batches, files in the page cache."""
-        batch, rate = self.profile.workload.batch, self.breakdown.rates.prep
-        return batch * self.profile.world_size / rate if batch and rate else None
+        samples, rate = self.breakdown.samples_per_step, self.breakdown.rates.prep
+        return samples / rate if samples and rate else None
 
     def seconds(self, *stalls: str) -> float:
         return self.breakdown.seconds(*stalls)

@@ -47,7 +47,8 @@ def _workers(case: Case) -> list[Remedy]:
         return []
     prep = case.seconds("prep")
     busy, alone = case.busy_seconds, case.loader_seconds
-    work = case.block_mean("fetch_seconds", "warm")
+    # without workers a step waits for all of the work, and that was timed step by step
+    work = case.breakdown.waits.warm if workers == 0 else case.block_mean("fetch_seconds", "warm")
     if work is None and alone is not None:
         work = max(1, workers) * alone
     if work is None or busy <= 0:
@@ -63,7 +64,10 @@ def _workers(case: Case) -> list[Remedy]:
             )
         ]
     if room is None or needed <= room:
-        return [Remedy(f"Use num_workers={needed} instead of {workers} ({why})", prep)]
+        # workers take over the work and no more: whatever else makes a step on fresh batches slower stays
+        return [
+            Remedy(f"Use num_workers={needed} instead of {workers} ({why})", prep if workers else min(prep, work))
+        ]
     return _too_few_cores(case, workers, room, needed, work)
 
 

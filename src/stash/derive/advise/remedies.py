@@ -8,21 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from stash.base.words.quantities import plain_bits
 from stash.base.words.units import format_bytes, format_rate, format_seconds
 from stash.derive.advise.case import Case, Remedy
 from stash.derive.advise.data_remedies import for_fetch, for_prep
+
+LARGER_BATCH = "the effective batch grows, so tune the learning rate again"
 
 
 def for_compute(case: Case) -> list[Remedy]:
     work = case.profile.workload
     found = []
     if case.on_cpu:
-        found.append(Remedy("Rent devices that compute faster; stalls are no obstacle here"))
+        found.append(Remedy("Rent devices that compute faster"))
     elif work.precision in (None, "float32"):
-        found.append(Remedy('Train in mixed precision, if not done yet: torch.autocast("cuda", torch.bfloat16)'))
-    found.append(Remedy("Try torch.compile(model), which fuses small operations"))
+        found.append(
+            Remedy('Compute the loss inside `with torch.autocast("cuda", torch.bfloat16):`, if not done yet')
+        )
+    found.append(Remedy("Try `model = torch.compile(model)`, which fuses small operations"))
     if not case.on_cpu:
-        found.append(Remedy("Try a larger batch per device, or price a cheaper device: stalls are no obstacle here"))
+        found.append(Remedy("Try a larger batch per device, or price a cheaper device", cost=LARGER_BATCH))
     return [*found, *_hidden_exchange(case)]
 
 
@@ -43,7 +48,9 @@ def for_transfer(case: Case) -> list[Remedy]:
     found = []
     if case.loader is not None and case.loader.pin_memory is False:
         found.append(
-            Remedy("Use DataLoader(pin_memory=True) and batch.to(device, non_blocking=True)", seconds),
+            Remedy(
+                "Pass pin_memory=True to the DataLoader, and copy with batch.to(device, non_blocking=True)", seconds
+            ),
         )
     else:
         found.append(
@@ -111,31 +118,40 @@ def for_network(case: Case) -> list[Remedy]:
     if exchange.wire_bytes_per_second:
         # twice the rate halves the whole exchange, of which at most the stall was exposed
         saves = min(stall, (exchange.total_seconds or stall) / 2)
-        twice = 2 * exchange.wire_bytes_per_second * 8 / 1e9
-        found.append(
-            Remedy(f"Rent a network that carries twice as much ({twice:.3g} Gbit/s as all-reduce sees it)", saves)
-        )
+        twice = plain_bits(2 * exchange.wire_bytes_per_second)
+        found.append(Remedy(f"Rent a network that carries twice as much ({twice} as all-reduce sees it)", saves))
     found.append(_larger_batch(case, "network"))
     return found
 
 
 def _smaller_exchange(case: Case, stall: str) -> list[Remedy]:
-    work, exchange, seconds = case.profile.workload, case.breakdown.communication, case.seconds(stall)
-    found = []
-    if work.precision in (None, "float32"):
-        size = f"the {format_bytes(exchange.bytes)}" if exchange.bytes else "the bytes"
-        # half the bytes halve the whole exchange; without its total, the exposed part
-        saves = min(seconds, exchange.total_seconds / 2) if exchange.total_seconds else seconds / 2
-        found.append(
-            Remedy(
-                f"Halve {size} with ddp.register_comm_hook(None, default_hooks.fp16_compress_hook)",
-                saves,
-            )
-        )
-    found.append(
-        Remedy("Accumulate gradients over 4 batches inside ddp.no_sync(), exchanging them once", seconds * 3 / 4)
+    seconds = case.seconds(stall)
+    accumulate = Remedy(
+        "Accumulate gradients over 4 batches and exchange them once: `with ddp.no_sync():` around the first 3 "
+        "backward passes",
+        seconds * 3 / 4,
+        cost=LARGER_BATCH,
+        per_sample=True,
     )
-    return [*found, *_buckets(case)]
+    return [*_half_precision(case, seconds), accumulate, *_buckets(case)]
+
+
+def _half_precision(case: Case, seconds: float) -> list[Remedy]:
+    """Gradients in 16 bits; not on CPUs, where converting them takes longer than gloo saves (tried)."""
+    exchange = case.breakdown.communication
+    if case.on_cpu or case.profile.workload.precision not in (None, "float32"):
+        return []
+    size = f"the {format_bytes(exchange.bytes)} of gradients" if exchange.bytes else "the gradients"
+    # half the bytes halve the whole exchange; without its total, the exposed part
+    saves = min(seconds, exchange.total_seconds / 2) if exchange.total_seconds else seconds / 2
+    return [
+        Remedy(
+            f"Halve {size}: `from torch.distributed.algorithms.ddp_comm_hooks import default_hooks`, then "
+            "`ddp.register_comm_hook(None, default_hooks.fp16_compress_hook)`",
+            saves,
+            cost="gradients are rounded to 16 bits on the way",
+        )
+    ]
 
 
 def _buckets(case: Case) -> list[Remedy]:
@@ -148,7 +164,7 @@ def _buckets(case: Case) -> list[Remedy]:
     if len(buckets) == 1:
         return [
             Remedy(
-                f"Let the exchange overlap with backward by bucket_cap_mb={cap}: "
+                f"Let the exchange overlap with backward: pass bucket_cap_mb={cap} to DistributedDataParallel; "
                 "all gradients travel in one bucket now"
             )
         ]
@@ -157,8 +173,9 @@ def _buckets(case: Case) -> list[Remedy]:
     share = buckets[-1] / total
     return [
         Remedy(
-            f"Lower bucket_cap_mb to {cap}: the last bucket ({format_bytes(buckets[-1])}, {share:.0%} of the "
-            "gradients) is exchanged when nothing is left to hide it behind"
+            f"Pass bucket_cap_mb={cap} to DistributedDataParallel: the last bucket "
+            f"({format_bytes(buckets[-1])}, {share:.0%} of the gradients) is exchanged when nothing is left to "
+            "hide it behind"
         )
     ]
 
@@ -166,10 +183,13 @@ def _buckets(case: Case) -> list[Remedy]:
 def _larger_batch(case: Case, stall: str) -> Remedy:
     batch = case.profile.workload.batch
     change = f" ({batch} to {2 * batch})" if batch else ""
-    # half the exchanges per sample; a longer backward pass may hide more of them
+    # A step has twice the samples and one exchange: half the stall for as many samples as a step has now. A
+    # longer backward pass may hide more of it.
     return Remedy(
-        f"Double the batch per device{change}, which exchanges the same bytes for twice the samples",
+        f"Double the batch per device{change}, if its memory allows: the same bytes for twice the samples",
         case.seconds(stall) / 2,
+        cost=LARGER_BATCH,
+        per_sample=True,
     )
 
 

@@ -1,135 +1,156 @@
-"""Breakdown in, advice out: the stall that dominates, a sentence with its numbers, and what to do next.
+"""Breakdown in, advice out: what dominates if that is certain, a sentence with its numbers, and what to do next.
 
-Every claim follows from a number in the breakdown or the profile; where the number is missing, the claim is
-not made. The steps themselves, one function per stall, are in ``stash.derive.advise.remedies``.
+Every claim follows from a number in the breakdown or the profile; where the number is missing or too uncertain, the
+sentence says so instead. What may be claimed is decided in ``claims``.
 """
 
 from __future__ import annotations
 
-from stash.base.ladder import DATA_STALLS, EXCHANGE_STALLS
-from stash.base.records import Profile, Record
-from stash.base.words.units import format_bytes, format_rate, format_seconds
-from stash.derive.advise.case import Case, Remedy
-from stash.derive.advise.remedies import REMEDIES
-from stash.derive.stalls.breakdown import SIGNIFICANT_SHARE, Breakdown, Stall, Surfacing
+from collections.abc import Sequence
 
-MOST_STEPS = 3
+from stash.base.ladder import DATA_STALLS
+from stash.base.records import Profile, Record
+from stash.base.words.quantities import listed
+from stash.base.words.units import format_seconds
+from stash.derive.advise.actions import actions, hidden_behind
+from stash.derive.advise.case import Case
+from stash.derive.advise.claims import Claims, Kind, decisive_width, may_claim, width
+from stash.derive.advise.reasons import reason
+from stash.derive.stalls.breakdown import SMALL_SHARE, Breakdown, Stall
+from stash.derive.stalls.figures import Figures, figures
+from stash.derive.stalls.outlook import budget_for
 
 
 class Advice(Record):
-    """What to do about a breakdown: the dominating stall, a sentence with numbers, at most three steps."""
+    """What to do about a breakdown: what dominates, a sentence with numbers, at most three steps."""
 
-    stall: str
+    kind: Kind
+    stall: str | None
+    """The dominating one, or compute; of several that tie the largest estimate; ``None`` where nobody can tell."""
+    stalls: tuple[str, ...]
+    """All that may dominate, the largest estimate first: several if they tie."""
+    open: tuple[Stall, ...]
+    """Not known to exist, and not known to be small."""
+    budget_seconds: float | None
+    """The ``--budget`` that should decide about the open ones; ``None`` if nothing is open, or beyond an hour."""
     text: str
     next_steps: tuple[str, ...] = ()
 
 
 def verdict(breakdown: Breakdown, profile: Profile) -> Advice:
-    """What dominates: the largest stall outside the noise and of at least 3 % of the step, else compute."""
-    dominating = dominating_stall(breakdown)
-    name = dominating.name if dominating else "compute"
-    text = _stall_text(breakdown, dominating) if dominating else _compute_text(breakdown)
+    """What may be said about a breakdown, and what to do next."""
+    claims, case = may_claim(breakdown), Case(breakdown, profile)
+    budget = _deciding_budget(claims, case)
+    said = {"stall": claims.certain[:1], "tie": claims.certain}.get(claims.kind, ())
+    stalls = tuple(stall.name for stall in said) or (("compute",) if claims.kind == "compute" else ())
     return Advice(
-        stall=name,
-        text=text,
-        next_steps=_next_steps(breakdown, profile, name),
+        kind=claims.kind,
+        stall=stalls[0] if stalls else None,
+        stalls=stalls,
+        open=claims.open,
+        budget_seconds=budget,
+        text=_text(case, claims),
+        next_steps=actions(case, claims, budget),
     )
 
 
-def _next_steps(breakdown: Breakdown, profile: Profile, name: str) -> tuple[str, ...]:
-    """The most valuable remedies; where a hidden stall would eat their gain, also one against that."""
-    step = breakdown.step_seconds
-    hidden = _hidden_behind(breakdown, name)
-    ceiling = step if hidden is None else max(0.0, breakdown.seconds(name) - hidden.seconds)
-    remedies = REMEDIES[name](Case(breakdown, profile))
-    remedies.sort(key=lambda remedy: -(remedy.saves or 0.0))  # stable: unknown gains keep their order
-    if hidden is None:
-        return tuple(_sentence(remedy, step, ceiling) for remedy in remedies[:MOST_STEPS])
-    behind = REMEDIES[hidden.appears](Case(breakdown, profile, removed=name))[:1]
-    steps = tuple(_sentence(remedy, step, ceiling) for remedy in remedies[: MOST_STEPS - len(behind)])
-    if ceiling < breakdown.seconds(name) / 2:
-        return (*(f"First, against {hidden.appears}: {_lower(remedy.text)}." for remedy in behind), *steps)
-    return (*steps, *(f"Then, against {hidden.appears}: {_lower(remedy.text)}." for remedy in behind))
+def _deciding_budget(claims: Claims, case: Case) -> float | None:
+    """The budget that decides about every open stall; after one round, the one that gives intervals at all."""
+    rounds, step = case.breakdown.rounds, case.breakdown.step_seconds
+    if claims.kind == "estimate":
+        return budget_for(case.profile, rounds, None, 0.0)
+    wanted = [budget_for(case.profile, rounds, width(stall), decisive_width(stall, step)) for stall in claims.open]
+    known = [budget for budget in wanted if budget is not None]
+    return max(known) if known and len(known) == len(wanted) else None
 
 
-def _lower(sentence: str) -> str:
-    return sentence[:1].lower() + sentence[1:]
+def _text(case: Case, claims: Claims) -> str:
+    if claims.kind == "estimate":
+        return _estimate_text(case)
+    if claims.kind == "compute":
+        return _compute_text(case.breakdown, claims)
+    if claims.kind == "cannot tell":
+        return _undecided_text(case, claims)
+    told = _stall_text(case, claims.certain[0]) if claims.kind == "stall" else _tie_text(case, claims.certain)
+    rivals = [stall for stall in claims.open if (stall.high or 0.0) > (claims.certain[0].low or 0.0)]
+    if rivals:
+        told += f" Others are not known well enough: {_upper_ends(figures(case.breakdown.stalls), rivals)}."
+    return told
 
 
-def _hidden_behind(breakdown: Breakdown, name: str) -> Surfacing | None:
-    return next((item for item in breakdown.surfacing if item.removed == name), None)
+def _estimate_text(case: Case) -> str:
+    text = "One round was measured: an estimate of each stall, and no verdict."
+    waits = case.breakdown.waits
+    wait, names = (waits.cold, DATA_STALLS) if waits.cold is not None else (waits.warm, DATA_STALLS[:1])
+    if wait is None:
+        return text
+    difference = f"{figures(case.breakdown.stalls).time(*names)} a step for {listed(names)}"
+    return f"{text} Rungs differ by {difference}; steps waited {format_seconds(wait)} for the loader."
 
 
-def dominating_stall(breakdown: Breakdown) -> Stall | None:
-    """The largest significant stall that is not compute, or ``None``."""
-    candidates = [stall for stall in breakdown.stalls if stall.name != "compute" and stall.significant]
-    return max(candidates, key=lambda stall: stall.seconds, default=None)
-
-
-def _sentence(remedy: Remedy, step: float, ceiling: float) -> str:
-    saves = min(remedy.saves or 0.0, ceiling)
-    if saves < 0.005 * step:
-        return f"{remedy.text}."
-    return f"{remedy.text}; saves up to {format_seconds(saves)} a step ({saves / step:.0%})."
-
-
-def _stall_text(breakdown: Breakdown, stall: Stall) -> str:
-    text = (
-        f"The {stall.name} stall takes {format_seconds(stall.seconds)} of every "
-        f"{format_seconds(breakdown.step_seconds)} step ({stall.share:.0%})"
-    )
-    reason = _reason(breakdown, stall.name)
-    text += f": {reason}." if reason else "."
-    if stall.low is None:
-        text += " That is from a single round, so how sure it is remains unknown."
-    hidden = _hidden_behind(breakdown, stall.name)
+def _stall_text(case: Case, stall: Stall) -> str:
+    text = f"The {stall.name} stall takes {_of_step(case, stall)}"
+    why = reason(case, stall.name)
+    text += f": {why}." if why else "."
+    hidden = hidden_behind(case.breakdown, stall.name)
     if hidden:
-        text += f" Removing it leaves a{_more(breakdown, hidden.appears)} {hidden.appears} stall of "
+        visible = case.breakdown.stall(hidden.appears)
+        further = " further" if visible is not None and visible.significant else ""
+        text += f" Removing it leaves a{further} {hidden.appears} stall of "
         text += f"{format_seconds(hidden.seconds)}, hidden behind it now."
     return text
 
 
-def _more(breakdown: Breakdown, name: str) -> str:
-    visible = breakdown.stall(name)
-    return " further" if visible is not None and visible.significant else ""
+def _tie_text(case: Case, stalls: Sequence[Stall]) -> str:
+    written = figures(case.breakdown.stalls)
+    names = listed([stall.name for stall in stalls])
+    times = listed([f"{written.quantity(stall.name)} ({written.share(stall.name)})" for stall in stalls])
+    text = f"The {names} stalls take {times} of every {written.step} step; which is the largest is not known yet."
+    for stall in stalls:
+        why = reason(case, stall.name)
+        text += f" {stall.name.capitalize()}: {why}." if why else ""
+    return text
 
 
-def _reason(breakdown: Breakdown, name: str) -> str | None:
-    rates, exchange = breakdown.rates, breakdown.communication
-    if name in DATA_STALLS:
-        limit = rates.prep if name == "prep" else rates.fetch
-        if not rates.device or not limit or limit >= rates.device:
-            return None
-        what = "prepare" if name == "prep" else "read and prepare"
-        return f"the loaders {what} {_rate(limit)}, the devices could train {_rate(rates.device)}"
-    if name in EXCHANGE_STALLS and exchange.bytes:
-        reason = f"each device exchanges {format_bytes(exchange.bytes)} of gradients"
-        if exchange.wire_bytes_per_second:
-            reason += f" at {format_rate(exchange.wire_bytes_per_second)}"
-        hidden = exchange.hidden_seconds
-        if hidden is not None and exchange.total_seconds and hidden > 0.05 * exchange.total_seconds:
-            reason += f", {hidden / exchange.total_seconds:.0%} of it behind the backward pass"
-        return reason
-    if name == "contention" and breakdown.slow_rank:
-        slow = breakdown.slow_rank
-        return (
-            f"all wait for rank {slow.rank}, which takes {format_seconds(slow.seconds)} "
-            f"where the others take {format_seconds(slow.others_seconds)}"
+def _undecided_text(case: Case, claims: Claims) -> str:
+    written, parts = figures(case.breakdown.stalls), []
+    if claims.open:
+        parts.append(f"Cannot tell yet what dominates a step of {written.step}: {_upper_ends(written, claims.open)}.")
+    parts += [
+        f"Certain is {stall.name}: {written.quantity(stall.name)} ({written.share(stall.name)})."
+        for stall in claims.certain[:1]
+    ]
+    if claims.hidden:
+        names = [missing.name for missing in claims.hidden]
+        parts.append(
+            f"Cannot tell what limits the devices: compute ({written.share('compute')} of the step) contains "
+            f"{listed(names)}, which nobody measured."
         )
-    return None
+    return " ".join(parts)
 
 
-def _rate(samples_per_second: float) -> str:
-    digits = 0 if samples_per_second >= 100 else 1
-    return f"{samples_per_second:,.{digits}f} samples/s"
+def _upper_ends(written: Figures, stalls: Sequence[Stall]) -> str:
+    """``"prep may take up to 34.1 ms (26%) and fetch up to 9.03 ms (7%)"``"""
+    may = {stalls[0].name: "may take "}
+    return listed([f"{each.name} {may.get(each.name, '')}up to {_end(written, each.high or 0.0)}" for each in stalls])
 
 
-def _compute_text(breakdown: Breakdown) -> str:
-    compute = breakdown.stalls[0]
-    text = (
-        f"Compute takes {format_seconds(compute.seconds)} of every "
-        f"{format_seconds(breakdown.step_seconds)} step ({compute.share:.0%})"
+def _end(written: Figures, high: float) -> str:
+    """An interval may reach beyond the step, which its stall cannot."""
+    return written.part(high) if high < written.step_seconds else "the whole step"
+
+
+def _of_step(case: Case, stall: Stall) -> str:
+    written = figures(case.breakdown.stalls)
+    return f"{written.quantity(stall.name)} of every {written.step} step ({written.share(stall.name)})"
+
+
+def _compute_text(breakdown: Breakdown, claims: Claims) -> str:
+    written = figures(breakdown.stalls)
+    text = f"Compute takes {written.quantity('compute')} of every {written.step} step ({written.share('compute')})"
+    if claims.no_obstacle:
+        return f"{text}: stalls are no obstacle here, each is below {SMALL_SHARE:.0%} of the step."
+    few = (
+        "no stall was measured" if len(breakdown.stalls) == 1 else f"every measured stall is below {SMALL_SHARE:.0%}"
     )
-    if len(breakdown.stalls) == 1:
-        return text + "; no stall could be told apart from it."
-    return text + f"; no stall beyond the noise reaches {SIGNIFICANT_SHARE:.0%} of it."
+    return f"{text}: {few}. Unknown: {listed([missing.name for missing in claims.unknown])}."

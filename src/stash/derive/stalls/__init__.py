@@ -11,10 +11,12 @@ from stash.derive.stalls.breakdown import (
     Missing,
     Paper,
     Rates,
+    SampleCounts,
     SlowRank,
     Stability,
     Stall,
     Surfacing,
+    Waits,
 )
 from stash.derive.stalls.step_times import StepTimes, step_matrix
 
@@ -24,11 +26,13 @@ __all__ = [
     "Missing",
     "Paper",
     "Rates",
+    "SampleCounts",
     "SlowRank",
     "Stability",
     "Stall",
     "StepTimes",
     "Surfacing",
+    "Waits",
     "attribute",
     "step_matrix",
 ]

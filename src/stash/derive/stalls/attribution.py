@@ -17,7 +17,9 @@ from stash.base.records import Profile
 from stash.base.stats.rounds import Matrix, estimate, keep_rounds
 from stash.derive.stalls.breakdown import Breakdown, Paper, SlowRank, Stall
 from stash.derive.stalls.missing import missing_stalls, ranks_per_node
-from stash.derive.stalls.second_opinions import communication, loader_wait_notes, rates, surfacing
+from stash.derive.stalls.remarks import remarks
+from stash.derive.stalls.samples import count_samples
+from stash.derive.stalls.second_opinions import communication, rates, surfacing, waits
 from stash.derive.stalls.stability import stability
 from stash.derive.stalls.step_times import StepTimes, rank_values, step_matrix
 
@@ -36,15 +38,16 @@ def attribute(profile: Profile, source: str | None = None) -> Breakdown:
     if not every.rounds:
         raise StashError(f"{named} has no complete round: {_why_no_round(profile, every)}")
     kept = every.kept(keep_rounds(every.matrix))
-    stalls = _stalls(kept)
-    speeds = rates(profile, kept)
-    exchange = communication(profile, stalls)
+    stalls, paper = _stalls(kept), _paper(profile, kept)
+    samples = count_samples(profile, kept)
+    speeds, waited = rates(profile, kept, samples), waits(profile, kept)
     startups = [loader.startup_seconds for loader in profile.workload.loaders if loader.startup_seconds is not None]
-    paper, paper_notes = _paper(profile, kept)
+    in_step = samples.per_rung.get(kept.rungs[-1]) if samples is not None else None
     return Breakdown(
         source=named,
         step_seconds=kept.step_seconds,
-        samples_per_second=_samples_per_step(profile) / kept.step_seconds if profile.workload.batch else None,
+        samples=samples,
+        waits=waited,
         rounds=len(kept.rounds),
         rounds_dropped=len(every.rounds) - len(kept.rounds),
         world_size=profile.world_size,
@@ -53,18 +56,14 @@ def attribute(profile: Profile, source: str | None = None) -> Breakdown:
         stalls=stalls,
         skipped=missing_stalls(profile, kept.rungs),
         paper=paper,
-        stability=stability(profile, every, kept),
+        stability=stability(profile, every, kept, samples),
         rates=speeds,
-        communication=exchange,
+        communication=communication(profile, kept),
         slow_rank=_slow_rank(profile, kept),
-        surfacing=surfacing(profile, kept.rungs, stalls, speeds),
+        surfacing=surfacing(kept.rungs, stalls, speeds, in_step),
         startup_seconds=sum(startups) if startups else None,
-        notes=(*loader_wait_notes(profile, kept), *paper_notes, *profile.notes),
+        notes=(*remarks(profile, kept, stalls, speeds, waited, paper), *profile.notes),
     )
-
-
-def _samples_per_step(profile: Profile) -> int:
-    return (profile.workload.batch or 0) * profile.world_size
 
 
 def _why_no_round(profile: Profile, every: StepTimes) -> str:
@@ -93,25 +92,19 @@ def _stalls(kept: StepTimes) -> tuple[Stall, ...]:
     )
 
 
-def _paper(profile: Profile, kept: StepTimes) -> tuple[Paper, tuple[str, ...]]:
+def _paper(profile: Profile, kept: StepTimes) -> Paper:
     """The paper's percentages; its formulas stand in ``docs/format.md``."""
     times = dict(zip(kept.rungs, kept.matrix.mean(axis=0).tolist(), strict=True))
     one_node = times.get("node")
     if one_node is None and profile.nodes > 1 and max(ranks_per_node(profile).values()) == 1:
         one_node = times.get("crowd")  # a node of one device exchanges nothing
     replay = times.get(kept.top_replay or "")
-    network = _percent(times.get("cluster"), one_node, one_node)
-    paper = Paper(
+    return Paper(
         interconnect_pct=_percent(times.get("node"), times.get("solo"), times.get("node")),
-        network_pct=network,
+        network_pct=_percent(times.get("cluster"), one_node, one_node),
         prep_pct=_percent(times.get("warm"), replay, times.get("warm")),
         fetch_pct=_percent(times.get("cold"), times.get("warm"), times.get("cold")),
     )
-    note = (
-        f"The paper's network percentage compares {profile.nodes} nodes with one node of this job "
-        "(weak scaling), not with one node of as many devices."
-    )
-    return paper, (note,) if network is not None else ()
 
 
 def _percent(longer: float | None, shorter: float | None, whole: float | None) -> float | None:

@@ -17,6 +17,11 @@ from stash.base.stats.intervals import Interval
 
 SIGNIFICANT_SHARE = 0.03
 """A stall smaller than this share of the step is not worth a sentence."""
+SMALL_SHARE = 0.05
+"""A stall whose interval stays below this share of the step is small for certain.
+
+It is ``SIGNIFICANT_SHARE`` and the default precision of 2 % together: a profile as precise as that can always tell.
+"""
 _ROUNDING = 1e-9
 """Of the largest stall: how exactly the stalls add up to the step."""
 
@@ -49,8 +54,8 @@ class Stall(Record):
 
     @property
     def significant(self) -> bool:
-        """Outside the noise (or its noise is unknown) and at least 3 % of the step."""
-        return not self.within_noise and self.share >= SIGNIFICANT_SHARE
+        """Known to be outside the noise, and at least 3 % of the step."""
+        return self.low is not None and not self.within_noise and self.share >= SIGNIFICANT_SHARE
 
 
 class Missing(Record):
@@ -58,6 +63,10 @@ class Missing(Record):
 
     name: str
     why: str
+    possible: bool = False
+    """Whether a job of this shape can have such a stall at all."""
+    contained_in: str | None = None
+    """The measured stall that its time is part of."""
 
 
 class Paper(Record):
@@ -90,6 +99,26 @@ class SlowRank(Record):
     """The median of the other ranks'."""
 
 
+class SampleCounts(Record):
+    """How many samples steps train, counted block by block."""
+
+    per_rung: dict[str, float]
+    """Of a step of the whole job under each rung, mean over the kept rounds."""
+    least: float
+    """Of one rank's step, in the block with the smallest steps."""
+    most: float
+    """The same, in the block with the largest."""
+
+
+class Waits(Record):
+    """The second, single-run estimator of data stalls: seconds per step that the slowest rank waited for its data."""
+
+    warm: float | None = None
+    """Of prep."""
+    cold: float | None = None
+    """Of prep and fetch together."""
+
+
 class Rates(Record):
     """DS-Analyzer's rates of the whole job in samples per second: a data stall exists if G > min(P, F)."""
 
@@ -107,6 +136,9 @@ class Communication(Record):
     total_seconds: float | None = None
     exposed_seconds: float | None = None
     """Interconnect and network stall together."""
+    exposed_low: float | None = None
+    exposed_high: float | None = None
+    """Ends of its 95 % interval."""
     bytes: int | None = None
     """Gradients of one rank, all buckets."""
     wire_bytes_per_second: float | None = None
@@ -114,10 +146,17 @@ class Communication(Record):
 
     @property
     def hidden_seconds(self) -> float | None:
-        """Exchange behind the backward pass, or ``None`` unless both parts are known."""
+        """Exchange behind the backward pass, or ``None`` unless both parts are known; never more than all of it."""
         if self.total_seconds is None or self.exposed_seconds is None:
             return None
-        return self.total_seconds - self.exposed_seconds
+        return min(self.total_seconds, self.total_seconds - self.exposed_seconds)
+
+    @property
+    def slowed(self) -> bool:
+        """Whether steps certainly wait longer for the exchange than it takes by itself."""
+        if self.exposed_low is None or self.total_seconds is None:
+            return False
+        return self.exposed_low > self.total_seconds
 
 
 class Surfacing(Record):
@@ -138,7 +177,8 @@ class Breakdown(Record):
     source: str = "the profile"
     """What it is a breakdown of, to be named in errors: a file, or a job."""
     step_seconds: float
-    samples_per_second: float | None
+    samples: SampleCounts | None
+    waits: Waits
     rounds: int
     """Kept."""
     rounds_dropped: int
@@ -177,6 +217,16 @@ class Breakdown(Record):
         together, largest = self.seconds(*names), max((abs(stall.seconds) for stall in self.stalls), default=0.0)
         if not abs(together - self.step_seconds) <= _ROUNDING * largest:
             yield f"its stalls add up to {together:g} s and its step takes {self.step_seconds:g} s"
+
+    @property
+    def samples_per_step(self) -> float | None:
+        """Of the whole job, under the highest rung."""
+        return None if self.samples is None else self.samples.per_rung.get(self.rungs[-1])
+
+    @property
+    def samples_per_second(self) -> float | None:
+        """Of the whole job."""
+        return None if self.samples_per_step is None else self.samples_per_step / self.step_seconds
 
     def stall(self, name: str) -> Stall | None:
         """The stall called ``name``, if it was measured."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from stash.base.ladder import NAMES, STALLS, Situation, rung_adding, stall_names, why_no_stall
+from stash.base.ladder import NAMES, STALLS, Situation, rung, rung_adding, stall_names, why_no_stall
 from stash.base.records import Profile
 from stash.derive.stalls.breakdown import Missing
 
@@ -25,10 +25,11 @@ def missing_stalls(profile: Profile, rungs: tuple[str, ...]) -> tuple[Missing, .
         adding = rung_adding(name).name
         unmeasured = _unmeasured_rung(adding, rungs)
         why = reasons.get(unmeasured, f"the rung {unmeasured} was not measured")
-        container = _contained_in(adding, rungs, present)
-        if container is not None and why_no_stall(name, situation) is None:
+        possible = why_no_stall(name, situation) is None
+        container = _contained_in(adding, rungs, present, situation.loader) if possible else None
+        if container is not None:
             why = f"{why}; contained in {container}"
-        missing.append(Missing(name=name, why=why))
+        missing.append(Missing(name=name, why=why, possible=possible, contained_in=container))
     return tuple(missing)
 
 
@@ -40,7 +41,10 @@ def _unmeasured_rung(name: str, rungs: tuple[str, ...]) -> str:
     return below[-1]
 
 
-def _contained_in(name: str, rungs: tuple[str, ...], present: tuple[str, ...]) -> str | None:
+def _contained_in(name: str, rungs: tuple[str, ...], present: tuple[str, ...], loader: bool) -> str | None:
+    """The stall of the next rung up. Batches from no loader that was seen are made anew under every rung."""
+    if rung(name).reads_data and not loader:
+        return present[0]
     position = NAMES.index(name)
     for stall, climbed in zip(present, rungs, strict=True):
         if NAMES.index(climbed) >= position:

@@ -12,7 +12,9 @@ from stash.base.ladder import rung
 from stash.base.records import Profile
 from stash.base.stats.rounds import drift, estimate, spread, two_modes, widest
 from stash.base.words.units import format_seconds
-from stash.derive.stalls.breakdown import Stability
+from stash.derive.stalls.breakdown import SampleCounts, Stability
+from stash.derive.stalls.outlook import budget_for, more_time
+from stash.derive.stalls.samples import differ
 from stash.derive.stalls.step_times import StepTimes
 
 MIN_ROUNDS = 3
@@ -21,33 +23,28 @@ DRIFT = 0.05
 SPREAD = 0.10
 
 
-def stability(profile: Profile, every: StepTimes, kept: StepTimes) -> Stability:
+def stability(profile: Profile, every: StepTimes, kept: StepTimes, samples: SampleCounts | None) -> Stability:
     """Warnings about the rounds in ``every``, of which ``kept`` were used."""
-    warnings = [
-        *_rounds(profile, every, kept),
-        *_steal(profile),
-        *_drift(kept),
-        *_modes(kept),
-        *_spread(kept),
-    ]
+    warnings = [*_rounds(profile, every, kept), *_steal(profile)]
+    uneven = _uneven_steps(samples)
+    # Steps of different size drift and vary by themselves: nobody else is to be blamed for that.
+    warnings += uneven or [*_drift(kept), *_modes(kept), *_spread(kept)]
     return Stability(ok=not warnings, warnings=tuple(warnings))
 
 
 def _rounds(profile: Profile, every: StepTimes, kept: StepTimes) -> list[str]:
-    count = len(kept.rounds)
-    found = []
+    count, found = len(kept.rounds), []
+    reached, wanted = widest(estimate(kept.matrix)) / kept.step_seconds, profile.settings.precision
+    budget = more_time(budget_for(profile, count, reached if count > 1 else None, wanted))
     if count == 1:
-        found.append("Only one round was measured, so no interval is known; give it more time with --budget.")
+        found.append(f"Only one round was measured, so no interval is known; {budget}.")
     elif count < MIN_ROUNDS:
-        found.append(f"Only {count} rounds were measured, so intervals are wide; give it more time with --budget.")
-    else:
-        reached = widest(estimate(kept.matrix)) / kept.step_seconds
-        wanted = profile.settings.precision
-        if reached > 1.05 * wanted:
-            found.append(
-                f"The widest interval is ±{reached:.1%} of the step, not the ±{wanted:.1%} asked for; "
-                "raise --budget, or accept it with --precision."
-            )
+        found.append(f"Only {count} rounds were measured, so intervals are wide; {budget}.")
+    elif reached > 1.05 * wanted:
+        found.append(
+            f"The widest interval is ±{reached:.1%} of the step, not the ±{wanted:.1%} asked for; "
+            f"{budget}, or accept it with --precision."
+        )
     dropped = len(every.rounds) - count
     if dropped:
         found.append(
@@ -55,6 +52,15 @@ def _rounds(profile: Profile, every: StepTimes, kept: StepTimes) -> list[str]:
             "and left out; look for other jobs on the machine."
         )
     return found
+
+
+def _uneven_steps(samples: SampleCounts | None) -> list[str]:
+    if samples is None or not differ((samples.least, samples.most)):
+        return []
+    text = f"Steps differ in samples: {samples.least:.3g} to {samples.most:.3g} a device, and so does their time"
+    if differ(samples.per_rung.values()):
+        text += ", also from rung to rung, which is no stall"
+    return [f"{text}; keep batch size and accumulation fixed while profiling."]
 
 
 def _steal(profile: Profile) -> list[str]:

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from stash.base.errors import StashError, UserError
+from stash.base.words.quantities import plain_bits
 from stash.base.words.units import format_rate
 from stash.lab.testbed import transfer
 from stash.lab.testbed.execute import Executor, python
@@ -58,7 +59,7 @@ class ShapedLink:
 
     def describe(self) -> str:
         """What was verified, in one line."""
-        rate = format_rate if self.name == "disk" else format_bits
+        rate = format_rate if self.name == "disk" else plain_bits
         way = f"node {self.node} {self.name} {self.direction}"
         return f"{way}: {rate(self.measured)} verified ({rate(self.asked)} asked)"
 
@@ -117,20 +118,13 @@ def _measure(executor: Executor, wanted: list[Transfer]) -> list[float]:
     return [float(rate) for rate in json.loads(done.stdout)]
 
 
-def format_bits(bytes_per_second: float) -> str:
-    """A rate as links are named: ``1.25e8`` is ``1gbit``; readable by ``parse_rate``."""
-    bits = bytes_per_second * 8
-    scale, unit = next(((s, u) for s, u in ((1e9, "gbit"), (1e6, "mbit"), (1e3, "kbit")) if bits >= s), (1.0, "bit"))
-    return f"{bits / scale:.3g}{unit}"
-
-
 def _sentence(link: ShapedLink) -> str:
     where = f"the {link.name} link of node {link.node}" + ("" if link.direction == "both" else f" ({link.direction})")
     if link.measured == 0:
         return f"{where} carried nothing at all; `stash testbed doctor` says what this machine can emulate"
     if link.measured > link.asked:
-        return f"{where} carries {format_bits(link.measured)}, more than the {format_bits(link.asked)} asked for"
+        return f"{where} carries {plain_bits(link.measured)}, more than the {plain_bits(link.asked)} asked for"
     return (
-        f"this machine cannot carry --{link.name} {format_bits(link.asked)}: the highest rate verified on {where} "
-        f"is {format_bits(link.measured)}; ask for less, or let other work on the machine end first"
+        f"this machine cannot carry --{link.name} {plain_bits(link.asked)}: the highest rate verified on {where} "
+        f"is {plain_bits(link.measured)}; ask for less, or let other work on the machine end first"
     )

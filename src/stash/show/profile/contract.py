@@ -44,7 +44,15 @@ def document(breakdown: Breakdown, advice: Advice) -> dict[str, Any]:
         "skipped": [missing.model_dump() for missing in breakdown.skipped],
         "paper": paper,
         "stability": {"ok": breakdown.stability.ok, "warnings": list(breakdown.stability.warnings)},
-        "verdict": {"stall": advice.stall, "text": advice.text, "next_steps": list(advice.next_steps)},
+        "verdict": {
+            "stall": advice.stall,
+            "text": advice.text,
+            "next_steps": list(advice.next_steps),
+            "kind": advice.kind,
+            "stalls": list(advice.stalls),
+            "open": [{"name": stall.name, "high": _rounded(stall.high, decimals)} for stall in advice.open],
+            "budget_seconds": advice.budget_seconds,
+        },
         **_beyond_the_contract(breakdown),
     }
 
@@ -59,6 +67,8 @@ def _beyond_the_contract(breakdown: Breakdown) -> dict[str, Any]:
         "surfacing": [_all_significant(item.model_dump()) for item in breakdown.surfacing],
         "startup_seconds": _significant(breakdown.startup_seconds),
         "notes": list(breakdown.notes),
+        "samples_per_step": _significant(breakdown.samples_per_step),
+        "waits": _all_significant(breakdown.waits.model_dump()),
     }
 
 

@@ -1,4 +1,4 @@
-"""A view as text for a terminal: the step as a stacked bar, a table of stalls, the verdict, next steps.
+"""A view as text for a terminal: the verdict, the step as a stacked bar, a table of stalls, next steps; then details.
 
 With colour bars are made of block characters, without of a letter for each stall. Arranges and wraps, computes
 nothing but widths.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import textwrap
+from collections.abc import Sequence
 
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.text import Text
@@ -37,7 +38,14 @@ _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
 def _report(view: View, width: int, colour: bool) -> list[RenderableType]:
-    return [_header(view, width), stall_table(view, plain=not colour), *_sections(view, width)]
+    return [
+        _header(view, width),
+        *_verdict(view, width),
+        stall_table(view, plain=not colour),
+        *_next_steps(view, width),
+        *_details(view, width),
+        *_words(view, width),
+    ]
 
 
 render: Renderer[View] = terminal_renderer(_report, narrowest=60, widest=110)
@@ -80,7 +88,7 @@ def _table(view: View, width: int, plain: bool) -> list[Text]:
 
 
 def _name_style(row: Row, view: View) -> str:
-    return "dim" if row.why is not None else "bold" if row.name == view.stall else ""
+    return "dim" if row.why is not None else "bold" if row.name in view.stalls else ""
 
 
 def _marker(row: Row, plain: bool) -> Text:
@@ -132,25 +140,40 @@ def _header(view: View, width: int) -> Text:
     return header.append("\n")
 
 
-def _sections(view: View, width: int) -> list[Text]:
-    parts: list[Text] = []
-    if view.verdict:
-        parts += [Text(), *paragraph(view.verdict, width, "", STYLES.get(view.stall, ""), bold=True)]
-    if view.next_steps:
-        parts.append(Text())
+def _verdict(view: View, width: int) -> list[Text]:
+    return [*paragraph(view.verdict, width, "", _style(view), bold=True), Text()] if view.verdict else []
+
+
+def _style(view: View) -> str:
+    """The colour of what dominates, if one stall does."""
+    return STYLES.get(view.stalls[0], "") if len(view.stalls) == 1 else ""
+
+
+def _next_steps(view: View, width: int) -> list[Text]:
+    parts = [Text()] if view.next_steps else []
     for number, step in enumerate(view.next_steps, 1):
-        parts += paragraph(step, width, f"{number}. ", STYLES.get(view.stall, ""))
-    if view.warnings:
-        parts.append(Text())
+        parts += paragraph(step, width, f"{number}. ", _style(view))
+    return parts
+
+
+def _details(view: View, width: int) -> list[Text]:
+    facts = [*view.facts, *(("note", note) for note in view.notes)]
+    facts += [("measured", view.footer)] if view.footer else []
+    if not facts and not view.warnings:
+        return []
+    parts = [Text(), Text(" " * INDENT).append(view.details, style="bold")]
     for warning in view.warnings:
         parts += paragraph(warning, width, "! ", "color(220)")
-    if view.facts or view.notes:
-        parts.append(Text())
-    labels = max(len(label) for label in ("measured", *(label for label, _ in view.facts)))
-    for label, text in view.facts:
-        parts += paragraph(text, width, label.ljust(labels + 2), "dim", dim=True)
-    for note in view.notes:
-        parts += paragraph(note, width, "note".ljust(labels + 2), "dim", dim=True)
-    if view.footer:
-        parts += paragraph(view.footer, width, "measured".ljust(labels + 2), "dim", dim=True)
-    return parts
+    return [*parts, *_labelled(facts, width, dim=True)]
+
+
+def _words(view: View, width: int) -> list[Text]:
+    if not view.words:
+        return []
+    return [Text(), Text(" " * INDENT).append("Words", style="bold"), *_labelled(view.words, width)]
+
+
+def _labelled(pairs: Sequence[tuple[str, str]], width: int, dim: bool = False) -> list[Text]:
+    """Texts under each other, with their labels in a column of their own."""
+    labels = max((len(label) for label, _ in pairs), default=0)
+    return [line for label, text in pairs for line in paragraph(text, width, label.ljust(labels + 2), "dim", dim=dim)]

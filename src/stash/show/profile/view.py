@@ -9,17 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from stash.base.ladder import STALLS
+from stash.base.ladder import EXCHANGE_STALLS, STALLS
 from stash.base.records import Profile
-from stash.base.words.quantities import plus_minus
-from stash.base.words.rounding import round_to_sum, scale_for
-from stash.base.words.units import SECONDS, format_bytes, format_rate, format_seconds
+from stash.base.words.quantities import listed, plain_bits
+from stash.base.words.units import format_bytes, format_seconds
 from stash.derive.advise import Advice
-from stash.derive.stalls import Breakdown, Communication, Missing, Stall
+from stash.derive.stalls import Breakdown, Missing, Paper, Rates, SampleCounts, Stall, Waits
+from stash.derive.stalls.figures import figures, pace, slower
+from stash.show.profile.glossary import words
 
 UNKNOWN = "unknown"
-_STEP_DIGITS = 4
-"""Of a step's time, which all its stalls share; one more than elsewhere, since they are parts of it."""
 
 
 @dataclass(frozen=True)
@@ -45,61 +44,74 @@ class View:
     rows: tuple[Row, ...]
     total: Row
     verdict: str = ""
-    stall: str = ""
-    """The dominating one."""
+    stalls: tuple[str, ...] = ()
+    """Those that may dominate."""
     next_steps: tuple[str, ...] = ()
+    details: str = "Details"
+    """Heading of all that follows."""
     warnings: tuple[str, ...] = ()
     facts: tuple[tuple[str, str], ...] = ()
     """Label and text of second opinions: rates, exchange, the paper's percentages."""
     notes: tuple[str, ...] = ()
     footer: str = ""
+    words: tuple[tuple[str, str], ...] = ()
+    """What they mean, for whoever asked."""
 
 
-def view(breakdown: Breakdown, advice: Advice, profile: Profile) -> View:
-    """The view of one profile's breakdown."""
+def view(breakdown: Breakdown, advice: Advice, profile: Profile, explain: bool = False) -> View:
+    """The view of one profile's breakdown; with ``explain`` also what its words mean."""
     rows, total = table_rows(breakdown.stalls, breakdown.skipped)
+    facts = _facts(breakdown, advice)
     return View(
         title=profile.workload.name,
         subtitle=_subtitle(breakdown, profile),
         rows=rows,
         total=total,
         verdict=advice.text,
-        stall=advice.stall,
+        stalls=advice.stalls,
         next_steps=advice.next_steps,
+        details=_details(len(breakdown.stability.warnings)),
         warnings=breakdown.stability.warnings,
-        facts=_facts(breakdown, advice),
+        facts=facts,
         notes=breakdown.notes,
         footer=_footer(breakdown, profile),
+        words=words([row.name for row in rows], [*(label for label, _ in facts), "measured"]) if explain else (),
     )
 
 
 def table_rows(stalls: Sequence[Stall], skipped: Sequence[Missing] = ()) -> tuple[tuple[Row, ...], Row]:
     """Rows of the table in ladder order, and the row of their sum; all times in the step's unit."""
-    step = sum(stall.seconds for stall in stalls)
-    scale = scale_for(step, SECONDS, _STEP_DIGITS)
-    times = round_to_sum([stall.seconds / scale.size for stall in stalls], scale.decimals)
-    shares = round_to_sum([stall.share * 100 for stall in stalls], 1)
+    written = figures(stalls)
     rows = {missing.name: Row(missing.name, why=missing.why) for missing in skipped}
-    for stall, time, share in zip(stalls, times, shares, strict=True):
+    for stall in stalls:
         rows[stall.name] = Row(
             name=stall.name,
-            time=f"{time:,.{scale.decimals}f} {scale.unit}",
-            interval=plus_minus(stall.time, scale),
-            share=f"{share:.1f}%",
+            time=written.time(stall.name),
+            interval=written.spread(stall.name),
+            share=written.share(stall.name),
             fraction=stall.share,
             within_noise=stall.within_noise,
         )
-    total = Row("step", time=scale.text(step), share="100.0%", fraction=1.0)
+    total = Row("step", time=written.step, share="100.0%", fraction=1.0)
     return tuple(rows[name] for name in STALLS if name in rows), total
 
 
 def _subtitle(breakdown: Breakdown, profile: Profile) -> tuple[str, ...]:
-    batch, speed = profile.workload.batch, breakdown.samples_per_second
+    speed = breakdown.samples_per_second
     nodes = f"{breakdown.nodes} node{'s' if breakdown.nodes != 1 else ''}"
-    parts = [f"{_devices(breakdown, profile)} on {nodes}"]
-    parts.append(f"batch {batch} per device" if batch else f"batch {UNKNOWN}")
-    parts.append(f"{_number(speed)} samples/s" if speed is not None else f"samples/s {UNKNOWN}")
-    return tuple(parts)
+    return (
+        f"{_devices(breakdown, profile)} on {nodes}",
+        _batch(breakdown.samples),
+        f"{pace(speed)} samples/s" if speed is not None else f"samples/s {UNKNOWN}",
+    )
+
+
+def _batch(samples: SampleCounts | None) -> str:
+    if samples is None:
+        return f"batch {UNKNOWN}"
+    if samples.least == samples.most:
+        return f"batch {samples.most:g} per device"
+    return f"batch {samples.least:.3g} to {samples.most:.3g} per device"
 
 
 def _devices(breakdown: Breakdown, profile: Profile) -> str:
@@ -112,53 +124,75 @@ def _devices(breakdown: Breakdown, profile: Profile) -> str:
     return f"{count} device{'s' if count != 1 else ''}"
 
 
+def _details(warnings: int) -> str:
+    if not warnings:
+        return "Details"
+    return f"Details, with {warnings} warning{'s' if warnings != 1 else ''}"
+
+
 def _facts(breakdown: Breakdown, advice: Advice) -> tuple[tuple[str, str], ...]:
-    rates, exchange, paper = breakdown.rates, breakdown.communication, breakdown.paper.model_dump()
-    facts = []
-    known = [
-        f"{label} {_number(rate)}"
-        for label, rate in (
-            ("devices can train", rates.device),
-            ("loaders prepare", rates.prep),
-            ("from disk", rates.fetch),
-        )
-        if rate is not None
+    slow, startup = breakdown.slow_rank, breakdown.startup_seconds
+    facts = [
+        ("samples/s", _rates(breakdown.rates)),
+        ("waited", _waits(breakdown.waits)),
+        ("gradients", _exchange(breakdown)),
+        ("slowest", f"rank {slow.rank} is {slower(slow)}" if slow is not None else ""),
+        *(
+            ("hidden", f"without the {item.removed} stall, a {item.appears} stall of {format_seconds(item.seconds)}")
+            for item in breakdown.surfacing
+            if item.removed != advice.stall
+        ),
+        ("loader", f"{format_seconds(startup)} until the first batch" if startup is not None else ""),
+        ("paper's %", _paper(breakdown.paper)),
     ]
-    if known:
-        facts.append(("samples/s", ", ".join(known)))
-    if exchange.bytes and exchange.exposed_seconds is not None:
-        facts.append(("gradients", _exchange(exchange)))
-    if breakdown.slow_rank is not None:
-        slow = breakdown.slow_rank
-        text = f"rank {slow.rank}: {format_seconds(slow.seconds)}, others {format_seconds(slow.others_seconds)}"
-        facts.append(("slowest", text))
-    facts.extend(
-        (
-            "hidden",
-            f"without the {item.removed} stall, a {item.appears} stall of {format_seconds(item.seconds)}",
-        )
-        for item in breakdown.surfacing
-        if item.removed != advice.stall
+    return tuple((label, text) for label, text in facts if text)
+
+
+def _rates(rates: Rates) -> str:
+    named = (
+        ("devices can train", rates.device),
+        ("loaders alone prepare", rates.prep),
+        ("loaders alone read and prepare", rates.fetch),
     )
-    if breakdown.startup_seconds is not None:
-        facts.append(("loader", f"{format_seconds(breakdown.startup_seconds)} until the first batch"))
-    percentages = [
-        f"{key.removesuffix('_pct')} {'unknown' if value is None else f'{value:.1f}%'}"
-        for key, value in paper.items()
-    ]
-    if any(value is not None for value in paper.values()):
-        facts.append(("paper's %", ", ".join(percentages)))
-    return tuple(facts)
+    return ", ".join(f"{label} {pace(rate)}" for label, rate in named if rate is not None)
 
 
-def _exchange(exchange: Communication) -> str:
-    exposed = format_seconds(exchange.exposed_seconds or 0.0)
-    text = f"{format_bytes(exchange.bytes or 0)} a step, {exposed} exposed"
+def _waits(waits: Waits) -> str:
+    named = (("files in memory", waits.warm), ("files on disk", waits.cold))
+    told = [f"{format_seconds(wait)} a step with {where}" for where, wait in named if wait is not None]
+    return f"for the loader {listed(told)}" if told else ""
+
+
+def _exchange(breakdown: Breakdown) -> str:
+    """The exchange's bytes, the part of it that steps waited for, and the whole of it by itself."""
+    exchange = breakdown.communication
+    if not exchange.bytes or exchange.exposed_seconds is None:
+        return ""
+    exposed = f"{figures(breakdown.stalls).time(*EXCHANGE_STALLS)} exposed"
+    if exchange.exposed_seconds <= 0:
+        exposed = "none exposed"
+    elif exchange.exposed_low is not None and exchange.exposed_low <= 0:
+        exposed += " (within noise)"
+    text = f"{format_bytes(exchange.bytes)} a step, {exposed}"
     if exchange.total_seconds is not None:
         text += f", {format_seconds(exchange.total_seconds)} when run alone"
     if exchange.wire_bytes_per_second is not None:
-        text += f" ({format_rate(exchange.wire_bytes_per_second)})"
-    return text
+        text += f" ({plain_bits(exchange.wire_bytes_per_second)})"
+    return f"{text}; exchanging and computing slow each other down" if exchange.slowed else text
+
+
+def _paper(paper: Paper) -> str:
+    """The paper's percentages, each with the whole it is a share of, which is not the table's."""
+    named = (
+        ("interconnect with contention", paper.interconnect_pct, "node"),
+        ("network", paper.network_pct, "one node"),
+        ("prep", paper.prep_pct, "warm"),
+        ("fetch", paper.fetch_pct, "cold"),
+    )
+    if all(value is None for _, value, _ in named):
+        return ""
+    told = [f"{name} {UNKNOWN if value is None else f'{value:.1f}% of {whole}'}" for name, value, whole in named]
+    return f"shares of other wholes than the table's: {', '.join(told)}"
 
 
 def _footer(breakdown: Breakdown, profile: Profile) -> str:
@@ -173,7 +207,3 @@ def _footer(breakdown: Breakdown, profile: Profile) -> str:
     }.get(profile.ended, profile.ended)
     intervals = "95% intervals" if breakdown.rounds > 1 else "no intervals"
     return f"{rounds} in {format_seconds(profile.elapsed_seconds)}, {where}, {ended}; {intervals}"
-
-
-def _number(value: float) -> str:
-    return f"{value:,.{0 if value >= 1000 else 1}f}"

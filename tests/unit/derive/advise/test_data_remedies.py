@@ -40,8 +40,21 @@ def test_without_worker_times_the_loaders_rate_tells_the_workers():
     rates = tuple(Rate(feed="warm", rank=r, round=3, samples=80, seconds=2.0) for r in range(2))
     profile = build(flat(**PREP), rates=rates, workload={"loaders": (Loader(kind="map", workers=1),)})
     advice = advice_for(profile)  # 16 samples at 80/s: 200 ms of one worker behind 100 ms
-    assert "the loaders prepare 80.0 samples/s, the devices could train 160 samples/s" in advice.text
+    assert "the loaders prepare 80.0 samples/s, the devices could train 160.0 samples/s" in advice.text
     assert "num_workers=3 instead of 1" in " ".join(advice.next_steps)
+
+
+def test_without_workers_a_step_waits_for_all_the_work_and_workers_take_over_no_more_than_that():
+    profile = build(
+        flat(**PREP),
+        block_extra={"warm": {"wait_seconds": 0.3}},
+        workload={"loaders": (Loader(kind="map", workers=0),)},
+    )
+    advice = advice_for(profile)  # 30 of 100 ms is waiting
+    assert "the loader has no workers (num_workers=0), so nothing is read or prepared while" in advice.text
+    text = " ".join(advice.next_steps)
+    assert "Use num_workers=1 instead of 0 (preparing a step takes 30.0 ms of one worker, training it 100 ms)" in text
+    assert "saves up to 30.0 ms a step (15%)" in text
 
 
 def test_a_loader_of_unknown_kind_gets_no_number_of_workers():
@@ -62,7 +75,7 @@ def test_a_data_set_that_fits_into_memory_is_to_be_read_once():
     advice = advice_for(_fetch(100_000))
     assert advice.stall == "fetch"
     assert "its 10.0 GB fit into a node's memory (32.0 GB)" in advice.next_steps[0]
-    assert "saves up to 100 ms a step (50%)" in advice.next_steps[0]
+    assert "saves up to 100.0 ms a step (50.0%)" in advice.next_steps[0]
 
 
 def test_a_data_set_that_does_not_fit_asks_for_memory_or_a_disk():

@@ -1,4 +1,4 @@
-"""Beside the stalls: rates, the exchange by itself, what surfaces, estimators that disagree."""
+"""Beside the stalls: rates, waits, the exchange by itself, what surfaces."""
 
 from __future__ import annotations
 
@@ -54,12 +54,27 @@ def test_slow_storage_surfaces_as_fetch():
     assert hidden.appears == "fetch"
 
 
-def test_two_estimators_that_agree_are_not_mentioned():
-    extra = {"warm": {"wait_seconds": 0.29}, "cold": {"wait_seconds": 0.35}}  # of 10 steps
-    assert attribute(build(CALM, block_extra=extra)).notes == ()
+def test_the_exposed_part_has_an_interval_of_its_own():
+    times = {"solo": [0.1] * 3, "crowd": [0.1] * 3, "node": [0.11, 0.12, 0.13], "cluster": [0.15, 0.15, 0.15]}
+    exchange = attribute(build(times, ranks=4, nodes=2)).communication
+    assert exchange.exposed_seconds == pytest.approx(0.05)
+    assert exchange.exposed_high - exchange.exposed_low < 1e-12  # the noise of node cancels
 
 
-def test_two_estimators_that_disagree_are_both_reported():
-    (note,) = attribute(build(CALM, block_extra={"warm": {"wait_seconds": 0.05}})).notes
-    assert "30.0 ms by difference, 5.00 ms waited" in note
-    assert "competing for cores" in note
+def test_a_step_may_wait_longer_for_the_exchange_than_it_takes_alone():
+    fast = (Collective(scope="node", ranks=2, bytes=40_000_000, seconds=0.02),)
+    assert attribute(build(CALM, collectives=fast)).communication.slowed
+    slow = (Collective(scope="node", ranks=2, bytes=40_000_000, seconds=0.05),)
+    assert not attribute(build(CALM, collectives=slow)).communication.slowed
+
+
+def test_no_more_is_hidden_than_there_is():
+    runs = (Collective(scope="node", ranks=2, bytes=40_000_000, seconds=0.02),)
+    exchange = attribute(build({"solo": [0.1], "crowd": [0.11], "node": [0.1]}, collectives=runs)).communication
+    assert exchange.exposed_seconds == pytest.approx(-0.01)
+    assert exchange.hidden_seconds == 0.02
+
+
+def test_waits_are_those_of_the_slowest_rank():
+    waits = attribute(build(CALM, block_extra={"warm": {"wait_seconds": 0.29}})).waits
+    assert (waits.warm, waits.cold) == (pytest.approx(0.029), None)

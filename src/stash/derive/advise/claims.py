@@ -1,0 +1,87 @@
+"""What a breakdown allows to be said: which stalls are certain, which may be large, which nobody measured.
+
+Decides and writes no sentence. The rules, with their thresholds, are those of ``docs/method.md``.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from stash.base.records import Record
+from stash.derive.stalls.breakdown import SIGNIFICANT_SHARE, SMALL_SHARE, Breakdown, Missing, Stall
+
+Kind = Literal["stall", "tie", "compute", "cannot tell", "estimate"]
+
+
+class Claims(Record):
+    """What may be said of a breakdown; compute is never among its stalls."""
+
+    kind: Kind
+    """``estimate`` after a single round: nothing is certain, and nothing is named."""
+    certain: tuple[Stall, ...] = ()
+    """Stalls that certainly matter, largest first: all for ``cannot tell``, else those that may be the largest."""
+    open: tuple[Stall, ...] = ()
+    """Not certain, and yet their intervals reach beyond 5 % of the step: the farthest first."""
+    unknown: tuple[Missing, ...] = ()
+    """Stalls that such a job can have and that were not measured."""
+
+    @property
+    def hidden(self) -> tuple[Missing, ...]:
+        """The unknown ones whose time is counted as compute."""
+        return tuple(missing for missing in self.unknown if missing.contained_in == "compute")
+
+    @property
+    def no_obstacle(self) -> bool:
+        """Whether every stall that the job can have was measured and is small for certain."""
+        return self.kind == "compute" and not self.unknown
+
+
+def may_claim(breakdown: Breakdown) -> Claims:
+    """The claims that the breakdown's intervals allow.
+
+    A stall dominates if it is certain and no uncertain one may be larger than its own interval allows. Certain stalls
+    whose intervals overlap the largest one's tie: intervals that do not overlap differ, however the errors of
+    the two go together. Compute dominates where every measured stall is small for certain and compute contains no
+    unmeasured one.
+    """
+    unknown = tuple(missing for missing in breakdown.skipped if missing.possible)
+    if breakdown.rounds == 1:
+        return Claims(kind="estimate", unknown=unknown)
+    step = breakdown.step_seconds
+    stalls = [stall for stall in breakdown.stalls if stall.name != "compute"]
+    certain = sorted((s for s in stalls if _certain(s, step)), key=lambda stall: -stall.seconds)
+    large = [s for s in stalls if s not in certain and _high(s) > SMALL_SHARE * step]
+    large.sort(key=lambda stall: -_high(stall))
+    found = Claims(kind="cannot tell", certain=tuple(certain), open=tuple(large), unknown=unknown)
+    if certain and not (large and _high(large[0]) > _high(certain[0])):
+        leading = tuple(s for s in certain if _high(s) >= _low(certain[0]))
+        return found.model_copy(update={"kind": "tie" if len(leading) > 1 else "stall", "certain": leading})
+    if certain or large or found.hidden:
+        return found
+    return found.model_copy(update={"kind": "compute"})
+
+
+def _certain(stall: Stall, step_seconds: float) -> bool:
+    """Significant, and known to within half of itself or 5 % of the step."""
+    return stall.significant and width(stall) <= max(stall.seconds / 2, SMALL_SHARE * step_seconds)
+
+
+def width(stall: Stall) -> float:
+    """The longer arm of the stall's interval, in seconds; 0 if it has none."""
+    return max(_high(stall) - stall.seconds, stall.seconds - _low(stall))
+
+
+def decisive_width(stall: Stall, step_seconds: float) -> float:
+    """The width in seconds at which an open stall of this estimate is either certain or small."""
+    small = SMALL_SHARE * step_seconds
+    if stall.share < SIGNIFICANT_SHARE:
+        return small - stall.seconds
+    return min(stall.seconds, max(stall.seconds / 2, small))
+
+
+def _low(stall: Stall) -> float:
+    return stall.seconds if stall.low is None else stall.low
+
+
+def _high(stall: Stall) -> float:
+    return stall.seconds if stall.high is None else stall.high

@@ -1,0 +1,54 @@
+"""Figures of one report that seem to contradict each other are explained."""
+
+from __future__ import annotations
+
+import pytest
+from breakdowns import CALM, FETCH, PREP, flat
+from profile_builder import build
+
+from stash.base.records import Loader, Profile, Rate
+from stash.derive.stalls import attribute
+
+
+def notes_of(profile: Profile) -> str:
+    return " ".join(attribute(profile).notes)
+
+
+def test_two_estimators_that_agree_are_not_mentioned():
+    extra = {"warm": {"wait_seconds": 0.29}, "cold": {"wait_seconds": 0.35}}  # of 10 steps
+    assert attribute(build(CALM, block_extra=extra)).notes == ()
+
+
+@pytest.mark.parametrize(
+    ("workers", "why"), [(2, "the loader's workers also slow the step"), (0, "slower on fresh batches")]
+)
+def test_two_estimators_that_disagree_are_both_reported(workers, why):
+    loaders = (Loader(kind="map", workers=workers),)
+    profile = build(CALM, block_extra={"warm": {"wait_seconds": 0.05}}, workload={"loaders": loaders})
+    (note,) = attribute(profile).notes
+    assert "30.0 ms by difference, 5.00 ms waited" in note
+    assert why in note
+    assert ("workers" in note) == (workers > 0)
+
+
+def test_a_share_beyond_the_whole_is_explained_by_what_is_below_zero():
+    note = notes_of(build({"solo": [0.10, 0.11, 0.10], "crowd": [0.09, 0.11, 0.10]}))
+    assert note == (
+        "A step was measured as shorter with contention (-3.3 ms) than without, so other shares exceed 100%: "
+        "that is noise around a stall close to zero, shown as it was measured."
+    )
+    assert "beyond the noise: the rung below ran under worse" in notes_of(build(flat(solo=0.11, crowd=0.1)))
+    assert "one round cannot tell" in notes_of(build(flat(1, solo=0.11, crowd=0.1)))
+
+
+def _loaded(workers: int, rate: float, times: dict[str, float]) -> Profile:
+    rates = tuple(Rate(feed="warm", rank=r, round=3, samples=80, seconds=80 / rate) for r in range(2))
+    return build(flat(**times), rates=rates, workload={"loaders": (Loader(kind="map", workers=workers),)})
+
+
+def test_loaders_that_are_faster_and_yet_a_prep_stall():
+    assert "without workers nothing is prepared while a step trains" in notes_of(_loaded(0, 500, PREP))
+    assert "side by side, loading and training slow each other down" in notes_of(_loaded(2, 500, PREP))
+    assert "(1,000 samples/s) than the devices (160.0)" in notes_of(_loaded(2, 500, PREP))
+    assert notes_of(_loaded(2, 40, PREP)) == ""  # slower loaders explain themselves
+    assert notes_of(_loaded(2, 500, FETCH)) == ""
