@@ -13,7 +13,7 @@ from typing import Protocol
 
 from stash.base.ladder import without_exchange
 from stash.base.words.quantities import listed
-from stash.measure.launch import files
+from stash.measure.launch import kept_files
 from stash.measure.launch.diagnose import Diagnosis, Evidence, diagnose, fell_silent, own_output
 from stash.measure.launch.engines.base import Cluster
 from stash.measure.launch.job import Job
@@ -153,7 +153,7 @@ class Launches:
                 if each.peers is not None:
                     each.peers.close()
                 self._take(each)
-                self._measurement.gathered.note(*files.sentences(put_back(each.orders.files)))
+                self._measurement.gathered.note(*kept_files.sentences(put_back(each.orders.files)))
         return next((self._diagnosis(each.process) for each in running if each.broken()), None)
 
     def _start(self, member: Member) -> _Running:

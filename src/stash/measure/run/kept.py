@@ -46,7 +46,7 @@ class Kept:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Aftermath:
     """What the files of a launch came to: paths."""
 
     restored: tuple[str, ...] = ()
@@ -189,12 +189,12 @@ class _Ledger:
         os.write(self._descriptor, (json.dumps(asdict(kept)) + "\n").encode())
 
 
-def put_back(folder: RunFolder) -> Outcome:
+def put_back(folder: RunFolder) -> Aftermath:
     """Undo what the ledger of a launch tells, the last first; call it when the job's processes are gone."""
     try:
         lines = folder.kept.read_text().splitlines()
     except OSError:
-        return Outcome()
+        return Aftermath()
     restored: list[str] = []
     unprotected: list[str] = []
     ledger = [Kept(**json.loads(line)) for line in lines]
@@ -210,7 +210,7 @@ def put_back(folder: RunFolder) -> Outcome:
             os.rmdir(attic)
     unprotected += [f"{kept.path} (too large to keep)" for kept in ledger if kept.how == "left"]
     new = [kept.path for kept in ledger if kept.how == "new" and os.path.lexists(kept.path)]
-    return Outcome(_distinct(restored), _distinct(unprotected), _distinct(new))
+    return Aftermath(_distinct(restored), _distinct(unprotected), _distinct(new))
 
 
 def _undo(kept: Kept) -> bool:

@@ -184,4 +184,4 @@ def test_what_the_job_made_itself_is_its_own(run: RunFolder, tmp_path: Path):
     outcome = put_back(run)
     assert (outcome.restored, outcome.new) == ((), (str(mine),))
     assert mine.read_text() == "of the job"
-    assert put_back(run) == kept.Outcome()
+    assert put_back(run) == kept.Aftermath()

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from stash.base.ladder import Visit, round_of_visits
 from stash.measure.agent.climb import alone, coldness
 from stash.measure.agent.climb.loops import Loops
-from stash.measure.agent.climb.plan import Pace, Plan, plan
+from stash.measure.agent.climb.plan import Plan, StepPace, plan
 from stash.measure.agent.climb.rank import OwnRank
 from stash.measure.agent.data.tally import COLD, IDLE, WARM, Tally, own_tally
 from stash.measure.linux import counters
@@ -48,10 +48,10 @@ class BlockRunner:
         visits = round_of_visits(rungs, 0, rank.place.world_size)
         workers = max((feed.workers for feed in rank.feeds), default=0)
         per_step = max((feed.per_step for feed in rank.feeds), default=1)
-        own = Pace(self._step_seconds, workers, per_step, rank.device.type != "cpu")
+        own = StepPace(self._step_seconds, workers, per_step, rank.device.type != "cpu")
 
-        def decide(reports: list[Pace]) -> Plan:
-            slowest = Pace(
+        def decide(reports: list[StepPace]) -> Plan:
+            slowest = StepPace(
                 step_seconds=max(pace.step_seconds for pace in reports),
                 workers=max(pace.workers for pace in reports),
                 batches_per_step=max(pace.batches_per_step for pace in reports),

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from stash.base.ladder import Situation, reachable, rung
-from stash.base.words.units import format_seconds
 from stash.measure.agent import private
 from stash.measure.agent.climb import survey
 from stash.measure.agent.climb.rank import OwnRank
@@ -144,7 +143,7 @@ def _tell_of_unseen_input(rank: OwnRank, seconds: float | None) -> None:
         return
     seen = "beside the loader that Stash sees" if rank.feeds else "which Stash sees no loader for"
     rank.note(
-        f"{format_seconds(seconds)} pass from the end of a step to the first forward pass of the next, on batches "
+        f"{seconds * 1e3:.3g} ms pass from the end of a step to the first forward pass of the next, on batches "
         f"from memory, {seen}: if batches are made or changed there, that time is part of compute"
     )
 

@@ -20,7 +20,7 @@ _SHARE = 0.8
 
 
 @dataclass(frozen=True)
-class Size:
+class BlockSize:
     """Steps of one block: run in first, then measured."""
 
     settle: int
@@ -35,19 +35,19 @@ class Size:
 class Plan:
     """Sizes of a round's blocks."""
 
-    replay: Size
-    data: Size
+    replay: BlockSize
+    data: BlockSize
     round_seconds: float
     """What a round is expected to take, at the pace of the warm-up."""
     alone_rounds: int
     """In how many rounds loaders and exchange are also timed by themselves."""
 
-    def size(self, visit: Visit) -> Size:
+    def size(self, visit: Visit) -> BlockSize:
         return self.data if visit.feed in ("warm", "cold") else self.replay
 
 
 @dataclass(frozen=True)
-class Pace:
+class StepPace:
     """What a plan follows from, of the slowest rank."""
 
     step_seconds: float
@@ -56,7 +56,7 @@ class Pace:
     accelerator: bool = False
 
 
-def plan(visits: Sequence[Visit], pace: Pace, budget: float, most_steps: int | None = None) -> Plan:
+def plan(visits: Sequence[Visit], pace: StepPace, budget: float, most_steps: int | None = None) -> Plan:
     """Blocks of about 1/120 of the budget, measured in whole bursts of the loader's workers.
 
     Workers that are started together deliver together. Where three rounds of such blocks do not fit into the budget,
@@ -67,14 +67,16 @@ def plan(visits: Sequence[Visit], pace: Pace, budget: float, most_steps: int | N
     steps = min(max(2 if pace.step_seconds < 0.25 else 1, round(target / pace.step_seconds)), most)
     settle = 2 if pace.accelerator else 1
     burst = max(1, math.ceil(min(pace.workers, _BURST, most) / pace.batches_per_step))
-    data = Size(max(settle, burst), max(1, round(steps / burst)) * burst)
-    wanted = _planned(visits, pace, Size(settle, steps), data)
+    data = BlockSize(max(settle, burst), max(1, round(steps / burst)) * burst)
+    wanted = _planned(visits, pace, BlockSize(settle, steps), data)
     if wanted.round_seconds * _FEWEST_ROUNDS <= _SHARE * budget:
         return wanted
-    return _planned(visits, pace, Size(1, 1), Size(1, 1), alone_rounds=1)
+    return _planned(visits, pace, BlockSize(1, 1), BlockSize(1, 1), alone_rounds=1)
 
 
-def _planned(visits: Sequence[Visit], pace: Pace, replay: Size, data: Size, alone_rounds: int = 2) -> Plan:
+def _planned(
+    visits: Sequence[Visit], pace: StepPace, replay: BlockSize, data: BlockSize, alone_rounds: int = 2
+) -> Plan:
     sized = Plan(replay, data, 0.0, alone_rounds)
     steps = sum(sized.size(visit).together for visit in visits)
     return Plan(replay, data, steps * pace.step_seconds, alone_rounds)

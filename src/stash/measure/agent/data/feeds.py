@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import time
 import weakref
-from collections import Counter, deque
+from collections import deque
 from typing import Any
 
 from stash.measure.agent import private, script
@@ -55,7 +55,7 @@ class Feed:
         """How many steps the job had taken when the first batch of this epoch was handed out."""
         self.remembers = False
         """A block has read samples that ``again`` would read once more."""
-        self._counts: Counter[int] = Counter()
+        self._steps = self._batches = 0
         self._epoch: int | None = None
 
     # What differs between kinds of loader -----------------------------------------------------------
@@ -121,8 +121,8 @@ class Feed:
     def step_ended(self) -> None:
         """An optimizer stepped: learn how many batches a step usually takes."""
         if self.since_step:
-            self._counts[self.since_step] += 1
-            self.per_step = self._counts.most_common(1)[0][0]
+            self._steps, self._batches = self._steps + 1, self._batches + self.since_step
+            self.per_step = max(1, round(self._batches / self._steps))  # frameworks that read ahead take turns
         self.since_step = 0
 
     def next(self) -> Any:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from stash.measure.run.kept import Outcome
+from stash.measure.run.kept import Aftermath
 
 _NAMED = 3
 
 
-def sentences(outcome: Outcome) -> list[str]:
+def sentences(outcome: Aftermath) -> list[str]:
     """What was put back, what could not be, and what is new; nothing where the job changed nothing."""
     found = []
     if outcome.restored:

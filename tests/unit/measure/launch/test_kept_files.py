@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from stash.measure.launch.files import sentences
-from stash.measure.run.kept import Outcome
+from stash.measure.launch.kept_files import sentences
+from stash.measure.run.kept import Aftermath
 
 
 def test_a_job_that_changed_nothing_gets_no_word():
-    assert sentences(Outcome()) == []
+    assert sentences(Aftermath()) == []
 
 
 def test_files_are_counted_and_the_first_few_are_named_as_seen_from_here():
     here = Path.cwd()
     paths = tuple(str(here / name) for name in ("a.pt", "b.pt", "c.pt", "d.pt", "e.pt"))
-    put_back, look, new = sentences(Outcome(paths, ("/elsewhere/big (too large to keep)",), paths[:1]))
+    put_back, look, new = sentences(Aftermath(paths, ("/elsewhere/big (too large to keep)",), paths[:1]))
     assert put_back.endswith("5 files that were there before; put back as they were: a.pt, b.pt, c.pt and 2 more")
     assert look.endswith("/elsewhere/big (too large to keep)")
     assert "wrote 1 file," in new
