@@ -7,14 +7,50 @@ from __future__ import annotations
 
 import math
 import os
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from stash.base.errors import UserError
 
 if TYPE_CHECKING:
     from stash.measure.launch.engines.base import Cluster
+
+
+# Commands --------------------------------------------------------------------------------------------------
+
+
+class _HelpIsAFlag:
+    """Some versions of typer show ``--help`` as if a value followed it."""
+
+    def get_help_option(self, context: Any) -> Any:
+        shown = super().get_help_option(context)  # type: ignore[misc]
+        if shown is not None:
+            shown.metavar = ""
+        return shown
+
+
+class Command(_HelpIsAFlag, TyperCommand):
+    """One command."""
+
+
+class Group(_HelpIsAFlag, TyperGroup):
+    """A command with commands of its own."""
+
+
+class App(typer.Typer):
+    """A ``typer.Typer`` of these two."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(cls=Group, **settings)
+
+    def command(self, name: str | None = None, **settings: Any) -> Callable[..., Any]:
+        return super().command(name, **{"cls": Command, **settings})
+
+
+# Options ---------------------------------------------------------------------------------------------------
 
 
 def option(
@@ -26,8 +62,8 @@ def option(
 
 
 def flag(name: str, text: str, panel: str | None = None) -> typer.models.OptionInfo:
-    """An option that is given or not."""
-    made: typer.models.OptionInfo = typer.Option(name, help=text, rich_help_panel=panel)
+    """An option that is given or not, which help must not show as if a value followed it."""
+    made: typer.models.OptionInfo = typer.Option(name, metavar="", help=text, rich_help_panel=panel)
     return made
 
 

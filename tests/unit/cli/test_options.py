@@ -1,10 +1,16 @@
-"""Numbers above zero, and torchrun's options turned into the cluster they ask for."""
+"""Numbers above zero, help, and torchrun's options turned into the cluster they ask for."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
+from typer.main import get_command
+from typer.testing import CliRunner
 
 from stash.base.errors import UserError
+from stash.cli.main import app
 from stash.cli.options import cluster, positive
 
 
@@ -26,3 +32,19 @@ def test_the_cluster_is_of_machines_like_this_one(monkeypatch: pytest.MonkeyPatc
     found = cluster(None, 2, 1, "head:29500")
     assert (found.nproc, found.nnodes, found.node_rank, found.rdzv_endpoint) == (8, 2, 1, "head:29500")
     assert cluster(None, None, None, None, ranks=False).nproc == 1
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_help_fits_the_screen_and_shows_flags_as_flags(columns: int) -> None:
+    for words in _commands(get_command(app)):
+        shown = CliRunner(env={"COLUMNS": str(columns)}).invoke(app, [*words, "--help"])
+        assert shown.exit_code == 0, words
+        assert "<bool>" not in shown.output
+        assert "BOOLEAN" not in shown.output
+        assert max(map(len, shown.output.splitlines())) <= columns, words
+
+
+def _commands(command: Any, *before: str) -> Iterator[tuple[str, ...]]:
+    yield before
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from _commands(inner, *before, name)
