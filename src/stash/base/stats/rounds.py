@@ -111,6 +111,22 @@ def widest(estimates: list[Interval]) -> float:
     return max((math.inf if e.half_width is None else e.half_width for e in estimates), default=math.inf)
 
 
+def rounds_needed(half_width: float, wanted: float, rounds: int, confidence: float = 0.95) -> int | None:
+    """How many rounds would bring a ``half_width`` after ``rounds`` (two at least) down to ``wanted``, by its spread.
+
+    Half-widths are Student's quantile times the spread over √n. ``None`` where no number of rounds is worth
+    naming: nothing is ``wanted``, or it takes more than a thousand times as many.
+    """
+
+    def arm(count: int) -> float:
+        return float(stdtrit(count - 1, (1 + confidence) / 2)) / math.sqrt(count)
+
+    if wanted <= 0 or not math.isfinite(half_width):
+        return None
+    goal = wanted / half_width * arm(rounds) if half_width > 0 else math.inf
+    return next((count for count in range(2, 1000 * rounds) if arm(count) <= goal), None)
+
+
 def drift(values: Matrix, significance: float = 0.01) -> float | None:
     """Relative change of ``values`` from the first round to the last, if there is a trend; else ``None``.
 

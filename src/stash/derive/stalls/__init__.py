@@ -16,6 +16,7 @@ from stash.derive.stalls.breakdown import (
     Stall,
     Surfacing,
 )
+from stash.derive.stalls.standing import Standing, standing
 from stash.derive.stalls.step_times import StepTimes, step_matrix
 
 __all__ = [
@@ -27,8 +28,10 @@ __all__ = [
     "SlowRank",
     "Stability",
     "Stall",
+    "Standing",
     "StepTimes",
     "Surfacing",
     "attribute",
+    "standing",
     "step_matrix",
 ]
