@@ -18,6 +18,8 @@ from stash.base.errors import UserError
 if TYPE_CHECKING:
     from stash.measure.launch.engines.base import Cluster
 
+LEAST_PERCENT = 0.05
+
 
 # Commands --------------------------------------------------------------------------------------------------
 
@@ -72,6 +74,19 @@ def positive(name: str, value: float, words: str = "more than 0", finite: bool =
     if value <= 0 or (finite and not math.isfinite(value)):
         raise UserError(f"{name} {value:g}: it must be {words}")
     return value
+
+
+def percent(name: str, value: float) -> float:
+    """The fraction that ``value`` per cent are; raises UserError for what looks like a fraction already.
+
+    No step is known to a two-thousandth of itself, so what is less is Python's way of writing it (0.02 for 2 %).
+    """
+    if 0 < value < LEAST_PERCENT:
+        raise UserError(
+            f"{name} {value:g} would be {value:g} % of the step: it is given in per cent, so for a fraction of {value:g} "
+            f"type {name} {value * 100:g}"
+        )
+    return positive(name, value) / 100
 
 
 # Ranks ----------------------------------------------------------------------------------------------------

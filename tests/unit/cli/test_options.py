@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from stash.base.errors import UserError
 from stash.cli.main import app
-from stash.cli.options import cluster, positive
+from stash.cli.options import cluster, percent, positive
 
 
 @pytest.mark.parametrize(
@@ -25,6 +25,15 @@ def test_a_number_that_is_not_above_zero_is_refused_with_its_option(value: float
 def test_what_is_above_zero_is_taken() -> None:
     assert positive("--budget", 0.5) == 0.5
     assert positive("--budget", float("inf")) == float("inf")
+
+
+def test_a_precision_is_given_in_per_cent_and_a_fraction_is_refused() -> None:
+    assert percent("--precision", 2.0) == 0.02
+    assert percent("--precision", 0.05) == 0.0005
+    with pytest.raises(UserError, match=r"--precision 0\.02 would be 0\.02 % of the step.*type --precision 2$"):
+        percent("--precision", 0.02)
+    with pytest.raises(UserError, match="more than 0"):
+        percent("--precision", 0.0)
 
 
 def test_the_cluster_is_of_machines_like_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
