@@ -33,11 +33,11 @@ test-all: $(BIN)/stash
 	$(BIN)/pytest -n 2 --dist loadfile
 
 check: $(BIN)/stash
-	$(BIN)/ruff check src tests bench
-	$(BIN)/ruff format --check src tests bench
+	$(BIN)/ruff check src tests bench examples
+	$(BIN)/ruff format --check src tests bench examples
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python tests/links.py README.md docs
+	$(BIN)/python tests/links.py README.md docs examples/README.md
 
 bench: $(BIN)/stash $(DATA)/stash-dataset.json
 	$(BIN)/python -m bench.time_to_answer

@@ -83,8 +83,8 @@ def percent(name: str, value: float) -> float:
     """
     if 0 < value < LEAST_PERCENT:
         raise UserError(
-            f"{name} {value:g} would be {value:g} % of the step: it is given in per cent, so for a fraction of {value:g} "
-            f"type {name} {value * 100:g}"
+            f"{name} {value:g} would be {value:g} % of the step: it is given in per cent, so for a fraction of "
+            f"{value:g} type {name} {value * 100:g}"
         )
     return positive(name, value) / 100
 
