@@ -20,6 +20,8 @@ class Remedy:
 
     text: str
     saves: float | None = None
+    name: str = ""
+    """What programs know it by, where one has to (``bench/remedies.py``); texts change."""
 
 
 @dataclass(frozen=True)

@@ -73,6 +73,7 @@ def for_contention(case: Case) -> list[Remedy]:
                 f"Look at rank {slow.rank} ({place.device} on node {place.node}): other processes, "
                 "clocks, temperature, more data than the others",
                 slow.seconds - slow.others_seconds,
+                name="slow-rank",
             )
         )
     cores = case.cores_per_rank
@@ -113,7 +114,11 @@ def for_network(case: Case) -> list[Remedy]:
         saves = min(stall, (exchange.total_seconds or stall) / 2)
         twice = 2 * exchange.wire_bytes_per_second * 8 / 1e9
         found.append(
-            Remedy(f"Rent a network that carries twice as much ({twice:.3g} Gbit/s as all-reduce sees it)", saves)
+            Remedy(
+                f"Rent a network that carries twice as much ({twice:.3g} Gbit/s as all-reduce sees it)",
+                saves,
+                name="faster-network",
+            )
         )
     found.append(_larger_batch(case, "network"))
     return found
@@ -133,7 +138,11 @@ def _smaller_exchange(case: Case, stall: str) -> list[Remedy]:
             )
         )
     found.append(
-        Remedy("Accumulate gradients over 4 batches inside ddp.no_sync(), exchanging them once", seconds * 3 / 4)
+        Remedy(
+            "Accumulate gradients over 4 batches inside ddp.no_sync(), exchanging them once",
+            seconds * 3 / 4,
+            name="accumulate",
+        )
     )
     return [*found, *_buckets(case)]
 
@@ -170,6 +179,7 @@ def _larger_batch(case: Case, stall: str) -> Remedy:
     return Remedy(
         f"Double the batch per device{change}, which exchanges the same bytes for twice the samples",
         case.seconds(stall) / 2,
+        name="larger-batch",
     )
 
 
