@@ -196,6 +196,13 @@ def test_readme_opens_with_a_breakdown_and_stays_short():
     assert len(text.replace(picture[2], "").splitlines()) <= 150
 
 
+def test_links_of_the_readme_work_on_another_page_that_shows_it():
+    text = FENCE.sub("", (ROOT / "README.md").read_text())
+    links = re.findall(r"\]\(([^)\s]+)\)", text)
+    assert len(links) > 20
+    assert [link for link in links if not link.startswith(("https://", "#"))] == []
+
+
 def test_versions_agree():
     version = re.escape(stash.__version__)
     assert re.search(rf"^version: {version}$", (ROOT / "CITATION.cff").read_text(), re.MULTILINE)
