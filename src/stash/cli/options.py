@@ -34,11 +34,11 @@ class _HelpIsAFlag:
         return shown
 
 
-class Command(_HelpIsAFlag, TyperCommand):
+class OneCommand(_HelpIsAFlag, TyperCommand):
     """One command."""
 
 
-class Group(_HelpIsAFlag, TyperGroup):
+class CommandGroup(_HelpIsAFlag, TyperGroup):
     """A command with commands of its own."""
 
 
@@ -46,10 +46,10 @@ class App(typer.Typer):
     """A ``typer.Typer`` of these two."""
 
     def __init__(self, **settings: Any) -> None:
-        super().__init__(cls=Group, **settings)
+        super().__init__(cls=CommandGroup, **settings)
 
     def command(self, name: str | None = None, **settings: Any) -> Callable[..., Any]:
-        return super().command(name, **{"cls": Command, **settings})
+        return super().command(name, **{"cls": OneCommand, **settings})
 
 
 # Options ---------------------------------------------------------------------------------------------------
