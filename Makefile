@@ -1,16 +1,19 @@
-# make demo   a first profile: installs, makes a small data set, profiles ResNet-18 on it
+# make demo   a first profile: installs, makes a small data set, profiles SqueezeNet on it
 # make test   the tests        make check  style, types, layers, links
 # make test-all also the slow ones
 # make bench  the benchmarks of docs/benchmarks.md
 # make truth  every stall against known truth, on emulated clusters (root); make broken: that broken builds fail it
 # make house  the shape of the sources in figures
+# make remedies what the advice promises against what it brings, on emulated clusters (root)
 # make peers  the same faulty jobs given to other tools (root); make headlines: the paper's two effects (root)
 VENV ?= .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
 DATA := data/images
+# Seconds: as long as two cores without other work need until every stall is known to +/-2 % of the step.
+DEMO_BUDGET ?= 120
 
-.PHONY: demo test test-all check bench truth broken peers headlines house clean
+.PHONY: demo test test-all check bench truth broken remedies peers headlines house clean
 
 # The pinned torch is the CPU-sized one the tests run with; a GPU build of it serves as well.
 $(BIN)/stash: pyproject.toml constraints-dev.txt
@@ -23,7 +26,8 @@ $(DATA)/stash-dataset.json: | $(BIN)/stash
 	$(BIN)/stash dataset make images $(DATA) --count 600
 
 demo: $(BIN)/stash $(DATA)/stash-dataset.json
-	$(BIN)/stash profile --workload resnet18 --data $(DATA) --batch 8 --output resnet18.stash.json -- --image-size 112
+	$(BIN)/stash profile --workload squeezenet1_0 --data $(DATA) --batch 8 --budget $(DEMO_BUDGET) \
+		--output squeezenet1_0.stash.json -- --image-size 112
 
 # Two at a time: a profile waits as much as it computes. A file stays with one worker, as its tests share launches.
 test: $(BIN)/stash
@@ -33,11 +37,11 @@ test-all: $(BIN)/stash
 	$(BIN)/pytest -n 2 --dist loadfile
 
 check: $(BIN)/stash
-	$(BIN)/ruff check src tests bench
-	$(BIN)/ruff format --check src tests bench
+	$(BIN)/ruff check src tests bench examples
+	$(BIN)/ruff format --check src tests bench examples
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python tests/links.py README.md docs
+	$(BIN)/python tests/links.py README.md docs examples/README.md
 
 bench: $(BIN)/stash $(DATA)/stash-dataset.json
 	$(BIN)/python -m bench.time_to_answer
@@ -51,6 +55,9 @@ truth: $(BIN)/stash
 
 broken: $(BIN)/stash
 	$(BIN)/python -m bench.truth.broken
+
+remedies: $(BIN)/stash
+	$(BIN)/python -m bench.remedies
 
 peers: $(BIN)/stash
 	$(BIN)/python -m bench.peers

@@ -364,7 +364,9 @@ def train(description: str, bucket_bytes: float) -> None:
     import torch.distributed as dist
 
     dist.init_process_group("gloo")
-    options = argparse.Namespace(data=None, batch=8, workers=0, steps=None, bucket_mb=bucket_bytes / 2**20)
+    options = argparse.Namespace(
+        data=None, batch=8, accumulate=1, workers=0, steps=None, bucket_mb=bucket_bytes / 2**20
+    )
     emulated_training.train(load(description), options)
 
 

@@ -1,10 +1,15 @@
-"""Check that links between Markdown files lead somewhere: ``links.py FILE_OR_FOLDER...``; prints the dead ones."""
+"""Check that links between Markdown files lead somewhere: ``links.py FILE_OR_FOLDER...``; prints the dead ones.
+
+Links to files of this repository on the web, which the README needs on PyPI's page, are held against the checkout.
+"""
 
 import re
 import sys
 from pathlib import Path
 
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)|!\[[^\]]*\]\(([^)\s]+)\)")
+ROOT = Path(__file__).resolve().parent.parent
+OURS = re.compile(r"https://github\.com/stash-ddl/stash/(?:blob|tree)/main/?")
 FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 
 
@@ -19,10 +24,12 @@ def dead_links(page: Path) -> list[str]:
     dead = []
     for match in LINK.finditer(FENCE.sub("", page.read_text())):
         link = match[1] or match[2]
-        if re.match(r"[a-z]+:", link):
-            continue
         name, _, anchor = link.partition("#")
         target = (page.parent / name) if name else page
+        if OURS.match(link):
+            target = ROOT / OURS.sub("", name)
+        elif re.match(r"[a-z]+:", link):
+            continue
         if not target.exists() or (anchor and target.suffix == ".md" and anchor not in anchors(target)):
             dead.append(f"{page}: {link}")
     return dead

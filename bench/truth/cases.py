@@ -62,6 +62,8 @@ class Case:
     """Files of the data set; 0 for none."""
     file_bytes: int = 4096
     batch: int = 4
+    accumulate: int = 1
+    """Batches to a step; the truths by hand are of one."""
     disk: str | None = None
     neighbour: bool = False
     """Another process burns a core in bursts of half a second while the profile is taken."""

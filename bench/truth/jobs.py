@@ -45,6 +45,7 @@ def profile(case: Case, folder: Path, bed: Testbed | None, budget: float, precis
     job = [
         *("-m", "stash.lab.testbed.train", "--model", str(folder / "model.yaml"), "--bucket-mb", "1"),
         *("--batch", str(case.batch), "--workers", str(case.workers)),
+        *("--accumulate", str(case.accumulate)),
         *(["--data", str(data)] if data else []),
     ]
     output = folder / "run.stash.json"

@@ -188,7 +188,7 @@ def test_exception_in_the_middle_keeps_finished_rounds(start: Start, script: Wri
             if os.path.exists({str(poison)!r}):
                 raise ValueError("loss is nan")
     """)
-    run = start(path, precision=0.001, budget=FOREVER)
+    run = start(path, precision=0.05, budget=FOREVER)
     run.wait_for("round 1 done")
     poison.touch()
     outcome = run.end()
@@ -310,7 +310,7 @@ def test_termination_during_warm_up_is_as_orderly_as_an_interrupt(
 
 
 def test_interrupt_while_measuring_keeps_finished_rounds(start: Start, data: Path) -> None:
-    run = start("plain_ddp.py", data, "--workers", 1, budget=FOREVER, precision=0.001)
+    run = start("plain_ddp.py", data, "--workers", 1, budget=FOREVER, precision=0.05)
     run.wait_for("round 1 done")
     run.popen.send_signal(signal.SIGINT)
     outcome = run.end()
@@ -324,7 +324,7 @@ def test_interrupt_while_measuring_keeps_finished_rounds(start: Start, data: Pat
 
 @pytest.mark.slow
 def test_termination_while_measuring_keeps_finished_rounds(start: Start, data: Path) -> None:
-    run = start("plain_ddp.py", data, budget=FOREVER, precision=0.001)
+    run = start("plain_ddp.py", data, budget=FOREVER, precision=0.05)
     run.wait_for("round 1 done")
     run.popen.send_signal(signal.SIGTERM)
     outcome = run.end()
@@ -335,7 +335,7 @@ def test_termination_while_measuring_keeps_finished_rounds(start: Start, data: P
 
 def test_killed_rank_ends_the_run_and_is_named(start: Start, data: Path) -> None:
     # GIVEN a run that finished a round WHEN one rank is killed
-    run = start("plain_ddp.py", data, "--workers", 1, budget=FOREVER, precision=0.001)
+    run = start("plain_ddp.py", data, "--workers", 1, budget=FOREVER, precision=0.05)
     run.wait_for("round 1 done")
     run.ranks()[1].send_signal(signal.SIGKILL)
     outcome = run.end()
@@ -348,7 +348,7 @@ def test_killed_rank_ends_the_run_and_is_named(start: Start, data: Path) -> None
 
 def test_ranks_do_not_outlive_a_killed_stash(start: Start, data: Path) -> None:
     # GIVEN a run under way WHEN the stash process itself is killed
-    run = start("plain_ddp.py", data, "--workers", 1, budget=FOREVER, precision=0.001)
+    run = start("plain_ddp.py", data, "--workers", 1, budget=FOREVER, precision=0.05)
     run.wait_for("round 1 done")
     assert len(run.ranks()) == 2
     run.popen.kill()
@@ -369,7 +369,7 @@ def test_hung_rank_is_named(run_profile: RunProfile, script: WriteScript) -> Non
             if number == 400 and rank == 1:
                 time.sleep(1000)
     """)
-    outcome = run_profile(path, precision=0.001, budget=20)
+    outcome = run_profile(path, precision=0.05, budget=20)
     # THEN the run ends by itself and says how far it got; the rank that waits for the other is not blamed
     refused(outcome, 1, "no rank of train.py ended a step", "(401 steps")
     assert "rank 0" not in outcome.error

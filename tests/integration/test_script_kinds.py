@@ -264,7 +264,7 @@ def test_watch_outside_a_profile_returns_its_argument() -> None:
 def test_loop_that_stops_by_itself_is_started_again(start: Start, data: Path, tmp_path: Path, how: str) -> None:
     # GIVEN what many scripts do in a quick trial, a hundred steps of some 10 ms, and then the model is saved
     model = tmp_path / "final.pt"
-    run = start("stops_early.py", data, model, "--steps", 100, "--how", how, precision=0.001, budget=PATIENCE)
+    run = start("stops_early.py", data, model, "--steps", 100, "--how", how, precision=0.05, budget=PATIENCE)
     # WHEN it was measured until after it had to be started again
     run.wait_for("round 1 done")
     before = {rank.pid for rank in run.ranks().values()}

@@ -91,7 +91,7 @@ def begin(
         return [
             sys.executable, "-m", "stash", "profile", "--nnodes", str(bed.nodes), "--node-rank", str(node),
             "--rdzv-endpoint", f"{bed.address(0)}:{PORT}", "--nproc-per-node", str(devices),
-            "--budget", str(budget), "--precision", "0.001", "--rungs", "solo,crowd,node,cluster",
+            "--budget", str(budget), "--precision", "0.05", "--rungs", "solo,crowd,node,cluster",
             "-o", str(run.output(node)), "-m", "stash.lab.testbed.train", "--model", str(folder / "model.yaml"),
         ]  # fmt: skip
 

@@ -28,7 +28,7 @@ from stash.cli.arguments import split, value_takers
 from stash.cli.main import app
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "examples/README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"`(stash [^`]+)`")
 RUNNABLE = re.compile(r"^stash( \w+)* --help$|^stash zoo\b|^stash show tests/golden/\S+( --json| --explain)?$")
@@ -183,7 +183,7 @@ def test_the_method_explains_every_rung_and_stall(name):
 
 def test_every_decision_is_on_the_map():
     index = (ROOT / "docs/index.md").read_text()
-    pages = [str(page.relative_to(ROOT / "docs")) for page in PAGES if page.parent != ROOT]
+    pages = [str(page.relative_to(ROOT / "docs")) for page in PAGES if ROOT / "docs" in page.parents]
     assert [page for page in pages if page != "index.md" and f"({page})" not in index] == []
 
 
@@ -194,6 +194,18 @@ def test_readme_opens_with_a_breakdown_and_stays_short():
     assert re.search(r"^    step  +[\d.,]+ (s|ms|us) +100\.0%$", picture[2], re.MULTILINE)
     assert all(len(line) <= 80 for line in picture[2].splitlines())
     assert len(text.replace(picture[2], "").splitlines()) <= 150
+
+
+def test_links_of_the_readme_work_on_another_page_that_shows_it():
+    text = FENCE.sub("", (ROOT / "README.md").read_text())
+    links = re.findall(r"\]\(([^)\s]+)\)", text)
+    assert len(links) > 20
+    assert [link for link in links if not link.startswith(("https://", "#"))] == []
+
+
+def test_every_example_is_explained():
+    shown = (ROOT / "examples/README.md").read_text()
+    assert [path.name for path in (ROOT / "examples").glob("*.py") if f"({path.name})" not in shown] == []
 
 
 def test_versions_agree():

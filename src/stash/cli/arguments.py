@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import typer
-from typer.core import TyperCommand
+
+from stash.cli.options import OneCommand
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ def value_takers(parameters: Iterable[Any]) -> dict[str, bool]:
     return {name: not p.is_flag and not p.count for p in options for name in (*p.opts, *p.secondary_opts)}
 
 
-class ProfileCommand(TyperCommand):
+class ProfileCommand(OneCommand):
     """Takes the job's words off the command line before typer parses the rest; ``ctx.obj`` is the ``Split``."""
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]

@@ -1,17 +1,21 @@
 """``stash catalog``: what can be rented, at which price of which date; and ``stash catalog refresh``.
 
-Parses wishes, asks the catalog and prints the answer: a table of 80 columns or JSON. Knows no facts itself.
+Parses wishes, asks the catalog and prints the answer: a table as wide as the screen, or JSON. Knows no facts itself.
 """
 
 from __future__ import annotations
 
+import os
+import shutil
+import sys
+from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 import typer
 
 from stash.base.errors import UserError
-from stash.cli.options import flag, option
+from stash.cli.options import App, flag, option
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,7 +23,7 @@ if TYPE_CHECKING:
     from stash.keep.catalog import Answer, Catalog, Offer, OfferFilter
     from stash.keep.catalog.changes import Changes
 
-app = typer.Typer()
+app = App()
 
 Sort = Literal["price", "price-per-gpu", "network", "gpu-memory", "name"]
 _FILE = option("FILE", "Your own instances in YAML.", "--instances")
@@ -40,7 +44,7 @@ def catalog(
     max_price: Annotated[str | None, option("PRICE", 'Dollars per hour at most, like 10 or "$3.06/h".')] = None,
     spot: Annotated[bool, flag("--spot", "Spot prices instead of on-demand prices.")] = False,
     history: Annotated[bool, flag("--history", "Past on-demand prices instead.")] = False,
-    sort: Annotated[Sort, typer.Option(help="Order of the table.")] = "price",
+    sort: Annotated[Sort, option("ORDER", f"{', '.join(get_args(Sort))}.")] = "price",
     limit: Annotated[int, option("N", "Rows to show.", least=1)] = 30,
     instances: Annotated[Path | None, _FILE] = None,
     json: Annotated[bool, flag("--json", "Print every offer as JSON for other programs.")] = False,
@@ -104,8 +108,8 @@ def show(
 def refresh() -> None:
     """Download today's price lists of gpuhunt and SkyPilot, and say what changed.
 
-    They go into a snapshot in ~/.cache/stash (or $XDG_CACHE_HOME, or $STASH_HOME). Without a network, or when a
-    list looks broken, the snapshot stays as it is.
+    They go into a snapshot in ~/.cache/stash (or $XDG_CACHE_HOME, or $STASH_HOME).
+    Without a network, or when a list looks broken, the snapshot stays as it is.
     """
     from rich.console import Console
     from rich.text import Text
@@ -211,39 +215,54 @@ _SORTS: dict[str, Callable[[Offer], tuple[float | str, ...]]] = {
 
 
 def _print(known: Catalog, wish: OfferFilter, answer: Answer, limit: int) -> None:
+    """Print the list; into a pipe all columns and lines of any length, since a program or a pager reads them."""
     from rich.console import Console
     from rich.text import Text
 
-    from stash.cli.catalog_tables import left_out, nearly, table
+    from stash.cli.catalog_tables import left_out, listing, marked, nearly
 
-    console = Console(highlight=False)
-    if answer.offers:
-        console.print(table(answer.offers[:limit]))
+    today = date.today()
+    shown = answer.offers[:limit]
+    limited = sys.stdout.isatty() or os.environ.get("COLUMNS")
+    screen = shutil.get_terminal_size().columns if limited else None
+    fitted = listing(shown, today, screen)
+    console = Console(highlight=False, width=max(fitted.width, screen or 0))
+    if shown:
+        console.print(fitted.table)
     else:
         console.print(Text(nearly(known, wish)), soft_wrap=True)
-    notes = []
+    notes = [marked(shown, today)]
+    if shown and fitted.left_out:
+        notes.append(f"Columns that did not fit: {', '.join(fitted.left_out)}; a wider screen or a pipe has them.")
     if len(answer.offers) > limit:
         notes.append(f"{len(answer.offers) - limit} more; --limit {len(answer.offers)} shows all")
     if answer.left_out:
         notes.append(left_out(answer.left_out))
     notes.append("Prices: " + ", ".join(known.layers) + "; Linux, US dollars; `stash catalog show NAME` has sources.")
-    for note in notes:
-        console.print(Text(note), style="dim")
+    for note in filter(None, notes):
+        console.print(Text(note), style="dim", soft_wrap=screen is None)
 
 
 def _as_json(offers: tuple[Offer, ...], answer: Answer, known: Catalog) -> str:
     import json
 
+    from stash.keep.catalog.ages import age
+
+    today = date.today()
+    ages = [age(offer.as_of, today) for offer in offers]
     listed = [
         {
             **offer.instance.model_dump(exclude={"as_of", "source", "notes"}),
             **{"kind": offer.kind, "dollars_per_hour": offer.dollars_per_hour, "region": offer.region},
             **{"price_as_of": offer.as_of, "price_source": offer.source, "price_notes": offer.notes},
+            "dollars_per_gpu_hour": offer.dollars_per_gpu_hour,
+            "price_age_days": None if known_age is None else known_age.days,
+            "price_is_old": known_age is None or known_age.is_old,
             "facts_as_of": offer.instance.as_of,
             "facts_source": offer.instance.source,
             "facts_notes": offer.instance.notes,
         }
-        for offer in offers
+        for offer, known_age in zip(offers, ages, strict=True)
     ]
     document = {"schema": 1, "layers": known.layers, "offers": listed, "left_out": dict(answer.left_out)}
     return json.dumps(document, indent=2)

@@ -1,11 +1,13 @@
-"""How the catalog looks in a terminal of 80 columns: the list of offers, and the sheet of one instance or GPU.
+"""How the catalog looks: the list of offers, in as many columns as fit, and the sheet of one instance or GPU.
 
-Only turns records into text and tables; unknown is shown as unknown, never as zero.
+Only turns records into text and tables; unknown is shown as unknown, never as zero. Names are never wrapped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
 from typing import TYPE_CHECKING
 
 from rich.table import Table
@@ -13,11 +15,15 @@ from rich.text import Text
 
 from stash.base.errors import UserError
 from stash.base.words.units import format_bytes, format_rate
+from stash.keep.catalog.ages import OLD_DAYS, Age, age
 
 if TYPE_CHECKING:
     from stash.keep.catalog import Catalog, GpuFacts, Instance, Offer, OfferFilter
 
 _UNKNOWN = "?"
+_NO_GPU = "-"
+_GAP = 2
+OLD = "*"
 _OPTIONS = {
     "gpu": "--gpu",
     "min_gpu_count": "--gpus",
@@ -33,24 +39,80 @@ _OPTIONS = {
 }
 
 
-def table(offers: Sequence[Offer]) -> Table:
-    """The offers, one to a line; the region has a column only when there is more than one to a cloud."""
+@dataclass(frozen=True)
+class Column:
+    """One column of the list; where the screen is too narrow, those of the highest ``rank`` are left out first."""
+
+    head: str
+    rank: int
+    cells: tuple[str, ...]
+    right: bool = False
+
+    @property
+    def width(self) -> int:
+        return max(map(len, (self.head, *self.cells)))
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The list as it fits: what is printed, how wide that is, and the heads of the columns left out."""
+
+    table: Table
+    width: int
+    left_out: tuple[str, ...]
+
+
+def listing(offers: Sequence[Offer], today: date, width: int | None = None) -> Listing:
+    """The offers, one to a line that is never wrapped, in the columns that fit ``width`` (``None``: all of them).
+
+    The region has a column only when there is more than one to a cloud.
+    """
     regions = {(offer.instance.cloud, offer.region) for offer in offers}
     several = len(regions) > len({cloud for cloud, _ in regions})
-    made = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
-    made.add_column("instance", overflow="fold", min_width=10)
-    made.add_column("GPUs", no_wrap=True)
-    made.add_column("Gbit/s", justify="right", no_wrap=True)
-    if several:
-        made.add_column("region", overflow="fold")
-    made.add_column("$/h", justify="right", no_wrap=True)
-    made.add_column("as of", no_wrap=True)
-    for offer in offers:
-        where = [offer.region or _UNKNOWN] if several else []
-        price = f"{offer.dollars_per_hour:.2f}" if offer.dollars_per_hour >= 0.1 else f"{offer.dollars_per_hour:.3f}"
-        cells = [offer.instance.name, _gpus(offer.instance), _gbit(offer.instance), *where, price]
-        made.add_row(*(Text(cell) for cell in (*cells, offer.as_of or "undated")))
-    return made
+    every = [column for column in _columns(offers, today) if several or column.head != "region"]
+    shown = every
+    while width is not None and _total(shown) > width and any(column.rank for column in shown):
+        last = max(shown, key=lambda column: column.rank)
+        shown = [column for column in shown if column is not last]
+    made = Table(box=None, padding=(0, _GAP, 0, 0), pad_edge=False, header_style="dim")
+    for column in shown:
+        made.add_column(column.head, justify="right" if column.right else "left", no_wrap=True)
+    for row in zip(*(column.cells for column in shown), strict=True):
+        made.add_row(*map(Text, row))
+    return Listing(made, _total(shown), tuple(column.head for column in every if column not in shown))
+
+
+def _total(columns: Sequence[Column]) -> int:
+    return sum(column.width for column in columns) + _GAP * (len(columns) - 1)
+
+
+def _columns(offers: Sequence[Offer], today: date) -> list[Column]:
+    """In the order of the table; rank 0 is never left out."""
+
+    def column(head: str, rank: int, cell: Callable[[Offer], str], right: bool = True) -> Column:
+        return Column(head, rank, tuple(map(cell, offers)), right)
+
+    return [
+        column("cloud", 2, lambda offer: offer.instance.cloud, right=False),
+        column("instance", 0, lambda offer: offer.instance.name, right=False),
+        column("GPUs", 0, lambda offer: _gpus(offer.instance), right=False),
+        column("vCPU", 4, lambda offer: _plain(offer.instance.vcpus)),
+        column("GiB", 5, lambda offer: _gib(offer.instance.memory_bytes)),
+        column("interconnect", 6, lambda offer: _between(offer.instance), right=False),
+        column("Gbit/s", 3, lambda offer: _gbit(offer.instance)),
+        column("region", 7, lambda offer: offer.region or _UNKNOWN, right=False),
+        column("$/h", 0, lambda offer: _dollars(offer.dollars_per_hour)),
+        column("$/GPU", 1, _per_gpu),
+        column("as of", 8, lambda offer: offer.as_of or "undated", right=False),
+        column("age", 0, lambda offer: _age(age(offer.as_of, today))),
+    ]
+
+
+def marked(offers: Sequence[Offer], today: date) -> str:
+    """What the mark behind an age means; empty if no price is marked."""
+    if not any(_age(age(offer.as_of, today)).endswith(OLD) for offer in offers):
+        return ""
+    return f"{OLD} may be older than {OLD_DAYS} days; `stash catalog refresh` gets today's prices"
 
 
 def left_out(counts: Mapping[str, int]) -> str:
@@ -165,6 +227,37 @@ def _gpus(item: Instance) -> str:
     count = _UNKNOWN if item.gpu_count is None else f"{item.gpu_count:.3g}"
     memory = "" if item.gpu_memory_bytes is None else f" {item.gpu_memory_bytes / 2**30:.3g} GiB"
     return f"{count} {item.gpu_model or _UNKNOWN}{memory}"
+
+
+def _dollars(price: float) -> str:
+    return f"{price:.2f}" if price >= 0.1 else f"{price:.3f}"
+
+
+def _per_gpu(offer: Offer) -> str:
+    if offer.dollars_per_gpu_hour is not None:
+        return _dollars(offer.dollars_per_gpu_hour)
+    return _NO_GPU if offer.instance.gpu_count == 0 else _UNKNOWN
+
+
+def _between(item: Instance) -> str:
+    return _NO_GPU if item.gpu_count == 0 else item.interconnect or _UNKNOWN
+
+
+def _plain(number: float | None) -> str:
+    return _UNKNOWN if number is None else f"{number:g}"
+
+
+def _gib(size: float | None) -> str:
+    return _UNKNOWN if size is None else f"{size / 2**30:.4g}"
+
+
+def _age(known: Age | None) -> str:
+    """``125 d *``; of a month or a year it is a bound."""
+    if known is None:
+        return f"? {OLD}"
+    bound = "" if known.days is not None else ">" if known.least > 0 else "<"
+    days = known.least if known.least > 0 or known.days is not None else known.most
+    return f"{bound}{days} d {OLD if known.is_old else ' '}"
 
 
 def _gbit(item: Instance) -> str:

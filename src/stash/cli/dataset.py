@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stash.base.errors import UserError
-from stash.cli.options import option
+from stash.cli.options import App, option
 
 if TYPE_CHECKING:
     from stash.lab.zoo.datasets import Made
 
-app = typer.Typer(no_args_is_help=True)
+app = App(no_args_is_help=True)
 
 
 @app.callback()

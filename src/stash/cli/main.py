@@ -14,6 +14,7 @@ from stash.base.errors import StashError
 from stash.cli.arguments import ProfileCommand
 from stash.cli.catalog import app as catalog_app
 from stash.cli.dataset import app as dataset_app
+from stash.cli.options import App
 from stash.cli.probe import probe
 from stash.cli.profile import profile
 from stash.cli.show import show
@@ -23,7 +24,7 @@ from stash.cli.zoo import zoo
 # Some versions of typer carry a click of their own, so its error classes are reached through typer's.
 _ClickException: Any = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
 
-app = typer.Typer(
+app = App(
     name="stash",
     no_args_is_help=True,
     add_completion=False,
@@ -51,7 +52,7 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def stash(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+        bool, typer.Option("--version", metavar="", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     """Where does my training time go? Profile a PyTorch job; every millisecond gets a name."""

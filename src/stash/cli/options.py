@@ -7,14 +7,52 @@ from __future__ import annotations
 
 import math
 import os
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from stash.base.errors import UserError
 
 if TYPE_CHECKING:
     from stash.measure.launch.engines.base import Cluster
+
+LEAST_PERCENT = 0.05
+
+
+# Commands --------------------------------------------------------------------------------------------------
+
+
+class _HelpIsAFlag:
+    """Some versions of typer show ``--help`` as if a value followed it."""
+
+    def get_help_option(self, context: Any) -> Any:
+        shown = super().get_help_option(context)  # type: ignore[misc]
+        if shown is not None:
+            shown.metavar = ""
+        return shown
+
+
+class OneCommand(_HelpIsAFlag, TyperCommand):
+    """One command."""
+
+
+class CommandGroup(_HelpIsAFlag, TyperGroup):
+    """A command with commands of its own."""
+
+
+class App(typer.Typer):
+    """A ``typer.Typer`` of these two."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(cls=CommandGroup, **settings)
+
+    def command(self, name: str | None = None, **settings: Any) -> Callable[..., Any]:
+        return super().command(name, **{"cls": OneCommand, **settings})
+
+
+# Options ---------------------------------------------------------------------------------------------------
 
 
 def option(
@@ -26,8 +64,8 @@ def option(
 
 
 def flag(name: str, text: str, panel: str | None = None) -> typer.models.OptionInfo:
-    """An option that is given or not."""
-    made: typer.models.OptionInfo = typer.Option(name, help=text, rich_help_panel=panel)
+    """An option that is given or not, which help must not show as if a value followed it."""
+    made: typer.models.OptionInfo = typer.Option(name, metavar="", help=text, rich_help_panel=panel)
     return made
 
 
@@ -36,6 +74,19 @@ def positive(name: str, value: float, words: str = "more than 0", finite: bool =
     if value <= 0 or (finite and not math.isfinite(value)):
         raise UserError(f"{name} {value:g}: it must be {words}")
     return value
+
+
+def percent(name: str, value: float) -> float:
+    """The fraction that ``value`` per cent are; raises UserError for what looks like a fraction already.
+
+    No step is known to a two-thousandth of itself, so what is less is Python's way of writing it (0.02 for 2 %).
+    """
+    if 0 < value < LEAST_PERCENT:
+        raise UserError(
+            f"{name} {value:g} would be {value:g} % of the step: it is given in per cent, so for a fraction of "
+            f"{value:g} type {name} {value * 100:g}"
+        )
+    return positive(name, value) / 100
 
 
 # Ranks ----------------------------------------------------------------------------------------------------

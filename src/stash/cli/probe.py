@@ -147,7 +147,7 @@ def _progress() -> Iterator[Callable[[str], None]]:
     from rich.console import Console
 
     console = Console(stderr=True, highlight=False)
-    if not console.is_terminal:
+    if not console.is_terminal or console.is_dumb_terminal:
         print("probing …", file=sys.stderr)
         yield lambda part: print(f"  {_SAYS.get(part, part)}", file=sys.stderr, flush=True)
         return

@@ -18,7 +18,7 @@ import typer
 from stash.base.errors import JobError, UserError
 from stash.base.interrupts import interrupted_by
 from stash.cli.arguments import Split
-from stash.cli.options import Nnodes, NodeRank, NprocPerNode, RdzvEndpoint, cluster, flag, option, positive
+from stash.cli.options import Nnodes, NodeRank, NprocPerNode, RdzvEndpoint, cluster, flag, option, percent, positive
 from stash.cli.output import output_file, print_profile, show_then_save
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def profile(
 
     chosen = _job(ctx.obj, workload, data, batch)
     wishes = Wishes(
-        precision=positive("--precision", precision) / 100,
+        precision=percent("--precision", precision),
         budget=positive("--budget", budget),
         rungs=parse_rungs(rungs) if rungs else NAMES,
         isolate=isolate,

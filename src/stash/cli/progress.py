@@ -1,12 +1,14 @@
-"""Live progress of a profile: what is being measured now, and the breakdown so far.
+"""Live progress of a profile: what is being measured now, how far that is, and the breakdown so far.
 
-On a terminal one updating panel; in a log a line per finished round. Only arranges what it is given.
+On a terminal one updating panel; where nothing can be updated (a log, a pipe, ``TERM=dumb``) lines of text, never
+more than a few dozen. Only arranges what it is given.
 """
 
 from __future__ import annotations
 
-import sys
+import math
 import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -15,14 +17,15 @@ from rich.live import Live
 from rich.text import Text
 
 from stash.derive.advise import verdict
-from stash.derive.stalls import attribute, step_matrix
+from stash.derive.stalls import Standing, attribute, standing
+from stash.show.layout import plain_text
 from stash.show.profile.terminal import stall_table
 from stash.show.profile.view import view
 
 if TYPE_CHECKING:
     from stash.base.records import Profile
     from stash.measure.launch.climb import Expedition
-    from stash.measure.launch.wishes import Moment
+    from stash.measure.launch.wishes import Moment, Wishes
 
 _SAYS = {
     "starting": "starting the job",
@@ -37,26 +40,33 @@ _SAYS = {
     "warm": "real batches, files in memory",
     "cold": "real batches, files on disk",
 }
+_LINES = 20
+"""In a log, of all rounds within the budget; fast jobs take hundreds of rounds."""
 
 
 class Progress:
     """A context in which ``show`` may be called with every moment of an expedition; writes to stderr."""
 
-    def __init__(self, expedition: Expedition) -> None:
-        self._title = expedition.job.title
-        self._console = Console(stderr=True, highlight=False)
+    def __init__(
+        self, expedition: Expedition, console: Console | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._title, self._wishes = expedition.job.title, expedition.measurement.wishes
+        self._console = console or Console(stderr=True, highlight=False)
+        self._plain = self._console.color_system is None or self._console.no_color
+        self._clock = clock
         self._live: Live | None = None
-        self._rounds = 0
+        self._since = self._heard = clock()
         self._moment: Moment | None = None
-        self._since = time.monotonic()
+        self._standing = Standing(0)
         self._table: RenderableType | None = None
+        self._next_line = 0.0
 
     def __enter__(self) -> Progress:
-        if self._console.is_terminal:
+        if self._console.is_terminal and not self._console.is_dumb_terminal:
             self._live = Live(self, console=self._console, transient=True, refresh_per_second=4)
             self._live.start()
         else:
-            print(f"profiling {self._title} …", file=sys.stderr)
+            self._print(f"profiling {self._title} ...")
         return self
 
     def __exit__(
@@ -67,29 +77,57 @@ class Progress:
 
     def show(self, moment: Moment) -> None:
         """Take note of where the measurement is."""
-        self._moment = moment
-        rounds = len(step_matrix(moment.profile).rounds) if moment.profile is not None else 0
-        if moment.profile is not None and rounds > self._rounds:
-            self._rounds = rounds
-            if self._live is not None:
-                self._table = _breakdown(moment.profile)
-            else:
-                print(f"  round {rounds} done after {moment.elapsed:.0f} s", file=sys.stderr)
+        self._moment, self._heard = moment, self._clock()
+        if moment.profile is None:
+            return
+        now = standing(moment.profile)
+        if now.rounds <= self._standing.rounds:
+            return
+        self._standing = now
+        if self._live is not None:
+            self._table = _breakdown(moment.profile, self._plain)
+        elif moment.elapsed >= self._next_line:
+            self._next_line = moment.elapsed + self._wishes.budget / _LINES
+            far = plain_text(_how_far(now, moment.elapsed, self._wishes))
+            self._print(f"  round {now.rounds} done after {far}")
+
+    def _print(self, line: str) -> None:
+        print(line, file=self._console.file, flush=True)
 
     def __rich__(self) -> RenderableType:
-        moment = self._moment
-        passed = time.monotonic() - self._since
+        moment, now = self._moment, self._clock()
         phase = _SAYS.get(moment.phase, moment.phase) if moment else _SAYS["starting"]
-        line = Text.assemble(
-            ("● ", "bold green" if int(passed * 2) % 2 else "green"),
-            (f"{self._title}  ", "bold"),
-            (f"round {self._rounds + 1} · " if moment and moment.round is not None else "", "dim"),
+        beat = int(now - self._since) % 2
+        head = Text.assemble(
+            ("*" if beat else "-", "bold green") if self._plain else ("●", "bold green" if beat else "green"),
+            (f" {self._title}  ", "bold"),
+            (f"round {self._standing.rounds + 1}: " if moment and moment.round is not None else "", "dim"),
             phase,
-            (f"  {passed:.0f} s", "dim"),
         )
-        return Group(line, self._table) if self._table is not None else line
+        if moment is None or not moment.elapsed:
+            far = f"{now - self._since:.0f} s"  # no step was taken yet, from which the budget counts
+        else:
+            rounds = f"{self._standing.rounds} round{'s' if self._standing.rounds != 1 else ''}, "
+            far = rounds + _how_far(self._standing, moment.elapsed + now - self._heard, self._wishes)
+        lines = [head, Text(f"  {far}", style="dim")]
+        return Group(*lines, *([] if self._table is None else [self._table]))
 
 
-def _breakdown(profile: Profile) -> RenderableType:
+def _how_far(now: Standing, elapsed: float, wishes: Wishes) -> str:
+    """``21 s of 60 s, about 12 s left; widest interval ±4.2%, wanted ±2%``."""
+    budget = wishes.budget
+    time_spent = f"{elapsed:.0f} s" + (f" of {budget:.0f} s" if math.isfinite(budget) else "")
+    left = now.seconds_left(elapsed, budget)
+    if left <= 0:
+        ends = ", ending"
+    elif math.isinf(left):
+        ends = ""
+    else:
+        ends = f", {'at most' if left == budget - elapsed else 'about'} {math.ceil(left)} s left"
+    reached = "" if now.widest is None else f"widest interval ±{now.widest:.1%}, "
+    return f"{time_spent}{ends}; {reached}wanted ±{wishes.precision * 100:g}%"
+
+
+def _breakdown(profile: Profile, plain: bool) -> RenderableType:
     breakdown = attribute(profile)
-    return stall_table(view(breakdown, verdict(breakdown, profile), profile))
+    return stall_table(view(breakdown, verdict(breakdown, profile), profile), plain)

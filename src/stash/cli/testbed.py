@@ -16,13 +16,13 @@ import typer
 
 from stash.base.errors import UserError
 from stash.base.interrupts import interrupted_by
-from stash.cli.options import flag, option
+from stash.cli.options import App, flag, option
 
 if TYPE_CHECKING:
     from stash.lab.testbed import Started, Testbed
     from stash.lab.testbed.peak import Peak
 
-app = typer.Typer(no_args_is_help=True)
+app = App(no_args_is_help=True)
 PORT = 29500
 _WITH_RANKS = ("profile", "probe")
 
@@ -47,13 +47,14 @@ def run(
 ) -> None:
     """Run a command on every node of a testbed, and remove the testbed when all have ended.
 
-    In the command, {node}, {nodes}, {address} (its own) and {head} (node 0) are filled in; its environment
-    has STASH_NODE, STASH_TESTBED_NODES, STASH_TESTBED_ADDRESS and STASH_TESTBED_HEAD. `stash profile`
-    and `stash probe` are given their node rank and meeting point.
+    In the command, {node}, {nodes}, {address} (its own) and {head} (node 0) are
+    filled in; its environment has STASH_NODE, STASH_TESTBED_NODES,
+    STASH_TESTBED_ADDRESS and STASH_TESTBED_HEAD. `stash profile` and `stash probe`
+    are given their node rank and meeting point.
 
     \b
-    stash testbed run --nodes 2 --network 1gbit -- stash profile -m stash.lab.testbed.train --model model.yaml
-    stash testbed run --nodes 3 --node 1:network=100mbit -- python work.py --peer {head}
+    stash testbed run --network 1gbit -- stash profile train.py
+    stash testbed run --nodes 3 --node 1:network=100mbit -- python work.py {head}
     """
     from stash.lab.testbed import Testbed
     from stash.lab.testbed.topology import Wish, parse_override

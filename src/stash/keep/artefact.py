@@ -178,7 +178,7 @@ def _migrated(source: Path, document: Document) -> Document:
     if version > SCHEMA:
         raise ArtefactError(
             f"{source} was made by a newer Stash (schema {version}; this one reads up to {SCHEMA}); "
-            "upgrade: pip install -U stash-ddl"
+            "upgrade Stash to read it"
         )
     while version < SCHEMA:
         step = MIGRATIONS.get(version)

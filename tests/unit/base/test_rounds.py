@@ -20,6 +20,7 @@ from stash.base.stats.rounds import (
     estimate,
     keep_rounds,
     precise_enough,
+    rounds_needed,
     spread,
     two_modes,
     widest,
@@ -213,3 +214,18 @@ def test_two_modes_are_found_and_one_is_not_split():
 def test_spread_ignores_a_single_outlier():
     assert spread(np.array([1.0, 1.0, 1.0, 1.0, 9.0])) == 0.0
     assert spread(np.array([0.9, 1.0, 1.1])) == pytest.approx(0.14826)
+
+
+def test_the_rounds_needed_are_those_whose_interval_is_as_narrow_as_wanted():
+    # Half-widths of the same spread after 3 and after 20 rounds: Student's quantile over the root of their number.
+    three, twenty = 4.3027 / math.sqrt(3), 2.0930 / math.sqrt(20)
+    assert rounds_needed(three, twenty * 1.0001, 3) == 20
+    assert rounds_needed(three, twenty * 0.9999, 3) == 21
+    assert rounds_needed(twenty, twenty * 1.0001, 20) == 20
+
+
+def test_rounds_that_nobody_would_wait_for_are_not_named():
+    assert rounds_needed(1.0, 1e-9, 3) is None
+    assert rounds_needed(1.0, 0.0, 3) is None
+    assert rounds_needed(math.inf, 0.1, 3) is None
+    assert rounds_needed(0.0, 0.1, 3) == 2

@@ -1,14 +1,17 @@
-"""``stash catalog``: a table of 80 columns, JSON, and mistakes in one sentence."""
+"""``stash catalog``: a table as wide as the screen, JSON, and mistakes in one sentence."""
 
 from __future__ import annotations
 
 import json
+from datetime import date
 
 import pytest
 from typer.testing import CliRunner
 
 from stash.base.errors import UserError
 from stash.cli.catalog import app
+from stash.cli.catalog_tables import _columns, marked
+from stash.keep.catalog.facts import Instance, Offer
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -38,6 +41,9 @@ def test_the_json_has_base_units_dates_sources_and_null_for_unknown() -> None:
     assert offer["price_as_of"] == "2026"
     assert "skypilot" in offer["price_source"]
     assert offer["facts_source"]
+    assert offer["dollars_per_gpu_hour"] == pytest.approx(offer["dollars_per_hour"] / offer["gpu_count"])
+    assert offer["price_age_days"] is None  # of a year, the day is not known
+    assert offer["price_is_old"] in (True, False)
     assert document["left_out"] == {}
     assert document["schema"] == 1
 
@@ -46,14 +52,43 @@ def test_the_json_has_base_units_dates_sources_and_null_for_unknown() -> None:
     "arguments",
     [[], ["--spot"], ["--history"], ["--gpus", "8"], ["show", "p3.16xlarge"], ["show", "A100-SXM4-80GB"]],
 )
-def test_everything_printed_fits_80_columns(arguments: list[str]) -> None:
-    result = CliRunner().invoke(app, arguments, catch_exceptions=False)
+@pytest.mark.parametrize("columns", [80, 120])
+def test_everything_printed_fits_the_screen(arguments: list[str], columns: int) -> None:
+    result = CliRunner(env={"COLUMNS": str(columns)}).invoke(app, arguments, catch_exceptions=False)
     assert result.exit_code == 0
-    assert max(len(line) for line in result.stdout.splitlines()) <= 80
+    assert max(len(line) for line in result.stdout.splitlines()) <= columns
+
+
+def test_a_narrow_screen_loses_columns_and_never_part_of_a_name() -> None:
+    words = ["--gpu", "V100", "--gpus", "4-", "--spot"]
+    everything = CliRunner(env={"COLUMNS": None}).invoke(app, words, catch_exceptions=False).stdout
+    assert {"cloud", "vCPU", "GiB", "interconnect", "$/GPU", "age"} <= set(everything.splitlines()[0].split())
+    assert "Columns that did not fit" not in everything  # into a pipe: all of them, lines as long as they are
+    for columns in ("80", "30"):
+        narrow = CliRunner(env={"COLUMNS": columns}).invoke(app, words, catch_exceptions=False).stdout
+        rows = [line for line in narrow.splitlines() if line.rstrip().endswith("*")]
+        assert any("Standard_NC24rs_v3" in row for row in rows)
+        assert len(rows) == len([line for line in everything.splitlines() if line.rstrip().endswith("*")])
+        assert "Columns that did not fit" in narrow
+
+
+def test_prices_that_may_be_old_are_marked_and_the_mark_is_explained() -> None:
+    old, fresh = (
+        Offer(Instance(cloud="aws", name=name, as_of="2026", source=""), "on-demand", 1.0, None, as_of, "", "")
+        for name, as_of in (("old", "2026-07-20"), ("fresh", "2026-11-01"))
+    )
+    today = date(2026, 11, 20)
+    shown = {column.head: column.cells for column in _columns((old, fresh), today)}
+    assert shown["age"] == ("123 d *", "19 d  ")
+    assert shown["$/GPU"] == ("?", "?")  # nobody knows how many GPUs
+    assert "older than 90 days" in marked((old, fresh), today)
+    assert marked((fresh,), today) == ""
 
 
 def test_the_table_shows_dates_and_says_what_was_left_out() -> None:
-    result = CliRunner().invoke(app, ["--gpu", "V100", "--min-network", "1gbit"], catch_exceptions=False)
+    result = CliRunner(env={"COLUMNS": None}).invoke(
+        app, ["--gpu", "V100", "--min-network", "1gbit"], catch_exceptions=False
+    )
     assert "2026-07-20" in result.stdout
     assert "undated" in result.stdout
     assert "5 offers left out: network unknown" in result.stdout

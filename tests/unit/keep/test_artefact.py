@@ -121,7 +121,7 @@ def test_a_binary_file_is_refused(tmp_path):
 def test_a_newer_schema_says_how_to_upgrade(tmp_path):
     document = PROFILE.model_dump(mode="json") | {"schema_version": SCHEMA + 1}
     (tmp_path / "a.stash.json").write_text(json.dumps(document))
-    with pytest.raises(ArtefactError, match=r"made by a newer Stash.*pip install -U stash-ddl"):
+    with pytest.raises(ArtefactError, match=r"made by a newer Stash.*upgrade Stash to read it"):
         load(tmp_path / "a.stash.json")
 
 

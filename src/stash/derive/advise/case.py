@@ -24,6 +24,8 @@ class Remedy:
     """What else changes, where the job's result may: a clause."""
     per_sample: bool = False
     """Steps become longer, of more samples: ``saves`` is for as many samples as a step has now."""
+    name: str = ""
+    """What programs know it by, where one has to (``bench/remedies.py``); texts change."""
 
 
 @dataclass(frozen=True)

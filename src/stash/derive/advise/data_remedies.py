@@ -65,9 +65,8 @@ def _workers(case: Case) -> list[Remedy]:
         ]
     if room is None or needed <= room:
         # workers take over the work and no more: whatever else makes a step on fresh batches slower stays
-        return [
-            Remedy(f"Use num_workers={needed} instead of {workers} ({why})", prep if workers else min(prep, work))
-        ]
+        saves = prep if workers else min(prep, work)
+        return [Remedy(f"Use num_workers={needed} instead of {workers} ({why})", saves, name="workers")]
     return _too_few_cores(case, workers, room, needed, work)
 
 
@@ -81,6 +80,7 @@ def _too_few_cores(case: Case, workers: int, room: int, needed: int, work: float
             Remedy(
                 f"Use num_workers={room} instead of {workers}, all that {cores:g} cores per device allow",
                 max(0.0, prep - left),
+                name="workers",
             )
         )
     more = (
@@ -144,5 +144,6 @@ def _disk_rate(case: Case) -> list[Remedy]:
         Remedy(
             f"Use a disk that delivers {format_rate(per_node * rates.device)} to each node{measured}",
             case.seconds("fetch"),
+            name="faster-disk",
         )
     ]

@@ -80,6 +80,7 @@ def for_contention(case: Case) -> list[Remedy]:
                 f"Look at rank {slow.rank} ({place.device} on node {place.node}): other processes, "
                 "clocks, temperature, more data than the others",
                 slow.seconds - slow.others_seconds,
+                name="slow-rank",
             )
         )
     cores = case.cores_per_rank
@@ -119,7 +120,8 @@ def for_network(case: Case) -> list[Remedy]:
         # twice the rate halves the whole exchange, of which at most the stall was exposed
         saves = min(stall, (exchange.total_seconds or stall) / 2)
         twice = plain_bits(2 * exchange.wire_bytes_per_second)
-        found.append(Remedy(f"Rent a network that carries twice as much ({twice} as all-reduce sees it)", saves))
+        rented = f"Rent a network that carries twice as much ({twice} as all-reduce sees it)"
+        found.append(Remedy(rented, saves, name="faster-network"))
     found.append(_larger_batch(case, "network"))
     return found
 
@@ -132,6 +134,7 @@ def _smaller_exchange(case: Case, stall: str) -> list[Remedy]:
         seconds * 3 / 4,
         cost=LARGER_BATCH,
         per_sample=True,
+        name="accumulate",
     )
     return [*_half_precision(case, seconds), accumulate, *_buckets(case)]
 
@@ -183,14 +186,27 @@ def _buckets(case: Case) -> list[Remedy]:
 def _larger_batch(case: Case, stall: str) -> Remedy:
     batch = case.profile.workload.batch
     change = f" ({batch} to {2 * batch})" if batch else ""
-    # A step has twice the samples and one exchange: half the stall for as many samples as a step has now. A
-    # longer backward pass may hide more of it.
     return Remedy(
         f"Double the batch per device{change}, if its memory allows: the same bytes for twice the samples",
-        case.seconds(stall) / 2,
+        _saved_by_doubling(case, stall),
         cost=LARGER_BATCH,
         per_sample=True,
+        name="larger-batch",
     )
+
+
+def _saved_by_doubling(case: Case, stall: str) -> float:
+    """At most, for as many samples as a step has now: one exchange serves two of today's steps.
+
+    A backward pass twice as long also hides twice as much of the exchange, if there is as much to hide: of its total
+    T, of which h is hidden now, T - 2h stays exposed, shared by the steps.
+    """
+    exchange, seconds = case.breakdown.communication, case.seconds(stall)
+    total, exposed, hidden = exchange.total_seconds, exchange.exposed_seconds, exchange.hidden_seconds
+    if total is None or exposed is None or hidden is None or exposed <= 0 or hidden <= 0:
+        return seconds / 2
+    left = max(0.0, total - 2 * hidden) / 2
+    return seconds * (1 - left / exposed)
 
 
 REMEDIES: Mapping[str, Callable[[Case], list[Remedy]]] = {

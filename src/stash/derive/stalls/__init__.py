@@ -18,6 +18,7 @@ from stash.derive.stalls.breakdown import (
     Surfacing,
     Waits,
 )
+from stash.derive.stalls.standing import Standing, standing
 from stash.derive.stalls.step_times import StepTimes, step_matrix
 
 __all__ = [
@@ -30,9 +31,11 @@ __all__ = [
     "SlowRank",
     "Stability",
     "Stall",
+    "Standing",
     "StepTimes",
     "Surfacing",
     "Waits",
     "attribute",
+    "standing",
     "step_matrix",
 ]

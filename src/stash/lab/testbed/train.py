@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import argparse
 import errno
+import itertools
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import torch
@@ -100,17 +102,23 @@ def train(emulation: Emulation, options: argparse.Namespace) -> None:
     loader = make_loader(emulation, options, rank, world)
     emulated = EmulatedModel(emulation, rank)
     model: nn.Module = emulated
+    unexchanged: Callable[[], AbstractContextManager[None]] = nullcontext
     if dist.is_initialized():
         ddp = model = DistributedDataParallel(emulated, bucket_cap_mb=options.bucket_mb)
+        unexchanged = ddp.no_sync
         if emulation.exchange is not None:
             ddp.register_comm_hook(PacedExchange(emulation.exchange), paced_hook)
     optimizer = EmulatedOptimizer(emulated.parameters(), emulated.queue, emulation.optimizer_seconds)
+    batches = endless(loader)
     began = time.monotonic()
-    for step, batch in enumerate(endless(loader), start=1):
-        if emulation.copy_seconds:
-            time.sleep(emulation.copy_seconds)
+    for step in itertools.count(1):
         optimizer.zero_grad(set_to_none=True)
-        model(batch).sum().backward()
+        for left in reversed(range(options.accumulate)):
+            batch = next(batches)
+            if emulation.copy_seconds:
+                time.sleep(emulation.copy_seconds)
+            with unexchanged() if left else nullcontext():
+                model(batch).sum().backward()
         optimizer.step()
         last = step == options.steps
         if rank == 0 and (last or step % LOG_EVERY == 0):
@@ -141,7 +149,8 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--model", type=Path, required=True, metavar="FILE", help="its description in YAML")
     add("--data", type=Path, metavar="DIR", help="a folder of files, one sample each (default: no files)")
-    add("--batch", type=_positive, default=8, metavar="N", help="samples per rank and step (default 8)")
+    add("--batch", type=_positive, default=8, metavar="N", help="samples per rank and batch (default 8)")
+    add("--accumulate", type=_positive, default=1, metavar="N", help="batches to a step, exchanged once (default 1)")
     add("--workers", type=_natural, default=0, metavar="N", help="loader processes per rank (default 0)")
     add("--steps", type=_positive, metavar="N", help="optimizer steps to take (default: until interrupted)")
     add("--bucket-mb", type=_positive, metavar="MIB", help="size of all of DDP's buckets (default: 1, then 25)")

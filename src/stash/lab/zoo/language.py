@@ -25,7 +25,7 @@ GPT2_SIZES: dict[str, dict[str, Any]] = {"small": {"n_embd": 768, "n_layer": 12,
 
 def _need_transformers(what: str) -> None:
     if find_spec("transformers") is None:
-        raise UserError(f"{what} needs the transformers package; run: pip install 'stash-ddl[nlp]'")
+        raise UserError(f"{what} needs the transformers package; run: pip install transformers")
     prepare_torchvision()  # transformers imports torchvision wherever that is installed.
 
 

@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from stash.base.errors import JobError, UserError
+from stash.base.ladder import rung
 from stash.base.records import Profile
 from stash.measure.host.describe import count_gpus, describe
 from stash.measure.launch import isolated
@@ -157,14 +158,24 @@ class Expedition:
     def _too_short(self) -> Diagnosis | None:
         if self.measurement.complete_rounds():
             return None
+        fewer = _fewer(self.measurement.gathered.rungs)
         return Diagnosis(
             f"the training loop of {self.job.title} ended after {self.launches.steps()} steps, before one round was "
-            "measured; let it train longer (more steps or epochs), or measure fewer rungs (--rungs solo,node)"
+            "measured; let it train longer (more steps or epochs)"
+            + (f", or measure fewer rungs (--rungs {','.join(fewer)})" if fewer else "")
         )
 
     def _result(self, ended: str, failure: Diagnosis | None, interrupted: bool = False) -> Result:
         m = self.measurement
         return Result(m.profile(ended) if m.complete_rounds() else None, failure, interrupted)
+
+
+def _fewer(climbed: tuple[str, ...]) -> tuple[str, ...]:
+    """Two of the rungs to be climbed, which tell the most in the least steps; empty if there are no more."""
+    if len(climbed) <= 2:
+        return ()
+    replayed = [name for name in climbed if rung(name).replays]
+    return (climbed[0], replayed[-1] if len(replayed) > 1 else climbed[1])
 
 
 def measure(job: Job, cluster: Cluster, wishes: Wishes) -> Profile:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from stash.base.errors import UserError
 from stash.base.ladder import NAMES, parse_rungs
 from stash.base.records import Profile
 from stash.measure.host.describe import count_gpus
@@ -36,10 +37,17 @@ def profile(
     The function is what a script's ``main`` would be: it forms its process group from the environment
     (``init_process_group()``), builds model and loader, and loops. It runs in new processes (with
     ``nproc_per_node`` ranks; by default one per GPU, or 2 on CPUs), so it works from a notebook, and what it
-    returns is lost. ``precision`` is a fraction of the step, ``budget`` in seconds. Raises JobError with the
-    function's own traceback when nothing could be measured, UserError for arguments that do not fit.
+    returns is lost. ``precision`` is a fraction of the step (0.02 is the command's ``--precision 2``), ``budget`` in
+    seconds. Raises JobError with the function's own traceback when nothing could be measured, UserError for arguments
+    that do not fit.
     """
     import cloudpickle
+
+    if not 0 < precision < 1:
+        raise UserError(
+            f"precision={precision:g}: it is a fraction of the step, more than 0 and less than 1; "
+            "write 0.02 for the ±2 % that the command calls --precision 2"
+        )
 
     folder = free_folder()
     pickled = folder / "function.pkl"

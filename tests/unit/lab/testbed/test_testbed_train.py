@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from told_clock import Clock
+from torch import Tensor
 
 from stash.lab.testbed import train
 from stash.lab.testbed.emulation import Emulation, LayerSpec, dump
@@ -30,14 +32,28 @@ def test_reading_what_is_not_cached_takes_longer(tmp_path: Path, monkeypatch: py
     assert clock.now == pytest.approx(0.02 + 0.07)
 
 
+def _counting(seen: list[object], forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def counted(model: train.EmulatedModel, inputs: Tensor) -> Tensor:
+        seen.append(inputs)
+        return forward(model, inputs)
+
+    return counted
+
+
 def test_the_training_script_runs_alone_and_refuses_what_it_cannot_do(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "model.yaml"
     layer = LayerSpec(name="a", bytes=4000, forward_seconds=0.002, backward_seconds=0.004)
     path.write_text(dump(Emulation(layers=(layer,))))
     assert train.main(["--model", str(path), "--steps", "2"]) == 0
     assert "step 2" in capsys.readouterr().out
+    steps, ends = [], train.EmulatedOptimizer.step
+    monkeypatch.setattr(train.EmulatedOptimizer, "step", lambda self: (steps.append(len(batches)), ends(self)))
+    batches: list[object] = []
+    monkeypatch.setattr(train.EmulatedModel, "forward", _counting(batches, train.EmulatedModel.forward))
+    assert train.main(["--model", str(path), "--steps", "2", "--accumulate", "3"]) == 0
+    assert steps == [3, 6]  # batches seen when each step was taken
     path.write_text(dump(Emulation(layers=(layer,), read_seconds=0.005)))
     assert train.main(["--model", str(path), "--steps", "2"]) == 2
     assert "--data" in capsys.readouterr().err

@@ -80,6 +80,27 @@ def test_a_loop_too_short_for_a_round_gets_shorter_blocks_and_then_a_sentence():
     assert [process.orders.most_steps for process in started] == [None, 2]
     assert result.profile is None
     assert "ended after 48 steps, before one round was measured" in result.failure.sentence
+    assert result.failure.sentence.endswith("(more steps or epochs)")  # two rungs are the fewest that tell anything
+
+
+@pytest.mark.parametrize(
+    ("climbed", "hint"),
+    [
+        (("solo", "crowd", "node", "warm", "cold"), "solo,node"),
+        (("resident", "solo", "crowd", "node", "cluster", "warm"), "resident,cluster"),
+        (("solo", "warm", "cold"), "solo,warm"),
+    ],
+)
+def test_fewer_rungs_are_named_that_are_fewer(climbed, hint):
+    def short(orders: Orders, process: FakeProcess) -> Generator[None, None, int]:
+        process.ladder(*climbed)
+        process.step(48)
+        process.tell(ClimbEnded("script ended"))
+        yield
+        return 0
+
+    result, _ = run(short, short, rungs=climbed)
+    assert result.failure.sentence.endswith(f"or measure fewer rungs (--rungs {hint})")
 
 
 def test_a_job_whose_collectives_cannot_be_switched_gets_launches_of_its_own():

@@ -1,0 +1,55 @@
+"""Every script of ``examples/`` is profiled as its first line says, unmodified, and leaves no weights behind."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+from conftest import RunProfile, measured
+
+from stash import attribute
+from stash.lab.zoo.datasets import make_dataset
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+SCRIPTS = sorted(EXAMPLES.glob("*.py"))
+SAMPLES_PER_STEP = {
+    "accumulate_amp": 8,  # four batches of two
+    "ddp": 8,
+    "hf_trainer": 8,
+    "lightning_fit": 8,
+    "single_device": 8,
+    "streaming": 8,
+}
+
+
+@pytest.fixture(scope="module")
+def sets(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """``data/`` as the examples' README makes it, but small."""
+    folder = tmp_path_factory.mktemp("sets")
+    make_dataset("images", folder / "data" / "images", 96)
+    make_dataset("text", folder / "data" / "text", 500)
+    return folder
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
+def test_an_example_is_profiled_as_its_first_line_says(
+    run_profile: RunProfile, sets: Path, tmp_path: Path, script: Path
+) -> None:
+    words = shlex.split(script.read_text().splitlines()[0].split("   ")[0])
+    assert words[:3] == ["#", "stash", "profile"]
+    assert words[3] == f"examples/{script.name}"
+    (tmp_path / "data").symlink_to(sets / "data")
+    shutil.copytree(EXAMPLES, tmp_path / "examples")
+    before = {path for path in tmp_path.rglob("*") if path.suffix in (".pt", ".ckpt", ".safetensors")}
+    profile = measured(run_profile(*words[3:], folder=tmp_path))
+    alone = script.stem == "single_device"
+    assert len(profile.ranks) == (1 if alone else 2)
+    assert {"solo", "warm"} <= set(profile.settings.rungs)
+    assert alone or {"crowd", "node"} <= set(profile.settings.rungs)
+    assert profile.workload.batch == SAMPLES_PER_STEP[script.stem]
+    breakdown = attribute(profile)
+    assert sum(stall.seconds for stall in breakdown.stalls) == pytest.approx(breakdown.step_seconds)
+    weights = {path for path in tmp_path.rglob("*") if path.suffix in (".pt", ".ckpt", ".safetensors")}
+    assert weights == before

@@ -1,0 +1,44 @@
+"""How far a measurement has come: the widest interval, and when it may end."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from profile_builder import build
+
+from stash.derive.stalls import Standing, standing
+
+
+def test_before_the_second_round_no_interval_is_known() -> None:
+    assert standing(build({"solo": [0.1], "crowd": [0.2]})) == Standing(1)
+    assert standing(build({"solo": [], "crowd": []})).seconds_left(5.0, 60.0) == 55.0
+
+
+def test_the_widest_interval_is_a_share_of_the_step() -> None:
+    # Differences of 0.1, 0.12 and 0.08 s: a spread of 0.02 s, and Student's quantile for three rounds is 4.303.
+    found = standing(build({"solo": [0.1, 0.1, 0.1], "crowd": [0.2, 0.22, 0.18]}))
+    assert found.rounds == 3
+    assert found.widest == pytest.approx(4.303 * 0.02 / math.sqrt(3) / 0.2, rel=1e-3)
+
+
+def test_what_is_precise_already_ends_at_the_third_round() -> None:
+    even = standing(build({"solo": [0.1, 0.1], "crowd": [0.2, 0.2]}))
+    assert (even.widest, even.rounds_needed) == (0.0, 3)
+    assert even.seconds_left(8.0, 60.0) == 4.0  # one more round of four seconds
+    assert standing(build({"solo": [0.1] * 3, "crowd": [0.2] * 3})).seconds_left(8.0, 60.0) == 0.0
+
+
+def test_the_budget_ends_what_would_take_longer() -> None:
+    assert Standing(4, 0.1, 400).seconds_left(20.0, 60.0) == 40.0
+    assert Standing(4, 0.1, 6).seconds_left(20.0, 60.0) == 10.0
+    assert Standing(4, 0.1, None).seconds_left(20.0, math.inf) == math.inf
+    assert Standing(4, 0.1, 400).seconds_left(61.0, 60.0) == -1.0
+
+
+def test_disturbed_rounds_are_counted_but_not_used() -> None:
+    quiet = {"solo": [0.1] * 9 + [0.9], "crowd": [0.2, 0.201] * 5}
+    found = standing(build(quiet))
+    assert found.rounds == 10
+    assert found.widest is not None
+    assert found.widest < 0.01
