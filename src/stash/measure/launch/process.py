@@ -5,12 +5,11 @@ from __future__ import annotations
 import contextlib
 import signal
 import subprocess
-import tempfile
-from pathlib import Path
 
 import psutil
 
 from stash.measure.launch.request import Request
+from stash.measure.linux.processes import carrying
 from stash.measure.run.beats import Beat, beats
 from stash.measure.run.folder import RunFolder
 from stash.measure.run.orders import VARIABLE
@@ -57,12 +56,11 @@ class Process:
 
     def _alive(self) -> list[psutil.Process]:
         """Every process of this launch: they all inherited its orders, whoever their parent is by now."""
+        numbers = {*carrying(VARIABLE, self._orders), *([self.pid] if self.poll() is None else [])}
         found = []
-        for process in psutil.process_iter():
+        for number in numbers:
             with contextlib.suppress(psutil.Error):
-                of_this_launch = process.pid == self.pid or process.environ().get(VARIABLE) == self._orders
-                if of_this_launch and process.status() != psutil.STATUS_ZOMBIE:
-                    found.append(process)
+                found.append(psutil.Process(number))
         return found
 
     def output(self) -> str:
@@ -73,11 +71,10 @@ class Process:
         """Tracebacks of ranks that died of an exception, the earliest first."""
         return [path.read_text() for path in self.folder.crashes()]
 
+    def silent(self) -> list[int]:
+        """Ranks that are gone without a word."""
+        return self.folder.silent()
+
     def beats(self) -> dict[int, Beat]:
         """How far each rank got."""
         return beats(self.folder)
-
-
-def free_folder(parent: Path | None = None) -> Path:
-    """A new folder for a run's files, private to the user."""
-    return Path(tempfile.mkdtemp(prefix="stash-", dir=parent))

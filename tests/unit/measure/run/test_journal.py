@@ -71,7 +71,7 @@ def test_a_heart_beats_into_one_small_file(tmp_path: Path):
 
 
 def test_orders_survive_their_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    orders = Orders(str(tmp_path), 1, ("solo", "warm"), 9.0, gang=(1, 2), host={"hostname": "h"})
+    orders = Orders(str(tmp_path), ("solo", "warm"), 9.0, gang=(1, 2), host={"hostname": "h"})
     monkeypatch.setenv(the_orders.VARIABLE, str(orders.write()))
     the_orders.current.cache_clear()
     assert the_orders.current() == orders

@@ -24,7 +24,6 @@ from stash.measure.agent.climb.clock import Clock
 from stash.measure.agent.climb.control import Control
 from stash.measure.agent.climb.rank import LoopEnded, LoopEndedError, OwnRank
 from stash.measure.agent.data.feeds import Feed, Handle
-from stash.measure.agent.lifeline import outlive_not
 from stash.measure.agent.wraps import checkpoints, steps
 from stash.measure.run.journal import Journal
 from stash.measure.run.messages import ClimbEnded, PhaseBegun, RoundDone
@@ -40,7 +39,6 @@ def start(optimizer_module: ModuleType) -> None:
     orders = current()
     if orders is None:
         return
-    outlive_not(orders.launcher_pid)
     rank = OwnRank(orders, Clock(), Control(orders.files), Journal(orders.files))
     script.listen(Climber(rank))
     atexit.register(script.ended)
@@ -204,7 +202,10 @@ class Climber:
             torch.set_flush_denormal(True)
         if rank.place.world_size == 1 and int(os.environ.get("WORLD_SIZE", "1")) > 1:
             self._alone_among_copies()
-        self._routine = self._climb()
+        if rank.claim():
+            self._routine = self._climb()
+        else:
+            self.state = State.FINISHED  # a trainer of its own, one of several: it trains on as it would alone
 
     def _alone_among_copies(self) -> None:
         """Started as several ranks, but the script never formed a process group: only the first goes on."""
