@@ -1,20 +1,20 @@
 """The folder of one launch: the name of every file in it, who writes it and who reads it. Standard library only.
 
-    orders.json      launcher to agents     what is wanted of this launch (``orders``)
-    journal.jsonl    leader to launcher     what was measured, one message a line (``journal``, ``messages``)
-    stop             launcher to leader     is there once the launcher has seen enough
-    beat.RANK.PID    rank to launcher       how many steps that rank has taken, and when the last one (``beats``)
+    orders.json        launcher to agents     what is wanted of this launch (``orders``)
+    journal.jsonl      leader to launcher     what was measured, one message a line (``journal``, ``messages``)
+    stop               launcher to leader     is there once the launcher has seen enough
+    beat.RANK.PID      rank to launcher       how many steps that rank has taken, and when the last one (``beats``)
     crash.NS.RANK.PID  rank to launcher       the traceback of the exception that ended it
-    beside.PID       trainer to launcher   that a process trains besides those that are measured
-    tally.*          rank and its workers   counters of what making batches read, in shared memory
-    sockets          job to itself         a folder for what its processes talk through
-    output.log       job to user            all that the job printed
-    invitation.json  launcher to leader     where launchers of other nodes can reach it (``meeting``)
-    meeting.json     rank to launcher       where all launchers meet (``meeting``)
-    copy.jsonl       rank to launcher       the leader's journal, on nodes that do not lead
+    beside.PID         trainer to launcher    that a process trains besides those that are measured
+    tally.*            rank and its workers   counters of what making batches read, in shared memory
+    output.log         job to user            all that the job printed
+    invitation.json    launcher to leader     where launchers of other nodes can reach it (``meeting``)
+    meeting.json       rank to launcher       where all launchers meet (``meeting``)
+    copy.jsonl         rank to launcher       the leader's journal, on nodes that do not lead
 
 The folders of one run's launches lie side by side; between them stand ``owner``, by which all know that the launcher
-lives (``owner``), and ``muster.*``, by which launches that run at the same time come to the same block.
+lives (``owner``), ``sockets``, through which the job's processes talk among themselves, and ``muster.*``, by which
+launches that run at the same time come to the same block.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class RunFolder:
 
     @property
     def sockets(self) -> Path:
-        return self.path / "sockets"
+        return self.run / "sockets"
 
     @property
     def invitation(self) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
@@ -24,7 +25,9 @@ with Listener(family="AF_UNIX") as listener:
 @pytest.mark.parametrize(("name", "inside"), [("s", True), ("s" * 100, False)])
 def test_a_socket_is_where_it_fits(name: str, inside: bool) -> None:
     with TemporaryDirectory(prefix=name) as folder:
-        environment = {VARIABLE: str(Orders(folder, ("solo",), 1.0).write()), "PYTHONPATH": ":".join(sys.path)}
+        launch = Path(folder) / "launch-0-0"
+        launch.mkdir()
+        environment = {VARIABLE: str(Orders(str(launch), ("solo",), 1.0).write()), "PYTHONPATH": ":".join(sys.path)}
         program = [sys.executable, "-c", LISTEN]
         address = subprocess.run(program, env=environment, capture_output=True, text=True, check=True).stdout
         assert address.startswith(f"{folder}/sockets/") is inside

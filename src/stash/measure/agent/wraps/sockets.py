@@ -11,8 +11,8 @@ from types import ModuleType
 
 from stash.measure.run.orders import current
 
-_LONGEST = 100 - len("/listener-xxxxxxxx")
-"""Bytes of a folder's name: a socket's whole path may have 107 (unix(7))."""
+_LONGEST = 107 - len("/listener-xxxxxxxx")
+"""Bytes of the folder's name: a socket's whole path may have 107 (unix(7))."""
 
 
 def keep_in_run(module: ModuleType) -> None:
