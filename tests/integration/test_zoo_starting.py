@@ -64,10 +64,13 @@ def test_one_rank_that_asks_for_its_rank_gets_it(run_profile: RunProfile) -> Non
     assert any("started by torchrun, since as a plain process it failed" in note for note in profile.notes)
 
 
-def test_of_independent_trainers_one_is_measured_and_nobody_goes_on(run_profile: RunProfile, tmp_path: Path) -> None:
+@pytest.mark.parametrize("way", ["spawn", pytest.param("fork", marks=pytest.mark.slow)])
+def test_of_independent_trainers_one_is_measured_and_nobody_goes_on(
+    run_profile: RunProfile, tmp_path: Path, way: str
+) -> None:
     # GIVEN processes that train without a group, and a parent that would save what they trained
     saved = tmp_path / "model.pt"
-    outcome = run_profile("--rungs", "solo,warm", "--", sys.executable, "hogwild.py", saved, folder=ZOO)
+    outcome = run_profile("--rungs", "solo,warm", "--", sys.executable, "hogwild.py", saved, way, folder=ZOO)
     # THEN the rounds are those of one trainer, the others are mentioned, and all of them end with it
     profile = measured(outcome)
     assert profile.workload.name == "hogwild.py"

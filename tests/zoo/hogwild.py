@@ -19,7 +19,7 @@ def train(number: int, model: torch.nn.Module) -> None:
 
 
 if __name__ == "__main__":
-    mp.set_start_method("spawn")
+    mp.set_start_method(sys.argv[2])
     shared = torch.nn.Linear(64, 10).share_memory()
     trainers = [mp.Process(target=train, args=(number, shared)) for number in range(2)]
     for trainer in trainers:

@@ -13,6 +13,8 @@ import threading
 import weakref
 from collections.abc import Callable, Generator
 from enum import Enum, auto
+from multiprocessing import current_process
+from multiprocessing.util import register_after_fork
 from types import ModuleType
 from typing import Any
 
@@ -27,7 +29,7 @@ from stash.measure.agent.data.feeds import Feed, Handle
 from stash.measure.agent.wraps import checkpoints, steps
 from stash.measure.run.journal import Journal
 from stash.measure.run.messages import ClimbEnded, PhaseBegun, RoundDone
-from stash.measure.run.orders import current
+from stash.measure.run.orders import Orders, current
 
 _WARM_UP_STEPS = (3, 20)
 _STEADY = 0.1
@@ -39,10 +41,21 @@ def start(optimizer_module: ModuleType) -> None:
     orders = current()
     if orders is None:
         return
-    rank = OwnRank(orders, Clock(), Control(orders.files), Journal(orders.files))
-    script.listen(Climber(rank))
+    _listen(orders)
     atexit.register(script.ended)
     steps.wrap_optimizer(optimizer_module)
+
+
+def _listen(orders: Orders) -> None:
+    climber = Climber(OwnRank(orders, Clock(), Control(orders.files), Journal(orders.files)))
+    script.listen(climber)
+    register_after_fork(climber, _listen_in_fork)
+
+
+def _listen_in_fork(inherited: Climber) -> None:
+    """A process forked before any training may be the one that trains; a loader's workers are daemons and are not."""
+    if not current_process().daemon and inherited.rank.optimizer is None:
+        _listen(inherited.rank.orders)
 
 
 class State(Enum):
