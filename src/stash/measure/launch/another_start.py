@@ -14,9 +14,10 @@ from stash.measure.launch.engines.base import Cluster
 
 _NAMES = "RANK|LOCAL_RANK|WORLD_SIZE|LOCAL_WORLD_SIZE|MASTER_ADDR|MASTER_PORT"
 _WANTS_LAUNCHER = re.compile(
-    rf"environment variable (?:{_NAMES}) expected|KeyError: '(?:{_NAMES})'"
-    r"|Default process group has not been initialized"
+    rf"environment variable (?:{_NAMES}) expected|KeyError: '(?:{_NAMES})'|(?:environ|getenv)\b.*\b(?:{_NAMES})\b"
+    r"|Default process group has not been initialized|No module named 'mpi4py'|torchrun|torch\.distributed\.launch"
 )
+"""In its traceback, or in what it printed last. (DeepSpeed asks MPI for what no launcher has told it.)"""
 _WANTS_DEVICES = re.compile(r"cuda|nccl|nvidia|device_ids", re.I)
 
 

@@ -133,10 +133,12 @@ class Launches:
     def run(self, *members: Member) -> Diagnosis | None:
         """Run one launch to its end; the value says why it failed, if it did."""
         clock = self._measurement.clock
-        running = [self._start(member) for member in members or (Member(),)]
-        self._measurement.launches += 1
+        running: list[_Running] = []
         begun = called = clock.time()
         try:
+            for member in members or (Member(),):
+                running.append(self._start(member))
+            self._measurement.launches += 1
             while any(each.process.poll() is None for each in running):
                 for each in running:
                     self._follow(each)

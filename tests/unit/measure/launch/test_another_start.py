@@ -25,6 +25,8 @@ def failed(error: str, file: str = "train.py") -> Diagnosis:
     [
         WANTS_RANK,
         "KeyError: 'LOCAL_RANK'",
+        "ModuleNotFoundError: No module named 'mpi4py'",
+        "SystemExit: start me with torchrun",
         "ValueError: Default process group has not been initialized, please make sure to call init_process_group.",
     ],
 )
@@ -58,6 +60,12 @@ def test_ranks_on_cpus_that_ask_for_cuda_are_tried_as_one_plain_process(error: s
 )
 def test_nothing_else_is_tried_where_there_are_gpus_other_nodes_or_no_other_way(cluster: Cluster, gpus: int) -> None:
     assert another_start(cluster, gpus, failed(NO_CUDA)) is None
+
+
+def test_the_line_that_failed_tells_too() -> None:
+    line = '  File "train.py", line 3, in <module>\n    local = int(os.environ.get("LOCAL_RANK"))\n'
+    words = f"Traceback (most recent call last):\n{line}TypeError: int() argument must be a string, not 'NoneType'\n"
+    assert another_start(PLAIN, 0, Diagnosis("it failed", words)) is not None
 
 
 def test_what_a_file_is_called_is_no_reason() -> None:
