@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import socket
 import sys
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -150,9 +151,12 @@ def _probe(path: Path | None) -> Probe | None:
 
 def _watched(expedition: Expedition) -> Result:
     from stash.cli.progress import Progress
+    from stash.measure.launch.wishes import Result
 
-    with Progress(expedition) as progress:
-        return expedition.run(progress.show)
+    result = Result(None, None, interrupted=True)  # while progress is begun, or ended
+    with suppress(KeyboardInterrupt), Progress(expedition) as progress:
+        result = expedition.run(progress.show)
+    return result
 
 
 def _with_links(result: Result, probe: Probe | None) -> Result:

@@ -11,6 +11,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -65,16 +66,22 @@ class Expedition:
 
     def run(self, watcher: Watcher = lambda moment: None) -> Result:
         """Measure until precise, out of budget, interrupted or failed; never raises for what the job does."""
-        with TemporaryFolder() as folder:
-            self.launches.folder, self.launches.watcher = folder.path, watcher
-            try:
-                result = self._run()
-            except KeyboardInterrupt:
-                result = self._result("interrupted", None, interrupted=True)
-            log = self.launches.log()
-            if log is None or result.failure is None or result.failure.users_mistake:
-                return result
-            return replace(result, log=folder.keep(log))
+        self.launches.watcher = watcher
+        result = Result(None, None, interrupted=True)  # while the folder is made, or removed
+        with suppress(KeyboardInterrupt), TemporaryFolder() as folder:
+            result = self._run_in(folder)
+        return result
+
+    def _run_in(self, folder: TemporaryFolder) -> Result:
+        self.launches.folder = folder.path
+        try:
+            result = self._run()
+        except KeyboardInterrupt:
+            result = self._result("interrupted", None, interrupted=True)
+        log = self.launches.log()
+        if log is None or result.failure is None or result.failure.users_mistake:
+            return result
+        return replace(result, log=folder.keep(log))
 
     def _run(self) -> Result:
         m = self.measurement

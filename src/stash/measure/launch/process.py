@@ -23,15 +23,19 @@ class Process:
     def __init__(self, request: Request, folder: RunFolder) -> None:
         self.folder = folder
         self._orders = request.variables[VARIABLE]
-        with folder.output.open("ab") as output:
-            self._popen = subprocess.Popen(
-                request.argv,
-                env=request.environment(),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+        try:
+            with folder.output.open("ab") as output:
+                self._popen = subprocess.Popen(
+                    request.argv,
+                    env=request.environment(),
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+        except KeyboardInterrupt:
+            self._end()  # it may have been started all the same
+            raise
 
     @property
     def pid(self) -> int:
@@ -43,6 +47,11 @@ class Process:
 
     def stop(self) -> None:
         """End the launch and everything it started: asked first, then by force."""
+        self._end()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._popen.wait(timeout=_GRACE)
+
+    def _end(self) -> None:
         for number in (signal.SIGTERM, signal.SIGKILL, signal.SIGKILL):  # a dying rank may still have forked
             alive = self._alive()
             if not alive:
@@ -51,14 +60,11 @@ class Process:
                 with contextlib.suppress(psutil.Error):
                     process.send_signal(number)
             psutil.wait_procs(alive, timeout=_GRACE)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._popen.wait(timeout=_GRACE)
 
     def _alive(self) -> list[psutil.Process]:
         """Every process of this launch: they all inherited its orders, whoever their parent is by now."""
-        numbers = {*carrying(VARIABLE, self._orders), *([self.pid] if self.poll() is None else [])}
         found = []
-        for number in numbers:
+        for number in carrying(VARIABLE, self._orders):
             with contextlib.suppress(psutil.Error):
                 found.append(psutil.Process(number))
         return found
