@@ -101,7 +101,7 @@ class Job:
 def orders(folder: Path, **changes: Any) -> Orders:
     """For a launch that stops by itself after two rounds."""
     rungs = ("solo", "crowd", "node", "cluster", "warm", "cold")
-    return Orders(**{"folder": str(folder), "launcher_pid": 1, "rungs": rungs, "budget": 1.0, "rounds": 2, **changes})
+    return Orders(**{"folder": str(folder), "rungs": rungs, "budget": 1.0, "rounds": 2, **changes})
 
 
 def job(given: Orders, seat: Seat | None = None) -> Job:

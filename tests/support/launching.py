@@ -51,8 +51,9 @@ class FakeProcess:
 
     def __init__(self, folder: RunFolder, orders: Orders, agents: Agents, clock: SetTime) -> None:
         self.folder, self.orders, self.clock = folder, orders, clock
-        self.words, self.tracebacks, self.stopped = "", [], False
+        self.words, self.tracebacks, self.gone, self.stopped = "", [], [], False
         self._journal, self._beats = Journal(folder), {}
+        folder.output.touch()
         self._code: int | None = None
         self._agents = agents(orders, self)
 
@@ -72,6 +73,9 @@ class FakeProcess:
 
     def crashes(self) -> list[str]:
         return self.tracebacks
+
+    def silent(self) -> list[int]:
+        return self.gone
 
     def beats(self) -> dict[int, Beat]:
         return self._beats
@@ -99,20 +103,24 @@ class FakeProcess:
 
 
 def expedition(
-    *agents: Agents, rungs: Iterable[str] = ("solo", "warm"), job: Job | None = None, **wishes: Any
+    *agents: Agents,
+    rungs: Iterable[str] = ("solo", "warm"),
+    job: Job | None = None,
+    cluster: Cluster | None = None,
+    **wishes: Any,
 ) -> tuple[Expedition, list[FakeProcess]]:
     """A ``stash profile`` whose launches are ``agents``, one after the other, the last one again and again."""
     clock, started = SetTime(), []
 
     def start(request: Request, folder: RunFolder) -> FakeProcess:
         process = FakeProcess(folder, orders_of(request), agents[min(len(started), len(agents) - 1)], clock)
+        process.command = request.argv
         started.append(process)
         return process
 
     given = Wishes(**{"budget": 60.0, "rungs": tuple(rungs), **wishes})
-    return Expedition(
-        job or Job("script", "train.py"), Cluster(engine="local"), given, clock=clock, start=start
-    ), started
+    job, cluster = job or Job("script", "train.py"), cluster or Cluster(engine="local")
+    return Expedition(job, cluster, given, clock=clock, start=start), started
 
 
 def orders_of(request: Request) -> Orders:

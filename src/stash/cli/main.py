@@ -17,6 +17,7 @@ from stash.cli.dataset import app as dataset_app
 from stash.cli.options import App
 from stash.cli.probe import probe
 from stash.cli.profile import profile
+from stash.cli.readers import readers_may_leave
 from stash.cli.show import show
 from stash.cli.testbed import app as testbed_app
 from stash.cli.zoo import zoo
@@ -60,18 +61,20 @@ def stash(
 
 def main() -> None:
     """Run the command and exit."""
+    with readers_may_leave():
+        sys.exit(_run())
+
+
+def _run() -> int:
+    """The command's exit code, its error printed."""
     try:
-        code = app(standalone_mode=False)
+        return app(standalone_mode=False) or 0
     except StashError as error:
         print(f"error: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
+        return error.exit_code
     except (KeyboardInterrupt, typer.Abort):
         print("interrupted", file=sys.stderr)
-        sys.exit(130)
+        return 130
     except _ClickException as error:
         error.show()
-        sys.exit(2)
-    except BrokenPipeError:
-        sys.stderr.close()  # the reader of our output went away; nothing is wrong
-        sys.exit(0)
-    sys.exit(code or 0)
+        return 2

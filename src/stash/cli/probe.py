@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stash.base.errors import UserError
+from stash.base.platforms import require_linux
 from stash.cli.options import Nnodes, NodeRank, NprocPerNode, RdzvEndpoint, cluster, flag, option, positive
 from stash.cli.output import output_file, print_probe, show_then_save
 
@@ -71,6 +72,7 @@ def probe(
     """
     from stash.keep import catalog as facts
 
+    require_linux("stash probe")
     known, folder, what = facts.load(), _folder(path, data), _parts(only, no_measure)
     for name in (instance, against):
         if name is not None:

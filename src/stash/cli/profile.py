@@ -5,9 +5,9 @@ Parses, measures, shows. What the job itself prints goes to a log, shown when th
 
 from __future__ import annotations
 
-import signal
 import socket
 import sys
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stash.base.errors import JobError, UserError
-from stash.base.interrupts import interrupted_by
+from stash.base.interrupts import REQUESTS, interrupted_by
+from stash.base.platforms import require_linux
 from stash.cli.arguments import Split
 from stash.cli.options import Nnodes, NodeRank, NprocPerNode, RdzvEndpoint, cluster, flag, option, percent, positive
 from stash.cli.output import output_file, print_profile, show_then_save
@@ -69,6 +70,7 @@ def profile(
       stash profile -- accelerate launch train.py
       stash profile --nnodes 2 --node-rank 0 --rdzv-endpoint node0:29500 train.py
     """
+    require_linux("stash profile")
     from stash.base.ladder import NAMES, parse_rungs
     from stash.measure.launch import job as jobs
     from stash.measure.launch.climb import Expedition
@@ -90,7 +92,9 @@ def profile(
     if dry_run:
         print(request.describe())
         return
-    _finish(_with_links(_watched(expedition), probed), target)
+    # A batch system's time limit and a closed terminal are as orderly as Ctrl-C, until the profile is saved.
+    with interrupted_by(*REQUESTS):
+        _finish(_with_links(_watched(expedition), probed), target)
 
 
 def _job(words: Split, workload: str | None, data: str | None, batch: int | None) -> Job:
@@ -130,7 +134,7 @@ def _output(wanted: Path | None, job: Job) -> Path:
     """Where the profile will go; checked before a minute is spent measuring."""
     from stash.base.records import SUFFIX
 
-    return output_file(wanted, job.title.removesuffix(".py").replace("/", "-"), SUFFIX)
+    return output_file(wanted, job.title.removesuffix(".py").removesuffix(".sh").replace("/", "-"), SUFFIX)
 
 
 def _probe(path: Path | None) -> Probe | None:
@@ -147,10 +151,12 @@ def _probe(path: Path | None) -> Probe | None:
 
 def _watched(expedition: Expedition) -> Result:
     from stash.cli.progress import Progress
+    from stash.measure.launch.wishes import Result
 
-    # A batch system's time limit is as orderly as Ctrl-C.
-    with interrupted_by(signal.SIGTERM), Progress(expedition) as progress:
-        return expedition.run(progress.show)
+    result = Result(None, None, interrupted=True)  # while progress is begun, or ended
+    with suppress(KeyboardInterrupt), Progress(expedition) as progress:
+        result = expedition.run(progress.show)
+    return result
 
 
 def _with_links(result: Result, probe: Probe | None) -> Result:

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from stash.base.interrupts import interrupted_by
+from stash.base.interrupts import REQUESTS, interrupted_by
 
 
 def test_each_of_the_signals_is_an_interruption_and_the_handlers_come_back() -> None:
@@ -43,3 +43,31 @@ def test_a_thread_other_than_the_main_one_is_left_alone() -> None:
     thread.start()
     thread.join()
     assert seen == [before]
+
+
+def test_only_the_first_signal_interrupts_so_that_what_cleans_up_can_finish() -> None:
+    cleaned = []
+
+    def work() -> None:
+        with interrupted_by(*REQUESTS):
+            try:
+                os.kill(os.getpid(), signal.SIGHUP)
+                time.sleep(5)
+            finally:
+                for number in (signal.SIGHUP, signal.SIGTERM):
+                    os.kill(os.getpid(), number)
+                    cleaned.append(number)
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    assert len(cleaned) == 2
+
+
+def test_a_signal_that_is_ignored_stays_ignored() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+    try:
+        with interrupted_by(*REQUESTS):
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)

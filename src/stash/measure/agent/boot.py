@@ -1,4 +1,4 @@
-"""Start the agent: pin the process, leave word of a crash, and wait for torch to be imported.
+"""Start the agent: watch the launcher, pin the process, hear of crashes, and wait for torch to be imported.
 
 Wrapping happens through an import hook that runs a callback right after a named module was executed, so
 that everybody who imports from it later gets the wrapped functions. Costs a few milliseconds at start-up
@@ -13,11 +13,13 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
-from types import ModuleType, TracebackType
+from types import ModuleType
 
-from stash.measure.agent import guard, script
+from stash.measure.agent import guard
+from stash.measure.agent.last_words import report_crashes
+from stash.measure.agent.lifeline import outlive_not
 from stash.measure.linux.cores import pin
-from stash.measure.run.orders import Orders, current
+from stash.measure.run.orders import current
 
 WRAPS: Mapping[str, str] = {
     "torch.distributed.distributed_c10d": "wraps.collectives:wrap",
@@ -32,6 +34,8 @@ WRAPS: Mapping[str, str] = {
     "torch.optim.lr_scheduler": "wraps.steps:wrap_schedulers",
     "torch.amp.grad_scaler": "wraps.steps:wrap_scaler",
     "torch.serialization": "wraps.checkpoints:guard_torch_save",
+    "multiprocessing.process": "wraps.steps:wrap_processes",
+    "multiprocessing.util": "wraps.sockets:keep_in_run",
     "torch.multiprocessing.spawn": "wraps.steps:wrap_spawn",
     "safetensors.torch": "wraps.checkpoints:guard_safetensors",
     "transformers.trainer": "wraps.frameworks:wrap_transformers",
@@ -46,11 +50,12 @@ def start() -> None:
     orders = current()
     if orders is None:
         return
+    outlive_not(orders)  # first of all: the launcher may be gone already
     if orders.pin:
         local = int(os.environ.get("LOCAL_RANK", "0")), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
         pin(*(orders.gang or local))  # a loader's workers inherit it
     guard.protect_files(orders)
-    _report_crashes(orders)
+    report_crashes(orders)
     sys.meta_path.insert(0, PostImport(dict(WRAPS)))
 
 
@@ -103,23 +108,3 @@ class _Wrapping(importlib.abc.Loader):
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._loader, name)
-
-
-def _report_crashes(orders: Orders) -> None:
-    """Leave an uncaught exception's text in the run's folder, for the launcher to show."""
-    previous = sys.excepthook
-
-    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        import traceback
-
-        script.abandoned()
-        try:
-            if kind.__name__ != "ChildFailedError":  # torchrun's own; the rank that failed has left its error already
-                path = orders.files.crash(os.environ.get("RANK", "0"))
-                path.write_text("".join(traceback.format_exception(kind, error, trace)))
-        except OSError as problem:
-            print(f"stash: could not record the crash: {problem}", file=sys.stderr)
-        finally:
-            previous(kind, error, trace)
-
-    sys.excepthook = hook

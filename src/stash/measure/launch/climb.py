@@ -8,10 +8,10 @@ is started again until the rounds suffice.
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,15 +19,17 @@ from stash.base.errors import JobError, UserError
 from stash.base.ladder import rung
 from stash.base.records import Profile
 from stash.measure.host.describe import count_gpus, describe
-from stash.measure.launch import isolated
+from stash.measure.launch import isolated, kept_files
+from stash.measure.launch.another_start import another_start
 from stash.measure.launch.diagnose import Diagnosis
 from stash.measure.launch.engines.base import Cluster
 from stash.measure.launch.gathered import Gathered
 from stash.measure.launch.job import Job
 from stash.measure.launch.launches import Launches, Member, StartedProcess
 from stash.measure.launch.measurement import Measurement, Timer
-from stash.measure.launch.process import Process, free_folder
+from stash.measure.launch.process import Process
 from stash.measure.launch.request import Request
+from stash.measure.launch.temporary import TemporaryFolder
 from stash.measure.launch.wishes import Result, Watcher, Wishes
 from stash.measure.run.folder import RunFolder
 
@@ -51,8 +53,9 @@ class Expedition:
         host = describe(Path(job.data or wishes.data_root or "."))
         self.measurement = Measurement(job, cluster, wishes, host, count_gpus(), clock)
         shown = Path(tempfile.gettempdir()) / f"stash-{os.getpid()}"  # a name, until something is run
-        self.launches = Launches(self.measurement, shown, os.getpid(), start)
+        self.launches = Launches(self.measurement, shown, start)
         self._most_steps: int | None = None
+        self._started_anew = False
 
     @property
     def job(self) -> Job:
@@ -64,15 +67,24 @@ class Expedition:
 
     def run(self, watcher: Watcher = lambda moment: None) -> Result:
         """Measure until precise, out of budget, interrupted or failed; never raises for what the job does."""
-        self.launches.folder, self.launches.watcher = free_folder(), watcher
+        self.launches.watcher = watcher
+        result = Result(None, None, interrupted=True)  # while the folder is made, or removed
+        with suppress(KeyboardInterrupt), TemporaryFolder() as folder:
+            result = self._run_in(folder)
+        return result
+
+    def _run_in(self, folder: TemporaryFolder) -> Result:
+        self.launches.folder = folder.path
+        for aftermath in folder.found:
+            self.measurement.gathered.note(*kept_files.of_killed_run(aftermath))
         try:
             result = self._run()
         except KeyboardInterrupt:
             result = self._result("interrupted", None, interrupted=True)
-        if result.failure is None or result.failure.users_mistake:
-            shutil.rmtree(self.launches.folder, ignore_errors=True)
+        log = self.launches.log()
+        if log is None or result.failure is None or result.failure.users_mistake:
             return result
-        return replace(result, log=self.launches.log())
+        return replace(result, log=folder.keep(log))
 
     def _run(self) -> Result:
         m = self.measurement
@@ -83,7 +95,7 @@ class Expedition:
             gathered = m.gathered
             if gathered.unsafe is not None:
                 return self._isolate(gathered.unsafe)
-            if failure is not None and self._give_up_resident(failure):
+            if failure is not None and (self._give_up_resident(failure) or self._start_another_way(failure)):
                 continue
             if failure is not None:
                 return self._result("failed", failure)
@@ -104,6 +116,8 @@ class Expedition:
         m.gathered.rungs = ()
         m.gathered.blocks.clear()
         failure = isolated.climb(m, self.launches)
+        if failure is not None and self._start_another_way(failure):
+            return self._isolate(why)
         return self._result("failed" if failure else m.ended(), failure)
 
     def _without_leader(self) -> Result:
@@ -123,6 +137,19 @@ class Expedition:
         m.gathered.excused["resident"] = (
             f"the script does not take batches already on the device ({failure.sentence})"
         )
+        return True
+
+    def _start_another_way(self, failure: Diagnosis) -> bool:
+        """After a script failed before its first step: whether a launcher, or none, is to be tried, once."""
+        m = self.measurement
+        if self._started_anew or m.job.kind == "command" or m.gathered.led or self.launches.steps():
+            return False
+        another = another_start(m.cluster, m.gpus, failure)
+        if another is None:
+            return False
+        self._started_anew, m.cluster = True, another.cluster
+        m.gathered = Gathered()
+        m.gathered.notes.append(another.note)
         return True
 
     def _nothing_to_measure(self) -> Diagnosis:

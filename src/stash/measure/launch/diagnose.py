@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+import signal
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
+
+from stash.base.words.quantities import listed
 
 _MEMORY = re.compile(
     r"out of memory|DefaultCPUAllocator: (?:can't|not enough)|Cannot allocate memory|std::bad_alloc", re.I
@@ -23,6 +26,8 @@ _NOTICED = re.compile(
     re.I,
 )
 """What a rank says that lost its peer: not why the job failed, but that it did."""
+_TERMINATED = re.compile(r"process (\d+) terminated with signal (SIG\w+)")
+_PASSED_ON = re.compile(r"Process (\d+) terminated with the following error")
 _EXCEPTION = re.compile(r"^[A-Za-z_][\w.]*(?:: .*)?$")
 _ROOT_CAUSE = "Root Cause (first observed failure)"
 _LAUNCHER = re.compile(
@@ -32,13 +37,9 @@ _LAUNCHER = re.compile(
 )
 _MISTAKE = re.compile(r"^(?:\[rank\d+\]: ?)?error: (.*)$", re.M)
 """How the zoo's workloads print a user's mistake."""
-_SIGNALS = {
-    -9: "SIGKILL (killed, or out of memory)",
-    -11: "SIGSEGV",
-    -6: "SIGABRT",
-    -15: "SIGTERM",
-    -7: "SIGBUS",
-}
+_KILLED = "SIGKILL (killed, or out of memory)"
+_SHELL = 128
+"""A shell adds this to the number of a signal, where a program says its exit code."""
 _AFTERMATH = (-15, -6)
 """SIGTERM is torchrun's own, to the ranks left; SIGABRT often a library's, on noticing that a peer is gone."""
 
@@ -54,6 +55,8 @@ class Evidence:
     """Optimizer steps each rank had taken."""
     title: str
     batch: int | None = None
+    silent: Sequence[int] = ()
+    """Ranks that were gone without a traceback."""
 
 
 @dataclass(frozen=True)
@@ -71,16 +74,20 @@ def diagnose(evidence: Evidence) -> Diagnosis:
     A rank that a signal ended outranks the others' tracebacks about lost connections, whichever came first: it can
     leave none of its own.
     """
-    own = evidence.crashes[0] if evidence.crashes else _last_traceback(evidence.output)
+    causes = [crash for crash in evidence.crashes if not _NOTICED.search(crash)]
+    own = next(iter([*causes, *evidence.crashes]), "") or _last_traceback(evidence.output)
     words = own or evidence.output
     when = _when(evidence)
-    reported = _reported(evidence.output)
+    reported = [*_reported(evidence.output), *_terminated(own)]
     if _MEMORY.search(words):
         smaller = f"; try --batch {evidence.batch // 2}" if evidence.batch and evidence.batch > 1 else ""
         return Diagnosis(f"{evidence.title} ran out of memory {when}{smaller or '; use a smaller batch'}", own)
     killed = next((rank for rank in reported if rank.code < 0 and rank.code not in _AFTERMATH), None)
-    if own and killed and _NOTICED.search(own):
+    if killed and (_NOTICED.search(own) or _TERMINATED.search(own)):
         return _ended_by_signal(killed, evidence)
+    silent = _silent(evidence, own)
+    if silent and _NOTICED.search(own):
+        return _left_without_a_word(silent, evidence)
     if _PORT.search(words):
         return Diagnosis(
             "the port for the ranks' rendezvous is already in use; choose another with "
@@ -108,7 +115,8 @@ def diagnose(evidence: Evidence) -> Diagnosis:
     if evidence.exit_code < 0:
         return Diagnosis(f"{evidence.title} was ended by {_signal(evidence.exit_code)} {when}")
     code = root_cause.code if root_cause else evidence.exit_code
-    return Diagnosis(f"{evidence.title} ended with exit code {code} {when}", own_output(evidence.output))
+    shells = f" (what a shell says of {_signal(_SHELL - code)})" if code - _SHELL in list(signal.Signals) else ""
+    return Diagnosis(f"{evidence.title} ended with exit code {code}{shells} {when}", own_output(evidence.output))
 
 
 class _Reported(NamedTuple):
@@ -125,12 +133,35 @@ def _reported(output: str) -> list[_Reported]:
     return [_Reported(int(rank), int(code)) for rank, code in found]
 
 
+def _terminated(traceback: str) -> list[_Reported]:
+    """What the parent of ``mp.spawn`` says of a rank that was killed."""
+    names = {number.name: number for number in signal.Signals}
+    found = [(rank, names.get(name)) for rank, name in _TERMINATED.findall(traceback)]
+    return [_Reported(int(rank), -number) for rank, number in found if number is not None]
+
+
+def _silent(evidence: Evidence, own: str) -> list[int]:
+    """Ranks that said nothing at all, not through the parent of ``mp.spawn`` either."""
+    spoke = {int(rank) for rank in _PASSED_ON.findall(own)}
+    return [rank for rank in evidence.silent if rank not in spoke]
+
+
+def _left_without_a_word(ranks: Sequence[int], evidence: Evidence) -> Diagnosis:
+    who = f"rank {ranks[0]}" if len(ranks) == 1 else f"one of the ranks {listed([str(rank) for rank in ranks])}"
+    return Diagnosis(
+        f"{who} of {evidence.title} ended without a word {_when(evidence)}, most likely by {_KILLED}; "
+        "the others lost their connection to it"
+    )
+
+
 def _ended_by_signal(killed: _Reported, evidence: Evidence) -> Diagnosis:
     return Diagnosis(f"rank {killed.rank} of {evidence.title} was ended by {_signal(killed.code)} {_when(evidence)}")
 
 
 def _signal(code: int) -> str:
-    return _SIGNALS.get(code, f"signal {-code}")
+    if -code not in list(signal.Signals):
+        return f"signal {-code}"
+    return _KILLED if -code == signal.SIGKILL else signal.Signals(-code).name
 
 
 def fell_silent(nodes: Sequence[tuple[int, str]], since: float, steps: int) -> Diagnosis:

@@ -11,13 +11,14 @@ from typing import Any
 
 from stash.base.errors import UserError
 from stash.base.ladder import NAMES, parse_rungs
+from stash.base.platforms import require_linux
 from stash.base.records import Profile
 from stash.measure.host.describe import count_gpus
 from stash.measure.launch.climb import measure
 from stash.measure.launch.engines import cluster
 from stash.measure.launch.engines.base import Asked, Machine
 from stash.measure.launch.job import Job
-from stash.measure.launch.process import free_folder
+from stash.measure.launch.temporary import TemporaryFolder
 from stash.measure.launch.wishes import Wishes
 
 
@@ -43,24 +44,22 @@ def profile(
     """
     import cloudpickle
 
+    require_linux("stash.profile")
     if not 0 < precision < 1:
         raise UserError(
             f"precision={precision:g}: it is a fraction of the step, more than 0 and less than 1; "
             "write 0.02 for the ±2 % that the command calls --precision 2"
         )
 
-    folder = free_folder()
-    pickled = folder / "function.pkl"
-    called = cloudpickle.dumps((train, args, kwargs))
-    pickled.write_bytes(pickle.dumps((sys.path, called)))
-    job = Job("module", "stash.measure.launch.function", (str(pickled),), name=getattr(train, "__name__", "function"))
     where = cluster(Asked(True, nproc_per_node), Machine(count_gpus(), len(os.sched_getaffinity(0))))
     wishes = Wishes(precision, budget, parse_rungs(rungs) if rungs else NAMES, isolate, data_root)
-    try:
+    called = cloudpickle.dumps((train, args, kwargs))
+    with TemporaryFolder() as folder:
+        pickled = folder.path / "function.pkl"
+        pickled.write_bytes(pickle.dumps((sys.path, called)))
+        name = getattr(train, "__name__", "function")
+        job = Job("module", "stash.measure.launch.function", (str(pickled),), name=name)
         return measure(job, where, wishes)
-    finally:
-        pickled.unlink()
-        folder.rmdir()
 
 
 def _call(path: str) -> None:

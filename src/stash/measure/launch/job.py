@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import shutil
 import sys
@@ -17,6 +18,10 @@ _DISTRIBUTED = re.compile(
 )
 _SPAWNS = re.compile(r"\bmp\.spawn\(|multiprocessing\.spawn\(|start_processes\(|notebook_launcher\(")
 _MODULE_LIMIT = 200
+_RUNS_PYTHON = re.compile(r"python[\d.]*|torchrun|accelerate|deepspeed")
+"""Programs whose -m names a module."""
+_LAUNCHERS = ("torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch", "")
+_SCRIPTS = (".py", ".sh", ".bash")
 
 
 @dataclass(frozen=True)
@@ -38,7 +43,19 @@ class Job:
 
     @property
     def title(self) -> str:
-        return self.name or Path(self.target).name
+        return self.name or (called(self.command) if self.kind == "command" else Path(self.target).name)
+
+
+def called(words: tuple[str, ...]) -> str:
+    """What a launcher's command is about: the script or module that it starts, or itself if that cannot be seen."""
+    runs_python = False
+    for word, following in itertools.pairwise((*words, "")):
+        runs_python = runs_python or _RUNS_PYTHON.fullmatch(Path(word).name) is not None
+        if word in ("-m", "--module") and runs_python and following not in _LAUNCHERS:
+            return following
+        if word.endswith(_SCRIPTS):
+            return Path(word).name
+    return Path(words[0]).name
 
 
 def script(path: str, arguments: tuple[str, ...]) -> Job:

@@ -28,6 +28,19 @@ def sentences(outcome: Aftermath) -> list[str]:
     return found
 
 
+def of_killed_run(aftermath: Aftermath) -> list[str]:
+    """The same of an earlier profile that was killed before it could put them back."""
+    found = []
+    if aftermath.restored:
+        found.append(
+            f"an earlier profile was killed; {_count(aftermath.restored)} that its job had written to or removed "
+            f"were put back as they were: {_names(aftermath.restored)}"
+        )
+    if aftermath.unprotected:
+        found.append(f"an earlier profile was killed; look at {_names(aftermath.unprotected)}")
+    return found
+
+
 def _count(paths: Sequence[str]) -> str:
     return f"{len(paths)} file{'s' if len(paths) > 1 else ''}"
 

@@ -33,6 +33,8 @@ _TICK = 0.1
 _ROLL_CALL = 3.0
 """Seconds between looks at the ranks' signs of life; they need the cores more."""
 _SILENCE = 60.0
+_PARTING = 3.0
+"""Seconds for those that were measured to leave, before the ones beside them are ended."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,7 @@ class StartedProcess(Protocol):
     def stop(self) -> None: ...
     def output(self) -> str: ...
     def crashes(self) -> list[str]: ...
+    def silent(self) -> list[int]: ...
     def beats(self) -> dict[int, Beat]: ...
 
 
@@ -68,15 +71,22 @@ class _Running:
     journal: Tail
     peers: Peers | None
     """The launchers of the other nodes; None if there can be no other node."""
-    ended: bool = False
-    """The agents said that they were done."""
+    ended: float | None = None
+    """When the agents said that they were done (Unix time)."""
+
+    silent: list[int] = field(default_factory=list)
+    """Ranks that were gone without a word when the launch ended."""
 
     def broken(self) -> bool:
         """Whether it ended without having said so."""
         code = self.process.poll()
-        if code is None or self.ended:
+        if code is None or self.ended is not None:
             return False
         return code != 0 or self.orders.files.journal.exists()
+
+    def others_train_on(self, now: float) -> bool:
+        """Whether what was measured has ended and left, and only trainers beside it are still there."""
+        return self.ended is not None and now - self.ended > _PARTING and self.orders.files.besides() > 0
 
     def last_step(self) -> float | None:
         """When any rank last ended a step (Unix time), or ``None`` before the first."""
@@ -90,12 +100,11 @@ class Launches:
         self,
         measurement: Measurement,
         folder: Path,
-        launcher_pid: int,
         start: Callable[[Request, RunFolder], StartedProcess] = Process,
     ) -> None:
         self.folder = folder
         self.watcher: Watcher = lambda moment: None
-        self._measurement, self._pid, self._start_process = measurement, launcher_pid, start
+        self._measurement, self._start_process = measurement, start
         self._last: StartedProcess | None = None
 
     # Describing ---------------------------------------------------------------------------------------
@@ -105,7 +114,6 @@ class Launches:
         m = self._measurement
         return Orders(
             folder=str(folder),
-            launcher_pid=self._pid,
             rungs=m.wishes.rungs,
             budget=m.wishes.budget,
             began=m.began,
@@ -128,10 +136,12 @@ class Launches:
     def run(self, *members: Member) -> Diagnosis | None:
         """Run one launch to its end; the value says why it failed, if it did."""
         clock = self._measurement.clock
-        running = [self._start(member) for member in members or (Member(),)]
-        self._measurement.launches += 1
+        running: list[_Running] = []
         begun = called = clock.time()
         try:
+            for member in members or (Member(),):
+                running.append(self._start(member))
+            self._measurement.launches += 1
             while any(each.process.poll() is None for each in running):
                 for each in running:
                     self._follow(each)
@@ -142,19 +152,21 @@ class Launches:
                     silence = self._silence(running, begun)
                     if silence is not None:
                         return self._hung(running, silence)
-                if any(each.broken() for each in running):
+                if any(each.broken() or each.others_train_on(clock.time()) for each in running):
                     break
                 clock.sleep(_TICK)
             if any(each.broken() for each in running) and (lost := self._lost(running)) is not None:
                 return lost  # its end broke the connections of our ranks
         finally:
             for each in running:
+                each.silent = each.process.silent()  # those still there are about to be ended by us
                 each.process.stop()
                 if each.peers is not None:
                     each.peers.close()
                 self._take(each)
                 self._measurement.gathered.note(*kept_files.sentences(put_back(each.orders.files)))
-        return next((self._diagnosis(each.process) for each in running if each.broken()), None)
+                self._mention_others(each)
+        return next((self._diagnosis(each) for each in running if each.broken()), None)
 
     def _start(self, member: Member) -> _Running:
         m = self._measurement
@@ -168,11 +180,22 @@ class Launches:
         return _Running(self._last, orders, member.offset, Tail(orders.files.journal), peers)
 
     def _take(self, each: _Running) -> list[Message]:
-        messages = each.journal.messages()
+        m, messages = self._measurement, each.journal.messages()
         for message in messages:
-            each.ended = each.ended or isinstance(message, ClimbEnded)
-            self._measurement.gathered.take(message, each.offset)
+            if isinstance(message, ClimbEnded):
+                each.ended = m.clock.time()
+            m.gathered.take(message, each.offset)
         return messages
+
+    def _mention_others(self, each: _Running) -> None:
+        others, notes = each.orders.files.besides(), self._measurement.gathered.notes
+        many = "another process" if others == 1 else f"{others} other processes"
+        note = (
+            f"{many} trained beside the one that was measured, in no process group with it; what that took from its "
+            "step is part of every stall"
+        )
+        if others and note not in notes:
+            notes.append(note)
 
     def _follow(self, each: _Running) -> None:
         """Take what was told since; let the agents stop once it is enough."""
@@ -254,13 +277,14 @@ class Launches:
             f"no rank of {m.job.title} ended a step for {silence:.0f} s; {who} ({fewest} steps, last block: {phase})"
         )
 
-    def _diagnosis(self, process: StartedProcess) -> Diagnosis:
-        job = self._measurement.job
+    def _diagnosis(self, each: _Running) -> Diagnosis:
+        job, process = self._measurement.job, each.process
         return diagnose(
             Evidence(
                 exit_code=process.poll() or 0,
                 crashes=process.crashes(),
                 output=process.output(),
+                silent=each.silent,
                 steps={rank: beat.steps for rank, beat in process.beats().items()},
                 title=job.title,
                 batch=_batch_argument(job),

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import tempfile
 import time
 import uuid
@@ -18,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from stash.base.errors import JobError, UserError
-from stash.base.interrupts import interrupted_by
+from stash.base.interrupts import REQUESTS, interrupted_by
 from stash.base.records import Probe
 from stash.base.version import __version__
 from stash.lab.zoo.datasets import dataset_kind
@@ -27,8 +26,9 @@ from stash.measure.host.describe import count_gpus
 from stash.measure.launch.diagnose import Evidence, diagnose
 from stash.measure.launch.engines.base import Cluster
 from stash.measure.launch.job import module
-from stash.measure.launch.process import Process, free_folder
+from stash.measure.launch.process import Process
 from stash.measure.launch.request import Request, request
+from stash.measure.launch.temporary import TemporaryFolder
 from stash.measure.probe.orders import MEETING, PARTS, ProbeOrders
 from stash.measure.run.folder import RunFolder
 from stash.measure.run.journal import Tail
@@ -61,22 +61,22 @@ def probe(
     ``what`` names the parts (default all of them), ``say`` is told each part as it begins, ``meeting`` is how
     many seconds the nodes may take to find each other. Raises UserError for a wish that makes no sense or
     nodes that do not meet, JobError if the workers fail before anything was measured, and KeyboardInterrupt
-    on Ctrl-C or SIGTERM.
+    on Ctrl-C and what counts as that.
     """
     wait = meeting or (_ALONE if cluster.nnodes == 1 else _TOGETHER)
-    orders = _orders(budget, data, kind, instance, ask_metadata, what)
-    try:
-        with interrupted_by(signal.SIGTERM):  # as a batch system ends it
-            path = Path(orders.folder) / "orders.json"
-            orders.write(path)
+    with interrupted_by(*REQUESTS), TemporaryFolder() as folder:
+        orders = _orders(folder.path, budget, data, kind, instance, ask_metadata, what)
+        path = folder.path / "orders.json"
+        orders.write(path)
+        try:
             process = Process(_request(cluster, path, wait), RunFolder(path.parent))
             return _watched(process, orders, cluster, wait, say)
-    finally:
-        shutil.rmtree(orders.scratch, ignore_errors=True)
-        shutil.rmtree(orders.folder, ignore_errors=True)
+        finally:
+            shutil.rmtree(orders.scratch, ignore_errors=True)
 
 
 def _orders(
+    folder: Path,
     budget: float,
     data: Path | None,
     kind: str | None,
@@ -95,7 +95,7 @@ def _orders(
     if data is not None and not data.exists():
         raise UserError(f"there is no data {data}; name a folder that is there, or leave --data out")
     return ProbeOrders(
-        folder=str(free_folder()),
+        folder=str(folder),
         scratch=str(_scratch_parent() / f".stash-probe-{uuid.uuid4().hex[:12]}"),
         budget=budget,
         parts=tuple(part for part in PARTS if what is None or part in what),

@@ -5,12 +5,11 @@ from __future__ import annotations
 import contextlib
 import signal
 import subprocess
-import tempfile
-from pathlib import Path
 
 import psutil
 
 from stash.measure.launch.request import Request
+from stash.measure.linux.processes import carrying
 from stash.measure.run.beats import Beat, beats
 from stash.measure.run.folder import RunFolder
 from stash.measure.run.orders import VARIABLE
@@ -24,15 +23,19 @@ class Process:
     def __init__(self, request: Request, folder: RunFolder) -> None:
         self.folder = folder
         self._orders = request.variables[VARIABLE]
-        with folder.output.open("ab") as output:
-            self._popen = subprocess.Popen(
-                request.argv,
-                env=request.environment(),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+        try:
+            with folder.output.open("ab") as output:
+                self._popen = subprocess.Popen(
+                    request.argv,
+                    env=request.environment(),
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+        except KeyboardInterrupt:
+            self._end()  # it may have been started all the same
+            raise
 
     @property
     def pid(self) -> int:
@@ -44,6 +47,11 @@ class Process:
 
     def stop(self) -> None:
         """End the launch and everything it started: asked first, then by force."""
+        self._end()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._popen.wait(timeout=_GRACE)
+
+    def _end(self) -> None:
         for number in (signal.SIGTERM, signal.SIGKILL, signal.SIGKILL):  # a dying rank may still have forked
             alive = self._alive()
             if not alive:
@@ -52,17 +60,13 @@ class Process:
                 with contextlib.suppress(psutil.Error):
                     process.send_signal(number)
             psutil.wait_procs(alive, timeout=_GRACE)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._popen.wait(timeout=_GRACE)
 
     def _alive(self) -> list[psutil.Process]:
         """Every process of this launch: they all inherited its orders, whoever their parent is by now."""
         found = []
-        for process in psutil.process_iter():
+        for number in carrying(VARIABLE, self._orders):
             with contextlib.suppress(psutil.Error):
-                of_this_launch = process.pid == self.pid or process.environ().get(VARIABLE) == self._orders
-                if of_this_launch and process.status() != psutil.STATUS_ZOMBIE:
-                    found.append(process)
+                found.append(psutil.Process(number))
         return found
 
     def output(self) -> str:
@@ -73,11 +77,10 @@ class Process:
         """Tracebacks of ranks that died of an exception, the earliest first."""
         return [path.read_text() for path in self.folder.crashes()]
 
+    def silent(self) -> list[int]:
+        """Ranks that are gone without a word."""
+        return self.folder.silent()
+
     def beats(self) -> dict[int, Beat]:
         """How far each rank got."""
         return beats(self.folder)
-
-
-def free_folder(parent: Path | None = None) -> Path:
-    """A new folder for a run's files, private to the user."""
-    return Path(tempfile.mkdtemp(prefix="stash-", dir=parent))

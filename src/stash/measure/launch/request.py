@@ -12,6 +12,8 @@ from stash.measure.launch.engines.base import Cluster
 from stash.measure.launch.job import Job
 from stash.measure.run.orders import VARIABLE
 
+_TORCHRUNS_FOLDER = "PET_LOG_DIR"
+"""Torchrun's option --log-dir, as it reads it from the environment; so does a launcher that is built on it."""
 SITE = Path(__file__).resolve().parent.parent / "agent" / "site"
 
 
@@ -35,6 +37,8 @@ class Request:
 def request(job: Job, cluster: Cluster, orders: Path, cores: int, gpus: int) -> Request:
     """The launch of ``job`` on ``cluster`` under the orders in that file."""
     variables = {VARIABLE: str(orders), "PYTHONPATH": _python_path(), "PYTHONUNBUFFERED": "1"}
+    if _TORCHRUNS_FOLDER not in os.environ:  # else it leaves an empty one in the temporary folder at every start
+        variables[_TORCHRUNS_FOLDER] = str(orders.parent / "torchrun")
     if job.kind == "command":  # the user's own launcher
         return Request((job.target, *job.arguments), variables)
     if gpus == 0 and "OMP_NUM_THREADS" not in os.environ:

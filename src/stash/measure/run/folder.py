@@ -1,20 +1,22 @@
 """The folder of one launch: the name of every file in it, who writes it and who reads it. Standard library only.
 
-    orders.json      launcher to agents     what is wanted of this launch (``orders``)
-    journal.jsonl    leader to launcher     what was measured, one message a line (``journal``, ``messages``)
-    stop             launcher to leader     is there once the launcher has seen enough
-    beat.RANK.PID    rank to launcher       how many steps that rank has taken, and when the last one (``beats``)
-    crash.NS.RANK    rank to launcher       the traceback of the exception that ended it
-    tally.*          rank and its workers   counters of what making batches read, in shared memory
-    held.*           worker to its rank     data files that it keeps open or mapped (``agent/data/holding``)
-    output.log       job to user            all that the job printed
-    kept.jsonl       rank to launcher       the user's files that stepped aside for those of the job (``kept``)
-    invitation.json  launcher to leader     where launchers of other nodes can reach it (``meeting``)
-    meeting.json     rank to launcher       where all launchers meet (``meeting``)
-    copy.jsonl       rank to launcher       the leader's journal, on nodes that do not lead
+    orders.json        launcher to agents     what is wanted of this launch (``orders``)
+    journal.jsonl      leader to launcher     what was measured, one message a line (``journal``, ``messages``)
+    stop               launcher to leader     is there once the launcher has seen enough
+    beat.RANK.PID      rank to launcher       how many steps that rank has taken, and when the last one (``beats``)
+    crash.NS.RANK.PID  rank to launcher       the traceback of the exception that ended it
+    beside.PID         trainer to launcher    that a process trains besides those that are measured
+    tally.*            rank and its workers   counters of what making batches read, in shared memory
+    held.*             worker to its rank     data files that it keeps open or mapped (``agent/data/holding``)
+    output.log         job to user            all that the job printed
+    kept.jsonl         rank to launcher       the user's files that stepped aside for those of the job (``kept``)
+    invitation.json    launcher to leader     where launchers of other nodes can reach it (``meeting``)
+    meeting.json       rank to launcher       where all launchers meet (``meeting``)
+    copy.jsonl         rank to launcher       the leader's journal, on nodes that do not lead
 
-The folders of one run's launches lie side by side; between them stand ``muster.*``, by which launches that run at
-the same time come to the same block.
+The folders of one run's launches lie side by side; between them stand ``owner``, by which all know that the launcher
+lives (``owner``), ``sockets``, through which the job's processes talk among themselves, and ``muster.*``, by which
+launches that run at the same time come to the same block.
 """
 
 from __future__ import annotations
@@ -35,6 +37,11 @@ class RunFolder:
     """One launch's folder on this machine."""
 
     path: Path
+
+    @property
+    def run(self) -> Path:
+        """The folder of the whole run."""
+        return self.path.parent
 
     @property
     def orders(self) -> Path:
@@ -61,6 +68,10 @@ class RunFolder:
         return self.path / "kept.jsonl"
 
     @property
+    def sockets(self) -> Path:
+        return self.run / "sockets"
+
+    @property
     def invitation(self) -> Path:
         return self.path / "invitation.json"
 
@@ -76,14 +87,32 @@ class RunFolder:
         """Every sign of life, with its rank."""
         return {path: int(path.name.split(".")[1]) for path in self.path.glob("beat.*.*")}
 
+    def has_beaten(self) -> bool:
+        """Whether this process has given a sign of life."""
+        return any(self.path.glob(f"beat.*.{os.getpid()}"))
+
+    def silent(self) -> list[int]:
+        """Ranks whose process is gone and has left no traceback."""
+        spoke = {path.name.rpartition(".")[2] for path in self.crashes()}
+        left = {rank: path.name.rpartition(".")[2] for path, rank in self.beats().items()}
+        return sorted(rank for rank, pid in left.items() if pid not in spoke and not Path("/proc", pid).exists())
+
     def crash(self, rank: str) -> Path:
         """Where a rank that dies now leaves its traceback."""
-        return self.path / f"crash.{time.time_ns()}.{rank}"
+        return self.path / f"crash.{time.time_ns()}.{rank}.{os.getpid()}"
 
     def crashes(self) -> list[Path]:
         """Tracebacks, the earliest first."""
         return sorted(self.path.glob("crash.*"))
 
+    def beside(self) -> Path:
+        """That this process trains besides those that are measured."""
+        return self.path / f"beside.{os.getpid()}"
+
+    def besides(self) -> int:
+        """How many such processes there are."""
+        return len(list(self.path.glob("beside.*")))
+
     def muster(self, launch: int, label: str, member: int | str) -> Path:
         """That a ``member`` of the launches running side by side has come to the block ``label``; ``*`` for all."""
-        return self.path.parent / f"muster.{launch}.{label}.{member}"
+        return self.run / f"muster.{launch}.{label}.{member}"

@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 
 from stash.measure.run.folder import RunFolder
+from stash.measure.run.locks import lock
 from stash.measure.run.messages import ClimbEnded, Message, decode, encode
 
 
@@ -17,13 +18,20 @@ class Journal:
     """The writing end, in the leader's process."""
 
     def __init__(self, folder: RunFolder) -> None:
-        self._path = folder.journal
+        self._folder = folder
         self._descriptor: int | None = None
 
     def write(self, message: Message) -> None:
+        os.write(self._open(), (encode(message) + "\n").encode())
+
+    def claim(self) -> bool:
+        """Be this launch's one writer; False if another live process is, or if one has told its last word."""
+        return lock(self._open()) is not False and not ended(self._folder)
+
+    def _open(self) -> int:
         if self._descriptor is None:
-            self._descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        os.write(self._descriptor, (encode(message) + "\n").encode())
+            self._descriptor = os.open(self._folder.journal, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        return self._descriptor
 
 
 class Tail:

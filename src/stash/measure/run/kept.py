@@ -8,24 +8,28 @@ nothing is copied but what a writer must find there. A ledger in the launch's fo
 from __future__ import annotations
 
 import contextlib
-import fcntl
+import errno
 import json
 import os
 import secrets
 import shutil
 import stat
+import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
 from stash.measure.run.folder import RunFolder
+from stash.measure.run.locks import wait_for_lock
 
 MOST_COPIED = 1 << 30
 """Bytes of a file that are copied where a writer must find them and the file system cannot clone."""
 _FICLONE = 0x40049409
 """ioctl_ficlone(2): a copy-on-write clone."""
 _ATTIC = ".kept-by-stash-"
+_DYING_SECONDS = 2.0
+"""For processes to notice that their launcher is gone."""
 
 How = Literal["aside", "copied", "sized", "moved", "left", "new"]
 
@@ -165,17 +169,17 @@ class Keeper:
         above = [folder]
         while os.path.dirname(above[-1]) != above[-1]:
             above.append(os.path.dirname(above[-1]))
-        for place in (str(self._folder.path), self._home, os.path.expanduser("~"), *reversed(above)):
+        for place in (self._home, os.path.expanduser("~"), *reversed(above)):
             with contextlib.suppress(OSError):
                 if os.stat(place).st_dev == os.stat(folder).st_dev and os.access(place, os.W_OK | os.X_OK):
-                    yield os.path.join(place, _ATTIC + self._folder.path.parent.name)
+                    yield os.path.join(place, _ATTIC + self._folder.run.name)
 
     @contextlib.contextmanager
     def _ledger(self) -> Iterator[_Ledger]:
         """The ledger, while no other process of the job keeps anything."""
         descriptor = os.open(self._folder.kept, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            wait_for_lock(descriptor)
             yield _Ledger(descriptor)
         finally:
             os.close(descriptor)
@@ -189,8 +193,12 @@ class _Ledger:
         os.write(self._descriptor, (json.dumps(asdict(kept)) + "\n").encode())
 
 
-def put_back(folder: RunFolder) -> Aftermath:
-    """Undo what the ledger of a launch tells, the last first; call it when the job's processes are gone."""
+def put_back(folder: RunFolder, late: bool = False) -> Aftermath:
+    """Undo what the ledger of a launch tells, the last first; call it when the job's processes are gone.
+
+    ``late``: its launcher was killed, and somebody may have been at work on the same files since. What was written
+    after the launch's last sign of life stays.
+    """
     try:
         lines = folder.kept.read_text().splitlines()
     except OSError:
@@ -198,12 +206,15 @@ def put_back(folder: RunFolder) -> Aftermath:
     restored: list[str] = []
     unprotected: list[str] = []
     ledger = [Kept(**json.loads(line)) for line in lines]
+    last = _last_sign_of_life(folder) if late else None
     for kept in reversed(ledger):
         try:
+            if last is not None and _written_since(kept.path, last):
+                raise OSError(errno.EEXIST, "another one is there now")
             if _undo(kept):
                 restored.append(kept.path)
         except OSError as error:
-            unprotected.append(f"{kept.path} ({error.strerror}; its content is in {kept.other})")
+            unprotected.append(f"{kept.path} ({error.strerror}; as it was, it is {_rescued(kept, folder)})")
     folder.kept.unlink()
     for attic in {os.path.dirname(kept.other) for kept in ledger if kept.how == "aside"}:
         with contextlib.suppress(OSError):  # not empty: somebody's file could not be put back
@@ -211,6 +222,24 @@ def put_back(folder: RunFolder) -> Aftermath:
     unprotected += [f"{kept.path} (too large to keep)" for kept in ledger if kept.how == "left"]
     new = [kept.path for kept in ledger if kept.how == "new" and os.path.lexists(kept.path)]
     return Aftermath(_distinct(restored), _distinct(unprotected), _distinct(new))
+
+
+def _last_sign_of_life(folder: RunFolder) -> float:
+    return max(path.stat().st_mtime for path in folder.path.iterdir()) + _DYING_SECONDS
+
+
+def _written_since(path: str, moment: float) -> bool:
+    try:
+        return os.lstat(path).st_mtime > moment
+    except OSError:
+        return False
+
+
+def _rescued(kept: Kept, folder: RunFolder) -> str:
+    """Where the original of a file is that cannot be put back, out of the run's folder, which is removed."""
+    if not kept.other.startswith(str(folder.run) + os.sep):
+        return kept.other
+    return shutil.move(kept.other, tempfile.mkdtemp(prefix="kept-by-stash-"))
 
 
 def _undo(kept: Kept) -> bool:
@@ -244,9 +273,16 @@ def _copy(source: str, target: str) -> None:
     """Copy content, sharing its blocks where the file system can."""
     with open(source, "rb") as original, open(target, "xb") as copy:
         try:
-            fcntl.ioctl(copy.fileno(), _FICLONE, original.fileno())
+            _clone(original.fileno(), copy.fileno())
         except OSError:
             shutil.copyfileobj(original, copy, 1 << 20)
+
+
+def _clone(original: int, copy: int) -> None:
+    """Let an empty file share the blocks of another; raises OSError where the file system cannot."""
+    import fcntl  # here, since Windows has no such module, and imports what only Linux calls
+
+    fcntl.ioctl(copy, _FICLONE, original)
 
 
 def _clones(path: str) -> bool:
@@ -254,7 +290,7 @@ def _clones(path: str) -> bool:
     trial = Path(_hidden(path))
     try:
         with open(path, "rb") as original, trial.open("xb") as clone:
-            fcntl.ioctl(clone.fileno(), _FICLONE, original.fileno())
+            _clone(original.fileno(), clone.fileno())
     except OSError:
         return False
     finally:

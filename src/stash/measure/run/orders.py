@@ -22,7 +22,6 @@ class Orders:
     """One launch's orders. ``folder`` is its folder on this machine; times are in seconds."""
 
     folder: str
-    launcher_pid: int
     rungs: tuple[str, ...]
     budget: float
     began: float = 0.0

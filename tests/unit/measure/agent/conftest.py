@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,7 +20,7 @@ def tally(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tally]:
     (tmp_path / "run").mkdir()
     data = tmp_path / "data"
     data_folder.fill(data)
-    given = Orders(str(tmp_path / "run"), os.getpid(), ("solo",), 1.0, data_root=str(data))
+    given = Orders(str(tmp_path / "run"), ("solo",), 1.0, data_root=str(data))
     monkeypatch.setenv(the_orders.VARIABLE, str(given.write()))
     the_orders.current.cache_clear()
     reading._holds_data.cache_clear()

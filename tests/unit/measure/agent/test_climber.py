@@ -272,3 +272,16 @@ def test_a_rank_whose_loop_ends_takes_all_others_with_it(tmp_path: Path) -> None
     assert leader.left == follower.left == ["left"]
     assert ended(leader) == "script ended"
     assert leader.steps < 100
+
+
+def test_a_trainer_that_comes_second_and_knows_nothing_of_the_first_trains_on_unmeasured(tmp_path: Path) -> None:
+    given = orders(tmp_path)
+    first, second = job(given), job(given)
+    for one in (first, second):
+        one.step(1.0)
+        one.step(1.0)
+    assert first.climber.listens
+    assert not second.climber.listens
+    assert not second.climber.drifted
+    assert second.left == []
+    assert given.files.besides() == 1

@@ -58,7 +58,7 @@ def test_with_a_data_root_only_what_lies_below_it_is_data(tally: Tally, tmp_path
 
 
 def test_without_one_it_is_what_no_system_owns(tally: Tally, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    given = Orders(str(tmp_path / "run"), os.getpid(), ("solo",), 1.0)
+    given = Orders(str(tmp_path / "run"), ("solo",), 1.0)
     monkeypatch.setenv(the_orders.VARIABLE, str(given.write()))
     the_orders.current.cache_clear()
     reading._holds_data.cache_clear()

@@ -52,7 +52,7 @@ def test_a_file_is_put_back_however_it_was_changed(given: Orders, tmp_path: Path
         "import os, pathlib, shutil, sys\n"
         "from stash.measure.agent import guard\n"
         "from stash.measure.run.orders import Orders\n"
-        f"orders = Orders({given.folder!r}, launcher_pid=1, rungs=(), budget=1, began={given.began})\n"
+        f"orders = Orders({given.folder!r}, rungs=(), budget=1, began={given.began})\n"
         "guard.protect_files(orders)\n"
         f"path = {str(path)!r}\n{WAYS[way]}\n"
         f"assert not os.path.exists(path) or open(path, 'rb').read() != {before!r}, 'the job changed nothing'\n"

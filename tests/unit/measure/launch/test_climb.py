@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from pathlib import Path
 
 import pytest
 from launching import FakeProcess, even, expedition, run
 
+from stash.measure.launch.engines.base import Cluster
 from stash.measure.launch.job import Job
 from stash.measure.run.messages import ClimbEnded, LadderChosen, PhaseBegun, RankSeen
 from stash.measure.run.orders import Orders
+
+
+@pytest.fixture(autouse=True)
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where launches that fail leave their log."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
 
 
 def test_three_even_rounds_are_enough_and_the_agents_are_told_to_stop():
@@ -144,12 +152,67 @@ def test_a_script_that_fails_on_resident_batches_is_measured_without_them():
     assert "TypeError: expected a CPU tensor" in skipped.why
 
 
+def fails_at_start(error: str):
+    def agents(orders: Orders, process: FakeProcess) -> Generator[None, None, int]:
+        process.tracebacks = [f"Traceback (most recent call last):\n  x\n{error}\n"]
+        yield
+        return 1
+
+    return agents
+
+
+WANTS_RANK, NO_CUDA = "KeyError: 'RANK'", "AssertionError: Torch not compiled with CUDA enabled"
+
+
+def test_a_plain_process_that_asks_for_its_rank_is_started_again_by_torchrun_and_the_profile_says_so():
+    result, started = run(fails_at_start(WANTS_RANK), even())
+    assert ["torch.distributed.run" in process.command for process in started] == [False, True]
+    assert result.failure is None
+    assert any("started by torchrun" in note and WANTS_RANK in note for note in result.profile.notes)
+
+
+def test_ranks_on_cpus_that_ask_for_cuda_are_tried_once_as_one_plain_process():
+    result, started = run(fails_at_start(NO_CUDA), even(), cluster=Cluster(2))
+    assert ["torch.distributed.run" in process.command for process in started] == [True, False]
+    assert any("as one plain process" in note and NO_CUDA in note for note in result.profile.notes)
+
+
+def test_another_start_is_tried_once_and_then_its_own_error_is_told():
+    result, started = run(fails_at_start(NO_CUDA), fails_at_start(WANTS_RANK), cluster=Cluster(2))
+    assert len(started) == 2
+    assert WANTS_RANK in result.failure.sentence
+
+
+def test_after_a_step_nothing_else_is_tried():
+    def fails_later(orders: Orders, process: FakeProcess) -> Generator[None, None, int]:
+        process.ladder(*orders.rungs)
+        return (yield from fails_at_start(WANTS_RANK)(orders, process))
+
+    result, started = run(fails_later)
+    assert len(started) == 1
+    assert WANTS_RANK in result.failure.sentence
+
+
+def test_trainers_beside_the_one_that_was_measured_are_ended_with_it_and_mentioned():
+    def two_trainers(orders: Orders, process: FakeProcess) -> Generator[None, None, int]:
+        orders.files.beside().touch()
+        yield from even()(orders, process)
+        while True:  # the other one trains on
+            yield
+
+    result, started = run(two_trainers)
+    assert result.failure is None
+    assert started[0].stopped
+    assert any(note.startswith("another process trained beside") for note in result.profile.notes)
+
+
 def test_a_failure_keeps_the_rounds_before_it_and_the_jobs_output():
-    result, started = run(even(fails_after=2), precision=1e-9)
+    result, _ = run(even(fails_after=2), precision=1e-9)
     assert result.failure.sentence == "train.py failed after 20 training steps: ValueError: no such layer"
     assert {block.round for block in result.profile.blocks} == {0, 1}
     assert result.profile.ended == "failed"
-    assert result.log == started[0].folder.output
+    assert result.log.is_file()
+    assert sorted(path.name for path in result.log.parent.iterdir()) == ["output.log", "owner"]
 
 
 def test_an_interrupt_keeps_the_rounds_before_it():
@@ -236,6 +299,6 @@ def test_nothing_to_measure_is_the_users_mistake():
 def test_a_users_own_launcher_is_never_isolated():
     one, started = expedition(silent("solo", 12), job=Job("command", "accelerate", ("launch", "train.py")))
     result = one.run()
-    assert "no rank of accelerate ended a step" in result.failure.sentence
+    assert "no rank of train.py ended a step" in result.failure.sentence
     assert len(started) == 1
     assert not started[0].orders.may_isolate

@@ -34,8 +34,8 @@ CRASH = (
 )
 
 
-def said(output="", crashes=(), code=1, steps=None, batch=None):
-    return diagnose(Evidence(code, crashes, output, steps or {}, "train.py", batch))
+def said(output="", crashes=(), code=1, steps=None, batch=None, silent=()):
+    return diagnose(Evidence(code, crashes, output, steps or {}, "train.py", batch, silent))
 
 
 def test_a_ranks_own_traceback_is_shown_and_its_last_line_is_the_sentence():
@@ -65,6 +65,45 @@ def test_a_killed_rank_outranks_the_survivor_who_noticed_even_if_that_one_was_he
     found = said(SURVIVOR + SURVIVOR_FIRST, crashes=[SURVIVOR], steps={0: 9, 1: 8})
     assert found.sentence.startswith("rank 1 of train.py was ended by SIGKILL")
     assert found.own_words == ""
+
+
+SPAWN = 'Traceback (most recent call last):\n  File "train.py", line 9, in <module>\n    mp.spawn(train)\n'
+KILLED_IN_SPAWN = SPAWN + (
+    "torch.multiprocessing.spawn.ProcessExitedException: process 1 terminated with signal SIGKILL\n"
+)
+PASSED_ON = SPAWN + (
+    "torch.multiprocessing.spawn.ProcessRaisedException: \n\n-- Process 0 terminated with the following error:\n"
+    + SURVIVOR
+)
+
+
+def test_a_rank_of_mp_spawn_that_was_killed_is_named():
+    assert said(crashes=[KILLED_IN_SPAWN], steps={0: 9}).sentence == (
+        "rank 1 of train.py was ended by SIGKILL (killed, or out of memory) after 9 training steps"
+    )
+
+
+def test_so_it_is_where_the_parent_heard_of_the_survivor_first():
+    found = said(crashes=[PASSED_ON], steps={0: 9, 1: 9}, silent=[0, 1])
+    assert found.sentence.startswith("rank 1 of train.py ended without a word after 9 training steps, most likely by")
+
+
+def test_without_any_launchers_report_the_rank_that_said_nothing_is_named():
+    assert said(crashes=[SURVIVOR], silent=[1]).sentence.startswith("rank 1 of train.py ended without a word")
+    several = said(crashes=[SURVIVOR], silent=[1, 3]).sentence
+    assert several.startswith("one of the ranks 1 and 3 of train.py ended without a word")
+
+
+def test_ranks_that_said_nothing_are_not_blamed_for_anothers_exception():
+    assert "ValueError: no such layer" in said(crashes=[CRASH], silent=[1]).sentence
+    assert "ValueError: no such layer" in said(crashes=[SURVIVOR, CRASH], silent=[2]).sentence
+
+
+def test_a_shells_word_for_a_signal_is_translated():
+    assert (
+        "exit code 137 (what a shell says of SIGKILL (killed, or out of memory))" in said("Killed", code=137).sentence
+    )
+    assert "exit code 3 before" in said("no", code=3).sentence
 
 
 def test_an_exception_that_is_not_about_a_lost_peer_is_the_cause_whatever_became_of_the_others():

@@ -34,7 +34,6 @@ def placed(ranks: bool = True, devices: int = 4, cores: int = 8, environment: di
 def test_a_job_that_is_started_per_device_is_torchruns():
     assert placed() == Cluster(4, 1, engine="torchrun")
     assert placed(devices=0).nproc == 2
-    assert placed(devices=0, cores=1).nproc == 1
 
 
 def test_a_job_that_starts_its_own_ranks_or_none_is_one_process_unless_more_are_asked_for():
@@ -42,6 +41,12 @@ def test_a_job_that_starts_its_own_ranks_or_none_is_one_process_unless_more_are_
     assert placed(ranks=False, devices=8).nproc == 1
     assert placed(ranks=False, nproc=2) == Cluster(2, 1, engine="torchrun")
     assert placed(ranks=False, nnodes=2, node_rank=0, endpoint="a:1").engine == "torchrun"
+
+
+@pytest.mark.parametrize("asked", [{}, {"nproc": 1}, {"nnodes": 1}, {"environment": {"HOME": "/"}}])
+def test_one_rank_is_a_plain_process_whatever_the_job_is(asked):
+    assert placed(devices=1, **asked) == Cluster(1, 1, engine="local")
+    assert placed(devices=0, cores=1, **asked) == Cluster(1, 1, engine="local")
 
 
 def test_inside_a_launcher_this_process_is_one_rank_already_unless_other_numbers_are_asked_for():
@@ -57,6 +62,11 @@ def test_inside_srun_slurm_says_how_many_there_are_and_where_they_meet():
     assert placed(environment=SLURM, nnodes=1) == Cluster(4, 1, engine="torchrun")
     with pytest.raises(UserError, match="start one per node"):
         placed(environment={**SLURM, "SLURM_STEP_NUM_TASKS": "8"})
+
+
+def test_one_rank_inside_srun_is_a_plain_process():
+    one = {**SLURM, "SLURM_STEP_NUM_NODES": "1", "SLURM_STEP_NUM_TASKS": "1"}
+    assert placed(devices=1, environment=one) == Cluster(1, 1, engine="local")
 
 
 def test_of_one_node_slurm_has_nothing_to_say():
@@ -96,13 +106,13 @@ def test_on_a_testbed_ranks_may_share_a_core():
     [
         (Cluster(engine="local"), SCRIPT, (*PYTHON, "train.py", "--lr", "0.1")),
         (Cluster(engine="inherited"), MODULE, (*PYTHON, "-m", "my.training")),
-        (Cluster(2), SCRIPT, (*TORCHRUN, "--nproc-per-node=2", "--standalone", "train.py", "--lr", "0.1")),
+        (Cluster(2), SCRIPT, (*TORCHRUN, "--nproc-per-node=2", "--standalone", "--", "train.py", "--lr", "0.1")),
         (
             Cluster(2, 3, 1, "gpu3:29500"),
             MODULE,
             (
                 *(*TORCHRUN, "--nproc-per-node=2", "--nnodes=3", "--node-rank=1"),
-                *("--master-addr=gpu3", "--master-port=29500", "-m", "my.training"),
+                *("--master-addr=gpu3", "--master-port=29500", "-m", "--", "my.training"),
             ),
         ),
     ],

@@ -24,6 +24,27 @@ def test_a_script_is_judged_by_what_it_and_the_modules_beside_it_say(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("command", "title"),
+    [
+        ("python train.py --lr 1", "train.py"),
+        ("python -u sub/train.py", "train.py"),
+        ("torchrun --nproc-per-node 2 train.py", "train.py"),
+        ("accelerate launch --config_file c.yaml train.py", "train.py"),
+        ("bash run.sh", "run.sh"),
+        ("mpirun -n 2 python3.11 train.py", "train.py"),
+        ("srun -m block python train.py", "train.py"),
+        ("python -m pkg.mod --lr 1", "pkg.mod"),
+        ("torchrun --nproc-per-node 2 -m pkg.mod", "pkg.mod"),
+        ("python -m torch.distributed.run --nproc-per-node 2 train.py", "train.py"),
+        ("/opt/bin/launcher --config big.yaml", "launcher"),
+    ],
+)
+def test_a_command_is_called_after_what_it_starts(command, title):
+    program, *words = command.split()
+    assert jobs.Job("command", program, tuple(words)).title == title
+
+
+@pytest.mark.parametrize(
     ("make", "words"),
     [
         (lambda d: jobs.script(str(d / "trian.py"), ()), "train.py"),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -71,7 +73,7 @@ def test_a_heart_beats_into_one_small_file(tmp_path: Path):
 
 
 def test_orders_survive_their_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    orders = Orders(str(tmp_path), 1, ("solo", "warm"), 9.0, gang=(1, 2), host={"hostname": "h"})
+    orders = Orders(str(tmp_path), ("solo", "warm"), 9.0, gang=(1, 2), host={"hostname": "h"})
     monkeypatch.setenv(the_orders.VARIABLE, str(orders.write()))
     the_orders.current.cache_clear()
     assert the_orders.current() == orders
@@ -89,3 +91,41 @@ def test_a_meeting_is_written_once_and_read_only_when_whole(tmp_path: Path):
     folder.meeting.unlink()
     assert Meeting("b", 1, "t", 2).write(folder)
     assert Meeting.read(folder) == Meeting("b", 1, "t", 2)
+
+
+CLAIMS = """
+import sys
+from pathlib import Path
+from stash.measure.run.folder import RunFolder
+from stash.measure.run.journal import Journal
+from stash.measure.run.messages import ClimbEnded
+journal = Journal(RunFolder(Path(sys.argv[1])))
+print(journal.claim())
+if sys.argv[2:]:
+    journal.write(ClimbEnded("stopped"))
+"""
+
+
+def claims(folder: Path, *last_word: str) -> str:
+    """Whether another process may write the journal."""
+    program = [sys.executable, "-c", CLAIMS, str(folder), *last_word]
+    return subprocess.run(program, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_a_journal_has_one_writer_and_none_after_its_last_word(tmp_path: Path):
+    assert claims(tmp_path) == "True"
+    own = Journal(RunFolder(tmp_path))
+    assert own.claim()  # the writer before it has died without a last word
+    assert claims(tmp_path, "last word") == "False"
+    assert ended(RunFolder(tmp_path))
+    assert claims(tmp_path) == "False"
+
+
+def test_ranks_that_are_gone_without_a_traceback_are_the_silent_ones(tmp_path: Path):
+    folder, gone = RunFolder(tmp_path), 2**22 + 1  # beyond the largest process number
+    Heart(folder).beat(0, 5)
+    for rank in (1, 2):
+        (tmp_path / f"beat.{rank}.{gone + rank}").touch()
+    (tmp_path / f"crash.1.1.{gone + 1}").write_text("its error")
+    assert folder.silent() == [2]
+    assert folder.has_beaten()

@@ -185,3 +185,38 @@ def test_what_the_job_made_itself_is_its_own(run: RunFolder, tmp_path: Path):
     assert (outcome.restored, outcome.new) == ((), (str(mine),))
     assert mine.read_text() == "of the job"
     assert put_back(run) == kept.Aftermath()
+
+
+def test_what_somebody_wrote_after_a_killed_run_stays_and_the_original_is_named(run: RunFolder, file: Path):
+    rewrite(keeper(run), file)
+    for path in run.path.iterdir():
+        os.utime(path, (time.time() - 30, time.time() - 30))
+    outcome = put_back(run, late=True)
+    assert file.read_bytes() == b"of the job"  # as far as anybody can tell, of a training that came later
+    (told,) = outcome.unprotected
+    assert told.startswith(f"{file} (another one is there now; as it was, it is ")
+    assert Path(told.rpartition(" ")[2].rstrip(")")).read_bytes() == OLD
+
+
+def test_a_killed_runs_files_are_put_back_by_the_next_one(run: RunFolder, file: Path):
+    rewrite(keeper(run), file)
+    assert put_back(run, late=True).restored == (str(file),)
+    assert file.read_bytes() == OLD
+
+
+def test_an_original_that_cannot_be_put_back_outlives_the_runs_folder(
+    run: RunFolder, file: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def refuse(*arguments: object, **settings: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    with monkeypatch.context() as no_links:
+        no_links.setattr(os, "link", refuse)
+        rewrite(keeper(run), file)
+    file.unlink()
+    file.mkdir()
+    (told,) = put_back(run).unprotected
+    shutil.rmtree(run.run / "run")
+    rescued = Path(told.rpartition(" ")[2].rstrip(")"))
+    assert rescued.read_bytes() == OLD
+    shutil.rmtree(rescued.parent)

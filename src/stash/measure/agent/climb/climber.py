@@ -12,6 +12,8 @@ import sys
 import threading
 from collections.abc import Callable, Generator
 from enum import Enum, auto
+from multiprocessing import current_process
+from multiprocessing.util import register_after_fork
 from types import ModuleType
 from typing import Any
 
@@ -25,11 +27,10 @@ from stash.measure.agent.climb.loops import PATIENCE, Loops
 from stash.measure.agent.climb.rank import LoopEnded, LoopEndedError, OwnRank
 from stash.measure.agent.data.feeds import Feed
 from stash.measure.agent.data.handles import Handle
-from stash.measure.agent.lifeline import outlive_not
 from stash.measure.agent.wraps import checkpoints, steps
 from stash.measure.run.journal import Journal
 from stash.measure.run.messages import ClimbEnded, PhaseBegun, RoundDone
-from stash.measure.run.orders import current
+from stash.measure.run.orders import Orders, current
 
 _WARM_UP_STEPS = (3, 20)
 _STEADY = 0.1
@@ -41,11 +42,21 @@ def start(optimizer_module: ModuleType) -> None:
     orders = current()
     if orders is None:
         return
-    outlive_not(orders.launcher_pid)
-    rank = OwnRank(orders, Clock(), Control(orders.files), Journal(orders.files))
-    script.listen(Climber(rank))
+    _listen(orders)
     atexit.register(script.ended)
     steps.wrap_optimizer(optimizer_module)
+
+
+def _listen(orders: Orders) -> None:
+    climber = Climber(OwnRank(orders, Clock(), Control(orders.files), Journal(orders.files)))
+    script.listen(climber)
+    register_after_fork(climber, _listen_in_fork)
+
+
+def _listen_in_fork(inherited: Climber) -> None:
+    """A process forked before any training may be the one that trains; a loader's workers are daemons and are not."""
+    if not current_process().daemon and inherited.rank.optimizer is None:
+        _listen(inherited.rank.orders)
 
 
 class State(Enum):
@@ -183,7 +194,10 @@ class Climber:
             torch.set_flush_denormal(True)
         if rank.place.world_size == 1 and int(os.environ.get("WORLD_SIZE", "1")) > 1:
             self._alone_among_copies()
-        self._routine = self._climb()
+        if rank.claim():
+            self._routine = self._climb()
+        else:
+            self.state = State.FINISHED  # a trainer of its own, one of several: it trains on as it would alone
 
     def _alone_among_copies(self) -> None:
         """Started as several ranks, but the script never formed a process group: only the first goes on."""

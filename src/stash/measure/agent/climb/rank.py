@@ -85,6 +85,13 @@ class OwnRank:
             raise LoopEndedError
         return decision
 
+    def claim(self) -> bool:
+        """Whether the launch is measured in this job: not if processes that it does not know of came first."""
+        measured = self.agree(None, lambda reports: self._journal.claim())
+        if not measured:
+            self.orders.files.beside().touch()
+        return measured
+
     def tell(self, message: Message) -> None:
         """Let the launcher know, if this rank leads."""
         if self.leads:

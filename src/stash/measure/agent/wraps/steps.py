@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from stash.measure.agent import script
+from stash.measure.agent.last_words import report_crashes_of_ranks
 from stash.measure.run.journal import ended
 from stash.measure.run.orders import current
 
@@ -91,13 +92,27 @@ def _tolerant(step: Callable[..., Any]) -> Callable[..., Any]:
 
 def wrap_spawn(module: ModuleType) -> None:
     """After ``mp.spawn`` the ranks have been profiled: the parent must not go on to use their results."""
+    module.spawn = script.then(module.spawn, _leave_if_measured)  # type: ignore[attr-defined]
+    module.start_processes = script.then(module.start_processes, _leave_if_measured)  # type: ignore[attr-defined]
+
+
+def wrap_processes(module: ModuleType) -> None:
+    """The same for a parent that joins its ranks one by one; a loader's workers, which are daemons, are not ranks."""
+    report_crashes_of_ranks(module)
+    join = module.BaseProcess.join
+
+    @functools.wraps(join)
+    def joined(self: Any, timeout: float | None = None) -> None:
+        join(self, timeout)
+        if not self.daemon:
+            _leave_if_measured()
+
+    module.BaseProcess.join = joined
+
+
+def _leave_if_measured() -> None:
     orders = current()
-
-    def leave_if_done() -> None:
-        if orders is not None and ended(orders.files):
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(0)
-
-    module.spawn = script.then(module.spawn, leave_if_done)  # type: ignore[attr-defined]
-    module.start_processes = script.then(module.start_processes, leave_if_done)  # type: ignore[attr-defined]
+    if orders is not None and ended(orders.files):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)

@@ -60,12 +60,13 @@ class Engine(Protocol):
 
 def plain(job: Job) -> CommandLine:
     """The job as one Python process."""
-    return (sys.executable, "-u", *target(job))
+    module = ("-m",) if job.kind == "module" else ()
+    return (sys.executable, "-u", *module, job.target, *job.arguments)
 
 
-def target(job: Job) -> CommandLine:
-    """The job as Python's arguments."""
-    return ("-m", job.target, *job.arguments) if job.kind == "module" else (job.target, *job.arguments)
+def is_rank(environment: Mapping[str, str]) -> bool:
+    """Whether a launcher has made this process one of its ranks."""
+    return all(name in environment for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR"))
 
 
 def ranks_here(asked: Asked, machine: Machine, environment: Mapping[str, str]) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from stash.measure.launch.engines.base import Asked, Cluster, CommandLine, Machine, plain
+from stash.measure.launch.engines.base import Asked, Cluster, CommandLine, Machine, is_rank, plain
 from stash.measure.launch.job import Job
 
 
@@ -12,8 +12,7 @@ class Inherited:
     """In charge where a launcher has set the variables of a rank, unless other numbers are asked for."""
 
     def cluster(self, asked: Asked, machine: Machine, environment: Mapping[str, str]) -> Cluster | None:
-        a_rank = all(name in environment for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR"))
-        if not a_rank or asked.nproc is not None or asked.nnodes is not None:
+        if not is_rank(environment) or asked.nproc is not None or asked.nnodes is not None:
             return None
         return Cluster(
             nproc=int(environment.get("LOCAL_WORLD_SIZE", "1")),

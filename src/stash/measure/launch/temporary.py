@@ -1,0 +1,73 @@
+"""The one temporary folder of a run: private to the user, owned while the run lasts, removed at its end.
+
+What a killed Stash could not remove is swept when the next one starts. Touches nothing that another user, or another
+program, has made.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import tempfile
+import time
+from pathlib import Path
+from types import TracebackType
+
+from stash.measure.run.folder import RunFolder
+from stash.measure.run.kept import Aftermath, put_back
+from stash.measure.run.owner import claim, disown, is_run, owned
+
+_PREFIX = "stash-"
+_KEPT_SECONDS = 7 * 24 * 3600.0
+"""How long a log stays, and a folder whose owner cannot be seen: another machine's, or from before a restart."""
+
+
+class TemporaryFolder:
+    """A context in which ``path`` is this run's; ``keep`` lets one file of it stay.
+
+    ``found`` is what became of files that runs before it had set aside, and were killed before they put them back.
+    """
+
+    def __init__(self) -> None:
+        self._parent = Path(tempfile.gettempdir())
+        self._kept: Path | None = None
+
+    def __enter__(self) -> TemporaryFolder:
+        self.found = sweep(self._parent)
+        self.path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=self._parent))
+        self._claimed = claim(self.path)
+        return self
+
+    def keep(self, file: Path) -> Path:
+        """Let this file of the folder stay, for a week; the value is where it will be."""
+        self._kept = file.replace(self.path / file.name)
+        return self._kept
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._kept is None:
+            shutil.rmtree(self.path, ignore_errors=True)
+        else:
+            for folder in [path for path in self.path.iterdir() if path.is_dir()]:
+                shutil.rmtree(folder, ignore_errors=True)
+            disown(self.path)
+        os.close(self._claimed)
+
+
+def sweep(parent: Path) -> list[Aftermath]:
+    """Remove the folders of runs whose launcher died, and old logs; put back what those runs had set aside."""
+    found = []
+    for folder in parent.glob(f"{_PREFIX}*"):
+        try:
+            status = folder.lstat()
+        except OSError:
+            continue  # gone by now
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or not is_run(folder):
+            continue
+        lives, unchanged = owned(folder), time.time() - status.st_mtime
+        if lives is False or (lives is None and unchanged > _KEPT_SECONDS):
+            found += [put_back(RunFolder(launch), late=True) for launch in sorted(folder.glob("launch-*"))]
+            shutil.rmtree(folder, ignore_errors=True)
+    return found
