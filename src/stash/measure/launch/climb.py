@@ -32,6 +32,7 @@ from stash.measure.launch.request import Request
 from stash.measure.launch.temporary import TemporaryFolder
 from stash.measure.launch.wishes import Result, Watcher, Wishes
 from stash.measure.run.folder import RunFolder
+from stash.measure.run.orders import Orders
 
 _MOST_LAUNCHES = 20
 _OVERTURE, _VISITS = 16, 8
@@ -55,6 +56,8 @@ class Expedition:
         shown = Path(tempfile.gettempdir()) / f"stash-{os.getpid()}"  # a name, until something is run
         self.launches = Launches(self.measurement, shown, start)
         self._most_steps: int | None = None
+        self._endless: bool | None = None
+        """Whether the loader is kept from ending; None until that was tried."""
         self._started_anew = False
 
     @property
@@ -91,11 +94,11 @@ class Expedition:
         if m.wishes.isolate:
             return self._isolate("asked for (--isolate)")
         while True:
-            failure = self.launches.run(Member(self.launches.orders(self.launches.folder, self._most_steps)))
+            failure = self.launches.run(Member(self._orders()))
             gathered = m.gathered
             if gathered.unsafe is not None:
                 return self._isolate(gathered.unsafe)
-            if failure is not None and (self._give_up_resident(failure) or self._start_another_way(failure)):
+            if failure is not None and self._has_another_way(failure):
                 continue
             if failure is not None:
                 return self._result("failed", failure)
@@ -103,11 +106,17 @@ class Expedition:
                 return self._without_leader()
             if gathered.end == "no rungs":
                 return self._result("failed", self._nothing_to_measure())
-            if gathered.end == "script ended" and self._shorten_blocks():
-                continue
-            if gathered.end != "script ended" or m.enough() or not self._worth_another():
+            if gathered.end != "script ended" or m.enough() or not self._can_start_again():
                 return self._result(m.ended(), self._too_short())
-            gathered.notes.append("the training loop ended before the schedule did; the job was started again")
+
+    def _orders(self) -> Orders:
+        orders = self.launches.orders(self.launches.folder)
+        return replace(orders, most_steps=self._most_steps, endless=bool(self._endless))
+
+    def _has_another_way(self, failure: Diagnosis) -> bool:
+        return (
+            self._give_up_resident(failure) or self._start_another_way(failure) or self._give_up_endlessness(failure)
+        )
 
     def _isolate(self, why: str) -> Result:
         m = self.measurement
@@ -165,22 +174,33 @@ class Expedition:
             self.launches.last_words(),
         )
 
+    def _can_start_again(self) -> bool:
+        """After a training loop that ended too early: first without an end to its loader, then in its own epochs."""
+        m = self.measurement
+        if m.cluster.nnodes > 1 or m.launches >= _MOST_LAUNCHES or m.spent() >= m.wishes.budget:
+            return False
+        if self._endless is None:
+            self._endless = True
+            m.gathered.note("the training loop ended before enough was measured; the job was started again")
+            return True
+        return m.complete_rounds() > 0 or self._shorten_blocks()
+
     def _shorten_blocks(self) -> bool:
         """After a loop that ended before its first round: whether shorter blocks would fit into it."""
-        m = self.measurement
-        if self._most_steps is not None or m.cluster.nnodes > 1 or m.complete_rounds():
+        if self._most_steps is not None:
             return False
         self._most_steps = int((self.launches.steps() - _OVERTURE) / _VISITS / 2)
         return self._most_steps >= 1
 
-    def _worth_another(self) -> bool:
-        m = self.measurement
-        return (
-            m.cluster.nnodes == 1
-            and m.complete_rounds() > 0
-            and m.launches < _MOST_LAUNCHES
-            and m.spent() < m.wishes.budget
+    def _give_up_endlessness(self, failure: Diagnosis) -> bool:
+        """After a script failed that was kept from ending: whether to go on in its own epochs."""
+        if not self._endless or self.measurement.gathered.end == "node lost":
+            return False
+        self._endless = False
+        self.measurement.gathered.note(
+            f"longer than its own epochs the script cannot train ({failure.sentence}); it was started again for each"
         )
+        return True
 
     def _too_short(self) -> Diagnosis | None:
         if self.measurement.complete_rounds():

@@ -74,7 +74,7 @@ def _not_isolated(name: str, measurement: Measurement) -> str:
 
 def _orders(launches: Launches, rungs: tuple[str, ...], number: int) -> Orders:
     orders = launches.orders(launches.folder)
-    return replace(orders, rungs=rungs, isolated=True, first_round=number * _BLOCKS, rounds=_BLOCKS)
+    return replace(orders, rungs=rungs, isolated=True, endless=True, first_round=number * _BLOCKS, rounds=_BLOCKS)
 
 
 def _launch_whole(measurement: Measurement, launches: Launches, number: int) -> Diagnosis | None:

@@ -109,7 +109,7 @@ class Launches:
 
     # Describing ---------------------------------------------------------------------------------------
 
-    def orders(self, folder: Path, most_steps: int | None = None) -> Orders:
+    def orders(self, folder: Path) -> Orders:
         """For a launch that climbs the whole ladder."""
         m = self._measurement
         return Orders(
@@ -118,7 +118,6 @@ class Launches:
             budget=m.wishes.budget,
             began=m.began,
             launch=m.launches,
-            most_steps=most_steps,
             first_round=1 + max((block.round for block in m.gathered.blocks), default=-1),
             may_isolate=m.may_isolate,
             pin=m.gpus == 0 and m.job.kind != "command" and m.cluster.nproc > 1,

@@ -83,9 +83,36 @@ def test_a_loop_that_ends_early_is_started_again_until_its_rounds_suffice():
     assert "the job was started again" in result.profile.notes[0]
 
 
+def test_where_the_scripts_own_epochs_are_too_short_its_loader_is_kept_from_ending():
+    def agents(orders: Orders, process: FakeProcess) -> Generator[None, None, int]:
+        return even()(orders, process) if orders.endless else loop_of(1, 60)(orders, process)
+
+    result, started = run(agents)
+    assert [process.orders.endless for process in started] == [False, True]
+    assert result.profile.ended == "precision"
+
+
+def test_a_script_that_cannot_train_past_its_epochs_is_started_again_for_each():
+    def agents(orders: Orders, process: FakeProcess) -> Generator[None, None, int]:
+        return crashing(orders, process) if orders.endless else loop_of(2, 60)(orders, process)
+
+    def crashing(orders: Orders, process: FakeProcess) -> Generator[None, None, int]:
+        process.ladder(*orders.rungs)
+        process.step(61)
+        process.tracebacks.append("Traceback (most recent call last):\nZeroDivisionError: division by zero")
+        yield
+        return 1
+
+    result, started = run(agents)
+    assert [process.orders.endless for process in started] == [False, True, False]
+    assert result.failure is None
+    assert sorted({block.round for block in result.profile.blocks}) == [0, 1, 2, 3]
+    assert "longer than its own epochs the script cannot train" in result.profile.notes[1]
+
+
 def test_a_loop_too_short_for_a_round_gets_shorter_blocks_and_then_a_sentence():
     result, started = run(loop_of(0, 48))
-    assert [process.orders.most_steps for process in started] == [None, 2]
+    assert [process.orders.most_steps for process in started] == [None, None, 2]
     assert result.profile is None
     assert "ended after 48 steps, before one round was measured" in result.failure.sentence
     assert result.failure.sentence.endswith("(more steps or epochs)")  # two rungs are the fewest that tell anything
