@@ -88,6 +88,8 @@ class Job:
         """One step of the training loop."""
         self.clock.seconds += seconds
         self.steps += 1
+        (weight,) = self.optimizer.param_groups[0]["params"]
+        weight.sum().backward()
         if self.climber.listens:
             self.climber.stepped(self.optimizer)
 

@@ -60,7 +60,9 @@ def profile(
 ) -> None:
     """Profile a training job: every millisecond of a step attributed to compute or to a stall.
 
-    The job runs for about a minute and is ended before it would save anything. No change to it is needed.
+    No change to the job is needed. It trains for about a minute, in part on batches that it has seen before, and is
+    ended early: its weights mean nothing and are thrown away. Files that are there now stay as they are. What the job
+    writes anew or sends to other machines remains.
 
     [bold]Examples[/bold]
 

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Generator
 from enum import Enum, auto
 from multiprocessing import current_process
-from multiprocessing.util import register_after_fork
+from multiprocessing.util import Finalize, register_after_fork
 from types import ModuleType
 from typing import Any
 
@@ -57,6 +57,7 @@ def _listen_in_fork(inherited: Climber) -> None:
     """A process forked before any training may be the one that trains; a loader's workers are daemons and are not."""
     if not current_process().daemon and inherited.rank.optimizer is None:
         _listen(inherited.rank.orders)
+        Finalize(None, script.ended, exitpriority=1)  # what ``atexit`` is to a process that is no fork
 
 
 class State(Enum):
@@ -213,6 +214,7 @@ class Climber:
             yield  # the interval under way began at another optimizer's step
             yield
         rank.feeds = self._loops.training()
+        self._loops.count_passes(p for group in rank.optimizer.param_groups for p in group["params"])
         rungs = discovery.choose_rungs(rank)
         unsafe = yield from discovery.try_switching(rank)
         if unsafe and rank.orders.may_isolate and rank.place.nodes == 1:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from stash.measure.agent.climb.clock import BlockClock
@@ -33,16 +33,30 @@ class Loops:
         self._rank, self._over = rank, over
         self._feeds: weakref.WeakValueDictionary[int, Feed] = weakref.WeakValueDictionary()
         self._read_last: list[Feed] = []
-        self._steps = 0
+        self._passes = 0
+        """Backward passes since the training loaders are known: what validation has none of."""
         self._loaders_are_remade = False
         self._timer: threading.Timer | None = None
 
     def training(self) -> list[Feed]:
         """The feeds that the job trains from, as far as its steps have shown; they are held from now on."""
-        found = [feed for feed in self._feeds.values() if feed.training and (feed.loops or feed in self._read_last)]
+        found = [feed for feed in self._feeds.values() if feed.training and self._still_reads(feed)]
         for feed in found:
             feed.hold()
         return [feed for feed in found if len(feed.ring)]
+
+    def count_passes(self, parameters: Iterable[Any]) -> None:
+        """Hear of every backward pass from now on, of one of the parameters that got a gradient in the last step."""
+        trained = [parameter for parameter in parameters if parameter.grad is not None]
+        if trained:
+            trained[-1].register_post_accumulate_grad_hook(self._passed)
+
+    def _passed(self, parameter: Any) -> None:
+        self._passes += 1
+
+    def _still_reads(self, feed: Feed) -> bool:
+        """Frameworks that look at validation before the first step may hold its iterator, and never read it again."""
+        return feed in self._read_last or (feed.loops > 0 and feed.steps > 1)
 
     def begin_block(self) -> BlockClock:
         """The clock of a block that begins now."""
@@ -71,7 +85,7 @@ class Loops:
     def served(self, feed: Feed) -> Any:
         """The next batch; a training loader's as the block asks, up to the end of the script's own epoch."""
         if feed.turn == 0:
-            feed.first_at_step = self._steps
+            feed.first_at_pass = self._passes
         elif self._trains_after_all(feed):
             self._loaders_are_remade = True
             self._let_stand(feed)
@@ -97,7 +111,6 @@ class Loops:
 
     def stepped(self) -> None:
         """A step of the job ended: loaders still open that were read since the last one train it."""
-        self._steps += 1
         feeds = list(self._feeds.values())
         self._read_last = [feed for feed in feeds if feed.since_step]
         for feed in feeds:
@@ -153,8 +166,8 @@ class Loops:
     # Loaders that the script makes anew for every epoch -----------------------------------------------
 
     def _trains_after_all(self, feed: Feed) -> bool:
-        """Whether a loader that looked like a validation's is read while the job steps."""
-        return bool(self._rank.feeds and not (feed.training or feed.stands_for)) and feed.first_at_step < self._steps
+        """Whether a loader that looked like a validation's is read while the job trains."""
+        return bool(self._rank.feeds and not (feed.training or feed.stands_for)) and feed.first_at_pass < self._passes
 
     def _resembles_training(self, feed: Feed) -> bool:
         return not feed.training and any(feed.like == known.like for known in self._rank.feeds)

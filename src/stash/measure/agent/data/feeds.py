@@ -43,6 +43,8 @@ class Feed:
         self.stands_for: Feed | None = None
         """The training feed that this one's loader, made anew for the next epoch, is another loader for."""
         self.since_step = 0
+        self.steps = 0
+        """How many steps of the job it was read for."""
         self.per_step = 1
         self.wait = 0.0
         self.samples = 0
@@ -51,11 +53,11 @@ class Feed:
         self.startup: float | None = None
         self.asked: float | None = None
         self.training = False
-        self.first_at_step = 0
-        """How many steps the job had taken when the first batch of this epoch was handed out."""
+        self.first_at_pass = 0
+        """How many backward passes there had been when the first batch of this epoch was handed out."""
         self.remembers = False
         """A block has read samples that ``again`` would read once more."""
-        self._steps = self._batches = 0
+        self._batches = 0
         self._epoch: int | None = None
 
     # What differs between kinds of loader -----------------------------------------------------------
@@ -121,8 +123,8 @@ class Feed:
     def step_ended(self) -> None:
         """An optimizer stepped: learn how many batches a step usually takes."""
         if self.since_step:
-            self._steps, self._batches = self._steps + 1, self._batches + self.since_step
-            self.per_step = max(1, round(self._batches / self._steps))  # frameworks that read ahead take turns
+            self.steps, self._batches = self.steps + 1, self._batches + self.since_step
+            self.per_step = max(1, round(self._batches / self.steps))  # frameworks that read ahead take turns
         self.since_step = 0
 
     def next(self) -> Any:
