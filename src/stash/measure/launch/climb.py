@@ -19,7 +19,7 @@ from stash.base.errors import JobError, UserError
 from stash.base.records import Profile
 from stash.measure.host.describe import count_gpus, describe
 from stash.measure.launch import isolated
-from stash.measure.launch.diagnose import Diagnosis
+from stash.measure.launch.diagnose import MARK_STEPS, Diagnosis
 from stash.measure.launch.engines.base import Cluster
 from stash.measure.launch.gathered import Gathered
 from stash.measure.launch.job import Job
@@ -132,8 +132,8 @@ class Expedition:
 
     def _no_training(self) -> Diagnosis:
         return Diagnosis(
-            f"{self.job.title} ended without a training step: Stash counts steps of torch.optim optimizers, "
-            "and none was taken",
+            f"{self.job.title} ended without a training step: Stash counts steps of torch.optim optimizers, else "
+            f"backward passes whose gradients are used, and saw neither; if it trains, {MARK_STEPS}",
             self.launches.last_words(),
         )
 

@@ -29,6 +29,7 @@ def profile(
     rungs: str | None = None,
     isolate: bool = False,
     data_root: str | None = None,
+    keep_logging: bool = False,
     **kwargs: Any,
 ) -> Profile:
     """Profile ``train(*args, **kwargs)`` in ranks of its own and return the profile.
@@ -47,7 +48,8 @@ def profile(
     pickled.write_bytes(pickle.dumps((sys.path, called)))
     job = Job("module", "stash.measure.launch.function", (str(pickled),), name=getattr(train, "__name__", "function"))
     where = cluster(Asked(True, nproc_per_node), Machine(count_gpus(), len(os.sched_getaffinity(0))))
-    wishes = Wishes(precision, budget, parse_rungs(rungs) if rungs else NAMES, isolate, data_root)
+    chosen = parse_rungs(rungs) if rungs else NAMES
+    wishes = Wishes(precision, budget, chosen, isolate, data_root, keep_logging=keep_logging)
     try:
         return measure(job, where, wishes)
     finally:

@@ -10,6 +10,7 @@
     invitation.json  launcher to leader     where launchers of other nodes can reach it (``meeting``)
     meeting.json     rank to launcher       where all launchers meet (``meeting``)
     copy.jsonl       rank to launcher       the leader's journal, on nodes that do not lead
+    discarded/       job to nobody          what experiment trackers insist on writing
 
 The folders of one run's launches lie side by side; between them stand ``muster.*``, by which launches that run at
 the same time come to the same block.
@@ -51,6 +52,10 @@ class RunFolder:
     @property
     def output(self) -> Path:
         return self.path / "output.log"
+
+    @property
+    def discarded(self) -> Path:
+        return self.path / "discarded"
 
     @property
     def invitation(self) -> Path:
