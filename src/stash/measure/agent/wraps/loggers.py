@@ -64,7 +64,8 @@ def wrap_tensorboard(module: ModuleType) -> None:
     import inspect
 
     writer = module.SummaryWriter
-    name = "log_dir" if "log_dir" in inspect.signature(writer.__init__).parameters else "logdir"
+    # tensorboardX knows both names, and prefers this one.
+    name = "logdir" if "logdir" in inspect.signature(writer.__init__).parameters else "log_dir"
     folder = str(orders.files.discarded / "tensorboard")
     writer.__init__ = _forced(writer.__init__, "TensorBoard", **{name: folder})
 
