@@ -69,5 +69,7 @@ class _Finder(importlib.abc.MetaPathFinder):
         return spec
 
 
-if os.environ.get("RANK", "0") == "0" and "COMPAT_MOMENTS" in os.environ:
+if "COMPAT_MOMENTS" in os.environ:
+    if os.environ.get("RANK", "0") != "0":
+        _WATCHES.clear()
     sys.meta_path.insert(0, _Finder())

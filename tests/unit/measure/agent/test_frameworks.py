@@ -28,7 +28,7 @@ def heard() -> Iterator[Heard]:
 class LightningTrainer:
     def __init__(self) -> None:
         self.fit_loop = SimpleNamespace(max_epochs=2, epoch_loop=SimpleNamespace(max_steps=10))
-        self.limit_val_batches, self.loggers = 1.0, ["a service"]
+        self.num_sanity_val_steps, self.limit_val_batches, self.loggers = 2, 1.0, ["a service"]
         self.callbacks = [SimpleNamespace(best_model_path="best.ckpt"), SimpleNamespace(stopped_epoch=0), "progress"]
 
     def fit(self, model: str) -> str:
@@ -49,7 +49,7 @@ def test_lightning_has_no_limit_a_batch_of_validation_no_checkpoint_and_no_servi
     assert trainer.fit("it") == "trained it"
     assert trainer.fit_loop.max_epochs == PLENTY
     assert trainer.fit_loop.epoch_loop.max_steps == -1
-    assert (trainer.limit_val_batches, trainer.callbacks) == (1, ["progress"])
+    assert (trainer.num_sanity_val_steps, trainer.limit_val_batches, trainer.callbacks) == (0, 1, ["progress"])
     assert [type(logger).__name__ for logger in trainer.loggers] == ["DummyLogger"]
     heard.listens = False
     untouched = LightningTrainer()

@@ -67,6 +67,7 @@ def wrap_lightning(module: ModuleType) -> None:
         if script.active():
             self.fit_loop.max_epochs = PLENTY
             self.fit_loop.epoch_loop.max_steps = -1
+            self.num_sanity_val_steps = 0  # read just before the first step, it would pass for training
             self.limit_val_batches = 1  # what schedules and callbacks monitor must exist
             if self.loggers and not _keeps_logging():
                 dummy = import_module(module.__name__.replace("trainer.trainer", "loggers.logger")).DummyLogger
