@@ -6,6 +6,7 @@ compared with what they are after it.
 
 from __future__ import annotations
 
+import datetime
 import hashlib
 import json
 import shlex
@@ -14,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, stdev
 
 from tests.compat.environments import Environment
 from tests.compat.projects import Project
@@ -32,9 +33,11 @@ class Row:
     project: str
     version: str
     command: str
+    day: str = ""
     plain: tuple[float, ...] = ()
     profiled: float | None = None
     half_width: float | None = None
+    """Of the profiled step: two standard errors of its blocks' means."""
     rungs: tuple[str, ...] = ()
     unknown: dict[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
@@ -54,7 +57,8 @@ def run(project: Project, where: Environment, data: Path, work: Path, budget: fl
         **{name: value.format(**places) for name, value in project.variables},
     }
     shown = " ".join(Path(word).name if "/" in word else word for word in words)
-    begun = Row(project.key, f"{project.package} {where.version(project.package)}", shown)
+    version = f"{project.package} {where.version(project.package)}"
+    begun = Row(project.key, version, shown, datetime.date.today().isoformat())
 
     plain = [_plain(words, where, variables, work, "before")]
     before = _contents(out)
@@ -143,12 +147,12 @@ def _read(row: Row, where: Environment, profile: Path) -> Row:
     blocks = [block for block in json.loads(profile.read_text())["blocks"] if block["rank"] == 0]
     compared = "warm" if "warm" in told["rungs"] else told["rungs"][-1]
     steps = [seconds for block in blocks if block["rung"] == compared for seconds in block["step_seconds"]]
-    halves = [(stall["high"] - stall["low"]) / 2 for stall in told["stalls"] if stall["high"] is not None]
+    means = [fmean(block["step_seconds"]) for block in blocks if block["rung"] == compared]
     return Row(
         **{
             **vars(row),
             "profiled": _trimmed(steps),
-            "half_width": max(halves, default=None),
+            "half_width": 2 * stdev(means) / len(means) ** 0.5 if len(means) > 1 else None,
             "rungs": tuple(told["rungs"]),
             "unknown": {skipped["name"]: skipped["why"] for skipped in told["skipped"]},
             "notes": tuple(told["notes"]),
