@@ -33,7 +33,8 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
+        globals()[name] = getattr(import_module(_HOMES[name]), name)  # found here from now on: step() stands in loops
+        return globals()[name]
     raise AttributeError(f"module 'stash' has no attribute {name!r}")
 
 
