@@ -4,7 +4,7 @@ import sys
 
 import lightning
 import torch
-from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
+from lightning.pytorch.callbacks import EarlyStopping, LearningRateMonitor, ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger
 from pictures import loader, network
 
@@ -32,7 +32,7 @@ trainer = lightning.Trainer(
     max_epochs=500,
     default_root_dir=out,
     logger=CSVLogger(out),
-    callbacks=[ModelCheckpoint(monitor="val_loss"), EarlyStopping("val_loss", patience=400)],
+    callbacks=[ModelCheckpoint(monitor="val_loss"), EarlyStopping("val_loss", patience=400), LearningRateMonitor()],
     enable_progress_bar=False,
 )
 trainer.fit(Classifier(), loader(f"{data}/train"), loader(f"{data}/val", shuffle=False))

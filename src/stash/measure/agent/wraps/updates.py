@@ -77,13 +77,12 @@ class OwnUpdate:
         self._running = True
         try:
             self.meet(tensors)
-            if self._cycle is None and not self.told:
+            if self._cycle is None:
                 self._judge()
             run(tensors, *args, **kwargs)
         finally:
             self._running = False
-        if not self.told:
-            self._passed()
+        self._passed()
 
     def _judge(self) -> None:
         """Before a pass: what the passes before it were used for."""
