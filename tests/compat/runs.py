@@ -17,6 +17,8 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import fmean, stdev
 
+import psutil
+
 from tests.compat.environments import Environment
 from tests.compat.projects import Project
 
@@ -68,7 +70,7 @@ def run(project: Project, where: Environment, data: Path, work: Path, budget: fl
     try:
         done = _call([where.python, "-m", "stash", "profile", *measuring, *words], variables, work, "profiled")
         trouble = [] if done == 0 else [_last_words(work / "profiled.stderr")]
-    except subprocess.TimeoutExpired:
+    except psutil.TimeoutExpired:
         trouble = [f"did not end within {_MOST_SECONDS} s"]
     changed = [name for name, content in before.items() if _contents(out).get(name) != content]
     trouble += [f"{name} changed" for name in changed]
@@ -98,7 +100,7 @@ def _plain(
     watching.pop("STASH_ORDERS", None)
     try:
         _call(command, {**variables, **watching}, work, name)
-    except subprocess.TimeoutExpired:
+    except psutil.TimeoutExpired:
         return None
     if not moments.exists():
         return None
@@ -113,9 +115,13 @@ def _assigns(parts: Sequence[str]) -> bool:
 
 def _call(command: Sequence[str], variables: dict[str, str], work: Path, name: str) -> int:
     with (work / f"{name}.stdout").open("w") as out, (work / f"{name}.stderr").open("w") as errors:
-        return subprocess.run(
-            command, env=variables, cwd=work, stdout=out, stderr=errors, timeout=_MOST_SECONDS, check=False
-        ).returncode
+        process = psutil.Popen(command, env=variables, cwd=work, stdout=out, stderr=errors)
+        try:
+            return int(process.wait(_MOST_SECONDS))
+        finally:
+            if process.is_running():  # past its time, or we are interrupted
+                for each in [*process.children(recursive=True), process]:
+                    each.kill()
 
 
 def _trimmed(seconds: Sequence[float]) -> float | None:

@@ -1,7 +1,7 @@
 """A stopwatch for untouched jobs: when each step ended, written by rank 0 to the file that ``COMPAT_MOMENTS`` names.
 
 Stands on ``PYTHONPATH`` in place of Stash's agent and runs none of its code. Steps are those of torch.optim; where it
-never steps, calls of ``backward``. After ``COMPAT_SECONDS`` of steps the process is ended.
+never steps, calls of ``backward``. After ``COMPAT_SECONDS`` of steps all ranks are ended.
 """
 
 import importlib.abc
@@ -9,6 +9,7 @@ import importlib.machinery
 import json
 import os
 import sys
+import threading
 import time
 
 _moments = {"step": [], "backward": []}
@@ -69,7 +70,15 @@ class _Finder(importlib.abc.MetaPathFinder):
         return spec
 
 
+def _end_with_rank_0():
+    """What a rank does that lost its peer in a collective is not always to end."""
+    while not os.path.exists(os.environ["COMPAT_MOMENTS"]):
+        time.sleep(0.2)
+    os._exit(0)
+
+
 if "COMPAT_MOMENTS" in os.environ:
     if os.environ.get("RANK", "0") != "0":
         _WATCHES.clear()
+        threading.Thread(target=_end_with_rank_0, daemon=True).start()
     sys.meta_path.insert(0, _Finder())
