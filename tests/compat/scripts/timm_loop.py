@@ -22,14 +22,16 @@ saver = CheckpointSaver(model, optimizer, checkpoint_dir=out)
 criterion = torch.nn.CrossEntropyLoss()
 
 for epoch in range(epochs):
-    losses, last = AverageMeter(), len(train) - 1
+    losses, accumulate, rest = AverageMeter(), 1, len(train) % 1
     for index, (pictures, labels) in enumerate(train):
+        if index >= len(train) - rest:
+            accumulate = rest  # as train.py has it: nothing may come after the epoch's last batch
         loss = criterion(model(pictures), labels)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         losses.update(loss.item(), len(labels))
-        print(f"epoch {epoch} [{index}/{len(train)} ({100 * index / (last - index + last):.0f}%)] {losses.avg:.3f}")
+        print(f"epoch {epoch} [{index // accumulate}/{len(train)}] {losses.avg:.3f}")
     with torch.no_grad():
         right = sum(int((model(pictures).argmax(1) == labels).sum()) for pictures, labels in check)
     scheduler.step(epoch + 1)
