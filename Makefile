@@ -3,6 +3,7 @@
 # make test-all also the slow ones
 # make bench  the benchmarks of docs/benchmarks.md
 # make truth  every stall against known truth, on emulated clusters (root); make broken: that broken builds fail it
+# make compat real projects (timm, keras, transformers …) under Stash, and the table of docs/compatibility.md
 # make house  the shape of the sources in figures
 # make remedies what the advice promises against what it brings, on emulated clusters (root)
 # make peers  the same faulty jobs given to other tools (root); make headlines: the paper's two effects (root)
@@ -13,7 +14,7 @@ DATA := data/images
 # Seconds: as long as two cores without other work need until every stall is known to +/-2 % of the step.
 DEMO_BUDGET ?= 120
 
-.PHONY: demo test test-all check bench truth broken remedies peers headlines house clean
+.PHONY: demo test test-all check bench truth broken remedies peers headlines compat house clean
 
 # The pinned torch is the CPU-sized one the tests run with; a GPU build of it serves as well.
 $(BIN)/stash: pyproject.toml constraints-dev.txt
@@ -64,6 +65,10 @@ peers: $(BIN)/stash
 
 headlines: $(BIN)/stash
 	$(BIN)/python -m bench.headlines
+
+# Environments of its own, outside the repository; ONLY="timm keras" renews those rows.
+compat: $(BIN)/stash
+	$(BIN)/python -m tests.compat $(if $(ONLY),--only $(ONLY))
 
 house:
 	$(PYTHON) bench/house.py

@@ -10,7 +10,7 @@ from importlib import import_module
 
 from stash.base.version import __version__ as __version__
 
-__all__ = ["attribute", "load", "profile", "save", "watch"]
+__all__ = ["attribute", "load", "profile", "save", "step", "watch"]
 
 TYPE_CHECKING = False  # as typing has it, whose import would take longer than all the rest here
 if TYPE_CHECKING:
@@ -18,10 +18,11 @@ if TYPE_CHECKING:
 
     from stash.derive.stalls import attribute
     from stash.keep.artefact import load, save
-    from stash.measure.agent.watch import watch
+    from stash.measure.agent.watch import step, watch
     from stash.measure.launch.function import profile
 
 _HOMES = {
+    "step": "stash.measure.agent.watch",
     "watch": "stash.measure.agent.watch",
     "load": "stash.keep.artefact",
     "save": "stash.keep.artefact",
@@ -32,7 +33,8 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
+        globals()[name] = getattr(import_module(_HOMES[name]), name)  # found here from now on: step() stands in loops
+        return globals()[name]
     raise AttributeError(f"module 'stash' has no attribute {name!r}")
 
 

@@ -96,6 +96,16 @@ def test_gradient_accumulation_counts_optimizer_steps(run_profile: RunProfile, d
     assert all(block.samples == block.steps * 16 for block in profile.blocks)
 
 
+def test_update_by_hand_is_a_step_where_gradients_were_used(run_profile: RunProfile, data: Path) -> None:
+    # GIVEN no optimizer at all, and two backward passes for each update
+    profile = climbed(run_profile("own_update.py", data))
+    # THEN a step is an update, said to be judged by the backward passes, and ranks could step alone
+    assert not profile.settings.isolated
+    assert profile.workload.batch == 8 * 2
+    assert profile.workload.parameters > 0
+    assert any("2 backward passes" in note and "stash.step()" in note for note in profile.notes)
+
+
 def test_usual_recipe_of_mixed_precision_normalisation_and_a_schedule(run_profile: RunProfile, data: Path) -> None:
     # GIVEN a scaler whose first steps overflow, buffers that DDP broadcasts before every forward, and OneCycleLR for
     # 12 steps in all, in a profile that takes more

@@ -49,6 +49,9 @@ def profile(
         str | None, option("PATH", "Where the job's data lie, if it reads them from C code.", panel=MEASURE)
     ] = None,
     patience: Annotated[float, option("SECONDS", "How long to wait for the first step.", panel=MEASURE)] = 300.0,
+    keep_logging: Annotated[
+        bool, flag("--keep-logging", "Leave W&B, MLflow, TensorBoard, Neptune and Comet on.", panel=MEASURE)
+    ] = False,
     probe: Annotated[
         Path | None, option("FILE", "Keep the links that `stash probe` measured with the profile.")
     ] = None,
@@ -86,6 +89,7 @@ def profile(
         isolate=isolate,
         data_root=_folder(data_root) or data,
         patience=positive("--patience", patience),
+        keep_logging=keep_logging,
     )
     target, probed = _output(output, chosen), _probe(probe)
     where = cluster(nproc_per_node, nnodes, node_rank, rdzv_endpoint, ranks=jobs.shape(chosen) == "ranks")

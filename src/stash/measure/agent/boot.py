@@ -1,4 +1,4 @@
-"""Start the agent: watch the launcher, pin the process, hear of crashes, and wait for torch to be imported.
+"""Start the agent: watch the launcher, pin the process, quieten trackers, guard files, and wait for torch.
 
 Wrapping happens through an import hook that runs a callback right after a named module was executed, so
 that everybody who imports from it later gets the wrapped functions. Costs a few milliseconds at start-up
@@ -18,6 +18,7 @@ from types import ModuleType
 from stash.measure.agent import guard
 from stash.measure.agent.last_words import report_crashes
 from stash.measure.agent.lifeline import outlive_not
+from stash.measure.agent.wraps import loggers
 from stash.measure.linux.cores import pin
 from stash.measure.run.orders import current
 
@@ -30,6 +31,7 @@ WRAPS: Mapping[str, str] = {
     "torch.distributed.checkpoint.state_dict_saver": "wraps.checkpoints:guard_distributed_checkpoint",
     "torch.utils.data.dataloader": "wraps.loader:wrap",
     "torch.utils.data._utils.fetch": "wraps.loader:wrap_fetchers",
+    "torch.autograd": "wraps.updates:wrap_backward",
     "torch.optim.optimizer": "climb.climber:start",
     "torch.optim.lr_scheduler": "wraps.steps:wrap_schedulers",
     "torch.amp.grad_scaler": "wraps.steps:wrap_scaler",
@@ -38,6 +40,13 @@ WRAPS: Mapping[str, str] = {
     "multiprocessing.util": "wraps.sockets:keep_in_run",
     "torch.multiprocessing.spawn": "wraps.steps:wrap_spawn",
     "safetensors.torch": "wraps.checkpoints:guard_safetensors",
+    "wandb.sdk.wandb_init": "wraps.loggers:wrap_wandb",
+    "neptune.metadata_containers.run": "wraps.loggers:wrap_neptune",
+    "comet_ml.experiment": "wraps.loggers:wrap_comet",
+    "mlflow.tracking.client": "wraps.loggers:wrap_mlflow",
+    "mlflow.tracking._tracking_service.utils": "wraps.loggers:wrap_mlflow_address",
+    "torch.utils.tensorboard.writer": "wraps.loggers:wrap_tensorboard",
+    "tensorboardX.writer": "wraps.loggers:wrap_tensorboard",
     "transformers.trainer": "wraps.frameworks:wrap_transformers",
     "lightning.pytorch.trainer.trainer": "wraps.frameworks:wrap_lightning",
     "pytorch_lightning.trainer.trainer": "wraps.frameworks:wrap_lightning",
@@ -54,6 +63,8 @@ def start() -> None:
     if orders.pin:
         local = int(os.environ.get("LOCAL_RANK", "0")), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
         pin(*(orders.gang or local))  # a loader's workers inherit it
+    if not orders.keep_logging:
+        os.environ.update(loggers.variables(orders.files.discarded))
     guard.protect_files(orders)
     report_crashes(orders)
     sys.meta_path.insert(0, PostImport(dict(WRAPS)))

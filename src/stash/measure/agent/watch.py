@@ -1,4 +1,4 @@
-"""``stash.watch``: the one line that lets Stash see a loader of any kind."""
+"""``stash.watch`` and ``stash.step``: the lines that let Stash see a loader, or an update, of any kind."""
 
 from __future__ import annotations
 
@@ -26,6 +26,18 @@ def watch(batches: Iterable[T]) -> Iterable[T]:
     if not script.active() or isinstance(batches, DataLoader):
         return batches
     return _Watched(batches)
+
+
+def step() -> None:
+    """Say that a training step ends here: one line after an update that no ``torch.optim`` optimizer makes.
+
+    Does nothing outside a profile.
+    """
+    if current() is None:
+        return
+    from stash.measure.agent.wraps.updates import own_update  # outside a profile this costs nothing
+
+    own_update.marked()
 
 
 class _Watched:

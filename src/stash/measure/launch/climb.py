@@ -21,7 +21,7 @@ from stash.base.records import Profile
 from stash.measure.host.describe import count_gpus, describe
 from stash.measure.launch import isolated, kept_files
 from stash.measure.launch.another_start import another_start
-from stash.measure.launch.diagnose import Diagnosis
+from stash.measure.launch.diagnose import MARK_STEPS, Diagnosis
 from stash.measure.launch.engines.base import Cluster
 from stash.measure.launch.gathered import Gathered
 from stash.measure.launch.job import Job
@@ -169,8 +169,8 @@ class Expedition:
 
     def _no_training(self) -> Diagnosis:
         return Diagnosis(
-            f"{self.job.title} ended without a training step: Stash counts steps of torch.optim optimizers, "
-            "and none was taken",
+            f"{self.job.title} ended without a training step: Stash counts steps of torch.optim optimizers, else "
+            f"backward passes whose gradients are used, and saw neither; if it trains, {MARK_STEPS}",
             self.launches.last_words(),
         )
 

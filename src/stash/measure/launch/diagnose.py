@@ -43,6 +43,9 @@ _SHELL = 128
 _AFTERMATH = (-15, -6)
 """SIGTERM is torchrun's own, to the ranks left; SIGABRT often a library's, on noticing that a peer is gone."""
 
+MARK_STEPS = "put `import stash` at its top and `stash.step()` after the update in its training loop"
+"""What to write where nobody sees a step."""
+
 
 @dataclass(frozen=True)
 class Evidence:

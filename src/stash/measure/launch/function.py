@@ -31,6 +31,7 @@ def profile(
     rungs: str | None = None,
     isolate: bool = False,
     data_root: str | None = None,
+    keep_logging: bool = False,
     **kwargs: Any,
 ) -> Profile:
     """Profile ``train(*args, **kwargs)`` in ranks of its own and return the profile.
@@ -52,7 +53,8 @@ def profile(
         )
 
     where = cluster(Asked(True, nproc_per_node), Machine(count_gpus(), len(os.sched_getaffinity(0))))
-    wishes = Wishes(precision, budget, parse_rungs(rungs) if rungs else NAMES, isolate, data_root)
+    chosen = parse_rungs(rungs) if rungs else NAMES
+    wishes = Wishes(precision, budget, chosen, isolate, data_root, keep_logging=keep_logging)
     called = cloudpickle.dumps((train, args, kwargs))
     with TemporaryFolder() as folder:
         pickled = folder.path / "function.pkl"

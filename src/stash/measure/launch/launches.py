@@ -14,7 +14,7 @@ from typing import Protocol
 from stash.base.ladder import without_exchange
 from stash.base.words.quantities import listed
 from stash.measure.launch import kept_files
-from stash.measure.launch.diagnose import Diagnosis, Evidence, diagnose, fell_silent, own_output
+from stash.measure.launch.diagnose import MARK_STEPS, Diagnosis, Evidence, diagnose, fell_silent, own_output
 from stash.measure.launch.engines.base import Cluster
 from stash.measure.launch.job import Job
 from stash.measure.launch.measurement import Measurement
@@ -122,6 +122,7 @@ class Launches:
             may_isolate=m.may_isolate,
             pin=m.gpus == 0 and m.job.kind != "command" and m.cluster.nproc > 1,
             data_root=m.wishes.data_root,
+            keep_logging=m.wishes.keep_logging,
             host=m.host.model_dump(mode="json"),
         )
 
@@ -260,8 +261,8 @@ class Launches:
         beats = {rank: beat for each in running for rank, beat in each.process.beats().items()}
         if not beats:
             return Diagnosis(
-                f"{m.job.title} took no optimizer step within {silence:.0f} s; if it needs longer to start, "
-                "give it more with --patience SECONDS",
+                f"{m.job.title} took no training step within {silence:.0f} s; if it needs longer to start, "
+                f"give it more with --patience SECONDS; if it trains, {MARK_STEPS}",
                 self.last_words(),
             )
         phase, rounds = m.gathered.phase.name, m.gathered.rounds

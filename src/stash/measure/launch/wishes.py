@@ -20,6 +20,7 @@ class Wishes:
     isolate: bool = False
     data_root: str | None = None
     patience: float = 300.0
+    keep_logging: bool = False
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@
     invitation.json    launcher to leader     where launchers of other nodes can reach it (``meeting``)
     meeting.json       rank to launcher       where all launchers meet (``meeting``)
     copy.jsonl         rank to launcher       the leader's journal, on nodes that do not lead
+    discarded/         job to nobody          what experiment trackers insist on writing
 
 The folders of one run's launches lie side by side; between them stand ``owner``, by which all know that the launcher
 lives (``owner``), ``sockets``, through which the job's processes talk among themselves, and ``muster.*``, by which
@@ -70,6 +71,10 @@ class RunFolder:
     @property
     def sockets(self) -> Path:
         return self.run / "sockets"
+
+    @property
+    def discarded(self) -> Path:
+        return self.path / "discarded"
 
     @property
     def invitation(self) -> Path:

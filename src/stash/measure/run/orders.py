@@ -44,6 +44,8 @@ class Orders:
     """How many launches run at the same time; they start their blocks together."""
     pin: bool = False
     data_root: str | None = None
+    keep_logging: bool = False
+    """Leave experiment trackers as the job has them."""
     host: dict[str, object] = field(default_factory=dict)
     """The launcher's description of this machine, sent along to the leader."""
 

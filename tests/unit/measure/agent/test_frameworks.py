@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
 from climbing import silence
@@ -25,21 +27,78 @@ def heard() -> Iterator[Heard]:
 class LightningTrainer:
     def __init__(self) -> None:
         self.fit_loop = SimpleNamespace(max_epochs=2, epoch_loop=SimpleNamespace(max_steps=10))
-        self.limit_val_batches, self.loggers = 1.0, ["a service"]
-        self.callbacks = [SimpleNamespace(best_model_path="best.ckpt"), "progress"]
+        self.num_sanity_val_steps, self.limit_val_batches, self.loggers = 2, 1.0, ["a service"]
+        self.callbacks = [SimpleNamespace(best_model_path="best.ckpt"), SimpleNamespace(stopped_epoch=0), "progress"]
 
     def fit(self, model: str) -> str:
         return f"trained {model}"
 
 
-def test_lightning_has_no_limit_no_validation_no_checkpoint_and_no_logger(heard: Heard):
-    frameworks.wrap_lightning(SimpleNamespace(Trainer=LightningTrainer))
+def test_lightning_has_no_limit_a_batch_of_validation_no_checkpoint_and_no_service(
+    heard: Heard, monkeypatch: pytest.MonkeyPatch
+):
+    dummies = ModuleType("lit.loggers.logger")
+    dummies.DummyLogger = type("DummyLogger", (), {})
+    for name in ("lit", "lit.loggers"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    monkeypatch.setitem(sys.modules, dummies.__name__, dummies)
+    module = SimpleNamespace(Trainer=LightningTrainer, __name__="lit.trainer.trainer")
+    frameworks.wrap_lightning(module)
     trainer = LightningTrainer()
     assert trainer.fit("it") == "trained it"
     assert trainer.fit_loop.max_epochs == PLENTY
     assert trainer.fit_loop.epoch_loop.max_steps == -1
-    assert (trainer.limit_val_batches, trainer.loggers, trainer.callbacks) == (0, [], ["progress"])
+    assert (trainer.num_sanity_val_steps, trainer.limit_val_batches, trainer.callbacks) == (0, 1, ["progress"])
+    assert [type(logger).__name__ for logger in trainer.loggers] == ["DummyLogger"]
     heard.listens = False
     untouched = LightningTrainer()
     untouched.fit("it")
     assert (untouched.fit_loop.max_epochs, untouched.limit_val_batches) == (2, 1.0)
+
+
+class TrainerCallback:
+    """As transformers' own: an event is a method, handed the decisions so far."""
+
+    def on_step_end(self, args: Any, state: Any, control: Any) -> Any:
+        return control
+
+
+class Deciding(TrainerCallback):
+    """Wants everything after every step, as a trainer's own callback does at its limits."""
+
+    def on_step_end(self, args: Any, state: Any, control: Any) -> Any:
+        control.should_evaluate = control.should_save = control.should_training_stop = control.should_log = True
+        return control
+
+
+class HfTrainer:
+    def __init__(self) -> None:
+        self.args = SimpleNamespace(max_steps=10, eval_strategy="steps", eval_on_start=True)
+        service = type("Service", (TrainerCallback,), {"__module__": "transformers.integrations.it"})()
+        self.callback_handler = SimpleNamespace(callbacks=[Deciding(), service])
+        self.callback_handler.remove_callback = self.callback_handler.callbacks.remove
+
+    def add_callback(self, callback: Any) -> None:
+        self.callback_handler.callbacks.append(callback)
+
+    def train(self) -> SimpleNamespace:
+        control = SimpleNamespace()
+        for callback in self.callback_handler.callbacks:
+            control = callback.on_step_end(self.args, None, control)
+        return control
+
+
+def test_hf_trainer_neither_evaluates_nor_saves_nor_stops_and_keeps_its_strategies(heard: Heard):
+    module = SimpleNamespace(Trainer=type("Trainer", (HfTrainer,), {}), TrainerCallback=TrainerCallback)
+    frameworks.wrap_transformers(module)
+    trainer = module.Trainer()
+    control = trainer.train()
+    assert (trainer.args.max_steps, trainer.args.eval_strategy) == (PLENTY, "steps")
+    assert (control.should_evaluate, control.should_save, control.should_training_stop) == (False, False, False)
+    assert control.should_log
+    assert [type(callback).__name__ for callback in trainer.callback_handler.callbacks] == [
+        "Deciding",
+        "OnlyTraining",
+    ]
+    heard.listens = False
+    assert module.Trainer().train().should_training_stop

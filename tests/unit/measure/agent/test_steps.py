@@ -28,9 +28,14 @@ def sgd() -> torch.optim.Optimizer:
     return torch.optim.SGD([weight], lr=0.1)
 
 
+def optimizers(hooks: list) -> SimpleNamespace:
+    """Stands for ``torch.optim.optimizer``."""
+    return SimpleNamespace(register_optimizer_step_post_hook=hooks.append, Optimizer=type("Optimizer", (), {}))
+
+
 def test_every_optimizer_step_is_heard(heard: Heard):
     hooks = []
-    steps.wrap_optimizer(SimpleNamespace(register_optimizer_step_post_hook=hooks.append))
+    steps.wrap_optimizer(optimizers(hooks))
     (hook,) = hooks
     hook(sgd(), (), {})
     assert heard.words == ["stepped"]
@@ -54,7 +59,7 @@ def test_a_step_that_loss_scaling_skips_is_a_step_of_the_loop_all_the_same(heard
     module = SimpleNamespace(GradScaler=type("GradScaler", (Scaler,), {"step": Scaler.step}))
     steps.wrap_scaler(module)
     hooks = []
-    steps.wrap_optimizer(SimpleNamespace(register_optimizer_step_post_hook=hooks.append))
+    steps.wrap_optimizer(optimizers(hooks))
     scaler, optimizer = module.GradScaler(), sgd()
     optimizer.register_step_post_hook(hooks[0])  # PyTorch's own is for all optimizers
     assert scaler.step(optimizer) == "result"

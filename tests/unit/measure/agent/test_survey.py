@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from types import SimpleNamespace
 
 import torch
 from torch import nn
@@ -47,6 +48,11 @@ def test_without_ddp_parameters_are_numbered_as_the_optimizer_has_them():
     assert [name for name, _ in survey.trained_parameters(optimizer)] == ["0"]
     facts = survey.workload_facts(optimizer)
     assert (facts["parameters"], facts["parameter_bytes"], facts["precision"]) == (3, 12, "float32")
+
+
+def test_parameters_that_nobody_saw_are_unknown():
+    facts = survey.workload_facts(SimpleNamespace(param_groups=[]))
+    assert (facts["parameters"], facts["parameter_bytes"], facts["precision"]) == (None, None, None)
 
 
 def test_only_what_is_loaded_has_a_version():

@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader
 
 import stash
 from stash.measure.agent import script
+from stash.measure.agent.wraps import updates
 from stash.measure.run import orders as the_orders
 
 
@@ -46,3 +47,13 @@ def test_inside_one_the_loop_is_heard_and_everything_else_passes_through(heard: 
 def test_a_loader_that_stash_sees_anyway_comes_back(heard: Heard):
     loader = DataLoader([1, 2])
     assert stash.watch(loader) is loader
+
+
+def test_a_step_can_be_marked_and_outside_a_profile_is_nothing(heard: Heard, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(updates, "own_update", updates.OwnUpdate())
+    stash.step()
+    assert heard.words == ["stepped"]
+    monkeypatch.delenv(the_orders.VARIABLE)
+    the_orders.current.cache_clear()
+    stash.step()
+    assert heard.words == ["stepped"]

@@ -147,12 +147,12 @@ def trained_parameters(optimizer: Any) -> list[tuple[str, Any]]:
 
 
 def workload_facts(optimizer: Any) -> dict[str, Any]:
-    """Fields of ``records.Workload`` that follow from the parameters."""
+    """Fields of ``records.Workload`` that follow from the parameters; unknown where nobody saw those."""
     parameters = [p for _, p in trained_parameters(optimizer)]
     buckets, _ = replicas.gradient_facts()
     return {
-        "parameters": sum(p.numel() for p in parameters),
-        "parameter_bytes": sum(p.numel() * p.element_size() for p in parameters),
+        "parameters": sum(p.numel() for p in parameters) or None,
+        "parameter_bytes": sum(p.numel() * p.element_size() for p in parameters) or None,
         "bucket_bytes": buckets,
         "precision": str(parameters[0].dtype).removeprefix("torch.") if parameters else None,
     }

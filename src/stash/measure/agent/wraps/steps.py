@@ -15,6 +15,7 @@ from typing import Any
 
 from stash.measure.agent import script
 from stash.measure.agent.last_words import report_crashes_of_ranks
+from stash.measure.agent.wraps.updates import own_update
 from stash.measure.run.journal import ended
 from stash.measure.run.orders import current
 
@@ -34,6 +35,14 @@ def wrap_optimizer(module: ModuleType) -> None:
             script.stepped(optimizer)
 
     module.register_optimizer_step_post_hook(stepped)
+    begin = module.Optimizer.__init__
+
+    @functools.wraps(begin)
+    def made(self: Any, *args: Any, **kwargs: Any) -> None:
+        own_update.told = True  # its steps will be heard
+        begin(self, *args, **kwargs)
+
+    module.Optimizer.__init__ = made
 
 
 def _captured() -> bool:

@@ -1,0 +1,64 @@
+"""The projects of the matrix: what to install, and the command that trains with it. Facts only.
+
+``{data}`` is the folder of generated data, ``{out}`` a folder or name for what the job writes, ``{scripts}`` where
+our short scripts lie: those stand in where a project's wheel has no training command of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Project:
+    """One row. ``package`` is the distribution whose version is shown; ``requirements`` are pip's."""
+
+    key: str
+    package: str
+    requirements: tuple[str, ...]
+    command: tuple[str, ...]
+    """What follows ``stash profile``."""
+    variables: tuple[tuple[str, str], ...] = ()
+
+
+def _script(name: str) -> tuple[str, ...]:
+    return (f"{{scripts}}/{name}.py", "{data}", "{out}")
+
+
+_YOLO = (
+    "detect", "train", "model=yolov8n.yaml", "data={data}/boxes.yaml", "epochs=50", "imgsz=64", "batch=8",
+    "device=cpu", "workers=1", "plots=False", "val=False", "project={out}", "name=run", "exist_ok=True", "amp=False",
+)  # fmt: skip
+"""Without validation: its suppression of overlapping boxes needs torchvision's compiled half."""
+_CLIP = (
+    "--train-data", "{data}/captions.csv", "--dataset-type", "csv", "--csv-separator", ",", "--model", "ViT-S-32",
+    "--batch-size", "4", "--epochs", "50", "--workers", "1", "--precision", "fp32",
+    "--warmup", "5", "--logs", "{out}",
+)  # fmt: skip
+
+PROJECTS = (
+    Project("timm", "timm", ("timm",), _script("timm_loop")),
+    Project("ultralytics", "ultralytics", ("ultralytics",), ("--", "yolo", *_YOLO), (("YOLO_CONFIG_DIR", "{out}"),)),
+    Project("ignite", "pytorch-ignite", ("pytorch-ignite",), _script("ignite_engine")),
+    Project("geometric", "torch-geometric", ("torch-geometric",), _script("geometric_loop")),
+    Project("mmengine", "mmengine", ("mmengine", "setuptools<81"), _script("mmengine_runner")),
+    Project("open_clip", "open_clip_torch", ("open_clip_torch[training]",), ("-m", "open_clip_train.main", *_CLIP)),
+    Project("keras", "keras", ("keras",), _script("keras_fit")),
+    Project("fastai", "fastai", ("fastai",), _script("fastai_learner")),
+    Project("torchdata", "torchdata", ("torchdata",), _script("torchdata_stateful")),
+    Project("webdataset", "webdataset", ("webdataset",), _script("webdataset_loop")),
+    Project("peft", "peft", ("peft", "transformers", "accelerate"), _script("peft_trainer")),
+    Project("trl", "trl", ("trl", "transformers", "accelerate"), _script("trl_sft")),
+    Project(
+        "transformers-low", "transformers", ("transformers==4.44.0", "accelerate==0.33.0"), _script("hf_trainer")
+    ),
+    Project(
+        "transformers-4.46", "transformers", ("transformers==4.46.3", "accelerate==1.2.1"), _script("hf_trainer")
+    ),
+    Project("transformers", "transformers", ("transformers", "accelerate"), _script("hf_trainer")),
+    Project("accelerate-low", "accelerate", ("accelerate==0.33.0",), _script("accelerate_loop")),
+    Project("accelerate", "accelerate", ("accelerate",), _script("accelerate_loop")),
+    Project("lightning-low", "lightning", ("lightning==2.4.0", "setuptools<81"), _script("lightning_fit")),
+    Project("lightning", "lightning", ("lightning",), _script("lightning_fit")),
+    Project("own-update", "torch", (), _script("own_update")),
+)

@@ -1,0 +1,166 @@
+"""One project's runs: plain, profiled, plain again, with the same command; and what came of them.
+
+Plain steps are timed by ``stopwatch/``, which knows nothing of Stash. Files that were there before the profile are
+compared with what they are after it.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import json
+import shlex
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from statistics import fmean, stdev
+
+import psutil
+
+from tests.compat.environments import Environment
+from tests.compat.projects import Project
+
+_HERE = Path(__file__).parent
+_PLAIN_SECONDS = 8.0
+_LEAD_IN = 4
+_MOST_SECONDS = 300
+
+
+@dataclass(frozen=True)
+class Row:
+    """What the table says of a project; seconds throughout."""
+
+    project: str
+    version: str
+    command: str
+    day: str = ""
+    plain: tuple[float, ...] = ()
+    profiled: float | None = None
+    half_width: float | None = None
+    """Of the profiled step: two standard errors of its blocks' means."""
+    rungs: tuple[str, ...] = ()
+    unknown: dict[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    trouble: tuple[str, ...] = ()
+
+
+def run(project: Project, where: Environment, data: Path, work: Path, budget: float) -> Row:
+    """All runs of one project; whatever goes wrong is in the row."""
+    out = work / "out"
+    out.mkdir(parents=True, exist_ok=True)
+    places = {"data": str(data), "out": str(out / project.key), "scripts": str(_HERE / "scripts")}
+    words = tuple(word.format(**places) for word in project.command)
+    # On a busy machine threads that spin for each other would be most of a step.
+    variables = {
+        **where.variables(),
+        "OMP_NUM_THREADS": "1",
+        **{name: value.format(**places) for name, value in project.variables},
+    }
+    shown = " ".join(Path(word).name if "/" in word else word for word in words)
+    version = f"{project.package} {where.version(project.package)}"
+    begun = Row(project.key, version, shown, datetime.date.today().isoformat())
+
+    plain = [_plain(words, where, variables, work, "before")]
+    before = _contents(out)
+    profile = work / "profile.stash.json"
+    profile.unlink(missing_ok=True)
+    measuring = ("--budget", str(budget), "--output", str(profile))
+    try:
+        done = _call([where.python, "-m", "stash", "profile", *measuring, *words], variables, work, "profiled")
+        trouble = [] if done == 0 else [_last_words(work / "profiled.stderr")]
+    except psutil.TimeoutExpired:
+        trouble = [f"did not end within {_MOST_SECONDS} s"]
+    changed = [name for name, content in before.items() if _contents(out).get(name) != content]
+    trouble += [f"{name} changed" for name in changed]
+    plain.append(_plain(words, where, variables, work, "after"))
+    trouble += [f"plain: {_last_words(work / 'before.stderr')}"] if None in plain else []
+    times = tuple(seconds for seconds in plain if seconds is not None)
+    return _read(Row(**{**vars(begun), "plain": times, "trouble": tuple(trouble)}), where, profile)
+
+
+def _plain(
+    words: Sequence[str], where: Environment, variables: dict[str, str], work: Path, name: str
+) -> float | None:
+    """Mean step of the command as Stash would start it, without Stash; None if it never stepped."""
+    asked = [where.python, "-m", "stash", "profile", "--dry-run", *words]
+    told = subprocess.run(asked, env=variables, capture_output=True, text=True, check=False, cwd=work).stdout
+    parts = shlex.split(told)
+    command = [part for index, part in enumerate(parts) if not _assigns(parts[: index + 1])]
+    settings = dict(part.split("=", 1) for part in parts[: len(parts) - len(command)])
+    moments = work / f"{name}.json"
+    moments.unlink(missing_ok=True)
+    watching = {
+        **settings,
+        "PYTHONPATH": str(_HERE / "stopwatch"),
+        "COMPAT_MOMENTS": str(moments),
+        "COMPAT_SECONDS": str(_PLAIN_SECONDS),
+    }
+    watching.pop("STASH_ORDERS", None)
+    try:
+        _call(command, {**variables, **watching}, work, name)
+    except psutil.TimeoutExpired:
+        return None
+    if not moments.exists():
+        return None
+    ends = json.loads(moments.read_text())[_LEAD_IN:]
+    return _trimmed([later - earlier for earlier, later in pairwise(ends)])
+
+
+def _assigns(parts: Sequence[str]) -> bool:
+    """Whether all of them are settings that stand before a command."""
+    return all("=" in part and part.partition("=")[0].isidentifier() for part in parts)
+
+
+def _call(command: Sequence[str], variables: dict[str, str], work: Path, name: str) -> int:
+    with (work / f"{name}.stdout").open("w") as out, (work / f"{name}.stderr").open("w") as errors:
+        process = psutil.Popen(command, env=variables, cwd=work, stdout=out, stderr=errors)
+        try:
+            return int(process.wait(_MOST_SECONDS))
+        finally:
+            if process.is_running():  # past its time, or we are interrupted
+                for each in [*process.children(recursive=True), process]:
+                    each.kill()
+
+
+def _trimmed(seconds: Sequence[float]) -> float | None:
+    """The mean without a tenth at either end: steps that hold a validation loop or a checkpoint are no steps."""
+    cut = len(seconds) // 10
+    kept = sorted(seconds)[cut : len(seconds) - cut]
+    return fmean(kept) if kept else None
+
+
+def _last_words(path: Path) -> str:
+    lines = path.read_text(errors="replace").strip().splitlines()
+    return lines[-1][:300] if lines else "ended without a word"
+
+
+def _contents(folder: Path) -> dict[str, str]:
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and not path.is_symlink()
+    }
+
+
+def _read(row: Row, where: Environment, profile: Path) -> Row:
+    """The row with what the profile says, if there is one."""
+    if not profile.exists():
+        return row
+    asked = [where.python, "-m", "stash", "show", "--json", str(profile)]
+    told = json.loads(subprocess.run(asked, capture_output=True, text=True, check=True, env=where.variables()).stdout)
+    blocks = [block for block in json.loads(profile.read_text())["blocks"] if block["rank"] == 0]
+    compared = "warm" if "warm" in told["rungs"] else told["rungs"][-1]
+    steps = [seconds for block in blocks if block["rung"] == compared for seconds in block["step_seconds"]]
+    means = [fmean(block["step_seconds"]) for block in blocks if block["rung"] == compared]
+    return Row(
+        **{
+            **vars(row),
+            "profiled": _trimmed(steps),
+            "half_width": 2 * stdev(means) / len(means) ** 0.5 if len(means) > 1 else None,
+            "rungs": tuple(told["rungs"]),
+            "unknown": {skipped["name"]: skipped["why"] for skipped in told["skipped"]},
+            "notes": tuple(told["notes"]),
+        }
+    )

@@ -1,0 +1,57 @@
+"""The table of docs/compatibility.md, from rows that were measured. Measures nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tests.compat.runs import Row
+
+_HEAD = (
+    "project",
+    "version",
+    "command",
+    "rungs",
+    "plain step",
+    "profiled step",
+    "",
+    "unknown, and why",
+    "trouble",
+    "on",
+)
+_NOISE, _TOO_NOISY = 0.1, 0.25
+_OF_THE_MACHINE = ("one device", "one node", "the job runs on CPUs")
+"""Reasons that say nothing of the project."""
+
+
+def markdown(rows: Sequence[Row]) -> str:
+    """The whole table."""
+    return "\n".join([_line(_HEAD), "|" + "---|" * len(_HEAD), *map(line, rows)])
+
+
+def line(row: Row) -> str:
+    """One row."""
+    unknown = {name: why for name, why in row.unknown.items() if not why.startswith(_OF_THE_MACHINE)}
+    what = (row.project, row.version, f"`{row.command}`", ", ".join(row.rungs))
+    steps = (" / ".join(map(_ms, row.plain)), _ms(row.profiled) if row.profiled is not None else "", _verdict(row))
+    why = "; ".join(f"{name}: {reason}" for name, reason in unknown.items())
+    return _line((*what, *steps, why, "; ".join(row.trouble), row.day))
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join((cell or "–").replace("|", "\\|") for cell in cells) + " |"
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:.0f} ms" if seconds >= 0.1 else f"{seconds * 1e3:.1f} ms"
+
+
+def _verdict(row: Row) -> str:
+    """How the profiled step compares with the plain ones; nothing where either is too noisy to tell."""
+    if not row.plain or row.profiled is None:
+        return ""
+    apart = max(row.plain) / min(row.plain) - 1
+    if max(apart, (row.half_width or 0.0) / row.profiled) > _TOO_NOISY:
+        return "too noisy to compare"
+    slack = _NOISE * max(row.plain) + (row.half_width or 0.0)
+    within = min(row.plain) - slack <= row.profiled <= max(row.plain) + slack
+    return "same" if within else f"× {row.profiled * len(row.plain) / sum(row.plain):.2f}"

@@ -1,0 +1,68 @@
+"""Trackers are off in a profile whatever the script asks of them, unless they are to be kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from climbing import orders, silence
+from listening import Heard
+
+from stash.measure.agent import script
+from stash.measure.agent.wraps import loggers
+from stash.measure.run import orders as the_orders
+
+
+@pytest.fixture
+def heard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Heard]:
+    monkeypatch.setattr(loggers, "current", lambda: orders(tmp_path))
+    listener = Heard()
+    script.listen(listener)
+    yield listener
+    silence()
+
+
+def init(project: str, mode: str | None = None) -> dict[str, Any]:
+    """As ``wandb.init`` is called."""
+    return {"project": project, "mode": mode}
+
+
+class Writer:
+    """As ``SummaryWriter`` is made."""
+
+    def __init__(self, log_dir: str | None = None, comment: str = "") -> None:
+        self.log_dir, self.comment = log_dir, comment
+
+
+def test_a_mode_the_script_asks_for_is_overruled_and_said_once_each_time(heard: Heard):
+    module = SimpleNamespace(init=init)
+    loggers.wrap_wandb(module)
+    assert module.init("mine", mode="online") == {"project": "mine", "mode": "disabled"}
+    assert heard.words == ["W&B was switched off for the profile (--keep-logging keeps it): steps lack its own time"]
+
+
+def test_event_files_go_where_they_are_thrown_away(heard: Heard, tmp_path: Path):
+    module = SimpleNamespace(SummaryWriter=type("SummaryWriter", (Writer,), {"__init__": Writer.__init__}))
+    loggers.wrap_tensorboard(module)
+    writer = module.SummaryWriter("runs/mine", comment="best")
+    assert (writer.log_dir, writer.comment) == (str(orders(tmp_path).files.discarded / "tensorboard"), "best")
+
+
+def test_with_keep_logging_nothing_is_wrapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(loggers, "current", lambda: orders(tmp_path, keep_logging=True))
+    module = SimpleNamespace(init=init)
+    loggers.wrap_wandb(module)
+    assert module.init is init
+
+
+def test_the_orders_carry_the_wish(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    path = orders(tmp_path, keep_logging=True).write()
+    monkeypatch.setenv(the_orders.VARIABLE, str(path))
+    the_orders.current.cache_clear()
+    found = the_orders.current()
+    the_orders.current.cache_clear()
+    assert found is not None
+    assert found.keep_logging
