@@ -88,8 +88,7 @@ class Job:
         """One step of the training loop."""
         self.clock.seconds += seconds
         self.steps += 1
-        (weight,) = self.optimizer.param_groups[0]["params"]
-        weight.sum().backward()
+        self.climber.passed()
         if self.climber.listens:
             self.climber.stepped(self.optimizer)
 

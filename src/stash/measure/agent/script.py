@@ -50,6 +50,9 @@ class Listener(Protocol):
     def stepped(self, optimizer: Any) -> None:
         """An optimizer stepped."""
 
+    def passed(self) -> None:
+        """A backward pass begins."""
+
     def acted(self) -> None:
         """The script called a collective of its own."""
 
@@ -137,6 +140,12 @@ def stepped(optimizer: Any) -> None:
     """An optimizer stepped."""
     if (listener := _listener()) is not None:
         listener.stepped(optimizer)
+
+
+def passed() -> None:
+    """A backward pass begins."""
+    if (listener := _listener()) is not None:
+        listener.passed()
 
 
 def acted() -> None:

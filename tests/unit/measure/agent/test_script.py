@@ -33,8 +33,10 @@ def test_every_word_is_heard(heard: Heard):
     for tell in TELL:
         tell()
     script.stepped("optimizer")
+    script.passed()
     script.note("a note")
     assert heard.words == ["world formed", "acted", "ended", "abandoned", "beat", "stepped", "a note"]
+    assert heard.passes == 1
     assert script.active()
 
 

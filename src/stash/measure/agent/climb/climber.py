@@ -151,6 +151,10 @@ class Climber:
         """A loop's iterator ended, or the loop dropped it."""
         self._loops.closed(handle)
 
+    def passed(self) -> None:
+        """A backward pass begins."""
+        self._loops.passed()
+
     def acted(self) -> None:
         """The script called a collective of its own."""
         self._loops.acted()
@@ -214,7 +218,6 @@ class Climber:
             yield  # the interval under way began at another optimizer's step
             yield
         rank.feeds = self._loops.training()
-        self._loops.count_passes(p for group in rank.optimizer.param_groups for p in group["params"])
         rungs = discovery.choose_rungs(rank)
         unsafe = yield from discovery.try_switching(rank)
         if unsafe and rank.orders.may_isolate and rank.place.nodes == 1:

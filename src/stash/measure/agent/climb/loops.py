@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from stash.measure.agent.climb.clock import BlockClock
@@ -34,7 +34,7 @@ class Loops:
         self._feeds: weakref.WeakValueDictionary[int, Feed] = weakref.WeakValueDictionary()
         self._read_last: list[Feed] = []
         self._passes = 0
-        """Backward passes since the training loaders are known: what validation has none of."""
+        """Backward passes so far: what validation has none of."""
         self._loaders_are_remade = False
         self._timer: threading.Timer | None = None
 
@@ -45,13 +45,8 @@ class Loops:
             feed.hold()
         return [feed for feed in found if len(feed.ring)]
 
-    def count_passes(self, parameters: Iterable[Any]) -> None:
-        """Hear of every backward pass from now on, of one of the parameters that got a gradient in the last step."""
-        trained = [parameter for parameter in parameters if parameter.grad is not None]
-        if trained:
-            trained[-1].register_post_accumulate_grad_hook(self._passed)
-
-    def _passed(self, parameter: Any) -> None:
+    def passed(self) -> None:
+        """A backward pass begins."""
         self._passes += 1
 
     def _still_reads(self, feed: Feed) -> bool:
@@ -179,3 +174,4 @@ class Loops:
             feed.stands_for = next((known for known in free if known.like == feed.like), free[0])
             feed.stands_for.begin_epoch()
             feed.stands_for.turn = feed.turn
+            feed.stands_for.samples += feed.samples

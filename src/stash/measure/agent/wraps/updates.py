@@ -140,6 +140,7 @@ def wrap_backward(module: ModuleType) -> None:
 
     @functools.wraps(backward)
     def heard(tensors: Any, *args: Any, **kwargs: Any) -> None:
+        script.passed()
         if own_update.told:
             backward(tensors, *args, **kwargs)
         else:
