@@ -54,7 +54,8 @@ def read_from_disk(profile: Profile) -> None:
     before, after = ({(b.round, b.rank): b.files for b in blocks} for blocks in (cold, warm))
     common = before.keys() & after.keys()
     assert common
-    assert all(before[key] == after[key] for key in common)
+    # but for what a loop over several loaders reads of one before another ends
+    assert all(before[key] == pytest.approx(after[key], rel=0.1) for key in common)
 
 
 # Loops as everybody writes them --------------------------------------------------------------------------
@@ -207,7 +208,7 @@ def test_iterable_data_set(run_profile: RunProfile, data: Path) -> None:
 
 def test_loader_shorter_than_a_block(run_profile: RunProfile, data: Path) -> None:
     # GIVEN an epoch of three batches per rank
-    profile = climbed(run_profile("plain_ddp.py", data, "--samples", 24, "--batch", 4))
+    profile = climbed(run_profile("plain_ddp.py", data, "--samples", 24, "--batch", 4, budget=4))
     assert profile.workload.batch == 4
     assert max(block.steps for block in profile.blocks) > 3
     read_from_disk(profile)

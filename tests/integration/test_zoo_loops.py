@@ -9,12 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import PATIENCE, Start
-
-from stash.base.records import Profile
+from conftest import PATIENCE, Outcome, Start, measured
 
 ZOO = Path(__file__).parents[1] / "zoo"
-ROUNDS = 8
+RunProfile = Callable[..., Outcome]
 
 
 def checksums(folder: Path) -> dict[str, tuple[str, float]]:
@@ -39,35 +37,24 @@ def theirs(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.fixture
-def climb(start: Start) -> Callable[..., Profile]:
-    """``climb(script, *arguments, until=condition)``: the profile of a script, interrupted when it holds."""
-
-    def run(*arguments: object, until: Callable[[], bool] | None = None) -> Profile:
-        profiling = start(*arguments, folder=ZOO, budget=PATIENCE, precision=0.1)
-        profiling.wait_for(f"round {ROUNDS} done")
-        if until is not None:
-            profiling.wait_until(until)
-        profiling.popen.send_signal(signal.SIGINT)
-        outcome = profiling.end()
-        assert outcome.profile is not None, outcome.stderr
-        assert not outcome.survivors
-        return outcome.profile
-
-    return run
-
-
-def test_no_file_that_was_there_before_is_another_one_afterwards(climb: Callable[..., Profile], theirs: Path) -> None:
+def test_no_file_that_was_there_before_is_another_one_afterwards(start: Start, theirs: Path) -> None:
     # GIVEN a script that saves in every way, over the files of a good run, after every epoch
     before = checksums(theirs)
     # WHEN it is profiled for some epochs
-    profile = climb("saves.py", "--out", theirs, until=(theirs / "epoch-20.pt").exists)
+    run = start("saves.py", "--out", theirs, folder=ZOO, budget=PATIENCE, precision=0.1)
+    run.wait_for("round 1 done")
+    saved = len(list(theirs.glob("epoch-*.pt")))
+    run.wait_until(lambda: len(list(theirs.glob("epoch-*.pt"))) > saved)
+    run.popen.send_signal(signal.SIGINT)
+    outcome = run.end()
     # THEN every file is as it was, those that were removed too, and the report names them and the new ones
     after = checksums(theirs)
     assert {name: after.get(name) for name in before} == before
-    (restored,) = [note for note in profile.notes if "put back as they were" in note]
+    assert outcome.profile is not None, outcome.stderr
+    notes = outcome.profile.notes
+    (restored,) = [note for note in notes if "put back as they were" in note]
     assert restored.startswith("the job wrote to or removed 8 files")  # plain.pt was not even written
-    (new,) = [note for note in profile.notes if "had trained apart wrote" in note]
+    (new,) = [note for note in notes if "had trained apart wrote" in note]
     assert "epoch-" in new
     assert not list(theirs.parent.rglob(".kept-by-stash-*"))
 
@@ -77,12 +64,12 @@ def test_no_file_that_was_there_before_is_another_one_afterwards(climb: Callable
     [("epochs.py", 20), ("dropped_iterator.py", 10), ("remade_loader.py", 20), ("infinite_loader.py", 20)],
 )
 def test_one_launch_climbs_through_many_short_epochs(
-    climb: Callable[..., Profile], theirs: Path, script: str, epoch: int
+    run_profile: RunProfile, theirs: Path, script: str, epoch: int
 ) -> None:
     # GIVEN epochs shorter than a round, counted by the script, with validation, saving and waiting between them
     arguments = ("--out", theirs, "--epochs", 5000) if script == "epochs.py" else ()
     # WHEN it is profiled
-    profile = climb(script, *arguments)
+    profile = measured(run_profile(script, *arguments, folder=ZOO, budget=5, precision=0.1))
     # THEN they are one training, of one loader, started once
     assert profile.settings.launches == 1
     assert len(profile.workload.loaders) == 1

@@ -33,6 +33,7 @@ class Loops:
         self._rank, self._over = rank, over
         self._feeds: weakref.WeakValueDictionary[int, Feed] = weakref.WeakValueDictionary()
         self._read_last: list[Feed] = []
+        self._steps = 0
         self._passes = 0
         """Backward passes so far: what validation has none of."""
         self._loaders_are_remade = False
@@ -50,8 +51,8 @@ class Loops:
         self._passes += 1
 
     def _still_reads(self, feed: Feed) -> bool:
-        """Frameworks that look at validation before the first step may hold its iterator, and never read it again."""
-        return feed in self._read_last or (feed.loops > 0 and feed.steps > 1)
+        """Frameworks may hold a validation's iterator, and read it between epochs only."""
+        return feed in self._read_last or (feed.loops > 0 and 2 * feed.steps > self._steps)
 
     def begin_block(self) -> BlockClock:
         """The clock of a block that begins now."""
@@ -106,6 +107,7 @@ class Loops:
 
     def stepped(self) -> None:
         """A step of the job ended: loaders still open that were read since the last one train it."""
+        self._steps += 1
         feeds = list(self._feeds.values())
         self._read_last = [feed for feed in feeds if feed.since_step]
         for feed in feeds:

@@ -60,7 +60,7 @@ def plan(visits: Sequence[Visit], pace: StepPace, budget: float, most_steps: int
     """Blocks of about 1/120 of the budget, measured in whole bursts of the loader's workers.
 
     Workers that are started together deliver together. Where three rounds of such blocks do not fit into the budget,
-    blocks are as short as they can be: a step to settle and one to measure.
+    blocks are as long as fits: a step to settle, and at least one to measure.
     """
     most = most_steps or MOST_STEPS
     target = min(max(budget / _BLOCKS_IN_BUDGET, BLOCK_SECONDS[0]), BLOCK_SECONDS[1])
@@ -71,7 +71,9 @@ def plan(visits: Sequence[Visit], pace: StepPace, budget: float, most_steps: int
     wanted = _planned(visits, pace, BlockSize(settle, steps), data)
     if wanted.round_seconds * _FEWEST_ROUNDS <= _SHARE * budget:
         return wanted
-    return _planned(visits, pace, BlockSize(1, 1), BlockSize(1, 1), alone_rounds=1)
+    fits = int(_SHARE * budget / _FEWEST_ROUNDS / (len(visits) * pace.step_seconds))
+    short = BlockSize(1, min(max(1, fits - 1), steps))
+    return _planned(visits, pace, short, short, alone_rounds=1)
 
 
 def _planned(
