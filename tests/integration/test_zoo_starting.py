@@ -87,7 +87,7 @@ def started_to(phase: str, start: Start, tmp_path: Path, **variables: str) -> St
     """A profile that has come to a phase: starting, importing, warm-up or measuring."""
     stepped = tmp_path / "stepped"
     pace = 1.0 if phase == "warm-up" else 0.001
-    run = start("phases.py", stepped, pace, folder=ZOO, budget=FOREVER, precision=0.001, **variables)
+    run = start("phases.py", stepped, pace, folder=ZOO, budget=FOREVER, precision=0.05, **variables)
     if phase == "starting":
         run.wait_until(lambda: len(run.processes()) > 1)
     elif phase == "importing":
@@ -124,7 +124,7 @@ def test_a_hangup_before_the_first_round_leaves_nothing(start: Start, tmp_path: 
 def test_a_closed_terminal_keeps_finished_rounds(start: Start, tmp_path: Path) -> None:
     # GIVEN a profile on a terminal WHEN that is closed
     output = tmp_path / "run.stash.json"
-    words = ("--budget", FOREVER, "--precision", 0.001, "-o", output, "phases.py", tmp_path / "stepped", 0.001)
+    words = ("--budget", FOREVER, "--precision", 0.05, "-o", output, "phases.py", tmp_path / "stepped", 0.001)
     run = start(program=(sys.executable, "-c", HANGUP, *PROFILE, *words), output=output, folder=ZOO)
     outcome = run.end()
     # THEN it ends as with Ctrl-C, though it can tell nobody
