@@ -19,8 +19,8 @@ from stash.measure.agent.wraps import replicas
 from stash.measure.agent.wraps.scope import scope
 from stash.measure.run.messages import HostsSeen, JobFacts, LadderChosen, RankSeen, RungSkipped, SoftwareSeen
 
-_UNSEEN_INPUT = 0.001
-"""Seconds before a step's first forward pass that are worth a sentence."""
+_UNSEEN_INPUT = 0.05
+"""Share of a step before its first forward pass that is worth a sentence."""
 
 
 @dataclass(frozen=True)
@@ -137,9 +137,12 @@ def try_switching(rank: OwnRank) -> Generator[None, None, str | None]:
     return verdict
 
 
-def _tell_of_unseen_input(rank: OwnRank, seconds: float | None) -> None:
+def _tell_of_unseen_input(rank: OwnRank, times: tuple[float, float] | None) -> None:
     """Batches come from memory in this step, so what still runs before its forward pass makes them elsewhere."""
-    if seconds is None or seconds < _UNSEEN_INPUT:
+    if times is None:
+        return
+    seconds, step = times
+    if seconds < _UNSEEN_INPUT * step:
         return
     seen = "beside the loader that Stash sees" if rank.feeds else "which Stash sees no loader for"
     rank.note(

@@ -114,10 +114,10 @@ class InputClock:
         if self._first is None:
             self._first = time.perf_counter()
 
-    def end(self) -> float | None:
-        """Seconds from the end of the step before; ``None`` if no module was called."""
+    def end(self) -> tuple[float, float] | None:
+        """Seconds from the end of the step before, and of the whole step; ``None`` if no module was called."""
         self._handle.remove()
-        return None if self._first is None else self._first - self._began
+        return None if self._first is None else (self._first - self._began, time.perf_counter() - self._began)
 
 
 def _moment(device: Any) -> Any:
