@@ -35,6 +35,7 @@ def protect_files(orders: Orders) -> None:
         "open": lambda path, mode, flags: _opens(keeper, path, flags or 0),
         "os.remove": lambda path, folder: keeper.before_removing(_place(path, folder)),
         "os.rename": lambda path, to, folder, other: _renames(keeper, _place(path, folder), _place(to, other)),
+        "os.link": lambda path, to, folder, other: _appears(keeper, _place(to, other)),
         "os.truncate": lambda path, length: _opens(keeper, path, os.O_WRONLY),
         "sqlite3.connect": lambda path: _opens(keeper, path, os.O_RDWR),
     }

@@ -57,7 +57,7 @@ class Aftermath:
     unprotected: tuple[str, ...] = ()
     """Too large to be kept, or not put back for another reason, with that reason."""
     new: tuple[str, ...] = ()
-    """Written by replicas that had trained apart, where there was nothing before."""
+    """Written by replicas that had trained apart, where there was nothing before; empty ones are removed."""
 
 
 class Keeper:
@@ -220,8 +220,19 @@ def put_back(folder: RunFolder, late: bool = False) -> Aftermath:
         with contextlib.suppress(OSError):  # not empty: somebody's file could not be put back
             os.rmdir(attic)
     unprotected += [f"{kept.path} (too large to keep)" for kept in ledger if kept.how == "left"]
-    new = [kept.path for kept in ledger if kept.how == "new" and os.path.lexists(kept.path)]
+    new = [kept.path for kept in ledger if kept.how == "new" and not _removed_empty(kept.path)]
     return Aftermath(_distinct(restored), _distinct(unprotected), _distinct(new))
+
+
+def _removed_empty(path: str) -> bool:
+    """Whether a new file is not there, or was empty (a placeholder for a checkpoint, a mark) and is no more."""
+    try:
+        if os.path.getsize(path) == 0 and os.path.isfile(path) and not os.path.islink(path):
+            os.unlink(path)
+            return True
+    except OSError:
+        pass  # gone, or a link that leads nowhere
+    return not os.path.lexists(path)
 
 
 def _last_sign_of_life(folder: RunFolder) -> float:

@@ -220,3 +220,11 @@ def test_an_original_that_cannot_be_put_back_outlives_the_runs_folder(
     rescued = Path(told.rpartition(" ")[2].rstrip(")"))
     assert rescued.read_bytes() == OLD
     shutil.rmtree(rescued.parent)
+
+
+def test_a_new_file_that_is_empty_was_a_placeholder_and_goes(run: RunFolder, tmp_path: Path):
+    keeps, path = keeper(run), tmp_path / "last.pt"
+    keeps.wrote_anew(str(path))
+    path.touch()
+    assert put_back(run).new == ()
+    assert not path.exists()

@@ -1,11 +1,12 @@
 """Checkpoints of drifted replicas are not written where C code would open the file, unheard by ``guard``.
 
-Saving to a new path leaves an empty placeholder, so that a script which saves beside its checkpoint and then
-renames goes on; the renaming is skipped, and the placeholder removed when the profile ends.
+Saving to a new path leaves an empty placeholder, so that a script which saves beside its checkpoint and then renames,
+links or copies goes on. It is removed when the profile ends, under whatever name (``run.kept``).
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 from collections.abc import Callable
@@ -53,7 +54,8 @@ def _refusing(save: Callable[..., Any], asynchronous: bool) -> Callable[..., Any
 def sweep() -> None:
     """Remove the placeholders."""
     while _placeholders:
-        _unlink(_placeholders.pop())
+        with contextlib.suppress(FileNotFoundError):  # the script removed or renamed it
+            os.unlink(_placeholders.pop())
 
 
 def _guarded(save: Callable[..., Any], name: str, position: int) -> Callable[..., Any]:
@@ -71,33 +73,5 @@ def _guarded(save: Callable[..., Any], name: str, position: int) -> Callable[...
 
 
 def _leave_placeholder(path: str) -> None:
-    _wrap_renaming()
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
     _placeholders.add(path)
-
-
-@functools.cache
-def _wrap_renaming() -> None:
-    os.replace = _sparing(os.replace)
-    os.rename = _sparing(os.rename)
-
-
-def _sparing(rename: Callable[..., None]) -> Callable[..., None]:
-    @functools.wraps(rename)
-    def sparing(source: Any, target: Any, *args: Any, **kwargs: Any) -> None:
-        if isinstance(source, (str, os.PathLike)):
-            path = os.path.abspath(os.fspath(source))
-            if path in _placeholders:
-                _placeholders.discard(path)
-                _unlink(path)
-                return
-        rename(source, target, *args, **kwargs)
-
-    return sparing
-
-
-def _unlink(path: str) -> None:
-    try:
-        os.unlink(path)
-    except FileNotFoundError:
-        pass  # the script removed it
