@@ -1,8 +1,7 @@
 """Lets no profile change a file of the user's: hears of every file that a process is about to write, and keeps it.
 
 Python tells of each open, rename and removal before it happens (PEP 578), whichever library asks for it. What C code
-opens by itself passes unheard: ``torch.save``, safetensors and distributed checkpoints, which do, are guarded by
-``wraps.checkpoints``.
+opens by itself passes unheard: ``wraps.checkpoints`` guards PyTorch's own, ``wraps.files`` tells of some libraries'.
 """
 
 from __future__ import annotations
@@ -28,9 +27,16 @@ class _Busy(threading.local):
     now = False
 
 
+class _Own:
+    """The keeper of this process, once it has one."""
+
+    keeper: Keeper | None = None
+
+
 def protect_files(orders: Orders) -> None:
     """From now on this process changes no file that is older than the run."""
     keeper, busy = Keeper(orders.files, orders.began), _Busy()
+    _Own.keeper = keeper
     heard: Mapping[str, Callable[..., None]] = {
         "open": lambda path, mode, flags: _opens(keeper, path, flags or 0),
         "os.remove": lambda path, folder: keeper.before_removing(_place(path, folder)),
@@ -51,6 +57,12 @@ def protect_files(orders: Orders) -> None:
             busy.now = False
 
     sys.addaudithook(hear)
+
+
+def about_to_write(path: str, truncates: bool) -> None:
+    """Tell of a file that C code is about to open by itself."""
+    if _Own.keeper is not None:
+        _opens(_Own.keeper, path, os.O_WRONLY | (os.O_TRUNC if truncates else 0))
 
 
 def _opens(keeper: Keeper, path: Any, flags: int) -> None:
