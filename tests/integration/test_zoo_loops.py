@@ -52,9 +52,9 @@ def test_no_file_that_was_there_before_is_another_one_afterwards(start: Start, t
     assert {name: after.get(name) for name in before} == before
     assert outcome.profile is not None, outcome.stderr
     notes = outcome.profile.notes
-    (restored,) = [note for note in notes if "put back as they were" in note]
-    assert restored.startswith("the job wrote to or removed 8 files")  # plain.pt was not even written
-    (new,) = [note for note in notes if "had trained apart wrote" in note]
+    (restored,) = [note for note in notes if "put back as before" in note]
+    assert "wrote to or removed 8 files" in restored, "all but plain.pt, which was not even written, and metrics.txt"
+    (new,) = [note for note in notes if "replicas that had trained apart" in note]
     assert "epoch-" in new
     assert not list(theirs.parent.rglob(".kept-by-stash-*"))
 

@@ -22,7 +22,7 @@ _BY_THEMSELVES = (".pyc", ".lock")
 
 
 class _Busy(threading.local):
-    """Whether this thread is keeping a file, which opens and links files itself."""
+    """Whether this thread is keeping a file, which opens and links files itself: those are not heard."""
 
     now = False
 
@@ -31,12 +31,22 @@ class _Own:
     """The keeper of this process, once it has one."""
 
     keeper: Keeper | None = None
+    busy = _Busy()
+
+
+def _unheard(act: Callable[..., None], *arguments: Any) -> None:
+    if _Own.busy.now:
+        return
+    _Own.busy.now = True
+    try:
+        act(*arguments)
+    finally:
+        _Own.busy.now = False
 
 
 def protect_files(orders: Orders) -> None:
     """From now on this process changes no file that is older than the run."""
-    keeper, busy = Keeper(orders.files, orders.began), _Busy()
-    _Own.keeper = keeper
+    keeper = _Own.keeper = Keeper(orders.files, orders.began)
     heard: Mapping[str, Callable[..., None]] = {
         "open": lambda path, mode, flags: _opens(keeper, path, flags or 0),
         "os.remove": lambda path, folder: keeper.before_removing(_place(path, folder)),
@@ -48,13 +58,8 @@ def protect_files(orders: Orders) -> None:
 
     def hear(event: str, arguments: tuple[Any, ...]) -> None:
         act = heard.get(event)
-        if act is None or busy.now:
-            return
-        busy.now = True
-        try:
-            act(*arguments)
-        finally:
-            busy.now = False
+        if act is not None:
+            _unheard(act, *arguments)
 
     sys.addaudithook(hear)
 
@@ -62,7 +67,7 @@ def protect_files(orders: Orders) -> None:
 def about_to_write(path: str, truncates: bool) -> None:
     """Tell of a file that C code is about to open by itself."""
     if _Own.keeper is not None:
-        _opens(_Own.keeper, path, os.O_WRONLY | (os.O_TRUNC if truncates else 0))
+        _unheard(_opens, _Own.keeper, path, os.O_WRONLY | (os.O_TRUNC if truncates else 0))
 
 
 def _opens(keeper: Keeper, path: Any, flags: int) -> None:

@@ -15,14 +15,14 @@ def sentences(outcome: Aftermath) -> list[str]:
     found = []
     if outcome.restored:
         found.append(
-            f"the job wrote to or removed {_count(outcome.restored)} that were there before; put back as they "
-            f"were: {_names(outcome.restored)}"
+            f"put back as before, since the job wrote to or removed {_count(outcome.restored)}: "
+            f"{_names(outcome.restored)}"
         )
     if outcome.unprotected:
         found.append(f"look at files that could not be kept from the job: {_names(outcome.unprotected)}")
     if outcome.new:
         found.append(
-            f"replicas that had trained apart wrote {_count(outcome.new)}, which say nothing of your model; "
+            f"new from replicas that had trained apart, and of no use but to the job, {_count(outcome.new)}; "
             f"remove what you do not need: {_names(outcome.new)}"
         )
     return found
@@ -33,8 +33,8 @@ def of_killed_run(aftermath: Aftermath) -> list[str]:
     found = []
     if aftermath.restored:
         found.append(
-            f"an earlier profile was killed; {_count(aftermath.restored)} that its job had written to or removed "
-            f"were put back as they were: {_names(aftermath.restored)}"
+            f"an earlier profile was killed; put back as before, since its job wrote to or removed "
+            f"{_count(aftermath.restored)}: {_names(aftermath.restored)}"
         )
     if aftermath.unprotected:
         found.append(f"an earlier profile was killed; look at {_names(aftermath.unprotected)}")

@@ -16,6 +16,6 @@ def test_files_are_counted_and_the_first_few_are_named_as_seen_from_here():
     here = Path.cwd()
     paths = tuple(str(here / name) for name in ("a.pt", "b.pt", "c.pt", "d.pt", "e.pt"))
     put_back, look, new = sentences(Aftermath(paths, ("/elsewhere/big (too large to keep)",), paths[:1]))
-    assert put_back.endswith("5 files that were there before; put back as they were: a.pt, b.pt, c.pt and 2 more")
+    assert put_back.endswith("the job wrote to or removed 5 files: a.pt, b.pt, c.pt and 2 more")
     assert look.endswith("/elsewhere/big (too large to keep)")
-    assert "wrote 1 file," in new
+    assert ", 1 file; remove" in new
