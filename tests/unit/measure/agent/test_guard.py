@@ -31,7 +31,7 @@ WAYS = {
     "memory map": "import numpy; m = numpy.memmap(path, mode='r+'); m[:3] = 0; m.flush()",
     "numpy": "import numpy; numpy.save(open(path, 'wb'), numpy.zeros(3))",
     "zip": "import zipfile; zipfile.ZipFile(path, 'w').writestr('a', 'job')",
-    "C code": "guard.script.drifted = lambda: True; guard.about_to_write(path, truncates=True); open(path, 'wb').write(b'job')",
+    "C code": "guard.script.drifted = lambda: True; guard.about_to_write(path, True); open(path, 'wb').write(b'job')",
     "sqlite": "import sqlite3; c = sqlite3.connect(path); c.execute('create table t (a)'); c.commit()",
 }
 
