@@ -18,6 +18,7 @@ from rich.text import Text
 
 from stash.derive.advise import verdict
 from stash.derive.stalls import Standing, attribute, standing
+from stash.derive.stalls.stability import MIN_ROUNDS
 from stash.show.layout import plain_text
 from stash.show.profile.terminal import stall_table
 from stash.show.profile.view import view
@@ -77,6 +78,8 @@ class Progress:
 
     def show(self, moment: Moment) -> None:
         """Take note of where the measurement is."""
+        if self._live is None and (self._moment is None or self._moment.round_seconds is None):
+            self._print_forecast(moment)
         self._moment, self._heard = moment, self._clock()
         if moment.profile is None:
             return
@@ -90,6 +93,11 @@ class Progress:
             self._next_line = moment.elapsed + self._wishes.budget / _LINES
             far = plain_text(_how_far(now, moment.elapsed, self._wishes))
             self._print(f"  round {now.rounds} done after {far}")
+
+    def _print_forecast(self, moment: Moment) -> None:
+        forecast = _forecast(moment.round_seconds, self._wishes.budget)
+        if forecast:
+            self._print(f"  {forecast}")
 
     def _print(self, line: str) -> None:
         print(line, file=self._console.file, flush=True)
@@ -109,8 +117,20 @@ class Progress:
         else:
             rounds = f"{self._standing.rounds} round{'s' if self._standing.rounds != 1 else ''}, "
             far = rounds + _how_far(self._standing, moment.elapsed + now - self._heard, self._wishes)
-        lines = [head, Text(f"  {far}", style="dim")]
+        forecast = _forecast(moment.round_seconds, self._wishes.budget) if moment else ""
+        lines = [head, *(Text(f"  {line}", style="dim") for line in (far, forecast) if line)]
         return Group(*lines, *([] if self._table is None else [self._table]))
+
+
+def _forecast(round_seconds: float | None, budget: float) -> str:
+    """What a budget of few rounds can reach, before they are measured; empty if there is time for enough."""
+    if round_seconds is None or MIN_ROUNDS * round_seconds <= budget:
+        return ""
+    enough = math.ceil(1.5 * MIN_ROUNDS * round_seconds / 10) * 10
+    return (
+        f"a round takes about {round_seconds:.0f} s, so {budget:.0f} s give an estimate with wide intervals or none; "
+        f"--budget {enough} gives {MIN_ROUNDS} rounds"
+    )
 
 
 def _how_far(now: Standing, elapsed: float, wishes: Wishes) -> str:

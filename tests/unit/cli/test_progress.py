@@ -85,3 +85,17 @@ def test_a_log_gets_the_first_round_and_then_a_few_dozen_at_most() -> None:
 
 def test_an_overdrawn_budget_is_called_ending() -> None:
     assert "63 s of 60 s, ending;" in rendered(screen(), Moment("crowd", 4, 63.0, rounds(4)))
+
+
+def test_a_budget_of_few_rounds_is_said_to_be_one_before_they_are_measured() -> None:
+    says = (
+        "a round takes about 30 s, so 60 s give an estimate with wide intervals or none; --budget 140 gives 3 rounds"
+    )
+    console = Console(file=io.StringIO(), width=200)
+    with Progress(EXPEDITION, console) as progress:
+        progress.show(Moment("warm-up", None, 1.0))
+        for phase in ("blocks", "solo"):
+            progress.show(Moment(phase, 0, 2.0, round_seconds=30.0))
+    assert console.file.getvalue().count(says) == 1  # type: ignore[attr-defined]
+    assert says in rendered(screen(120), Moment("solo", 0, 2.0, round_seconds=30.0))
+    assert "a round takes" not in rendered(screen(120), Moment("solo", 0, 2.0, round_seconds=20.0))

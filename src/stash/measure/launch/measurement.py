@@ -119,4 +119,4 @@ class Measurement:
         """What there is to show now."""
         phase = self.gathered.phase
         profile = self.profile("measuring") if round_finished else None
-        return Moment(phase.name, phase.round, self.spent(), profile)
+        return Moment(phase.name, phase.round, self.spent(), profile, self.gathered.round_seconds)

@@ -32,6 +32,8 @@ class Moment:
     elapsed: float
     profile: Profile | None = None
     """What was measured so far; only when a round has just been finished."""
+    round_seconds: float | None = None
+    """What a round is expected to take, once the agents have planned it."""
 
 
 Watcher = Callable[[Moment], None]
