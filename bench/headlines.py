@@ -21,7 +21,7 @@ from scipy.optimize import brentq
 
 from bench.common import machine, table
 from stash.base.errors import JobError, StashError, UserError
-from stash.base.words.quantities import plain_bits
+from stash.base.words.units import format_bits
 from stash.derive.stalls import attribute
 from stash.derive.stalls.breakdown import Breakdown
 from stash.keep import catalog
@@ -248,7 +248,7 @@ def facts(case: Case) -> list[str]:
         str(case.batch),
         f"{emulation.bytes / 1e6:.1f} MB",
         f"{emulation.compute_seconds * 1e3:.0f} ms",
-        plain_bits(known(rate)),
+        format_bits(known(rate)),
         f"{exchange * 1e3:.0f} ms",
         f"{case.ratio:.2f}",
     ]
@@ -335,7 +335,7 @@ def mark(case: Case, effect: Callable[[float], float], goal: float) -> str:
     """``ratio (link rate)`` at which an effect of seconds per byte reaches its goal, all else as in the case."""
     slower = brentq(lambda times: effect(times * case.cluster.seconds_per_byte) - goal, 0, 1e4)
     rate = known(case.cluster.interconnect or case.cluster.network) / slower
-    return f"{case.ratio * slower:.1f} ({plain_bits(rate)})"
+    return f"{case.ratio * slower:.1f} ({format_bits(rate)})"
 
 
 def report(cells: Sequence[str]) -> None:

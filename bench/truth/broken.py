@@ -57,7 +57,7 @@ BREAKS = (
     ),
     Break(
         "queues keep what was fetched before", "stash/measure/agent/data/feeds.py",
-        "    def drain(self) -> None:\n        if self.source is None:\n            return\n",
+        "    def drain(self) -> None:\n        if self.source is None or self._ended:\n            return\n",
         "    def drain(self) -> None:\n        return\n",
     ),
 )  # fmt: skip

@@ -231,7 +231,7 @@ def test_script_without_a_training_loop(run_profile: RunProfile, script: WriteSc
 
 def test_script_that_never_comes_to_a_step(run_profile: RunProfile, script: WriteScript) -> None:
     outcome = run_profile("--patience", 4, script("time.sleep(1000)", preamble="import time, torch.distributed\n"))
-    refused(outcome, 1, "no optimizer step within", "--patience")
+    refused(outcome, 1, "no training step within", "--patience")
 
 
 def test_too_big_for_memory(run_profile: RunProfile, script: WriteScript) -> None:

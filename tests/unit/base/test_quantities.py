@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from stash.base.stats.intervals import Interval
-from stash.base.words.quantities import bits, bits_parts, listed, parts, plain, plain_bits, plus_minus, quantity
+from stash.base.words.quantities import bits, bits_parts, listed, parts, plain, plus_minus, quantity
 from stash.base.words.rounding import scale_for
-from stash.base.words.units import SECONDS
+from stash.base.words.units import SECONDS, format_bits
 
 
 def around(value: float, below: float, above: float) -> Interval:
@@ -44,8 +44,8 @@ def test_networks_are_written_in_bits():
     rate = around(1.25e9, 0.05e9, 0.05e9)
     assert bits(rate) == "10.0 ± 0.4 Gbit/s"
     assert bits_parts(rate) == ("10.0 Gbit/s", "± 0.4")
-    assert plain_bits(3.125e9) == "25 Gbit/s"
-    assert plain_bits(999.6e6 / 8) == "1 Gbit/s"
+    assert format_bits(3.125e9) == "25 Gbit/s"
+    assert format_bits(999.6e6 / 8) == "1 Gbit/s"
 
 
 def test_a_spread_is_written_in_the_unit_of_what_it_belongs_to():

@@ -11,12 +11,11 @@ from typing import Literal
 
 from stash.base.stats.intervals import Interval
 from stash.base.words.rounding import Scale, scale_for
-from stash.base.words.units import BYTES, SECONDS, format_bytes, format_rate, format_seconds
+from stash.base.words.units import BITS, BYTES, SECONDS, format_bytes, format_rate, format_seconds
 
 Unit = Literal["bytes/s", "samples/s", "seconds", "bytes", "fraction", "count"]
 Steps = tuple[tuple[float, str], ...]
 
-_BITS: Steps = ((1e12, "Tbit/s"), (1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s"), (1.0, "bit/s"))
 _STEPS: dict[Unit, Steps] = {
     "bytes/s": tuple((size, f"{name}/s") for size, name in BYTES),
     "samples/s": ((1.0, "samples/s"),),
@@ -54,7 +53,7 @@ def quantity(measured: Interval, unit: Unit) -> str:
 
 def bits(measured: Interval) -> str:
     """A rate measured in bytes per second, in the unit of networks: ``"9.21 ± 0.30 Gbit/s"``."""
-    return _joined(measured.scaled(8), _BITS)
+    return _joined(measured.scaled(8), BITS)
 
 
 def parts(measured: Interval, unit: Unit) -> tuple[str, str]:
@@ -64,13 +63,7 @@ def parts(measured: Interval, unit: Unit) -> tuple[str, str]:
 
 def bits_parts(measured: Interval) -> tuple[str, str]:
     """Like ``parts``, for networks."""
-    return _parts(measured.scaled(8), _BITS)
-
-
-def plain_bits(bytes_per_second: float) -> str:
-    """A network's rate without an interval: ``"25 Gbit/s"``."""
-    scale = scale_for(bytes_per_second * 8, _BITS)
-    return f"{bytes_per_second * 8 / scale.size:.3g} {scale.unit}"
+    return _parts(measured.scaled(8), BITS)
 
 
 def plain(value: float, unit: Unit) -> str:

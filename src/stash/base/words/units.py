@@ -14,6 +14,7 @@ from stash.base.errors import UnitError
 from stash.base.words.rounding import scale_for
 
 SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
+BITS = ((1e12, "Tbit/s"), (1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s"), (1.0, "bit/s"))
 BYTES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
 
 _PREFIX = {
@@ -102,3 +103,9 @@ def format_bytes(count: float) -> str:
 def format_rate(bytes_per_second: float) -> str:
     """A rate with three digits in bytes per second: ``1.2e9`` is ``"1.20 GB/s"``."""
     return format_bytes(bytes_per_second) + "/s"
+
+
+def format_bits(bytes_per_second: float) -> str:
+    """A network's rate in bits per second, as links are named: ``1.25e9`` is ``"10 Gbit/s"``."""
+    scale = scale_for(bytes_per_second * 8, BITS)
+    return f"{bytes_per_second * 8 / scale.size:.3g} {scale.unit}"

@@ -6,8 +6,7 @@ Every claim follows from a number in the breakdown or the profile; where the num
 from __future__ import annotations
 
 from stash.base.ladder import DATA_STALLS, EXCHANGE_STALLS
-from stash.base.words.quantities import plain_bits
-from stash.base.words.units import format_bytes
+from stash.base.words.units import format_bits, format_bytes
 from stash.derive.advise.case import Case
 from stash.derive.stalls.breakdown import Breakdown
 from stash.derive.stalls.figures import pace, slower
@@ -42,7 +41,7 @@ def _of_exchange(breakdown: Breakdown) -> str | None:
         return None
     text = f"each device exchanges {format_bytes(exchange.bytes)} of gradients"
     if exchange.wire_bytes_per_second:
-        text += f" at {plain_bits(exchange.wire_bytes_per_second)}"
+        text += f" at {format_bits(exchange.wire_bytes_per_second)}"
     hidden = exchange.hidden_seconds
     if hidden is not None and exchange.total_seconds and hidden > 0.05 * exchange.total_seconds:
         text += f", {hidden / exchange.total_seconds:.0%} of it behind the backward pass"

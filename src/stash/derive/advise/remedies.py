@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from stash.base.words.quantities import plain_bits
-from stash.base.words.units import format_bytes, format_rate, format_seconds
+from stash.base.words.units import format_bits, format_bytes, format_rate, format_seconds
 from stash.derive.advise.case import Case, Remedy
 from stash.derive.advise.data_remedies import for_fetch, for_prep
 
@@ -119,7 +118,7 @@ def for_network(case: Case) -> list[Remedy]:
     if exchange.wire_bytes_per_second:
         # twice the rate halves the whole exchange, of which at most the stall was exposed
         saves = min(stall, (exchange.total_seconds or stall) / 2)
-        twice = plain_bits(2 * exchange.wire_bytes_per_second)
+        twice = format_bits(2 * exchange.wire_bytes_per_second)
         rented = f"Rent a network that carries twice as much ({twice} as all-reduce sees it)"
         found.append(Remedy(rented, saves, name="faster-network"))
     found.append(_larger_batch(case, "network"))

@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 
 from stash.base.records import Host, Nic, Record
 from stash.base.stats.intervals import Interval, unevenness
-from stash.base.words.quantities import bits, listed, plain_bits
+from stash.base.words.quantities import bits, listed
+from stash.base.words.units import format_bits
 from stash.derive.findings.finding import Fact, Finding, unlike
 from stash.derive.findings.rates import stream_rate
 
@@ -124,8 +125,8 @@ def _claims(hosts: Sequence[Host], fastest: Reach) -> Iterator[Finding]:
     if best.above(claim):
         end = "so the claim means nothing"
     elif best.below(claim, _CLAIM_TOLERANCE):
-        end = f"less than the {plain_bits(claim)} it claims: the network behind it is limited, shared or far away"
+        end = f"less than the {format_bits(claim)} it claims: the network behind it is limited, shared or far away"
     else:
         return
-    text = f"{nic.name} claims {plain_bits(claim)} and TCP reaches {bits(best)}, {end}"
+    text = f"{nic.name} claims {format_bits(claim)} and TCP reaches {bits(best)}, {end}"
     yield unlike(fact, best, "nic-claim", text, host)

@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 from stash.base.records import Host
 from stash.base.stats.intervals import Interval
-from stash.base.words.quantities import bits, plain, plain_bits, quantity
+from stash.base.words.quantities import bits, plain, quantity
+from stash.base.words.units import format_bits
 from stash.derive.findings.against import Measured, measured
 from stash.derive.findings.finding import Finding, fact_of, origin, unlike
 from stash.keep.catalog import Instance
@@ -87,7 +88,7 @@ def _short(promises: Iterable[_Promise], reference: Instance, host: Host | None 
         if link.rate is None or fact is None or not link.rate.below(fact.value, link.tolerance):
             continue
         reached = bits(link.rate) if link.network else quantity(link.rate, "bytes/s")
-        promised = plain_bits(fact.value) if link.network else plain(fact.value, "bytes/s")
+        promised = format_bits(fact.value) if link.network else plain(fact.value, "bytes/s")
         text = f"{link.says} {reached}{link.how}; {fact.about}: {promised} {origin(fact)}{link.remark}"
         yield unlike(fact, link.rate, link.finding, text, host)
 

@@ -140,7 +140,10 @@ def run(argv: Argv) -> subprocess.CompletedProcess[str]:
 
 @contextlib.contextmanager
 def undisturbed() -> Iterator[None]:
-    """Hold back Ctrl-C and a request to end until the block is done."""
+    """Hold back Ctrl-C and a request to end until the block is done.
+
+    Only in a process of one thread: a signal that this one holds back goes to another, such as numpy's own.
+    """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
         yield

@@ -11,8 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from stash.base.errors import StashError, UserError
-from stash.base.words.quantities import plain_bits
-from stash.base.words.units import format_rate
+from stash.base.words.units import format_bits, format_rate
 from stash.lab.testbed import transfer
 from stash.lab.testbed.execute import Executor, python
 from stash.lab.testbed.names import Owner
@@ -59,7 +58,7 @@ class ShapedLink:
 
     def describe(self) -> str:
         """What was verified, in one line."""
-        rate = format_rate if self.name == "disk" else plain_bits
+        rate = format_rate if self.name == "disk" else format_bits
         way = f"node {self.node} {self.name} {self.direction}"
         return f"{way}: {rate(self.measured)} verified ({rate(self.asked)} asked)"
 
@@ -123,8 +122,8 @@ def _sentence(link: ShapedLink) -> str:
     if link.measured == 0:
         return f"{where} carried nothing at all; `stash testbed doctor` says what this machine can emulate"
     if link.measured > link.asked:
-        return f"{where} carries {plain_bits(link.measured)}, more than the {plain_bits(link.asked)} asked for"
+        return f"{where} carries {format_bits(link.measured)}, more than the {format_bits(link.asked)} asked for"
     return (
-        f"this machine cannot carry --{link.name} {plain_bits(link.asked)}: the highest rate verified on {where} "
-        f"is {plain_bits(link.measured)}; ask for less, or let other work on the machine end first"
+        f"this machine cannot carry --{link.name} {format_bits(link.asked)}: the highest rate verified on {where} "
+        f"is {format_bits(link.measured)}; ask for less, or let other work on the machine end first"
     )

@@ -177,7 +177,9 @@ class Expedition:
     def _can_start_again(self) -> bool:
         """After a training loop that ended too early: first without an end to its loader, then in its own epochs."""
         m = self.measurement
-        if m.cluster.nnodes > 1 or m.launches >= _MOST_LAUNCHES or m.spent() >= m.wishes.budget:
+        if m.cluster.nnodes > 1 or m.launches >= _MOST_LAUNCHES:
+            return False
+        if m.complete_rounds() and m.spent() >= m.wishes.budget:
             return False
         if self._endless is None:
             self._endless = True

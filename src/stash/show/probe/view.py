@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from stash.base.records import Disk, Gpu, Host, Limits, Nic, Probe
-from stash.base.words.quantities import bits_parts, listed, parts, plain, plain_bits, quantity
-from stash.base.words.units import format_bytes, format_rate, format_seconds
+from stash.base.words.quantities import bits_parts, listed, parts, plain, quantity
+from stash.base.words.units import format_bits, format_bytes, format_rate, format_seconds
 from stash.derive.advise.findings import next_steps
 from stash.derive.findings import Compared, Comparison, Curve, Finding, Interval, Likeness, Link, Near, Reading
 
@@ -129,7 +129,7 @@ def _routes(host: Host) -> str:
 
 
 def _nic(nic: Nic) -> str:
-    rate = "rate not stated" if nic.bytes_per_second is None else plain_bits(nic.bytes_per_second)
+    rate = "rate not stated" if nic.bytes_per_second is None else format_bits(nic.bytes_per_second)
     driver = f" ({nic.driver})" if nic.driver else ""
     return f"{nic.name}{driver} {rate}" + (f", RDMA {nic.rdma}" if nic.rdma else "")
 
@@ -236,7 +236,7 @@ def _comparison_row(row: Compared) -> tuple[str, ...]:
         counted = row.measured.low == row.measured.high and row.measured.low is not None
         found = value if counted else f"{value} {spread}"
     if row.catalog is not None:
-        fact = plain_bits(row.catalog) if row.network else plain(row.catalog, row.unit)
+        fact = format_bits(row.catalog) if row.network else plain(row.catalog, row.unit)
     ratio = UNKNOWN if row.ratio is None else f"{row.ratio:.2f}"
     return row.name, found, fact, ratio, row.catalog_is
 

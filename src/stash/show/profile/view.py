@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from stash.base.ladder import EXCHANGE_STALLS, STALLS
 from stash.base.records import Profile
-from stash.base.words.quantities import listed, plain_bits
-from stash.base.words.units import format_bytes, format_seconds
+from stash.base.words.quantities import listed
+from stash.base.words.units import format_bits, format_bytes, format_seconds
 from stash.derive.advise import Advice
 from stash.derive.stalls import Breakdown, Missing, Paper, Rates, SampleCounts, Stall, Waits
 from stash.derive.stalls.figures import figures, pace, slower
@@ -177,7 +177,7 @@ def _exchange(breakdown: Breakdown) -> str:
     if exchange.total_seconds is not None:
         text += f", {format_seconds(exchange.total_seconds)} when run alone"
     if exchange.wire_bytes_per_second is not None:
-        text += f" ({plain_bits(exchange.wire_bytes_per_second)})"
+        text += f" ({format_bits(exchange.wire_bytes_per_second)})"
     return f"{text}; exchanging and computing slow each other down" if exchange.slowed else text
 
 

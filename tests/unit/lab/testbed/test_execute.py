@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -31,3 +32,9 @@ def test_a_clash_of_names_is_explained() -> None:
 def test_a_missing_program_is_named_with_its_package() -> None:
     with pytest.raises(UserError, match="no-such-program"):
         Executor(Portal()).do([Step(("no-such-program",))])
+
+
+def test_a_testbed_is_set_up_by_a_process_of_one_thread():
+    """numpy starts threads, and a signal that the main one holds back would go to them."""
+    code = "import sys, stash.cli.main, stash.lab.testbed; sys.exit('numpy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -81,13 +81,13 @@ def test_what_was_not_learned_does_not_replace_what_was():
     assert gathered.workload == {"batch": 8, "flops_per_step": 1e9}
 
 
-def test_samples_of_a_step_are_those_that_were_counted_under_the_highest_rung():
-    def block(rung: str, samples: int | None, steps: int = 2) -> Block:
-        return Block(round=0, rung=rung, rank=0, steps=steps, seconds=1.0, samples=samples)
+def test_samples_of_a_step_are_those_that_were_counted_on_average():
+    def block(samples: int | None, steps: int = 2) -> Block:
+        return Block(round=0, rung="solo", rank=0, steps=steps, seconds=1.0, samples=samples)
 
     # GIVEN accumulation that ramped up while the profile was taken
-    blocks = [block("solo", 32), block("warm", 96), block("warm", 48, steps=1)]
-    assert samples_per_step(blocks, ("solo", "warm")) == 48
-    # what was not counted under the highest rung is taken from the next one, and is unknown if it nowhere was
-    assert samples_per_step([block("solo", 32), block("warm", None)], ("solo", "warm")) == 16
-    assert samples_per_step([block("solo", None)], ("solo",)) is None
+    assert samples_per_step([block(32), block(96), block(48, steps=1)], usual=16) == 35
+    # what a framework reads ahead is no other batch
+    assert samples_per_step([block(32), block(48)], usual=16) == 16
+    assert samples_per_step([block(None)], usual=16) == 16
+    assert samples_per_step([block(None)], usual=None) is None
