@@ -70,7 +70,9 @@ def test_of_independent_trainers_one_is_measured_and_nobody_goes_on(
 ) -> None:
     # GIVEN processes that train without a group, and a parent that would save what they trained
     saved = tmp_path / "model.pt"
-    outcome = run_profile("--rungs", "solo,warm", "--", sys.executable, "hogwild.py", saved, way, folder=ZOO)
+    outcome = run_profile(
+        "--rungs", "solo,warm", "--", sys.executable, "hogwild.py", saved, way, folder=ZOO, budget=4
+    )
     # THEN the rounds are those of one trainer, the others are mentioned, and all of them end with it
     profile = measured(outcome)
     assert profile.workload.name == "hogwild.py"
