@@ -59,7 +59,8 @@ def test_a_file_is_put_back_however_it_was_changed(given: Orders, tmp_path: Path
         f"assert not os.path.exists(path) or open(path, 'rb').read() != {before!r}, 'the job changed nothing'\n"
     )
     source = Path(stash.__file__).parent.parent
-    subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "PYTHONPATH": str(source)})
+    environment = {**os.environ, "PYTHONPATH": str(source)}
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment, cwd=tmp_path)
     assert str(path) in put_back(given.files).restored
     assert path.read_bytes() == before
     assert path.stat().st_mtime == 1 or way == "sqlite"

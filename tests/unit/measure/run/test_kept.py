@@ -18,7 +18,9 @@ OLD = b"what the user had" * 100
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> RunFolder:
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
+    """A run that was started in a folder of the test's own, where originals step aside to."""
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "run").mkdir()
     return RunFolder(tmp_path / "run")
 
