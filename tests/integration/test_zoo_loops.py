@@ -61,7 +61,12 @@ def test_no_file_that_was_there_before_is_another_one_afterwards(start: Start, t
 
 @pytest.mark.parametrize(
     ("script", "epoch"),
-    [("epochs.py", 20), ("dropped_iterator.py", 10), ("remade_loader.py", 20), ("infinite_loader.py", 20)],
+    [
+        ("epochs.py", 20),
+        pytest.param("dropped_iterator.py", 10, marks=pytest.mark.slow),
+        pytest.param("remade_loader.py", 20, marks=pytest.mark.slow),
+        ("infinite_loader.py", 20),
+    ],
 )
 def test_one_launch_climbs_through_many_short_epochs(
     run_profile: RunProfile, theirs: Path, script: str, epoch: int
