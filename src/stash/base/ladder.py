@@ -17,6 +17,8 @@ from stash.base.errors import UserError
 ScopeName = Literal["self", "node", "world"]
 FeedMode = Literal["resident", "replay", "warm", "cold"]
 Active = Literal["leader", "followers", "all"]
+_READ: tuple[FeedMode, ...] = ("warm", "cold")
+"""Feeds that read; the others replay."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ class Rung:
     @property
     def reads_data(self) -> bool:
         """Batches come from the script's own loader, not from memory."""
-        return self.feed in ("warm", "cold")
+        return self.feed in _READ
 
     @property
     def replays(self) -> bool:
@@ -166,6 +168,11 @@ class Visit:
     feed: FeedMode
     active: Active
     measured: bool = True
+
+    @property
+    def reads_data(self) -> bool:
+        """Batches come from the script's own loader, not from memory."""
+        return self.feed in _READ
 
 
 def round_of_visits(rungs: Iterable[str], number: int, world_size: int) -> tuple[Visit, ...]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 import os
 import sys
-import traceback
 from types import ModuleType, TracebackType
 from typing import Any
 
@@ -53,6 +52,8 @@ def report_crashes_of_ranks(module: ModuleType) -> None:
 def _leave(orders: Orders, error: BaseException) -> None:
     if type(error).__name__ == _TORCHRUNS_OWN:
         return
+    import traceback
+
     try:
         path = orders.files.crash(os.environ.get("RANK", "0"))
         path.write_text("".join(traceback.format_exception(error)))

@@ -17,8 +17,10 @@ T = TypeVar("T")
 
 
 class Listener(Protocol):
-    """Who is told what the script does; a handle stands for the iterator that a loop took from a loader, a feed for
-    the loader itself."""
+    """Who is told what the script does.
+
+    A handle stands for the iterator that a loop took from a loader, a feed for the loader itself.
+    """
 
     @property
     def listens(self) -> bool:
@@ -84,9 +86,13 @@ def listen(listener: Listener) -> None:
     _Ear.listener, _Ear.pid = listener, os.getpid()
 
 
+def _own() -> Listener | None:
+    return _Ear.listener if _Ear.pid == os.getpid() else None
+
+
 def _listener() -> Listener | None:
-    heard = _Ear.listener is not None and _Ear.pid == os.getpid() and _Ear.listener.listens
-    return _Ear.listener if heard else None
+    own = _own()
+    return own if own is not None and own.listens else None
 
 
 def active() -> bool:
@@ -100,9 +106,9 @@ def device() -> Any:
 
 
 def drifted() -> bool:
-    """Whether the replicas of this very process have trained apart."""
-    listener = _listener()
-    return listener is not None and listener.drifted
+    """Whether the replicas of this very process have trained apart; so they have when nobody listens any more."""
+    own = _own()
+    return own is not None and own.drifted
 
 
 def opened(handle: T) -> T:

@@ -195,8 +195,8 @@ class Expedition:
         return self._most_steps >= 1
 
     def _give_up_endlessness(self, failure: Diagnosis) -> bool:
-        """After a script failed that was kept from ending: whether to go on in its own epochs."""
-        if not self._endless or self.measurement.gathered.end == "node lost":
+        """After a script failed that was kept from ending, by an error of its own: whether to go on in its epochs."""
+        if not self._endless or not failure.own_words or self.measurement.gathered.end == "node lost":
             return False
         self._endless = False
         self.measurement.gathered.note(

@@ -24,9 +24,6 @@ from stash.measure.run.messages import (
     SoftwareSeen,
 )
 
-_READ_AHEAD = 0.3
-"""Share of a step's samples."""
-
 
 class Gathered:
     """Everything told so far by one or several launches of a job."""
@@ -100,7 +97,7 @@ class Gathered:
         opened = [(b.file_bytes, b.samples) for b in self.blocks if b.file_bytes and b.samples]
         disk = sum(size for size, _ in opened) / sum(count for _, count in opened) if opened else None
         facts = {**job.model_dump(), **self.workload, "sample_disk_bytes": disk}
-        facts["batch"] = samples_per_step(self.blocks, facts["batch"])
+        facts["batch"] = samples_per_step(self.blocks) or facts["batch"]
         return Profile(
             stash_version=__version__,
             created=now(),
@@ -119,15 +116,12 @@ class Gathered:
         )
 
 
-def samples_per_step(blocks: list[Block], usual: int | None) -> int | None:
+def samples_per_step(blocks: list[Block]) -> int | None:
     """Samples a device trains on in a step of the job, on average over the blocks that were counted.
 
-    Accumulation that ramps up, or batches made by size, have other steps than the ``usual`` ones of the first. What
-    is closer to those than ``_READ_AHEAD`` is the same: frameworks read a batch ahead, so short blocks hold one too
-    many or too few.
+    Accumulation that ramps up, or batches made by size, have other steps than the first.
     """
     counted = [(block.samples, block.steps) for block in blocks if block.samples]
     if not counted:
-        return usual
-    average = sum(samples for samples, _ in counted) / sum(steps for _, steps in counted)
-    return usual if usual and abs(average - usual) <= _READ_AHEAD * usual else round(average)
+        return None
+    return round(sum(samples for samples, _ in counted) / sum(steps for _, steps in counted))

@@ -10,35 +10,27 @@ from stash.measure.run.kept import Aftermath
 _NAMED = 3
 
 
-def sentences(outcome: Aftermath) -> list[str]:
+def sentences(aftermath: Aftermath) -> list[str]:
     """What was put back, what could not be, and what is new; nothing where the job changed nothing."""
     found = []
-    if outcome.restored:
+    if aftermath.restored:
         found.append(
-            f"put back as before, since the job wrote to or removed {_count(outcome.restored)}: "
-            f"{_names(outcome.restored)}"
+            f"put back as before, since the job wrote to or removed {_count(aftermath.restored)}: "
+            f"{_names(aftermath.restored)}"
         )
-    if outcome.unprotected:
-        found.append(f"look at files that could not be kept from the job: {_names(outcome.unprotected)}")
-    if outcome.new:
+    if aftermath.unprotected:
+        found.append(f"look at files that could not be kept from the job: {_names(aftermath.unprotected)}")
+    if aftermath.new:
         found.append(
-            f"new from replicas that had trained apart, and of no use but to the job, {_count(outcome.new)}; "
-            f"remove what you do not need: {_names(outcome.new)}"
+            f"new from replicas that had trained apart, and of no use but to the job, {_count(aftermath.new)}; "
+            f"remove what you do not need: {_names(aftermath.new)}"
         )
     return found
 
 
 def of_killed_run(aftermath: Aftermath) -> list[str]:
-    """The same of an earlier profile that was killed before it could put them back."""
-    found = []
-    if aftermath.restored:
-        found.append(
-            f"an earlier profile was killed; put back as before, since its job wrote to or removed "
-            f"{_count(aftermath.restored)}: {_names(aftermath.restored)}"
-        )
-    if aftermath.unprotected:
-        found.append(f"an earlier profile was killed; look at {_names(aftermath.unprotected)}")
-    return found
+    """The same of an earlier profile, whose files only this one could put back."""
+    return [f"an earlier profile was killed; {sentence}" for sentence in sentences(aftermath)]
 
 
 def _count(paths: Sequence[str]) -> str:

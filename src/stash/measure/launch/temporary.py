@@ -47,6 +47,7 @@ class TemporaryFolder:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        _put_back(self.path)  # an interrupt may have come while a launch's files were
         if self._kept is None:
             shutil.rmtree(self.path, ignore_errors=True)
         else:
@@ -68,6 +69,10 @@ def sweep(parent: Path) -> list[Aftermath]:
             continue
         lives, unchanged = owned(folder), time.time() - status.st_mtime
         if lives is False or (lives is None and unchanged > _KEPT_SECONDS):
-            found += [put_back(RunFolder(launch), late=True) for launch in sorted(folder.glob("launch-*"))]
+            found += _put_back(folder, late=True)
             shutil.rmtree(folder, ignore_errors=True)
     return found
+
+
+def _put_back(run: Path, late: bool = False) -> list[Aftermath]:
+    return [put_back(RunFolder(launch), late) for launch in sorted(run.glob("launch-*"))]

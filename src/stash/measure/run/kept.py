@@ -10,11 +10,9 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+import math
 import os
-import secrets
-import shutil
 import stat
-import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -150,7 +148,7 @@ class Keeper:
 
     def _keep(self, path: str, ledger: _Ledger) -> How:
         for attic in self._attics(path):
-            aside = os.path.join(attic, f"{os.path.basename(path)[:200]}.{secrets.token_hex(4)}")
+            aside = os.path.join(attic, f"{os.path.basename(path)[:200]}.{_new_name()}")
             ledger.write(Kept(path, "aside", aside))
             try:
                 os.makedirs(attic, mode=0o700, exist_ok=True)
@@ -158,7 +156,7 @@ class Keeper:
                 return "aside"
             except OSError:
                 continue  # another mount, no right to write there, no links on this file system
-        copy = str(self._folder.path / f"kept-{secrets.token_hex(4)}")
+        copy = str(self._folder.path / f"kept-{_new_name()}")
         ledger.write(Kept(path, "copied", copy))
         _copy(path, copy)
         return "copied"
@@ -190,7 +188,10 @@ class _Ledger:
         self._descriptor = descriptor
 
     def write(self, kept: Kept) -> None:
-        os.write(self._descriptor, (json.dumps(asdict(kept)) + "\n").encode())
+        """Raises OSError unless the whole line is there: nothing is done that could not be undone."""
+        line = (json.dumps(asdict(kept)) + "\n").encode()
+        if os.write(self._descriptor, line) < len(line):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def put_back(folder: RunFolder, late: bool = False) -> Aftermath:
@@ -205,16 +206,17 @@ def put_back(folder: RunFolder, late: bool = False) -> Aftermath:
         return Aftermath()
     restored: list[str] = []
     unprotected: list[str] = []
-    ledger = [Kept(**json.loads(line)) for line in lines]
-    last = _last_sign_of_life(folder) if late else None
-    for kept in reversed(ledger):
+    ledger = [kept for kept in map(_entry, lines) if kept is not None]
+    last = _last_sign_of_life(folder) if late else math.inf
+    for kept in filter(_changed, reversed(ledger)):
         try:
-            if last is not None and _written_since(kept.path, last):
+            if _written_after(last, kept.path):
                 raise OSError(errno.EEXIST, "another one is there now")
-            if _undo(kept):
-                restored.append(kept.path)
+            _undo(kept)
+            restored.append(kept.path)
         except OSError as error:
-            unprotected.append(f"{kept.path} ({error.strerror}; as it was, it is {_rescued(kept, folder)})")
+            where = f"; as it was, it is {_rescued(kept, folder)}" if kept.other else ""
+            unprotected.append(f"{kept.path} ({error.strerror}{where})")
     folder.kept.unlink()
     for attic in {os.path.dirname(kept.other) for kept in ledger if kept.how == "aside"}:
         with contextlib.suppress(OSError):  # not empty: somebody's file could not be put back
@@ -239,7 +241,15 @@ def _last_sign_of_life(folder: RunFolder) -> float:
     return max(path.stat().st_mtime for path in folder.path.iterdir()) + _DYING_SECONDS
 
 
-def _written_since(path: str, moment: float) -> bool:
+def _entry(line: str) -> Kept | None:
+    """``None`` of a line that was cut short: then what it announces was not done."""
+    try:
+        return Kept(**json.loads(line))
+    except ValueError:
+        return None
+
+
+def _written_after(moment: float, path: str) -> bool:
     try:
         return os.lstat(path).st_mtime > moment
     except OSError:
@@ -250,34 +260,47 @@ def _rescued(kept: Kept, folder: RunFolder) -> str:
     """Where the original of a file is that cannot be put back, out of the run's folder, which is removed."""
     if not kept.other.startswith(str(folder.run) + os.sep):
         return kept.other
+    import shutil
+    import tempfile
+
     return shutil.move(kept.other, tempfile.mkdtemp(prefix="kept-by-stash-"))
 
 
-def _undo(kept: Kept) -> bool:
-    """Whether something had to be undone; raises OSError."""
-    if kept.how == "sized" and os.path.getsize(kept.path) != kept.size:
+def _changed(kept: Kept) -> bool:
+    """Whether there is something to undo."""
+    if kept.how == "sized":
+        return not os.path.exists(kept.path) or os.path.getsize(kept.path) != kept.size
+    if kept.how == "moved":
+        return os.path.isdir(kept.other) and not os.path.lexists(kept.path)
+    return kept.how in ("aside", "copied") and os.path.lexists(kept.other)
+
+
+def _undo(kept: Kept) -> None:
+    """Raises OSError."""
+    os.makedirs(os.path.dirname(kept.path), exist_ok=True)
+    if kept.how == "sized" and kept.size == 0:
+        open(kept.path, "wb").close()
+    elif kept.how == "sized":
         os.truncate(kept.path, kept.size)
-        return True
-    if kept.how == "moved" and os.path.isdir(kept.other) and not os.path.lexists(kept.path):
-        os.rename(kept.other, kept.path)
-        return True
-    if kept.how in ("aside", "copied") and os.path.lexists(kept.other):
-        os.makedirs(os.path.dirname(kept.path), exist_ok=True)
-        if kept.how == "aside":
-            os.replace(kept.other, kept.path)
-        else:
-            shutil.copyfile(kept.other, kept.path)
-        return True
-    return False
+    elif kept.how == "copied":
+        import shutil
+
+        shutil.copyfile(kept.other, kept.path)
+    else:
+        os.replace(kept.other, kept.path)
 
 
 def _distinct(paths: list[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(paths))
 
 
+def _new_name() -> str:
+    return os.urandom(4).hex()
+
+
 def _hidden(path: str) -> str:
     folder, name = os.path.split(path)
-    return os.path.join(folder, f".{name[:200]}.{secrets.token_hex(4)}")
+    return os.path.join(folder, f".{name[:200]}.{_new_name()}")
 
 
 def _copy(source: str, target: str) -> None:
@@ -286,6 +309,8 @@ def _copy(source: str, target: str) -> None:
         try:
             _clone(original.fileno(), copy.fileno())
         except OSError:
+            import shutil
+
             shutil.copyfileobj(original, copy, 1 << 20)
 
 

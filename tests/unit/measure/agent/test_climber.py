@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -154,6 +155,21 @@ def test_when_nothing_comes_after_an_epoch_training_is_over(tmp_path: Path, monk
     wait_until(lambda: not one.climber.listens)
     assert ended(one) == "script ended"
     assert one.left == ["left"]
+
+
+def test_a_step_in_which_others_are_waited_for_may_take_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loops, "PATIENCE", 0.05)
+    over: list[str] = []
+    of_rank = loops.Loops(SimpleNamespace(feeds=[]), lambda: over.append("over"))
+    # GIVEN a step that ends after an epoch's last batch, and begins with a block that this rank sits out
+    of_rank.between = True
+    of_rank.acted()
+    of_rank.stepped()
+    time.sleep(0.2)
+    assert over == []
+    # WHEN the script's own code goes on, and nothing comes of it
+    of_rank.acted()
+    wait_until(lambda: over == ["over"])
 
 
 def test_a_save_shortens_the_wait_for_another_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from listening import Heard
 
 from stash.measure.agent import script
 from stash.measure.agent.wraps import frameworks
-from stash.measure.agent.wraps.loader import PLENTY
+from stash.measure.agent.wraps.frameworks import PLENTY
 
 
 @pytest.fixture

@@ -75,6 +75,12 @@ def test_saving_is_heard_whatever_is_saved(heard: Heard):
     assert heard.words == ["saved", "saved"]
 
 
+def test_replicas_that_drifted_stay_drifted_when_nobody_listens_any_more(heard: Heard):
+    heard.drifted, heard.listens = True, False
+    assert script.saves_drifted()
+    assert script.drifted()
+
+
 def test_a_loops_iterator_tells_when_it_is_dropped(heard: Heard):
     for batch in script.opened(handle_of([1, 2, 3])):
         if batch == 2:

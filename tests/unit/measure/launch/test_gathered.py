@@ -86,8 +86,6 @@ def test_samples_of_a_step_are_those_that_were_counted_on_average():
         return Block(round=0, rung="solo", rank=0, steps=steps, seconds=1.0, samples=samples)
 
     # GIVEN accumulation that ramped up while the profile was taken
-    assert samples_per_step([block(32), block(96), block(48, steps=1)], usual=16) == 35
-    # what a framework reads ahead is no other batch
-    assert samples_per_step([block(32), block(48)], usual=16) == 16
-    assert samples_per_step([block(None)], usual=16) == 16
-    assert samples_per_step([block(None)], usual=None) is None
+    assert samples_per_step([block(32), block(96), block(48, steps=1), block(None)]) == 35
+    # THEN what was nowhere counted is not known from the blocks
+    assert samples_per_step([block(None)]) is None

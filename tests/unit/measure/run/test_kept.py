@@ -206,6 +206,26 @@ def test_a_killed_runs_files_are_put_back_by_the_next_one(run: RunFolder, file: 
     assert file.read_bytes() == OLD
 
 
+def test_a_line_of_the_ledger_that_was_cut_short_announces_what_was_not_done(run: RunFolder, file: Path):
+    rewrite(keeper(run), file)
+    with run.kept.open("a") as ledger:
+        ledger.write('{"path": "/some')
+    assert put_back(run).restored == (str(file),)
+    assert file.read_bytes() == OLD
+
+
+def test_nothing_is_touched_that_the_full_disk_could_not_note(
+    run: RunFolder, file: Path, monkeypatch: pytest.MonkeyPatch
+):
+    keeps = keeper(run)
+    with monkeypatch.context() as full:
+        full.setattr(os, "write", lambda descriptor, line: len(line) - 1)
+        with pytest.raises(OSError, match="No space left"):
+            keeps.before_writing(str(file), truncates=True)
+    assert file.read_bytes() == OLD
+    assert [path for path in file.parent.iterdir() if path.name.startswith(".")] == []
+
+
 def test_an_original_that_cannot_be_put_back_outlives_the_runs_folder(
     run: RunFolder, file: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -80,14 +80,13 @@ class BlockRunner:
 
     def _run(self, visit: Visit, number: int) -> Generator[None, None, BlockDone]:
         rank = self.rank
-        data = visit.feed in _MODES
-        settle, steps = self._plan.size(visit).settle, self._plan.size(visit).steps
+        size = self._plan.size(visit)
         if rank.switches:
             rank.set_scope(visit.scope)
         tally = own_tally()
-        self._prepare(visit, settle + steps, tally)
+        self._prepare(visit, size.together, tally)
         muster(rank.orders, f"{number}.{visit.rung}")
-        for _ in range(settle):
+        for _ in range(size.settle):
             yield
         for feed in rank.feeds:
             feed.ring.judge()
@@ -95,14 +94,14 @@ class BlockRunner:
         served = [sum(feed.samples for feed in rank.feeds)]
         before = counters.totals()
         clock = self._loops.begin_block()
-        for index in range(steps):
+        for index in range(size.steps):
             yield
-            clock.step(rank.clock.now() if index < steps - 1 else rank.clock.settled(), self._loops.between)
+            clock.step(rank.clock.now() if index < size.steps - 1 else rank.clock.settled(), self._loops.between)
             served.append(sum(feed.samples for feed in rank.feeds))
         self._loops.clock = None
         machine = counters.since(before)
         block = BlockDone(
-            round=number, rung=visit.rung, rank=rank.place.rank, steps=steps,
+            round=number, rung=visit.rung, rank=rank.place.rank, steps=size.steps,
             seconds=sum(clock.steps), step_seconds=tuple(clock.steps), interrupted_seconds=clock.interrupted,
             started=clock.started - self._began, launch=rank.orders.launch,
             gpu=counters.gpu_utilisation(rank.clock.gpu), cpu=machine.cpu, steal=machine.steal,
@@ -114,11 +113,11 @@ class BlockRunner:
         if rank.feeds and not any(feed.uncounted for feed in rank.feeds):
             each = tuple(after - before for before, after in itertools.pairwise(served))
             block = replace(block, samples=sum(each) or None, step_samples=each)
-        return self._drained(tally, block) if data else block
+        return self._drained(tally, block) if visit.reads_data else block
 
     def _prepare(self, visit: Visit, steps: int, tally: Tally | None) -> None:
         """Set every loader to the block's feed; a data block starts with empty queues and fresh counters."""
-        feeds, data = self.rank.feeds, visit.feed in _MODES
+        feeds = self.rank.feeds
         wanted = [steps * feed.per_step + feed.depth + 1 for feed in feeds]
         for feed, count in zip(feeds, wanted, strict=True):
             feed.drain()
@@ -126,7 +125,7 @@ class BlockRunner:
                 feed.begin("warm", count, again=False)
                 feed.consume(count)
                 feed.drain()
-        if data and tally is not None:
+        if visit.reads_data and tally is not None:
             coldness.begin(self.rank, tally, _MODES[visit.feed], self._sweeping)
         for feed, count in zip(feeds, wanted, strict=True):
             feed.begin(visit.feed, count, again=visit.feed == "warm")
@@ -175,7 +174,7 @@ class BlockRunner:
         """In the first rounds: the loader by itself (rates P and F), and the exchange by itself."""
         if visit.feed == "cold" and "warm" in self.rank.orders.rungs:
             self._after_warm = visit  # by itself it would empty the cache of what the warm block is about to read
-        elif visit.feed in _MODES:
+        elif visit.reads_data:
             for each in filter(None, (visit, self._after_warm)):
                 alone.time_loader(self.rank, each, number, _MODES[each.feed], self._sweeping)
             self._after_warm = None

@@ -114,13 +114,14 @@ class Climber:
         self._counts[id(optimizer)] = self._counts.get(id(optimizer), 0) + 1
         if self.rank.optimizer is None:
             self._begin(optimizer)
-        if optimizer is not self.rank.optimizer or self._routine is None:
+        if optimizer is not self.rank.optimizer or self._routine is None or self.state is not State.CLIMBING:
             return
         self.beat()
         self.rank.counts_step()
         self._loops.stepped()
         try:
             next(self._routine)
+            self._loops.acted()
         except StopIteration:
             self._leave()
         except LoopEndedError:

@@ -106,7 +106,11 @@ class Loops:
             self._ended(feed)
 
     def stepped(self) -> None:
-        """A step of the job ended: loaders still open that were read since the last one train it."""
+        """A step of the job ended: loaders still open that were read since the last one train it.
+
+        What follows may take long, of a rank that sits a block out; only after it, ``acted``, time counts again.
+        """
+        self.forget()
         self._steps += 1
         feeds = list(self._feeds.values())
         self._read_last = [feed for feed in feeds if feed.since_step]

@@ -43,7 +43,7 @@ class Plan:
     """In how many rounds loaders and exchange are also timed by themselves."""
 
     def size(self, visit: Visit) -> BlockSize:
-        return self.data if visit.feed in ("warm", "cold") else self.replay
+        return self.data if visit.reads_data else self.replay
 
 
 @dataclass(frozen=True)
@@ -79,6 +79,5 @@ def plan(visits: Sequence[Visit], pace: StepPace, budget: float, most_steps: int
 def _planned(
     visits: Sequence[Visit], pace: StepPace, replay: BlockSize, data: BlockSize, alone_rounds: int = 2
 ) -> Plan:
-    sized = Plan(replay, data, 0.0, alone_rounds)
-    steps = sum(sized.size(visit).together for visit in visits)
+    steps = sum((data if visit.reads_data else replay).together for visit in visits)
     return Plan(replay, data, steps * pace.step_seconds, alone_rounds)

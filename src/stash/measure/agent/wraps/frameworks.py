@@ -13,8 +13,10 @@ from types import ModuleType
 from typing import Any
 
 from stash.measure.agent import script
-from stash.measure.agent.wraps.loader import PLENTY
 from stash.measure.run.orders import current
+
+PLENTY = 1_000_000
+"""Steps or epochs: more than any profile takes."""
 
 
 def _keeps_logging() -> bool:

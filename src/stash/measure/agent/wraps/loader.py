@@ -21,8 +21,6 @@ from stash.measure.agent.data.reading import recorded
 from stash.measure.agent.data.tally import own_tally, tally
 from stash.measure.agent.data.taps import Tap
 
-PLENTY = 1_000_000
-"""Steps or epochs: more than any profile takes."""
 _feeds: weakref.WeakKeyDictionary[Any, LoaderFeed] = weakref.WeakKeyDictionary()
 _of_iterators: weakref.WeakKeyDictionary[Any, weakref.ref[LoaderFeed]] = weakref.WeakKeyDictionary()
 """Both ways weakly, since a feed holds its iterator: workers must end as soon as the script lets go of theirs."""
