@@ -20,7 +20,16 @@ from stash.measure.launch.wishes import Result, Wishes
 from stash.measure.run.beats import Beat
 from stash.measure.run.folder import RunFolder
 from stash.measure.run.journal import Journal
-from stash.measure.run.messages import BlockDone, ClimbEnded, LadderChosen, Message, PhaseBegun, RankSeen, RoundDone
+from stash.measure.run.messages import (
+    BlockDone,
+    ClimbEnded,
+    LadderChosen,
+    Message,
+    PhaseBegun,
+    RankSeen,
+    RoundDone,
+    RoundsPlanned,
+)
 from stash.measure.run.orders import Orders, current
 
 Agents = Callable[[Orders, "FakeProcess"], Generator[None, None, int]]
@@ -92,7 +101,7 @@ class FakeProcess:
     def ladder(self, *rungs: str) -> None:
         """The first words of a climb of one rank."""
         self.step(1)
-        self.tell(PhaseBegun("warm-up"), RankSeen(0, 0, 0, "cpu"), LadderChosen(rungs, {}))
+        self.tell(PhaseBegun("warm-up"), RankSeen(0, 0, 0, "cpu"), LadderChosen(rungs, {}), RoundsPlanned(1.0))
 
     def round(self, number: int, *times: float, rank: int = 0) -> None:
         """One block of a second or so for each rung that the ladder has."""

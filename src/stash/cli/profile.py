@@ -42,7 +42,7 @@ def profile(
     precision: Annotated[
         float, option("PCT", "Stop when every stall is known to ± this % of a step.", panel=MEASURE)
     ] = 2.0,
-    budget: Annotated[float, option("SECONDS", "… or after so long, from the first step.", panel=MEASURE)] = 60.0,
+    budget: Annotated[float, option("SECONDS", "… or after so long, from the first block on.", panel=MEASURE)] = 60.0,
     rungs: Annotated[str | None, option("A,B,C", "Only these rungs of the ladder.", panel=MEASURE)] = None,
     isolate: Annotated[bool, flag("--isolate", "A launch of its own for every rung.", panel=MEASURE)] = False,
     data_root: Annotated[

@@ -113,7 +113,7 @@ class Progress:
             phase,
         )
         if moment is None or not moment.elapsed:
-            far = f"{now - self._since:.0f} s"  # no step was taken yet, from which the budget counts
+            far = f"{now - self._since:.0f} s"  # no block has begun yet, from which the budget counts
         else:
             rounds = f"{self._standing.rounds} round{'s' if self._standing.rounds != 1 else ''}, "
             far = rounds + _how_far(self._standing, moment.elapsed + now - self._heard, self._wishes)

@@ -181,6 +181,8 @@ class Profile(Record):
     """``precision``, ``budget``, ``script ended``, ``interrupted`` or ``failed``."""
     elapsed_seconds: float
     """From the start of the first launch to the end of the last."""
+    seconds_before_blocks: float | None = None
+    """Of those until the first block, from which the budget counts: imports, compilation, warm-up, discovery."""
 
     @property
     def world_size(self) -> int:

@@ -38,7 +38,8 @@ def spent_seconds(profile: Profile) -> float:
     ends: dict[int, float] = defaultdict(float)
     for block in profile.blocks:
         ends[block.launch] = max(ends[block.launch], block.started + block.seconds)
-    return max(sum(ends.values()), min(profile.settings.budget_seconds, profile.elapsed_seconds))
+    measuring = profile.elapsed_seconds - (profile.seconds_before_blocks or 0.0)
+    return max(sum(ends.values()), min(profile.settings.budget_seconds, measuring))
 
 
 def more_time(budget: float | None) -> str:

@@ -88,8 +88,10 @@ class Gathered:
         """Say something in the profile, each sentence once."""
         self.notes += [text for text in texts if text not in self.notes]
 
-    def profile(self, settings: Settings, job: Workload, ended: str, elapsed: float) -> Profile:
-        """The artefact of what was told."""
+    def profile(
+        self, settings: Settings, job: Workload, ended: str, elapsed: float, before: float | None = None
+    ) -> Profile:
+        """The artefact of what was told; ``elapsed`` seconds, of which ``before`` passed until the first block."""
         steal = [block.steal for block in self.blocks if block.steal is not None]
         hosts = [Host(**host) for host in self.hosts]
         if steal and hosts:
@@ -113,6 +115,7 @@ class Gathered:
             notes=tuple(self.notes),
             ended=ended,
             elapsed_seconds=elapsed,
+            seconds_before_blocks=before,
         )
 
 

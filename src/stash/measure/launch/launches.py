@@ -184,7 +184,7 @@ class Launches:
         for message in messages:
             if isinstance(message, ClimbEnded):
                 each.ended = m.clock.time()
-            m.gathered.take(message, each.offset)
+            m.take(message, each.offset)
         return messages
 
     def _mention_others(self, each: _Running) -> None:
@@ -201,8 +201,6 @@ class Launches:
         """Take what was told since; let the agents stop once it is enough."""
         m = self._measurement
         messages = self._take(each)
-        if m.gathered.phase.name != "starting":
-            m.stepped()
         finished = any(isinstance(message, RoundDone) for message in messages)
         enough = (finished and m.enough()) or (m.out_of_budget and m.gathered.rounds > 0)
         if enough and each.orders.rounds is None:

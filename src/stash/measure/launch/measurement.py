@@ -16,6 +16,7 @@ from stash.measure.launch.engines.base import Cluster
 from stash.measure.launch.gathered import Gathered
 from stash.measure.launch.job import Job
 from stash.measure.launch.wishes import Moment, Wishes
+from stash.measure.run.messages import Message, RoundsPlanned
 
 _MIN_ROUNDS = 3
 _OVERRUN = 0.1
@@ -50,21 +51,22 @@ class Measurement:
         self.began = self.clock.time()
         """Unix time: what files were there before."""
         self._began = self.clock.monotonic()
-        self._first_step: float | None = None
+        self._first_block: float | None = None
 
     @property
     def may_isolate(self) -> bool:
         """Whether the job can be started in other sizes."""
         return self.job.kind != "command" and not self.cluster.inherited and self.cluster.nnodes == 1
 
-    def stepped(self) -> None:
-        """The job takes steps: from now on time counts."""
-        if self._first_step is None:
-            self._first_step = self.clock.monotonic()
+    def take(self, message: Message, offset: int) -> None:
+        """Gather what an agent told; from the first block on time counts."""
+        if isinstance(message, RoundsPlanned) and self._first_block is None:
+            self._first_block = self.clock.monotonic()
+        self.gathered.take(message, offset)
 
     def spent(self) -> float:
-        """Seconds since the first training step."""
-        return 0.0 if self._first_step is None else self.clock.monotonic() - self._first_step
+        """Seconds since the first block."""
+        return 0.0 if self._first_block is None else self.clock.monotonic() - self._first_block
 
     @property
     def out_of_budget(self) -> bool:
@@ -88,7 +90,9 @@ class Measurement:
             launches=max(1, self.launches),
         )
         workload = Workload(command=self.job.command, name=self.job.title)
-        return self.gathered.profile(settings, workload, ended, self.clock.monotonic() - self._began)
+        elapsed = self.clock.monotonic() - self._began
+        before = None if self._first_block is None else self._first_block - self._began
+        return self.gathered.profile(settings, workload, ended, elapsed, before)
 
     def step_times(self) -> StepTimes:
         """Of the complete rounds so far."""

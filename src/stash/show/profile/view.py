@@ -206,4 +206,12 @@ def _footer(breakdown: Breakdown, profile: Profile) -> str:
         "interrupted": "interrupted",
     }.get(profile.ended, profile.ended)
     intervals = "95% intervals" if breakdown.rounds > 1 else "no intervals"
-    return f"{rounds} in {format_seconds(profile.elapsed_seconds)}, {where}, {ended}; {intervals}"
+    return f"{rounds} in {_time_taken(profile)}, {where}, {ended}; {intervals}"
+
+
+def _time_taken(profile: Profile) -> str:
+    before = profile.seconds_before_blocks
+    if before is None:
+        return format_seconds(profile.elapsed_seconds)
+    measuring = format_seconds(profile.elapsed_seconds - before)
+    return f"{measuring} after {format_seconds(before)} of starting and warming up"

@@ -12,18 +12,33 @@ from stash.measure.agent.climb.plan import MOST_STEPS, BlockSize, StepPace, plan
 VISITS = round_of_visits(NAMES, 0, 4)
 
 
-def test_short_steps_are_measured_in_blocks_of_half_a_second():
+def test_blocks_are_short_so_that_there_are_many_rounds():
     planned = plan(VISITS, StepPace(0.01), budget=60)
-    assert planned.replay == BlockSize(1, 50)
-    assert planned.round_seconds == pytest.approx(len(VISITS) * 51 * 0.01)
+    assert planned.replay == planned.data == BlockSize(0, 15)
+    assert planned.round_seconds == pytest.approx(len(VISITS) * 15 * 0.01)
     assert planned.alone_rounds == 2
+    assert plan(VISITS, StepPace(0.12), budget=60).replay == BlockSize(0, 2)
+
+
+def test_blocks_are_long_beside_what_ranks_need_to_agree():
+    assert plan(VISITS, StepPace(0.05, agreement_seconds=0.05), budget=60).replay == BlockSize(0, 10)
 
 
 def test_data_blocks_measure_whole_bursts_of_the_workers():
     planned = plan(VISITS, StepPace(0.1, workers=4, accelerator=True), budget=60)
-    assert planned.replay == BlockSize(2, 5)
+    assert planned.replay == BlockSize(2, 2)
     assert planned.data == BlockSize(4, 4)
-    assert plan(VISITS, StepPace(0.1, workers=4, batches_per_step=2), budget=60).data == BlockSize(2, 4)
+    assert plan(VISITS, StepPace(0.1, workers=4, batches_per_step=2), budget=60).data == BlockSize(2, 2)
+
+
+def test_data_blocks_are_run_in_until_the_workers_have_filled_their_queue():
+    planned = plan(VISITS, StepPace(0.1, workers=4), budget=60)
+    assert planned.data.settle == 4
+    # GIVEN eight batches made ahead by workers who have little to do
+    assert planned.settled_sooner(busy=0.1, queue=8).data == BlockSize(1, 4)
+    assert planned.settled_sooner(busy=0.25, queue=8).data == BlockSize(3, 4)
+    # THEN it takes longer the less they get ahead, and where they do not a burst is enough
+    assert planned.settled_sooner(busy=0.9, queue=8) == planned.settled_sooner(busy=1.2, queue=8) == planned
 
 
 def test_a_loop_of_few_steps_has_short_blocks():
@@ -33,6 +48,7 @@ def test_a_loop_of_few_steps_has_short_blocks():
 def test_steps_of_seconds_are_measured_one_by_one():
     planned = plan(VISITS, StepPace(3.0, workers=8), budget=40)
     assert (planned.replay, planned.data) == (BlockSize(1, 1), BlockSize(1, 1))
+    assert plan(VISITS, StepPace(3.0), budget=40).data == BlockSize(0, 1)
     assert planned.alone_rounds == 1
 
 
@@ -41,5 +57,5 @@ def test_three_rounds_fit_or_blocks_cannot_be_shorter(
     step: float, workers: int, micro: int, accelerator: bool, budget: float
 ):
     planned = plan(VISITS, StepPace(step, workers, micro, accelerator), budget)
-    assert 3 * planned.round_seconds <= 0.8 * budget or planned.replay == planned.data == BlockSize(1, 1)
+    assert 3 * planned.round_seconds <= 0.8 * budget or planned.replay.steps == planned.data.steps == 1
     assert 1 <= planned.replay.steps <= MOST_STEPS

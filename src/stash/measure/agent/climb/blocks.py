@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from stash.base.ladder import Visit, round_of_visits
 from stash.measure.agent.climb import alone, coldness
 from stash.measure.agent.climb.loops import Loops
-from stash.measure.agent.climb.plan import Plan, StepPace, plan
+from stash.measure.agent.climb.plan import Plan, StepPace, plan, slowest
 from stash.measure.agent.climb.rank import OwnRank
 from stash.measure.agent.data.tally import COLD, IDLE, WARM, Tally, own_tally
 from stash.measure.linux import counters
@@ -23,11 +23,15 @@ _MODES = {"warm": WARM, "cold": COLD}
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the leader decided after a block: stop here, leave a rung out from now on, or run the block again."""
+    """What the leader decided after a block: stop here, leave a rung out from now on, or run the block again.
+
+    Blocks of the first round may teach better sizes for those that follow.
+    """
 
     stop: bool = False
     drop: str | None = None
     again: bool = False
+    plan: Plan | None = None
 
 
 class BlockRunner:
@@ -38,6 +42,9 @@ class BlockRunner:
         self._step_seconds = step_seconds
         self._began = 0.0
         self._plan: Plan
+        self._first_plan: Plan
+        self._busy = 0.0
+        """Largest share of the time in which the loader's workers were at work."""
         self._sweeping = False
         """The cold block is tried a second time, or was."""
         self._after_warm: Visit | None = None
@@ -46,23 +53,29 @@ class BlockRunner:
         """Size the blocks of rounds of these rungs, the same on every rank; the run's clock starts."""
         rank = self.rank
         visits = round_of_visits(rungs, 0, rank.place.world_size)
-        workers = max((feed.workers for feed in rank.feeds), default=0)
-        per_step = max((feed.per_step for feed in rank.feeds), default=1)
-        own = StepPace(self._step_seconds, workers, per_step, rank.device.type != "cpu")
+        own = StepPace(
+            step_seconds=self._step_seconds,
+            workers=max((feed.workers for feed in rank.feeds), default=0),
+            batches_per_step=max((feed.per_step for feed in rank.feeds), default=1),
+            accelerator=rank.device.type != "cpu",
+            reads_ahead=any(feed.reads_ahead for feed in rank.feeds),
+            agreement_seconds=self._agreement(),
+        )
 
         def decide(reports: list[StepPace]) -> Plan:
-            slowest = StepPace(
-                step_seconds=max(pace.step_seconds for pace in reports),
-                workers=max(pace.workers for pace in reports),
-                batches_per_step=max(pace.batches_per_step for pace in reports),
-                accelerator=own.accelerator,
-            )
-            return plan(visits, slowest, rank.orders.budget, rank.orders.most_steps)
+            return plan(visits, slowest(reports), rank.orders.budget, rank.orders.most_steps)
 
-        self._plan = rank.agree(own, decide)
+        self._plan = self._first_plan = rank.agree(own, decide)
         self._began = rank.clock.settled()
         rank.tell(PhaseBegun("blocks"))
         rank.tell(RoundsPlanned(self._plan.round_seconds))
+
+    def _agreement(self) -> float:
+        """Seconds that ranks need to agree on something, once all are there."""
+        self.rank.agree(None, lambda reports: None)
+        began = time.perf_counter()
+        self.rank.agree(None, lambda reports: None)
+        return time.perf_counter() - began
 
     def visit(self, visit: Visit, number: int) -> Generator[None, None, Outcome]:
         """Run one block (or sit it out) and learn what to do next."""
@@ -74,6 +87,7 @@ class BlockRunner:
         if outcome.again:
             self._sweeping = True
             return (yield from self.visit(visit, number))
+        self._plan = outcome.plan or self._plan
         if not outcome.stop and outcome.drop is None and number < rank.orders.first_round + self._plan.alone_rounds:
             self._alone(visit, number)
         return outcome
@@ -84,9 +98,9 @@ class BlockRunner:
         if rank.switches:
             rank.set_scope(visit.scope)
         tally = own_tally()
-        self._prepare(visit, size.together, tally)
+        self._prepare(visit, visit.lead_in + size.together, tally)
         muster(rank.orders, f"{number}.{visit.rung}")
-        for _ in range(size.settle):
+        for _ in range(visit.lead_in + size.settle):
             yield
         for feed in rank.feeds:
             feed.ring.judge()
@@ -168,7 +182,23 @@ class BlockRunner:
                 rank.tell(report)
         if drop is not None:
             rank.tell(RungSkipped("cold", drop))
-        return Outcome(stop=rank.orders.files.stop.exists(), drop="cold" if drop else None, again=again)
+        return Outcome(
+            stop=rank.orders.files.stop.exists(),
+            drop="cold" if drop else None,
+            again=again,
+            plan=self._taught(done) if visit.reads_data and number == rank.orders.first_round else None,
+        )
+
+    def _taught(self, blocks: list[BlockDone]) -> Plan | None:
+        """A plan in which data blocks are run in no longer than the loader's workers, by these blocks, need."""
+        workers = sum(feed.workers for feed in self.rank.feeds)
+        made = [block for block in blocks if block.fetch_seconds is not None]
+        if not workers or not made:
+            return None
+        busy = max((block.fetch_seconds or 0.0) / block.seconds / workers for block in made)
+        self._busy = max(self._busy, busy)
+        queue = max(feed.depth / feed.per_step for feed in self.rank.feeds)
+        return self._first_plan.settled_sooner(self._busy, queue)
 
     def _alone(self, visit: Visit, number: int) -> None:
         """In the first rounds: the loader by itself (rates P and F), and the exchange by itself."""

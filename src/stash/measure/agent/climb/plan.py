@@ -1,22 +1,32 @@
-"""How long blocks are: long enough to be measured well, short enough for several rounds in the budget. Pure."""
+"""How long blocks are: short enough for many rounds in the budget, long enough for what lies between blocks. Pure.
+
+The machine's pace wanders, so neighbouring steps are alike and distant ones are not: many short rounds tell more in
+the same time than few long ones (``bench.schedule_design`` tries it out on a recorded machine).
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
 from stash.base.ladder import Visit
 
-BLOCK_SECONDS = (0.2, 2.0)
-"""Shortest and longest block wanted, in seconds of measured steps."""
 MOST_STEPS = 50
-_BLOCKS_IN_BUDGET = 120
+_SECONDS = (0.1, 2.0)
+"""Shortest and longest block wanted, in seconds of measured steps."""
+_BLOCKS_IN_BUDGET = 400
+_LONG_STEP = 0.25
+"""Seconds from which a step is measured by itself; of shorter ones a block has two."""
+_WORTH = 10
+"""A block takes this many times as long as ranks need to agree on what follows it."""
+_ACCELERATORS_SETTLE = 2
+"""Steps until an accelerator's queue is as full as it usually is."""
 _BURST = 8
 _FEWEST_ROUNDS = 3
 """As many as an interval needs."""
 _SHARE = 0.8
-"""Of the budget that blocks may take: warm-up and second opinions need the rest."""
+"""Of the budget that blocks may take: second opinions need the rest."""
 
 
 @dataclass(frozen=True)
@@ -45,34 +55,56 @@ class Plan:
     def size(self, visit: Visit) -> BlockSize:
         return self.data if visit.reads_data else self.replay
 
+    def settled_sooner(self, busy: float, queue: float) -> Plan:
+        """Run data blocks in for no longer than it takes until the queue of the loader's workers is full.
+
+        ``queue`` is the steps' worth of batches that they make ahead, ``busy`` the share of their time in which they
+        make any. They are always at work until it is full, and slow down what trains beside them: ``queue · busy``
+        steps' worth of work at the rate ``1 - busy`` at which they get ahead of training. Where they never do,
+        training waits for them and nothing changes.
+        """
+        until_full = math.ceil(queue * busy / (1 - busy)) if busy < 1 else self.data.settle
+        settle = min(self.data.settle, max(1, until_full))
+        return replace(self, data=replace(self.data, settle=settle))
+
 
 @dataclass(frozen=True)
 class StepPace:
-    """What a plan follows from, of the slowest rank."""
+    """What a plan follows from, as one rank sees it."""
 
     step_seconds: float
     workers: int = 0
     batches_per_step: int = 1
     accelerator: bool = False
+    reads_ahead: bool = False
+    """The first step of a block trains on a batch that was read before it."""
+    agreement_seconds: float = 0.0
+    """What ranks need to agree, which they do after every block."""
+
+
+def slowest(paces: Sequence[StepPace]) -> StepPace:
+    """The largest of everything."""
+    return StepPace(*(max(getattr(pace, field.name) for pace in paces) for field in fields(StepPace)))
 
 
 def plan(visits: Sequence[Visit], pace: StepPace, budget: float, most_steps: int | None = None) -> Plan:
-    """Blocks of about 1/120 of the budget, measured in whole bursts of the loader's workers.
+    """Blocks of about 1/400 of the budget; those that read data are measured in whole bursts of the loader's workers.
 
     Workers that are started together deliver together. Where three rounds of such blocks do not fit into the budget,
-    blocks are as long as fits: a step to settle, and at least one to measure.
+    blocks are as long as fits: at least a step to measure, after one to settle if there is time for it.
     """
     most = most_steps or MOST_STEPS
-    target = min(max(budget / _BLOCKS_IN_BUDGET, BLOCK_SECONDS[0]), BLOCK_SECONDS[1])
-    steps = min(max(2 if pace.step_seconds < 0.25 else 1, round(target / pace.step_seconds)), most)
-    settle = 2 if pace.accelerator else 1
+    shortest = max(_SECONDS[0], _WORTH * pace.agreement_seconds)
+    target = min(max(budget / _BLOCKS_IN_BUDGET, shortest), _SECONDS[1])
+    steps = min(max(2 if pace.step_seconds < _LONG_STEP else 1, round(target / pace.step_seconds)), most)
     burst = max(1, math.ceil(min(pace.workers, _BURST, most) / pace.batches_per_step))
-    data = BlockSize(max(settle, burst), max(1, round(steps / burst)) * burst)
+    settle = _ACCELERATORS_SETTLE if pace.accelerator else int(pace.reads_ahead)
+    data = BlockSize(max(settle, burst if pace.workers else 0), max(1, round(steps / burst)) * burst)
     wanted = _planned(visits, pace, BlockSize(settle, steps), data)
     if wanted.round_seconds * _FEWEST_ROUNDS <= _SHARE * budget:
         return wanted
     fits = int(_SHARE * budget / _FEWEST_ROUNDS / (len(visits) * pace.step_seconds))
-    short = BlockSize(1, min(max(1, fits - 1), steps))
+    short = BlockSize(min(1, max(settle, pace.workers)), min(max(1, fits - 1), steps))
     return _planned(visits, pace, short, short, alone_rounds=1)
 
 

@@ -46,6 +46,8 @@ class Feed:
         self.steps = 0
         """How many steps of the job it was read for."""
         self.per_step = 1
+        self.reads_ahead = False
+        """The loop fetches a batch before it trains on the last one, as frameworks do."""
         self.wait = 0.0
         self.samples = 0
         self.uncounted = False
@@ -58,6 +60,7 @@ class Feed:
         self.remembers = False
         """A block has read samples that ``again`` would read once more."""
         self._batches = 0
+        self._steps_of_epoch = 0
         self._epoch: int | None = None
 
     # What differs between kinds of loader -----------------------------------------------------------
@@ -102,7 +105,7 @@ class Feed:
 
     def begin_epoch(self) -> None:
         """A loop over it begins."""
-        self.turn, self.limit = 0, self.length
+        self.turn, self.limit, self._steps_of_epoch = 0, self.length, 0
 
     @property
     def at_end(self) -> bool:
@@ -125,6 +128,8 @@ class Feed:
         if self.since_step:
             self.steps, self._batches = self.steps + 1, self._batches + self.since_step
             self.per_step = max(1, round(self._batches / self.steps))  # frameworks that read ahead take turns
+            self._steps_of_epoch += 1
+            self.reads_ahead |= self.turn > self.per_step * self._steps_of_epoch
         self.since_step = 0
 
     def next(self) -> Any:

@@ -1,0 +1,217 @@
+"""Which schedule of blocks answers soonest: simulated jobs on a recorded machine, real scheduler and estimators.
+
+A job is the seconds of work that a step takes under each rung on an even machine. The machine (``bench.noise``) works
+faster or slower from moment to moment, as it was recorded; where a profile begins on it is drawn. Blocks come in the
+order of ``round_of_visits`` and in the sizes of a ``Plan``; between them pass the seconds that agreement and emptying
+queues take. For the plan that is made today and for others the table tells how long it takes until every stall is
+known to ±2 % of the step, how close it is after 30 s, and how far from the truth.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from bench.common import ROOT, table
+from stash.base.ladder import Visit, round_of_visits
+from stash.base.stats import rounds as stats
+from stash.measure.agent.climb.plan import BlockSize, Plan, StepPace, plan
+
+RECORDED = ROOT / "bench" / "data" / "noise.npz"
+RUNGS = ("solo", "crowd", "cluster", "cold", "warm")
+RANKS = 2
+PRECISION = 0.02
+PROFILES = 40
+BUDGET = 90.0
+QUEUE = 4.0
+"""Batches that two workers make ahead."""
+LIMIT = 120.0
+"""Seconds after which a profile is given up."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """Seconds of work of a step under each rung, and what lies between blocks."""
+
+    name: str
+    solo: float
+    crowd: float
+    cluster: float
+    warm: float
+    cold: float
+    workers: int = 2
+    every: int = 0
+    """After so many steps the script logs, which takes ``logging`` seconds; 0 for never."""
+    logging: float = 0.0
+    busy: float = 0.3
+    """Share of the workers' time in which they make batches."""
+    agreement: float = 0.003
+    """Seconds that a visit takes besides its steps."""
+    emptying: float = 0.15
+    """Seconds that a data block takes besides, for queues to be emptied and files evicted."""
+
+    def work(self, name: str) -> float:
+        return float(getattr(self, name))
+
+
+JOBS = (
+    Job("resnet18", 0.210, 0.222, 0.270, 0.285, 0.295),
+    Job("squeezenet1_0", 0.140, 0.146, 0.160, 0.180, 0.185),
+    Job("m5", 0.045, 0.046, 0.049, 0.055, 0.058),
+    Job("logging", 0.140, 0.146, 0.160, 0.180, 0.185, every=16, logging=0.14),
+    Job("dlrm", 0.008, 0.0085, 0.014, 0.016, 0.016, emptying=0.05),
+)
+
+
+class Machine:
+    """A recorded machine, endless: what work is done between two moments, by each of its processes."""
+
+    def __init__(self, seconds: np.ndarray) -> None:
+        self.moments = np.concatenate([np.zeros((len(seconds), 1)), np.cumsum(seconds, axis=1)], axis=1)
+        self.counts = np.arange(self.moments.shape[1], dtype=np.float64)
+        self.unit = float(seconds.mean())
+        self.length = float(self.moments[:, -1].min())
+
+    def end(self, process: int, begin: float, work: float) -> float:
+        """When ``work`` that begins at ``begin`` is done; the record is played again and again."""
+        moments = self.moments[process]
+        laps, offset = divmod(begin, moments[-1])
+        done = float(np.interp(offset, moments, self.counts)) + work / self.unit
+        more, rest = divmod(done, len(moments) - 1)
+        return float((laps + more) * moments[-1] + np.interp(rest, self.counts, moments))
+
+
+@dataclass
+class Run:
+    """One simulated profile: complete rounds ``[round, rung]`` in seconds, when each ended, and seconds measured."""
+
+    matrix: list[list[float]]
+    ends: list[float]
+    measured: float = 0.0
+    steps: int = 0
+
+    def until(self, seconds: float) -> np.ndarray:
+        return np.array([row for row, end in zip(self.matrix, self.ends, strict=True) if end <= seconds])
+
+    def precise_after(self) -> float:
+        """Seconds until every interval is narrow enough, or infinity."""
+        for count in range(3, len(self.ends) + 1, max(1, len(self.ends) // 60)):
+            if stats.precise_enough(np.array(self.matrix[:count]), PRECISION):
+                return self.ends[count - 1]
+        return math.inf
+
+
+def simulate(job: Job, sizes: Plan, machine: Machine, begin: float, ladder: tuple[str, ...]) -> Run:
+    """Run rounds from ``begin`` on for ``LIMIT`` seconds."""
+    run = Run([], [])
+    now = begin
+    number = 0
+    while now - begin < LIMIT:
+        spent: dict[str, list[float]] = {name: [] for name in ladder}
+        for visit in round_of_visits(ladder, number, RANKS):
+            now = _visit(job, sizes, machine, visit, now, spent, run)
+        run.matrix.append([float(np.mean(spent[name])) for name in ladder])
+        run.ends.append(now - begin)
+        run.measured += sum(map(sum, spent.values()))
+        number += 1
+    return run
+
+
+def _visit(
+    job: Job, sizes: Plan, machine: Machine, visit: Visit, now: float, spent: dict[str, list[float]], run: Run
+) -> float:
+    size = sizes.size(visit)
+    now += job.agreement + (job.emptying if visit.reads_data else 0.0)
+    settle = size.settle + visit.lead_in
+    for index in range(settle + size.steps):
+        seconds = _step(job, machine, visit, now)
+        run.steps += visit.active != "followers"
+        if job.every and run.steps % job.every == 0:
+            seconds += job.logging
+        if visit.measured and index >= settle:
+            spent[visit.rung].append(seconds)
+        now += seconds
+    return now
+
+
+def _step(job: Job, machine: Machine, visit: Visit, now: float) -> float:
+    if visit.active == "leader":
+        return machine.end(0, now, job.work(visit.rung)) - now
+    if visit.active == "followers":
+        return machine.end(1, now, job.solo) - now
+    return max(machine.end(process, now, job.work(visit.rung)) for process in range(RANKS)) - now
+
+
+def designs(job: Job, ladder: tuple[str, ...]) -> Iterator[tuple[str, Plan]]:
+    """The plan that is made, and others to judge it by."""
+    pace = StepPace(job.warm, job.workers, agreement_seconds=job.agreement)
+    first = plan(round_of_visits(ladder, 0, RANKS), pace, BUDGET)
+    planned = first.settled_sooner(job.busy, QUEUE)
+    long = round(0.75 / job.warm)
+    burst = job.workers
+    yield "the plan", planned
+    yield "as first planned", first
+    for replay, data in (
+        (BlockSize(1, long), BlockSize(burst, max(1, round(long / burst)) * burst)),
+        (BlockSize(0, long), BlockSize(burst, max(1, round(long / burst)) * burst)),
+        (planned.replay, replace(planned.data, steps=2 * planned.data.steps)),
+        (replace(planned.replay, steps=2 * planned.replay.steps), planned.data),
+        (replace(planned.replay, steps=-(-planned.replay.steps // 2)), planned.data),
+    ):
+        yield "", replace(planned, replay=replay, data=data)
+
+
+def row(job: Job, name: str, sizes: Plan, machine: Machine, ladder: tuple[str, ...]) -> list[str]:
+    random = np.random.default_rng(1)
+    runs = [simulate(job, sizes, machine, begin, ladder) for begin in random.uniform(0, machine.length, PROFILES)]
+    after = np.array([run.precise_after() for run in runs])
+    step = job.work(ladder[-1])
+    widths = [_widest(run.until(30.0)) / step for run in runs]
+    truth = np.diff([job.work(each) for each in ladder], prepend=0.0)
+    errors = [np.abs(stats.differences(run.until(30.0)).mean(axis=0) - truth)[1:].max() / step for run in runs]
+    measured = float(np.mean([run.measured / run.ends[-1] for run in runs]))
+    return [
+        job.name,
+        name,
+        *(f"{size.settle} + {size.steps}" for size in (sizes.replay, sizes.data)),
+        f"{np.median(after):.0f} s",
+        f"{np.median(widths):.1%}",
+        f"{np.median(errors):.2%}",
+        f"{measured:.0%}",
+        f"{np.median([len(run.until(30.0)) for run in runs]):.0f}",
+    ]
+
+
+def _widest(matrix: np.ndarray) -> float:
+    return stats.widest(stats.estimate(matrix)) if len(matrix) > 1 else math.inf
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--noise", type=Path, default=RECORDED)
+    args = parser.parse_args()
+    with np.load(args.noise) as recorded:
+        machine = Machine(recorded["seconds"])
+    ladder = tuple(name for name in ("solo", "crowd", "cluster", "warm", "cold"))
+    heads = [
+        "job",
+        "",
+        "replay block",
+        "data block",
+        "±2 % after",
+        "width at 30 s",
+        "worst error at 30 s",
+        "measured",
+        "rounds",
+    ]
+    rows = [row(job, name, sizes, machine, ladder) for job in JOBS for name, sizes in designs(job, ladder)]
+    print(table(heads, rows))
+
+
+if __name__ == "__main__":
+    main()
