@@ -59,6 +59,10 @@ class Workload(Record):
     """Data type of the parameters, e.g. ``float32``."""
     collectives_per_step: dict[str, float] = {}  # noqa: RUF012 - pydantic copies it
     """Collectives the script itself issues through torch.distributed in a step, by name."""
+    exchange_hook: str | None = None
+    """The communication hook that the job itself registered with DistributedDataParallel; empty if it has none."""
+    skips_exchanges: bool | None = None
+    """Whether the job leaves out the exchange after some backward passes (``no_sync()``)."""
 
 
 class Rank(Record):
@@ -135,6 +139,8 @@ class Collective(Record):
     ranks: int
     bytes: int
     seconds: float
+    latency_seconds: float | None = None
+    """The same collectives with next to no bytes in them: what a smaller exchange would still take."""
 
 
 class Skipped(Record):

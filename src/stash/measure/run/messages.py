@@ -46,6 +46,8 @@ class JobFacts(Message):
     replayed_batches: int | None = None
     precision: str | None = None
     collectives_per_step: dict[str, float] = field(default_factory=dict)
+    exchange_hook: str | None = None
+    skips_exchanges: bool | None = None
 
     def known(self) -> dict[str, Any]:
         """The fields that were learned."""
@@ -147,6 +149,7 @@ class ExchangeTimed(Message):
     ranks: int
     bytes: int
     seconds: float
+    latency_seconds: float | None = None
 
 
 @dataclass(frozen=True)
