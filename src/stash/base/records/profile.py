@@ -5,6 +5,8 @@ A ``Profile`` holds what was measured and what it was measured on, nothing deriv
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from stash.base.records.base import SCHEMA, Record
 from stash.base.records.host import Host
 
@@ -77,8 +79,13 @@ class Rank(Record):
     """Cores the process was pinned to."""
 
 
-class Block(Record):
-    """Some steps of one rank under one rung."""
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Some steps of one rank under one rung.
+
+    A large job has hundreds of thousands: no ``Record``, whose objects take many times the memory. Nothing
+    checks its types but ``stash.keep.columns``, which reads them all at once.
+    """
 
     round: int
     rung: str

@@ -40,12 +40,9 @@ def time_loader(rank: OwnRank, visit: Visit, number: int, mode: int, sweeping: b
     if tally is not None:
         tally.set_mode(IDLE)
 
-    def write(reports: list[LoaderTimed]) -> None:
-        for report in reports:
-            if report.samples:  # a batch that cannot be counted has no rate, rather than one of zero
-                rank.tell(report)
-
-    rank.agree(LoaderTimed(visit.feed, rank.place.rank, number, samples, seconds), write)
+    # a batch that cannot be counted has no rate, rather than one of zero
+    own = LoaderTimed(visit.feed, rank.place.rank, number, samples, seconds) if samples else None
+    rank.agree(own, lambda reports: rank.tell(*(report for report in reports if report is not None)))
 
 
 def _consume(feeds: list[Feed], steps: int) -> int:
