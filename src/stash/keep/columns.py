@@ -16,24 +16,24 @@ from pydantic import TypeAdapter, ValidationError
 
 from stash.base.records import Block
 
-Column = list[Any] | dict[str, Any]
+Packed = list[Any] | dict[str, Any]
 
 
 class ColumnError(ValueError):
     """A column that is not what it should be: which, and what is wrong."""
 
 
-def to_columns(blocks: Sequence[Block]) -> dict[str, Column]:
+def to_columns(blocks: Sequence[Block]) -> dict[str, Packed]:
     """The columns of ``blocks`` by field, in the order of the blocks."""
     return _columns(lambda field: [getattr(block, field.name) for block in blocks])
 
 
-def of_rows(rows: Sequence[dict[str, Any]]) -> dict[str, Column]:
+def of_rows(rows: Sequence[dict[str, Any]]) -> dict[str, Packed]:
     """Columns, unchecked, of blocks as schema 1 held them: an object each, without what is at its default."""
     return _columns(lambda field: [row.get(field.name, _default(field)) for row in rows])
 
 
-def _columns(values_of: Callable[[Field[Any]], list[Any]]) -> dict[str, Column]:
+def _columns(values_of: Callable[[Field[Any]], list[Any]]) -> dict[str, Packed]:
     types, columns = get_type_hints(Block), {}
     for field in fields(Block):
         values, default = values_of(field), _default(field)
@@ -42,7 +42,7 @@ def _columns(values_of: Callable[[Field[Any]], list[Any]]) -> dict[str, Column]:
     return columns
 
 
-def _packed(values: list[Any], of_lists: bool = False) -> Column:
+def _packed(values: list[Any], of_lists: bool = False) -> Packed:
     if of_lists:
         return {"lengths": _packed([len(each) for each in values]), "items": _packed([*chain.from_iterable(values)])}
     runs = [(value, sum(1 for _ in run)) for value, run in groupby(values)]
