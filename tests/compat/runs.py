@@ -19,6 +19,7 @@ from statistics import fmean, stdev
 
 import psutil
 
+from stash.keep.artefact import load
 from tests.compat.environments import Environment
 from tests.compat.projects import Project
 
@@ -150,10 +151,10 @@ def _read(row: Row, where: Environment, profile: Path) -> Row:
         return row
     asked = [where.python, "-m", "stash", "show", "--json", str(profile)]
     told = json.loads(subprocess.run(asked, capture_output=True, text=True, check=True, env=where.variables()).stdout)
-    blocks = [block for block in json.loads(profile.read_text())["blocks"] if block["rank"] == 0]
     compared = "warm" if "warm" in told["rungs"] else told["rungs"][-1]
-    steps = [seconds for block in blocks if block["rung"] == compared for seconds in block["step_seconds"]]
-    means = [fmean(block["step_seconds"]) for block in blocks if block["rung"] == compared]
+    blocks = [block for block in load(profile).blocks if block.rank == 0 and block.rung == compared]
+    steps = [seconds for block in blocks for seconds in block.step_seconds]
+    means = [fmean(block.step_seconds) for block in blocks]
     return Row(
         **{
             **vars(row),

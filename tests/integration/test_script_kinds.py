@@ -125,6 +125,9 @@ def test_users_communication_hook_and_unused_parameters(run_profile: RunProfile,
     # THEN the hook's collectives are seen, and it is still one launch: a rank alone does not wait for anybody
     assert profile.workload.collectives_per_step["all_reduce"] >= 1
     assert not profile.settings.isolated
+    # and the hook is known by name, and what the exchange would take without its bytes
+    assert profile.workload.exchange_hook.lower().startswith(hook)
+    assert all(run.latency_seconds > 0 for run in profile.collectives)
     # and only parameters that got a gradient are listed; PowerSGD's model has no branch of its own
     assert len(profile.workload.gradients) == (10 if hook == "fp16" else 8)
     assert not any("unused" in gradient.name for gradient in profile.workload.gradients)

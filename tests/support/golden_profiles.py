@@ -1,7 +1,8 @@
 """The hand-worked profiles behind ``tests/golden``, and how to write the expected outputs again.
 
 ``PYTHONPATH=src python tests/support/golden_profiles.py`` rewrites the outputs (look at the diff before
-keeping it); ``--profiles`` also the profiles, which only a new schema may need: old ones keep their names.
+keeping it); ``--profiles`` also the profiles, which only a new schema may need: old ones keep their names
+(``one-node`` and ``two-nodes`` are of schema 1, ``schema-2`` is the first of them anew).
 """
 
 from __future__ import annotations

@@ -5,6 +5,9 @@ Parses, loads, shows: everything it says comes from ``stash.derive`` and ``stash
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -31,13 +34,28 @@ def show(
 
         stash show resnet18.stash.json --json | jq '.stalls[] | {name, seconds}'
     """
-    from stash.keep.artefact import is_probe, load, load_probe
+    from stash.base.records import Probe, Profile
+    from stash.keep.artefact import load_any
 
-    if explain and (json or is_probe(file)):
-        raise UserError("--explain is about the report of a profile; type `stash show NAME.stash.json --explain`")
-    if is_probe(file):
-        from stash.keep.catalog import load as load_catalog
+    with _no_garbage():
+        found = load_any(file)
+        if explain and (json or isinstance(found, Probe)):
+            raise UserError("--explain is about the report of a profile; type `stash show NAME.stash.json --explain`")
+        if isinstance(found, Profile):
+            print_profile(found, json, source=file, explain=explain)
+        else:
+            from stash.keep.catalog import load as load_catalog
 
-        print_probe(load_probe(file), load_catalog(), saved=file, json=json)
-    else:
-        print_profile(load(file), json, source=file, explain=explain)
+            print_probe(found, load_catalog(), saved=file, json=json)
+
+
+@contextmanager
+def _no_garbage() -> Iterator[None]:
+    """A large job's blocks are all needed to the end: looking for garbage among them would take half the time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

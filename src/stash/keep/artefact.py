@@ -18,13 +18,23 @@ from pydantic import ValidationError
 from stash.base.errors import ArtefactError
 from stash.base.files import write_whole
 from stash.base.records import SCHEMA, SUFFIX, Probe, Profile
+from stash.keep.columns import ColumnError, from_columns, of_rows, to_columns
 
 Document = dict[str, Any]
 Artefact = TypeVar("Artefact", Profile, Probe)
 
 PROBE_SUFFIX = ".host.json"
 
-MIGRATIONS: dict[int, Callable[[Document], Document]] = {}
+
+def _blocks_in_columns(document: Document) -> Document:
+    """Schema 1 held each block as an object of its own."""
+    rows = document.get("blocks")
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        return document
+    return {**document, "blocks": of_rows(rows)}
+
+
+MIGRATIONS: dict[int, Callable[[Document], Document]] = {1: _blocks_in_columns}
 """``MIGRATIONS[n]`` turns a document of schema n into one of schema n + 1."""
 
 
@@ -74,9 +84,35 @@ def save(artefact: Profile | Probe, path: str | os.PathLike[str]) -> None:
     """
     target = Path(path)
     try:
-        write_whole(target, artefact.model_dump_json(indent=1) + "\n")
+        write_whole(target, _written(document(artefact)))
     except OSError as error:
         raise ArtefactError(_why_not_written(target, error, _KINDS[type(artefact)])) from error
+
+
+def document(artefact: Profile | Probe) -> Document:
+    """What is saved of ``artefact``, as JSON has it."""
+    if isinstance(artefact, Probe):
+        return artefact.model_dump(mode="json")
+    dumped = artefact.model_dump(mode="json", exclude={"blocks"})
+    columns = to_columns(artefact.blocks)
+    return {name: columns if name == "blocks" else dumped[name] for name in Profile.model_fields}
+
+
+def _written(fields: Document) -> str:
+    """A line for each field, and for each column of the blocks: large jobs have very many numbers."""
+    lines = {name: _json(value) for name, value in fields.items()}
+    if "blocks" in lines:
+        lines["blocks"] = _object({name: _json(column) for name, column in fields["blocks"].items()}, indent=2)
+    return _object(lines, indent=1) + "\n"
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _object(members: dict[str, str], indent: int) -> str:
+    between = ",\n" + " " * indent
+    return "{\n" + " " * indent + between.join(f"{_json(name)}: {text}" for name, text in members.items()) + "\n}"
 
 
 def _why_not_written(target: Path, error: OSError, kind: _ArtefactKind) -> str:
@@ -102,21 +138,28 @@ def load_probe(path: str | os.PathLike[str]) -> Probe:
     return _load(Path(path), Probe)
 
 
-def is_probe(path: str | os.PathLike[str]) -> bool:
-    """Whether the file at ``path`` holds a probe, or, where it cannot be read, is called like one."""
-    try:
-        document = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return str(path).endswith(PROBE_SUFFIX)
-    return isinstance(document, dict) and _kind_of(document) == _KINDS[Probe]
+def load_any(path: str | os.PathLike[str]) -> Profile | Probe:
+    """The profile or the probe saved at ``path``, whichever it is; raises ArtefactError.
+
+    What cannot be read is taken for what it is called like.
+    """
+    source = Path(path)
+    expected = _KINDS[Probe if source.name.endswith(PROBE_SUFFIX) else Profile]
+    document = _parsed(source, _text(source, expected), expected)
+    return _made(source, document, Probe) if _kind_of(document) == _KINDS[Probe] else _made(source, document, Profile)
 
 
 def _load(source: Path, record: type[Artefact]) -> Artefact:
     kind = _KINDS[record]
-    document = _parsed(source, _text(source, kind), kind)
-    other = _kind_of(document)
+    return _made(source, _parsed(source, _text(source, kind), kind), record)
+
+
+def _made(source: Path, document: Document, record: type[Artefact]) -> Artefact:
+    kind, other = _KINDS[record], _kind_of(document)
     try:
-        return record.model_validate(_migrated(source, document))
+        return record.model_validate(_with_blocks(_migrated(source, document)))
+    except ColumnError as error:
+        raise ArtefactError(f"{source} {kind.is_not} {error}; {_others(kind)}") from error
     except ValidationError as error:
         if other is not None and other != kind:
             raise ArtefactError(
@@ -125,10 +168,16 @@ def _load(source: Path, record: type[Artefact]) -> Artefact:
             ) from None
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
-        raise ArtefactError(
-            f"{source} {kind.is_not} {where}: {first['msg'].lower()}; "
-            f"{kind.name}s are the *{kind.suffix} files that `{kind.command}` writes"
-        ) from error
+        raise ArtefactError(f"{source} {kind.is_not} {where}: {first['msg'].lower()}; {_others(kind)}") from error
+
+
+def _others(kind: _ArtefactKind) -> str:
+    return f"{kind.name}s are the *{kind.suffix} files that `{kind.command}` writes"
+
+
+def _with_blocks(document: Document) -> Document:
+    columns = document.get("blocks")
+    return {**document, "blocks": from_columns(columns)} if isinstance(columns, dict) else document
 
 
 def _kind_of(document: Document) -> _ArtefactKind | None:

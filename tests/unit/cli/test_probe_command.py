@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from stash.base.errors import UserError
 from stash.cli.main import app
-from stash.keep.artefact import is_probe, load_probe, save
+from stash.keep.artefact import load_any, load_probe, save
 from stash.measure.launch import probe as probing
 
 
@@ -30,8 +30,7 @@ def test_a_profile_takes_no_probe_of_another_machine(tmp_path):
 def test_a_saved_probe_is_loaded_and_shown_again(tmp_path, capsys, monkeypatch):
     file = tmp_path / "a.host.json"
     save(probe(p3_8xlarge()), file)
-    assert load_probe(file) == probe(p3_8xlarge())
-    assert is_probe(file)
+    assert load_probe(file) == load_any(file) == probe(p3_8xlarge())
     shown = stash("show", str(file))
     assert shown.exit_code == 0
     assert "2 of 6 pairs of GPUs" in shown.output

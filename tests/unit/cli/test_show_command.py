@@ -51,9 +51,9 @@ def test_reading_a_profile_needs_no_torch():
 
 def test_a_damaged_time_in_a_file_is_one_sentence_that_names_it_and_exit_code_2(tmp_path, monkeypatch, capsys):
     file = tmp_path / "a.stash.json"
-    save(build({"solo": [0.1, 0.1], "crowd": [0.2, 0.2]}), file)
+    save(build({"solo": [0.1, 0.1], "crowd": [0.2, 0.3]}), file)
     document = json.loads(file.read_text(encoding="utf-8"))
-    document["blocks"][-1]["seconds"] = math.nan
+    document["blocks"]["seconds"][-1] = math.nan
     file.write_text(json.dumps(document), encoding="utf-8")
     monkeypatch.setattr("sys.argv", ["stash", "show", str(file)])
     with pytest.raises(SystemExit) as left:

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import re
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from stash.base import records
 from stash.base.errors import ArtefactError
 from stash.base.records import SCHEMA
 from stash.keep import artefact
-from stash.keep.artefact import is_probe, load, load_probe, save
+from stash.keep.artefact import load, load_any, load_probe, save
 
 PROFILE = build({"solo": [0.1, 0.2], "crowd": [0.11, 0.19]})
 
@@ -119,20 +120,20 @@ def test_a_binary_file_is_refused(tmp_path):
 
 
 def test_a_newer_schema_says_how_to_upgrade(tmp_path):
-    document = PROFILE.model_dump(mode="json") | {"schema_version": SCHEMA + 1}
+    document = artefact.document(PROFILE) | {"schema_version": SCHEMA + 1}
     (tmp_path / "a.stash.json").write_text(json.dumps(document))
     with pytest.raises(ArtefactError, match=r"made by a newer Stash.*upgrade Stash to read it"):
         load(tmp_path / "a.stash.json")
 
 
 def test_unknown_fields_of_a_later_minor_version_are_ignored(tmp_path):
-    document = PROFILE.model_dump(mode="json") | {"colour": "blue"}
+    document = artefact.document(PROFILE) | {"colour": "blue"}
     (tmp_path / "a.stash.json").write_text(json.dumps(document))
     assert load(tmp_path / "a.stash.json") == PROFILE
 
 
 def test_an_old_schema_is_migrated_step_by_step(tmp_path, monkeypatch):
-    document = PROFILE.model_dump(mode="json") | {"schema_version": SCHEMA - 1}
+    document = artefact.document(PROFILE) | {"schema_version": SCHEMA - 1}
     document["finish"] = document.pop("ended")
     (tmp_path / "a.stash.json").write_text(json.dumps(document))
 
@@ -147,20 +148,23 @@ def test_every_field_of_every_record_is_described_in_the_documentation():
     text = (Path(__file__).parents[3] / "docs" / "format.md").read_text(encoding="utf-8")
     sections = dict(re.findall(r"^##+ (.+?)\n(.*?)(?=^##|\Z)", text, re.MULTILINE | re.DOTALL))
     exported = (getattr(records, name) for name in records.__all__)
-    known = [item for item in exported if isinstance(item, type) and getattr(item, "model_fields", None)]
-    assert {records.Profile, records.Probe, records.Host, records.Block} <= set(known)
-    for record in known:
+    known = {item: getattr(item, "model_fields", ()) for item in exported if isinstance(item, type)}
+    known[records.Block] = [field.name for field in fields(records.Block)]
+    assert {records.Profile, records.Probe, records.Host} <= {record for record, names in known.items() if names}
+    for record in (record for record, names in known.items() if names):
         section = sections["The document" if record is records.Profile else record.__name__]
         described = re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)
-        assert sorted(described) == sorted(record.model_fields), record.__name__
+        assert sorted(described) == sorted(known[record]), record.__name__
 
 
 def test_a_profile_is_no_probe_and_a_probe_is_no_profile(tmp_path):
     save(build({"solo": [0.1, 0.2]}), tmp_path / "a.stash.json")
     save(probe(host()), tmp_path / "a.host.json")
-    assert not is_probe(tmp_path / "a.stash.json")
-    assert not is_probe(tmp_path / "missing.stash.json")
-    assert is_probe(tmp_path / "missing.host.json")
+    assert load_any(tmp_path / "a.stash.json") == build({"solo": [0.1, 0.2]})
+    assert load_any(tmp_path / "a.host.json") == probe(host())
+    for missing, says in (("missing.stash.json", "profiles there"), ("missing.host.json", "probes there")):
+        with pytest.raises(ArtefactError, match=says):
+            load_any(tmp_path / missing)
     with pytest.raises(ArtefactError, match=r"is a profile, not a probe; .*\*\.host\.json.*`stash probe`"):
         load_probe(tmp_path / "a.stash.json")
     with pytest.raises(ArtefactError, match=r"is a probe, not a profile; .*\*\.stash\.json.*`stash profile`"):

@@ -36,6 +36,10 @@ def test_a_golden_profile_still_loads_to_what_was_saved(name):
     assert load(GOLDEN / f"{name}.stash.json") == PROFILES[name]()
 
 
+def test_golden_profiles_of_every_schema_load():
+    assert load(GOLDEN / "schema-2.stash.json") == load(GOLDEN / "one-node.stash.json")
+
+
 @pytest.mark.parametrize("width", [60, 72, 80, 100, 120])
 @pytest.mark.parametrize("colour", [False, True])
 @pytest.mark.parametrize("name", PROFILES)

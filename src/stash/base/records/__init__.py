@@ -4,7 +4,7 @@ Times are in seconds, sizes in bytes, fractions between 0 and 1; ``None`` means 
 never written as zero. ``docs/format.md`` describes every field.
 
 History of the schema: 1, November 2026, the first. Later the same month hosts gained their probed links and
-more of their identity, all of it optional.
+more of their identity, all of it optional. 2, the same month: blocks in columns (``stash.keep.columns``).
 """
 
 from stash.base.records.base import SCHEMA, SUFFIX, Record, now

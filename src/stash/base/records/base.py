@@ -6,7 +6,7 @@ from datetime import datetime, timezone
 
 from pydantic import BaseModel, ConfigDict
 
-SCHEMA = 1
+SCHEMA = 2
 SUFFIX = ".stash.json"
 
 

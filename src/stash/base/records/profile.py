@@ -5,6 +5,8 @@ A ``Profile`` holds what was measured and what it was measured on, nothing deriv
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from stash.base.records.base import SCHEMA, Record
 from stash.base.records.host import Host
 
@@ -59,6 +61,10 @@ class Workload(Record):
     """Data type of the parameters, e.g. ``float32``."""
     collectives_per_step: dict[str, float] = {}  # noqa: RUF012 - pydantic copies it
     """Collectives the script itself issues through torch.distributed in a step, by name."""
+    exchange_hook: str | None = None
+    """The communication hook that the job itself registered with DistributedDataParallel; empty if it has none."""
+    skips_exchanges: bool | None = None
+    """Whether the job leaves out the exchange after some backward passes (``no_sync()``)."""
 
 
 class Rank(Record):
@@ -73,8 +79,13 @@ class Rank(Record):
     """Cores the process was pinned to."""
 
 
-class Block(Record):
-    """Some steps of one rank under one rung."""
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Some steps of one rank under one rung.
+
+    A large job has hundreds of thousands: no ``Record``, whose objects take many times the memory. Nothing
+    checks its types but ``stash.keep.columns``, which reads them all at once.
+    """
 
     round: int
     rung: str
@@ -135,6 +146,8 @@ class Collective(Record):
     ranks: int
     bytes: int
     seconds: float
+    latency_seconds: float | None = None
+    """The same collectives with next to no bytes in them: what a smaller exchange would still take."""
 
 
 class Skipped(Record):

@@ -16,7 +16,7 @@ from stash.derive.stalls.outlook import FIRST_ROUNDS, more_time
 
 MOST_STEPS = 3
 _WORTH_SAYING = 0.005
-"""Of the step: a gain smaller than this is not promised."""
+"""Of the step: a gain smaller than this is no gain, and not promised."""
 
 
 def actions(case: Case, claims: Claims, budget: float | None) -> tuple[str, ...]:
@@ -65,7 +65,10 @@ def _first_of_each(case: Case, claims: Claims) -> tuple[str, ...]:
 
 
 def _best(case: Case, name: str) -> list[Remedy]:
-    return sorted(REMEDIES[name](case), key=lambda remedy: -(remedy.saves or 0.0))  # unknown gains keep their order
+    """By what they save; unknown gains keep their order, and what is known to save nothing is not advised."""
+    worth = _WORTH_SAYING * case.breakdown.step_seconds
+    useful = [each for each in REMEDIES[name](case) if each.saves is None or each.saves >= worth]
+    return sorted(useful, key=lambda remedy: -(remedy.saves or 0.0))
 
 
 def _measure_longer(claims: Claims, budget: float | None) -> str:

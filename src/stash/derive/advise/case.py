@@ -13,6 +13,9 @@ from stash.derive.stalls.breakdown import Breakdown
 from stash.derive.stalls.missing import ranks_per_node
 from stash.derive.stalls.step_times import mean_over_rounds, rank_values
 
+LARGER_BATCH = "the effective batch grows, so tune the learning rate again"
+"""What it costs to put more samples into a step."""
+
 
 @dataclass(frozen=True)
 class Remedy:

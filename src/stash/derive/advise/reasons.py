@@ -6,7 +6,7 @@ Every claim follows from a number in the breakdown or the profile; where the num
 from __future__ import annotations
 
 from stash.base.ladder import DATA_STALLS, EXCHANGE_STALLS
-from stash.base.words.units import format_bits, format_bytes
+from stash.base.words.units import format_bits, format_bytes, format_seconds
 from stash.derive.advise.case import Case
 from stash.derive.stalls.breakdown import Breakdown
 from stash.derive.stalls.figures import pace, slower
@@ -40,7 +40,10 @@ def _of_exchange(breakdown: Breakdown) -> str | None:
     if not exchange.bytes:
         return None
     text = f"each device exchanges {format_bytes(exchange.bytes)} of gradients"
-    if exchange.wire_bytes_per_second:
+    total, latency = exchange.total_seconds, exchange.latency_seconds
+    if total and latency is not None and latency > total / 2:
+        text += f", of whose {format_seconds(total)} {format_seconds(min(latency, total))} pass whatever their size"
+    elif exchange.wire_bytes_per_second:
         text += f" at {format_bits(exchange.wire_bytes_per_second)}"
     hidden = exchange.hidden_seconds
     if hidden is not None and exchange.total_seconds and hidden > 0.05 * exchange.total_seconds:

@@ -143,6 +143,8 @@ class Communication(Record):
     """Gradients of one rank, all buckets."""
     wire_bytes_per_second: float | None = None
     """Bus bandwidth, as nccl-tests defines it: payload / time · 2(p−1)/p."""
+    latency_seconds: float | None = None
+    """Of the total: what it would still take without its bytes."""
 
     @property
     def hidden_seconds(self) -> float | None:

@@ -55,6 +55,7 @@ def communication(profile: Profile, kept: StepTimes) -> Communication:
     wire = None
     if runs and total and runs[0].ranks > 1:
         wire = runs[0].bytes / total * 2 * (runs[0].ranks - 1) / runs[0].ranks
+    latencies = [c.latency_seconds for c in runs if c.latency_seconds is not None]
     exposed = _exposed(kept)
     return Communication(
         total_seconds=total,
@@ -63,6 +64,7 @@ def communication(profile: Profile, kept: StepTimes) -> Communication:
         exposed_high=exposed.high if exposed else None,
         bytes=gradient_bytes(profile),
         wire_bytes_per_second=wire,
+        latency_seconds=float(np.median(latencies)) if latencies else None,
     )
 
 

@@ -24,6 +24,9 @@ from stash.measure.run.messages import (
     SoftwareSeen,
 )
 
+DIGITS, DIGITS_OF_A_STEP = 6, 5
+"""Significant ones of what was measured in a block, and step by step: 1 and 10 microseconds in a second."""
+
 
 class Gathered:
     """Everything told so far by one or several launches of a job."""
@@ -70,7 +73,8 @@ class Gathered:
             case RoundsPlanned():
                 self.round_seconds = message.round_seconds
             case BlockDone():
-                self.blocks.append(Block(**{**vars(message), "rank": message.rank + offset}))
+                told = {name: _kept(value) for name, value in vars(message).items()}
+                self.blocks.append(Block(**{**told, "rank": message.rank + offset}))
             case LoaderTimed():
                 self.rates.append(Rate(**{**vars(message), "rank": message.rank + offset}))
             case ExchangeTimed():
@@ -117,6 +121,17 @@ class Gathered:
             elapsed_seconds=elapsed,
             seconds_before_blocks=before,
         )
+
+
+def _kept(value: Any) -> Any:
+    """A number of a block as the artefact keeps it: most of a large job's file are its digits."""
+    if isinstance(value, tuple):
+        return tuple(_rounded(each, DIGITS_OF_A_STEP) for each in value)
+    return _rounded(value, DIGITS)
+
+
+def _rounded(value: Any, digits: int) -> Any:
+    return float(f"{value:.{digits}g}") if isinstance(value, float) else value
 
 
 def samples_per_step(blocks: list[Block]) -> int | None:

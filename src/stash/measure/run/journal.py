@@ -21,8 +21,11 @@ class Journal:
         self._folder = folder
         self._descriptor: int | None = None
 
-    def write(self, message: Message) -> None:
-        os.write(self._open(), (encode(message) + "\n").encode())
+    def write(self, *messages: Message) -> None:
+        """Add messages, all at once."""
+        lines = "".join(f"{encode(message)}\n" for message in messages).encode()
+        while lines:  # a large job's are more than one call may take
+            lines = lines[os.write(self._open(), lines) :]
 
     def claim(self) -> bool:
         """Be this launch's one writer; False if another live process is, or if one has told its last word."""

@@ -5,7 +5,10 @@ from __future__ import annotations
 from breakdowns import advice_for, flat, steps_for
 from profile_builder import build
 
-from stash.base.records import Collective, Gpu, Loader
+from stash.base.records import Collective, Gpu, Loader, Profile
+from stash.derive.advise.case import Case
+from stash.derive.advise.remedies import REMEDIES
+from stash.derive.stalls import attribute
 
 
 def test_half_precision_gradients_are_not_told_to_be_halved():
@@ -24,13 +27,75 @@ def test_gradients_of_gpus_may_be_halved_by_two_complete_lines_and_of_cpus_not()
 
 def test_a_larger_batch_saves_for_as_many_samples_and_says_what_it_costs():
     times = flat(solo=0.1, crowd=0.1, node=0.2)
-    text = steps_for(build(times))
+    text = steps_for(build(times, collectives=exchanges(0.1)))
     assert (
         "Double the batch per device (8 to 16), if its memory allows: the same bytes for twice the samples; "
         "saves up to 50.0 ms for every 16 samples (25%). The effective batch grows, so tune the learning rate again."
     ) in text
     assert "the first 3 backward passes; saves up to 75.0 ms for every 16 samples (38%). The effective batch" in text
-    assert "saves up to 50.0 ms for as many samples" in steps_for(build(times, batch=None))
+    assert "saves up to 50.0 ms for as many" in steps_for(build(times, batch=None, collectives=exchanges(0.1)))
+
+
+def exchanges(seconds: float, latency: float | None = None, scope: str = "node") -> tuple[Collective, ...]:
+    return (Collective(scope=scope, ranks=2, bytes=4_000_000, seconds=seconds, latency_seconds=latency),)
+
+
+def saved(profile: Profile, stall: str = "interconnect") -> dict[str, float | None]:
+    """What each remedy that has a name saves, in ms."""
+    remedies = REMEDIES[stall](Case(attribute(profile), profile))
+    return {each.name: None if each.saves is None else round(each.saves * 1e3, 6) for each in remedies if each.name}
+
+
+def test_without_the_whole_exchange_by_itself_twice_the_batch_may_hide_all_of_it():
+    assert saved(build(flat(solo=0.1, crowd=0.1, node=0.2)))["larger-batch"] == 100
+
+
+def test_twice_the_batch_saves_up_to_half_of_the_whole_exchange_where_that_hides_more_of_it():
+    # 36 ms exposed of 48: the pass twice as long hides 24, and 24 exposed for two steps' samples are 12 for one's
+    profile = build(flat(solo=0.1, crowd=0.1, node=0.136), collectives=exchanges(0.048))
+    assert saved(profile)["larger-batch"] == 24
+    mostly_hidden = build(flat(solo=0.1, crowd=0.1, node=0.12), collectives=exchanges(0.048))
+    assert saved(mostly_hidden)["larger-batch"] == 20  # all that is exposed
+
+
+def test_nothing_saves_more_than_the_whole_exchange_takes_by_itself():
+    # exchanging and computing slow each other down: steps wait 100 ms for an exchange of 40
+    profile = build(flat(solo=0.1, crowd=0.1, node=0.2), device="cuda", collectives=exchanges(0.04))
+    assert saved(profile) == {"accumulate": 30, "half-precision": 20, "larger-batch": 20}
+
+
+def test_fewer_bytes_or_faster_links_do_not_shorten_the_latency():
+    times = flat(solo=0.1, crowd=0.1, node=0.1, cluster=0.15)
+    latent = build(times, ranks=4, nodes=2, device="cuda", collectives=exchanges(0.05, 0.04, "world"))
+    assert saved(latent, "network")["half-precision"] == saved(latent, "network")["faster-network"] == 5
+
+
+def test_an_exchange_that_is_pure_latency_is_said_to_be_and_its_bytes_are_left_alone():
+    times, work = flat(solo=0.1, crowd=0.1, node=0.1, cluster=0.15), {"parameter_bytes": 288}
+    found = exchanges(0.05, 0.0499, "world")
+    profile = build(times, ranks=4, nodes=2, device="cuda", collectives=found, workload=work)
+    advice = advice_for(profile)
+    assert "288 B of gradients, of whose 50.0 ms 49.9 ms pass whatever their size" in advice.text
+    assert not any("Halve" in step or "Rent a network" in step for step in advice.next_steps)
+    assert any("Accumulate" in step for step in advice.next_steps)
+
+
+def test_what_the_job_does_already_is_not_advised():
+    times, accumulating = flat(solo=0.1, crowd=0.1, node=0.2), {"loaders": (Loader(kind="map", batches_per_step=4),)}
+    assert "accumulate" in saved(build(times, workload={"skips_exchanges": False}))
+    assert "accumulate" not in saved(build(times, workload={"skips_exchanges": True}))
+    assert "accumulate" not in saved(build(times, workload=accumulating))  # nobody knows how it exchanges
+    own_hook = {"precision": "float32", "exchange_hook": "fp16_compress_hook"}
+    assert "half-precision" in saved(build(times, device="cuda", workload={**own_hook, "exchange_hook": ""}))
+    assert "half-precision" not in saved(build(times, device="cuda", workload=own_hook))
+
+
+def test_a_job_that_exchanges_after_every_batch_of_a_step_is_told_to_do_it_once():
+    times = flat(solo=0.1, crowd=0.1, node=0.2)
+    work = {"loaders": (Loader(kind="map", batches_per_step=4),), "skips_exchanges": False}
+    text = steps_for(build(times, workload=work, collectives=exchanges(0.02)))
+    assert "once for the 4 batches of a step: `with ddp.no_sync():`" in text
+    assert "all its backward passes but the last; saves up to 60.0 ms a step (30%)" in text  # three exchanges of 20
 
 
 def test_a_link_has_one_unit():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -122,7 +123,7 @@ def test_a_rank_slower_by_less_than_5_percent_or_only_once_is_not_named():
     assert attribute(build(CALM, ranks=4, factors={0: 0.96, 1: 0.96, 3: 0.96})).slow_rank is None
     profile = build(CALM, ranks=4)
     once = tuple(
-        b.model_copy(update={"seconds": b.seconds * 1.4}) if (b.rung, b.rank, b.round) == ("crowd", 2, 1) else b
+        replace(b, seconds=b.seconds * 1.4) if (b.rung, b.rank, b.round) == ("crowd", 2, 1) else b
         for b in profile.blocks
     )
     assert attribute(profile.model_copy(update={"blocks": once})).slow_rank is None
@@ -133,9 +134,7 @@ def test_a_rank_slower_by_less_than_5_percent_or_only_once_is_not_named():
 def test_a_time_that_is_no_positive_number_is_a_damaged_profile_whichever_rank_has_it(seconds, rank):
     profile = build(CALM)
     blocks = tuple(
-        block.model_copy(update={"seconds": seconds})
-        if (block.rung, block.round, block.rank) == ("node", 1, rank)
-        else block
+        replace(block, seconds=seconds) if (block.rung, block.round, block.rank) == ("node", 1, rank) else block
         for block in profile.blocks
     )
     damaged = profile.model_copy(update={"blocks": blocks})

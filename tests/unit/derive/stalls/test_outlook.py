@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from breakdowns import CALM
@@ -46,6 +48,6 @@ def test_beyond_an_hour_it_is_the_machine_that_has_to_change():
 
 
 def test_a_round_longer_than_the_budget_costs_what_it_took():
-    blocks = tuple(b.model_copy(update={"started": 100.0 * b.round}) for b in PROFILE.blocks)
+    blocks = tuple(replace(b, started=100.0 * b.round) for b in PROFILE.blocks)
     assert spent_seconds(PROFILE) == 41.8
     assert spent_seconds(PROFILE.model_copy(update={"blocks": blocks})) == pytest.approx(1101.76)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from breakdowns import CALM
 from profile_builder import STEPS, build
@@ -14,8 +16,7 @@ def counted(profile: Profile, count) -> Profile:
     """The same profile, whose blocks counted ``count(block)`` samples a step."""
     counts = [count(block) for block in profile.blocks]
     blocks = tuple(
-        block.model_copy(update={"samples": each and each * STEPS})
-        for block, each in zip(profile.blocks, counts, strict=True)
+        replace(block, samples=each and each * STEPS) for block, each in zip(profile.blocks, counts, strict=True)
     )
     return profile.model_copy(update={"blocks": blocks})
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from breakdowns import CALM, seconds, without_blocks
@@ -24,7 +26,7 @@ def test_a_round_without_all_ranks_is_not_complete():
 
 def test_two_blocks_of_a_rank_in_one_round_count_as_one():
     profile = build({"solo": [0.1], "crowd": [0.2]})
-    slower = profile.blocks[0].model_copy(update={"seconds": 6.0, "steps": 30})
+    slower = replace(profile.blocks[0], seconds=6.0, steps=30)
     profile = profile.model_copy(update={"blocks": (*profile.blocks, slower)})
     assert step_matrix(profile).matrix[0, 0] == pytest.approx((1.0 + 6.0) / 40)
 
@@ -34,9 +36,7 @@ def test_ranks_that_are_equally_fast_on_average_make_no_contention_out_of_noise(
     profile = build({"solo": [0.1] * 4, "crowd": [0.1] * 4, "node": [0.12] * 4})
     noisy = {(number, rank): 1.1 if (number + rank) % 2 else 0.9 for number in range(4) for rank in range(2)}
     blocks = [
-        block.model_copy(update={"seconds": block.seconds * noisy[block.round, block.rank]})
-        if block.rung == "crowd"
-        else block
+        replace(block, seconds=block.seconds * noisy[block.round, block.rank]) if block.rung == "crowd" else block
         for block in profile.blocks
     ]
     found = seconds(attribute(profile.model_copy(update={"blocks": tuple(blocks)})))

@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch.distributed import HashStore
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
 from stash.measure.agent import private
@@ -105,3 +106,25 @@ def test_sharding_is_noticed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     replicas.watch_fully_shard(module)
     assert module.fully_shard("a model") == "a model"
     assert replicas.sharded == ["fully_shard"]
+
+
+def test_what_the_job_does_about_its_exchange_is_known_and_what_stash_does_is_not_counted(wrapped) -> None:
+    replicas._made.clear()
+    assert (replicas.own_hook(), replicas.skips_exchanges()) == (None, None)
+    ddp = wrapped(model())
+    assert (replicas.own_hook(), replicas.skips_exchanges()) == ("", False)
+    replicas.set_scope("self")
+    with ddp.no_sync():  # nothing is exchanged here anyway, and leaving it restores a False
+        pass
+    replicas.set_scope("world")
+    assert not replicas.skips_exchanges()
+    with ddp.no_sync():
+        pass
+    ddp.register_comm_hook(None, default_hooks.fp16_compress_hook)
+    assert (replicas.own_hook(), replicas.skips_exchanges()) == ("fp16_compress_hook", True)
+
+
+def test_a_built_in_hook_is_the_jobs_own_too(wrapped) -> None:
+    ddp = wrapped(model())
+    ddp._register_builtin_comm_hook(dist.BuiltinCommHookType.FP16_COMPRESS)
+    assert "FP16_COMPRESS" in (replicas.own_hook() or "")

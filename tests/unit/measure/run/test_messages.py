@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import MISSING, fields
+from typing import get_type_hints
 
 import pytest
 from pydantic import TypeAdapter
@@ -10,7 +12,7 @@ from pydantic import TypeAdapter
 from stash.base import records
 from stash.base.errors import StashError
 from stash.measure.run import messages
-from stash.measure.run.messages import BlockDone, JobFacts, LadderChosen, Message, RoundDone, decode, encode
+from stash.measure.run.messages import BlockDone, JobFacts, LadderChosen, Message, RoundDone, Told, decode, encode
 
 RECORDS = {
     "BlockDone": records.Block,
@@ -28,13 +30,14 @@ OF_THE_LAUNCHER = {"command", "name", "sample_disk_bytes"}
 @pytest.mark.parametrize("name", RECORDS)
 def test_every_field_of_a_message_is_one_of_its_record_and_of_the_same_type(name: str) -> None:
     message, record = getattr(messages, name), RECORDS[name]
-    told = {f.name: f for f in fields(message)}
-    missing = record.model_fields.keys() - told.keys() - OF_THE_LAUNCHER
+    told, kept = {f.name: f for f in fields(message)}, get_type_hints(record)
+    kept = {name: kind for name, kind in kept.items() if not name.startswith(("_", "model_"))}
+    missing = kept.keys() - told.keys() - OF_THE_LAUNCHER
     assert not missing, f"no agent tells {missing}"
-    assert told.keys() <= record.model_fields.keys()
+    assert told.keys() <= kept.keys()
     for field_name, field in told.items():
         if field.default is not MISSING:
-            TypeAdapter(record.model_fields[field_name].annotation).validate_python(field.default)
+            TypeAdapter(kept[field_name]).validate_python(field.default)
 
 
 def test_a_message_survives_its_line() -> None:
@@ -42,6 +45,13 @@ def test_a_message_survives_its_line() -> None:
     ladder = LadderChosen(("solo", "crowd"), {"cluster": "one node"})
     for message in (block, ladder, JobFacts(batch=8, loaders=[{"kind": "map"}]), RoundDone(3)):
         assert decode(encode(message)) == message
+
+
+def test_a_message_of_another_rank_is_its_line_and_can_be_asked_for_its_fields() -> None:
+    block = BlockDone(0, "cold", 1, 2, 0.5, step_seconds=(0.25, 0.25), resident=0.0, files=3)
+    told = pickle.loads(pickle.dumps(Told(block)) + b"what stands behind it")
+    assert encode(told) == encode(block)
+    assert (told.rung, told.step_seconds, told.resident) == ("cold", (0.25, 0.25), 0.0)
 
 
 def test_every_kind_of_message_is_known_by_one_name() -> None:

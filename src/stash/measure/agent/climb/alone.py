@@ -15,6 +15,8 @@ from stash.measure.run.messages import ExchangeTimed, LoaderTimed
 
 _TRIES = 3
 """Of the exchange; the first one makes connections and does not count."""
+_LEAST_BYTES = 4
+"""Of a bucket that tells what an all-reduce takes whatever its size: one number."""
 
 
 def time_loader(rank: OwnRank, visit: Visit, number: int, mode: int, sweeping: bool) -> None:
@@ -38,12 +40,9 @@ def time_loader(rank: OwnRank, visit: Visit, number: int, mode: int, sweeping: b
     if tally is not None:
         tally.set_mode(IDLE)
 
-    def write(reports: list[LoaderTimed]) -> None:
-        for report in reports:
-            if report.samples:  # a batch that cannot be counted has no rate, rather than one of zero
-                rank.tell(report)
-
-    rank.agree(LoaderTimed(visit.feed, rank.place.rank, number, samples, seconds), write)
+    # a batch that cannot be counted has no rate, rather than one of zero
+    own = LoaderTimed(visit.feed, rank.place.rank, number, samples, seconds) if samples else None
+    rank.agree(own, lambda reports: rank.tell(*(report for report in reports if report is not None)))
 
 
 def _consume(feeds: list[Feed], steps: int) -> int:
@@ -59,13 +58,16 @@ def time_exchange(rank: OwnRank, visit: Visit) -> None:
         return
     within_node = visit.scope == "node" and place.nodes > 1
     ranks = place.ranks_per_node if within_node else place.world_size
-    seconds = [_all_reduce(sizes, rank, within_node) for _ in range(_TRIES)]
+    empty = [_LEAST_BYTES] * len(sizes)
+    whole = [_all_reduce(sizes, rank, within_node) for _ in range(_TRIES)]
+    latency = [_all_reduce(empty, rank, within_node) for _ in range(_TRIES)]
 
-    def write(reports: list[list[float]]) -> None:
-        for taken in list(zip(*reports, strict=True))[1:]:
-            rank.tell(ExchangeTimed(visit.scope, ranks, sum(sizes), max(taken)))
+    def write(reports: list[tuple[list[float], list[float]]]) -> None:
+        slowest, least = ([max(ranks_) for ranks_ in zip(*each, strict=True)] for each in zip(*reports, strict=True))
+        for seconds, without_bytes in list(zip(slowest, least, strict=True))[1:]:
+            rank.tell(ExchangeTimed(visit.scope, ranks, sum(sizes), seconds, without_bytes))
 
-    rank.agree(seconds, write)
+    rank.agree((whole, latency), write)
 
 
 def _all_reduce(sizes: list[int], rank: OwnRank, within_node: bool) -> float:

@@ -178,8 +178,7 @@ class BlockRunner:
             again = why is not None and not self._sweeping and (seen or bool(rank.orders.data_root))
             drop = None if again else why
         if visit.measured and not again:
-            for report in done:
-                rank.tell(report)
+            rank.tell(*done)
         if drop is not None:
             rank.tell(RungSkipped("cold", drop))
         return Outcome(

@@ -92,10 +92,10 @@ class OwnRank:
             self.orders.files.beside().touch()
         return measured
 
-    def tell(self, message: Message) -> None:
+    def tell(self, *messages: Message) -> None:
         """Let the launcher know, if this rank leads."""
         if self.leads:
-            self._journal.write(message)
+            self._journal.write(*messages)
 
     def note(self, text: str) -> None:
         """Say something in the profile, once."""

@@ -154,6 +154,8 @@ def workload_facts(optimizer: Any) -> dict[str, Any]:
         "parameters": sum(p.numel() for p in parameters) or None,
         "parameter_bytes": sum(p.numel() * p.element_size() for p in parameters) or None,
         "bucket_bytes": buckets,
+        "exchange_hook": replicas.own_hook(),
+        "skips_exchanges": replicas.skips_exchanges(),
         "precision": str(parameters[0].dtype).removeprefix("torch.") if parameters else None,
     }
 

@@ -20,8 +20,10 @@ _made: list[weakref.ref[Any]] = []
 """DDP instances in the order they were made, which is the same on every rank."""
 _ordinary: weakref.WeakKeyDictionary[Any, tuple[bool, bool, Any]] = weakref.WeakKeyDictionary()
 _SYNC = "_stash_require_backward_grad_sync"
-_hooked: weakref.WeakSet[Any] = weakref.WeakSet()
-_builtin: weakref.WeakSet[Any] = weakref.WeakSet()
+_hooked: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+_builtin: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+"""Names of the communication hooks, in Python and in C++."""
+_skipping: weakref.WeakSet[Any] = weakref.WeakSet()
 sharded: list[str] = []
 """Names of sharding wrappers the script used; their parameter all-gather cannot be switched off."""
 
@@ -38,13 +40,13 @@ def wrap_ddp(module: ModuleType) -> None:
 
     @functools.wraps(register)
     def remembering_register(self: Any, state: Any, hook: Any) -> Any:
-        _hooked.add(self)
+        _hooked[self] = getattr(hook, "__qualname__", type(hook).__qualname__)
         return register(self, state, hook)
 
     def remembering_builtin(builtin: Any) -> Any:
         @functools.wraps(builtin)
         def remembering(self: Any, kind: Any) -> Any:
-            _builtin.add(self)
+            _builtin[self] = str(kind)
             return builtin(self, kind)
 
         return remembering
@@ -52,11 +54,30 @@ def wrap_ddp(module: ModuleType) -> None:
     # A property, because scripts assign it themselves in every micro-batch of an accumulated step.
     cls.require_backward_grad_sync = property(
         lambda self: self.__dict__.get(_SYNC, True) and scope.name != "self",
-        lambda self, value: self.__dict__.__setitem__(_SYNC, value),
+        _choose_exchange,
     )
     cls.__init__ = remembering_init
     cls.register_comm_hook = remembering_register
     private.wrap_builtin_hooks(cls, remembering_builtin)
+
+
+def _choose_exchange(ddp: Any, exchanges: bool) -> None:
+    ddp.__dict__[_SYNC] = exchanges
+    if not exchanges and scope.name != "self":  # there the script restores what it was told
+        _skipping.add(ddp)
+
+
+def own_hook() -> str | None:
+    """The hook that the job registered, empty if it has none; ``None`` without DDP. Ask before Stash adds its own."""
+    ddps = modules()
+    names = [_hooked.get(ddp) or _builtin.get(ddp) for ddp in ddps]
+    return ", ".join(sorted({name for name in names if name})) if ddps else None
+
+
+def skips_exchanges() -> bool | None:
+    """Whether the job has left out the exchange after a backward pass; ``None`` without DDP."""
+    ddps = modules()
+    return any(ddp in _skipping for ddp in ddps) if ddps else None
 
 
 def watch_fsdp(module: ModuleType) -> None:
