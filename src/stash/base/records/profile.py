@@ -59,6 +59,12 @@ class Workload(Record):
     """Data type of the parameters, e.g. ``float32``."""
     collectives_per_step: dict[str, float] = {}  # noqa: RUF012 - pydantic copies it
     """Collectives the script itself issues through torch.distributed in a step, by name."""
+    collective_bytes_per_step: dict[str, float] = {}  # noqa: RUF012 - pydantic copies it
+    """Bytes that rank 0 hands to them, by name: the size of what is reduced, gathered or scattered."""
+    exchanged_bytes: float | None = None
+    """Those together, and the buckets that DistributedDataParallel exchanges itself; None if nothing was seen."""
+    replicas: int | None = None
+    """How many replicas of the model the ranks train together; fewer than ranks where some share one."""
 
 
 class Rank(Record):

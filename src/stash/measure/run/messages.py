@@ -46,6 +46,9 @@ class JobFacts(Message):
     replayed_batches: int | None = None
     precision: str | None = None
     collectives_per_step: dict[str, float] = field(default_factory=dict)
+    collective_bytes_per_step: dict[str, float] = field(default_factory=dict)
+    exchanged_bytes: float | None = None
+    replicas: int | None = None
 
     def known(self) -> dict[str, Any]:
         """The fields that were learned."""

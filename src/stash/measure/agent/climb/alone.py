@@ -52,30 +52,27 @@ def _consume(feeds: list[Feed], steps: int) -> int:
 
 
 def time_exchange(rank: OwnRank, visit: Visit) -> None:
-    """How long one step's gradients take to exchange when nothing else goes on: of the slowest rank."""
-    place = rank.place
+    """How long a step's gradients take to exchange, in the scope in force, when nothing else goes on: the slowest."""
     sizes, _ = replicas.gradient_facts()
     if not sizes:
         return
-    within_node = visit.scope == "node" and place.nodes > 1
-    ranks = place.ranks_per_node if within_node else place.world_size
-    seconds = [_all_reduce(sizes, rank, within_node) for _ in range(_TRIES)]
+    group = replicas.group_in_scope(replicas.modules()[0])
+    seconds = [0.0 if group is None else _all_reduce(sizes, rank, group) for _ in range(_TRIES)]
 
-    def write(reports: list[list[float]]) -> None:
-        for taken in list(zip(*reports, strict=True))[1:]:
-            rank.tell(ExchangeTimed(visit.scope, ranks, sum(sizes), max(taken)))
+    def write(reports: list[tuple[int, list[float]]]) -> None:
+        ranks = max(size for size, _ in reports)
+        for taken in list(zip(*(times for _, times in reports), strict=True))[1:]:
+            if ranks > 1:
+                rank.tell(ExchangeTimed(visit.scope, ranks, sum(sizes), max(taken)))
 
-    rank.agree(seconds, write)
+    rank.agree((1 if group is None else group.size(), seconds), write)
 
 
-def _all_reduce(sizes: list[int], rank: OwnRank, within_node: bool) -> float:
+def _all_reduce(sizes: list[int], rank: OwnRank, group: Any) -> float:
     """Seconds for one all-reduce of every gradient bucket, in order, with nothing else going on."""
     import torch
     import torch.distributed as dist
 
-    group = rank.control.node_group if within_node else None
-    if within_node and group is None:
-        return 0.0  # the only rank of its node; the others' times count
     whole = torch.zeros(max(sizes) // 4, dtype=torch.float32, device=rank.device)
     # One buffer serves all buckets where a stream serialises them; gloo reduces several at once.
     on_stream = rank.device.type != "cpu"

@@ -28,6 +28,7 @@ from stash.measure.agent.climb.rank import LoopEnded, LoopEndedError, OwnRank
 from stash.measure.agent.data.feeds import Feed
 from stash.measure.agent.data.handles import Handle
 from stash.measure.agent.wraps import checkpoints, steps
+from stash.measure.agent.wraps.scope import scope
 from stash.measure.run.journal import Journal
 from stash.measure.run.messages import ClimbEnded, PhaseBegun, RoundDone
 from stash.measure.run.orders import Orders, current
@@ -194,6 +195,7 @@ class Climber:
 
         rank = self.rank
         rank.optimizer = optimizer
+        scope.forget()  # what came before the first step was setting up
         rank.count_anew()
         rank.clock.watch(p.device for group in optimizer.param_groups for p in group["params"])
         if rank.device.type == "cpu":
@@ -226,6 +228,8 @@ class Climber:
             return
         if unsafe:
             rungs = discovery.without_switching(rank, rungs, unsafe)
+        elif "node" in rungs and rank.place.nodes > 1 and rank.switches:
+            rungs = yield from discovery.try_node(rank, rungs)
         if not rungs:
             self._finish("no rungs")
             return

@@ -1,8 +1,8 @@
-"""Gradient exchange: switching the scope of DistributedDataParallel, and noticing sharded models.
+"""Gradient exchange: switching the scope of DistributedDataParallel.
 
 Scope *self* bypasses DDP's reducer (what ``no_sync()`` does) and its buffer broadcast; a hook that hands
-its bucket back would not be enough, because the C++ reducer has collectives of its own. Scope *node* needs
-a communication hook whose collective can be confined; one is registered only on jobs that have that rung.
+its bucket back would not be enough, because the C++ reducer has collectives of its own. Under scope *node* the
+reducer gets another process group and goes on as under *world*, where all is as the script made it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 
 from stash.base.ladder import ScopeName
 from stash.measure.agent import private
+from stash.measure.agent.wraps.groups import ranks_of
 from stash.measure.agent.wraps.scope import scope
 
 _made: list[weakref.ref[Any]] = []
@@ -22,8 +23,6 @@ _ordinary: weakref.WeakKeyDictionary[Any, tuple[bool, bool, Any]] = weakref.Weak
 _SYNC = "_stash_require_backward_grad_sync"
 _hooked: weakref.WeakSet[Any] = weakref.WeakSet()
 _builtin: weakref.WeakSet[Any] = weakref.WeakSet()
-sharded: list[str] = []
-"""Names of sharding wrappers the script used; their parameter all-gather cannot be switched off."""
 
 
 def wrap_ddp(module: ModuleType) -> None:
@@ -51,42 +50,12 @@ def wrap_ddp(module: ModuleType) -> None:
 
     # A property, because scripts assign it themselves in every micro-batch of an accumulated step.
     cls.require_backward_grad_sync = property(
-        lambda self: self.__dict__.get(_SYNC, True) and scope.name != "self",
+        lambda self: self.__dict__.get(_SYNC, True) and (scope.name == "world" or group_in_scope(self) is not None),
         lambda self, value: self.__dict__.__setitem__(_SYNC, value),
     )
     cls.__init__ = remembering_init
     cls.register_comm_hook = remembering_register
     private.wrap_builtin_hooks(cls, remembering_builtin)
-
-
-def watch_fsdp(module: ModuleType) -> None:
-    """Notice FullyShardedDataParallel."""
-    cls = module.FullyShardedDataParallel
-    init = cls.__init__
-
-    @functools.wraps(init)
-    def noticing_init(self: Any, *args: Any, **kwargs: Any) -> None:
-        if "FullyShardedDataParallel" not in sharded:
-            sharded.append("FullyShardedDataParallel")
-        init(self, *args, **kwargs)
-
-    cls.__init__ = noticing_init
-
-
-def watch_fully_shard(module: ModuleType) -> None:
-    """Notice FSDP2's ``fully_shard``."""
-    original = module.fully_shard
-    if getattr(original, "noticed_by_stash", False):
-        return
-
-    @functools.wraps(original)
-    def noticing(*args: Any, **kwargs: Any) -> Any:
-        if "fully_shard" not in sharded:
-            sharded.append("fully_shard")
-        return original(*args, **kwargs)
-
-    noticing.noticed_by_stash = True  # type: ignore[attr-defined]
-    module.fully_shard = noticing  # type: ignore[attr-defined]
 
 
 def modules() -> list[Any]:
@@ -96,23 +65,18 @@ def modules() -> list[Any]:
 
 def obstacle_to_node_scope() -> str | None:
     """Why gradient exchange cannot be confined to a node in this job, or ``None``."""
-    from torch.distributed import distributed_c10d as c10d
-
-    for ddp in modules():
-        if ddp in _builtin:
-            return "the job uses a built-in C++ communication hook, which cannot be confined to a node"
-        if ddp.process_group.size() != c10d.get_world_size():
-            return "the job's DDP runs over a process group of its own"
+    if any(ddp in _builtin for ddp in modules()):
+        return "the job uses a built-in C++ communication hook, which cannot be confined to a node"
     return None
 
 
-def prepare_node_scope() -> None:
-    """Give every DDP without a user's hook PyTorch's own all-reduce hook, which calls the wrapped collective."""
-    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+def groups() -> list[Any]:
+    """The process groups that gradients are exchanged over."""
+    return [_whole_group(ddp) for ddp in modules()]
 
-    for ddp in modules():
-        if ddp not in _hooked:
-            ddp.register_comm_hook(None, default_hooks.allreduce_hook)
+
+def _whole_group(ddp: Any) -> Any:
+    return _ordinary[ddp][2] if ddp in _ordinary else ddp.process_group
 
 
 def set_scope(name: ScopeName) -> None:
@@ -122,10 +86,23 @@ def set_scope(name: ScopeName) -> None:
             _ordinary[ddp] = (ddp.require_backward_grad_sync, ddp.broadcast_buffers, ddp.process_group)
     scope.name = name
     for ddp in modules():
-        sync, buffers, group = _ordinary[ddp]
+        sync, buffers, whole = _ordinary[ddp]
+        group = group_in_scope(ddp)
         ddp.require_backward_grad_sync = sync  # ``no_sync()`` under scope self has restored a False
-        ddp.broadcast_buffers = buffers and name != "self"
-        ddp.process_group = scope.node_group if name == "node" else group
+        ddp.broadcast_buffers = buffers and group is not None
+        ddp.process_group = whole if group is None else group
+        private.set_reducers_group(ddp, ddp.process_group)
+
+
+def group_in_scope(ddp: Any) -> Any:
+    """What the scope in force leaves of the group that a DDP exchanges over; ``None`` for this rank alone."""
+    whole = _whole_group(ddp)
+    if scope.name == "self":
+        return None
+    if scope.name == "world" or scope.holds(ranks_of(whole)):
+        return whole
+    part = scope.parts.get(whole.group_name)
+    return None if part is None else part.group
 
 
 def gradient_facts() -> tuple[list[int], list[tuple[str, Any]]]:
@@ -138,3 +115,9 @@ def gradient_facts() -> tuple[list[int], list[tuple[str, Any]]]:
         front = f"{index}." if several else ""
         named += [(front + name, p) for name, p in ddp.module.named_parameters() if p.requires_grad]
     return buckets, named
+
+
+def reduced_bytes() -> int:
+    """Bytes that the reducers themselves exchange in a step; what a user's hook exchanges is seen as it calls."""
+    exchanging = [ddp for ddp in modules() if ddp not in _hooked and _whole_group(ddp).size() > 1]
+    return sum(sum(private.bucket_bytes(ddp)) for ddp in exchanging)
