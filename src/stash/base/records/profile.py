@@ -143,6 +143,16 @@ class Collective(Record):
     seconds: float
 
 
+class Launch(Record):
+    """What a step of the job was in one launch of it; launches of their own for some rungs may train another job."""
+
+    launch: int
+    ranks: int
+    batch: int | None = None
+    """Samples per rank and step, as its loaders were read."""
+    batches_per_step: int | None = None
+
+
 class Skipped(Record):
     """A rung that was not measured, or measured and found unusable, and why."""
 
@@ -187,6 +197,7 @@ class Profile(Record):
     """``precision``, ``budget``, ``script ended``, ``interrupted`` or ``failed``."""
     elapsed_seconds: float
     """From the start of the first launch to the end of the last."""
+    launches: tuple[Launch, ...] = ()
 
     @property
     def world_size(self) -> int:

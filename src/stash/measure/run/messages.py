@@ -56,6 +56,17 @@ class JobFacts(Message):
 
 
 @dataclass(frozen=True)
+class LaunchSeen(Message):
+    """Fields of ``Launch``: what a step of the job was in one launch of it."""
+
+    kind = "launch"
+    launch: int
+    ranks: int
+    batch: int | None = None
+    batches_per_step: int | None = None
+
+
+@dataclass(frozen=True)
 class HostsSeen(Message):
     """Each node's ``Host``, as its launcher described it."""
 

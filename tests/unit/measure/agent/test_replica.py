@@ -21,10 +21,10 @@ from stash.measure.agent.climb.replica import FirstBatch
             2,
         ),  # pairs share their layers
         (
-            [FirstBatch(1, 0), FirstBatch(1, 1), FirstBatch(1, 2), FirstBatch(1, 3)],
+            [FirstBatch(1, (0,)), FirstBatch(1, (1,)), FirstBatch(1, (2,)), FirstBatch(1, (3,))],
             4,
         ),  # DDP on the same made-up batches
-        ([FirstBatch(1, 0), FirstBatch(1, 0), FirstBatch(1, 1), FirstBatch(1, 1)], 2),
+        ([FirstBatch(1, (0,)), FirstBatch(1, (0,)), FirstBatch(1, (1,)), FirstBatch(1, (1,))], 2),
         (
             [FirstBatch(1, None), FirstBatch(None, None), FirstBatch(2, None), FirstBatch(None, None)],
             2,

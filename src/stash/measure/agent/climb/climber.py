@@ -223,7 +223,7 @@ class Climber:
         rank.feeds = self._loops.training()
         rungs = discovery.choose_rungs(rank)
         unsafe = yield from discovery.try_switching(rank)
-        if unsafe and rank.orders.may_isolate and rank.place.nodes == 1:
+        if unsafe and rank.orders.may_isolate and rank.place.nodes == 1 and rank.inseparable is None:
             self._finish("unsafe", unsafe)
             return
         if unsafe:
@@ -281,6 +281,7 @@ class Climber:
 
     def _finish(self, reason: str, why: str | None = None) -> None:
         self.rank.tell(discovery.standing_facts(self.rank))
+        self.rank.tell(discovery.launch_facts(self.rank))
         self.rank.tell(ClimbEnded(reason, why))
 
     def _leave(self) -> None:

@@ -20,7 +20,15 @@ from stash.measure.agent.wraps import replicas
 from stash.measure.agent.wraps.groups import Membership, make, membership, parts_on, ring_of_node_apart
 from stash.measure.agent.wraps.scope import scope
 from stash.measure.agent.wraps.sharding import sharded
-from stash.measure.run.messages import HostsSeen, JobFacts, LadderChosen, RankSeen, RungSkipped, SoftwareSeen
+from stash.measure.run.messages import (
+    HostsSeen,
+    JobFacts,
+    LadderChosen,
+    LaunchSeen,
+    RankSeen,
+    RungSkipped,
+    SoftwareSeen,
+)
 
 _UNSEEN_INPUT = 0.05
 """Share of a step before its first forward pass that is worth a sentence."""
@@ -171,6 +179,13 @@ def standing_facts(rank: OwnRank) -> JobFacts:
     )
 
 
+def launch_facts(rank: OwnRank) -> LaunchSeen:
+    """What a step of the job was, for comparison with other launches of it."""
+    facts = survey.loader_facts(rank.feeds)
+    batches = sum(feed.per_step for feed in rank.feeds) or None
+    return LaunchSeen(rank.orders.launch, rank.place.world_size, facts.get("batch"), batches)
+
+
 def try_switching(rank: OwnRank) -> Generator[None, None, str | None]:
     """Three steps of every rank with no exchange: the value says why switching is unsafe here, or is None.
 
@@ -250,5 +265,6 @@ def without_switching(rank: OwnRank, rungs: tuple[str, ...], why: str) -> tuple[
     left = _uppermost(rungs)
     for name in rungs:
         if name not in left:
-            rank.tell(RungSkipped(name, f"{why}, and this job cannot be started in other sizes"))
+            other_size = rank.inseparable or "this job cannot be started in other sizes"
+            rank.tell(RungSkipped(name, f"{why}, and {other_size}"))
     return left

@@ -8,6 +8,7 @@ are made for replicas, says otherwise. Ranks that read nothing are parts of some
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,18 +27,22 @@ class FirstBatch:
 
     checksum: int | None
     """None if there is no loader, or nothing in its batch to compare."""
-    place: int | None
+    place: tuple[int, ...] | None
     """Among the ranks that the job itself takes for replicas of each other, if it says."""
 
 
 def of_this_rank(feeds: list[Feed]) -> FirstBatch:
     """For the ranks to compare."""
-    if sharded:
-        import torch.distributed as dist
+    return FirstBatch(_checksum(feeds), next(_places(), None))
 
-        return FirstBatch(_checksum(feeds), dist.get_rank())
-    places = [group.rank() for group in replicas.groups()]
-    return FirstBatch(_checksum(feeds), places[0] if places else None)
+
+def _places() -> Iterator[tuple[int, ...]]:
+    import torch.distributed as dist
+
+    for place in sharded.values():
+        yield (dist.get_rank(),) if place is None else place
+    for group in replicas.groups():
+        yield (group.rank(),)
 
 
 def count(ranks: list[FirstBatch]) -> int | None:

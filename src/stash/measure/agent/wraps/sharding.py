@@ -9,13 +9,8 @@ import functools
 from types import ModuleType
 from typing import Any
 
-sharded: list[str] = []
-"""Names of the wrappers the script used."""
-
-
-def _notice(name: str) -> None:
-    if name not in sharded:
-        sharded.append(name)
+sharded: dict[str, tuple[int, ...] | None] = {}
+"""Names of the wrappers the script used, with this rank's place among the replicas; None if that is all ranks."""
 
 
 def watch_fsdp(module: ModuleType) -> None:
@@ -25,7 +20,8 @@ def watch_fsdp(module: ModuleType) -> None:
 
     @functools.wraps(init)
     def noticing_init(self: Any, *args: Any, **kwargs: Any) -> None:
-        _notice("FullyShardedDataParallel")
+        group: Any = kwargs.get("process_group")
+        sharded["FullyShardedDataParallel"] = (group.rank(),) if hasattr(group, "rank") else None
         init(self, *args, **kwargs)
 
     cls.__init__ = noticing_init
@@ -39,7 +35,8 @@ def watch_fully_shard(module: ModuleType) -> None:
 
     @functools.wraps(original)
     def noticing(*args: Any, **kwargs: Any) -> Any:
-        _notice("fully_shard")
+        mesh = kwargs.get("mesh")  # of the replicas only, where others share them
+        sharded["fully_shard"] = None if mesh is None else tuple(mesh.get_coordinate())
         return original(*args, **kwargs)
 
     noticing.noticed_by_stash = True  # type: ignore[attr-defined]
@@ -56,6 +53,6 @@ def watch_deepspeed(module: ModuleType) -> None:
         init(self, *args, **kwargs)
         stage = int(self.zero_optimization_stage())
         if stage > 0:
-            _notice(f"DeepSpeed ZeRO stage {stage}")
+            sharded[f"DeepSpeed ZeRO stage {stage}"] = None
 
     cls.__init__ = noticing_init
