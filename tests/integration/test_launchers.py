@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from conftest import SCRIPTS, RunProfile, Start, blocks_of, measured, skipped
 
-from stash.derive.stalls import step_matrix
+from stash.base.records import Profile
+from stash.derive.stalls import attribute, step_matrix
 
 BIN = Path(sys.executable).parent
 
@@ -57,21 +58,12 @@ def test_two_nodes_of_two_ranks_confine_exchange_to_a_node(
     start: Start, data: Path, tmp_path: Path, free_port: int
 ) -> None:
     # GIVEN two nodes with two ranks each (four ranks on this machine's two cores)
-    nodes = [
-        start(
-            "--nnodes", 2, "--node-rank", rank, "--rdzv-endpoint", f"127.0.0.1:{free_port}",
-            "--nproc-per-node", 2, "plain_ddp.py", data, output=tmp_path / f"node-{rank}.stash.json",
-        )
-        for rank in range(2)
-    ]  # fmt: skip
-    first, second = (node.end() for node in nodes)
+    profile = on_two_nodes(start, 2, free_port, tmp_path, "plain_ddp.py", data)
     # THEN interconnect and network are told apart
-    profile = measured(first)
     assert profile.settings.rungs == ("solo", "crowd", "node", "cluster", "warm", "cold")
     assert [rank.node for rank in profile.ranks] == [0, 0, 1, 1]
     assert {rank.local_rank for rank in profile.ranks} == {0, 1}
     assert {(c.scope, c.ranks) for c in profile.collectives} == {("node", 2), ("world", 4)}
-    assert second.code == 0, second.stderr
 
 
 def test_stash_inside_torchrun_profiles_the_ranks_it_is(run_profile: RunProfile, data: Path, tmp_path: Path) -> None:
@@ -121,3 +113,33 @@ def test_function_profiled_from_python(run_profile: RunProfile, data: Path, tmp_
     assert profile.world_size == 2
     assert profile.workload.name == "train"
     assert profile.workload.batch == 16
+
+
+def on_two_nodes(start: Start, ranks: int, port: int, folder: Path, *words: object) -> Profile:
+    """A job of so many ranks on each of two nodes, which here are this machine twice; its profile."""
+    nodes = [
+        start(
+            "--nnodes", 2, "--node-rank", node, "--rdzv-endpoint", f"127.0.0.1:{port}", "--nproc-per-node", ranks,
+            *words, output=folder / f"node-{node}.stash.json", STASH_TESTBED="1",
+        )
+        for node in range(2)
+    ]  # fmt: skip
+    first, second = (node.end() for node in nodes)
+    assert second.code == 0, second.stderr
+    return measured(first)
+
+
+def test_groups_of_the_scripts_own_are_confined_to_a_node(
+    start: Start, data: Path, tmp_path: Path, free_port: int
+) -> None:
+    # GIVEN pairs of ranks inside a node, and groups across two nodes with two ranks on each
+    profile = on_two_nodes(start, 4, free_port, tmp_path, "--rungs", "crowd,node,cluster", "tensor_parallel.py", data)
+    # THEN what a group costs inside the node is interconnect, and only the rest is network
+    breakdown = attribute(profile)
+    stalls = {stall.name: stall.seconds for stall in breakdown.stalls}
+    assert stalls["interconnect"] == pytest.approx(0.01 + 0.06, abs=0.04)
+    assert stalls["network"] == pytest.approx(0.06 * 2, abs=0.04)
+    # AND all bytes are counted, and samples once for each pair, which reads the same
+    assert profile.workload.exchanged_bytes == pytest.approx(500_000, rel=0.001)
+    assert profile.workload.replicas == 4
+    assert breakdown.samples_per_step == pytest.approx(4 * 4)

@@ -397,3 +397,15 @@ def test_sharded_models_get_separate_launches(run_profile: RunProfile, data: Pat
     launches = {rung: {block.launch for block in blocks_of(profile, rung)} for rung in COMMUNICATION}
     assert not launches["solo"] & launches["crowd"]
     assert not launches["crowd"] & launches["node"]
+
+
+@pytest.mark.slow
+def test_sharded_model_whose_batch_is_divided_by_the_ranks_is_not_compared_with_itself_alone(
+    run_profile: RunProfile, data: Path
+) -> None:
+    # GIVEN a script that divides a global batch: alone it trains twice as many samples as a rank of the whole job
+    profile = measured(run_profile("--rungs", "solo,node", "sharded.py", data, "--global-batch", 32))
+    # THEN no stall is computed from steps that are not alike, and the report says why
+    assert {(each.ranks, each.batch) for each in profile.launches} == {(1, 32), (2, 16)}
+    assert profile.settings.rungs == ("node",)
+    assert skipped(profile)["solo"].startswith("alone the script trains 32 samples in a step, and 16 on each rank")

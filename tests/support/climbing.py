@@ -53,7 +53,6 @@ class Seat:
     def __init__(self, table: Table, rank: int) -> None:
         ranks = tuple(range(len(table.reports)))
         self.place = Place(rank, len(ranks), 0, rank, ranks, 1)
-        self.node_group = None
         self._table = table
 
     def join(self) -> None:

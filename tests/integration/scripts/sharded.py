@@ -10,11 +10,13 @@ from torch.utils.data import DataLoader, DistributedSampler
 parser = argparse.ArgumentParser()
 parser.add_argument("data")
 parser.add_argument("--api", type=int, choices=[1, 2], default=2)
+parser.add_argument("--global-batch", type=int, help="samples of all ranks together")
 args = parser.parse_args()
 
 dist.init_process_group("gloo")
 dataset = ArrayFolder(args.data)
-loader = DataLoader(dataset, 16, sampler=DistributedSampler(dataset))
+batch = args.global_batch // dist.get_world_size() if args.global_batch else 16
+loader = DataLoader(dataset, batch, sampler=DistributedSampler(dataset))
 model = network()
 if args.api == 1:
     from torch.distributed.fsdp import FullyShardedDataParallel

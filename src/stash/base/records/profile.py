@@ -65,6 +65,12 @@ class Workload(Record):
     """The communication hook that the job itself registered with DistributedDataParallel; empty if it has none."""
     skips_exchanges: bool | None = None
     """Whether the job leaves out the exchange after some backward passes (``no_sync()``)."""
+    collective_bytes_per_step: dict[str, float] = {}  # noqa: RUF012 - pydantic copies it
+    """Bytes that rank 0 hands to them, by name: the size of what is reduced, gathered or scattered."""
+    exchanged_bytes: float | None = None
+    """Those together, and the buckets that DistributedDataParallel exchanges itself; None if nothing was seen."""
+    replicas: int | None = None
+    """How many replicas of the model the ranks train together; fewer than ranks where some share one."""
 
 
 class Rank(Record):
@@ -150,6 +156,16 @@ class Collective(Record):
     """The same collectives with next to no bytes in them: what a smaller exchange would still take."""
 
 
+class Launch(Record):
+    """What a step of the job was in one launch of it; launches of their own for some rungs may train another job."""
+
+    launch: int
+    ranks: int
+    batch: int | None = None
+    """Samples per rank and step, as its loaders were read."""
+    batches_per_step: int | None = None
+
+
 class Skipped(Record):
     """A rung that was not measured, or measured and found unusable, and why."""
 
@@ -196,6 +212,7 @@ class Profile(Record):
     """From the start of the first launch to the end of the last."""
     seconds_before_blocks: float | None = None
     """Of those until the first block, from which the budget counts: imports, compilation, warm-up, discovery."""
+    launches: tuple[Launch, ...] = ()
 
     @property
     def world_size(self) -> int:

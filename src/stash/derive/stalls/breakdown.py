@@ -140,7 +140,7 @@ class Communication(Record):
     exposed_high: float | None = None
     """Ends of its 95 % interval."""
     bytes: int | None = None
-    """Gradients of one rank, all buckets."""
+    """What one rank exchanges: all its gradients' buckets, and what its script's own collectives carry."""
     wire_bytes_per_second: float | None = None
     """Bus bandwidth, as nccl-tests defines it: payload / time · 2(p−1)/p."""
     latency_seconds: float | None = None

@@ -32,7 +32,7 @@ def count_samples(profile: Profile, kept: StepTimes) -> SampleCounts | None:
     batch = profile.workload.batch
     if batch is None:
         return None
-    whole = float(batch * profile.world_size)
+    whole = batch * profile.world_size * replicas_per_rank(profile)
     return SampleCounts(per_rung=dict.fromkeys(kept.rungs, whole), least=batch, most=batch)
 
 
@@ -42,9 +42,16 @@ def _of_job(
     """Samples of a step of all ranks under a rung; where only the leader steps, as if the others did as it does."""
     if rung(name).active == "leader":
         leader = mean_over_rounds(values, name, kept.rounds)
-        return None if leader is None else leader * profile.world_size
+        return None if leader is None else leader * profile.world_size * replicas_per_rank(profile)
     everyone = all(len(values.get((number, name), {})) == profile.world_size for number in kept.rounds)
-    return mean_over_rounds(values, name, kept.rounds, lambda ranks: float(np.sum(ranks))) if everyone else None
+    counted = mean_over_rounds(values, name, kept.rounds, lambda ranks: float(np.sum(ranks))) if everyone else None
+    return None if counted is None else counted * replicas_per_rank(profile)
+
+
+def replicas_per_rank(profile: Profile) -> float:
+    """One, or less where ranks share a replica of the model: those read the same samples, which count once."""
+    replicas = profile.workload.replicas
+    return 1.0 if replicas is None else replicas / profile.world_size
 
 
 def differ(counts: Collection[float]) -> bool:

@@ -23,6 +23,7 @@ from stash.derive.stalls.breakdown import (
     Surfacing,
     Waits,
 )
+from stash.derive.stalls.samples import replicas_per_rank
 from stash.derive.stalls.step_times import StepTimes, mean_over_rounds, rank_values
 
 
@@ -44,7 +45,7 @@ def _loader_rate(profile: Profile, feed: str) -> float | None:
             seconds[rate.rank] += rate.seconds
     if samples.keys() < {rank.rank for rank in profile.ranks} or not all(s > 0 for s in seconds.values()):
         return None
-    return sum(samples[rank] / seconds[rank] for rank in samples) or None
+    return sum(samples[rank] / seconds[rank] for rank in samples) * replicas_per_rank(profile) or None
 
 
 def communication(profile: Profile, kept: StepTimes) -> Communication:
@@ -62,7 +63,7 @@ def communication(profile: Profile, kept: StepTimes) -> Communication:
         exposed_seconds=exposed.value if exposed else None,
         exposed_low=exposed.low if exposed else None,
         exposed_high=exposed.high if exposed else None,
-        bytes=gradient_bytes(profile),
+        bytes=exchanged_bytes(profile),
         wire_bytes_per_second=wire,
         latency_seconds=float(np.median(latencies)) if latencies else None,
     )
@@ -77,10 +78,11 @@ def _exposed(kept: StepTimes) -> Interval | None:
     return estimate(np.column_stack([kept.of(without[-1]), kept.of(top)]))[1]
 
 
-def gradient_bytes(profile: Profile) -> int | None:
-    """Bytes one rank exchanges per step: its buckets, or its gradients, or as many as its parameters."""
+def exchanged_bytes(profile: Profile) -> int | None:
+    """Bytes one rank exchanges per step: as seen, else of buckets or gradients, else as many as its parameters."""
     work = profile.workload
-    return sum(work.bucket_bytes) or sum(g.bytes for g in work.gradients) or work.parameter_bytes
+    seen = None if work.exchanged_bytes is None else round(work.exchanged_bytes)
+    return seen or sum(work.bucket_bytes) or sum(g.bytes for g in work.gradients) or work.parameter_bytes
 
 
 def waits(profile: Profile, kept: StepTimes) -> Waits:

@@ -25,9 +25,10 @@ from stash.measure.run.orders import current
 WRAPS: Mapping[str, str] = {
     "torch.distributed.distributed_c10d": "wraps.collectives:wrap",
     "torch.nn.parallel.distributed": "wraps.replicas:wrap_ddp",
-    "torch.distributed.fsdp.fully_sharded_data_parallel": "wraps.replicas:watch_fsdp",
-    "torch.distributed.fsdp._fully_shard._fully_shard": "wraps.replicas:watch_fully_shard",
-    "torch.distributed._composable.fsdp.fully_shard": "wraps.replicas:watch_fully_shard",
+    "torch.distributed.fsdp.fully_sharded_data_parallel": "wraps.sharding:watch_fsdp",
+    "torch.distributed.fsdp._fully_shard._fully_shard": "wraps.sharding:watch_fully_shard",
+    "torch.distributed._composable.fsdp.fully_shard": "wraps.sharding:watch_fully_shard",
+    "deepspeed.runtime.engine": "wraps.sharding:watch_deepspeed",
     "torch.distributed.checkpoint.state_dict_saver": "wraps.checkpoints:guard_distributed_checkpoint",
     "torch.utils.data.dataloader": "wraps.loader:wrap",
     "torch.utils.data._utils.fetch": "wraps.loader:wrap_fetchers",

@@ -31,6 +31,7 @@ NAMES: Mapping[str, tuple[str, ...]] = {
     "torch.nn.parallel.distributed": (
         "DistributedDataParallel._register_builtin_comm_hook",
         "DistributedDataParallel._get_ddp_logging_data",
+        "dist.Reducer._update_process_group",
     ),
 }
 """By module. What only older or newer versions have (FSDP's modules, collectives that were renamed) is looked up
@@ -193,8 +194,8 @@ def has_compiled() -> bool:
 # Process groups and DistributedDataParallel ---------------------------------------------------------------
 
 
-def sequence_numbers() -> dict[str, int]:
-    """How many collectives each process group has started so far, those of C++ code included.
+def sequence_numbers(among: Callable[[Any], bool] = lambda group: True) -> dict[str, int]:
+    """How many collectives each process group ``among`` those wanted has started so far, those of C++ code included.
 
     A group whose backend does not count is left out.
     """
@@ -203,6 +204,8 @@ def sequence_numbers() -> dict[str, int]:
     groups: dict[Any, Any] = dict(c10d._world.pg_names)
     numbers = {}
     for group, name in groups.items():
+        if not among(group):
+            continue
         try:
             numbers[str(name)] = int(group._get_sequence_number_for_group())
         except (RuntimeError, NotImplementedError):
@@ -220,6 +223,11 @@ def set_timeout(group: Any, timeout: Any) -> None:
 def wrap_builtin_hooks(ddp_class: Any, wrapped: Callable[[Any], Any]) -> None:
     """Put ``wrapped(original)`` in place of the method that registers C++ communication hooks."""
     ddp_class._register_builtin_comm_hook = wrapped(ddp_class._register_builtin_comm_hook)
+
+
+def set_reducers_group(ddp: Any, group: Any) -> None:
+    """The process group that a DistributedDataParallel's C++ reducer exchanges over; its buckets stay as they are."""
+    ddp.reducer._update_process_group(group)
 
 
 def bucket_bytes(ddp: Any) -> list[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from stash.base.records import Block, Collective, Host, Profile, Rank, Rate, Settings, Skipped, Workload, now
+from stash.base.records import Block, Collective, Host, Launch, Profile, Rank, Rate, Settings, Skipped, Workload, now
 from stash.base.version import __version__
 from stash.measure.run.messages import (
     BlockDone,
@@ -13,6 +13,7 @@ from stash.measure.run.messages import (
     HostsSeen,
     JobFacts,
     LadderChosen,
+    LaunchSeen,
     LoaderTimed,
     Message,
     Noted,
@@ -40,6 +41,8 @@ class Gathered:
         self.blocks: list[Block] = []
         self.rates: list[Rate] = []
         self.collectives: list[Collective] = []
+        self.steps_of: dict[int, Launch] = {}
+        """What a step of the job was, by launch; of launches side by side, in the first that told."""
         self.skipped: dict[str, str] = {}
         self.excused: dict[str, str] = {}
         """Rungs the launcher gave up, with reasons better than the agents'."""
@@ -83,10 +86,18 @@ class Gathered:
                 self.skipped[message.rung] = message.why
             case Noted():
                 self.note(message.text)
+            case LaunchSeen():
+                self.steps_of.setdefault(message.launch, Launch(**vars(message)))
             case RoundDone():
                 self.rounds += 1
             case ClimbEnded():
                 self.end, self.unsafe = message.reason, message.why
+
+    def leave_out(self, rung: str, why: str) -> None:
+        """A rung that was measured turns out to be no rung of this job."""
+        self.skipped[rung] = why
+        self.rungs = tuple(name for name in self.rungs if name != rung)
+        self.blocks = [block for block in self.blocks if block.rung != rung]
 
     def note(self, *texts: str) -> None:
         """Say something in the profile, each sentence once."""
@@ -120,6 +131,7 @@ class Gathered:
             ended=ended,
             elapsed_seconds=elapsed,
             seconds_before_blocks=before,
+            launches=tuple(self.steps_of[number] for number in sorted(self.steps_of)),
         )
 
 

@@ -11,11 +11,16 @@ import os
 from dataclasses import replace
 
 from stash.base.ladder import NOT_ASKED, Situation, rung, why_no_stall, why_not
+from stash.derive.stalls.samples import differ
 from stash.measure.launch.diagnose import Diagnosis
+from stash.measure.launch.gathered import Gathered
 from stash.measure.launch.launches import Launches, Member
 from stash.measure.launch.measurement import Measurement
 from stash.measure.run.orders import Orders
 
+_UNCHECKED = (
+    "how many {what} a step trains could not be counted; if it is another number with one rank, stalls are wrong"
+)
 _BLOCKS = 3
 _MOST_SETS = 10
 
@@ -40,8 +45,31 @@ def climb(measurement: Measurement, launches: Launches) -> Diagnosis | None:
         failure = _launch_whole(measurement, launches, number)
         if failure is not None:
             return failure
+        if number == 0 and alone and (why := gathered.skipped.get(alone[0]) or _another_job(gathered)) is not None:
+            for name in alone:
+                gathered.leave_out(name, why)
+            alone = ()
         if measurement.enough():
             return None
+    return None
+
+
+def _another_job(gathered: Gathered) -> str | None:
+    """Why a step of the job alone is no step of one of its ranks, if it is none.
+
+    Scripts that divide a global batch by the number of ranks, or accumulate until they have it, do far more alone.
+    """
+    by_ranks = {each.ranks: each for each in gathered.steps_of.values()}
+    alone, whole = by_ranks.get(1), by_ranks.get(max(by_ranks, default=1))
+    for field, what in (("batch", "samples"), ("batches_per_step", "batches")):
+        by_itself, of_rank = getattr(alone, field, None), getattr(whole, field, None)
+        if by_itself is None or of_rank is None:
+            gathered.note(f"{what} of a step could not be counted: if one rank alone trains others, stalls are wrong")
+        elif differ((by_itself, of_rank)):
+            return (
+                f"alone the script trains {by_itself} {what} in a step, and {of_rank} on each rank of the whole job: "
+                "it divides its batch by the number of ranks; set what each rank trains instead"
+            )
     return None
 
 

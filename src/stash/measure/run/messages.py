@@ -48,10 +48,24 @@ class JobFacts(Message):
     collectives_per_step: dict[str, float] = field(default_factory=dict)
     exchange_hook: str | None = None
     skips_exchanges: bool | None = None
+    collective_bytes_per_step: dict[str, float] = field(default_factory=dict)
+    exchanged_bytes: float | None = None
+    replicas: int | None = None
 
     def known(self) -> dict[str, Any]:
         """The fields that were learned."""
         return {name: value for name, value in vars(self).items() if value not in (None, [], {})}
+
+
+@dataclass(frozen=True)
+class LaunchSeen(Message):
+    """Fields of ``Launch``: what a step of the job was in one launch of it."""
+
+    kind = "launch"
+    launch: int
+    ranks: int
+    batch: int | None = None
+    batches_per_step: int | None = None
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import torch
 
 from stash.measure.agent.wraps.group_of_node import within_node
+from stash.measure.agent.wraps.groups import NodePart
 
 NODE = "the node's group"
-RANKS, WORLD = (2, 3), 4
+RANKS, WORLD = (2, 3), (0, 1, 2, 3)
 
 
-def confined(name, arguments, answer=None, ranks=RANKS):
+def confined(name, arguments, answer=None, ranks=RANKS, whole=WORLD):
     """What the real collective was called with, by a rank of the second node; ``answer`` plays that collective."""
     calls = []
 
@@ -18,7 +19,7 @@ def confined(name, arguments, answer=None, ranks=RANKS):
         calls.append(given)
         return answer(**given) if answer else "work"
 
-    result = within_node(name, original, arguments, NODE, ranks, WORLD)
+    result = within_node(name, original, arguments, NodePart(NODE, ranks), whole)
     return result, calls
 
 
@@ -31,14 +32,26 @@ def test_a_reduction_runs_over_the_nodes_group_whoever_asked_for_another():
 
 
 def test_a_root_on_another_node_is_replaced_by_the_nodes_first_rank():
-    _, (call,) = confined("broadcast", {"tensor": torch.ones(1), "src": 0, "group_src": 0})
-    assert (call["src"], call["group_src"]) == (2, None)
+    _, (call,) = confined("broadcast", {"tensor": torch.ones(1), "src": 0, "group_src": None})
+    assert (call["src"], "group_src" in call) == (2, False)
     _, (call,) = confined("broadcast", {"tensor": torch.ones(1), "src": 3})
     assert call["src"] == 3
 
 
+def test_a_root_may_be_named_by_its_place_in_the_group():
+    _, (call,) = confined("broadcast", {"tensor": torch.ones(1), "src": None, "group_src": 1}, whole=(0, 3, 2))
+    assert (call["src"], "group_src" in call) == (3, False)
+
+
+def test_a_subgroup_keeps_its_own_places():
+    _, (call,) = confined(
+        "reduce_scatter_tensor", {"output": torch.zeros(1), "input": torch.arange(4.0)}, None, (4, 6), (0, 2, 4, 6)
+    )
+    assert call["input"].tolist() == [2, 3]
+
+
 def test_gathered_lists_have_own_values_in_the_places_of_other_nodes():
-    places = [torch.zeros(1) for _ in range(WORLD)]
+    places = [torch.zeros(1) for _ in WORLD]
 
     def gather(tensor_list, tensor, group):
         for rank, place in zip(RANKS, tensor_list, strict=True):
@@ -49,7 +62,7 @@ def test_gathered_lists_have_own_values_in_the_places_of_other_nodes():
 
 
 def test_gathered_objects_too():
-    places = [None] * WORLD
+    places = [None] * len(WORLD)
 
     def gather(object_list, obj, group):
         object_list[:] = ["two", "three"]
@@ -68,12 +81,12 @@ def test_a_gathered_tensor_is_filled_piece_by_piece():
     assert output.tolist() == [7, 7, 7, 7, 20, 20, 30, 30]
 
 
-def test_ranks_that_are_not_neighbours_get_own_values_everywhere():
+def test_ranks_that_are_not_neighbours_exchange_as_many_bytes_side_by_side():
     output = torch.zeros(4)
-    _, calls = confined(
+    _, (call,) = confined(
         "all_gather_into_tensor", {"output_tensor": output, "input_tensor": torch.tensor([7.0])}, ranks=(1, 3)
     )
-    assert calls == []
+    assert call["output_tensor"].shape == (2,)
     assert output.tolist() == [7] * 4
 
 

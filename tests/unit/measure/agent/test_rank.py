@@ -20,10 +20,10 @@ def rank_of(tmp_path: Path, control: object | None = None) -> OwnRank:
     return OwnRank(given, SetClock(), control or Control(given.files), Journal(given.files))
 
 
-def placed(tmp_path: Path, place: Place, node_group: object = None) -> OwnRank:
+def placed(tmp_path: Path, place: Place) -> OwnRank:
     """A rank at a place of a larger job, of which only its own part is here."""
     rank = rank_of(tmp_path)
-    rank.control.place, rank.control.node_group = place, node_group
+    rank.control.place = place
     return rank
 
 
@@ -46,19 +46,11 @@ def test_only_the_leader_writes_and_a_note_is_told_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("nodes", "group", "asked", "reached"),
-    [
-        (1, None, "node", "world"),
-        (2, "a group", "node", "node"),
-        (2, None, "node", "self"),
-        (2, None, "self", "self"),
-    ],
+    ("nodes", "asked", "reached"), [(1, "node", "world"), (2, "node", "node"), (2, "self", "self")]
 )
-def test_the_node_is_the_world_on_one_node_and_nobody_for_its_only_rank(
-    tmp_path: Path, nodes: int, group: object, asked: str, reached: str
-) -> None:
+def test_the_node_is_the_world_on_one_node(tmp_path: Path, nodes: int, asked: str, reached: str) -> None:
     try:
-        placed(tmp_path, Place(0, 2, 0, 0, (0,), nodes), group).set_scope(asked)
+        placed(tmp_path, Place(0, 2, 0, 0, (0,), nodes)).set_scope(asked)
         assert scope.name == reached
     finally:
         scope.name = "world"
@@ -70,11 +62,13 @@ def test_collectives_are_counted_per_step_of_the_whole_world(tmp_path: Path) -> 
     assert rank.collectives_per_step() == {}
     for _ in range(4):
         scope.issued["all_reduce"] += 1
+        scope.sent["all_reduce"] += 100
         rank.counts_step()
     scope.name = "self"
     rank.counts_step()
     scope.name = "world"
     assert rank.collectives_per_step() == {"all_reduce": 1.0}
+    assert rank.collective_bytes_per_step() == {"all_reduce": 100.0}
     rank.count_anew()
     assert rank.collectives_per_step() == {}
 

@@ -14,6 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from stash.measure.agent import private
 from stash.measure.agent.wraps import replicas
+from stash.measure.agent.wraps.groups import NodePart
 from stash.measure.agent.wraps.scope import scope
 
 
@@ -62,16 +63,49 @@ def test_a_script_that_accumulates_keeps_its_own_choice_under_scope_world(wrappe
     assert ddp.require_backward_grad_sync
 
 
-def test_scope_node_runs_over_the_nodes_group_with_a_hook_that_can_be_confined(wrapped) -> None:
-    ddp, group = wrapped(model()), dist.new_group([0])
+@pytest.fixture
+def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This rank's node holds none of the group: all of it reaches beyond."""
+    monkeypatch.setattr(scope, "node_ranks", (7,))
+
+
+def test_scope_node_exchanges_over_what_of_the_group_lies_there_and_no_hook_is_left_on(
+    wrapped, elsewhere, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ddp, part = wrapped(model()), dist.new_group([0])
+    whole = ddp.process_group
+    monkeypatch.setattr(scope, "parts", {whole.group_name: NodePart(part, (0,))})
     assert replicas.obstacle_to_node_scope() is None
-    replicas.prepare_node_scope()
-    scope.set_node(group, (0,))
+    reached = []
+    for name in ("node", "world"):
+        replicas.set_scope(name)
+        before = private.sequence_numbers()
+        ddp(torch.randn(5, 4)).sum().backward()
+        after = private.sequence_numbers()
+        reached.append({group for group, count in after.items() if count != before[group]})
+    assert reached == [{part.group_name}, {whole.group_name}]
+    assert ddp.process_group is whole
+    ddp.register_comm_hook(None, lambda state, bucket: None)  # fails if there was one
+
+
+def test_a_rank_that_is_its_groups_only_one_on_a_node_exchanges_nothing(wrapped, elsewhere) -> None:
+    ddp = wrapped(model())
     replicas.set_scope("node")
-    assert ddp.process_group is group
-    ddp(torch.randn(5, 4)).sum().backward()
+    assert not ddp.require_backward_grad_sync
+    assert not ddp.broadcast_buffers
     replicas.set_scope("world")
-    assert ddp.process_group is not group
+    assert ddp.require_backward_grad_sync
+    assert ddp.broadcast_buffers
+
+
+def test_a_group_inside_the_node_is_exchanged_over_whole(wrapped, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scope, "node_ranks", (0, 1))
+    ddp = wrapped(model())
+    whole = ddp.process_group
+    replicas.set_scope("node")
+    assert ddp.require_backward_grad_sync
+    assert ddp.process_group is whole
+    replicas.set_scope("world")
 
 
 def test_a_builtin_hook_cannot_be_confined(wrapped) -> None:
@@ -97,15 +131,6 @@ def test_what_a_group_has_started_is_counted(world: None) -> None:
     before = private.sequence_numbers()
     dist.all_reduce(torch.ones(1))
     assert sum(private.sequence_numbers().values()) == sum(before.values()) + 1
-
-
-def test_sharding_is_noticed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replicas, "sharded", [])
-    module = SimpleNamespace(fully_shard=lambda model: model)
-    replicas.watch_fully_shard(module)
-    replicas.watch_fully_shard(module)
-    assert module.fully_shard("a model") == "a model"
-    assert replicas.sharded == ["fully_shard"]
 
 
 def test_what_the_job_does_about_its_exchange_is_known_and_what_stash_does_is_not_counted(wrapped) -> None:

@@ -14,6 +14,8 @@ from stash.measure.agent.wraps.scope import scope
 class Group:
     """A process group of four of which this is rank 1."""
 
+    group_name = "four"
+
     def rank(self):
         return 1
 
@@ -22,7 +24,7 @@ class Group:
 
 
 @pytest.fixture
-def c10d():
+def c10d(monkeypatch):
     """A stand-in for ``distributed_c10d`` whose collectives must not be reached, wrapped."""
 
     def unreachable(*args, **kwargs):
@@ -56,10 +58,12 @@ def c10d():
         scatter,
     ):
         setattr(module, function.__name__, collectives._scoped(function.__name__, function))
+    monkeypatch.setattr("stash.measure.agent.wraps.scope.ranks_of", lambda group: (0, 1, 2, 3))
     scope.name = "self"
     yield module
     scope.name = "world"
-    scope.issued.clear()
+    scope.node_ranks = ()
+    scope.forget()
 
 
 def test_alone_a_reduction_leaves_its_tensor_and_an_asynchronous_one_is_done(c10d):
@@ -99,4 +103,36 @@ def test_collectives_are_counted_by_name_but_not_stashs_own(c10d):
     with scope.untouched(), pytest.raises(AssertionError):
         c10d.scatter(torch.ones(1), group=Group())
     assert scope.issued == {"all_reduce": 2}
+    assert scope.sent == {"all_reduce": 8}
+    assert set(scope.used) == {"four"}
+
+
+@pytest.mark.parametrize(("node", "beyond"), [((0, 1), ["scatter"]), ((0, 1, 2, 3), [])])
+def test_what_cannot_be_confined_matters_only_to_groups_that_reach_beyond_the_node(c10d, node, beyond):
+    scope.name, scope.node_ranks = "world", node
+    for collective in (c10d.all_reduce, c10d.scatter):
+        with pytest.raises(AssertionError):
+            collective(torch.ones(1), group=Group())
+    assert scope.beyond_node() == beyond
+
+
+def test_counting_anew_forgets_numbers_and_not_what_was_seen(c10d):
+    scope.name = "world"
+    with pytest.raises(AssertionError):
+        c10d.scatter(torch.ones(1), group=Group())
+    scope.count_anew()
+    assert not scope.issued
+    assert scope.beyond_node() == ["scatter"]
+    scope.forget()
     assert scope.beyond_node() == []
+
+
+def test_a_collective_is_as_large_as_the_largest_thing_it_is_given():
+    part, whole = torch.zeros(2), torch.zeros(8)
+    operation = types.SimpleNamespace(tensor=whole)
+    assert collectives.payload([part, None, 0]) == 8
+    assert collectives.payload([part, whole]) == 32
+    assert collectives.payload([[part] * 4, part]) == 32
+    assert collectives.payload([[[part, part], [part]], part]) == 24
+    assert collectives.payload([[operation, operation]]) == 64
+    assert collectives.payload([]) == 0

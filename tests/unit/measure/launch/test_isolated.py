@@ -9,19 +9,25 @@ from launching import FakeProcess, expedition
 
 from stash.measure.launch.engines.base import Cluster
 from stash.measure.launch.job import Job
-from stash.measure.run.messages import ClimbEnded, LadderChosen, RankSeen
+from stash.measure.run.messages import ClimbEnded, LadderChosen, LaunchSeen, RankSeen, RungSkipped
 from stash.measure.run.orders import Orders
 
 
-def agents(orders: Orders, process: FakeProcess) -> Generator[None, None, int]:
-    """As many even rounds as were ordered; a whole job has two ranks, one alone has rank 0."""
+def agents(
+    orders: Orders, process: FakeProcess, batch: tuple[int, int] = (8, 8), accumulated: tuple[int, int] = (1, 1)
+) -> Generator[None, None, int]:
+    """As many even rounds as were ordered; a whole job has two ranks, one alone has rank 0.
+
+    ``batch`` and ``accumulated`` batches of a step: alone, and of each rank of the whole job.
+    """
     process.step(9)
     ranks = range(2 if orders.gang is None else 1)
     process.tell(*(RankSeen(rank, 0, rank, "cpu") for rank in ranks), LadderChosen(orders.rungs, {}))
     for number in range(orders.first_round, orders.first_round + (orders.rounds or 0)):
         for rank in ranks:
             process.round(number, *(1.0 + 0.1 * place for place in range(len(orders.rungs))), rank=rank)
-    process.tell(ClimbEnded("rounds done"))
+    which = 0 if orders.gang else 1
+    process.tell(LaunchSeen(orders.launch, len(ranks), batch[which], accumulated[which]), ClimbEnded("rounds done"))
     yield
     return 0
 
@@ -70,6 +76,49 @@ def test_a_job_that_does_not_run_alone_keeps_what_it_can():
     assert skipped["solo"].startswith("the job does not run with one process: train.py failed")
     assert skipped["crowd"].startswith("the job does not run with one process")
     assert {block.rung for block in result.profile.blocks} == {"node", "warm"}
+
+
+@pytest.mark.parametrize(
+    ("steps", "said"),
+    [
+        ({"batch": (16, 8)}, "alone the script trains 16 samples in a step, and 8 on each rank of the whole job"),
+        ({"accumulated": (4, 2)}, "alone the script trains 4 batches in a step, and 2 on each rank of the whole job"),
+    ],
+)
+def test_a_job_that_does_more_alone_has_no_rungs_of_its_own(steps: dict[str, tuple[int, int]], said: str):
+    def divides(orders: Orders, process: FakeProcess) -> Generator[None, None, int]:
+        return (yield from agents(orders, process, **steps))
+
+    result, started = isolated(Cluster(2), divides, precision=-1.0, budget=1e9)
+    skipped = {item.rung: item.why for item in result.profile.skipped}
+    assert skipped["solo"].startswith(said)
+    assert skipped["crowd"] == skipped["solo"]
+    assert result.profile.settings.rungs == ("node", "warm")
+    assert {block.rung for block in result.profile.blocks} == {"node", "warm"}
+    assert [p.orders.gang for p in started[4:]] == [None] * 9  # it is not started alone again
+    assert {(each.ranks, each.batch) for each in result.profile.launches} >= {(1, steps.get("batch", (8, 8))[0])}
+
+
+def test_a_job_whose_samples_nobody_counts_is_measured_with_a_word_of_warning():
+    def uncounted(orders: Orders, process: FakeProcess) -> Generator[None, None, int]:
+        return (yield from agents(orders, process, batch=(None, None)))
+
+    result, _ = isolated(Cluster(2), uncounted)
+    assert "solo" in result.profile.settings.rungs
+    assert any(note.startswith("samples of a step could not be counted") for note in result.profile.notes)
+
+
+def test_what_the_whole_job_says_of_its_ranks_is_believed():
+    def shares(orders: Orders, process: FakeProcess) -> Generator[None, None, int]:
+        if orders.gang is None:
+            process.tell(RungSkipped("solo", "two ranks train one replica"))
+        return (yield from agents(orders, process))
+
+    result, _ = isolated(Cluster(2), shares)
+    assert {item.why for item in result.profile.skipped if item.rung in ("solo", "crowd")} == {
+        "two ranks train one replica"
+    }
+    assert result.profile.settings.rungs == ("node", "warm")
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ RECORDS = {
     "ExchangeTimed": records.Collective,
     "RankSeen": records.Rank,
     "RungSkipped": records.Skipped,
+    "LaunchSeen": records.Launch,
     "JobFacts": records.Workload,
 }
 """The record that each message becomes a part of."""

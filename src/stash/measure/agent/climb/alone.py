@@ -51,33 +51,30 @@ def _consume(feeds: list[Feed], steps: int) -> int:
 
 
 def time_exchange(rank: OwnRank, visit: Visit) -> None:
-    """How long one step's gradients take to exchange when nothing else goes on: of the slowest rank."""
-    place = rank.place
+    """How long a step's gradients take to exchange, in the scope in force, when nothing else goes on: the slowest."""
     sizes, _ = replicas.gradient_facts()
     if not sizes:
         return
-    within_node = visit.scope == "node" and place.nodes > 1
-    ranks = place.ranks_per_node if within_node else place.world_size
+    group = replicas.group_in_scope(replicas.modules()[0])
     empty = [_LEAST_BYTES] * len(sizes)
-    whole = [_all_reduce(sizes, rank, within_node) for _ in range(_TRIES)]
-    latency = [_all_reduce(empty, rank, within_node) for _ in range(_TRIES)]
+    whole = [0.0 if group is None else _all_reduce(sizes, rank, group) for _ in range(_TRIES)]
+    latency = [0.0 if group is None else _all_reduce(empty, rank, group) for _ in range(_TRIES)]
 
-    def write(reports: list[tuple[list[float], list[float]]]) -> None:
-        slowest, least = ([max(ranks_) for ranks_ in zip(*each, strict=True)] for each in zip(*reports, strict=True))
+    def write(reports: list[tuple[int, list[float], list[float]]]) -> None:
+        ranks = max(size for size, _, _ in reports)
+        slowest, least = ([max(each) for each in zip(*(r[i] for r in reports), strict=True)] for i in (1, 2))
         for seconds, without_bytes in list(zip(slowest, least, strict=True))[1:]:
-            rank.tell(ExchangeTimed(visit.scope, ranks, sum(sizes), seconds, without_bytes))
+            if ranks > 1:
+                rank.tell(ExchangeTimed(visit.scope, ranks, sum(sizes), seconds, without_bytes))
 
-    rank.agree((whole, latency), write)
+    rank.agree((1 if group is None else group.size(), whole, latency), write)
 
 
-def _all_reduce(sizes: list[int], rank: OwnRank, within_node: bool) -> float:
+def _all_reduce(sizes: list[int], rank: OwnRank, group: Any) -> float:
     """Seconds for one all-reduce of every gradient bucket, in order, with nothing else going on."""
     import torch
     import torch.distributed as dist
 
-    group = rank.control.node_group if within_node else None
-    if within_node and group is None:
-        return 0.0  # the only rank of its node; the others' times count
     whole = torch.zeros(max(sizes) // 4, dtype=torch.float32, device=rank.device)
     # One buffer serves all buckets where a stream serialises them; gloo reduces several at once.
     on_stream = rank.device.type != "cpu"

@@ -28,6 +28,7 @@ from stash.measure.agent.climb.rank import LoopEnded, LoopEndedError, OwnRank
 from stash.measure.agent.data.feeds import Feed
 from stash.measure.agent.data.handles import Handle
 from stash.measure.agent.wraps import checkpoints, steps
+from stash.measure.agent.wraps.scope import scope
 from stash.measure.run.journal import Journal
 from stash.measure.run.messages import ClimbEnded, PhaseBegun, RoundDone
 from stash.measure.run.orders import Orders, current
@@ -194,6 +195,7 @@ class Climber:
 
         rank = self.rank
         rank.optimizer = optimizer
+        scope.forget()  # what came before the first step was setting up
         rank.count_anew()
         rank.clock.watch(p.device for group in optimizer.param_groups for p in group["params"])
         if rank.device.type == "cpu":
@@ -221,11 +223,13 @@ class Climber:
         rank.feeds = self._loops.training()
         rungs = discovery.choose_rungs(rank)
         unsafe = yield from discovery.try_switching(rank)
-        if unsafe and rank.orders.may_isolate and rank.place.nodes == 1:
+        if unsafe and rank.orders.may_isolate and rank.place.nodes == 1 and rank.inseparable is None:
             self._finish("unsafe", unsafe)
             return
         if unsafe:
             rungs = discovery.without_switching(rank, rungs, unsafe)
+        elif "node" in rungs and rank.place.nodes > 1 and rank.switches:
+            rungs = yield from discovery.try_node(rank, rungs)
         if not rungs:
             self._finish("no rungs")
             return
@@ -277,6 +281,7 @@ class Climber:
 
     def _finish(self, reason: str, why: str | None = None) -> None:
         self.rank.tell(discovery.standing_facts(self.rank))
+        self.rank.tell(discovery.launch_facts(self.rank))
         self.rank.tell(ClimbEnded(reason, why))
 
     def _leave(self) -> None:

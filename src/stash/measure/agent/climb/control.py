@@ -50,12 +50,11 @@ class Control:
     def __init__(self, folder: RunFolder) -> None:
         self.place = Place()
         self._folder = folder
-        self.node_group: Any = None
         self._group: Any = None
         self._copy: JournalCopy | None = None
 
     def join(self) -> None:
-        """Form the control group and the nodes' groups; collective, right after ``init_process_group``."""
+        """Form the control group; collective, right after ``init_process_group``."""
         import torch.distributed as dist
 
         with scope.untouched():
@@ -66,10 +65,6 @@ class Control:
             members: dict[str, list[int]] = {}
             for rank, name in enumerate(names):
                 members.setdefault(name, []).append(rank)
-            for ranks in members.values():
-                group = dist.new_group(ranks) if len(members) > 1 and len(ranks) > 1 else None
-                if dist.get_rank() in ranks:
-                    self.node_group = group
         rank, own = dist.get_rank(), names[dist.get_rank()]
         self.place = Place(
             rank=rank,
@@ -79,7 +74,7 @@ class Control:
             node_ranks=tuple(members[own]),
             nodes=len(members),
         )
-        scope.set_node(self.node_group, self.place.node_ranks)
+        scope.node_ranks = self.place.node_ranks
         self._introduce(gathered[0][1])
 
     def _introduce(self, leaders: Invitation | None) -> None:

@@ -6,18 +6,29 @@ Runs between warm-up and the first block, on every rank; the leader decides and 
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any
 
 from stash.base.ladder import Situation, reachable, rung
 from stash.measure.agent import private
-from stash.measure.agent.climb import survey
+from stash.measure.agent.climb import replica, survey
 from stash.measure.agent.climb.rank import OwnRank
 from stash.measure.agent.data.batches import why_immovable
 from stash.measure.agent.wraps import replicas
+from stash.measure.agent.wraps.groups import Membership, make, membership, parts_on, ring_of_node_apart
 from stash.measure.agent.wraps.scope import scope
-from stash.measure.run.messages import HostsSeen, JobFacts, LadderChosen, RankSeen, RungSkipped, SoftwareSeen
+from stash.measure.agent.wraps.sharding import sharded
+from stash.measure.run.messages import (
+    HostsSeen,
+    JobFacts,
+    LadderChosen,
+    LaunchSeen,
+    RankSeen,
+    RungSkipped,
+    SoftwareSeen,
+)
 
 _UNSEEN_INPUT = 0.05
 """Share of a step before its first forward pass that is worth a sentence."""
@@ -29,40 +40,111 @@ class Introduction:
 
     rank: RankSeen
     host: dict[str, Any] | None
+    groups: tuple[Membership, ...]
+    """Those that the job's steps exchange over, as far as this rank is in them."""
+    handed_on: tuple[str, ...]
+    """Collectives by which it hands data to single other ranks."""
+    batch: replica.FirstBatch
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """What the leader decides: the rungs, and the parts of process groups that the rung ``node`` needs."""
+
+    rungs: tuple[str, ...]
+    parts: tuple[Membership, ...]
+    inseparable: str | None
+    """Why a rank by itself does not do what it does in the whole job, if it does not."""
+    pipelined: bool
 
 
 def choose_rungs(rank: OwnRank) -> tuple[str, ...]:
     """Tell the leader what each rank is; agree on the rungs."""
     place, orders = rank.place, rank.orders
+    ladder = rank.agree(_introduce(rank), lambda reports: _choose(rank, reports))
+    rank.inseparable = ladder.inseparable
+    rank.switches = rank.switches and not ladder.pipelined
+    if place.nodes > 1 and not orders.isolated:
+        with scope.untouched():
+            scope.parts = make(ladder.parts, place.rank)
+    return ladder.rungs
+
+
+def _introduce(rank: OwnRank) -> Introduction:
+    place, orders = rank.place, rank.orders
     cores = len(os.sched_getaffinity(0)) if orders.pin else None
-    seen = RankSeen(place.rank, place.node, place.local_rank, str(rank.device), cores)
+    used = [] if place.world_size == 1 else [*scope.used.values(), *replicas.groups()]
+    return Introduction(
+        rank=RankSeen(place.rank, place.node, place.local_rank, str(rank.device), cores),
+        host=orders.host if place.local_rank == 0 else None,
+        groups=tuple({membership(group) for group in used}),
+        handed_on=tuple(sorted(scope.handed_on)),
+        batch=replica.of_this_rank(rank.feeds),
+    )
 
-    def choose(reports: list[Introduction]) -> tuple[str, ...]:
-        situation = Situation(
-            world_size=place.world_size,
-            nodes=place.nodes,
-            ranks_per_node=max(sum(r.rank.node == n for r in reports) for n in range(place.nodes)),
-            accelerator=rank.device.type != "cpu",
-            loader=bool(rank.feeds),
-            immovable=_immovable(rank),
-        )
-        rungs, skipped = reachable(situation, orders.rungs)
-        if orders.isolated:
-            skipped = {} if rank.feeds else {name: why for name, why in skipped.items() if rung(name).reads_data}
-            rungs = tuple(name for name in orders.rungs if name not in skipped)
-        elif "node" in rungs and place.nodes > 1:
-            why = replicas.obstacle_to_node_scope() or _beyond_node()
-            if why is not None:
-                rungs, skipped = tuple(r for r in rungs if r != "node"), {**skipped, "node": why}
-        _write_survey(rank, reports, rungs, skipped)
-        return rungs
 
-    rungs = rank.agree(Introduction(seen, orders.host if place.local_rank == 0 else None), choose)
-    if "node" in rungs and place.nodes > 1 and any(d.find_unused_parameters for d in replicas.modules()):
-        rank.note("find_unused_parameters exchanges a small map over the network under the node rung too")
-    if "node" in rungs and place.nodes > 1 and not orders.isolated:
-        replicas.prepare_node_scope()
-    return rungs
+def _choose(rank: OwnRank, reports: list[Introduction]) -> Ladder:
+    """The leader's part: which rungs can differ on this job, and why not the others."""
+    place, orders = rank.place, rank.orders
+    nodes = {report.rank.rank: report.rank.node for report in reports}
+    situation = Situation(
+        world_size=place.world_size,
+        nodes=place.nodes,
+        ranks_per_node=max(Counter(nodes.values()).values()),
+        accelerator=rank.device.type != "cpu",
+        loader=bool(rank.feeds),
+        immovable=_immovable(rank),
+    )
+    count = replica.count([report.batch for report in reports])
+    pipelined, inseparable = _pipelined(reports), _shared(count, place.world_size)
+    rungs, skipped = reachable(situation, orders.rungs)
+    if orders.isolated:
+        skipped = {} if rank.feeds else {name: why for name, why in skipped.items() if rung(name).reads_data}
+        rungs = tuple(name for name in orders.rungs if name not in skipped)
+        skipped |= dict.fromkeys(("solo", "crowd"), why) if (why := pipelined or inseparable) else {}
+    elif pipelined:
+        skipped |= {name: pipelined for name in rungs if name not in _uppermost(rungs)}
+        rungs = _uppermost(rungs)
+    elif "node" in rungs and place.nodes > 1 and (why := _obstacle_to_node_scope()) is not None:
+        rungs, skipped = tuple(name for name in rungs if name != "node"), {**skipped, "node": why}
+    _write_survey(rank, reports, rungs, skipped)
+    if place.world_size > 1:
+        rank.tell(JobFacts(replicas=count))
+    groups = {group for report in reports for group in report.groups}
+    parts = parts_on(nodes, groups) if "node" in rungs else []
+    if parts and (why := ring_of_node_apart(nodes, groups)) is not None:
+        rank.note(f"{why}: only the sum of interconnect and network is certain, not how it is divided")
+    return Ladder(rungs, tuple(parts), pipelined or inseparable, pipelined is not None)
+
+
+def _pipelined(reports: list[Introduction]) -> str | None:
+    """Why what ranks wait for each other cannot be told from what their exchange takes, if it cannot."""
+    names = sorted({name for report in reports for name in report.handed_on})
+    if not names:
+        return None
+    return (
+        f"ranks hand data to each other ({', '.join(names)}), so they wait for each other's turn as well as for the "
+        "exchange, and no rung tells the two apart"
+    )
+
+
+def _shared(count: int | None, world: int) -> str | None:
+    if count is None or count == world:
+        return None
+    return f"{world} ranks train {count} replicas of the model, so a rank by itself would do another job"
+
+
+def _uppermost(rungs: tuple[str, ...]) -> tuple[str, ...]:
+    """The rungs of the whole job: the last that replays batches, and those that read."""
+    replayed = [name for name in rungs if rung(name).replays]
+    return tuple(name for name in rungs if name in replayed[-1:] or rung(name).reads_data)
+
+
+def _obstacle_to_node_scope() -> str | None:
+    names = scope.beyond_node()
+    if names:
+        return f"the script calls {', '.join(names)}, which cannot be confined to a node"
+    return replicas.obstacle_to_node_scope()
 
 
 def _immovable(rank: OwnRank) -> str | None:
@@ -71,11 +153,6 @@ def _immovable(rank: OwnRank) -> str | None:
         return None
     reasons = (why_immovable(feed.ring.peek(), rank.device) for feed in rank.feeds)
     return next((why for why in reasons if why is not None), None)
-
-
-def _beyond_node() -> str | None:
-    names = scope.beyond_node()
-    return f"the script calls {', '.join(names)}, which cannot be confined to a node" if names else None
 
 
 def _write_survey(
@@ -93,7 +170,20 @@ def _write_survey(
 
 def standing_facts(rank: OwnRank) -> JobFacts:
     """What is better known the longer the job runs."""
-    return JobFacts(**survey.loader_facts(rank.feeds), collectives_per_step=rank.collectives_per_step())
+    handed = rank.collective_bytes_per_step()
+    return JobFacts(
+        **survey.loader_facts(rank.feeds),
+        collectives_per_step=rank.collectives_per_step(),
+        collective_bytes_per_step=handed,
+        exchanged_bytes=sum(handed.values()) + replicas.reduced_bytes() or None,
+    )
+
+
+def launch_facts(rank: OwnRank) -> LaunchSeen:
+    """What a step of the job was, for comparison with other launches of it."""
+    facts = survey.loader_facts(rank.feeds)
+    batches = sum(feed.per_step for feed in rank.feeds) or None
+    return LaunchSeen(rank.orders.launch, rank.place.world_size, facts.get("batch"), batches)
 
 
 def try_switching(rank: OwnRank) -> Generator[None, None, str | None]:
@@ -103,11 +193,10 @@ def try_switching(rank: OwnRank) -> Generator[None, None, str | None]:
     groups' sequence numbers before any rank is left to step alone.
     """
     rank.drifted = True  # from here on batches are replayed and gradients not always exchanged
-    if rank.orders.isolated:
+    if not rank.switches:
         return None
-    if replicas.sharded:
-        names = " and ".join(replicas.sharded)
-        return f"{names} shards parameters: their all-gather cannot be switched off"
+    if sharded:
+        return f"{' and '.join(sharded)} shards the model: gathering its parts cannot be switched off"
     rank.set_scope("self")
     for feed in rank.feeds:
         feed.begin("replay", 0, again=False)
@@ -137,6 +226,25 @@ def try_switching(rank: OwnRank) -> Generator[None, None, str | None]:
     return verdict
 
 
+def try_node(rank: OwnRank, rungs: tuple[str, ...]) -> Generator[None, None, tuple[str, ...]]:
+    """Two steps under scope node: the value is the rungs, less ``node`` if something still went beyond the nodes."""
+    rank.set_scope("node")
+    yield  # the first step may still finish what was under way, and makes connections
+    before = private.sequence_numbers(scope.reaches)
+    yield
+    moved = private.sequence_numbers(scope.reaches) != before
+
+    def judge(reports: list[bool]) -> tuple[str, ...]:
+        if not any(reports):
+            return rungs
+        rank.tell(RungSkipped("node", "collectives that Stash cannot intercept reach beyond the node in every step"))
+        return tuple(name for name in rungs if name != "node")
+
+    left = rank.agree(moved, judge)
+    rank.set_scope("world")
+    return left
+
+
 def _tell_of_unseen_input(rank: OwnRank, times: tuple[float, float] | None) -> None:
     """Batches come from memory in this step, so what still runs before its forward pass makes them elsewhere."""
     if times is None:
@@ -154,9 +262,9 @@ def _tell_of_unseen_input(rank: OwnRank, times: tuple[float, float] | None) -> N
 def without_switching(rank: OwnRank, rungs: tuple[str, ...], why: str) -> tuple[str, ...]:
     """The rungs left when neither the scope can be switched nor the job started in other sizes."""
     rank.switches = False
-    top = "cluster" if rank.place.nodes > 1 else "node"
-    left = tuple(name for name in rungs if name == top or rung(name).reads_data)
+    left = _uppermost(rungs)
     for name in rungs:
         if name not in left:
-            rank.tell(RungSkipped(name, f"{why}, and this job cannot be started in other sizes"))
+            other_size = rank.inseparable or "this job cannot be started in other sizes"
+            rank.tell(RungSkipped(name, f"{why}, and {other_size}"))
     return left

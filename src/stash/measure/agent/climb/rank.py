@@ -5,7 +5,7 @@ What discovery and blocks need of the process they run in; who drives them (``cl
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeVar
 
 from stash.base.ladder import ScopeName
@@ -34,7 +34,6 @@ class Exchanging(Protocol):
     """What a rank needs of ``Control``."""
 
     place: Place
-    node_group: Any
 
     def join(self) -> None:
         """The default process group was formed."""
@@ -56,6 +55,8 @@ class OwnRank:
         """Steps under scope world since collectives are counted."""
         self.switches = not orders.isolated
         """Whether the scope of exchange changes between rungs."""
+        self.inseparable: str | None = None
+        """Why a rank by itself does not do what it does in the whole job, if it does not."""
         self.drifted = False
         """Replicas have trained apart, or on replayed batches: their weights are nobody's model."""
         self._journal = journal
@@ -111,8 +112,6 @@ class OwnRank:
         """Switch the exchange; from the first scope below world on, replicas drift apart."""
         if name == "node" and self.place.nodes == 1:
             name = "world"  # the node is all there is: train exactly as the job does
-        elif name == "node" and self.control.node_group is None:
-            name = "self"  # the only rank of its node
         replicas.set_scope(name)
 
     def counts_step(self) -> None:
@@ -121,10 +120,17 @@ class OwnRank:
 
     def count_anew(self) -> None:
         """Begin to count the script's own collectives, and the steps in which they are issued."""
-        scope.issued.clear()
+        scope.count_anew()
         self.steps_counted = 0
 
     def collectives_per_step(self) -> dict[str, float]:
         """By name; empty before the first counted step."""
+        return self._per_step(scope.issued)
+
+    def collective_bytes_per_step(self) -> dict[str, float]:
+        """What this rank handed to them, by name."""
+        return self._per_step(scope.sent)
+
+    def _per_step(self, counted: Mapping[str, int]) -> dict[str, float]:
         steps = self.steps_counted
-        return {name: round(n / steps, 3) for name, n in scope.issued.items()} if steps else {}
+        return {name: round(n / steps, 3) for name, n in counted.items()} if steps else {}

@@ -1,6 +1,6 @@
 """Every collective called through ``torch.distributed``, under the scope in force.
 
-Under scope *world* a call is passed on untouched. Under *node* it runs over the node's subgroup; under
+Under scope *world* a call is passed on untouched. Under *node* it runs over what of its group lies on the node; under
 *self* it does what a group of one would do. Collectives that C++ code issues by itself never come here:
 ``private.sequence_numbers`` lets the climb see that they happened.
 """
@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import Any
 
 from stash.measure.agent import script
 from stash.measure.agent.wraps.group_of_node import within_node
 from stash.measure.agent.wraps.group_of_one import LOCAL, Call, answer
+from stash.measure.agent.wraps.groups import ranks_of
 from stash.measure.agent.wraps.scope import NODE_CAPABLE, scope
 
 
@@ -49,30 +50,54 @@ def _scoped(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         if scope.passes:
             return original(*args, **kwargs)
         script.acted()
+        given = signature.bind(*args, **kwargs)
+        group = _group_of(given.arguments)
+        if not hasattr(group, "rank"):
+            return original(*args, **kwargs)  # not a member: PyTorch's own warning
         if scope.name == "world":
-            scope.issued[name] += 1
+            scope.count(name, group, 0 if "object" in name else payload(given.arguments.values()))
             with scope.untouched():  # object collectives call tensor ones: count and map only the outer call
                 return original(*args, **kwargs)
-        given = signature.bind(*args, **kwargs)
         given.apply_defaults()
-        group = given.arguments.get("group")
-        if group is not None and not hasattr(group, "rank"):
-            return original(*args, **kwargs)  # not a member: PyTorch's own warning
-        return _confined(name, original, given.arguments)
+        return _confined(name, original, given.arguments, group)
 
     return call
 
 
-def _confined(name: str, original: Callable[..., Any], arguments: dict[str, Any]) -> Any:
-    """What the caller gets under a scope below world."""
+def _group_of(arguments: dict[str, Any]) -> Any:
     from torch.distributed import distributed_c10d as c10d
 
-    group: Any = arguments.get("group") or c10d.group.WORLD
-    if scope.name == "node" and name in NODE_CAPABLE:
-        members = c10d.get_process_group_ranks(group)
+    operations = arguments.get("p2p_op_list")
+    group = operations[0].group if operations else arguments.get("group")
+    return c10d.group.WORLD if group is None else group
+
+
+def _confined(name: str, original: Callable[..., Any], arguments: dict[str, Any], group: Any) -> Any:
+    """What the caller gets under a scope below world."""
+    if scope.name == "node":
+        ranks, part = ranks_of(group), scope.parts.get(group.group_name)
         with scope.untouched():
-            if set(members) <= set(scope.node_ranks):
+            if scope.holds(ranks):
                 return original(**arguments)
-            if members == list(range(c10d.get_world_size())):
-                return within_node(name, original, arguments, scope.node_group, scope.node_ranks, len(members))
+            if part is not None and name in NODE_CAPABLE:
+                return within_node(name, original, arguments, part, ranks)
     return answer(name, Call(arguments, max(group.rank(), 0), group.size()))
+
+
+def payload(arguments: Iterable[Any]) -> int:
+    """Bytes of the largest argument: what is reduced, all that is gathered, all that is scattered.
+
+    That is the size by which nccl-tests calls a collective.
+    """
+    return max(map(_bytes, arguments), default=0)
+
+
+def _bytes(value: Any) -> int:
+    """Of a tensor, of lists of them, and of the operations of ``batch_isend_irecv``."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        return value.numel() * value.element_size()
+    if isinstance(value, (list, tuple)):
+        return sum(map(_bytes, value))
+    return _bytes(getattr(value, "tensor", ()))

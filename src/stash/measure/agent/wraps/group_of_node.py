@@ -1,4 +1,4 @@
-"""Collectives of the whole world confined to a node: over its subgroup, with own values in the other nodes' places.
+"""Collectives of a group confined to a node: over what of it lies there, with own values in the other ranks' places.
 
 Pure but for the call of the real collective. Which calls are to be confined, ``wraps.collectives`` knows.
 """
@@ -8,63 +8,71 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from stash.measure.agent.wraps.group_of_one import Done
+from stash.measure.agent.wraps.groups import NodePart
 
 Original = Callable[..., Any]
 Arguments = dict[str, Any]
 
 
-def within_node(
-    name: str, original: Original, arguments: Arguments, group: Any, ranks: tuple[int, ...], world: int
-) -> Any:
-    """Run a collective of the whole world over ``group``, whose global ranks are ``ranks``."""
-    arguments = {**arguments, "group": group}
+def within_node(name: str, original: Original, arguments: Arguments, part: NodePart, ranks: tuple[int, ...]) -> Any:
+    """Run a collective over ``part`` of a group whose global ranks are ``ranks``."""
+    arguments = {**arguments, "group": part.group}
     for root in ("src", "dst"):
-        if root in arguments and arguments[root] not in ranks:
-            arguments[root] = ranks[0]
-    for root in ("group_src", "group_dst"):
-        if root in arguments:
-            arguments[root] = None
-    return _RESHAPED.get(name, _as_it_is)(original, arguments, ranks, world)
+        _move_root(arguments, root, part, ranks)
+    places = [ranks.index(rank) for rank in part.ranks]
+    return _RESHAPED.get(name, _as_it_is)(original, arguments, places, len(ranks))
 
 
-def _as_it_is(original: Original, arguments: Arguments, ranks: tuple[int, ...], world: int) -> Any:
+def _move_root(arguments: Arguments, root: str, part: NodePart, ranks: tuple[int, ...]) -> None:
+    """A root on another node is replaced by the part's first rank; PyTorch takes it by global rank or by place."""
+    place = arguments.pop(f"group_{root}", None)
+    if place is None and root not in arguments:
+        return
+    asked = arguments.get(root) if place is None else ranks[place]
+    arguments[root] = part.ranks[0] if asked not in part.ranks else asked
+
+
+def _as_it_is(original: Original, arguments: Arguments, places: list[int], size: int) -> Any:
     return original(**arguments)
 
 
-def _gather_list(original: Original, arguments: Arguments, ranks: tuple[int, ...], world: int) -> Any:
+def _gather_list(original: Original, arguments: Arguments, places: list[int], size: int) -> Any:
     key = "tensor_list" if "tensor_list" in arguments else "object_list"
     everyone = arguments[key]
     own = arguments.get("tensor", arguments.get("obj"))
-    mine = [everyone[r] for r in ranks]
-    for rank in set(range(world)) - set(ranks):
+    mine = [everyone[place] for place in places]
+    for place in set(range(size)) - set(places):
         if key == "tensor_list":
-            everyone[rank].copy_(own)
+            everyone[place].copy_(own)
         else:
-            everyone[rank] = own
+            everyone[place] = own
     result = original(**{**arguments, key: mine})
     if key == "object_list":
-        for rank, item in zip(ranks, mine, strict=True):
-            everyone[rank] = item
+        for place, item in zip(places, mine, strict=True):
+            everyone[place] = item
     return result
 
 
-def _gather_tensor(original: Original, arguments: Arguments, ranks: tuple[int, ...], world: int) -> Any:
+def _gather_tensor(original: Original, arguments: Arguments, places: list[int], size: int) -> Any:
     key = "output_tensor" if "output_tensor" in arguments else "output"
     given = arguments.get("input_tensor", arguments.get("input"))
     assert given is not None
-    everyone = arguments[key].view(world, -1)
+    everyone = arguments[key].view(size, -1)
     everyone.copy_(given.reshape(1, -1))
-    first, count = ranks[0], len(ranks)
-    if ranks != tuple(range(first, first + count)):
-        return Done(arguments[key]) if arguments.get("async_op") else None
-    return original(**{**arguments, key: everyone[first : first + count].view(-1)})
+    return original(**{**arguments, key: _side_by_side(everyone, places).view(-1)})
 
 
-def _scatter_tensor(original: Original, arguments: Arguments, ranks: tuple[int, ...], world: int) -> Any:
+def _scatter_tensor(original: Original, arguments: Arguments, places: list[int], size: int) -> Any:
+    """Of the whole, as many chunks as the node has ranks."""
     key = "input" if "input" in arguments else "input_tensor"
-    chunks = arguments[key].reshape(world, -1)
-    return original(**{**arguments, key: chunks[list(ranks)].reshape(-1)})
+    chunks = _side_by_side(arguments[key].reshape(size, -1), places)
+    return original(**{**arguments, key: chunks.reshape(-1)})
+
+
+def _side_by_side(everyone: Any, places: list[int]) -> Any:
+    """Rows for the node's ranks without a copy: their own places where those are neighbours."""
+    first = min(places[0], len(everyone) - len(places))
+    return everyone[first : first + len(places)]
 
 
 _RESHAPED = {

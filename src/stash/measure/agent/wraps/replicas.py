@@ -1,8 +1,8 @@
-"""Gradient exchange: switching the scope of DistributedDataParallel, and noticing sharded models.
+"""Gradient exchange: switching the scope of DistributedDataParallel.
 
 Scope *self* bypasses DDP's reducer (what ``no_sync()`` does) and its buffer broadcast; a hook that hands
-its bucket back would not be enough, because the C++ reducer has collectives of its own. Scope *node* needs
-a communication hook whose collective can be confined; one is registered only on jobs that have that rung.
+its bucket back would not be enough, because the C++ reducer has collectives of its own. Under scope *node* the
+reducer gets another process group and goes on as under *world*, where all is as the script made it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 
 from stash.base.ladder import ScopeName
 from stash.measure.agent import private
+from stash.measure.agent.wraps.groups import ranks_of
 from stash.measure.agent.wraps.scope import scope
 
 _made: list[weakref.ref[Any]] = []
@@ -24,8 +25,6 @@ _hooked: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
 _builtin: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
 """Names of the communication hooks, in Python and in C++."""
 _skipping: weakref.WeakSet[Any] = weakref.WeakSet()
-sharded: list[str] = []
-"""Names of sharding wrappers the script used; their parameter all-gather cannot be switched off."""
 
 
 def wrap_ddp(module: ModuleType) -> None:
@@ -53,7 +52,7 @@ def wrap_ddp(module: ModuleType) -> None:
 
     # A property, because scripts assign it themselves in every micro-batch of an accumulated step.
     cls.require_backward_grad_sync = property(
-        lambda self: self.__dict__.get(_SYNC, True) and scope.name != "self",
+        lambda self: self.__dict__.get(_SYNC, True) and _may_exchange(self),
         _choose_exchange,
     )
     cls.__init__ = remembering_init
@@ -61,14 +60,18 @@ def wrap_ddp(module: ModuleType) -> None:
     private.wrap_builtin_hooks(cls, remembering_builtin)
 
 
+def _may_exchange(ddp: Any) -> bool:
+    return scope.name == "world" or group_in_scope(ddp) is not None
+
+
 def _choose_exchange(ddp: Any, exchanges: bool) -> None:
     ddp.__dict__[_SYNC] = exchanges
-    if not exchanges and scope.name != "self":  # there the script restores what it was told
+    if not exchanges and _may_exchange(ddp):  # elsewhere the script restores what it was told
         _skipping.add(ddp)
 
 
 def own_hook() -> str | None:
-    """The hook that the job registered, empty if it has none; ``None`` without DDP. Ask before Stash adds its own."""
+    """The communication hook that the job registered, empty if it has none; ``None`` without DDP."""
     ddps = modules()
     names = [_hooked.get(ddp) or _builtin.get(ddp) for ddp in ddps]
     return ", ".join(sorted({name for name in names if name})) if ddps else None
@@ -80,36 +83,6 @@ def skips_exchanges() -> bool | None:
     return any(ddp in _skipping for ddp in ddps) if ddps else None
 
 
-def watch_fsdp(module: ModuleType) -> None:
-    """Notice FullyShardedDataParallel."""
-    cls = module.FullyShardedDataParallel
-    init = cls.__init__
-
-    @functools.wraps(init)
-    def noticing_init(self: Any, *args: Any, **kwargs: Any) -> None:
-        if "FullyShardedDataParallel" not in sharded:
-            sharded.append("FullyShardedDataParallel")
-        init(self, *args, **kwargs)
-
-    cls.__init__ = noticing_init
-
-
-def watch_fully_shard(module: ModuleType) -> None:
-    """Notice FSDP2's ``fully_shard``."""
-    original = module.fully_shard
-    if getattr(original, "noticed_by_stash", False):
-        return
-
-    @functools.wraps(original)
-    def noticing(*args: Any, **kwargs: Any) -> Any:
-        if "fully_shard" not in sharded:
-            sharded.append("fully_shard")
-        return original(*args, **kwargs)
-
-    noticing.noticed_by_stash = True  # type: ignore[attr-defined]
-    module.fully_shard = noticing  # type: ignore[attr-defined]
-
-
 def modules() -> list[Any]:
     """The DDP instances alive in this process, in the order they were made."""
     return [ddp for ddp in (ref() for ref in _made) if ddp is not None]
@@ -117,23 +90,18 @@ def modules() -> list[Any]:
 
 def obstacle_to_node_scope() -> str | None:
     """Why gradient exchange cannot be confined to a node in this job, or ``None``."""
-    from torch.distributed import distributed_c10d as c10d
-
-    for ddp in modules():
-        if ddp in _builtin:
-            return "the job uses a built-in C++ communication hook, which cannot be confined to a node"
-        if ddp.process_group.size() != c10d.get_world_size():
-            return "the job's DDP runs over a process group of its own"
+    if any(ddp in _builtin for ddp in modules()):
+        return "the job uses a built-in C++ communication hook, which cannot be confined to a node"
     return None
 
 
-def prepare_node_scope() -> None:
-    """Give every DDP without a user's hook PyTorch's own all-reduce hook, which calls the wrapped collective."""
-    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+def groups() -> list[Any]:
+    """The process groups that gradients are exchanged over."""
+    return [_whole_group(ddp) for ddp in modules()]
 
-    for ddp in modules():
-        if ddp not in _hooked:
-            ddp.register_comm_hook(None, default_hooks.allreduce_hook)
+
+def _whole_group(ddp: Any) -> Any:
+    return _ordinary[ddp][2] if ddp in _ordinary else ddp.process_group
 
 
 def set_scope(name: ScopeName) -> None:
@@ -143,10 +111,23 @@ def set_scope(name: ScopeName) -> None:
             _ordinary[ddp] = (ddp.require_backward_grad_sync, ddp.broadcast_buffers, ddp.process_group)
     scope.name = name
     for ddp in modules():
-        sync, buffers, group = _ordinary[ddp]
+        sync, buffers, whole = _ordinary[ddp]
+        group = group_in_scope(ddp)
         ddp.require_backward_grad_sync = sync  # ``no_sync()`` under scope self has restored a False
-        ddp.broadcast_buffers = buffers and name != "self"
-        ddp.process_group = scope.node_group if name == "node" else group
+        ddp.broadcast_buffers = buffers and group is not None
+        ddp.process_group = whole if group is None else group
+        private.set_reducers_group(ddp, ddp.process_group)
+
+
+def group_in_scope(ddp: Any) -> Any:
+    """What the scope in force leaves of the group that a DDP exchanges over; ``None`` for this rank alone."""
+    whole = _whole_group(ddp)
+    if scope.name == "self":
+        return None
+    if scope.name == "world" or scope.holds(ranks_of(whole)):
+        return whole
+    part = scope.parts.get(whole.group_name)
+    return None if part is None else part.group
 
 
 def gradient_facts() -> tuple[list[int], list[tuple[str, Any]]]:
@@ -159,3 +140,9 @@ def gradient_facts() -> tuple[list[int], list[tuple[str, Any]]]:
         front = f"{index}." if several else ""
         named += [(front + name, p) for name, p in ddp.module.named_parameters() if p.requires_grad]
     return buckets, named
+
+
+def reduced_bytes() -> int:
+    """Bytes that the reducers themselves exchange in a step; what a user's hook exchanges is seen as it calls."""
+    exchanging = [ddp for ddp in modules() if ddp not in _hooked and _whole_group(ddp).size() > 1]
+    return sum(sum(private.bucket_bytes(ddp)) for ddp in exchanging)

@@ -1,0 +1,70 @@
+"""How many replicas of the model a job trains: as many as train on samples of their own.
+
+The ranks of a tensor parallel group read the same samples, those of a data-parallel one different samples. So ranks
+whose first batches are equal are parts of one replica, unless DistributedDataParallel or a sharding wrapper, which
+are made for replicas, says otherwise. Ranks that read nothing are parts of somebody's.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from stash.measure.agent.data import batches
+from stash.measure.agent.data.feeds import Feed
+from stash.measure.agent.wraps import replicas
+from stash.measure.agent.wraps.sharding import sharded
+
+_LOOKED_AT = 1 << 16
+"""Values of each tensor of a batch: enough to tell batches apart."""
+
+
+@dataclass(frozen=True)
+class FirstBatch:
+    """What one rank tells of the first samples that it trains on."""
+
+    checksum: int | None
+    """None if there is no loader, or nothing in its batch to compare."""
+    place: tuple[int, ...] | None
+    """Among the ranks that the job itself takes for replicas of each other, if it says."""
+
+
+def of_this_rank(feeds: list[Feed]) -> FirstBatch:
+    """For the ranks to compare."""
+    return FirstBatch(_checksum(feeds), next(_places(), None))
+
+
+def _places() -> Iterator[tuple[int, ...]]:
+    import torch.distributed as dist
+
+    for place in sharded.values():
+        yield (dist.get_rank(),) if place is None else place
+    for group in replicas.groups():
+        yield (group.rank(),)
+
+
+def count(ranks: list[FirstBatch]) -> int | None:
+    """The replicas of a job with these ranks; ``None`` if none of them tells."""
+    told = [batch for batch in ranks if batch.checksum is not None]
+    return len(set(told)) or None
+
+
+def _checksum(feeds: list[Feed]) -> int | None:
+    found = [leaf for feed in feeds for leaf in batches.leaves(feed.ring.peek())]
+    total = 0
+    for leaf in found:
+        total = zlib.adler32(_some_bytes(leaf), total)
+    return total if found else None
+
+
+def _some_bytes(leaf: Any) -> bytes:
+    """The first values of a tensor or array; nothing of a sparse or nested tensor."""
+    import torch
+
+    if not batches.is_tensor(leaf):
+        return bytes(leaf.reshape(-1)[:_LOOKED_AT].tobytes())
+    if leaf.layout is not torch.strided or leaf.is_nested:
+        return b""
+    return bytes(leaf.detach().flatten()[:_LOOKED_AT].cpu().view(torch.uint8).numpy())

@@ -1,0 +1,52 @@
+"""How many replicas of the model the ranks train, told from the samples that they read."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from stash.measure.agent.climb import replica
+from stash.measure.agent.climb.replica import FirstBatch
+
+
+@pytest.mark.parametrize(
+    ("ranks", "replicas"),
+    [
+        ([FirstBatch(1, None), FirstBatch(2, None), FirstBatch(3, None), FirstBatch(4, None)], 4),
+        (
+            [FirstBatch(1, None), FirstBatch(1, None), FirstBatch(2, None), FirstBatch(2, None)],
+            2,
+        ),  # pairs share their layers
+        (
+            [FirstBatch(1, (0,)), FirstBatch(1, (1,)), FirstBatch(1, (2,)), FirstBatch(1, (3,))],
+            4,
+        ),  # DDP on the same made-up batches
+        ([FirstBatch(1, (0,)), FirstBatch(1, (0,)), FirstBatch(1, (1,)), FirstBatch(1, (1,))], 2),
+        (
+            [FirstBatch(1, None), FirstBatch(None, None), FirstBatch(2, None), FirstBatch(None, None)],
+            2,
+        ),  # one of each pair reads
+        ([FirstBatch(None, None), FirstBatch(None, None)], None),
+    ],
+)
+def test_ranks_that_read_the_same_samples_share_a_replica(ranks: list[FirstBatch], replicas: int | None) -> None:
+    assert replica.count(ranks) == replicas
+
+
+def feed(batch: object) -> SimpleNamespace:
+    return SimpleNamespace(ring=SimpleNamespace(peek=lambda: batch))
+
+
+def test_batches_are_told_apart_by_what_is_in_them() -> None:
+    one, other = (torch.tensor([[1.0, 2.0]], dtype=torch.bfloat16), 3), (torch.tensor([[1.0, 2.5]]).bfloat16(), 3)
+    sums = [replica.of_this_rank([feed(batch)]).checksum for batch in (one, one, other, np.arange(3))]
+    assert sums[0] == sums[1]
+    assert len(set(sums)) == 3
+
+
+def test_batches_that_hold_nothing_tell_nothing() -> None:
+    assert replica.of_this_rank([feed("text")]) == FirstBatch(None, None)
+    assert replica.of_this_rank([]) == FirstBatch(None, None)
