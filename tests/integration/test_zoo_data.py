@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import RunProfile, blocks_of, measured
+from conftest import RunProfile, blocks_of, measured, skipped
 
 ZOO = Path(__file__).parents[1] / "zoo"
 
@@ -51,3 +52,29 @@ def test_accumulation_that_ramps_up(run_profile: RunProfile) -> None:
     served = {samples for block in blocks_of(profile, "warm") for samples in block.step_samples}
     assert max(served) > 16
     assert 16 < profile.workload.batch <= 56
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Pairs of a small label and a picture of 64 kB, all in memory, since they were just written."""
+    folder = tmp_path_factory.mktemp("pairs")
+    for number in range(256):
+        (folder / f"{number:03d}.txt").write_text(f"{number % 10} is what it shows")
+        (folder / f"{number:03d}.bin").write_bytes(os.urandom(65536))
+    os.sync()
+    return folder
+
+
+def test_small_files_that_are_seen_do_not_prove_the_large_ones_that_are_not(
+    run_profile: RunProfile, pairs: Path
+) -> None:
+    # GIVEN samples whose label Python opens, and whose picture is read by C code, out of memory
+    profile = measured(run_profile("read_by_c_code.py", pairs, folder=ZOO))
+    # THEN cold blocks are refuted by what the process read, although every label was out of memory
+    assert "came from memory" in skipped(profile)["cold"]
+    # WHEN Stash is told where the data lie THEN all of it is read from storage
+    told = measured(run_profile("--data-root", pairs, "read_by_c_code.py", pairs, folder=ZOO))
+    cold = blocks_of(told, "cold")
+    assert cold
+    assert all((block.storage_bytes or 0) >= 65536 * (block.samples or 0) for block in cold)
+    assert sum(block.storage_bytes or 0 for block in blocks_of(told, "warm")) == 0

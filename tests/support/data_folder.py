@@ -21,5 +21,5 @@ def fill(folder: Path) -> None:
             file.write(os.urandom(PAGES * pagecache.PAGE))
             file.flush()
             os.fsync(file.fileno())
-    if reading.examine_files(map(str, folder.iterdir()), cold=True)[1]:
+    if reading.examine_files(map(str, folder.iterdir()), cold=True)["resident"]:
         pytest.skip("the temporary folder is a RAM disk")

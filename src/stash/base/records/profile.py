@@ -131,6 +131,8 @@ class Block:
     """Since the first block of the run."""
     launch: int = 0
     """Which launch of the job measured it."""
+    read_bytes: int | None = None
+    """Bytes that system calls of these processes read, from wherever (/proc/PID/io); what is mapped is not called."""
 
 
 class Rate(Record):

@@ -1,4 +1,5 @@
-"""What the machine did during a block: CPU, steal, network, disk and GPU, as the kernel and NVML count it.
+"""What the machine did during a block: CPU, steal, network, disk and GPU, as the kernel and NVML count it; and what a
+process read.
 
 Every reading is one of running totals; a block's figures are the difference of two. What a machine
 does not tell is ``None``.
@@ -80,6 +81,25 @@ def since(before: Totals) -> Activity:
 
 def _less(last: int | None, first: int | None) -> int | None:
     return None if first is None or last is None else last - first
+
+
+class BytesRead(NamedTuple):
+    """What this process has read since it began, its threads and the children it waited for included."""
+
+    called: int
+    """Through system calls, whatever from: files, pipes, some sockets; not what it mapped."""
+    storage: int
+    """Fetched from storage for it, through calls or mappings, read ahead included."""
+
+
+def bytes_read() -> BytesRead | None:
+    """Of this process (``/proc/self/io``); None where the kernel does not tell."""
+    try:
+        with open("/proc/self/io", "rb", buffering=0) as file:
+            fields = dict(line.split(b": ") for line in file.read().splitlines())
+        return BytesRead(int(fields[b"rchar"]), int(fields[b"read_bytes"]))
+    except (OSError, ValueError, KeyError):
+        return None
 
 
 def gpu_utilisation(uuid: str | None) -> float | None:

@@ -1,8 +1,8 @@
 """The page cache, seen and emptied without privileges, one file at a time.
 
 ``evict`` asks the kernel to drop a file's clean pages; ``resident_pages`` says how many are cached, through
-``cachestat`` (Linux 6.5) or ``mincore``. Pages that a process maps stay (``mappings``), and evicting cannot empty a
-hypervisor's or a storage server's cache.
+``cachestat`` (Linux 6.5) or ``mincore``, or that this process may not know. Pages that a process maps stay
+(``mappings``), and evicting cannot empty a hypervisor's or a storage server's cache.
 """
 
 from __future__ import annotations
@@ -36,13 +36,23 @@ class _Stat(ctypes.Structure):
     _fields_ = tuple((n, ctypes.c_uint64) for n in ("cached", "dirty", "writeback", "evicted", "recently_evicted"))
 
 
-def resident_pages(descriptor: int, size: int) -> tuple[int, int] | None:
-    """(cached, dirty) pages of an open file; dirty is 0 where only ``mincore`` exists; None if neither does."""
-    if _CACHESTAT is not None:
+def resident_pages(descriptor: int, size: int, layered: bool = False) -> tuple[int, int] | None:
+    """(cached, dirty) pages of an open file; dirty is 0 where only ``mincore`` exists; None if nobody tells.
+
+    ``layered``: the file is another file system's in truth (overlay), whose pages only a mapping leads to.
+    """
+    if _CACHESTAT is not None and not layered:
         stat, whole = _Stat(), _Range(0, 0)
         if _libc.syscall(_CACHESTAT, descriptor, ctypes.byref(whole), ctypes.byref(stat), 0) == 0:
             return int(stat.cached), int(stat.dirty + stat.writeback)
-    return _mincore(descriptor, size)
+    return _mincore(descriptor, size) if _may_know(descriptor) else None
+
+
+def _may_know(descriptor: int) -> bool:
+    """Whether ``mincore`` tells the truth: to all but owner and writers it says *resident* (since Linux 5.2)."""
+    if os.geteuid() in (0, os.fstat(descriptor).st_uid):
+        return True
+    return os.access(f"/proc/self/fd/{descriptor}", os.W_OK, effective_ids=True)
 
 
 def _mincore(descriptor: int, size: int) -> tuple[int, int] | None:

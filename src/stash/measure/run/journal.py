@@ -21,7 +21,7 @@ class Journal:
         self._folder = folder
         self._descriptor: int | None = None
 
-    def write(self, *messages: Message) -> None:
+    def write(self, *messages: Message | Told) -> None:
         """Add messages, all at once."""
         lines = "".join(f"{encode(message)}\n" for message in messages).encode()
         while lines:  # a large job's are more than one call may take

@@ -140,6 +140,7 @@ class BlockDone(Message):
     disk_bytes: int | None = None
     started: float = 0.0
     launch: int = 0
+    read_bytes: int | None = None
 
 
 @dataclass(frozen=True)

@@ -71,13 +71,13 @@ def test_without_one_it_is_what_no_system_owns(tally: Tally, tmp_path: Path, mon
 def test_a_folder_is_looked_at_whole_or_as_far_as_the_limit(tally: Tally, tmp_path: Path) -> None:
     read_all(tmp_path / "data")
     whole = reading.files_below(str(tmp_path / "data"))
-    assert reading.examine_files(whole, cold=False) == (FILES * PAGES, FILES * PAGES)
+    assert reading.examine_files(whole, cold=False) == {"pages": FILES * PAGES, "resident": FILES * PAGES}
     assert len(list(reading.files_below(str(tmp_path / "data"), limit=1))) == 1
 
 
 def test_what_was_removed_meanwhile_is_passed_over(tally: Tally, tmp_path: Path) -> None:
     held = [str(tmp_path / "data" / "0.bin"), str(tmp_path / "gone.bin")]
-    assert reading.examine_files(held, cold=False)[0] == PAGES
+    assert reading.examine_files(held, cold=False)["pages"] == PAGES
 
 
 def test_a_file_of_many_samples_is_dropped_once_a_block_and_one_that_was_read_whole_again(

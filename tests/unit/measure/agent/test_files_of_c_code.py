@@ -1,4 +1,4 @@
-"""Libraries whose C code writes files tell of them first, and only of those they write."""
+"""Libraries whose C code opens files tell of them first: of those they write, and of those they read."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from stash.measure.agent import guard
+from stash.measure.agent.data import reading
 from stash.measure.agent.wraps import files
 
 
@@ -25,6 +26,14 @@ class Writer:
         self.where = where
 
 
+@pytest.fixture(autouse=True)
+def read(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """Files that were told to be read."""
+    words: list[object] = []
+    monkeypatch.setattr(reading, "heard", words.append)
+    return words
+
+
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, bool]]:
     words: list[tuple[str, bool]] = []
@@ -32,28 +41,35 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, bool]]:
     return words
 
 
-def test_a_file_of_hdf5_is_told_unless_it_is_only_read(told: list[tuple[str, bool]]):
+def test_a_file_of_hdf5_is_told_as_it_is_opened(told: list[tuple[str, bool]], read: list[object]):
     own = type("File", (File,), {"__init__": File.__init__})
     files.wrap_h5py(SimpleNamespace(File=own))
     for mode in ("r", "w", "a"):
         assert own(Path("weights.h5"), mode).mode == mode
     own("weights.h5")
     assert told == [("weights.h5", True), ("weights.h5", False)]
+    assert read == [Path("weights.h5"), "weights.h5"]
     with pytest.raises(TypeError):
         own()
 
 
-def test_pictures_and_tables_are_told(told: list[tuple[str, bool]]):
-    cv2 = SimpleNamespace(imwrite=lambda filename, image: filename)
+def test_pictures_and_tables_are_told(told: list[tuple[str, bool]], read: list[object]):
+    cv2 = SimpleNamespace(imwrite=lambda filename, image: filename, imread=lambda filename, flags=1: flags)
     files.wrap_cv2(cv2)
     assert cv2.imwrite("a.png", None) == "a.png"
+    assert cv2.imread("c.png", 0) == 0
 
     def write_file(filename: str, data: object) -> None:
         pass
 
-    io = SimpleNamespace(write_file=write_file)
+    def read_file(path: str) -> str:
+        return path
+
+    io = SimpleNamespace(write_file=write_file, read_file=read_file)
     files.wrap_torchvision_io(io)
     io.write_file("b.png", None)
+    assert io.read_file("d.png") == "d.png"
+    assert read == ["c.png", "d.png"]
     files.wrap_parquet(SimpleNamespace(ParquetWriter=Writer))
     assert Writer("c.parquet").where == "c.parquet"
     assert told == [("a.png", True), ("b.png", True), ("c.parquet", True)]

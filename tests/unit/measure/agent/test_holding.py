@@ -27,6 +27,12 @@ def mapped(path: Path) -> mmap.mmap:
     return found
 
 
+def counted(paths: list[str]) -> tuple[int, int]:
+    """Pages of files, and how many are left in memory after eviction."""
+    counts = reading.examine_files(paths, cold=True)
+    return counts["pages"], counts["resident"]
+
+
 def _work(tally: Tally, path: Path, answers: bool, ends: Any, ready: Any) -> None:
     kept = mapped(path)
     if answers:
@@ -66,7 +72,7 @@ def test_a_file_that_a_worker_maps_too_is_dropped_when_both_have_let_go(
         held = holding.let_go_everywhere(tally)
         # THEN it leaves the cache if the worker answers, and is seen to stay if not
         assert held == [str(path)]
-        assert reading.examine_files(held, cold=True) == (PAGES, 0 if answers else PAGES)
+        assert counted(held) == (PAGES, 0 if answers else PAGES)
     kept.close()
 
 
@@ -82,7 +88,7 @@ def test_a_file_that_only_a_worker_holds_is_known(tally: Tally, tmp_path: Path) 
 def test_workers_keep_their_mappings_in_a_warm_block(tally: Tally, tmp_path: Path) -> None:
     with worker(tally, tmp_path / "data" / "0.bin", answers=True):
         tally.set_mode(WARM)
-        assert reading.examine_files([str(tmp_path / "data" / "0.bin")], cold=True) == (PAGES, PAGES)
+        assert counted([str(tmp_path / "data" / "0.bin")]) == (PAGES, PAGES)
 
 
 def test_no_code_and_nothing_tiny_is_dropped(tally: Tally, tmp_path: Path) -> None:

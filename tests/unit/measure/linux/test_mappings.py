@@ -25,7 +25,7 @@ def held(path: Path) -> list[mappings.HeldFile]:
 
 def resident(path: Path) -> int:
     """Pages left in memory after eviction."""
-    return reading.examine_files([str(path)], cold=True)[1]
+    return reading.examine_files([str(path)], cold=True)["resident"]
 
 
 @pytest.mark.parametrize("access", [mmap.ACCESS_READ, mmap.ACCESS_WRITE, mmap.ACCESS_COPY])

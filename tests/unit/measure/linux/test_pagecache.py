@@ -23,15 +23,20 @@ def cached_file(tmp_path: Path) -> Path:
     return path
 
 
+def examined(descriptor: int, cold: bool) -> tuple[int, int]:
+    counts = reading.examine(descriptor, os.readlink(f"/proc/self/fd/{descriptor}"), cold)
+    return counts["pages"], counts["resident"]
+
+
 def test_eviction_empties_the_page_cache_and_the_count_proves_it(cached_file: Path):
-    descriptor, size = os.open(cached_file, os.O_RDONLY), cached_file.stat().st_size
+    descriptor = os.open(cached_file, os.O_RDONLY)
     try:
-        assert reading.examine(descriptor, size, cold=False) == (64, 64)
-        if reading.examine(descriptor, size, cold=True)[1] == 64:
+        assert examined(descriptor, cold=False) == (64, 64)
+        if examined(descriptor, cold=True)[1] == 64:
             pytest.skip("the temporary folder is a RAM disk")
-        assert reading.examine(descriptor, size, cold=True) == (64, 0)
+        assert examined(descriptor, cold=True) == (64, 0)
         os.pread(descriptor, pagecache.PAGE, 0)
-        assert reading.examine(descriptor, size, cold=False)[1] > 0
+        assert examined(descriptor, cold=False)[1] > 0
     finally:
         os.close(descriptor)
 
@@ -49,9 +54,25 @@ def test_a_dirty_file_is_written_before_it_is_dropped(tmp_path: Path):
     path.write_bytes(os.urandom(16 * pagecache.PAGE))
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        pages, resident = reading.examine(descriptor, 16 * pagecache.PAGE, cold=True)
+        pages, resident = examined(descriptor, cold=True)
     finally:
         os.close(descriptor)
     if resident == pages:
         pytest.skip("the temporary folder is a RAM disk")
     assert resident == 0
+
+
+def test_a_file_of_another_owner_hides_what_is_in_memory(cached_file: Path, monkeypatch: pytest.MonkeyPatch):
+    """``mincore`` says *resident* of it whatever is true, and ``cachestat`` says nothing."""
+    cached_file.chmod(0o444)
+    descriptor, owner = os.open(cached_file, os.O_RDONLY), cached_file.stat().st_uid
+    monkeypatch.setattr(pagecache, "_CACHESTAT", None)
+    monkeypatch.setattr(os, "access", lambda path, mode, effective_ids: False)
+    try:
+        monkeypatch.setattr(os, "geteuid", lambda: owner)
+        assert pagecache.resident_pages(descriptor, 64 * pagecache.PAGE) == (64, 0)
+        monkeypatch.setattr(os, "geteuid", lambda: owner + 1000)
+        assert pagecache.resident_pages(descriptor, 64 * pagecache.PAGE) is None
+        assert "pages" not in reading.examine(descriptor, str(cached_file), cold=True)
+    finally:
+        os.close(descriptor)

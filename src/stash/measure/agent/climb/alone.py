@@ -8,7 +8,7 @@ from stash.base.ladder import Visit
 from stash.measure.agent.climb import coldness
 from stash.measure.agent.climb.rank import OwnRank
 from stash.measure.agent.data.feeds import Feed
-from stash.measure.agent.data.tally import IDLE, own_tally
+from stash.measure.agent.data.tally import IDLE, own_seconds, own_tally
 from stash.measure.agent.wraps import replicas
 from stash.measure.agent.wraps.scope import scope
 from stash.measure.run.messages import ExchangeTimed, LoaderTimed
@@ -32,9 +32,9 @@ def time_loader(rank: OwnRank, visit: Visit, number: int, mode: int, sweeping: b
     for feed in feeds:
         feed.begin(visit.feed, (lead_in + steps) * feed.per_step + feed.depth, again=True)
     _consume(feeds, lead_in)
-    began = rank.clock.now()
+    began = rank.clock.now() - own_seconds(tally)
     samples = _consume(feeds, steps)
-    seconds = rank.clock.now() - began
+    seconds = rank.clock.now() - own_seconds(tally) - began
     for feed in feeds:
         feed.drain()
     if tally is not None:

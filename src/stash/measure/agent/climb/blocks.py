@@ -5,20 +5,32 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Generator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from stash.base.ladder import Visit, round_of_visits
-from stash.measure.agent.climb import alone, coldness
+from stash.measure.agent.climb import alone, coldness, proof
 from stash.measure.agent.climb.loops import Loops
 from stash.measure.agent.climb.plan import Plan, StepPace, plan, slowest
+from stash.measure.agent.climb.proof import Testimony
 from stash.measure.agent.climb.rank import OwnRank
-from stash.measure.agent.data.tally import COLD, IDLE, WARM, Tally, own_tally
+from stash.measure.agent.data.tally import COLD, IDLE, WARM, Tally, own_seconds, own_tally
 from stash.measure.linux import counters
-from stash.measure.run.messages import BlockDone, PhaseBegun, RoundsPlanned, RungSkipped
+from stash.measure.run.messages import BlockDone, PhaseBegun, RoundsPlanned, RungSkipped, Told
 from stash.measure.run.orders import Orders
 
-_COLD_ENOUGH = 0.1
 _MODES = {"warm": WARM, "cold": COLD}
+
+
+@dataclass(frozen=True)
+class BlockReport:
+    """What a rank hands in after a block."""
+
+    block: Told
+    """Written down by the rank itself: the leader of many has enough to do."""
+    testimony: Testimony = field(default_factory=Testimony)
+    """Of a data block: what it read, and from where."""
+    busy: float | None = None
+    """Share of the time in which the loader's workers made batches, if it has any."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +60,8 @@ class BlockRunner:
         self._sweeping = False
         """The cold block is tried a second time, or was."""
         self._after_warm: Visit | None = None
+        self._cold: list[Testimony] = []
+        """Of the round's cold block; none where there was none."""
 
     def start(self, rungs: tuple[str, ...]) -> None:
         """Size the blocks of rounds of these rungs, the same on every rank; the run's clock starts."""
@@ -92,7 +106,7 @@ class BlockRunner:
             self._alone(visit, number)
         return outcome
 
-    def _run(self, visit: Visit, number: int) -> Generator[None, None, BlockDone]:
+    def _run(self, visit: Visit, number: int) -> Generator[None, None, BlockReport]:
         rank = self.rank
         size = self._plan.size(visit)
         if rank.switches:
@@ -106,11 +120,14 @@ class BlockRunner:
             feed.ring.judge()
         waits = sum(feed.wait for feed in rank.feeds)
         served = [sum(feed.samples for feed in rank.feeds)]
+        own = [own_seconds(tally)]
         before = counters.totals()
         clock = self._loops.begin_block()
         for index in range(size.steps):
             yield
-            clock.step(rank.clock.now() if index < size.steps - 1 else rank.clock.settled(), self._loops.between)
+            now = rank.clock.now() if index < size.steps - 1 else rank.clock.settled()
+            own.append(own_seconds(tally))
+            clock.step(now, self._loops.between, own[-1] - own[-2])
             served.append(sum(feed.samples for feed in rank.feeds))
         self._loops.clock = None
         machine = counters.since(before)
@@ -122,12 +139,12 @@ class BlockRunner:
             network_bytes=machine.network_bytes, disk_bytes=machine.disk_bytes,
         )  # fmt: skip
         if rank.feeds:
-            waited = sum(feed.wait for feed in rank.feeds) - waits
+            waited = sum(feed.wait for feed in rank.feeds) - waits - (own[-1] - own[0])
             block = replace(block, wait_seconds=waited)
         if rank.feeds and not any(feed.uncounted for feed in rank.feeds):
             each = tuple(after - before for before, after in itertools.pairwise(served))
             block = replace(block, samples=sum(each) or None, step_samples=each)
-        return self._drained(tally, block) if visit.reads_data else block
+        return self._drained(tally, block) if visit.reads_data else BlockReport(Told(block))
 
     def _prepare(self, visit: Visit, steps: int, tally: Tally | None) -> None:
         """Set every loader to the block's feed; a data block starts with empty queues and fresh counters."""
@@ -144,60 +161,83 @@ class BlockRunner:
         for feed, count in zip(feeds, wanted, strict=True):
             feed.begin(visit.feed, count, again=visit.feed == "warm")
 
-    def _drained(self, tally: Tally | None, block: BlockDone) -> BlockDone:
+    def _drained(self, tally: Tally | None, block: BlockDone) -> BlockReport:
         """Empty the queues, untimed, and add what the loader's processes counted over the whole block."""
         for feed in self.rank.feeds:
             feed.drain()
         if tally is None:
-            return block
-        totals = tally.totals()
+            return BlockReport(Told(block))
+        totals, found = tally.totals(), proof.testimony(tally)
         tally.set_mode(IDLE)
         if totals["batches"] == 0:
-            return block
+            return BlockReport(Told(block), found)
         made = block.steps * sum(feed.per_step for feed in self.rank.feeds)
         share = made / totals["batches"]  # of the block's batches that the measured steps used
-        return replace(
+        looked = made / totals["looked"] if totals["looked"] else 0.0  # of those whose files were looked at
+        making = totals["making_ns"] * 1e-9 * share
+        workers = sum(feed.workers for feed in self.rank.feeds)
+        busy = making / block.seconds / workers if workers else None
+        block = replace(
             block,
-            fetch_seconds=totals["making_ns"] * 1e-9 * share,
-            resident=totals["resident"] / totals["pages"] if totals["pages"] else None,
-            files=round(totals["files"] * share),
-            file_bytes=round(totals["bytes"] * share),
-            storage_bytes=round(totals["storage"] * share),
+            fetch_seconds=making,
+            resident=found.resident / found.pages if found.pages else None,
+            files=round(totals["files"] * looked),
+            file_bytes=round(totals["bytes"] * looked),
+            storage_bytes=None if found.storage is None else round(found.storage * share),
+            read_bytes=None if found.called is None else round(found.called * share),
         )
+        return BlockReport(Told(block), found, busy)
 
-    def _decide(self, visit: Visit, number: int, reports: list[BlockDone | None]) -> Outcome:
-        """The leader's part: write the block down, look whether to stop and whether a cold block was cold."""
+    def _decide(self, visit: Visit, number: int, reports: list[BlockReport | None]) -> Outcome:
+        """The leader's part: write the block down, look whether to stop and whether the block was what it claims."""
         rank = self.rank
         done = [report for report in reports if report is not None]
-        again = False
-        drop = None
-        if visit.rung == "cold" and number == rank.orders.first_round:
-            why = _not_cold(done)
-            # The first attempt taught which files hold many samples; of a folder's, all are dropped now.
-            seen = any(report.resident is not None for report in done)
-            again = why is not None and not self._sweeping and (seen or bool(rank.orders.data_root))
-            drop = None if again else why
+        why = self._disproved(visit, [report.testimony for report in done])
+        again = why is not None and visit.feed == "cold" and self._may_try_again(number, done)
         if visit.measured and not again:
-            rank.tell(*done)
+            rank.tell(*(report.block for report in done))
+        drop = "cold" if why is not None and not again else None
         if drop is not None:
-            rank.tell(RungSkipped("cold", drop))
+            rank.tell(RungSkipped(drop, str(why)))
+        first = number == rank.orders.first_round
         return Outcome(
             stop=rank.orders.files.stop.exists(),
-            drop="cold" if drop else None,
+            drop=drop,
             again=again,
-            plan=self._taught(done) if visit.reads_data and number == rank.orders.first_round else None,
+            plan=self._taught(done) if visit.reads_data and first else None,
         )
 
-    def _taught(self, blocks: list[BlockDone]) -> Plan | None:
+    def _taught(self, done: list[BlockReport]) -> Plan | None:
         """A plan in which data blocks are run in no longer than the loader's workers, by these blocks, need."""
-        workers = sum(feed.workers for feed in self.rank.feeds)
-        made = [block for block in blocks if block.fetch_seconds is not None]
-        if not workers or not made:
+        shares = [report.busy for report in done if report.busy is not None]
+        if not shares:
             return None
-        busy = max((block.fetch_seconds or 0.0) / block.seconds / workers for block in made)
-        self._busy = max(self._busy, busy)
+        self._busy = max(self._busy, *shares)
         queue = max(feed.depth / feed.per_step for feed in self.rank.feeds)
         return self._first_plan.settled_sooner(self._busy, queue)
+
+    def _disproved(self, visit: Visit, ranks: list[Testimony]) -> str | None:
+        """Why ``fetch`` cannot be told any more: this block was not cold, or it was to be warm and was not."""
+        if visit.feed == "cold":
+            self._cold = ranks
+            return proof.why_not_cold(ranks)
+        if visit.feed != "warm":
+            return None
+        why = proof.why_not_warm(ranks, self._cold)
+        if why is not None:
+            self.rank.note(f"prep contains reading from storage: in a warm block {why}")
+        compared = bool(self._cold) or self.rank.orders.isolated  # else nobody tells fetch anyway
+        self._cold = []
+        return why if compared else None
+
+    def _may_try_again(self, number: int, done: list[BlockReport]) -> bool:
+        """The first attempt taught which files hold many samples; of a folder's, all are dropped from now on."""
+        seen = any(report.testimony.pages for report in done)
+        return (
+            number == self.rank.orders.first_round
+            and not self._sweeping
+            and (seen or bool(self.rank.orders.data_root))
+        )
 
     def _alone(self, visit: Visit, number: int) -> None:
         """In the first rounds: the loader by itself (rates P and F), and the exchange by itself."""
@@ -209,20 +249,6 @@ class BlockRunner:
             self._after_warm = None
         elif visit.scope != "self":
             alone.time_exchange(self.rank, visit)
-
-
-def _not_cold(blocks: list[BlockDone]) -> str | None:
-    """Why this cold block proves nothing, or None if its files were out of the page cache."""
-    known = [block.resident for block in blocks if block.resident is not None]
-    if not known:
-        return (
-            "no file was seen being read by the loader (data in memory, an object store, or C code "
-            "that opens files itself: then pass --data-root)"
-        )
-    worst = max(known)
-    if worst > _COLD_ENOUGH:
-        return f"{worst:.0%} of the pages stayed in memory after eviction (a RAM disk, or other processes map them?)"
-    return None
 
 
 def muster(orders: Orders, label: str, patience: float = 120.0) -> None:

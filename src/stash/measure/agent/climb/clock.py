@@ -45,7 +45,7 @@ class Clock:
 
 
 class BlockClock:
-    """A block under way: its clock readings, less what was not training.
+    """A block under way: its clock readings, less what was not training and what Stash itself took.
 
     A loop that ends may go on in another epoch, or may have ended early (frameworks read a batch ahead). So what
     follows a pause is training after all if a step ends before the loop goes on.
@@ -73,9 +73,9 @@ class BlockClock:
             self._in_step += now - self._since
             self._since = None
 
-    def step(self, now: float, over: bool = False) -> None:
-        """A step ended; ``over`` if the loop may be, for all that is known."""
-        self.steps.append(now - self._last - self._in_step)
+    def step(self, now: float, over: bool = False, own: float = 0.0) -> None:
+        """A step ended; ``over`` if the loop may be, for all that is known; ``own`` of it was Stash's own work."""
+        self.steps.append(now - self._last - self._in_step - own)
         self.interrupted += self._in_step
         self._in_step, self._last = 0.0, now
         self._since = now if over else None

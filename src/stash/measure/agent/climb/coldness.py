@@ -22,8 +22,7 @@ def begin(rank: OwnRank, tally: Tally, mode: int, whole_folder: bool) -> None:
     _meet(rank)
     if whole_folder and rank.orders.data_root and rank.place.local_rank == 0:
         held = [*reading.files_below(rank.orders.data_root), *held]
-    pages, resident = reading.examine_files(held, cold=mode == COLD)
-    tally.add(0, pages=pages, resident=resident)
+    tally.add(0, **reading.examine_files(held, cold=mode == COLD))
     _meet(rank)
 
 

@@ -16,7 +16,7 @@ from stash.measure.agent.wraps import replicas
 from stash.measure.agent.wraps.scope import scope
 from stash.measure.run.beats import Heart
 from stash.measure.run.journal import Journal
-from stash.measure.run.messages import Message, Noted
+from stash.measure.run.messages import Message, Noted, Told
 from stash.measure.run.orders import Orders
 
 T = TypeVar("T")
@@ -93,7 +93,7 @@ class OwnRank:
             self.orders.files.beside().touch()
         return measured
 
-    def tell(self, *messages: Message) -> None:
+    def tell(self, *messages: Message | Told) -> None:
         """Let the launcher know, if this rank leads."""
         if self.leads:
             self._journal.write(*messages)

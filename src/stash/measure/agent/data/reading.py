@@ -1,13 +1,14 @@
 """What the processes that make batches read, and how cold it was.
 
-Runs in the process that makes batches: a DataLoader worker, or the training process itself without
-workers. In a cold block every data file is dropped from the page cache at the moment it is opened, so
-whatever the samples are, they are read from storage; in a warm block the same file is only looked at, so
-both blocks pay the same bookkeeping. Files that stay open or mapped are ``holding``'s.
+Runs in the process that makes batches: a DataLoader worker, or the training process itself without workers. In a cold
+block every data file is dropped from the page cache at the moment it is opened, so whatever the samples are, they are
+read from storage. In a warm block only the files of a process's first batch are looked at, which is never timed:
+looking takes longer than reading a small file out of memory. Files that stay open or mapped are ``holding``'s.
 """
 
 from __future__ import annotations
 
+import io
 import itertools
 import os
 import stat
@@ -15,19 +16,21 @@ import sys
 import sysconfig
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Any, ClassVar
 
 from stash.measure.agent.data.tally import COLD, Tally, tally
-from stash.measure.linux import pagecache
+from stash.measure.linux import filesystems, pagecache
+from stash.measure.linux.counters import bytes_read
 from stash.measure.run.orders import current
 
 
 class _Here(threading.local):
-    """The slot of the batch that this thread is making, if it makes one."""
+    """What this thread has counted for the batch whose files are looked at, if it makes one."""
 
-    slot: int | None = None
+    counts: Counter[str] | None = None
 
 
 _here = _Here()
@@ -37,6 +40,7 @@ class _Seen:
     """Files that this process opened for its batches."""
 
     generation = -1
+    mode = COLD
     opened: ClassVar[set[str]] = set()
     """In the block under way."""
     shared: ClassVar[set[str]] = set()
@@ -44,24 +48,46 @@ class _Seen:
 
 
 class recorded:  # noqa: N801 - a context manager reads as a verb
-    """While open, files this thread opens are counted (and dropped from the cache in a cold block)."""
+    """While open, what this process reads is counted, and in a cold block files that this thread opens are dropped.
+
+    What counting itself takes is told apart (``own_ns``), so that nobody takes it for making a batch.
+    """
 
     def __init__(self, shared: Tally) -> None:
         self.shared = shared
 
     def __enter__(self) -> None:
+        entered = time.perf_counter_ns()
         _hear_of_opened_files()
-        self.slot = _slot()
-        self.storage = storage_bytes(os.getpid())
-        _here.slot = self.slot
+        self.counts = Counter(batches=1)
+        self.before = bytes_read()
+        if _first_of_block(self.shared) or _Seen.mode == COLD:
+            self.counts["looked"] = 1
+            _here.counts = self.counts
         self.began = time.perf_counter_ns()
+        self.entering = self.began - entered
 
     def __exit__(self, *error: object) -> None:
-        _here.slot = None
-        took = time.perf_counter_ns() - self.began
-        after = storage_bytes(os.getpid())
-        read = 0 if after is None or self.storage is None else after - self.storage
-        self.shared.add(self.slot, batches=1, making_ns=took, storage=read)
+        ended = time.perf_counter_ns()
+        counts, _here.counts = self.counts, None
+        counts["making_ns"] = ended - self.began - counts["own_ns"]
+        after = bytes_read()
+        if after is None or self.before is None:
+            counts["untold"] = 1
+        else:
+            counts["called"] = after.called - self.before.called
+            counts["storage"] = after.storage - self.before.storage
+        counts["own_ns"] += self.entering + time.perf_counter_ns() - ended
+        self.shared.add(_slot(), **counts)
+
+
+def _first_of_block(shared: Tally) -> bool:
+    """Whether this process makes its first batch since the mode was set."""
+    mode, generation = shared.mode()
+    if generation == _Seen.generation:
+        return False
+    _Seen.mode, _Seen.generation, _Seen.opened = mode, generation, set()
+    return True
 
 
 @cache
@@ -77,43 +103,50 @@ def _slot() -> int:
 
 def _on_event(event: str, arguments: tuple[Any, ...]) -> None:
     """Stays for the life of the process: it must be quick where it has nothing to do."""
-    if event != "open" or _here.slot is None or (shared := tally()) is None:
+    if event != "open" or _here.counts is None:
         return
     path, _, flags = arguments
-    if not isinstance(path, (str, bytes, os.PathLike)) or (flags or 0) & os.O_ACCMODE != os.O_RDONLY:
+    if (flags or 0) & os.O_ACCMODE == os.O_RDONLY:
+        heard(path)
+
+
+def heard(path: object) -> None:
+    """A file is about to be opened for reading; ``path`` as whoever opens it has it."""
+    counts, _here.counts = _here.counts, None  # opening the file ourselves must not be counted
+    if counts is None:
         return
-    slot, _here.slot = _here.slot, None  # opening the file ourselves must not be counted
+    began = time.perf_counter_ns()
     try:
-        _look_at(os.fsdecode(path), shared, slot)
+        if isinstance(path, (str, bytes, os.PathLike)):
+            counts.update(_look_at(os.fsdecode(path)))
     except OSError:
         pass  # the script's own open is about to fail too, and will say so
     finally:
-        _here.slot = slot
+        counts["own_ns"] += time.perf_counter_ns() - began
+        _here.counts = counts
 
 
-def _look_at(path: str, shared: Tally, slot: int) -> None:
+def _look_at(path: str) -> dict[str, int]:
+    """What there is to count of a file; in a cold block it is dropped from the page cache."""
     if not is_data(path):
-        return
-    status = os.stat(path)
-    if not stat.S_ISREG(status.st_mode):  # opening a pipe would wait for its other end
-        return
-    mode, generation = shared.mode()
-    if generation != _Seen.generation:
-        _Seen.generation, _Seen.opened = generation, set()
+        return {}
+    if not stat.S_ISREG(os.stat(path).st_mode):  # opening a pipe would wait for its other end
+        return {}
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
+        size = os.fstat(descriptor).st_size
+        found = {"files": 1, "heads": min(size, io.DEFAULT_BUFFER_SIZE)}
         again = path in _Seen.opened and path not in _Seen.shared
-        if again and _was_read_in_part(descriptor, status.st_size):
+        if again and _was_read_in_part(descriptor, size):
             _Seen.shared.add(path)
-            shared.add(slot, bytes=-status.st_size)  # which says nothing of the size of a sample
+            found["bytes"] = -size  # which says nothing of the size of a sample
         if path in _Seen.shared:
-            shared.add(slot, files=1)
-            return
-        pages, resident = examine(descriptor, status.st_size, cold=mode == COLD)
+            return found
+        found |= {"bytes": size, **examine(descriptor, path, cold=_Seen.mode == COLD)}
     finally:
         os.close(descriptor)
     _Seen.opened.add(path)
-    shared.add(slot, files=1, bytes=status.st_size, pages=pages, resident=resident)
+    return found
 
 
 def _was_read_in_part(descriptor: int, size: int) -> bool:
@@ -130,19 +163,31 @@ def files_of_many_samples() -> frozenset[str]:
     return frozenset(_Seen.shared)
 
 
-def examine(descriptor: int, size: int, cold: bool) -> tuple[int, int]:
-    """(pages, resident pages) of an open file as its reader will find it, after dropping it if ``cold``."""
-    pages = -(-size // pagecache.PAGE)
-    found = pagecache.resident_pages(descriptor, size)
-    if cold:
-        pagecache.evict(descriptor, dirty=found is None or found[1] > 0)
-        found = pagecache.resident_pages(descriptor, size)
-    return (pages, min(found[0], pages)) if found is not None else (0, 0)
+def examine(descriptor: int, path: str, cold: bool) -> dict[str, int]:
+    """Counts of an open file as its reader will find it, after dropping it from the cache if ``cold``.
+
+    ``pages`` and those ``resident``, unless nobody may know; its bytes are ``foreign`` where its file system keeps a
+    cache of its own.
+    """
+    status = os.fstat(descriptor)
+    size, pages = status.st_size, -(-status.st_size // pagecache.PAGE)
+    kind = filesystems.kind_of(path, status.st_dev)
+    layered = kind in filesystems.LAYERED
+    found = pagecache.resident_pages(descriptor, size, layered)
+    if cold and (found is None or any(found)):
+        pagecache.evict(descriptor, dirty=found is None or layered or found[1] > 0)
+        found = pagecache.resident_pages(descriptor, size, layered)
+    counts = {} if found is None else {"pages": pages, "resident": min(found[0], pages)}
+    if kind is not None and filesystems.caches_itself(kind):
+        counts["foreign"] = size
+        if (shared := tally()) is not None:
+            shared.name_file_system(kind)
+    return counts
 
 
 def is_data(path: str) -> bool:
     """Whether a path may hold training data: no code, no device, nothing of Stash's own."""
-    folder = os.path.dirname(os.path.abspath(path)) + os.sep
+    folder = os.path.dirname(path) if os.path.isabs(path) else os.path.dirname(os.path.abspath(path))
     return _holds_data(folder) and not path.endswith((".py", ".pyc", ".so")) and ".so." not in path
 
 
@@ -150,38 +195,29 @@ def is_data(path: str) -> bool:
 def _holds_data(folder: str) -> bool:
     orders = current()
     assert orders is not None
+    folder = os.path.abspath(folder) + os.sep
     if orders.data_root:
         return folder.startswith(os.path.abspath(orders.data_root) + os.sep)
     system = ("/proc/", "/sys/", "/dev/", "/etc/", "/usr/", "/lib", orders.folder, sys.base_prefix, sys.prefix)
     return not folder.startswith((*system, *sysconfig.get_paths().values()))
 
 
-def examine_files(paths: Iterable[str], cold: bool) -> tuple[int, int]:
-    """(pages, resident pages) of all ``paths`` that can be opened, dropped from the cache if ``cold``."""
-    total = resident = 0
+def examine_files(paths: Iterable[str], cold: bool) -> Counter[str]:
+    """Counts of all ``paths`` that can be opened, dropped from the cache if ``cold``."""
+    total: Counter[str] = Counter()
     for path in paths:
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
             continue  # removed meanwhile, or not ours to open
         try:
-            pages, cached = examine(descriptor, os.fstat(descriptor).st_size, cold)
+            total.update(examine(descriptor, path, cold))
         finally:
             os.close(descriptor)
-        total, resident = total + pages, resident + cached
-    return total, resident
+    return total
 
 
 def files_below(root: str, limit: int = 200_000) -> Iterator[str]:
     """At most ``limit`` files under ``root``: data read by C code, of which no audit event tells."""
     found = (os.path.join(folder, name) for folder, _, names in os.walk(root) for name in names)
     return itertools.islice(found, limit)
-
-
-def storage_bytes(process: int) -> int | None:
-    """Bytes a process has really fetched from storage (``/proc/PID/io``), or None where that is hidden."""
-    try:
-        with open(f"/proc/{process}/io") as file:
-            return next(int(line.split()[1]) for line in file if line.startswith("read_bytes"))
-    except OSError:
-        return None

@@ -15,12 +15,17 @@ from stash.measure.run.orders import current
 
 IDLE, WARM, COLD = 0, 1, 2
 """Modes: nothing is counted; counted; counted, and files are dropped from the page cache when they are opened."""
+_NAME_BYTES = 32
 VARIABLE = "STASH_TALLY"
 """The environment variable by which workers find the tally of their training process."""
-_FIELDS = ("batches", "making_ns", "files", "bytes", "pages", "resident", "storage")
+FIELDS = (
+    "batches", "making_ns", "own_ns", "looked", "files", "bytes", "heads", "pages", "resident", "foreign", "called",
+    "storage", "untold",
+)  # fmt: skip
+"""What is counted; ``data/reading`` says of what."""
 _SLOTS = 128
-_HEADER = struct.Struct("qq")
-_SLOT = struct.Struct("q" * len(_FIELDS))
+_HEADER = struct.Struct(f"qq{_NAME_BYTES}s")
+_SLOT = struct.Struct("q" * len(FIELDS))
 
 
 class Tally:
@@ -38,12 +43,23 @@ class Tally:
         """Begin a block: zero the counters, then publish the mode under a new generation."""
         self._memory[_HEADER.size :] = bytes(len(self._memory) - _HEADER.size)
         _, generation = self.mode()
-        _HEADER.pack_into(self._memory, 0, mode, generation + 1)
+        _HEADER.pack_into(self._memory, 0, mode, generation + 1, b"")
 
     def mode(self) -> tuple[int, int]:
         """(mode, generation) in force."""
-        mode, generation = _HEADER.unpack_from(self._memory, 0)
+        mode, generation, _ = _HEADER.unpack_from(self._memory, 0)
         return mode, generation
+
+    def name_file_system(self, kind: str) -> None:
+        """Say which file system with a cache of its own holds files of this block; the last one named stays."""
+        mode, generation = self.mode()
+        _HEADER.pack_into(self._memory, 0, mode, generation, kind.encode()[:_NAME_BYTES])
+
+    @property
+    def file_system(self) -> str | None:
+        """The one named since the mode was last set."""
+        name: bytes = _HEADER.unpack_from(self._memory, 0)[2]
+        return name.rstrip(b"\0").decode() or None
 
     @property
     def idle(self) -> bool:
@@ -53,12 +69,16 @@ class Tally:
         """Add to one process's counters; each slot has a single writer."""
         at = _HEADER.size + (slot % _SLOTS) * _SLOT.size
         values = _SLOT.unpack_from(self._memory, at)
-        _SLOT.pack_into(self._memory, at, *(v + amounts.get(n, 0) for n, v in zip(_FIELDS, values, strict=True)))
+        _SLOT.pack_into(self._memory, at, *(v + amounts.get(n, 0) for n, v in zip(FIELDS, values, strict=True)))
+
+    def of_slot(self, slot: int) -> dict[str, int]:
+        """One process's counters."""
+        return dict(zip(FIELDS, _SLOT.unpack_from(self._memory, _HEADER.size + slot * _SLOT.size), strict=True))
 
     def totals(self) -> dict[str, int]:
         """The counters summed over all processes since the mode was last set."""
         slots = _SLOT.iter_unpack(self._memory[_HEADER.size :])
-        return dict(zip(_FIELDS, map(sum, zip(*slots, strict=True)), strict=True))
+        return dict(zip(FIELDS, map(sum, zip(*slots, strict=True)), strict=True))
 
 
 class _Own:
@@ -75,6 +95,11 @@ def tally() -> Tally | None:
         if path is not None and os.path.exists(path):
             _Own.tally = Tally(path)
     return _Own.tally
+
+
+def own_seconds(shared: Tally | None) -> float:
+    """What counting has taken in the training process itself since the mode was set, where it makes batches."""
+    return 0.0 if shared is None else shared.of_slot(0)["own_ns"] * 1e-9
 
 
 def makes_for_another() -> bool:
