@@ -56,7 +56,7 @@ BREAKS = (
         "        time.sleep(1)\n",
     ),
     Break(
-        "queues keep what was fetched before", "stash/measure/agent/data/feeds.py",
+        "queues keep what was fetched before", "stash/measure/agent/data/loader_feed.py",
         "    def drain(self) -> None:\n        if self.source is None or self._ended:\n            return\n",
         "    def drain(self) -> None:\n        return\n",
     ),

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from conftest import RunProfile, blocks_of, measured
 
+from stash import attribute
+
 ZOO = Path(__file__).parents[1] / "zoo"
 
 
@@ -51,3 +53,16 @@ def test_accumulation_that_ramps_up(run_profile: RunProfile) -> None:
     served = {samples for block in blocks_of(profile, "warm") for samples in block.step_samples}
     assert max(served) > 16
     assert 16 < profile.workload.batch <= 56
+
+
+def test_batches_that_differ_are_replayed_as_they_are_read(run_profile: RunProfile) -> None:
+    # GIVEN steps that take as long as their batches, the longest of all first, and equal times to prepare them
+    profile = measured(run_profile("--nproc-per-node", 1, "length_grouped.py", folder=ZOO, budget=6))
+    # THEN replays train on each round's own batches: what is left of a step is what it waited for the loader
+    breakdown = attribute(profile)
+    stalls = {stall.name: stall for stall in breakdown.stalls}
+    assert breakdown.waits.warm is not None
+    assert stalls["prep"].seconds == pytest.approx(breakdown.waits.warm, rel=0.5)
+    # AND no two rounds on the same ones
+    replayed = [block.step_seconds[0] for block in blocks_of(profile, "solo")]
+    assert max(replayed) > 1.5 * min(replayed)

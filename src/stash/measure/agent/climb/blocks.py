@@ -12,6 +12,7 @@ from stash.measure.agent.climb import alone, coldness
 from stash.measure.agent.climb.loops import Loops
 from stash.measure.agent.climb.plan import Plan, StepPace, plan
 from stash.measure.agent.climb.rank import OwnRank
+from stash.measure.agent.climb.supply import Supply
 from stash.measure.agent.data.tally import COLD, IDLE, WARM, Tally, own_tally
 from stash.measure.linux import counters
 from stash.measure.run.messages import BlockDone, PhaseBegun, RoundsPlanned, RungSkipped
@@ -38,6 +39,7 @@ class BlockRunner:
         self._step_seconds = step_seconds
         self._began = 0.0
         self._plan: Plan
+        self._supply: Supply
         self._sweeping = False
         """The cold block is tried a second time, or was."""
         self._after_warm: Visit | None = None
@@ -60,6 +62,7 @@ class BlockRunner:
             return plan(visits, slowest, rank.orders.budget, rank.orders.most_steps)
 
         self._plan = rank.agree(own, decide)
+        self._supply = Supply(rank, self._plan, on_device="resident" in rungs)
         self._began = rank.clock.settled()
         rank.tell(PhaseBegun("blocks"))
         rank.tell(RoundsPlanned(self._plan.round_seconds))
@@ -68,6 +71,7 @@ class BlockRunner:
         """Run one block (or sit it out) and learn what to do next."""
         rank = self.rank
         rank.tell(PhaseBegun(visit.rung, number))
+        self._supply.gather(visit, number)
         takes_part = visit.active == "all" or rank.leads == (visit.active == "leader")
         report = (yield from self._run(visit, number)) if takes_part else None
         outcome = rank.agree(report, lambda reports: self._decide(visit, number, reports))
@@ -84,12 +88,10 @@ class BlockRunner:
         if rank.switches:
             rank.set_scope(visit.scope)
         tally = own_tally()
-        self._prepare(visit, size.together, tally)
+        self._prepare(visit, tally)
         muster(rank.orders, f"{number}.{visit.rung}")
         for _ in range(size.settle):
             yield
-        for feed in rank.feeds:
-            feed.ring.judge()
         waits = sum(feed.wait for feed in rank.feeds)
         served = [sum(feed.samples for feed in rank.feeds)]
         before = counters.totals()
@@ -115,20 +117,13 @@ class BlockRunner:
             block = replace(block, samples=sum(each) or None, step_samples=each)
         return self._drained(tally, block) if visit.reads_data else block
 
-    def _prepare(self, visit: Visit, steps: int, tally: Tally | None) -> None:
+    def _prepare(self, visit: Visit, tally: Tally | None) -> None:
         """Set every loader to the block's feed; a data block starts with empty queues and fresh counters."""
-        feeds = self.rank.feeds
-        wanted = [steps * feed.per_step + feed.depth + 1 for feed in feeds]
-        for feed, count in zip(feeds, wanted, strict=True):
+        for feed in self.rank.feeds:
             feed.drain()
-            if visit.feed == "warm" and not feed.remembers:  # no cold block read these samples before
-                feed.begin("warm", count, again=False)
-                feed.consume(count)
-                feed.drain()
         if visit.reads_data and tally is not None:
             coldness.begin(self.rank, tally, _MODES[visit.feed], self._sweeping)
-        for feed, count in zip(feeds, wanted, strict=True):
-            feed.begin(visit.feed, count, again=visit.feed == "warm")
+        self._supply.serve(visit)
 
     def _drained(self, tally: Tally | None, block: BlockDone) -> BlockDone:
         """Empty the queues, untimed, and add what the loader's processes counted over the whole block."""
