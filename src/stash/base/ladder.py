@@ -179,14 +179,16 @@ def round_of_visits(rungs: Iterable[str], number: int, world_size: int) -> tuple
     """The blocks of round ``number`` (from 0) in the order they are run.
 
     Even rounds climb, odd rounds descend, so that linear drift of the machine cancels over a pair
-    of rounds; ``cold`` always runs just before ``warm``, which re-reads the same samples. After the
-    blocks only the leader runs, the other ranks run as many steps alone: replicas stay in step, so
+    of rounds; ``cold`` always runs just before ``warm``, which re-reads the same samples, and before
+    the replays, whose batches must be read: nobody has read what it reads. After the blocks only the leader runs, the other ranks run as many steps alone: replicas stay in step, so
     anything a script does every N steps happens on every rank at once.
     """
     names = set(rungs)
     climb = [r for r in RUNGS if r.name in names and r.replays]
     data = [r for r in reversed(RUNGS) if r.name in names and r.reads_data]
-    order = climb + data if number % 2 == 0 else data + climb[::-1]
+    descends = number % 2 == 1
+    replays = climb[::-1] if descends else climb
+    order = data + replays if descends or "cold" in names else replays + data
     visits: list[Visit] = []
     for r in order:
         visits.append(Visit(r.name, r.scope, r.feed, r.active))

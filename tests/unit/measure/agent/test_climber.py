@@ -61,7 +61,7 @@ def test_a_climb_measures_every_rung_of_every_round_and_leaves(tmp_path: Path) -
     assert one.left == ["left"]
     assert ended(one) == "rounds done"
     assert [(block.round, block.rung) for block in one.blocks()] == [
-        *[(0, "solo"), (0, "cold"), (0, "warm")],  # the cold block proves that there is nothing to make cold
+        *[(0, "cold"), (0, "warm"), (0, "solo")],  # the cold block proves that there is nothing to make cold
         *[(1, "warm"), (1, "solo")],
     ]
     # The exchange of a single rank is not there to be measured, so only the loader's time lies between the rungs.

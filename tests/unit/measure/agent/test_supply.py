@@ -70,7 +70,8 @@ class Climb:
 ORDERS = {
     "climbing": round_of_visits(("solo", "crowd", "warm", "cold"), 0, 2),
     "descending": round_of_visits(("solo", "crowd", "warm", "cold"), 1, 2),
-    "without cold": round_of_visits(("solo", "warm"), 0, 1),
+    "replays first": round_of_visits(("solo", "crowd", "warm"), 0, 2),
+    "warm first": round_of_visits(("solo", "warm"), 1, 1),
     "without data": round_of_visits(("solo", "crowd"), 0, 2),
 }
 EVEN = (BlockSize(1, 4), BlockSize(1, 4))
