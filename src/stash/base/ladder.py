@@ -178,10 +178,10 @@ class Visit:
 def round_of_visits(rungs: Iterable[str], number: int, world_size: int) -> tuple[Visit, ...]:
     """The blocks of round ``number`` (from 0) in the order they are run.
 
-    Even rounds climb, odd rounds descend, so that linear drift of the machine cancels over a pair
-    of rounds; ``cold`` always runs just before ``warm``, which re-reads the same samples, and before
-    the replays, whose batches must be read: nobody has read what it reads. After the blocks only the leader runs, the other ranks run as many steps alone: replicas stay in step, so
-    anything a script does every N steps happens on every rank at once.
+    Even rounds climb, odd rounds descend, so that linear drift of the machine cancels over a pair of rounds. ``cold``
+    runs just before ``warm``, which re-reads the same samples, and before the replays, whose batches have to be read:
+    nobody has read what it reads. After the blocks only the leader runs, the other ranks run as many steps alone:
+    replicas stay in step, so anything a script does every N steps happens on every rank at once.
     """
     names = set(rungs)
     climb = [r for r in RUNGS if r.name in names and r.replays]

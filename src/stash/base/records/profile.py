@@ -24,6 +24,8 @@ class Loader(Record):
     """Batches read per optimizer step; above 1 with gradient accumulation."""
     startup_seconds: float | None = None
     """From asking for an iterator until its first batch arrived: starting the workers."""
+    on_device: bool | None = None
+    """Whether its batches arrive on an accelerator: the loader itself copies them there, so prep contains that."""
 
 
 class Gradient(Record):

@@ -245,7 +245,43 @@ def test_facts_of_the_loader_and_the_model_are_told(tmp_path: Path) -> None:
     assert facts["batch"] == 4
     assert facts["parameters"] == 2
     assert facts["replayed_batches"] == 3  # of a step to settle, a measured one, and one that is read ahead
-    assert facts["loaders"] == [{"kind": "watched", "batches_per_step": 1, "startup_seconds": None}]
+    assert facts["loaders"] == [
+        {"kind": "watched", "batches_per_step": 1, "startup_seconds": None, "on_device": False}
+    ]
+
+
+# An accelerator -------------------------------------------------------------------------------------------
+
+
+def train_on_meta(tmp_path: Path, given: list[torch.Tensor]) -> tuple[Job, set[tuple[str, str]]]:
+    """A job whose parameters are on an accelerator that computes nothing; also which rung got batches where."""
+    one = job(orders(tmp_path, rungs=("resident", "solo", "warm")))
+    one.optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(2, device="meta"))], lr=0.1)
+    seen = set()
+    for batch, mode in reading(one, given):
+        seen.add((mode, batch.device.type))
+        one.step(1.0)
+    return one, seen
+
+
+def test_resident_batches_are_handed_out_on_the_device_and_others_where_the_loader_leaves_them(
+    tmp_path: Path,
+) -> None:
+    one, seen = train_on_meta(tmp_path, BATCHES)
+    assert seen == {("real", "cpu"), ("resident", "meta"), ("replay", "cpu"), ("warm", "cpu")}
+    assert {block.rung for block in one.blocks()} == {"resident", "solo", "warm"}
+
+
+def test_of_batches_that_arrive_on_the_device_the_transfer_is_unknown_and_said_to_be_part_of_prep(
+    tmp_path: Path,
+) -> None:
+    one, seen = train_on_meta(tmp_path, [batch.to("meta") for batch in BATCHES])
+    assert {where for _, where in seen} == {"meta"}
+    assert {block.rung for block in one.blocks()} == {"solo", "warm"}
+    chosen = next(m for m in one.messages() if isinstance(m, LadderChosen))
+    assert "arrive on meta" in chosen.skipped["resident"]
+    facts = [message.known() for message in one.messages() if isinstance(message, JobFacts)]
+    assert [known["loaders"][0]["on_device"] for known in facts if "loaders" in known] == [True, True]
 
 
 # Several ranks --------------------------------------------------------------------------------------------

@@ -54,7 +54,8 @@ class Supply:
             if visit.reads_data:
                 feed.begin(visit.feed, self._read_by(feed))
             else:
-                feed.begin(visit.feed, _batches(size, feed), min(0, self._first_replayed(feed)))
+                device = self._device if visit.feed == "resident" else None
+                feed.begin(visit.feed, _batches(size, feed), min(0, self._first_replayed(feed)), device)
 
     def _refill(self, feed: Feed) -> None:
         first = max(0, self._first_replayed(feed))

@@ -184,6 +184,7 @@ def loader_facts(feeds: list[Feed]) -> dict[str, Any]:
     for feed in feeds:
         facts: dict[str, Any] = {"kind": feed.kind, "batches_per_step": feed.per_step}
         facts["startup_seconds"] = feed.startup
+        facts["on_device"] = any(batches.places(kept) for kept in feed.ring.kept)
         real = getattr(feed, "loader", None)
         if real is not None:
             facts |= {

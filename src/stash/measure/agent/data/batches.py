@@ -117,9 +117,19 @@ def _through(batch: Any, of_leaf: Change, of_container: Change) -> Any:
     return of_container(batch)
 
 
+def places(batch: Any) -> list[Any]:
+    """The accelerators that tensors of a batch are on, each once; none of a batch in host memory."""
+    return list(dict.fromkeys(tensor.device for tensor in tensors(batch) if tensor.device.type != "cpu"))
+
+
 def why_immovable(batch: Any, device: Any) -> str | None:
-    """Why a batch cannot be kept on ``device``, so that nothing would be copied there; None if it can."""
+    """Why keeping a batch on ``device`` would not show what copying it there takes; None if it would."""
     kind = type(batch).__name__
+    if there_already := places(batch):
+        return (
+            f"batches ({kind}) arrive on {there_already[0]}: the loader's collate function or data set copies them, "
+            "so copying is part of making them; copy them in the training loop to tell the two apart"
+        )
     if any(is_array(leaf) for leaf in leaves(batch)):
         return f"batches ({kind}) hold numpy arrays, which the script itself makes into tensors"
     try:

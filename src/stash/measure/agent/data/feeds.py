@@ -167,18 +167,18 @@ class Feed:
                 raise
             return self.real()
 
-    def begin(self, mode: str, count: int, first: int = 0) -> None:
+    def begin(self, mode: str, count: int, first: int = 0, device: Any = None) -> None:
         """Switch to ``mode``, for a block of ``count`` batches.
 
         ``warm`` and ``cold`` start with the round's samples asked for and none ready; replays with the batch kept at
-        ``first``.
+        ``first``, handed out on ``device`` if any.
         """
         self.drain()
         self.mode, self.wait, self.samples, self.uncounted = mode, 0.0, 0, False
         if mode in ("warm", "cold"):
             self.ring.rest()
             self.prime(count)
-        elif not self.ring.begin(count, first, script.device() if mode == "resident" else None):
+        elif not self.ring.begin(count, first, device):
             script.note(
                 "the script writes into its batches, and there is no room for copies of a whole block's: making them "
                 "within steps is part of compute"

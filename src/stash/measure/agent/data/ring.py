@@ -129,8 +129,8 @@ class Ring:
 
     def _room(self, batch: Any, device: Any) -> int:
         """Bytes that batches like this one may take, wherever they are or will be."""
-        places = {tensor.device for tensor in batches.tensors(batch)} | ({device} if device is not None else set())
-        return min([self.limit, *(_share_of(place) for place in places if place.type != "cpu")])
+        places = batches.places(batch) + ([] if device is None else [device])
+        return min([self.limit, *map(_share_of, places)])
 
     def begin(self, count: int, first: int, device: Any = None) -> bool:
         """Make ready what a block is handed: ``count`` batches from the one at ``first`` on, on ``device`` if any.
