@@ -32,6 +32,8 @@ def test_fetch_is_measured_of_a_file_that_two_ranks_map(run_profile: RunProfile,
     assert all(block.resident is not None and block.resident < 0.1 for block in cold)
     read, again = (sum(b.storage_bytes or 0 for b in blocks_of(profile, rung)) for rung in ("cold", "warm"))
     assert read > 2 * again
+    # AND the data set is as large as its file, however much of it is read around every row
+    assert profile.workload.dataset_bytes == pytest.approx(rows.stat().st_size, rel=0.05)
 
 
 def test_batches_of_a_class_of_their_own(run_profile: RunProfile) -> None:

@@ -53,7 +53,7 @@ class Workload(Record):
     sample_bytes: float | None = None
     """Bytes of one sample as the loader delivers it."""
     sample_disk_bytes: float | None = None
-    """Bytes of the files opened per sample."""
+    """Bytes fetched from storage per sample, what is read around it included."""
     flops_per_step: float | None = None
     """Forward and backward of one device, counted from its matrix products and convolutions."""
     replayed_batches: int | None = None
@@ -61,6 +61,8 @@ class Workload(Record):
     """Data type of the parameters, e.g. ``float32``."""
     collectives_per_step: dict[str, float] = {}  # noqa: RUF012 - pydantic copies it
     """Collectives the script itself issues through torch.distributed in a step, by name."""
+    dataset_bytes: float | None = None
+    """Bytes of the whole data set on disk, at most."""
 
 
 class Rank(Record):
@@ -116,6 +118,8 @@ class Block(Record):
     """Since the first block of the run."""
     launch: int = 0
     """Which launch of the job measured it."""
+    held_bytes: int | None = None
+    """Sizes of the files of many samples that were dropped from memory before a cold block."""
 
 
 class Rate(Record):

@@ -124,6 +124,7 @@ class BlockDone(Message):
     disk_bytes: int | None = None
     started: float = 0.0
     launch: int = 0
+    held_bytes: int | None = None
 
 
 @dataclass(frozen=True)

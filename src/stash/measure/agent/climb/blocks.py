@@ -144,6 +144,7 @@ class BlockRunner:
             files=round(totals["files"] * share),
             file_bytes=round(totals["bytes"] * share),
             storage_bytes=round(totals["storage"] * share),
+            held_bytes=totals["held"],
         )
 
     def _decide(self, visit: Visit, number: int, reports: list[BlockDone | None]) -> Outcome:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from stash.measure.agent.climb.rank import OwnRank
 from stash.measure.agent.data import holding, reading
 from stash.measure.agent.data.tally import COLD, Tally
+from stash.measure.linux import pagecache
 
 
 def begin(rank: OwnRank, tally: Tally, mode: int, whole_folder: bool) -> None:
@@ -23,7 +24,7 @@ def begin(rank: OwnRank, tally: Tally, mode: int, whole_folder: bool) -> None:
     if whole_folder and rank.orders.data_root and rank.place.local_rank == 0:
         held = [*reading.files_below(rank.orders.data_root), *held]
     pages, resident = reading.examine_files(held, cold=mode == COLD)
-    tally.add(0, pages=pages, resident=resident)
+    tally.add(0, pages=pages, resident=resident, held=pages * pagecache.PAGE)
     _meet(rank)
 
 

@@ -17,7 +17,7 @@ IDLE, WARM, COLD = 0, 1, 2
 """Modes: nothing is counted; counted; counted, and files are dropped from the page cache when they are opened."""
 VARIABLE = "STASH_TALLY"
 """The environment variable by which workers find the tally of their training process."""
-_FIELDS = ("batches", "making_ns", "files", "bytes", "pages", "resident", "storage")
+_FIELDS = ("batches", "making_ns", "files", "bytes", "pages", "resident", "storage", "held")
 _SLOTS = 128
 _HEADER = struct.Struct("qq")
 _SLOT = struct.Struct("q" * len(_FIELDS))
