@@ -1,4 +1,4 @@
-"""Show that the truth suite is not blind: break Stash in four ways and see CI's cases fail each of them.
+"""Show that the truth suite is not blind: break Stash in five ways and see CI's cases fail each of them.
 
 Each break is one edit of a copy of the sources; the copy is what the profiles then run. A sound copy goes
 first, and must pass. Needs root.
@@ -56,9 +56,13 @@ BREAKS = (
         "        time.sleep(1)\n",
     ),
     Break(
-        "queues keep what was fetched before", "stash/measure/agent/data/feeds.py",
+        "queues keep what was fetched before", "stash/measure/agent/data/loader_feed.py",
         "    def drain(self) -> None:\n        if self.source is None or self._ended:\n            return\n",
         "    def drain(self) -> None:\n        return\n",
+    ),
+    Break(
+        "replays repeat the first batches for ever", "stash/measure/agent/climb/supply.py",
+        "                self._refill(feed)\n", "                pass\n",
     ),
 )  # fmt: skip
 

@@ -87,7 +87,7 @@ def describe(case: Case) -> str:
             }
             for number, layer in enumerate(case.layers)
         ],
-        "slow_ranks": dict(case.slow_ranks), "jitter": case.jitter, "prep_seconds": case.prep,
+        "slow_ranks": dict(case.slow_ranks), "jitter": case.jitter, "spread": case.spread, "prep_seconds": case.prep,
         "read_seconds": case.read,
     }  # fmt: skip
     if case.paced is not None:

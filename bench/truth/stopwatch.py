@@ -69,7 +69,7 @@ def stalls(case: Case, bed: Testbed | None) -> dict[str, float]:
     quiet = replace(case, name="", prep=0.0, read=0.0, files=0, workers=0, cause=(), neighbour=False)
     one = replace(
         quiet, nodes=1, devices=1, network=None, interconnect=None, slow_uplinks=(), paced=None,
-        slow_ranks=(), jitter=0.0,
+        slow_ranks=(), jitter=0.0, spread=0.0,
     )  # fmt: skip
     before = _alone(one)
     found = {"compute": before}

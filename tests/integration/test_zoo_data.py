@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from conftest import RunProfile, blocks_of, measured, skipped
 
+from stash import attribute
+
 ZOO = Path(__file__).parents[1] / "zoo"
 
 
@@ -31,6 +33,8 @@ def test_fetch_is_measured_of_a_file_that_two_ranks_map(run_profile: RunProfile,
     assert all(block.resident is not None and block.resident < 0.1 for block in cold)
     read, again = (sum(b.storage_bytes or 0 for b in blocks_of(profile, rung)) for rung in ("cold", "warm"))
     assert read > 2 * again
+    # AND the data set is as large as its file, however much of it is read around every row
+    assert profile.workload.dataset_bytes == pytest.approx(rows.stat().st_size, rel=0.05)
 
 
 def test_batches_of_a_class_of_their_own(run_profile: RunProfile) -> None:
@@ -78,3 +82,16 @@ def test_small_files_that_are_seen_do_not_prove_the_large_ones_that_are_not(
     assert cold
     assert all((block.storage_bytes or 0) >= 65536 * (block.samples or 0) for block in cold)
     assert sum(block.storage_bytes or 0 for block in blocks_of(told, "warm")) == 0
+
+
+def test_batches_that_differ_are_replayed_as_they_are_read(run_profile: RunProfile) -> None:
+    # GIVEN steps that take as long as their batches, the longest of all first, and equal times to prepare them
+    profile = measured(run_profile("--nproc-per-node", 1, "length_grouped.py", folder=ZOO, budget=6))
+    # THEN replays train on each round's own batches: what is left of a step is what it waited for the loader
+    breakdown = attribute(profile)
+    stalls = {stall.name: stall for stall in breakdown.stalls}
+    assert breakdown.waits.warm is not None
+    assert stalls["prep"].seconds == pytest.approx(breakdown.waits.warm, rel=0.5)
+    # AND no two rounds on the same ones
+    replayed = [block.step_seconds[0] for block in blocks_of(profile, "solo")]
+    assert max(replayed) > 1.5 * min(replayed)

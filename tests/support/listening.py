@@ -9,7 +9,7 @@ class Heard:
     """Listens until told otherwise; ``words`` is what it heard."""
 
     def __init__(self, drifted: bool = False) -> None:
-        self.listens, self.device, self.drifted = True, None, drifted
+        self.listens, self.drifted = True, drifted
         self.words: list[str] = []
         self.passes = 0
         """Backward passes, which are many."""

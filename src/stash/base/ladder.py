@@ -180,21 +180,24 @@ class Visit:
 def round_of_visits(rungs: Iterable[str], number: int, world_size: int) -> tuple[Visit, ...]:
     """The blocks of round ``number`` (from 0) in the order they are run.
 
-    Even rounds climb, odd rounds descend, so that linear drift of the machine cancels over a pair
-    of rounds; ``cold`` always runs just before ``warm``, which re-reads the same samples. After the
-    blocks only the leader runs, the other ranks run as many steps alone: replicas stay in step, so
-    anything a script does every N steps happens on every rank at once. Rounds differ in length, in the order of the
-    Thue-Morse sequence, which follows no period: else such a thing could meet the same rung in every round.
+    Even rounds climb, odd rounds descend, so that linear drift of the machine cancels over a pair of rounds. ``cold``
+    runs just before ``warm``, which re-reads the same samples, and before the replays, whose batches have to be read:
+    nobody has read what it reads. After the blocks only the leader runs, the other ranks run as many steps alone:
+    replicas stay in step, so anything a script does every N steps happens on every rank at once. Rounds differ in
+    length, in the order of the Thue-Morse sequence, which follows no period: else such a thing could meet the same
+    rung in every round.
     """
     names = set(rungs)
     climb = [r for r in RUNGS if r.name in names and r.replays]
     data = [r for r in reversed(RUNGS) if r.name in names and r.reads_data]
-    order = climb + data if number % 2 == 0 else data + climb[::-1]
+    descends = number % 2 == 1
+    replays = climb[::-1] if descends else climb
+    order = data + replays if descends or "cold" in names else replays + data
+    late = next((r.name for r in order if r.replays and r.active == "all"), None)
     visits: list[Visit] = []
-    lead_in = number.bit_count() % 2
     for r in order:
-        visits.append(Visit(r.name, r.scope, r.feed, r.active, lead_in=lead_in if r.active == "all" else 0))
-        lead_in = 0 if r.active == "all" else lead_in
+        lead_in = number.bit_count() % 2 if r.name == late else 0
+        visits.append(Visit(r.name, r.scope, r.feed, r.active, lead_in=lead_in))
         if r.active == "leader" and world_size > 1:
             visits.append(Visit(CATCH_UP, "self", r.feed, "followers", measured=False))
     return tuple(visits)

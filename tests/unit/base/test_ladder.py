@@ -138,9 +138,17 @@ def test_rungs_not_asked_for_say_so():
 
 def test_even_rounds_climb_and_odd_ones_descend():
     def measured(number):
+        return [v.rung for v in round_of_visits(("crowd", "node", "warm"), number, 2) if v.measured]
+
+    assert measured(0) == ["crowd", "node", "warm"]
+    assert measured(1) == ["warm", "node", "crowd"]
+
+
+def test_cold_is_the_first_to_read_its_samples_which_replays_need_too():
+    def measured(number):
         return [v.rung for v in round_of_visits(("crowd", "node", "warm", "cold"), number, 2) if v.measured]
 
-    assert measured(0) == ["crowd", "node", "cold", "warm"]
+    assert measured(0) == ["cold", "warm", "crowd", "node"]
     assert measured(1) == ["cold", "warm", "node", "crowd"]
 
 

@@ -26,6 +26,8 @@ class Loader(Record):
     """Batches read per optimizer step; above 1 with gradient accumulation."""
     startup_seconds: float | None = None
     """From asking for an iterator until its first batch arrived: starting the workers."""
+    on_device: bool | None = None
+    """Whether its batches arrive on an accelerator: the loader itself copies them there, so prep contains that."""
 
 
 class Gradient(Record):
@@ -53,7 +55,7 @@ class Workload(Record):
     sample_bytes: float | None = None
     """Bytes of one sample as the loader delivers it."""
     sample_disk_bytes: float | None = None
-    """Bytes of the files opened per sample."""
+    """Bytes fetched from storage per sample, what is read around it included."""
     flops_per_step: float | None = None
     """Forward and backward of one device, counted from its matrix products and convolutions."""
     replayed_batches: int | None = None
@@ -71,6 +73,8 @@ class Workload(Record):
     """Those together, and the buckets that DistributedDataParallel exchanges itself; None if nothing was seen."""
     replicas: int | None = None
     """How many replicas of the model the ranks train together; fewer than ranks where some share one."""
+    dataset_bytes: float | None = None
+    """Bytes of the whole data set on disk, at most."""
 
 
 class Rank(Record):
@@ -133,6 +137,8 @@ class Block:
     """Which launch of the job measured it."""
     read_bytes: int | None = None
     """Bytes that system calls of these processes read, from wherever (/proc/PID/io); what is mapped is not called."""
+    held_bytes: int | None = None
+    """Sizes of the files of many samples that were dropped from memory before a cold block."""
 
 
 class Rate(Record):

@@ -113,10 +113,12 @@ def for_fetch(case: Case) -> list[Remedy]:
 def _cache(case: Case) -> list[Remedy]:
     work, fetch = case.profile.workload, case.seconds("fetch")
     samples = case.loader.samples if case.loader is not None else None
+    size = work.dataset_bytes
+    if size is None and samples and work.sample_disk_bytes:  # of several loaders, or an older profile
+        size = samples * work.sample_disk_bytes
     memory = min((host.memory_bytes for host in case.profile.hosts if host.memory_bytes), default=None)
-    if not samples or not work.sample_disk_bytes or not memory:
+    if not size or not memory:
         return []
-    size = samples * work.sample_disk_bytes
     if size <= 0.7 * memory:
         return [
             Remedy(

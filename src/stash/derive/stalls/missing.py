@@ -26,6 +26,8 @@ def missing_stalls(profile: Profile, rungs: tuple[str, ...]) -> tuple[Missing, .
         unmeasured = _unmeasured_rung(adding, rungs)
         why = reasons.get(unmeasured, f"the rung {unmeasured} was not measured")
         possible = why_no_stall(name, situation) is None
+        if name == "transfer" and any(loader.on_device for loader in profile.workload.loaders):
+            adding = rung_adding("prep").name  # the loader itself copies: under the rung that reads from it
         container = _contained_in(adding, rungs, present, situation.loader) if possible else None
         if container is not None:
             why = f"{why}; contained in {container}"

@@ -20,6 +20,8 @@ from torch import Tensor, nn
 
 from stash.lab.testbed.emulation import Emulation, LayerSpec
 
+KINDS = 7
+"""Samples are numbers from 0 to 6; a batch with ``spread`` takes as long as its first sample says, 3 on average."""
 SLACK_SECONDS = 0.01
 """How far the host may fall behind the device within a pass before the device notices: a GPU has a queue."""
 _PR_SET_TIMERSLACK = 29
@@ -47,16 +49,20 @@ class DeviceQueue:
 
 
 class Pace:
-    """How much slower than described this rank's step is: its factor, times a jitter drawn each step."""
+    """How much slower than described a step is: its rank's factor, a jitter drawn each step, and its batch's own."""
 
     def __init__(self, emulation: Emulation, rank: int) -> None:
         self._slow, self._jitter = emulation.slow_ranks.get(rank, 1.0), emulation.jitter
+        self._spread = emulation.spread
         self._random = random.Random(f"{emulation.name} {rank}")
         self.factor = self._slow
 
-    def next_step(self) -> None:
-        """Draw the next step's factor."""
+    def next_step(self, inputs: Tensor) -> None:
+        """Draw the next step's factor, which trains on these inputs."""
         self.factor = self._slow * max(0.0, self._random.gauss(1.0, self._jitter))
+        if self._spread:
+            highest = (KINDS - 1) / 2
+            self.factor *= 1 + self._spread * (float(inputs.flatten()[0]) / highest - 1)
 
 
 class _Pass(torch.autograd.Function):
@@ -103,7 +109,7 @@ class EmulatedModel(nn.Module):
         self.layers = nn.ModuleList(EmulatedLayer(layer, self.queue, self.pace) for layer in emulation.layers)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        self.pace.next_step()
+        self.pace.next_step(inputs)
         self.queue.begin()
         out = inputs
         for layer in self.layers:

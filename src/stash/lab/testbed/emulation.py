@@ -80,6 +80,8 @@ class Emulation(_Strict):
     optimizer_seconds: Seconds = 0.0
     jitter: Annotated[float, Field(ge=0, le=1)] = 0.0
     """Standard deviation of a step's compute, as a fraction of it."""
+    spread: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Batches differ: a batch's compute lies between 1 - spread and 1 + spread times that described."""
     slow_ranks: dict[Annotated[int, Field(ge=0)], Annotated[float, Field(gt=0)]] = {}
     """Rank: the factor by which its compute takes longer."""
     prep_seconds: Seconds = 0.0

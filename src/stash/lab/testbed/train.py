@@ -23,7 +23,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
 from stash.base.errors import UserError
-from stash.lab.testbed.accelerator import EmulatedModel, EmulatedOptimizer, go_first, sharpen_sleep
+from stash.lab.testbed.accelerator import KINDS, EmulatedModel, EmulatedOptimizer, go_first, sharpen_sleep
 from stash.lab.testbed.emulation import Emulation, load
 from stash.lab.testbed.exchange import PacedExchange, paced_hook
 from stash.lab.training import endless, exit_code
@@ -50,7 +50,7 @@ class Samples(Dataset[Tensor]):
             cold = sum(not _read_cached(self._files[index]) for index in indices)
             deadline += self._read * cold
         time.sleep(max(0.0, deadline - time.monotonic()))
-        return [torch.full((1,), float(index % 7)) for index in indices]
+        return [torch.full((1,), float(index % KINDS)) for index in indices]
 
     def __getitem__(self, index: int) -> Tensor:
         return self.__getitems__([index])[0]

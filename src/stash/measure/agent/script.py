@@ -27,10 +27,6 @@ class Listener(Protocol):
         """False once there is nothing more to hear: the script is on its own again."""
 
     @property
-    def device(self) -> Any:
-        """Where the job trains."""
-
-    @property
     def drifted(self) -> bool:
         """Whether the replicas of this process have trained apart."""
 
@@ -98,11 +94,6 @@ def _listener() -> Listener | None:
 def active() -> bool:
     """Whether anybody listens in this very process."""
     return _listener() is not None
-
-
-def device() -> Any:
-    """The device the job trains on; None while nobody knows."""
-    return _Ear.listener.device if _Ear.listener is not None else None
 
 
 def drifted() -> bool:

@@ -111,9 +111,8 @@ class Gathered:
         hosts = [Host(**host) for host in self.hosts]
         if steal and hosts:
             hosts[0] = hosts[0].model_copy(update={"steal_fraction": sum(steal) / len(steal)})
-        opened = [(b.file_bytes, b.samples) for b in self.blocks if b.file_bytes and b.samples]
-        disk = sum(size for size, _ in opened) / sum(count for _, count in opened) if opened else None
-        facts = {**job.model_dump(), **self.workload, "sample_disk_bytes": disk}
+        facts = {**job.model_dump(), **self.workload}
+        facts |= on_disk(self.blocks, [loader.get("samples") for loader in facts["loaders"]])
         facts["batch"] = samples_per_step(self.blocks) or facts["batch"]
         return Profile(
             stash_version=__version__,
@@ -155,3 +154,22 @@ def samples_per_step(blocks: list[Block]) -> int | None:
     if not counted:
         return None
     return round(sum(samples for samples, _ in counted) / sum(steps for _, steps in counted))
+
+
+def on_disk(blocks: list[Block], samples: list[int | None]) -> dict[str, float]:
+    """What the cold blocks fetched per sample, and how large the data set of a single loader is at most.
+
+    A fetch takes what lies around a sample with it, so samples times fetches may exceed the data set by far. Its
+    files bound it: those opened for a sample each, and those of many samples, which are there once.
+    """
+    cold = [block for block in blocks if block.rung == "cold" and block.samples and block.storage_bytes]
+    if not cold:
+        return {}
+    trained = sum(block.samples or 0 for block in cold)
+    fetched = sum(block.storage_bytes or 0 for block in cold) / trained
+    if len(samples) != 1 or samples[0] is None:
+        return {"sample_disk_bytes": fetched}
+    opened = sum(block.file_bytes or 0 for block in cold) / trained
+    files = samples[0] * opened + max(block.held_bytes or 0 for block in cold)
+    whole = samples[0] * fetched
+    return {"sample_disk_bytes": fetched, "dataset_bytes": min(whole, files) if files else whole}

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from stash.measure.run.folder import RunFolder
 from stash.measure.run.locks import lock
-from stash.measure.run.messages import ClimbEnded, Message, decode, encode
+from stash.measure.run.messages import ClimbEnded, Message, Told, decode, encode
 
 
 class Journal:

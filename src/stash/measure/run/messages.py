@@ -141,6 +141,7 @@ class BlockDone(Message):
     started: float = 0.0
     launch: int = 0
     read_bytes: int | None = None
+    held_bytes: int | None = None
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import pytest
 from breakdowns import seconds, unknown
 from profile_builder import build
 
+from stash.base.records import Loader
 from stash.derive.stalls import attribute
 
 
@@ -33,6 +34,16 @@ def test_the_first_rung_is_compute_whatever_it_is():
     for name in ("transfer", "contention", "interconnect", "network"):
         assert reasons[name].endswith("contained in compute")
     assert reasons["fetch"] == "not asked for (--rungs)"
+
+
+def test_a_loader_that_copies_to_the_device_has_the_transfer_in_prep():
+    why = "batches (list) arrive on cuda:0"
+    work = {"loaders": (Loader(kind="map", workers=0, on_device=True),)}
+    times = {"solo": [0.1] * 3, "warm": [0.2] * 3}
+    breakdown = attribute(build(times, device="cuda", workload=work, skipped={"resident": why}))
+    assert unknown(breakdown)["transfer"] == f"{why}; contained in prep"
+    without = attribute(build({"solo": [0.1] * 3}, device="cuda", workload=work, skipped={"resident": why}))
+    assert unknown(without)["transfer"] == why  # nothing that was measured contains it
 
 
 def test_without_resident_a_gpus_compute_contains_the_transfer():

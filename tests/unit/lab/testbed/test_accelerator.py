@@ -7,7 +7,7 @@ import time
 import pytest
 import torch
 
-from stash.lab.testbed.accelerator import DeviceQueue, EmulatedModel, EmulatedOptimizer, Pace
+from stash.lab.testbed.accelerator import KINDS, DeviceQueue, EmulatedModel, EmulatedOptimizer, Pace
 from stash.lab.testbed.emulation import Emulation, LayerSpec
 
 
@@ -74,8 +74,18 @@ def test_a_slow_rank_and_jitter_change_only_what_they_should() -> None:
     assert Pace(Emulation(layers=(layer,), slow_ranks={1: 1.5}), 1).factor == 1.5
     pace, seen = Pace(Emulation(layers=(layer,), jitter=0.1), 0), []
     for _ in range(500):
-        pace.next_step()
+        pace.next_step(torch.zeros(1))
         seen.append(pace.factor)
     values = torch.tensor(seen)
     assert float(values.mean()) == pytest.approx(1.0, abs=0.02)
     assert float(values.std()) == pytest.approx(0.1, abs=0.02)
+
+
+def test_batches_that_differ_take_as_long_as_their_first_sample_says() -> None:
+    layer = LayerSpec(name="a", bytes=4, forward_seconds=1, backward_seconds=1)
+    pace, seen = Pace(Emulation(layers=(layer,), spread=0.5, slow_ranks={0: 2.0}), 0), []
+    for sample in range(KINDS):
+        pace.next_step(torch.tensor([[float(sample)], [0.0]]))
+        seen.append(pace.factor)
+    assert (seen[0], seen[-1]) == (1.0, 3.0)
+    assert sum(seen) / KINDS == pytest.approx(2.0)

@@ -61,7 +61,7 @@ def test_a_climb_measures_every_rung_of_every_round_and_leaves(tmp_path: Path) -
     assert one.left == ["left"]
     assert ended(one) == "rounds done"
     assert [(block.round, block.rung) for block in one.blocks()] == [
-        *[(0, "solo"), (0, "cold"), (0, "warm")],  # the cold block proves that there is nothing to make cold
+        *[(0, "cold"), (0, "warm"), (0, "solo")],  # the cold block proves that there is nothing to make cold
         *[(1, "warm"), (1, "solo")],
     ]
     # The exchange of a single rank is not there to be measured, so only the loader's time lies between the rungs.
@@ -244,8 +244,44 @@ def test_facts_of_the_loader_and_the_model_are_told(tmp_path: Path) -> None:
             facts |= message.known()
     assert facts["batch"] == 4
     assert facts["parameters"] == 2
-    assert facts["replayed_batches"] == 4
-    assert facts["loaders"] == [{"kind": "watched", "batches_per_step": 1, "startup_seconds": None}]
+    assert facts["replayed_batches"] == 2  # of a measured step, and one that is read ahead
+    assert facts["loaders"] == [
+        {"kind": "watched", "batches_per_step": 1, "startup_seconds": None, "on_device": False}
+    ]
+
+
+# An accelerator -------------------------------------------------------------------------------------------
+
+
+def train_on_meta(tmp_path: Path, given: list[torch.Tensor]) -> tuple[Job, set[tuple[str, str]]]:
+    """A job whose parameters are on an accelerator that computes nothing; also which rung got batches where."""
+    one = job(orders(tmp_path, rungs=("resident", "solo", "warm")))
+    one.optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(2, device="meta"))], lr=0.1)
+    seen = set()
+    for batch, mode in reading(one, given):
+        seen.add((mode, batch.device.type))
+        one.step(1.0)
+    return one, seen
+
+
+def test_resident_batches_are_handed_out_on_the_device_and_others_where_the_loader_leaves_them(
+    tmp_path: Path,
+) -> None:
+    one, seen = train_on_meta(tmp_path, BATCHES)
+    assert seen == {("real", "cpu"), ("resident", "meta"), ("replay", "cpu"), ("warm", "cpu")}
+    assert {block.rung for block in one.blocks()} == {"resident", "solo", "warm"}
+
+
+def test_of_batches_that_arrive_on_the_device_the_transfer_is_unknown_and_said_to_be_part_of_prep(
+    tmp_path: Path,
+) -> None:
+    one, seen = train_on_meta(tmp_path, [batch.to("meta") for batch in BATCHES])
+    assert {where for _, where in seen} == {"meta"}
+    assert {block.rung for block in one.blocks()} == {"solo", "warm"}
+    chosen = next(m for m in one.messages() if isinstance(m, LadderChosen))
+    assert "arrive on meta" in chosen.skipped["resident"]
+    facts = [message.known() for message in one.messages() if isinstance(message, JobFacts)]
+    assert [known["loaders"][0]["on_device"] for known in facts if "loaders" in known] == [True, True]
 
 
 # Several ranks --------------------------------------------------------------------------------------------

@@ -7,7 +7,8 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, dataloader
 
 from stash.measure.agent import private
-from stash.measure.agent.data.feeds import LoaderFeed, WatchedFeed
+from stash.measure.agent.data.feeds import WatchedFeed
+from stash.measure.agent.data.loader_feed import LoaderFeed
 from stash.measure.agent.wraps import loader
 
 
@@ -64,21 +65,47 @@ def test_a_feed_that_is_to_go_on_passes_the_end():
 def test_replays_hand_out_what_was_kept():
     feed = feed_of(DataLoader(Numbers(), batch_size=4))
     kept = values(feed, 3)
-    feed.begin("replay", 0, again=False)
-    assert sorted(values(feed, 3)) == sorted(kept)
+    feed.begin("replay", 3)
+    assert values(feed, 4) == [*kept, kept[0]]
     assert feed.wait == 0.0
 
 
-def test_a_cold_and_a_warm_block_read_the_same_samples_and_the_next_cold_block_others():
+def test_blocks_of_one_round_read_the_same_samples_and_those_of_the_next_round_others():
     feed = feed_of(DataLoader(Numbers(), batch_size=2))
-    feed.begin("cold", 3, again=False)
-    cold = values(feed, 3)
-    feed.drain()
-    feed.begin("warm", 3, again=True)
-    assert values(feed, 3) == cold
-    feed.drain()
-    feed.begin("cold", 3, again=False)
-    assert not {tuple(batch) for batch in values(feed, 3)} & {tuple(batch) for batch in cold}
+    feed.begin_round()
+    feed.begin("cold", 2)
+    cold = values(feed, 2)
+    feed.begin("warm", 3)
+    warm = values(feed, 3)
+    assert warm[:2] == cold
+    feed.begin_round()
+    feed.begin("warm", 3)
+    assert not {tuple(batch) for batch in values(feed, 3)} & {tuple(batch) for batch in warm}
+
+
+def test_replays_are_of_the_rounds_own_batches_from_the_first_that_is_wanted():
+    feed = feed_of(DataLoader(Numbers(), batch_size=2))
+    values(feed, 1)
+    feed.begin_round()
+    feed.refill(range(1, 4), range(1, 3))
+    feed.begin("cold", 4)
+    read = values(feed, 4)
+    feed.begin("replay", 2)
+    assert values(feed, 3) == [read[1], read[2], read[1]]
+    feed.begin("replay", 2, first=-1)
+    assert values(feed, 2) == [read[2], read[1]]
+
+
+def test_what_cannot_be_started_over_goes_on_and_ends_without_an_error():
+    feed = WatchedFeed(iter(torch.arange(5.0)))
+    feed.begin_round()
+    feed.refill(range(3), range(3))
+    feed.begin("replay", 3)
+    assert [float(feed.next()) for _ in range(3)] == [0, 1, 2]
+    feed.refill(range(3), range(3))
+    feed.refill(range(3), range(3))  # nothing is left: the last ones stay
+    feed.begin("replay", 3)
+    assert [float(feed.next()) for _ in range(3)] == [3, 4, 3]
 
 
 @pytest.mark.timeout(120)
@@ -89,7 +116,7 @@ def test_with_workers_a_block_starts_with_an_empty_queue():
         first = values(feed, 1)
         feed.drain()
         assert private.outstanding(feed.source) == 0
-        feed.begin("cold", 2, again=False)
+        feed.begin("cold", 2)
         cold = values(feed, 2)
         assert first[0] not in cold
     finally:
@@ -99,8 +126,11 @@ def test_with_workers_a_block_starts_with_an_empty_queue():
 def test_a_stream_starts_over_for_every_block_and_at_its_end():
     feed = feed_of(DataLoader(Stream(), batch_size=2))
     assert feed.kind == "iterable"
-    feed.begin("cold", 4, again=False)
+    feed.begin("cold", 4)
     assert values(feed, 4) == [[0, 1], [2, 3], [4, 5], [0, 1]]
+    feed.refill(range(1, 3), range(1, 3))
+    feed.begin("replay", 2)
+    assert values(feed, 2) == [[2, 3], [4, 5]]
 
 
 def test_any_iterable_can_be_restarted_unless_it_is_its_own_iterator():

@@ -50,7 +50,6 @@ def test_without_a_listener_the_script_goes_on_as_if_nothing_were_there():
     assert [next(handle), next(handle)] == [1, 2]
     assert not script.active()
     assert not script.saves_drifted()
-    assert script.device() is None
 
 
 def test_a_listener_that_has_had_enough_hears_nothing_more(heard: Heard):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stash.base.records import Block, Settings, Workload
-from stash.measure.launch.gathered import Gathered, samples_per_step
+from stash.measure.launch.gathered import Gathered, on_disk, samples_per_step
 from stash.measure.run.messages import (
     BlockDone,
     ClimbEnded,
@@ -39,7 +39,7 @@ def test_every_message_finds_its_place_in_the_profile():
         SoftwareSeen({"torch": "2.13"}),
         JobFacts(batch=8, parameters=5),
         LadderChosen(("solo", "cold"), {"crowd": "one device"}),
-        BlockDone(0, "cold", 0, 2, 1.0, samples=18, file_bytes=1800, steal=0.1),
+        BlockDone(0, "cold", 0, 2, 1.0, samples=18, storage_bytes=1800, steal=0.1),
         LoaderTimed("warm", 0, 0, 16, 0.5),
         ExchangeTimed("node", 2, 100, 0.01),
         RungSkipped("cluster", "one node"),
@@ -89,3 +89,23 @@ def test_samples_of_a_step_are_those_that_were_counted_on_average():
     assert samples_per_step([block(32), block(96), block(48, steps=1), block(None)]) == 35
     # THEN what was nowhere counted is not known from the blocks
     assert samples_per_step([block(None)]) is None
+
+
+def cold(**facts: int) -> Block:
+    return Block(round=0, rung="cold", rank=0, steps=1, seconds=1.0, samples=10, **facts)
+
+
+def test_a_data_set_is_what_its_samples_fetch_and_no_more_than_its_files_hold():
+    files = cold(storage_bytes=40_960, file_bytes=32_000)  # ten files, each a little less than a page
+    assert on_disk([files], [500]) == {"sample_disk_bytes": 4096, "dataset_bytes": 500 * 3200}
+    mapped = cold(storage_bytes=1_280_000, file_bytes=0, held_bytes=32_000_000)  # 128 kB are read around each row
+    assert on_disk([mapped, mapped], [8192]) == {"sample_disk_bytes": 128_000, "dataset_bytes": 32_000_000}
+    unseen = cold(storage_bytes=50_000)  # opened by C code
+    assert on_disk([unseen], [100]) == {"sample_disk_bytes": 5000, "dataset_bytes": 500_000}
+
+
+def test_of_what_was_not_fetched_or_cannot_be_counted_nothing_is_said():
+    warm = Block(round=0, rung="warm", rank=0, steps=1, seconds=1.0, samples=10, file_bytes=10**9)
+    assert on_disk([warm, cold(storage_bytes=0)], [500]) == {}
+    assert on_disk([cold(storage_bytes=50)], [None]) == {"sample_disk_bytes": 5}
+    assert on_disk([cold(storage_bytes=50)], [10, 10]) == {"sample_disk_bytes": 5}

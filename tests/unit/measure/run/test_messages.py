@@ -24,7 +24,7 @@ RECORDS = {
     "JobFacts": records.Workload,
 }
 """The record that each message becomes a part of."""
-OF_THE_LAUNCHER = {"command", "name", "sample_disk_bytes"}
+OF_THE_LAUNCHER = {"command", "name", "sample_disk_bytes", "dataset_bytes"}
 """Fields of ``Workload`` that no agent knows."""
 
 

@@ -30,7 +30,7 @@ def time_loader(rank: OwnRank, visit: Visit, number: int, mode: int, sweeping: b
     if tally is not None:
         coldness.begin(rank, tally, mode, sweeping)
     for feed in feeds:
-        feed.begin(visit.feed, (lead_in + steps) * feed.per_step + feed.depth, again=True)
+        feed.begin(visit.feed, (lead_in + steps) * feed.per_step + feed.depth)
     _consume(feeds, lead_in)
     began = rank.clock.now() - own_seconds(tally)
     samples = _consume(feeds, steps)

@@ -13,6 +13,7 @@ from stash.measure.agent.climb.loops import Loops
 from stash.measure.agent.climb.plan import Plan, StepPace, plan, slowest
 from stash.measure.agent.climb.proof import Testimony
 from stash.measure.agent.climb.rank import OwnRank
+from stash.measure.agent.climb.supply import Supply
 from stash.measure.agent.data.tally import COLD, IDLE, WARM, Tally, own_seconds, own_tally
 from stash.measure.linux import counters
 from stash.measure.run.messages import BlockDone, PhaseBegun, RoundsPlanned, RungSkipped, Told
@@ -54,9 +55,12 @@ class BlockRunner:
         self._step_seconds = step_seconds
         self._began = 0.0
         self._plan: Plan
-        self._first_plan: Plan
+        self._learned: Plan
+        """What holds from the next round on."""
+        self._round: int | None = None
         self._busy = 0.0
         """Largest share of the time in which the loader's workers were at work."""
+        self._supply: Supply
         self._sweeping = False
         """The cold block is tried a second time, or was."""
         self._after_warm: Visit | None = None
@@ -79,7 +83,8 @@ class BlockRunner:
         def decide(reports: list[StepPace]) -> Plan:
             return plan(visits, slowest(reports), rank.orders.budget, rank.orders.most_steps)
 
-        self._plan = self._first_plan = rank.agree(own, decide)
+        self._plan = self._learned = rank.agree(own, decide)
+        self._supply = Supply(rank, on_device="resident" in rungs)
         self._began = rank.clock.settled()
         rank.tell(PhaseBegun("blocks"))
         rank.tell(RoundsPlanned(self._plan.round_seconds))
@@ -95,13 +100,16 @@ class BlockRunner:
         """Run one block (or sit it out) and learn what to do next."""
         rank = self.rank
         rank.tell(PhaseBegun(visit.rung, number))
+        if number != self._round:
+            self._round, self._plan = number, self._learned
+        self._supply.gather(visit, number, self._plan)
         takes_part = visit.active == "all" or rank.leads == (visit.active == "leader")
         report = (yield from self._run(visit, number)) if takes_part else None
         outcome = rank.agree(report, lambda reports: self._decide(visit, number, reports))
         if outcome.again:
             self._sweeping = True
             return (yield from self.visit(visit, number))
-        self._plan = outcome.plan or self._plan
+        self._learned = outcome.plan or self._learned
         if not outcome.stop and outcome.drop is None and number < rank.orders.first_round + self._plan.alone_rounds:
             self._alone(visit, number)
         return outcome
@@ -112,12 +120,10 @@ class BlockRunner:
         if rank.switches:
             rank.set_scope(visit.scope)
         tally = own_tally()
-        self._prepare(visit, visit.lead_in + size.together, tally)
+        self._prepare(visit, tally)
         muster(rank.orders, f"{number}.{visit.rung}")
         for _ in range(visit.lead_in + size.settle):
             yield
-        for feed in rank.feeds:
-            feed.ring.judge()
         waits = sum(feed.wait for feed in rank.feeds)
         served = [sum(feed.samples for feed in rank.feeds)]
         own = [own_seconds(tally)]
@@ -146,20 +152,13 @@ class BlockRunner:
             block = replace(block, samples=sum(each) or None, step_samples=each)
         return self._drained(tally, block) if visit.reads_data else BlockReport(Told(block))
 
-    def _prepare(self, visit: Visit, steps: int, tally: Tally | None) -> None:
+    def _prepare(self, visit: Visit, tally: Tally | None) -> None:
         """Set every loader to the block's feed; a data block starts with empty queues and fresh counters."""
-        feeds = self.rank.feeds
-        wanted = [steps * feed.per_step + feed.depth + 1 for feed in feeds]
-        for feed, count in zip(feeds, wanted, strict=True):
+        for feed in self.rank.feeds:
             feed.drain()
-            if visit.feed == "warm" and not feed.remembers:  # no cold block read these samples before
-                feed.begin("warm", count, again=False)
-                feed.consume(count)
-                feed.drain()
         if visit.reads_data and tally is not None:
             coldness.begin(self.rank, tally, _MODES[visit.feed], self._sweeping)
-        for feed, count in zip(feeds, wanted, strict=True):
-            feed.begin(visit.feed, count, again=visit.feed == "warm")
+        self._supply.serve(visit)
 
     def _drained(self, tally: Tally | None, block: BlockDone) -> BlockReport:
         """Empty the queues, untimed, and add what the loader's processes counted over the whole block."""
@@ -185,6 +184,7 @@ class BlockRunner:
             file_bytes=round(totals["bytes"] * looked),
             storage_bytes=None if found.storage is None else round(found.storage * share),
             read_bytes=None if found.called is None else round(found.called * share),
+            held_bytes=totals["held"],
         )
         return BlockReport(Told(block), found, busy)
 
@@ -214,7 +214,7 @@ class BlockRunner:
             return None
         self._busy = max(self._busy, *shares)
         queue = max(feed.depth / feed.per_step for feed in self.rank.feeds)
-        return self._first_plan.settled_sooner(self._busy, queue)
+        return self._plan.settled_sooner(self._busy, queue)
 
     def _disproved(self, visit: Visit, ranks: list[Testimony]) -> str | None:
         """Why ``fetch`` cannot be told any more: this block was not cold, or it was to be warm and was not."""

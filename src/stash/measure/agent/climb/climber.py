@@ -98,10 +98,6 @@ class Climber:
         return self.state is not State.FINISHED
 
     @property
-    def device(self) -> Any:
-        return self.rank.device
-
-    @property
     def drifted(self) -> bool:
         return self.rank.drifted
 

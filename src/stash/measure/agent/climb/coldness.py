@@ -10,6 +10,7 @@ from __future__ import annotations
 from stash.measure.agent.climb.rank import OwnRank
 from stash.measure.agent.data import holding, reading
 from stash.measure.agent.data.tally import COLD, Tally
+from stash.measure.linux import pagecache
 
 
 def begin(rank: OwnRank, tally: Tally, mode: int, whole_folder: bool) -> None:
@@ -22,7 +23,8 @@ def begin(rank: OwnRank, tally: Tally, mode: int, whole_folder: bool) -> None:
     _meet(rank)
     if whole_folder and rank.orders.data_root and rank.place.local_rank == 0:
         held = [*reading.files_below(rank.orders.data_root), *held]
-    tally.add(0, **reading.examine_files(held, cold=mode == COLD))
+    counts = reading.examine_files(held, cold=mode == COLD)
+    tally.add(0, **counts, held=counts["pages"] * pagecache.PAGE)
     _meet(rank)
 
 

@@ -151,7 +151,7 @@ def _immovable(rank: OwnRank) -> str | None:
     """Why the leader's batches cannot be replayed from its device; tried with one of each loader."""
     if rank.device.type == "cpu":
         return None
-    reasons = (why_immovable(feed.ring.peek(), rank.device) for feed in rank.feeds)
+    reasons = (why_immovable(feed.ring.kept[0], rank.device) for feed in rank.feeds)
     return next((why for why in reasons if why is not None), None)
 
 
@@ -199,7 +199,7 @@ def try_switching(rank: OwnRank) -> Generator[None, None, str | None]:
         return f"{' and '.join(sharded)} shards the model: gathering its parts cannot be switched off"
     rank.set_scope("self")
     for feed in rank.feeds:
-        feed.begin("replay", 0, again=False)
+        feed.begin("replay", 0)
     yield  # the first step may still finish what was under way
     before = private.sequence_numbers()
     flops = survey.FlopCounter()

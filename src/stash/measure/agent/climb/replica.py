@@ -52,7 +52,7 @@ def count(ranks: list[FirstBatch]) -> int | None:
 
 
 def _checksum(feeds: list[Feed]) -> int | None:
-    found = [leaf for feed in feeds for leaf in batches.leaves(feed.ring.peek())]
+    found = [leaf for feed in feeds for leaf in batches.leaves(feed.ring.kept[0])]
     total = 0
     for leaf in found:
         total = zlib.adler32(_some_bytes(leaf), total)
@@ -60,11 +60,11 @@ def _checksum(feeds: list[Feed]) -> int | None:
 
 
 def _some_bytes(leaf: Any) -> bytes:
-    """The first values of a tensor or array; nothing of a sparse or nested tensor."""
+    """The first values of a tensor or array; nothing of a sparse, nested or meta tensor."""
     import torch
 
     if not batches.is_tensor(leaf):
         return bytes(leaf.reshape(-1)[:_LOOKED_AT].tobytes())
-    if leaf.layout is not torch.strided or leaf.is_nested:
+    if leaf.layout is not torch.strided or leaf.is_nested or leaf.is_meta:
         return b""
     return bytes(leaf.detach().flatten()[:_LOOKED_AT].cpu().view(torch.uint8).numpy())

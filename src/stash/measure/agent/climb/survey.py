@@ -186,6 +186,7 @@ def loader_facts(feeds: list[Feed]) -> dict[str, Any]:
     for feed in feeds:
         facts: dict[str, Any] = {"kind": feed.kind, "batches_per_step": feed.per_step}
         facts["startup_seconds"] = feed.startup
+        facts["on_device"] = any(batches.places(kept) for kept in feed.ring.kept)
         real = getattr(feed, "loader", None)
         if real is not None:
             facts |= {
@@ -196,16 +197,28 @@ def loader_facts(feeds: list[Feed]) -> dict[str, Any]:
                 "samples": _length(real.dataset),
             }
         described.append(facts)
-    counts = [samples(feed.ring.peek()) for feed in feeds]
-    known = [count * feed.per_step for count, feed in zip(counts, feeds, strict=True) if count is not None]
-    batch = sum(known) if len(known) == len(feeds) else None
-    size = sum(batches.size(feed.ring.peek()) * feed.per_step for feed in feeds)
+    batch = _total([_samples_per_step(feed) for feed in feeds])
+    size = sum(_mean([batches.size(kept) for kept in feed.ring.kept]) * feed.per_step for feed in feeds)
     return {
         "loaders": described,
-        "batch": batch,
+        "batch": round(batch) if batch else None,
         "sample_bytes": size / batch if batch else None,
         "replayed_batches": max(len(feed.ring) for feed in feeds),
     }
+
+
+def _samples_per_step(feed: Feed) -> float | None:
+    """By the batches kept for replays, which may differ; ``None`` if one of them cannot be counted."""
+    counts = _total([samples(kept) for kept in feed.ring.kept])
+    return None if counts is None else counts / len(feed.ring) * feed.per_step
+
+
+def _total(parts: list[Any]) -> float | None:
+    return None if None in parts else sum(parts)
+
+
+def _mean(values: list[int]) -> float:
+    return sum(values) / len(values)
 
 
 def _length(dataset: Any) -> int | None:

@@ -1,8 +1,7 @@
-"""Batches as values: the tensors and arrays inside them, their size, and safe copies to replay.
+"""Batches as values: the tensors and arrays inside them, their size, and safe copies.
 
 A batch is whatever a loader yields: tensors and arrays in tuples, lists, mappings, or objects of any class, at any
-depth. Replays hand out fresh containers around the same tensors, because scripts pop keys from their batches; scripts
-that also write into the tensors get clones. How many samples a batch holds is ``samples``' to say.
+depth. How many samples a batch holds is ``samples``' to say, which copies are replayed is ``ring``'s.
 """
 
 from __future__ import annotations
@@ -12,8 +11,6 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import ModuleType
 from typing import Any
-
-from stash.measure.agent.private import version
 
 PLAIN = (str, bytes, int, float, complex, bool, type(None), type, ModuleType)
 """What holds nothing."""
@@ -120,9 +117,19 @@ def _through(batch: Any, of_leaf: Change, of_container: Change) -> Any:
     return of_container(batch)
 
 
+def places(batch: Any) -> list[Any]:
+    """The accelerators that tensors of a batch are on, each once; none of a batch in host memory."""
+    return list(dict.fromkeys(tensor.device for tensor in tensors(batch) if tensor.device.type != "cpu"))
+
+
 def why_immovable(batch: Any, device: Any) -> str | None:
-    """Why a batch cannot be kept on ``device``, so that nothing would be copied there; None if it can."""
+    """Why keeping a batch on ``device`` would not show what copying it there takes; None if it would."""
     kind = type(batch).__name__
+    if there_already := places(batch):
+        return (
+            f"batches ({kind}) arrive on {there_already[0]}: the loader's collate function or data set copies them, "
+            "so copying is part of making them; copy them in the training loop to tell the two apart"
+        )
     if any(is_array(leaf) for leaf in leaves(batch)):
         return f"batches ({kind}) hold numpy arrays, which the script itself makes into tensors"
     try:
@@ -165,6 +172,11 @@ def kept(batch: Any) -> Any:
     return _or_itself(batch, lambda: rebuilt(batch, _copied))
 
 
+def around_the_same(batch: Any) -> Any:
+    """Fresh containers around the same tensors and arrays."""
+    return _or_itself(batch, lambda: fresh(batch))
+
+
 def _or_itself(batch: Any, copied: Callable[[], Any]) -> Any:
     """A copy of a batch; what refuses to be copied is handed out as it is."""
     try:
@@ -189,85 +201,3 @@ def _is_pinned(tensor: Any) -> bool:
         return bool(tensor.is_pinned())
     except (RuntimeError, NotImplementedError):  # of a layout that cannot be
         return False
-
-
-class Shelf:
-    """Batches in one place (host or device) and whether the script may be handed them as they are.
-
-    Until ``judge`` has seen that it does not write into them, it is handed clones.
-    """
-
-    def __init__(self, originals: list[Any]) -> None:
-        self.originals = originals
-        self._handed: list[tuple[Any, Any]] = []
-        self._judged = False
-        self.written_to = False
-
-    def take(self, turn: int) -> Any:
-        """The batch whose turn it is."""
-        batch = self.originals[turn % len(self.originals)]
-        if self._judged and not self.written_to:
-            return _or_itself(batch, lambda: fresh(batch))
-        clones = kept(batch)
-        if not self._judged:
-            self._handed += [(leaf, _state(leaf)) for leaf in leaves(clones)]
-        return clones
-
-    def judge(self) -> None:
-        """Decide once something was handed out; a script that wrote into it goes on being handed clones."""
-        if not self._judged and self._handed:
-            self.written_to = any(_state(leaf) != before for leaf, before in self._handed)
-            self._judged, self._handed = True, []
-
-
-def _state(leaf: Any) -> Any:
-    """What differs after a write: a tensor's version, an array's content."""
-    if is_array(leaf):
-        return leaf.tobytes()
-    parts = (leaf, leaf.values()) if leaf.layout is sys.modules["torch"].jagged else (leaf,)
-    return [(version(part), part.requires_grad) for part in parts]
-
-
-class Ring:
-    """A few real batches, replayed in turn. ``limit_bytes`` bounds the host memory they take together."""
-
-    def __init__(self, capacity: int = 4, limit_bytes: int = 512 << 20) -> None:
-        self.capacity, self.limit = capacity, limit_bytes
-        self._host = Shelf([])
-        self._device: Shelf | None = None
-        self._turn = 0
-
-    def __len__(self) -> int:
-        return len(self._host.originals)
-
-    @property
-    def written_to(self) -> bool:
-        """Whether the script was seen writing into batches from host memory."""
-        return self._host.written_to
-
-    def peek(self) -> Any:
-        """The first batch kept."""
-        return self._host.originals[0]
-
-    def offer(self, batch: Any) -> None:
-        """Keep a copy of ``batch`` while there is room."""
-        if len(self) >= self.capacity:
-            return
-        room = self.limit // max(1, size(batch))
-        if len(self) < max(1, room):
-            self._host.originals.append(kept(batch))
-
-    def next(self, resident: bool, device: Any) -> Any:
-        """The next batch to replay, from host memory, or the one kept on ``device``."""
-        self._turn += 1
-        if not resident:
-            return self._host.take(self._turn)
-        if self._device is None:  # a single one: device memory may be nearly full
-            self._device = Shelf([moved(self.peek(), device)])
-        return self._device.take(self._turn)
-
-    def judge(self) -> None:
-        """See whether the script wrote into what it was handed so far."""
-        for shelf in (self._host, self._device):
-            if shelf is not None:
-                shelf.judge()

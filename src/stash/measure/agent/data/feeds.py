@@ -6,21 +6,15 @@ many there are. Which loader trains, and what a loop gets, is for the climber to
 
 from __future__ import annotations
 
-import itertools
 import time
-import weakref
-from collections import deque
+from collections.abc import Iterator
 from typing import Any
 
-from stash.measure.agent import private, script
-from stash.measure.agent.data import batches
+from stash.measure.agent import script
 from stash.measure.agent.data.reading import recorded
+from stash.measure.agent.data.ring import Ring
 from stash.measure.agent.data.samples import samples
 from stash.measure.agent.data.tally import own_tally
-from stash.measure.agent.data.taps import Tap
-
-_QUIET = 0.1
-"""Seconds without an exchange before workers are forked."""
 
 
 class Feed:
@@ -29,7 +23,7 @@ class Feed:
     def __init__(self, kind: str) -> None:
         self.kind = kind
         self.mode = "real"
-        self.ring = batches.Ring()
+        self.ring = Ring()
         self.turn = 0
         """Batches handed out since the last loop over it began."""
         self.limit: int | None = None
@@ -57,11 +51,10 @@ class Feed:
         self.training = False
         self.first_at_pass = 0
         """How many backward passes there had been when the first batch of this epoch was handed out."""
-        self.remembers = False
-        """A block has read samples that ``again`` would read once more."""
         self._batches = 0
         self._steps_of_epoch = 0
-        self._epoch: int | None = None
+        self.seen_length: int | None = None
+        """Batches in an epoch that was read to its end."""
 
     # What differs between kinds of loader -----------------------------------------------------------
 
@@ -76,8 +69,11 @@ class Feed:
     def drain(self) -> None:
         """Let nothing prefetched remain."""
 
-    def prime(self, count: int, again: bool) -> None:
-        """Ask for ``count`` batches: of the last block's samples if ``again``, else of samples not yet read."""
+    def begin_round(self) -> None:
+        """From now on blocks read other samples than before; those of one round all read the same."""
+
+    def prime(self, count: int, skipped: int = 0) -> None:
+        """Ask for ``count`` batches of the round's samples, after the first ``skipped``."""
 
     def end_workers(self) -> None:
         """Nothing it started is left."""
@@ -94,7 +90,7 @@ class Feed:
     @property
     def length(self) -> int | None:
         """Batches in an epoch; ``None`` if nobody knows."""
-        return self._epoch
+        return self.seen_length
 
     # What all of them share ---------------------------------------------------------------------------
 
@@ -141,7 +137,7 @@ class Feed:
 
     def _next(self) -> Any:
         if self.mode in ("replay", "resident"):
-            batch = self.ring.next(self.mode == "resident", script.device())
+            batch = self.ring.next()
             self._count(batch)
             return batch
         began = time.perf_counter()
@@ -159,7 +155,7 @@ class Feed:
         try:
             return self.real()
         except StopIteration:
-            self._epoch = self.turn
+            self.seen_length = self.turn
             raise
 
     def _count(self, batch: Any) -> None:
@@ -176,165 +172,50 @@ class Feed:
                 raise
             return self.real()
 
-    def begin(self, mode: str, count: int, again: bool) -> None:
-        """Switch to ``mode``; ``warm`` and ``cold`` start with ``count`` batches asked for and none ready."""
+    def begin(self, mode: str, count: int, first: int = 0, device: Any = None) -> None:
+        """Switch to ``mode``, for a block of ``count`` batches.
+
+        ``warm`` and ``cold`` start with the round's samples asked for and none ready; replays with the batch kept at
+        ``first``, handed out on ``device`` if any.
+        """
         self.drain()
         self.mode, self.wait, self.samples, self.uncounted = mode, 0.0, 0, False
         if mode in ("warm", "cold"):
-            self.prime(count, again)
-            self.remembers = True
+            self.ring.rest()
+            self.prime(count)
+        elif not self.ring.begin(count, first, device):
+            script.note(
+                "the script writes into its batches, and there is no room for copies of a whole block's: making them "
+                "within steps is part of compute"
+            )
+
+    def refill(self, reads: range, replayed: range, device: Any = None) -> None:
+        """Read these of the round's batches, untimed, and keep those to be ``replayed``, on ``device`` too if any."""
+        self.drain()
+        self.ring.rest()
+        self.mode = "warm"
+        self.prime(len(reads), reads.start)
+        read = enumerate(self._ahead(len(reads)), reads.start)
+        if not self.ring.refill((batch for position, batch in read if position in replayed), device):
+            script.note(
+                "a block's batches do not all fit into the memory for replays, which repeat its first ones: where "
+                "batches differ, compute is that of those"
+            )
+        self.drain()
+
+    def _ahead(self, count: int) -> Iterator[Any]:
+        """``count`` batches of the real pipeline, or as many as there are."""
+        for _ in range(count):
+            try:
+                batch = self.endless()
+            except StopIteration:  # of an iterable that cannot be iterated twice
+                return
+            script.alive()
+            yield batch
 
     def consume(self, count: int) -> int:
         """Read ``count`` batches and drop them; the value counts their samples."""
-        total = 0
-        for _ in range(count):
-            total += samples(self.endless()) or 0
-            script.alive()
-        return total
-
-
-class LoaderFeed(Feed):
-    """The feed of a ``torch.utils.data.DataLoader``."""
-
-    def __init__(self, loader: Any) -> None:
-        super().__init__("iterable" if private.iterates(loader) else "map")
-        self._loader = weakref.ref(loader)
-        self.source: Any = None
-        """The iterator in use."""
-        self.yielded = 0
-        self.drawing = False
-        """It is the feed itself that asks the iterator for a batch."""
-        self.renewing = False
-        """It is the feed itself that starts the iterator over."""
-        self._ended = False
-        self._last: list[Any] = []
-        self._held: Any = None
-
-    @property
-    def loader(self) -> Any:
-        return self._loader()
-
-    @property
-    def length(self) -> int | None:
-        loader = self.loader
-        sized = None if loader is None else private.length(loader)
-        return self._epoch if sized is None else sized
-
-    @property
-    def depth(self) -> int:
-        loader = self.loader
-        return int(loader.num_workers * (loader.prefetch_factor or 2)) if loader.num_workers else 0
-
-    @property
-    def workers(self) -> int:
-        return int(self.loader.num_workers)
-
-    @property
-    def tap(self) -> Tap:
-        tap: Tap = private.indices(self.source)
-        return tap
-
-    def end_workers(self) -> None:
-        for worker in private.worker_processes(self.source):
-            worker.terminate()
-
-    def adopt(self, iterator: Any) -> None:
-        """Serve from this new real iterator."""
-        self.source, self.yielded, self._ended = iterator, 0, False
-
-    def hold(self) -> None:
-        self._held = self.loader
-
-    @property
-    def like(self) -> tuple[object, ...]:
-        loader = self.loader
-        kinds = tuple(type(part) for part in (loader.dataset, loader.sampler, loader.batch_sampler))
-        return (self.kind, *kinds, self.length, loader.batch_size, loader.num_workers)
-
-    def release(self) -> None:
-        self.source = None  # its workers end with it, unless the loader keeps them
-
-    def real(self) -> Any:
-        self.drawing = True
-        try:
-            batch = next(self.source)
-        except StopIteration:
-            self._ended = True
-            raise
-        finally:
-            self.drawing = False
-        self.yielded += 1
-        return batch
-
-    def endless(self) -> Any:
-        if self.kind == "map":
-            self.tap.endless = True
-            if self.tap.drawn == self.yielded:  # the queue ran dry before the loader was known to train
-                self._fill(self.depth)
-        return super().endless()
-
-    def start_over(self) -> bool:
-        self._renew()
-        return True
-
-    def drain(self) -> None:
-        if self.source is None or self._ended:
-            return
-        self.tap.queue = deque()
-        if self.kind == "iterable":
-            self._drain_stream()
-            return
-        while self.tap.drawn > self.yielded:
-            self.real()
-            script.alive()
-
-    def _drain_stream(self) -> None:
-        """Take what workers were asked for; a stream may end before that is all there."""
-        try:
-            while self.workers and private.outstanding(self.source) > 0:
-                self.real()
-        except StopIteration:
-            pass
-
-    def prime(self, count: int, again: bool) -> None:
-        if self.kind == "iterable":
-            self._renew()  # the stream starts over: cold and warm read the same samples
-            return
-        if self._ended:  # at the end of an epoch, its workers are gone
-            self._renew()
-            self.drain()
-        if not again or not self._last:
-            self._last = self.tap.take(count)
-        self.tap.queue = deque(itertools.islice(itertools.cycle(self._last), count))
-        self._fill(count)
-
-    def _fill(self, count: int) -> None:
-        if self.workers:
-            for _ in range(min(count, self.depth) - private.outstanding(self.source)):
-                private.ask_for_one(self.source)
-
-    def _renew(self) -> None:
-        """Start the data over, with the workers that are there.
-
-        Only the first time are workers started: from then on they persist, whatever the loader's setting. A thread
-        of gloo that enters Python just then, to drop what an exchange left behind, holds a lock that the child of a
-        fork waits for in vain (seen with CPython 3.11), so those threads get time to end it.
-        """
-        settings = vars(self.loader)
-        before = settings.get("persistent_workers", False)
-        self.renewing = True
-        try:
-            if private.workers_persist(self.source):
-                private.start_over(self.source, self.loader)
-                self.adopt(self.source)
-                return
-            private.shut_down(self.source)
-            settings["persistent_workers"] = self.workers > 0  # the loader refuses an ordinary assignment
-            time.sleep(_QUIET if self.workers else 0)
-            self.adopt(private.new_iterator(self.loader, self.source))
-        finally:
-            settings["persistent_workers"] = before
-            self.renewing = False
+        return sum(samples(batch) or 0 for batch in self._ahead(count))
 
 
 class WatchedFeed(Feed):
@@ -355,7 +236,7 @@ class WatchedFeed(Feed):
         try:
             return len(self._iterable)
         except TypeError:
-            return self._epoch
+            return self.seen_length
 
     def real(self) -> Any:
         if self._iterator is None:
@@ -372,8 +253,9 @@ class WatchedFeed(Feed):
         self._iterator = iter(self._iterable)
         return True
 
-    def prime(self, count: int, again: bool) -> None:
+    def prime(self, count: int, skipped: int = 0) -> None:
         self.start_over()
+        self.consume(skipped)
 
 
 _watched: dict[int, WatchedFeed] = {}

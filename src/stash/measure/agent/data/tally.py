@@ -20,7 +20,7 @@ VARIABLE = "STASH_TALLY"
 """The environment variable by which workers find the tally of their training process."""
 FIELDS = (
     "batches", "making_ns", "own_ns", "looked", "files", "bytes", "heads", "pages", "resident", "foreign", "called",
-    "storage", "untold",
+    "storage", "untold", "held",
 )  # fmt: skip
 """What is counted; ``data/reading`` says of what."""
 _SLOTS = 128

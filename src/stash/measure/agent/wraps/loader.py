@@ -14,9 +14,9 @@ from types import ModuleType
 from typing import Any
 
 from stash.measure.agent import private, script
-from stash.measure.agent.data.feeds import LoaderFeed
 from stash.measure.agent.data.handles import Handle
 from stash.measure.agent.data.holding import answer_calls
+from stash.measure.agent.data.loader_feed import LoaderFeed
 from stash.measure.agent.data.reading import recorded
 from stash.measure.agent.data.tally import own_tally, tally
 from stash.measure.agent.data.taps import Tap

@@ -1,0 +1,82 @@
+"""What batches the blocks of a round get: all the same ones, step for step, drawn anew for every round.
+
+The data blocks read them from the script's loaders. Replays get copies, made once a round in a pass that is not
+timed; the same pass brings into memory what a warm block reads, if no cold block has. So what differs between two
+rungs is never what they trained on. How batches are read and kept is the feeds' to know.
+"""
+
+from __future__ import annotations
+
+from stash.base.ladder import Visit
+from stash.measure.agent.climb.plan import BlockSize, Plan
+from stash.measure.agent.climb.rank import OwnRank
+from stash.measure.agent.data.feeds import Feed
+
+
+class Supply:
+    """Sets this rank's feeds to what a block is to get; ``on_device``: a rung replays from the device."""
+
+    def __init__(self, rank: OwnRank, on_device: bool) -> None:
+        self._rank = rank
+        self._plan: Plan
+        self._device = rank.device if on_device else None
+        self._round: int | None = None
+        self._read = False
+        """A cold block has read this round's samples."""
+        self._kept = False
+        """… and replays have them."""
+        if any(feed.kind != "map" for feed in rank.feeds):
+            rank.note(
+                "batches come from a stream, which can only start over: every round trains on its first ones again, "
+                "and they stand for all"
+            )
+
+    def gather(self, visit: Visit, number: int, plan: Plan) -> None:
+        """Before a block of a round that goes by ``plan``: what replays and warm blocks need is in memory.
+
+        Collective over all ranks, those that sit the block out too: none may begin while another still reads.
+        """
+        if number != self._round:
+            self._round, self._plan, self._read, self._kept = number, plan, False, False
+            for feed in self._rank.feeds:
+                feed.begin_round()
+        if visit.feed == "cold":
+            self._read = True
+        elif not self._kept:
+            self._kept = True
+            for feed in self._rank.feeds:
+                self._refill(feed)
+            self._rank.agree(None, lambda reports: None)
+
+    def serve(self, visit: Visit) -> None:
+        """Every feed of this rank hands out the block's batches from now on; its queue must be drained."""
+        size = self._plan.size(visit)
+        for feed in self._rank.feeds:
+            if visit.reads_data:
+                feed.begin(visit.feed, self._read_by(feed))
+            else:
+                device = self._device if visit.feed == "resident" else None
+                before = visit.lead_in * feed.per_step
+                first = min(0, self._first_replayed(feed)) - before
+                feed.begin(visit.feed, before + _batches(size, feed), first, device)
+
+    def _refill(self, feed: Feed) -> None:
+        first = max(0, self._first_replayed(feed))
+        replayed = range(first, first + _batches(self._plan.replay, feed))
+        feed.refill(replayed if self._read else range(self._read_by(feed)), replayed, self._device)
+
+    def _first_replayed(self, feed: Feed) -> int:
+        """Where replays begin in the round's batches, so that measured steps are of the same ones as in data blocks.
+
+        Below zero if replays take longer to settle.
+        """
+        return (self._plan.data.settle - self._plan.replay.settle) * feed.per_step
+
+    def _read_by(self, feed: Feed) -> int:
+        """How many batches a data block asks for: its own, and those that workers fetch ahead."""
+        return _batches(self._plan.data, feed) + feed.depth
+
+
+def _batches(size: BlockSize, feed: Feed) -> int:
+    """A block's batches, and one more of a loop that reads a batch ahead."""
+    return size.together * feed.per_step + 1

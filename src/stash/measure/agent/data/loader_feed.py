@@ -1,0 +1,169 @@
+"""The feed of a ``DataLoader``: drained queues, samples that a round's blocks share, workers that start over.
+
+Samples are steered between the sampler and the workers (``taps``), which only map-style data sets have; a stream can
+but start over.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+import weakref
+from collections import deque
+from typing import Any
+
+from stash.measure.agent import private, script
+from stash.measure.agent.data.feeds import Feed
+from stash.measure.agent.data.taps import Tap
+
+_QUIET = 0.1
+"""Seconds without an exchange before workers are forked."""
+
+
+class LoaderFeed(Feed):
+    """The feed of a ``torch.utils.data.DataLoader``."""
+
+    def __init__(self, loader: Any) -> None:
+        super().__init__("iterable" if private.iterates(loader) else "map")
+        self._loader = weakref.ref(loader)
+        self.source: Any = None
+        """The iterator in use."""
+        self.yielded = 0
+        self.drawing = False
+        """It is the feed itself that asks the iterator for a batch."""
+        self.renewing = False
+        """It is the feed itself that starts the iterator over."""
+        self._ended = False
+        self._of_round: list[Any] = []
+        """Index lists that the sampler gave for this round's blocks."""
+        self._held: Any = None
+
+    @property
+    def loader(self) -> Any:
+        return self._loader()
+
+    @property
+    def length(self) -> int | None:
+        loader = self.loader
+        sized = None if loader is None else private.length(loader)
+        return self.seen_length if sized is None else sized
+
+    @property
+    def depth(self) -> int:
+        loader = self.loader
+        return int(loader.num_workers * (loader.prefetch_factor or 2)) if loader.num_workers else 0
+
+    @property
+    def workers(self) -> int:
+        return int(self.loader.num_workers)
+
+    @property
+    def tap(self) -> Tap:
+        tap: Tap = private.indices(self.source)
+        return tap
+
+    def end_workers(self) -> None:
+        for worker in private.worker_processes(self.source):
+            worker.terminate()
+
+    def adopt(self, iterator: Any) -> None:
+        """Serve from this new real iterator."""
+        self.source, self.yielded, self._ended = iterator, 0, False
+
+    def hold(self) -> None:
+        self._held = self.loader
+
+    @property
+    def like(self) -> tuple[object, ...]:
+        loader = self.loader
+        kinds = tuple(type(part) for part in (loader.dataset, loader.sampler, loader.batch_sampler))
+        return (self.kind, *kinds, self.length, loader.batch_size, loader.num_workers)
+
+    def release(self) -> None:
+        self.source = None  # its workers end with it, unless the loader keeps them
+
+    def real(self) -> Any:
+        self.drawing = True
+        try:
+            batch = next(self.source)
+        except StopIteration:
+            self._ended = True
+            raise
+        finally:
+            self.drawing = False
+        self.yielded += 1
+        return batch
+
+    def endless(self) -> Any:
+        if self.kind == "map":
+            self.tap.endless = True
+            if self.tap.drawn == self.yielded:  # the queue ran dry before the loader was known to train
+                self._fill(self.depth)
+        return super().endless()
+
+    def start_over(self) -> bool:
+        self._renew()
+        return True
+
+    def drain(self) -> None:
+        if self.source is None or self._ended:
+            return
+        self.tap.queue = deque()
+        if self.kind == "iterable":
+            self._drain_stream()
+            return
+        while self.tap.drawn > self.yielded:
+            self.real()
+            script.alive()
+
+    def _drain_stream(self) -> None:
+        """Take what workers were asked for; a stream may end before that is all there."""
+        try:
+            while self.workers and private.outstanding(self.source) > 0:
+                self.real()
+        except StopIteration:
+            pass
+
+    def begin_round(self) -> None:
+        self._of_round = []
+
+    def prime(self, count: int, skipped: int = 0) -> None:
+        if self.kind == "iterable":
+            self._renew()  # the stream starts over: all blocks of a round read the same samples
+            self.consume(skipped)
+            return
+        if self._ended:  # at the end of an epoch, its workers are gone
+            self._renew()
+            self.drain()
+        whole = skipped + count
+        self._of_round += self.tap.take(whole - len(self._of_round))
+        self.tap.queue = deque(itertools.islice(itertools.cycle(self._of_round), skipped, whole))
+        self._fill(count)
+
+    def _fill(self, count: int) -> None:
+        if self.workers:
+            for _ in range(min(count, self.depth) - private.outstanding(self.source)):
+                private.ask_for_one(self.source)
+
+    def _renew(self) -> None:
+        """Start the data over, with the workers that are there.
+
+        Only the first time are workers started: from then on they persist, whatever the loader's setting. A thread
+        of gloo that enters Python just then, to drop what an exchange left behind, holds a lock that the child of a
+        fork waits for in vain (seen with CPython 3.11), so those threads get time to end it.
+        """
+        settings = vars(self.loader)
+        before = settings.get("persistent_workers", False)
+        self.renewing = True
+        try:
+            if private.workers_persist(self.source):
+                private.start_over(self.source, self.loader)
+                self.adopt(self.source)
+                return
+            private.shut_down(self.source)
+            settings["persistent_workers"] = self.workers > 0  # the loader refuses an ordinary assignment
+            time.sleep(_QUIET if self.workers else 0)
+            self.adopt(private.new_iterator(self.loader, self.source))
+        finally:
+            settings["persistent_workers"] = before
+            self.renewing = False

@@ -1,0 +1,166 @@
+"""The batches that replays hand out: copies of a round's real ones, in host memory or on the device, within a limit.
+
+Replays hand out fresh containers around the same tensors, because scripts pop keys from their batches; scripts that
+also write into the tensors get clones. Either is made before a block begins: made in a timed step, it would count as
+compute. Which batches a round has, and how many a block takes of them, is not known here.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Iterable
+from typing import Any
+
+from stash.measure.agent.data import batches
+from stash.measure.agent.private import version
+
+_LIMIT = 512 << 20
+_OF_WARM_UP = 4
+"""Batches kept before the first round."""
+_LOOKS = 4
+"""Batches handed out before it is judged whether the script writes into them."""
+_SHARE_OF_DEVICE = 0.1
+"""Of a device's free memory, for the batches kept on it."""
+
+
+class Shelf:
+    """Batches in one place, host or device, and the copies of them that a block is handed.
+
+    Until ``judge`` has seen that the script does not write into what it is handed, the copies are clones.
+    """
+
+    def __init__(self) -> None:
+        self.originals: list[Any] = []
+        self.written_to: bool | None = None
+        """Whether the script was seen writing into what it was handed; ``None`` while nobody knows."""
+        self._turn = 0
+        self._ready: deque[tuple[Any, list[Any]]] = deque()
+        self._looked_at = 0
+        self._handed: list[tuple[Any, Any]] = []
+
+    def make_ready(self, count: int, first: int, limit: int) -> bool:
+        """``count`` copies, beginning with that of batch ``first``; False if clones of all exceed the limit."""
+        self._turn = first
+        room = limit
+        for turn in range(first, first + count):
+            if self.written_to is not False:
+                room -= batches.size(self._original(turn))
+            if room < 0:
+                return not self.written_to
+            self._ready.append(self._copy(turn))
+        return True
+
+    def drop_copies(self) -> None:
+        """The block is over."""
+        self._ready.clear()
+
+    def take(self) -> Any:
+        """The batch whose turn it is."""
+        batch, states = self._ready.popleft() if self._ready else self._copy(self._turn)
+        self._turn += 1
+        self._handed += states
+        return batch
+
+    def judge(self) -> None:
+        """Decide once something was handed out; a script that wrote into it goes on being handed clones."""
+        if self.written_to is None and self._handed:
+            self.written_to = any(_state(leaf) != before for leaf, before in self._handed)
+            self._handed = []
+
+    def _original(self, turn: int) -> Any:
+        return self.originals[turn % len(self.originals)]
+
+    def _copy(self, turn: int) -> tuple[Any, list[Any]]:
+        """A copy, and the states of what is in it if the script is still to be judged by them."""
+        if self.written_to is False:
+            return batches.around_the_same(self._original(turn)), []
+        clones = batches.kept(self._original(turn))
+        if self.written_to or self._looked_at >= _LOOKS:
+            return clones, []
+        self._looked_at += 1
+        return clones, [(leaf, _state(leaf)) for leaf in batches.leaves(clones)]
+
+
+def _state(leaf: Any) -> Any:
+    """What differs after a write: a tensor's version, an array's content."""
+    if batches.is_array(leaf):
+        return leaf.tobytes()
+    parts = (leaf, leaf.values()) if leaf.layout is sys.modules["torch"].jagged else (leaf,)
+    return [(version(part), part.requires_grad) for part in parts]
+
+
+class Ring:
+    """Some real batches, replayed in turn; ``limit_bytes`` bounds the memory that they take, and clones of them."""
+
+    def __init__(self, limit_bytes: int = _LIMIT) -> None:
+        self.limit = limit_bytes
+        self._host, self._device = Shelf(), Shelf()
+        self._in_use = self._host
+
+    def __len__(self) -> int:
+        return len(self.kept)
+
+    @property
+    def kept(self) -> list[Any]:
+        """The batches themselves, not to be written to."""
+        return self._host.originals
+
+    def offer(self, batch: Any) -> None:
+        """Keep a copy of one of the warm-up's, while there is room."""
+        if len(self) < _OF_WARM_UP and (not self.kept or (len(self) + 1) * batches.size(batch) <= self.limit):
+            self.kept.append(batches.kept(batch))
+
+    def refill(self, real: Iterable[Any], device: Any = None) -> bool:
+        """Keep copies of these instead, read to their end; False if some of them found no room, but the first does.
+
+        ``device``: they will be put there too. Without any the old ones stay.
+        """
+        room, whole = 0, True
+        for number, batch in enumerate(real):
+            if number == 0:
+                self.kept.clear()
+                room = self._room(batch, device)
+            room -= batches.size(batch)
+            whole = whole and (number == 0 or room >= 0)
+            if whole:
+                self.kept.append(batches.kept(batch))
+        return whole
+
+    def _room(self, batch: Any, device: Any) -> int:
+        """Bytes that batches like this one may take, wherever they are or will be."""
+        places = batches.places(batch) + ([] if device is None else [device])
+        return min([self.limit, *map(_share_of, places)])
+
+    def begin(self, count: int, first: int, device: Any = None) -> bool:
+        """Make ready what a block is handed: ``count`` batches from the one at ``first`` on, on ``device`` if any.
+
+        False if the script writes into batches, and there is no room for copies of so many.
+        """
+        self.rest()
+        self._in_use = self._host
+        if device is not None:
+            self._in_use = self._device
+            self._device.originals = [batches.moved(batch, device) for batch in self.kept]
+        return self._in_use.make_ready(count, first, self._room(self.kept[0], device))
+
+    def rest(self) -> None:
+        """No block replays for now: what was made ready for one is dropped."""
+        self.judge()
+        self._device.originals = []
+        for shelf in (self._host, self._device):
+            shelf.drop_copies()
+
+    def next(self) -> Any:
+        """The next batch of a block."""
+        return self._in_use.take()
+
+    def judge(self) -> None:
+        """See whether the script wrote into what it was handed so far."""
+        self._in_use.judge()
+
+
+def _share_of(device: Any) -> int:
+    """Bytes of an accelerator's memory that batches may take; none where nobody tells how much is free."""
+    tell = getattr(getattr(sys.modules["torch"], device.type, None), "mem_get_info", None)
+    return int(_SHARE_OF_DEVICE * tell(device)[0]) if tell is not None else 0

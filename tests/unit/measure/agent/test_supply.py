@@ -1,0 +1,121 @@
+"""What a round's blocks are supplied with: the same batches step for step, in whatever order the blocks come."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, Dataset, dataloader
+
+from stash.base.ladder import Visit, round_of_visits
+from stash.measure.agent import private
+from stash.measure.agent.climb.plan import BlockSize, Plan
+from stash.measure.agent.climb.supply import Supply
+from stash.measure.agent.data.loader_feed import LoaderFeed
+from stash.measure.agent.wraps import loader as wrap
+
+
+class Numbers(Dataset):
+    def __init__(self) -> None:
+        self.read: list[int] = []
+
+    def __len__(self) -> int:
+        return 1000
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        self.read.append(index)
+        return torch.tensor(float(index))
+
+
+@pytest.fixture(autouse=True)
+def _tapped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loaders' iterators are given their taps by the wrap, for the time of a test."""
+    base = dataloader._BaseDataLoaderIter
+    for name in ("__init__", "_reset"):
+        monkeypatch.setattr(base, name, wrap._tapped(getattr(base, name)))
+
+
+class Climb:
+    """One rank's blocks, without clocks: which batches each measured step trained on."""
+
+    def __init__(self, replay: BlockSize, data: BlockSize, workers: int = 0, per_step: int = 1) -> None:
+        self.data = Numbers()
+        self.loader = DataLoader(self.data, batch_size=1, shuffle=True, num_workers=workers)
+        self.feed = LoaderFeed(self.loader)
+        self.feed.adopt(iter(self.loader))
+        self.feed.training, self.feed.per_step = True, per_step
+        self.feed.next()
+        self.plan = Plan(replay, data, 1.0, 0)
+        self.met = 0
+        rank = SimpleNamespace(feeds=[self.feed], device=torch.device("cpu"), agree=self._agree)
+        self.supply = Supply(rank, on_device=False)
+
+    def _agree(self, report: Any, decide: Any) -> None:
+        self.met += 1
+
+    def block(self, visit: Visit, number: int) -> list[float]:
+        """What the measured steps of a block train on."""
+        self.supply.gather(visit, number, self.plan)
+        self.data.read.clear()
+        self.feed.drain()
+        self.supply.serve(visit)
+        size = self.plan.size(visit)
+        settle, per_step = visit.lead_in + size.settle, self.feed.per_step
+        served = [float(self.feed.next()) for _ in range((settle + size.steps) * per_step)]
+        self.feed.drain()
+        return served[settle * per_step :]
+
+
+ORDERS = {
+    "climbing": round_of_visits(("solo", "crowd", "warm", "cold"), 0, 2),
+    "descending": round_of_visits(("solo", "crowd", "warm", "cold"), 1, 2),
+    "replays first": round_of_visits(("solo", "crowd", "warm"), 0, 2),
+    "warm first": round_of_visits(("solo", "warm"), 1, 1),
+    "without data": round_of_visits(("solo", "crowd"), 0, 2),
+}
+EVEN = (BlockSize(1, 4), BlockSize(1, 4))
+SHORT_REPLAYS = (BlockSize(1, 2), BlockSize(4, 8))
+LONG_SETTLE = (BlockSize(2, 4), BlockSize(1, 4))
+
+
+@pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS)
+@pytest.mark.parametrize("sizes", [EVEN, SHORT_REPLAYS, LONG_SETTLE], ids=["even", "short replays", "long settle"])
+@pytest.mark.parametrize("per_step", [1, 2])
+def test_every_block_of_a_round_trains_on_the_same_batches_and_no_two_rounds_do(
+    order: tuple[Visit, ...], sizes: tuple[BlockSize, BlockSize], per_step: int
+) -> None:
+    climb, seen = Climb(*sizes, per_step=per_step), set[float]()
+    for number in range(3):
+        trained = [climb.block(visit, number) for visit in order]
+        shortest = min(map(len, trained))
+        assert len({tuple(steps[:shortest]) for steps in trained}) == 1
+        assert not seen & set(trained[0])
+        seen |= set(trained[0])
+    assert climb.met == 3
+
+
+@pytest.mark.timeout(120)
+def test_batches_of_workers_are_the_same_too() -> None:
+    climb, visits = (
+        Climb(BlockSize(1, 3), BlockSize(2, 4), workers=2),
+        round_of_visits(("solo", "cold", "warm"), 0, 1),
+    )
+    try:
+        for number in range(2):
+            trained = {visit.rung: climb.block(visit, number) for visit in visits}
+            assert trained["cold"] == trained["warm"]
+            assert trained["solo"] == trained["warm"][:3]
+    finally:
+        private.shut_down(climb.feed.source)
+
+
+def test_what_a_warm_block_reads_was_read_before_though_there_is_no_cold_one() -> None:
+    climb = Climb(BlockSize(1, 2), BlockSize(3, 4))
+    (visit,) = round_of_visits(("warm",), 0, 1)
+    for number in range(2):
+        climb.supply.gather(visit, number, climb.plan)
+        before = set(climb.data.read)
+        climb.block(visit, number)
+        assert set(climb.data.read) <= before
