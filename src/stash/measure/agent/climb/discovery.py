@@ -17,7 +17,7 @@ from stash.measure.agent.climb import replica, survey
 from stash.measure.agent.climb.rank import OwnRank
 from stash.measure.agent.data.batches import why_immovable
 from stash.measure.agent.wraps import replicas
-from stash.measure.agent.wraps.groups import Membership, make, membership, parts_on, ring_of_node_apart
+from stash.measure.agent.wraps.groups import Membership, default_group, make, membership, parts_on, ring_of_node_apart
 from stash.measure.agent.wraps.scope import scope
 from stash.measure.agent.wraps.sharding import sharded
 from stash.measure.run.messages import (
@@ -41,7 +41,7 @@ class Introduction:
     rank: RankSeen
     host: dict[str, Any] | None
     groups: tuple[Membership, ...]
-    """Those that the job's steps exchange over, as far as this rank is in them."""
+    """Those across nodes that the job's steps exchange over, told by the first rank of each."""
     handed_on: tuple[str, ...]
     """Collectives by which it hands data to single other ranks."""
     batch: replica.FirstBatch
@@ -73,11 +73,11 @@ def choose_rungs(rank: OwnRank) -> tuple[str, ...]:
 def _introduce(rank: OwnRank) -> Introduction:
     place, orders = rank.place, rank.orders
     cores = len(os.sched_getaffinity(0)) if orders.pin else None
-    used = [] if place.world_size == 1 else [*scope.used.values(), *replicas.groups()]
+    used = [*scope.used.values(), *replicas.groups(), default_group()] if place.world_size > 1 else []
     return Introduction(
         rank=RankSeen(place.rank, place.node, place.local_rank, str(rank.device), cores),
         host=orders.host if place.local_rank == 0 else None,
-        groups=tuple({membership(group) for group in used}),
+        groups=tuple({membership(group) for group in used if group.rank() == 0 and scope.reaches(group)}),
         handed_on=tuple(sorted(scope.handed_on)),
         batch=replica.of_this_rank(rank.feeds),
     )

@@ -39,6 +39,13 @@ def ranks_of(group: Any) -> tuple[int, ...]:
     return tuple(c10d.get_process_group_ranks(group))
 
 
+def default_group() -> Any:
+    """The one of all ranks."""
+    from torch.distributed import distributed_c10d as c10d
+
+    return c10d.group.WORLD
+
+
 def membership(group: Any) -> Membership:
     """What the other ranks must know of a group that this one is in."""
     from torch.distributed import distributed_c10d as c10d
