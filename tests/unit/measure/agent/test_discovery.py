@@ -66,10 +66,9 @@ def chosen(rank: OwnRank, reports: list[Introduction]) -> tuple[Ladder, dict[str
 
 def test_every_group_across_nodes_is_cut_for_the_rung_node(tmp_path: Path) -> None:
     world = Membership("0", tuple(range(8)), "gloo")
-    ladder, _, told = chosen(leader(tmp_path), introduced(groups=(world, EVEN)))
+    ladder, _, _ = chosen(leader(tmp_path), introduced(groups=(world, EVEN)))
     assert ladder.rungs == ("solo", "crowd", "node", "cluster")
     assert [part.ranks for part in ladder.parts] == [(0, 1, 2, 3), (4, 5, 6, 7), (0, 2), (4, 6)]
-    assert not any(isinstance(message, Noted) for message in told)
 
 
 def test_nothing_is_cut_where_the_rung_node_is_not_asked_for(tmp_path: Path) -> None:
@@ -77,9 +76,12 @@ def test_nothing_is_cut_where_the_rung_node_is_not_asked_for(tmp_path: Path) -> 
     assert ladder.parts == ()
 
 
-def test_a_ring_that_leaves_the_node_and_comes_back_is_mentioned(tmp_path: Path) -> None:
-    _, _, told = chosen(leader(tmp_path), introduced(groups=(Membership("1", (0, 4, 1, 5), "gloo"),)))
-    assert any("only the sum of interconnect and network is certain" in m.text for m in told if isinstance(m, Noted))
+@pytest.mark.parametrize(("rungs", "said"), [(("node", "cluster"), True), (("node",), False)])
+def test_where_interconnect_and_network_are_told_apart_their_sum_is_what_is_certain(
+    tmp_path: Path, rungs: tuple[str, ...], said: bool
+) -> None:
+    _, _, told = chosen(leader(tmp_path, rungs=rungs), introduced(groups=(EVEN,)))
+    assert any("only the sum of interconnect and network" in m.text for m in told if isinstance(m, Noted)) is said
 
 
 def test_where_any_rank_hands_data_on_only_the_whole_step_is_measured(tmp_path: Path) -> None:

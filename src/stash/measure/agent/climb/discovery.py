@@ -17,7 +17,7 @@ from stash.measure.agent.climb import replica, survey
 from stash.measure.agent.climb.rank import OwnRank
 from stash.measure.agent.data.batches import why_immovable
 from stash.measure.agent.wraps import replicas
-from stash.measure.agent.wraps.groups import Membership, default_group, make, membership, parts_on, ring_of_node_apart
+from stash.measure.agent.wraps.groups import Membership, default_group, make, membership, parts_on
 from stash.measure.agent.wraps.scope import scope
 from stash.measure.agent.wraps.sharding import sharded
 from stash.measure.run.messages import (
@@ -30,6 +30,10 @@ from stash.measure.run.messages import (
     SoftwareSeen,
 )
 
+_ONLY_THE_SUM = (
+    "interconnect is what exchanging inside each node takes by itself, and the whole exchange takes other routes: "
+    "only the sum of interconnect and network is certain"
+)
 _UNSEEN_INPUT = 0.05
 """Share of a step before its first forward pass that is worth a sentence."""
 
@@ -73,7 +77,7 @@ def choose_rungs(rank: OwnRank) -> tuple[str, ...]:
 def _introduce(rank: OwnRank) -> Introduction:
     place, orders = rank.place, rank.orders
     cores = len(os.sched_getaffinity(0)) if orders.pin else None
-    used = [*scope.used.values(), *replicas.groups(), default_group()] if place.world_size > 1 else []
+    used = [*scope.used.values(), *replicas.groups(), default_group()] if place.nodes > 1 else []
     return Introduction(
         rank=RankSeen(place.rank, place.node, place.local_rank, str(rank.device), cores),
         host=orders.host if place.local_rank == 0 else None,
@@ -112,8 +116,8 @@ def _choose(rank: OwnRank, reports: list[Introduction]) -> Ladder:
         rank.tell(JobFacts(replicas=count))
     groups = {group for report in reports for group in report.groups}
     parts = parts_on(nodes, groups) if "node" in rungs else []
-    if parts and (why := ring_of_node_apart(nodes, groups)) is not None:
-        rank.note(f"{why}: only the sum of interconnect and network is certain, not how it is divided")
+    if parts and "cluster" in rungs:
+        rank.note(_ONLY_THE_SUM)
     return Ladder(rungs, tuple(parts), pipelined or inseparable, pipelined is not None)
 
 
