@@ -93,7 +93,9 @@ def test_where_any_rank_hands_data_on_only_the_whole_step_is_measured(tmp_path: 
 
 def test_ranks_that_share_a_replica_cannot_be_started_alone(tmp_path: Path) -> None:
     ladder, _, told = chosen(leader(tmp_path), introduced(batches=4))
-    assert ladder.inseparable == "8 ranks train 4 replicas of the model, so a rank by itself would do another job"
+    assert ladder.inseparable == (
+        "the model is divided among ranks (replicas: 4, ranks: 8), so one by itself would do another job"
+    )
     assert JobFacts(replicas=4) in told
 
 
@@ -101,7 +103,7 @@ def test_a_launch_of_the_whole_job_says_so_of_the_launches_alone(tmp_path: Path)
     rank = leader(tmp_path, nodes=1, rungs=("node",), isolated=True)
     _, skipped, _ = chosen(rank, introduced(nodes=1, batches=4))
     assert skipped["solo"] == skipped["crowd"]
-    assert "4 replicas" in skipped["solo"]
+    assert "replicas: 4" in skipped["solo"]
 
 
 @pytest.mark.parametrize(("counts", "left"), [((5, 5), ("node", "cluster")), ((5, 6), ("cluster",))])

@@ -135,7 +135,9 @@ def _pipelined(reports: list[Introduction]) -> str | None:
 def _shared(count: int | None, world: int) -> str | None:
     if count is None or count == world:
         return None
-    return f"{world} ranks train {count} replicas of the model, so a rank by itself would do another job"
+    return (
+        f"the model is divided among ranks (replicas: {count}, ranks: {world}), so one by itself would do another job"
+    )
 
 
 def _uppermost(rungs: tuple[str, ...]) -> tuple[str, ...]:
