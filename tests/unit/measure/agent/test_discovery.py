@@ -41,15 +41,20 @@ def leader(folder: Path, nodes: int = 2, **changes: object) -> OwnRank:
 
 
 def introduced(
-    nodes: int = 2, batches: int = 8, groups: tuple[Membership, ...] = (), handed_on: tuple[str, ...] = ()
+    nodes: int = 2,
+    batches: int = 8,
+    groups: tuple[Membership, ...] = (),
+    handed_on: tuple[str, ...] = (),
+    beyond_node: tuple[str, ...] = (),
 ) -> list[Introduction]:
-    """Eight ranks that read so many different batches; rank 0 tells of the groups."""
+    """Eight ranks that read so many different batches; rank 0 tells of the groups, rank 7 of other collectives."""
     return [
         Introduction(
             RankSeen(rank, rank * nodes // 8, rank % (8 // nodes), "cpu"),
             None,
             groups if rank == 0 else (),
             handed_on if rank == 7 else (),
+            beyond_node if rank == 7 else (),
             FirstBatch(rank * batches // 8, None),
         )
         for rank in range(8)
@@ -89,6 +94,17 @@ def test_where_any_rank_hands_data_on_only_the_whole_step_is_measured(tmp_path: 
     assert ladder.rungs == ("cluster",)
     assert ladder.pipelined
     assert all("hand data to each other (isend)" in skipped[name] for name in ("solo", "crowd", "node"))
+
+
+def test_no_rung_takes_the_place_of_the_whole_job(tmp_path: Path) -> None:
+    ladder, _, _ = chosen(leader(tmp_path, rungs=("solo", "node")), introduced(handed_on=("send",)))
+    assert ladder.rungs == ()
+
+
+def test_what_any_rank_calls_across_nodes_may_forbid_the_rung_node(tmp_path: Path) -> None:
+    ladder, skipped, _ = chosen(leader(tmp_path), introduced(beyond_node=("all_to_all_single",)))
+    assert ladder.rungs == ("solo", "crowd", "cluster")
+    assert skipped["node"] == "the script calls all_to_all_single, which cannot be confined to a node"
 
 
 def test_ranks_that_share_a_replica_cannot_be_started_alone(tmp_path: Path) -> None:

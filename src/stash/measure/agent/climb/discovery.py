@@ -48,6 +48,8 @@ class Introduction:
     """Those across nodes that the job's steps exchange over, told by the first rank of each."""
     handed_on: tuple[str, ...]
     """Collectives by which it hands data to single other ranks."""
+    beyond_node: tuple[str, ...]
+    """Collectives across nodes that cannot be confined to one."""
     batch: replica.FirstBatch
 
 
@@ -83,6 +85,7 @@ def _introduce(rank: OwnRank) -> Introduction:
         host=orders.host if place.local_rank == 0 else None,
         groups=tuple({membership(group) for group in used if group.rank() == 0 and scope.reaches(group)}),
         handed_on=tuple(sorted(scope.handed_on)),
+        beyond_node=tuple(scope.beyond_node()),
         batch=replica.of_this_rank(rank.feeds),
     )
 
@@ -107,9 +110,9 @@ def _choose(rank: OwnRank, reports: list[Introduction]) -> Ladder:
         rungs = tuple(name for name in orders.rungs if name not in skipped)
         skipped |= dict.fromkeys(("solo", "crowd"), why) if (why := pipelined or inseparable) else {}
     elif pipelined:
-        skipped |= {name: pipelined for name in rungs if name not in _uppermost(rungs)}
-        rungs = _uppermost(rungs)
-    elif "node" in rungs and place.nodes > 1 and (why := _obstacle_to_node_scope()) is not None:
+        whole = _of_whole_job(rungs, place.nodes)
+        rungs, skipped = whole, {**skipped, **{name: pipelined for name in rungs if name not in whole}}
+    elif "node" in rungs and place.nodes > 1 and (why := _obstacle_to_node_scope(reports)) is not None:
         rungs, skipped = tuple(name for name in rungs if name != "node"), {**skipped, "node": why}
     _write_survey(rank, reports, rungs, skipped)
     if place.world_size > 1:
@@ -140,14 +143,14 @@ def _shared(count: int | None, world: int) -> str | None:
     )
 
 
-def _uppermost(rungs: tuple[str, ...]) -> tuple[str, ...]:
-    """The rungs of the whole job: the last that replays batches, and those that read."""
-    replayed = [name for name in rungs if rung(name).replays]
-    return tuple(name for name in rungs if name in replayed[-1:] or rung(name).reads_data)
+def _of_whole_job(rungs: tuple[str, ...], nodes: int) -> tuple[str, ...]:
+    """Those under which everything is exchanged as the job does."""
+    top = "cluster" if nodes > 1 else "node"
+    return tuple(name for name in rungs if name == top or rung(name).reads_data)
 
 
-def _obstacle_to_node_scope() -> str | None:
-    names = scope.beyond_node()
+def _obstacle_to_node_scope(reports: list[Introduction]) -> str | None:
+    names = sorted({name for report in reports for name in report.beyond_node})
     if names:
         return f"the script calls {', '.join(names)}, which cannot be confined to a node"
     return replicas.obstacle_to_node_scope()
@@ -268,7 +271,7 @@ def _tell_of_unseen_input(rank: OwnRank, times: tuple[float, float] | None) -> N
 def without_switching(rank: OwnRank, rungs: tuple[str, ...], why: str) -> tuple[str, ...]:
     """The rungs left when neither the scope can be switched nor the job started in other sizes."""
     rank.switches = False
-    left = _uppermost(rungs)
+    left = _of_whole_job(rungs, rank.place.nodes)
     for name in rungs:
         if name not in left:
             other_size = rank.inseparable or "this job cannot be started in other sizes"
