@@ -410,3 +410,19 @@ def test_sharded_model_whose_batch_is_divided_by_the_ranks_is_not_compared_with_
     assert {(each.ranks, each.batch) for each in profile.launches} == {(1, 32), (2, 16)}
     assert profile.settings.rungs == ("node",)
     assert skipped(profile)["solo"].startswith("alone the script trains 32 samples in a step, and 16 on each rank")
+
+
+def test_pipeline_bubbles_are_not_called_interconnect(run_profile: RunProfile, data: Path) -> None:
+    # GIVEN two stages of 20 ms that take turns: a step waits 20 ms, and nothing of that is exchange
+    profile = measured(run_profile("--rungs", "solo,crowd,node", "pipeline.py", data))
+    # THEN no stall is made of it, and what could not be measured is said to be part of compute
+    breakdown = attribute(profile)
+    assert [stall.name for stall in breakdown.stalls] == ["compute"]
+    missing = {each.name: each for each in breakdown.skipped}
+    assert missing["interconnect"].contained_in == "compute"
+    assert "recv, send" in missing["contention"].why
+    assert "wait for each other's turn" in missing["interconnect"].why
+    # AND both stages are one replica
+    assert profile.workload.replicas == 1
+    assert breakdown.samples_per_step == pytest.approx(4)
+    assert profile.workload.collectives_per_step == pytest.approx({"send": 1, "recv": 1}, rel=0.2)

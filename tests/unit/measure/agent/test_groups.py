@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stash.measure.agent.wraps.groups import Membership, parts_on, ring_of_node_apart
+from stash.measure.agent.wraps.groups import Membership, parts_on
 
 NODES = {rank: rank // 4 for rank in range(8)}
 
@@ -28,16 +28,3 @@ def test_the_order_is_the_same_whoever_asks_and_each_group_is_cut_once() -> None
     world, even = group("0", *range(8)), group("1", 0, 2, 4, 6)
     assert parts_on(NODES, [even, world, even]) == parts_on(NODES, {world, even})
     assert [part.name for part in parts_on(NODES, [even, world])] == ["0", "0", "1", "1"]
-
-
-def test_the_ring_of_a_node_is_part_of_the_ring_of_all_where_its_ranks_are_neighbours() -> None:
-    assert (
-        ring_of_node_apart(NODES, [group("world", *range(8)), group("even", 0, 2, 4, 6), group("pair", 0, 1)]) is None
-    )
-    assert ring_of_node_apart(NODES, [group("turned", 2, 4, 5, 0)]) is None
-
-
-def test_elsewhere_only_the_sum_of_interconnect_and_network_is_certain() -> None:
-    assert "no neighbours" in (ring_of_node_apart(NODES, [group("zigzag", 0, 4, 1, 5)]) or "")
-    assert "NCCL" in (ring_of_node_apart(NODES, [Membership("world", tuple(range(8)), "cpu:gloo,cuda:nccl")]) or "")
-    assert ring_of_node_apart(NODES, [Membership("node", (0, 1), "nccl")]) is None

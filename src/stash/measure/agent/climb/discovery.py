@@ -17,7 +17,7 @@ from stash.measure.agent.climb import replica, survey
 from stash.measure.agent.climb.rank import OwnRank
 from stash.measure.agent.data.batches import why_immovable
 from stash.measure.agent.wraps import replicas
-from stash.measure.agent.wraps.groups import Membership, make, membership, parts_on, ring_of_node_apart
+from stash.measure.agent.wraps.groups import Membership, default_group, make, membership, parts_on
 from stash.measure.agent.wraps.scope import scope
 from stash.measure.agent.wraps.sharding import sharded
 from stash.measure.run.messages import (
@@ -30,6 +30,10 @@ from stash.measure.run.messages import (
     SoftwareSeen,
 )
 
+_ONLY_THE_SUM = (
+    "interconnect is what exchanging inside each node takes by itself, and the whole exchange takes other routes: "
+    "only the sum of interconnect and network is certain"
+)
 _UNSEEN_INPUT = 0.05
 """Share of a step before its first forward pass that is worth a sentence."""
 
@@ -41,9 +45,11 @@ class Introduction:
     rank: RankSeen
     host: dict[str, Any] | None
     groups: tuple[Membership, ...]
-    """Those that the job's steps exchange over, as far as this rank is in them."""
+    """Those across nodes that the job's steps exchange over, told by the first rank of each."""
     handed_on: tuple[str, ...]
     """Collectives by which it hands data to single other ranks."""
+    beyond_node: tuple[str, ...]
+    """Collectives across nodes that cannot be confined to one."""
     batch: replica.FirstBatch
 
 
@@ -73,12 +79,13 @@ def choose_rungs(rank: OwnRank) -> tuple[str, ...]:
 def _introduce(rank: OwnRank) -> Introduction:
     place, orders = rank.place, rank.orders
     cores = len(os.sched_getaffinity(0)) if orders.pin else None
-    used = [] if place.world_size == 1 else [*scope.used.values(), *replicas.groups()]
+    used = [*scope.used.values(), *replicas.groups(), default_group()] if place.nodes > 1 else []
     return Introduction(
         rank=RankSeen(place.rank, place.node, place.local_rank, str(rank.device), cores),
         host=orders.host if place.local_rank == 0 else None,
-        groups=tuple({membership(group) for group in used}),
+        groups=tuple({membership(group) for group in used if group.rank() == 0 and scope.reaches(group)}),
         handed_on=tuple(sorted(scope.handed_on)),
+        beyond_node=tuple(scope.beyond_node()),
         batch=replica.of_this_rank(rank.feeds),
     )
 
@@ -103,17 +110,17 @@ def _choose(rank: OwnRank, reports: list[Introduction]) -> Ladder:
         rungs = tuple(name for name in orders.rungs if name not in skipped)
         skipped |= dict.fromkeys(("solo", "crowd"), why) if (why := pipelined or inseparable) else {}
     elif pipelined:
-        skipped |= {name: pipelined for name in rungs if name not in _uppermost(rungs)}
-        rungs = _uppermost(rungs)
-    elif "node" in rungs and place.nodes > 1 and (why := _obstacle_to_node_scope()) is not None:
+        whole = _of_whole_job(rungs, place.nodes)
+        rungs, skipped = whole, {**skipped, **{name: pipelined for name in rungs if name not in whole}}
+    elif "node" in rungs and place.nodes > 1 and (why := _obstacle_to_node_scope(reports)) is not None:
         rungs, skipped = tuple(name for name in rungs if name != "node"), {**skipped, "node": why}
     _write_survey(rank, reports, rungs, skipped)
     if place.world_size > 1:
         rank.tell(JobFacts(replicas=count))
     groups = {group for report in reports for group in report.groups}
     parts = parts_on(nodes, groups) if "node" in rungs else []
-    if parts and (why := ring_of_node_apart(nodes, groups)) is not None:
-        rank.note(f"{why}: only the sum of interconnect and network is certain, not how it is divided")
+    if parts and "cluster" in rungs:
+        rank.note(_ONLY_THE_SUM)
     return Ladder(rungs, tuple(parts), pipelined or inseparable, pipelined is not None)
 
 
@@ -131,17 +138,19 @@ def _pipelined(reports: list[Introduction]) -> str | None:
 def _shared(count: int | None, world: int) -> str | None:
     if count is None or count == world:
         return None
-    return f"{world} ranks train {count} replicas of the model, so a rank by itself would do another job"
+    return (
+        f"the model is divided among ranks (replicas: {count}, ranks: {world}), so one by itself would do another job"
+    )
 
 
-def _uppermost(rungs: tuple[str, ...]) -> tuple[str, ...]:
-    """The rungs of the whole job: the last that replays batches, and those that read."""
-    replayed = [name for name in rungs if rung(name).replays]
-    return tuple(name for name in rungs if name in replayed[-1:] or rung(name).reads_data)
+def _of_whole_job(rungs: tuple[str, ...], nodes: int) -> tuple[str, ...]:
+    """Those under which everything is exchanged as the job does."""
+    top = "cluster" if nodes > 1 else "node"
+    return tuple(name for name in rungs if name == top or rung(name).reads_data)
 
 
-def _obstacle_to_node_scope() -> str | None:
-    names = scope.beyond_node()
+def _obstacle_to_node_scope(reports: list[Introduction]) -> str | None:
+    names = sorted({name for report in reports for name in report.beyond_node})
     if names:
         return f"the script calls {', '.join(names)}, which cannot be confined to a node"
     return replicas.obstacle_to_node_scope()
@@ -262,7 +271,7 @@ def _tell_of_unseen_input(rank: OwnRank, times: tuple[float, float] | None) -> N
 def without_switching(rank: OwnRank, rungs: tuple[str, ...], why: str) -> tuple[str, ...]:
     """The rungs left when neither the scope can be switched nor the job started in other sizes."""
     rank.switches = False
-    left = _uppermost(rungs)
+    left = _of_whole_job(rungs, rank.place.nodes)
     for name in rungs:
         if name not in left:
             other_size = rank.inseparable or "this job cannot be started in other sizes"

@@ -16,7 +16,7 @@ from typing import Any
 from stash.measure.agent import script
 from stash.measure.agent.wraps.group_of_node import within_node
 from stash.measure.agent.wraps.group_of_one import LOCAL, Call, answer
-from stash.measure.agent.wraps.groups import ranks_of
+from stash.measure.agent.wraps.groups import default_group, ranks_of
 from stash.measure.agent.wraps.scope import NODE_CAPABLE, scope
 
 
@@ -65,11 +65,9 @@ def _scoped(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _group_of(arguments: dict[str, Any]) -> Any:
-    from torch.distributed import distributed_c10d as c10d
-
     operations = arguments.get("p2p_op_list")
     group = operations[0].group if operations else arguments.get("group")
-    return c10d.group.WORLD if group is None else group
+    return default_group() if group is None else group
 
 
 def _confined(name: str, original: Callable[..., Any], arguments: dict[str, Any], group: Any) -> Any:
@@ -81,6 +79,8 @@ def _confined(name: str, original: Callable[..., Any], arguments: dict[str, Any]
                 return original(**arguments)
             if part is not None and name in NODE_CAPABLE:
                 return within_node(name, original, arguments, part, ranks)
+        if part is None and len(set(ranks) & set(scope.node_ranks)) > 1:
+            script.note("a process group that no step of the warm-up used is not exchanged over under the rung node")
     return answer(name, Call(arguments, max(group.rank(), 0), group.size()))
 
 

@@ -7,7 +7,6 @@ steps, so their parts are made when those were seen, by all ranks in one order: 
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -39,6 +38,13 @@ def ranks_of(group: Any) -> tuple[int, ...]:
     return tuple(c10d.get_process_group_ranks(group))
 
 
+def default_group() -> Any:
+    """The one of all ranks."""
+    from torch.distributed import distributed_c10d as c10d
+
+    return c10d.group.WORLD
+
+
 def membership(group: Any) -> Membership:
     """What the other ranks must know of a group that this one is in."""
     from torch.distributed import distributed_c10d as c10d
@@ -59,29 +65,13 @@ def parts_on(nodes: Mapping[int, int], groups: Iterable[Membership]) -> list[Mem
     return found
 
 
-def ring_of_node_apart(nodes: Mapping[int, int], groups: Iterable[Membership]) -> str | None:
-    """Why an exchange over whole groups need not contain the one inside each node, if it need not.
-
-    Gloo's rings run through a group's ranks in their order. NCCL chooses routes and algorithms for every group anew.
-    """
-    several = [group for group in groups if len({nodes[rank] for rank in group.ranks}) > 1]
-    if any("nccl" in group.backend for group in several):
-        return "NCCL chooses other routes for a node than for all"
-    for group in several:
-        homes = [nodes[rank] for rank in group.ranks]
-        moves = sum(home != following for home, following in itertools.pairwise([*homes, homes[0]]))
-        if moves > len(set(homes)):
-            return "the ranks of a node are no neighbours in the ring of all"
-    return None
-
-
 def make(parts: Iterable[Membership], own_rank: int) -> dict[str, NodePart]:
     """Form these groups, with all other ranks; the value holds this rank's, by the names of their wholes."""
     import torch.distributed as dist
 
-    own = {}
+    usual, own = membership(default_group()).backend, {}
     for part in parts:
-        group = dist.new_group(list(part.ranks), backend=part.backend)
+        group = dist.new_group(list(part.ranks), backend=None if part.backend == usual else part.backend)
         if own_rank in part.ranks:
             own[part.name] = NodePart(group, part.ranks)
     return own

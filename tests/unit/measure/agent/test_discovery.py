@@ -1,0 +1,141 @@
+"""What the leader makes of the ranks' introductions: rungs, parts of process groups, and what is said of the rest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from climbing import Seat, SetClock, Table, orders
+
+from stash.measure.agent import private
+from stash.measure.agent.climb import discovery
+from stash.measure.agent.climb.control import Place
+from stash.measure.agent.climb.discovery import Introduction, Ladder
+from stash.measure.agent.climb.rank import OwnRank
+from stash.measure.agent.climb.replica import FirstBatch
+from stash.measure.agent.wraps.groups import Membership
+from stash.measure.agent.wraps.scope import scope
+from stash.measure.run.journal import Journal, Tail
+from stash.measure.run.messages import JobFacts, LadderChosen, Noted, RankSeen, RungSkipped
+
+EVEN = Membership("1", (0, 2, 4, 6), "gloo")
+
+
+@pytest.fixture(autouse=True)
+def nothing_seen() -> object:
+    yield
+    scope.forget()
+    scope.name, scope.node_ranks = "world", ()
+
+
+def leader(folder: Path, nodes: int = 2, **changes: object) -> OwnRank:
+    """Rank 0 of eight, before the ranks have introduced themselves."""
+    given = orders(folder, **changes)
+    seat = Seat(Table(1), 0)
+    seat.place = Place(0, 8, 0, 0, tuple(range(8 // nodes)), nodes)
+    rank = OwnRank(given, SetClock(), seat, Journal(given.files))
+    rank.clock.watch([torch.device("cpu")])
+    rank.optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(2))])
+    return rank
+
+
+def introduced(
+    nodes: int = 2,
+    batches: int = 8,
+    groups: tuple[Membership, ...] = (),
+    handed_on: tuple[str, ...] = (),
+    beyond_node: tuple[str, ...] = (),
+) -> list[Introduction]:
+    """Eight ranks that read so many different batches; rank 0 tells of the groups, rank 7 of other collectives."""
+    return [
+        Introduction(
+            RankSeen(rank, rank * nodes // 8, rank % (8 // nodes), "cpu"),
+            None,
+            groups if rank == 0 else (),
+            handed_on if rank == 7 else (),
+            beyond_node if rank == 7 else (),
+            FirstBatch(rank * batches // 8, None),
+        )
+        for rank in range(8)
+    ]
+
+
+def chosen(rank: OwnRank, reports: list[Introduction]) -> tuple[Ladder, dict[str, str], list[object]]:
+    """The ladder, why rungs were skipped, and everything that was told."""
+    ladder = discovery._choose(rank, reports)
+    told = Tail(rank.orders.files.journal).messages()
+    skipped = next(message.skipped for message in told if isinstance(message, LadderChosen))
+    return ladder, skipped, told
+
+
+def test_every_group_across_nodes_is_cut_for_the_rung_node(tmp_path: Path) -> None:
+    world = Membership("0", tuple(range(8)), "gloo")
+    ladder, _, _ = chosen(leader(tmp_path), introduced(groups=(world, EVEN)))
+    assert ladder.rungs == ("solo", "crowd", "node", "cluster")
+    assert [part.ranks for part in ladder.parts] == [(0, 1, 2, 3), (4, 5, 6, 7), (0, 2), (4, 6)]
+
+
+def test_nothing_is_cut_where_the_rung_node_is_not_asked_for(tmp_path: Path) -> None:
+    ladder, _, _ = chosen(leader(tmp_path, rungs=("crowd", "cluster")), introduced(groups=(EVEN,)))
+    assert ladder.parts == ()
+
+
+@pytest.mark.parametrize(("rungs", "said"), [(("node", "cluster"), True), (("node",), False)])
+def test_where_interconnect_and_network_are_told_apart_their_sum_is_what_is_certain(
+    tmp_path: Path, rungs: tuple[str, ...], said: bool
+) -> None:
+    _, _, told = chosen(leader(tmp_path, rungs=rungs), introduced(groups=(EVEN,)))
+    assert any("only the sum of interconnect and network" in m.text for m in told if isinstance(m, Noted)) is said
+
+
+def test_where_any_rank_hands_data_on_only_the_whole_step_is_measured(tmp_path: Path) -> None:
+    ladder, skipped, _ = chosen(leader(tmp_path), introduced(handed_on=("isend",)))
+    assert ladder.rungs == ("cluster",)
+    assert ladder.pipelined
+    assert all("hand data to each other (isend)" in skipped[name] for name in ("solo", "crowd", "node"))
+
+
+def test_no_rung_takes_the_place_of_the_whole_job(tmp_path: Path) -> None:
+    ladder, _, _ = chosen(leader(tmp_path, rungs=("solo", "node")), introduced(handed_on=("send",)))
+    assert ladder.rungs == ()
+
+
+def test_what_any_rank_calls_across_nodes_may_forbid_the_rung_node(tmp_path: Path) -> None:
+    ladder, skipped, _ = chosen(leader(tmp_path), introduced(beyond_node=("all_to_all_single",)))
+    assert ladder.rungs == ("solo", "crowd", "cluster")
+    assert skipped["node"] == "the script calls all_to_all_single, which cannot be confined to a node"
+
+
+def test_ranks_that_share_a_replica_cannot_be_started_alone(tmp_path: Path) -> None:
+    ladder, _, told = chosen(leader(tmp_path), introduced(batches=4))
+    assert ladder.inseparable == (
+        "the model is divided among ranks (replicas: 4, ranks: 8), so one by itself would do another job"
+    )
+    assert JobFacts(replicas=4) in told
+
+
+def test_a_launch_of_the_whole_job_says_so_of_the_launches_alone(tmp_path: Path) -> None:
+    rank = leader(tmp_path, nodes=1, rungs=("node",), isolated=True)
+    _, skipped, _ = chosen(rank, introduced(nodes=1, batches=4))
+    assert skipped["solo"] == skipped["crowd"]
+    assert "replicas: 4" in skipped["solo"]
+
+
+@pytest.mark.parametrize(("counts", "left"), [((5, 5), ("node", "cluster")), ((5, 6), ("cluster",))])
+def test_the_rung_node_is_given_up_where_something_goes_beyond_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, counts: tuple[int, int], left: tuple[str, ...]
+) -> None:
+    numbers = iter(counts)
+    monkeypatch.setattr(private, "sequence_numbers", lambda among: {"0": next(numbers)})
+    rank = leader(tmp_path)
+    trial = discovery.try_node(rank, ("node", "cluster"))
+    for _ in range(2):
+        next(trial)
+        assert scope.name == "node"
+    with pytest.raises(StopIteration) as ended:
+        next(trial)
+    assert ended.value.value == left
+    assert scope.name == "world"
+    told = Tail(rank.orders.files.journal).messages()
+    assert [m.rung for m in told if isinstance(m, RungSkipped)] == [name for name in ("node",) if name not in left]
