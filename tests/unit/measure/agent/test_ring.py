@@ -86,6 +86,20 @@ def test_a_script_that_leaves_its_batches_alone_is_handed_the_same_ones(batch: A
     assert all(a is b for a, b in zip(first, second, strict=True))
 
 
+def test_a_block_that_hands_out_nothing_decides_nothing() -> None:
+    ring = ring_of(*torch.ones(8, 3))
+    ring.begin(8, 0)
+    ring.rest()
+    write(block(ring, 8)[0])
+    write(block(ring, 8)[0])
+    assert all(content(batch) == content(torch.ones(3)) for batch in ring.kept)
+    untouched = ring_of(torch.ones(3))
+    untouched.begin(8, 0)
+    untouched.rest()
+    block(untouched, 1)
+    assert block(untouched, 1)[0] is untouched.kept[0]
+
+
 def test_asking_for_gradients_of_a_batch_counts_as_writing() -> None:
     ring = ring_of(torch.ones(3))
     block(ring, 1)[0].requires_grad_()

@@ -49,11 +49,18 @@ class Climb:
         self.feed.next()
         self.plan = Plan(replay, data, 1.0, 0)
         self.met = 0
-        rank = SimpleNamespace(feeds=[self.feed], device=torch.device("cpu"), agree=self._agree)
+        self.others = 1
+        """How many times as large the batches of another rank are."""
+        self.notes: list[str] = []
+        rank = SimpleNamespace(
+            feeds=[self.feed], device=torch.device("cpu"), orders=SimpleNamespace(first_round=0),
+            agree=self._agree, note=self.notes.append,
+        )  # fmt: skip
         self.supply = Supply(rank, on_device=False)
 
     def _agree(self, report: Any, decide: Any) -> None:
         self.met += 1
+        decide([report, [self.others * size for size in report]])
 
     def block(self, visit: Visit, number: int) -> list[float]:
         """What the measured steps of a block train on."""
@@ -94,6 +101,18 @@ def test_every_block_of_a_round_trains_on_the_same_batches_and_no_two_rounds_do(
         assert not seen & set(trained[0])
         seen |= set(trained[0])
     assert climb.met == 3
+
+
+def test_ranks_that_wait_for_the_largest_batch_of_a_step_are_told_apart_from_a_slow_exchange() -> None:
+    (visit,) = round_of_visits(("solo",), 0, 1)
+    even, uneven = Climb(*EVEN), Climb(*EVEN)
+    uneven.others = 3
+    for number in range(2):
+        even.block(visit, number)
+        uneven.block(visit, number)
+    assert even.notes == []
+    assert len(uneven.notes) == 1
+    assert "the largest of a step has 1.50 times their mean size" in uneven.notes[0]
 
 
 @pytest.mark.timeout(120)

@@ -10,7 +10,11 @@ from __future__ import annotations
 from stash.base.ladder import Visit
 from stash.measure.agent.climb.plan import BlockSize, Plan
 from stash.measure.agent.climb.rank import OwnRank
+from stash.measure.agent.data import batches
 from stash.measure.agent.data.feeds import Feed
+
+_UNEVEN = 0.05
+"""By how much the largest batch of a step may exceed the mean of all ranks without a word."""
 
 
 class Supply:
@@ -46,7 +50,7 @@ class Supply:
             self._kept = True
             for feed in self._rank.feeds:
                 self._refill(feed)
-            self._rank.agree(None, lambda reports: None)
+            self._rank.agree([] if number > self._rank.orders.first_round else self._sizes(), self._compare)
 
     def serve(self, visit: Visit) -> None:
         """Every feed of this rank hands out the block's batches from now on; its queue must be drained."""
@@ -64,6 +68,21 @@ class Supply:
         first = max(0, self._first_replayed(feed))
         replayed = range(first, first + _batches(self._plan.replay, feed))
         feed.refill(replayed if self._read else range(self._read_by(feed)), replayed, self._device)
+
+    def _sizes(self) -> list[int]:
+        """Bytes of this rank's batches, in the order in which steps take them."""
+        return [batches.size(kept) for feed in self._rank.feeds for kept in feed.ring.kept]
+
+    def _compare(self, reports: list[list[int]]) -> None:
+        """The leader's part: ranks wait for each other as soon as they exchange, and so for the largest batch."""
+        steps = list(zip(*reports, strict=False))
+        together = sum(map(sum, steps))
+        excess = sum(map(max, steps)) * len(reports) / together - 1 if together else 0.0
+        if excess > _UNEVEN:
+            self._rank.note(
+                f"the ranks' batches differ: the largest of a step has {1 + excess:.2f} times their mean size, and "
+                "waiting for the rank that it keeps longest is part of the exchange (interconnect, network)"
+            )
 
     def _first_replayed(self, feed: Feed) -> int:
         """Where replays begin in the round's batches, so that measured steps are of the same ones as in data blocks.

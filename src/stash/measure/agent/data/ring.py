@@ -52,8 +52,9 @@ class Shelf:
         return True
 
     def drop_copies(self) -> None:
-        """The block is over."""
+        """The block is over; what nobody was handed tells nothing of the script."""
         self._ready.clear()
+        self._looked_at = 0
 
     def take(self) -> Any:
         """The batch whose turn it is."""
