@@ -8,11 +8,12 @@ from collections.abc import Generator
 from dataclasses import dataclass, field, replace
 
 from stash.base.ladder import Visit, round_of_visits
-from stash.measure.agent.climb import alone, coldness, proof
+from stash.measure.agent.climb import alone, coldness, proof, sustained
 from stash.measure.agent.climb.loops import Loops
 from stash.measure.agent.climb.plan import Plan, StepPace, plan
 from stash.measure.agent.climb.proof import Testimony
 from stash.measure.agent.climb.rank import OwnRank
+from stash.measure.agent.climb.sizes import BlockSize
 from stash.measure.agent.data.tally import COLD, IDLE, WARM, Tally, own_seconds, own_tally
 from stash.measure.linux import counters
 from stash.measure.run.messages import BlockDone, PhaseBegun, RoundsPlanned, RungSkipped
@@ -37,6 +38,8 @@ class Outcome:
     stop: bool = False
     drop: str | None = None
     again: bool = False
+    cold: BlockSize | None = None
+    """The size of cold blocks from now on, if it changes."""
 
 
 class BlockRunner:
@@ -52,6 +55,7 @@ class BlockRunner:
         self._after_warm: Visit | None = None
         self._cold: list[Testimony] = []
         """Of the round's cold block; none where there was none."""
+        self._credit_told = False
 
     def start(self, rungs: tuple[str, ...]) -> None:
         """Size the blocks of rounds of these rungs, the same on every rank; the run's clock starts."""
@@ -82,8 +86,10 @@ class BlockRunner:
         takes_part = visit.active == "all" or rank.leads == (visit.active == "leader")
         report = (yield from self._run(visit, number)) if takes_part else None
         outcome = rank.agree(report, lambda reports: self._decide(visit, number, reports))
+        if outcome.cold is not None:
+            self._plan = replace(self._plan, cold=outcome.cold)
         if outcome.again:
-            self._sweeping = True
+            self._sweeping = self._sweeping or outcome.cold is None
             return (yield from self.visit(visit, number))
         if not outcome.stop and outcome.drop is None and number < rank.orders.first_round + self._plan.alone_rounds:
             self._alone(visit, number)
@@ -173,14 +179,17 @@ class BlockRunner:
         rank = self.rank
         done = [report for report in reports if report is not None]
         why = self._disproved(visit, [report.testimony for report in done])
-        again = why is not None and visit.feed == "cold" and self._may_try_again(number, done)
+        cold = self._lengthened(done) if visit.feed == "cold" and why is None else None
+        stop, first = rank.orders.files.stop.exists(), number == rank.orders.first_round
+        better = cold is not None or (why is not None and visit.feed == "cold" and self._teaches(done))
+        again = first and better and not stop
         if visit.measured and not again:
             for report in done:
                 rank.tell(report.block)
         drop = "cold" if why is not None and not again else None
         if drop is not None:
             rank.tell(RungSkipped(drop, str(why)))
-        return Outcome(stop=rank.orders.files.stop.exists(), drop=drop, again=again)
+        return Outcome(stop=stop, drop=drop, again=again, cold=cold)
 
     def _disproved(self, visit: Visit, ranks: list[Testimony]) -> str | None:
         """Why ``fetch`` cannot be told any more: this block was not cold, or it was to be warm and was not."""
@@ -196,14 +205,23 @@ class BlockRunner:
         self._cold = []
         return why if compared else None
 
-    def _may_try_again(self, number: int, done: list[BlockReport]) -> bool:
-        """The first attempt taught which files hold many samples; of a folder's, all are dropped from now on."""
+    def _teaches(self, done: list[BlockReport]) -> bool:
+        """Whether this attempt told which files hold many samples; of a folder's, all are dropped from now on."""
         seen = any(report.testimony.pages for report in done)
-        return (
-            number == self.rank.orders.first_round
-            and not self._sweeping
-            and (seen or bool(self.rank.orders.data_root))
-        )
+        return not self._sweeping and (seen or bool(self.rank.orders.data_root))
+
+    def _lengthened(self, done: list[BlockReport]) -> BlockSize | None:
+        """The size of cold blocks from now on, if this one was too short; what storage lent is noted."""
+        orders, size = self.rank.orders, self._plan.cold
+        slowest = max((report.block for report in done), key=lambda block: block.seconds)
+        seen = sustained.halves(slowest.step_seconds)
+        if seen is None:
+            return None
+        better = sustained.better(size, seen, self._plan.data, orders.budget, orders.most_steps)
+        if seen.on_credit and not self._credit_told:
+            self._credit_told = True
+            self.rank.note(sustained.remark(seen, lengthened=better != size))
+        return better if better != size else None
 
     def _alone(self, visit: Visit, number: int) -> None:
         """In the first rounds: the loader by itself (rates P and F), and the exchange by itself."""
@@ -211,7 +229,8 @@ class BlockRunner:
             self._after_warm = visit  # by itself it would empty the cache of what the warm block is about to read
         elif visit.reads_data:
             for each in filter(None, (visit, self._after_warm)):
-                alone.time_loader(self.rank, each, number, _MODES[each.feed], self._sweeping)
+                size = self._plan.size(each)
+                alone.time_loader(self.rank, each, number, _MODES[each.feed], self._sweeping, size)
             self._after_warm = None
         elif visit.scope != "self":
             alone.time_exchange(self.rank, visit)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from stash.base.ladder import Visit
+from stash.measure.agent.climb.sizes import BlockSize
+from stash.measure.agent.climb.sustained import cold_size
 
 BLOCK_SECONDS = (0.2, 2.0)
 """Shortest and longest block wanted, in seconds of measured steps."""
@@ -20,29 +22,20 @@ _SHARE = 0.8
 
 
 @dataclass(frozen=True)
-class BlockSize:
-    """Steps of one block: run in first, then measured."""
-
-    settle: int
-    steps: int
-
-    @property
-    def together(self) -> int:
-        return self.settle + self.steps
-
-
-@dataclass(frozen=True)
 class Plan:
     """Sizes of a round's blocks."""
 
     replay: BlockSize
     data: BlockSize
+    cold: BlockSize
     round_seconds: float
     """What a round is expected to take, at the pace of the warm-up."""
     alone_rounds: int
     """In how many rounds loaders and exchange are also timed by themselves."""
 
     def size(self, visit: Visit) -> BlockSize:
+        if visit.feed == "cold":
+            return self.cold
         return self.data if visit.reads_data else self.replay
 
 
@@ -68,16 +61,22 @@ def plan(visits: Sequence[Visit], pace: StepPace, budget: float, most_steps: int
     settle = 2 if pace.accelerator else 1
     burst = max(1, math.ceil(min(pace.workers, _BURST, most) / pace.batches_per_step))
     data = BlockSize(max(settle, burst), max(1, round(steps / burst)) * burst)
-    wanted = _planned(visits, pace, BlockSize(settle, steps), data)
-    if wanted.round_seconds * _FEWEST_ROUNDS <= _SHARE * budget:
-        return wanted
+    for cold in (cold_size(data, most), data):
+        wanted = _planned(visits, pace, BlockSize(settle, steps), data, cold)
+        if wanted.round_seconds * _FEWEST_ROUNDS <= _SHARE * budget:
+            return wanted
     fits = int(_SHARE * budget / _FEWEST_ROUNDS / (len(visits) * pace.step_seconds))
     short = BlockSize(1, min(max(1, fits - 1), steps))
-    return _planned(visits, pace, short, short, alone_rounds=1)
+    return _planned(visits, pace, short, short, short, alone_rounds=1)
 
 
 def _planned(
-    visits: Sequence[Visit], pace: StepPace, replay: BlockSize, data: BlockSize, alone_rounds: int = 2
+    visits: Sequence[Visit],
+    pace: StepPace,
+    replay: BlockSize,
+    data: BlockSize,
+    cold: BlockSize,
+    alone_rounds: int = 2,
 ) -> Plan:
-    steps = sum((data if visit.reads_data else replay).together for visit in visits)
-    return Plan(replay, data, steps * pace.step_seconds, alone_rounds)
+    sizes = Plan(replay, data, cold, 0.0, alone_rounds)
+    return replace(sizes, round_seconds=sum(sizes.size(visit).together for visit in visits) * pace.step_seconds)
