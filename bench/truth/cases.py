@@ -146,6 +146,12 @@ def from_disk(case: Case, rates: Rates) -> dict[str, float]:
     return assemble(case, read=case.batch * case.file_bytes / rates["disk"])
 
 
+def from_credit(case: Case, rates: Rates) -> dict[str, float]:
+    """The same without workers: a limit holds on average, so a step reads at once what its passes left unused."""
+    reading = case.batch * case.file_bytes / rates["disk"]
+    return {"compute": case.compute, "prep": 0.0, "fetch": max(0.0, reading - case.compute)}
+
+
 def assemble(
     case: Case,
     interconnect: Callable[[int], float] | None = None,
@@ -286,6 +292,11 @@ CASES: tuple[Case, ...] = (
     Case(
         "fetch from a disk of 20 MB/s", from_disk, single(), ("fetch",), files=600, file_bytes=500_000,
         disk="20MB/s", workers=1,
+    ),
+    # After a pause the limit lets two steps' worth of bytes pass at once: a short block reads on credit.
+    Case(
+        "fetch from a disk that lends credit", from_credit, (Layer(1000, 0.008, 0.016),), ("fetch",), files=600,
+        file_bytes=500_000, batch=2, disk="20MB/s",
     ),
     # Contention: stragglers.
     *(

@@ -12,11 +12,11 @@ import pytest
 import torch
 from climbing import PATIENCE, Job, Seat, Table, epoch, job, orders, reading, silence
 
-from stash.measure.agent.climb import loops
+from stash.measure.agent.climb import loops, proof
 from stash.measure.agent.climb.climber import State
 from stash.measure.agent.data.feeds import WatchedFeed
 from stash.measure.agent.wraps.scope import scope
-from stash.measure.run.messages import ClimbEnded, JobFacts, LadderChosen, PhaseBegun, RoundDone, RungSkipped
+from stash.measure.run.messages import ClimbEnded, JobFacts, LadderChosen, Noted, PhaseBegun, RoundDone, RungSkipped
 
 BATCHES = [torch.full((4, 2), float(number)) for number in range(8)]
 
@@ -85,6 +85,26 @@ def test_what_cannot_be_measured_is_skipped_with_its_reason(tmp_path: Path) -> N
     cold = next(m for m in one.messages() if isinstance(m, RungSkipped))
     assert cold.rung == "cold"
     assert "no file was seen being read" in cold.why
+
+
+def test_cold_blocks_are_measured_after_what_storage_lends_at_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # GIVEN storage that lends the first five steps of every cold block half of their time
+    monkeypatch.setattr(proof, "why_not_cold", lambda ranks: None)
+    one = job(orders(tmp_path, budget=90.0))
+    begun = lent = 0
+    for _, feed in reading(one, BATCHES):
+        blocks = sum(isinstance(message, PhaseBegun) and message.name == "cold" for message in one.messages())
+        begun, lent = blocks, 5 if blocks > begun else lent - 1
+        one.step(0.1 if feed != "cold" else 0.3 if lent > 0 else 0.6)
+    # THEN the first round's block is tried until it tells of the rest only, and no other was written down
+    cold = [block for block in one.blocks() if block.rung == "cold"]
+    assert [block.round for block in cold] == [0, 1]
+    for block in cold:
+        assert block.step_seconds == pytest.approx([0.6] * block.steps)
+    notes = [message.text for message in one.messages() if isinstance(message, Noted)]
+    assert any("storage lends credit" in text for text in notes)
 
 
 def test_the_stop_file_ends_the_climb_after_the_block_under_way(tmp_path: Path) -> None:

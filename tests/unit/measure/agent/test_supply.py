@@ -40,14 +40,21 @@ def _tapped(monkeypatch: pytest.MonkeyPatch) -> None:
 class Climb:
     """One rank's blocks, without clocks: which batches each measured step trained on."""
 
-    def __init__(self, replay: BlockSize, data: BlockSize, workers: int = 0, per_step: int = 1) -> None:
+    def __init__(
+        self,
+        replay: BlockSize,
+        data: BlockSize,
+        cold: BlockSize | None = None,
+        workers: int = 0,
+        per_step: int = 1,
+    ) -> None:
         self.data = Numbers()
         self.loader = DataLoader(self.data, batch_size=1, shuffle=True, num_workers=workers)
         self.feed = LoaderFeed(self.loader)
         self.feed.adopt(iter(self.loader))
         self.feed.training, self.feed.per_step = True, per_step
         self.feed.next()
-        self.plan = Plan(replay, data, 1.0, 0)
+        self.plan = Plan(replay, data, cold or data, 1.0, 0)
         self.met = 0
         self.others = 1
         """How many times as large the batches of another rank are."""
@@ -85,13 +92,15 @@ ORDERS = {
 EVEN = (BlockSize(1, 4), BlockSize(1, 4))
 SHORT_REPLAYS = (BlockSize(1, 2), BlockSize(4, 8))
 LONG_SETTLE = (BlockSize(2, 4), BlockSize(1, 4))
+LONG_COLD = (BlockSize(0, 2), BlockSize(1, 2), BlockSize(4, 6))
+SIZES = {"even": EVEN, "short replays": SHORT_REPLAYS, "long settle": LONG_SETTLE, "long cold": LONG_COLD}
 
 
 @pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS)
-@pytest.mark.parametrize("sizes", [EVEN, SHORT_REPLAYS, LONG_SETTLE], ids=["even", "short replays", "long settle"])
+@pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES)
 @pytest.mark.parametrize("per_step", [1, 2])
 def test_every_block_of_a_round_trains_on_the_same_batches_and_no_two_rounds_do(
-    order: tuple[Visit, ...], sizes: tuple[BlockSize, BlockSize], per_step: int
+    order: tuple[Visit, ...], sizes: tuple[BlockSize, ...], per_step: int
 ) -> None:
     climb, seen = Climb(*sizes, per_step=per_step), set[float]()
     for number in range(3):

@@ -7,6 +7,7 @@ from typing import Any
 from stash.base.ladder import Visit
 from stash.measure.agent.climb import coldness
 from stash.measure.agent.climb.rank import OwnRank
+from stash.measure.agent.climb.sizes import BlockSize
 from stash.measure.agent.data.feeds import Feed
 from stash.measure.agent.data.tally import IDLE, own_seconds, own_tally
 from stash.measure.agent.wraps import replicas
@@ -19,11 +20,14 @@ _LEAST_BYTES = 4
 """Of a bucket that tells what an all-reduce takes whatever its size: one number."""
 
 
-def time_loader(rank: OwnRank, visit: Visit, number: int, mode: int, sweeping: bool) -> None:
-    """How fast the loaders of every rank deliver when no training waits for them; the tally counts in ``mode``."""
+def time_loader(rank: OwnRank, visit: Visit, number: int, mode: int, sweeping: bool, size: BlockSize) -> None:
+    """How fast the loaders of every rank deliver when no training waits for them; the tally counts in ``mode``.
+
+    ``size``: of the visit's block. What reads on credit at first does so here too.
+    """
     feeds, tally = rank.feeds, own_tally()
     workers = max(feed.workers for feed in feeds)
-    lead_in = max(1, workers)  # steps until the first burst of the workers is over
+    lead_in = max(size.settle, workers)  # steps until the first burst of the workers is over
     steps = max(2 * workers, 2)
     for feed in feeds:
         feed.drain()

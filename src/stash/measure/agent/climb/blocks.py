@@ -5,46 +5,21 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Generator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from stash.base.ladder import Visit, round_of_visits
 from stash.measure.agent.climb import alone, coldness, proof
+from stash.measure.agent.climb.judge import BlockReport, Judge, Outcome
 from stash.measure.agent.climb.loops import Loops
 from stash.measure.agent.climb.plan import Plan, StepPace, plan, slowest
-from stash.measure.agent.climb.proof import Testimony
 from stash.measure.agent.climb.rank import OwnRank
 from stash.measure.agent.climb.supply import Supply
 from stash.measure.agent.data.tally import COLD, IDLE, WARM, Tally, own_seconds, own_tally
 from stash.measure.linux import counters
-from stash.measure.run.messages import BlockDone, PhaseBegun, RoundsPlanned, RungSkipped, Told
+from stash.measure.run.messages import BlockDone, PhaseBegun, RoundsPlanned, Told
 from stash.measure.run.orders import Orders
 
 _MODES = {"warm": WARM, "cold": COLD}
-
-
-@dataclass(frozen=True)
-class BlockReport:
-    """What a rank hands in after a block."""
-
-    block: Told
-    """Written down by the rank itself: the leader of many has enough to do."""
-    testimony: Testimony = field(default_factory=Testimony)
-    """Of a data block: what it read, and from where."""
-    busy: float | None = None
-    """Share of the time in which the loader's workers made batches, if it has any."""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What the leader decided after a block: stop here, leave a rung out from now on, or run the block again.
-
-    Blocks of the first round may teach better sizes for those that follow.
-    """
-
-    stop: bool = False
-    drop: str | None = None
-    again: bool = False
-    plan: Plan | None = None
 
 
 class BlockRunner:
@@ -58,14 +33,11 @@ class BlockRunner:
         self._learned: Plan
         """What holds from the next round on."""
         self._round: int | None = None
-        self._busy = 0.0
-        """Largest share of the time in which the loader's workers were at work."""
         self._supply: Supply
+        self._judge: Judge
         self._sweeping = False
-        """The cold block is tried a second time, or was."""
+        """All files known to hold many samples are dropped before a cold block."""
         self._after_warm: Visit | None = None
-        self._cold: list[Testimony] = []
-        """Of the round's cold block; none where there was none."""
 
     def start(self, rungs: tuple[str, ...]) -> None:
         """Size the blocks of rounds of these rungs, the same on every rank; the run's clock starts."""
@@ -85,6 +57,7 @@ class BlockRunner:
 
         self._plan = self._learned = rank.agree(own, decide)
         self._supply = Supply(rank, on_device="resident" in rungs)
+        self._judge = Judge(rank, self._plan)
         self._began = rank.clock.settled()
         rank.tell(PhaseBegun("blocks"))
         rank.tell(RoundsPlanned(self._plan.round_seconds))
@@ -105,11 +78,11 @@ class BlockRunner:
         self._supply.gather(visit, number, self._plan)
         takes_part = visit.active == "all" or rank.leads == (visit.active == "leader")
         report = (yield from self._run(visit, number)) if takes_part else None
-        outcome = rank.agree(report, lambda reports: self._decide(visit, number, reports))
-        if outcome.again:
-            self._sweeping = True
-            return (yield from self.visit(visit, number))
+        outcome = rank.agree(report, lambda reports: self._judge.decide(visit, number, reports))
         self._learned = outcome.plan or self._learned
+        if outcome.again:
+            self._plan, self._sweeping = self._learned, self._sweeping or outcome.sweep
+            return (yield from self.visit(visit, number))
         if not outcome.stop and outcome.drop is None and number < rank.orders.first_round + self._plan.alone_rounds:
             self._alone(visit, number)
         return outcome
@@ -188,64 +161,14 @@ class BlockRunner:
         )
         return BlockReport(Told(block), found, busy)
 
-    def _decide(self, visit: Visit, number: int, reports: list[BlockReport | None]) -> Outcome:
-        """The leader's part: write the block down, look whether to stop and whether the block was what it claims."""
-        rank = self.rank
-        done = [report for report in reports if report is not None]
-        why = self._disproved(visit, [report.testimony for report in done])
-        again = why is not None and visit.feed == "cold" and self._may_try_again(number, done)
-        if visit.measured and not again:
-            rank.tell(*(report.block for report in done))
-        drop = "cold" if why is not None and not again else None
-        if drop is not None:
-            rank.tell(RungSkipped(drop, str(why)))
-        first = number == rank.orders.first_round
-        return Outcome(
-            stop=rank.orders.files.stop.exists(),
-            drop=drop,
-            again=again,
-            plan=self._taught(done) if visit.reads_data and first else None,
-        )
-
-    def _taught(self, done: list[BlockReport]) -> Plan | None:
-        """A plan in which data blocks are run in no longer than the loader's workers, by these blocks, need."""
-        shares = [report.busy for report in done if report.busy is not None]
-        if not shares:
-            return None
-        self._busy = max(self._busy, *shares)
-        queue = max(feed.depth / feed.per_step for feed in self.rank.feeds)
-        return self._plan.settled_sooner(self._busy, queue)
-
-    def _disproved(self, visit: Visit, ranks: list[Testimony]) -> str | None:
-        """Why ``fetch`` cannot be told any more: this block was not cold, or it was to be warm and was not."""
-        if visit.feed == "cold":
-            self._cold = ranks
-            return proof.why_not_cold(ranks)
-        if visit.feed != "warm":
-            return None
-        why = proof.why_not_warm(ranks, self._cold)
-        if why is not None:
-            self.rank.note(f"prep contains reading from storage: in a warm block {why}")
-        compared = bool(self._cold) or self.rank.orders.isolated  # else nobody tells fetch anyway
-        self._cold = []
-        return why if compared else None
-
-    def _may_try_again(self, number: int, done: list[BlockReport]) -> bool:
-        """The first attempt taught which files hold many samples; of a folder's, all are dropped from now on."""
-        seen = any(report.testimony.pages for report in done)
-        return (
-            number == self.rank.orders.first_round
-            and not self._sweeping
-            and (seen or bool(self.rank.orders.data_root))
-        )
-
     def _alone(self, visit: Visit, number: int) -> None:
         """In the first rounds: the loader by itself (rates P and F), and the exchange by itself."""
         if visit.feed == "cold" and "warm" in self.rank.orders.rungs:
             self._after_warm = visit  # by itself it would empty the cache of what the warm block is about to read
         elif visit.reads_data:
             for each in filter(None, (visit, self._after_warm)):
-                alone.time_loader(self.rank, each, number, _MODES[each.feed], self._sweeping)
+                size = self._plan.size(each)
+                alone.time_loader(self.rank, each, number, _MODES[each.feed], self._sweeping, size)
             self._after_warm = None
         elif visit.scope != "self":
             alone.time_exchange(self.rank, visit)

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
 from stash.base.ladder import Visit
+from stash.measure.agent.climb.sizes import BlockSize
+from stash.measure.agent.climb.sustained import cold_size
 
 MOST_STEPS = 50
 _SECONDS = (0.1, 2.0)
@@ -30,29 +32,20 @@ _SHARE = 0.8
 
 
 @dataclass(frozen=True)
-class BlockSize:
-    """Steps of one block: run in first, then measured."""
-
-    settle: int
-    steps: int
-
-    @property
-    def together(self) -> int:
-        return self.settle + self.steps
-
-
-@dataclass(frozen=True)
 class Plan:
     """Sizes of a round's blocks."""
 
     replay: BlockSize
     data: BlockSize
+    cold: BlockSize
     round_seconds: float
     """What a round is expected to take, at the pace of the warm-up."""
     alone_rounds: int
     """In how many rounds loaders and exchange are also timed by themselves."""
 
     def size(self, visit: Visit) -> BlockSize:
+        if visit.feed == "cold":
+            return self.cold
         return self.data if visit.reads_data else self.replay
 
     def settled_sooner(self, busy: float, queue: float) -> Plan:
@@ -64,8 +57,16 @@ class Plan:
         training waits for them and nothing changes.
         """
         until_full = math.ceil(queue * busy / (1 - busy)) if busy < 1 else self.data.settle
-        settle = min(self.data.settle, max(1, until_full))
-        return replace(self, data=replace(self.data, settle=settle))
+        return self.settling(min(self.data.settle, max(1, until_full)))
+
+    def settling(self, settle: int) -> Plan:
+        """Data blocks run in for ``settle`` steps; cold ones longer if they did before."""
+        lent = self.cold.settle - self.data.settle
+        return replace(self, data=replace(self.data, settle=settle), cold=replace(self.cold, settle=settle + lent))
+
+    def with_cold(self, size: BlockSize) -> Plan:
+        """Cold blocks of that size."""
+        return replace(self, cold=size)
 
 
 @dataclass(frozen=True)
@@ -100,16 +101,22 @@ def plan(visits: Sequence[Visit], pace: StepPace, budget: float, most_steps: int
     burst = max(1, math.ceil(min(pace.workers, _BURST, most) / pace.batches_per_step))
     settle = _ACCELERATORS_SETTLE if pace.accelerator else int(pace.reads_ahead)
     data = BlockSize(max(settle, burst if pace.workers else 0), max(1, round(steps / burst)) * burst)
-    wanted = _planned(visits, pace, BlockSize(settle, steps), data)
-    if wanted.round_seconds * _FEWEST_ROUNDS <= _SHARE * budget:
-        return wanted
+    for cold in (cold_size(data, most), data):
+        wanted = _planned(visits, pace, BlockSize(settle, steps), data, cold)
+        if wanted.round_seconds * _FEWEST_ROUNDS <= _SHARE * budget:
+            return wanted
     fits = int(_SHARE * budget / _FEWEST_ROUNDS / (len(visits) * pace.step_seconds))
     short = BlockSize(min(1, max(settle, pace.workers)), min(max(1, fits - 1), steps))
-    return _planned(visits, pace, short, short, alone_rounds=1)
+    return _planned(visits, pace, short, short, short, alone_rounds=1)
 
 
 def _planned(
-    visits: Sequence[Visit], pace: StepPace, replay: BlockSize, data: BlockSize, alone_rounds: int = 2
+    visits: Sequence[Visit],
+    pace: StepPace,
+    replay: BlockSize,
+    data: BlockSize,
+    cold: BlockSize,
+    alone_rounds: int = 2,
 ) -> Plan:
-    steps = sum((data if visit.reads_data else replay).together for visit in visits)
-    return Plan(replay, data, steps * pace.step_seconds, alone_rounds)
+    sizes = Plan(replay, data, cold, 0.0, alone_rounds)
+    return replace(sizes, round_seconds=sum(sizes.size(visit).together for visit in visits) * pace.step_seconds)

@@ -8,8 +8,9 @@ rungs is never what they trained on. How batches are read and kept is the feeds'
 from __future__ import annotations
 
 from stash.base.ladder import Visit
-from stash.measure.agent.climb.plan import BlockSize, Plan
+from stash.measure.agent.climb.plan import Plan
 from stash.measure.agent.climb.rank import OwnRank
+from stash.measure.agent.climb.sizes import BlockSize
 from stash.measure.agent.data import batches
 from stash.measure.agent.data.feeds import Feed
 
@@ -40,8 +41,9 @@ class Supply:
 
         Collective over all ranks, those that sit the block out too: none may begin while another still reads.
         """
+        self._plan = plan
         if number != self._round:
-            self._round, self._plan, self._read, self._kept = number, plan, False, False
+            self._round, self._read, self._kept = number, False, False
             for feed in self._rank.feeds:
                 feed.begin_round()
         if visit.feed == "cold":
@@ -57,17 +59,19 @@ class Supply:
         size = self._plan.size(visit)
         for feed in self._rank.feeds:
             if visit.reads_data:
-                feed.begin(visit.feed, self._read_by(feed))
+                feed.begin(visit.feed, _batches(size, feed) + feed.depth, self._first(size, feed))
             else:
                 device = self._device if visit.feed == "resident" else None
                 before = visit.lead_in * feed.per_step
-                first = min(0, self._first_replayed(feed)) - before
+                first = min(0, self._first(size, feed)) - before
                 feed.begin(visit.feed, before + _batches(size, feed), first, device)
 
     def _refill(self, feed: Feed) -> None:
-        first = max(0, self._first_replayed(feed))
-        replayed = range(first, first + _batches(self._plan.replay, feed))
-        feed.refill(replayed if self._read else range(self._read_by(feed)), replayed, self._device)
+        plan = self._plan
+        first, warm = max(0, self._first(plan.replay, feed)), self._first(plan.data, feed)
+        replayed = range(first, first + _batches(plan.replay, feed))
+        of_warm = range(min(first, warm), warm + _batches(plan.data, feed) + feed.depth)
+        feed.refill(replayed if self._read else of_warm, replayed, self._device)
 
     def _sizes(self) -> list[int]:
         """Bytes of this rank's batches, in the order in which steps take them."""
@@ -84,16 +88,12 @@ class Supply:
                 "waiting for the rank that it keeps longest is part of the exchange (interconnect, network)"
             )
 
-    def _first_replayed(self, feed: Feed) -> int:
-        """Where replays begin in the round's batches, so that measured steps are of the same ones as in data blocks.
+    def _first(self, size: BlockSize, feed: Feed) -> int:
+        """Where a block begins in the round's batches, so that measured steps are of the same ones in all blocks.
 
-        Below zero if replays take longer to settle.
+        Cold blocks, which may have the longest way to settle, begin at the first. Below zero if others take longer.
         """
-        return (self._plan.data.settle - self._plan.replay.settle) * feed.per_step
-
-    def _read_by(self, feed: Feed) -> int:
-        """How many batches a data block asks for: its own, and those that workers fetch ahead."""
-        return _batches(self._plan.data, feed) + feed.depth
+        return (self._plan.cold.settle - size.settle) * feed.per_step
 
 
 def _batches(size: BlockSize, feed: Feed) -> int:

@@ -175,14 +175,14 @@ class Feed:
     def begin(self, mode: str, count: int, first: int = 0, device: Any = None) -> None:
         """Switch to ``mode``, for a block of ``count`` batches.
 
-        ``warm`` and ``cold`` start with the round's samples asked for and none ready; replays with the batch kept at
-        ``first``, handed out on ``device`` if any.
+        ``warm`` and ``cold`` start with samples asked for, from batch ``first`` of the round on, none ready; replays
+        with the batch kept at ``first``, handed out on ``device`` if any.
         """
         self.drain()
         self.mode, self.wait, self.samples, self.uncounted = mode, 0.0, 0, False
         if mode in ("warm", "cold"):
             self.ring.rest()
-            self.prime(count)
+            self.prime(count, first)
         elif not self.ring.begin(count, first, device):
             script.note(
                 "the script writes into its batches, and there is no room for copies of a whole block's: making them "

@@ -1,0 +1,118 @@
+"""The leader's part after a block: whether it was what it claims, whether to go on, and how to size the next ones.
+
+It hears every rank's report, and its outcome holds on all of them. How blocks are run is not known here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from stash.base.ladder import Visit
+from stash.measure.agent.climb import proof, sustained
+from stash.measure.agent.climb.plan import Plan
+from stash.measure.agent.climb.proof import Testimony
+from stash.measure.agent.climb.rank import OwnRank
+from stash.measure.run.messages import RungSkipped, Told
+
+
+@dataclass(frozen=True)
+class BlockReport:
+    """What a rank hands in after a block."""
+
+    block: Told
+    """Written down by the rank itself: the leader of many has enough to do."""
+    testimony: Testimony = field(default_factory=Testimony)
+    """Of a data block: what it read, and from where."""
+    busy: float | None = None
+    """Share of the time in which the loader's workers made batches, if it has any."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What was decided after a block: stop here, leave a rung out from now on, or run the block again."""
+
+    stop: bool = False
+    drop: str | None = None
+    again: bool = False
+    sweep: bool = False
+    """Try again with all files dropped beforehand that are known to hold many samples."""
+    plan: Plan | None = None
+    """Better sizes, for the block if it is run again, or else from the next round on."""
+
+
+class Judge:
+    """Only the leader asks it; it goes by ``plan`` until blocks teach a better one."""
+
+    def __init__(self, rank: OwnRank, plan: Plan) -> None:
+        self._rank, self._first_plan, self._plan = rank, plan, plan
+        self._busy = 0.0
+        """Largest share of the time in which the loader's workers were at work."""
+        self._cold: list[Testimony] = []
+        """Of the round's cold block; none where there was none."""
+        self._swept = False
+        self._steady = False
+        """Storage was seen to go on as it begins."""
+        self._credit_told = False
+
+    def decide(self, visit: Visit, number: int, reports: list[BlockReport | None]) -> Outcome:
+        """Write the block down, unless it is to be run again."""
+        rank = self._rank
+        done = [report for report in reports if report is not None]
+        why = self._disproved(visit, [report.testimony for report in done])
+        first, stop = number == rank.orders.first_round, rank.orders.files.stop.exists()
+        before = self._plan
+        if visit.reads_data and first:
+            self._learn_of_workers(done)
+        longer = visit.feed == "cold" and why is None and not self._steady and self._learn_of_storage(done)
+        sweep = visit.feed == "cold" and why is not None and self._may_sweep(done)
+        again = first and not stop and (longer or sweep)
+        if visit.measured and not again:
+            rank.tell(*(report.block for report in done))
+        drop = "cold" if why is not None and not again else None
+        if drop is not None:
+            rank.tell(RungSkipped(drop, str(why)))
+        self._swept = self._swept or (again and sweep)
+        return Outcome(stop, drop, again, again and sweep, None if self._plan == before else self._plan)
+
+    def _disproved(self, visit: Visit, ranks: list[Testimony]) -> str | None:
+        """Why ``fetch`` cannot be told any more: this block was not cold, or it was to be warm and was not."""
+        if visit.feed == "cold":
+            self._cold = ranks
+            return proof.why_not_cold(ranks)
+        if visit.feed != "warm":
+            return None
+        why = proof.why_not_warm(ranks, self._cold)
+        if why is not None:
+            self._rank.note(f"prep contains reading from storage: in a warm block {why}")
+        compared = bool(self._cold) or self._rank.orders.isolated  # else nobody tells fetch anyway
+        self._cold = []
+        return why if compared else None
+
+    def _may_sweep(self, done: list[BlockReport]) -> bool:
+        """Whether this attempt told which files hold many samples; of a folder's, all are dropped from now on."""
+        seen = any(report.testimony.pages for report in done)
+        return not self._swept and (seen or bool(self._rank.orders.data_root))
+
+    def _learn_of_workers(self, done: list[BlockReport]) -> None:
+        """How long data blocks must settle, by the busiest workers of any data block."""
+        self._busy = max([self._busy, *(report.busy for report in done if report.busy is not None)])
+        queue = max(feed.depth / feed.per_step for feed in self._rank.feeds)
+        self._plan = self._plan.settling(self._first_plan.settled_sooner(self._busy, queue).data.settle)
+
+    def _learn_of_storage(self, done: list[BlockReport]) -> bool:
+        """How long cold blocks must be; whether this one was too short."""
+        orders, plan = self._rank.orders, self._plan
+        slowest = max((report.block for report in done), key=lambda block: block.seconds)
+        seen = sustained.halves(slowest.step_seconds)
+        if seen is None:
+            return False
+        if sustained.proves_steady(plan.cold, plan.data, seen):
+            self._steady = True
+            self._plan = plan.with_cold(plan.data)
+            return False
+        better = sustained.better(plan.cold, seen, plan.data, orders.budget, orders.most_steps)
+        self._plan = plan.with_cold(better)
+        if seen.on_credit and not self._credit_told:
+            self._credit_told = True
+            self._rank.note(sustained.remark(seen, lengthened=better != plan.cold))
+        return better != plan.cold

@@ -1,0 +1,17 @@
+"""The size of a block, in steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class BlockSize:
+    """Steps of one block: run in first, then measured."""
+
+    settle: int
+    steps: int
+
+    @property
+    def together(self) -> int:
+        return self.settle + self.steps
