@@ -49,6 +49,10 @@ def _negative(stalls: tuple[Stall, ...]) -> list[str]:
         return [f"{text}: that is noise around a stall close to zero, shown as it was measured."]
     if any(stall.low is None for stall in below):
         return [f"{text}: shown as measured; whether that is noise, one round cannot tell."]
+    if all(stall.name == "network" for stall in below) and any(stall.name == "interconnect" for stall in stalls):
+        return [
+            f"{text}, beyond the noise: each node exchanges by itself over slower routes than all nodes together."
+        ]
     return [f"{text}, beyond the noise: the rung below ran under worse conditions, such as a lower clock."]
 
 

@@ -41,6 +41,11 @@ def test_a_share_beyond_the_whole_is_explained_by_what_is_below_zero():
     assert "one round cannot tell" in notes_of(build(flat(1, solo=0.11, crowd=0.1)))
 
 
+def test_nodes_that_exchange_slower_by_themselves_are_no_worse_conditions():
+    assert "over slower routes" in notes_of(build(flat(crowd=0.1, node=0.13, cluster=0.12)))
+    assert "worse conditions" in notes_of(build(flat(crowd=0.12, cluster=0.11)))
+
+
 def _loaded(workers: int, rate: float, times: dict[str, float]) -> Profile:
     rates = tuple(Rate(feed="warm", rank=r, round=3, samples=80, seconds=80 / rate) for r in range(2))
     return build(flat(**times), rates=rates, workload={"loaders": (Loader(kind="map", workers=workers),)})
