@@ -81,7 +81,7 @@ class GradientClock:
                 self._ready.clear()
                 self._seen.clear()
             self._seen.add(name)
-            self._ready.append((name, size, Moment(parameter.device)))
+            self._ready.append((name, size, Instant(parameter.device)))
 
         return ready
 
@@ -125,7 +125,7 @@ class InputClock:
         return None if self._first is None else (self._first - self._began, time.perf_counter() - self._began)
 
 
-class Moment:
+class Instant:
     """When something is done: on the host's clock, or in the queue of a CUDA device."""
 
     def __init__(self, device: Any) -> None:
@@ -136,7 +136,7 @@ class Moment:
             self._event = sys.modules["torch"].cuda.Event(enable_timing=True)
             self._event.record()
 
-    def until(self, other: Moment) -> float | None:
+    def until(self, other: Instant) -> float | None:
         """Seconds from this moment to the other, once both have come; ``None`` if they are of different clocks."""
         if self._event is None and other._event is None:
             return other._seconds - self._seconds
