@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import torch
@@ -22,7 +23,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset
 
-LEAD_IN = 10
+LEAD_IN, ROUNDS = 10, 5
 _PROBE_CYCLES = 20_000_000
 
 
@@ -150,10 +151,11 @@ class Job:
         if self._graph is None:
             self._static = there.clone()
             side: Any = torch.cuda.Stream()
+            side.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(side):
                 for _ in range(3):
                     self._passes(self._static)
-            torch.cuda.synchronize()
+            torch.cuda.current_stream().wait_stream(side)
             self.optimizer.zero_grad(set_to_none=False)
             self._graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(self._graph):
@@ -169,24 +171,30 @@ def batches(loader: DataLoader[Tensor]) -> Iterator[Tensor]:
 
 
 def truths(job: Job, loader: DataLoader[Tensor]) -> dict[str, float]:
-    """Seconds of a step, of one on a batch that is on the device already, of the copy, and of making a batch."""
-    steps, fresh = job.options.plain, batches(loader)
+    """Seconds of a step, of one on a batch that is on the device already, of the copy, and of making a batch.
+
+    Medians of short rounds in turn, so that a machine that changes changes them all.
+    """
+    fresh = batches(loader)
     held = next(fresh)
     there = held.to(job.device)
-    found = {
-        "step": _looped(job, lambda: job.step(next(fresh)), steps),
-        "resident": _looped(job, lambda: job.step(there), steps),
-        "making": _looped(job, lambda: next(fresh), steps),
+    acts: dict[str, Callable[[], object]] = {
+        "step": lambda: job.step(next(fresh)),
+        "resident": lambda: job.step(there),
+        "making": lambda: next(fresh),
     }
+    for act in acts.values():
+        _looped(job, act, LEAD_IN)
+    steps = max(1, job.options.plain // ROUNDS)
+    rounds = [{name: _looped(job, act, steps) for name, act in acts.items()} for _ in range(ROUNDS)]
+    found = {name: median(each[name] for each in rounds) for name in acts}
     if job.device.type == "cuda":
-        found["copy"] = event_seconds(lambda: held.to(job.device, non_blocking=True), steps)
+        found["copy"] = event_seconds(lambda: held.to(job.device, non_blocking=True), job.options.plain)
     return found
 
 
 def _looped(job: Job, act: Callable[[], object], steps: int) -> float:
     """Mean seconds, the device's queue empty at both ends."""
-    for _ in range(LEAD_IN):
-        act()
     _settle(job)
     began = time.perf_counter()
     for _ in range(steps):
