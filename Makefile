@@ -6,6 +6,7 @@
 # make compat real projects (timm, keras, transformers …) under Stash, and the table of docs/compatibility.md
 # make house  the shape of the sources in figures
 # make remedies what the advice promises against what it brings, on emulated clusters (root)
+# make gpu    what a GPU can show, against truth made on it: MINUTES=8, tables in gpu.md
 # make peers  the same faulty jobs given to other tools (root); make headlines: the paper's two effects (root)
 VENV ?= .venv
 PYTHON ?= python3
@@ -14,7 +15,7 @@ DATA := data/images
 # Seconds: as long as two cores without other work need until every stall is known to +/-2 % of the step.
 DEMO_BUDGET ?= 120
 
-.PHONY: demo test test-all check bench truth broken remedies peers headlines compat house clean
+.PHONY: demo test test-all check bench truth broken remedies gpu peers headlines compat house clean
 
 # The pinned torch is the CPU-sized one the tests run with; a GPU build of it serves as well.
 $(BIN)/stash: pyproject.toml constraints-dev.txt
@@ -49,6 +50,7 @@ bench: $(BIN)/stash $(DATA)/stash-dataset.json
 	$(BIN)/python -m bench.overhead
 	$(BIN)/python -m bench.import_time
 	$(BIN)/python -m bench.catalog
+	$(BIN)/python -m bench.scale
 
 truth: $(BIN)/stash
 	$(BIN)/python -m bench.truth
@@ -59,6 +61,12 @@ broken: $(BIN)/stash
 
 remedies: $(BIN)/stash
 	$(BIN)/python -m bench.remedies
+
+# Needs no installation beside torch, numpy, scipy and what else `python bench/gpu.py` asks for.
+MINUTES ?= 8
+GPU_PYTHON ?= $(PYTHON)
+gpu:
+	PYTHONPATH=src $(GPU_PYTHON) bench/gpu.py --minutes $(MINUTES) --out gpu.md
 
 peers: $(BIN)/stash
 	$(BIN)/python -m bench.peers

@@ -30,7 +30,7 @@ from stash.keep.artefact import save
 from stash.measure.agent.climb.control import Place, opened
 from stash.measure.launch.gathered import Gathered
 from stash.measure.run.journal import Tail
-from stash.measure.run.messages import BlockDone, Told
+from stash.measure.run.messages import BlockDone, Message, Told
 from tests.support.climbing import job, orders, reading
 
 PER_NODE = 8
@@ -142,7 +142,9 @@ class Crowd:
     def _handed_in(self, report: Any, rank: int) -> Any:
         if isinstance(report, BlockDone) and (rank == 0 or rung(report.rung).active == "all"):
             return Told(block(self._noise, report.round, report.rung, rank))
-        return None if isinstance(report, BlockDone) else report
+        if isinstance(report, BlockDone):
+            return None
+        return Told(report) if isinstance(report, Message) else report
 
 
 def led(ranks: int, rounds: int) -> tuple[list[float], float]:

@@ -13,13 +13,15 @@ import sys
 import time
 from pathlib import Path
 
+import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 out, module, *arguments = sys.argv[1:]
 rank, ranks = int(os.environ.get("LOCAL_RANK", "0")), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
 cores = sorted(os.sched_getaffinity(0))
 share = len(cores) // max(ranks, 2)
-os.sched_setaffinity(0, cores[rank * share : (rank + 1) * share])
+if not torch.cuda.is_available():
+    os.sched_setaffinity(0, cores[rank * share : (rank + 1) * share])
 moments: list[float] = []
 register_optimizer_step_post_hook(lambda *_: moments.append(time.perf_counter()))
 if os.environ.get("RANK", "0") == "0":

@@ -39,7 +39,7 @@ def for_network(case: Case) -> list[Remedy]:
 
 def _at_most(case: Case, stall: str, exchanges: float) -> float:
     """Seconds a step saved by ``exchanges`` fewer of them: not more than those take alone, nor than steps wait."""
-    total, waited = case.breakdown.communication.total_seconds, case.seconds(stall)
+    total, waited = case.exchange_seconds, case.seconds(stall)
     return waited if total is None else min(waited, exchanges * total)
 
 
@@ -101,10 +101,9 @@ def _at_twice_the_rate(case: Case, stall: str) -> float:
 
     Where the latency was not measured it counts as bytes too, which is still an upper bound.
     """
-    exchange, waited = case.breakdown.communication, case.seconds(stall)
-    if exchange.total_seconds is None:
-        return waited / 2
-    return min(waited, max(0.0, exchange.total_seconds - (exchange.latency_seconds or 0.0)) / 2)
+    total, waited = case.exchange_seconds, case.seconds(stall)
+    latency = case.breakdown.communication.latency_seconds or 0.0
+    return waited / 2 if total is None else min(waited, max(0.0, total - latency) / 2)
 
 
 def _buckets(case: Case) -> list[Remedy]:

@@ -76,6 +76,8 @@ def train(spec: WorkloadSpec, options: argparse.Namespace, replica: Replica) -> 
     batch = options.batch or spec.batch
     loader = make_loader(spec, options, replica, batch)
     model: nn.Module = spec.build(options.image_size).to(replica.device).train()
+    layout = torch.channels_last if options.channels_last else torch.preserve_format
+    model = model.to(memory_format=layout)  # type: ignore[call-overload]
     if dist.is_initialized():
         model = DistributedDataParallel(model, device_ids=[replica.device] if replica.device.type == "cuda" else None)
     optimizer = make_optimizer(spec, model, options.lr or spec.lr)
@@ -85,7 +87,10 @@ def train(spec: WorkloadSpec, options: argparse.Namespace, replica: Replica) -> 
 
     started = time.monotonic()
     for step, tensors in enumerate(endless(loader), start=1):
-        moved = [tensor.to(replica.device, non_blocking=True) for tensor in tensors]
+        moved = [
+            tensor.to(replica.device, non_blocking=True, memory_format=layout if tensor.ndim == 4 else None)
+            for tensor in tensors
+        ]
         optimizer.zero_grad(set_to_none=True)
         with torch.autocast(replica.device.type, dtype=amp_type, enabled=options.amp):
             loss = loss_of(model, moved)
@@ -178,6 +183,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--image-size", type=int, default=224, metavar="PIXELS", help="side of an image (default 224)")
     add("--sequence-length", type=int, metavar="TOKENS", help="tokens per sample (default: the workload's)")
     add("--lr", type=float, metavar="RATE", help="learning rate (default: the workload's)")
+    add("--channels-last", action="store_true", help="images and convolutions in channels-last order")
     add("--amp", action="store_true", help="mixed precision: float16 on GPUs, bfloat16 on CPUs")
     return parser
 

@@ -127,6 +127,7 @@ def _launch_alone(measurement: Measurement, launches: Launches, name: str, numbe
     members = []
     for index in range(count):
         orders = replace(_orders(launches, (name,), number), gang=(index, cluster.nproc), crowd=count)
-        variables = {"CUDA_VISIBLE_DEVICES": devices[index]} if gpus else {}
+        shared = devices[index % len(devices)]  # several ranks may have been given one device
+        variables = {"CUDA_VISIBLE_DEVICES": shared} if gpus else {}
         members.append(Member(orders, replace(cluster, nproc=1), index, variables))
     return launches.run(*members)

@@ -90,6 +90,12 @@ def test_what_the_job_does_already_is_not_advised():
     assert "half-precision" not in saved(build(times, device="cuda", workload=own_hook))
 
 
+def test_an_exchange_of_the_jobs_own_is_not_bounded_by_what_a_plain_one_takes():
+    own_hook = {"exchange_hook": "compressed"}
+    profile = build(flat(solo=0.1, crowd=0.1, node=0.132), collectives=exchanges(0.003), workload=own_hook)
+    assert saved(profile) == {"accumulate": 24, "larger-batch": 32}
+
+
 def test_a_job_that_exchanges_after_every_batch_of_a_step_is_told_to_do_it_once():
     times = flat(solo=0.1, crowd=0.1, node=0.2)
     work = {"loaders": (Loader(kind="map", batches_per_step=4),), "skips_exchanges": False}

@@ -42,6 +42,78 @@ def test_gradients_are_told_in_the_order_in_which_they_become_ready():
     assert clock.end() == rows  # its hooks are gone
 
 
+class FakeEvent:
+    """A CUDA event of the device that is current: devices' clocks cannot be compared, as PyTorch refuses to."""
+
+    current, seconds = 0, 0.0
+
+    def __init__(self, enable_timing: bool) -> None:
+        self.done = not enable_timing
+
+    def record(self) -> None:
+        FakeEvent.seconds += 0.001
+        self.device, self.at = FakeEvent.current, FakeEvent.seconds
+
+    def synchronize(self) -> None:
+        self.done = True
+
+    def elapsed_time(self, other: FakeEvent) -> float:
+        if self.device != other.device or not (self.done and other.done):
+            raise RuntimeError("CUDA error: invalid resource handle")
+        return (other.at - self.at) * 1e3
+
+
+class FakeParameter:
+    """A parameter whose gradient a test makes ready."""
+
+    def __init__(self, device: str) -> None:
+        self.device = torch.device(device)
+
+    def register_post_accumulate_grad_hook(self, hook):
+        self.hook = hook
+        return SimpleNamespace(remove=lambda: None)
+
+    def numel(self) -> int:
+        return 1
+
+    def element_size(self) -> int:
+        return 4
+
+
+def ready_times(monkeypatch, *devices: str) -> list[float | None]:
+    monkeypatch.setattr(torch.cuda, "Event", FakeEvent)
+    parameters = [(str(number), FakeParameter(device)) for number, device in enumerate(devices)]
+    clock = survey.GradientClock(parameters)
+    clock.begin()
+    for _, parameter in parameters:
+        FakeEvent.current = parameter.device.index
+        parameter.hook(parameter)
+    rows = clock.end()
+    assert [row["name"] for row in rows] == [name for name, _ in parameters]
+    return [None if row["ready_seconds"] is None else round(row["ready_seconds"], 6) for row in rows]
+
+
+def test_gradients_of_a_gpu_are_timed_by_its_own_events(monkeypatch):
+    assert ready_times(monkeypatch, "cuda:0", "cuda:0", "cuda:0") == [0.0, 0.001, 0.002]
+
+
+def test_gradients_on_other_devices_than_the_first_have_no_known_time(monkeypatch):
+    # a model laid over two GPUs, or with its embedding on the host
+    assert ready_times(monkeypatch, "cuda:1", "cuda:0", "cuda:1") == [0.0, None, 0.002]
+    assert ready_times(monkeypatch, "cuda:0", "cpu") == [0.0, None]
+    assert ready_times(monkeypatch, "cpu", "cuda:0") == [0.0, None]
+
+
+def test_a_build_without_nccl_or_cuda_tells_what_it_has(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: False)
+    monkeypatch.setattr(torch.version, "cuda", None)
+    monkeypatch.setattr(torch.version, "hip", "6.2")
+    versions = survey.software()
+    assert versions["hip"] == "6.2"
+    assert not {"cuda", "nccl"} & versions.keys()
+
+
 def test_without_ddp_parameters_are_numbered_as_the_optimizer_has_them():
     frozen, trained = nn.Parameter(torch.ones(2), requires_grad=False), nn.Parameter(torch.ones(3))
     optimizer = torch.optim.SGD([frozen, trained], lr=0.1)

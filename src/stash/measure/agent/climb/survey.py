@@ -81,19 +81,24 @@ class GradientClock:
                 self._ready.clear()
                 self._seen.clear()
             self._seen.add(name)
-            self._ready.append((name, size, _moment(parameter.device)))
+            self._ready.append((name, size, Instant(parameter.device)))
 
         return ready
 
     def end(self) -> list[dict[str, Any]]:
-        """``[{name, bytes, ready_seconds}]`` in the order in which gradients became ready."""
+        """``[{name, bytes, ready_seconds}]`` in the order in which gradients became ready.
+
+        Devices have clocks of their own: of a model on several, those on the first one's device have a time.
+        """
         for handle in self._handles:
             handle.remove()
         if not self._ready:
             return []
         first = self._ready[0][2]
-        rows = sorted(((n, size, _between(first, at)) for n, size, at in self._ready), key=lambda row: row[2])
-        return [{"name": name, "bytes": size, "ready_seconds": seconds} for name, size, seconds in rows]
+        rows = [{"name": n, "bytes": size, "ready_seconds": first.until(at)} for n, size, at in self._ready]
+        if any(row["ready_seconds"] is None for row in rows):
+            return rows
+        return sorted(rows, key=lambda row: row["ready_seconds"])
 
 
 class InputClock:
@@ -120,21 +125,26 @@ class InputClock:
         return None if self._first is None else (self._first - self._began, time.perf_counter() - self._began)
 
 
-def _moment(device: Any) -> Any:
-    if device.type != "cuda":
-        return time.perf_counter()
-    import torch
+class Instant:
+    """When something is done: on the host's clock, or in the queue of a CUDA device."""
 
-    event = torch.cuda.Event(enable_timing=True)
-    event.record()
-    return event
+    def __init__(self, device: Any) -> None:
+        self._device = device
+        self._seconds = time.perf_counter()
+        self._event: Any = None
+        if device.type == "cuda":
+            self._event = sys.modules["torch"].cuda.Event(enable_timing=True)
+            self._event.record()
 
-
-def _between(first: Any, last: Any) -> float:
-    if isinstance(first, float):
-        return float(last - first)
-    last.synchronize()
-    return float(first.elapsed_time(last)) / 1e3
+    def until(self, other: Instant) -> float | None:
+        """Seconds from this moment to the other, once both have come; ``None`` if they are of different clocks."""
+        if self._event is None and other._event is None:
+            return other._seconds - self._seconds
+        if self._device != other._device:
+            return None
+        self._event.synchronize()
+        other._event.synchronize()
+        return float(self._event.elapsed_time(other._event)) / 1e3
 
 
 def trained_parameters(optimizer: Any) -> list[tuple[str, Any]]:
@@ -171,11 +181,19 @@ def software() -> dict[str, str]:
         module = sys.modules.get(name)
         if module is not None:
             versions[name] = str(getattr(module, "__version__", "unknown"))
-    if torch.cuda.is_available():
-        versions["cuda"] = str(torch.version.cuda)
-        versions["cudnn"] = str(torch.backends.cudnn.version())
-        versions["nccl"] = ".".join(str(part) for part in torch.cuda.nccl.version())
-    return versions
+    return versions | (_of_devices(torch) if torch.cuda.is_available() else {})
+
+
+def _of_devices(torch: Any) -> dict[str, str]:
+    """Of what drives the devices; a build may lack any of it (ROCm has no CUDA, Jetson no NCCL)."""
+    nccl = torch.distributed.is_available() and torch.distributed.is_nccl_available()
+    known = {
+        "cuda": torch.version.cuda,
+        "hip": torch.version.hip,
+        "cudnn": torch.backends.cudnn.version(),
+        "nccl": ".".join(map(str, torch.cuda.nccl.version())) if nccl else None,
+    }
+    return {name: str(version) for name, version in known.items() if version is not None}
 
 
 def loader_facts(feeds: list[Feed]) -> dict[str, Any]:

@@ -1,0 +1,248 @@
+"""A training script whose step is made of parts of known length, for ``bench/gpu.py``; it knows nothing of Stash.
+
+Compute is a kernel that spins for clock cycles (on a CPU, which only rehearses, it sleeps); batches have a chosen
+size and take a chosen time to make. With ``--plain`` it times itself, by the device's own events where it has some,
+and prints that: the truth that Stash's figures are held against.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, Dataset
+
+LEAD_IN, ROUNDS = 10, 5
+_PROBE_CYCLES = 20_000_000
+
+
+class Spin(torch.autograd.Function):
+    """Keeps the device busy for a set time in each direction, and changes nothing."""
+
+    @staticmethod
+    def forward(context: Any, tensor: Tensor, busy: Callable[[], None]) -> Tensor:
+        context.busy = busy
+        busy()
+        return tensor.view_as(tensor)
+
+    @staticmethod
+    def backward(context: Any, gradient: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+        context.busy()
+        return gradient, None
+
+
+class Spinning(nn.Module):
+    """Half of the time forward, half backward, with parameters of so many bytes."""
+
+    def __init__(self, busy: Callable[[], None], parameter_bytes: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(max(1, parameter_bytes // 4)))
+        self._busy = busy
+
+    def forward(self, batch: Tensor) -> Tensor:
+        seen = batch.reshape(-1)[:1].float()
+        return Spin.apply((seen * self.weight).sum(), self._busy)  # type: ignore[no-any-return, no-untyped-call]
+
+
+class Samples(Dataset[Tensor]):
+    """Samples of a size, each of which takes a time to make, or a file to read."""
+
+    def __init__(self, sample_bytes: int, seconds: float, folder: Path | None) -> None:
+        self.files = sorted(folder.iterdir()) if folder is not None else []
+        self._bytes, self._seconds = sample_bytes, seconds
+
+    def __len__(self) -> int:
+        return len(self.files) or 4096
+
+    def __getitem__(self, index: int) -> Tensor:
+        if self._seconds:
+            time.sleep(self._seconds)
+        if self.files:
+            return torch.frombuffer(bytearray(self.files[index].read_bytes()), dtype=torch.uint8)
+        return torch.full((self._bytes,), index % 251, dtype=torch.uint8)
+
+
+def busy_for(device: torch.device, seconds: float) -> Callable[[], None]:
+    """What keeps ``device`` busy for about ``seconds``."""
+    if device.type == "cpu":
+        return lambda: time.sleep(seconds)
+    cycles = int(seconds / event_seconds(lambda: torch.cuda._sleep(_PROBE_CYCLES), 5) * _PROBE_CYCLES)
+    return lambda: torch.cuda._sleep(cycles)
+
+
+def event_seconds(act: Callable[[], object], times: int) -> float:
+    """Mean seconds of the device for what ``act`` submits, by CUDA events; the first one does not count."""
+    act()
+    cuda: Any = torch.cuda
+    began, ended = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
+    began.record()
+    for _ in range(times):
+        act()
+    ended.record()
+    ended.synchronize()
+    return float(began.elapsed_time(ended)) / 1e3 / times
+
+
+def network(options: argparse.Namespace, device: torch.device) -> nn.Module:
+    if not options.conv:
+        return Spinning(busy_for(device, options.compute / 2), options.parameters)
+    layers = [nn.Conv2d(3, 64, 7, 2), nn.BatchNorm2d(64), nn.ReLU()]
+    for _ in range(4):
+        layers += [nn.Conv2d(64, 64, 3, padding=1), nn.BatchNorm2d(64), nn.ReLU()]
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10))
+
+
+class Job:
+    """The model, its optimizer, and how a step is taken."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options = options
+        self.device = torch.device(options.device)
+        model = network(options, self.device).to(self.device)
+        if options.channels_last:
+            model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        if dist.is_initialized():
+            model = DistributedDataParallel(model)
+        self.optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
+        self.model = torch.compile(model) if options.compile else model
+        self.scaler = torch.amp.GradScaler(self.device.type, enabled=options.amp and self.device.type == "cuda")
+        self._graph: Any = None
+        self._static: Tensor | None = None
+
+    def moved(self, batch: Tensor) -> Tensor:
+        there = batch.to(self.device, non_blocking=True)
+        if not self.options.conv:
+            return there
+        side = int((there.shape[1] / 3) ** 0.5)
+        images = there[:, : 3 * side * side].reshape(len(there), 3, side, side).float()
+        return images.contiguous(memory_format=torch.channels_last) if self.options.channels_last else images
+
+    def step(self, batch: Tensor) -> None:
+        there = self.moved(batch)
+        if self.options.graph:
+            self._replay(there)
+        else:
+            self.optimizer.zero_grad(set_to_none=not self.options.graph)
+            self._passes(there)
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+
+    def _passes(self, there: Tensor) -> None:
+        kind = torch.float16 if self.device.type == "cuda" else torch.bfloat16
+        with torch.autocast(self.device.type, kind, enabled=self.options.amp):
+            loss = self.model(there).float().mean()
+        self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+        if self.options.synchronise:
+            loss.item()
+
+    def _replay(self, there: Tensor) -> None:
+        """Forward and backward as one CUDA graph; the optimizer's step stays outside."""
+        if self._graph is None:
+            self._static = there.clone()
+            side: Any = torch.cuda.Stream()
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
+                for _ in range(3):
+                    self._passes(self._static)
+            torch.cuda.current_stream().wait_stream(side)
+            self.optimizer.zero_grad(set_to_none=False)
+            self._graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self._graph):
+                self._passes(self._static)
+        assert self._static is not None
+        self._static.copy_(there)
+        self._graph.replay()
+
+
+def batches(loader: DataLoader[Tensor]) -> Iterator[Tensor]:
+    while True:
+        yield from loader
+
+
+def truths(job: Job, loader: DataLoader[Tensor]) -> dict[str, float]:
+    """Seconds of a step, of one on a batch that is on the device already, of the copy, and of making a batch.
+
+    Medians of short rounds in turn, so that a machine that changes changes them all.
+    """
+    fresh = batches(loader)
+    held = next(fresh)
+    there = held.to(job.device)
+    acts: dict[str, Callable[[], object]] = {
+        "step": lambda: job.step(next(fresh)),
+        "resident": lambda: job.step(there),
+        "making": lambda: next(fresh),
+    }
+    for act in acts.values():
+        _looped(job, act, LEAD_IN)
+    steps = max(1, job.options.plain // ROUNDS)
+    rounds = [{name: _looped(job, act, steps) for name, act in acts.items()} for _ in range(ROUNDS)]
+    found = {name: median(each[name] for each in rounds) for name in acts}
+    if job.device.type == "cuda":
+        found["copy"] = event_seconds(lambda: held.to(job.device, non_blocking=True), job.options.plain)
+    return found
+
+
+def _looped(job: Job, act: Callable[[], object], steps: int) -> float:
+    """Mean seconds, the device's queue empty at both ends."""
+    _settle(job)
+    began = time.perf_counter()
+    for _ in range(steps):
+        act()
+    _settle(job)
+    return (time.perf_counter() - began) / steps
+
+
+def _settle(job: Job) -> None:
+    if job.device.type == "cuda":
+        torch.cuda.synchronize()
+
+
+def main() -> int:
+    options = parser().parse_args()
+    if options.exchange and "WORLD_SIZE" in os.environ:
+        dist.init_process_group(options.exchange)
+    if options.device == "cuda":
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
+    job = Job(options)
+    data = Samples(options.bytes // options.batch, options.prep / options.batch, options.files)
+    loader = DataLoader(data, options.batch, shuffle=True, pin_memory=options.pinned, drop_last=True)
+    if options.plain:
+        found = truths(job, loader)
+        if int(os.environ.get("RANK", "0")) == 0:
+            print(json.dumps(found), flush=True)
+        return 0
+    for batch in batches(loader):
+        job.step(batch)
+    return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(description=__doc__)
+    add = made.add_argument
+    add("--device", choices=("cuda", "cpu"), default="cuda")
+    add("--compute", type=float, default=0.02, metavar="SECONDS", help="of the device, forward and backward")
+    add("--parameters", type=int, default=4096, metavar="BYTES")
+    add("--bytes", type=int, default=4096, metavar="BYTES", help="of a batch")
+    add("--batch", type=int, default=8)
+    add("--prep", type=float, default=0.0, metavar="SECONDS", help="to make a batch")
+    add("--files", type=Path, metavar="DIR", help="read a file for each sample")
+    add("--exchange", choices=("gloo", "nccl"), help="exchange gradients, if there are several ranks")
+    add("--plain", type=int, metavar="STEPS", help="time so many steps, print the seconds and end")
+    for flag in ("pinned", "conv", "amp", "compile", "graph", "channels-last", "synchronise"):
+        add(f"--{flag}", action="store_true")
+    return made
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,131 @@
+"""The GPU bench without a GPU: every check by itself, a missed truth is not overlooked, what it says without one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from breakdowns import CALM
+from profile_builder import build
+
+from bench import gpu, gpu_checks, gpu_job
+from bench.gpu_checks import Ground, NotHereError, Row, Truth, facts_rows, stall_row
+from stash import attribute
+from stash.base.records import Gpu
+
+GOOD, MISSED, SHOWN = Row("a", "ms", 10.0, 10.4, 0.5), Row("b", "ms", 10.0, 10.6, 0.5), Row("c", "ms", None, 3.0)
+
+
+def broken(ground: Ground) -> list[Row]:
+    raise RuntimeError("the kernel did not launch")
+
+
+def elsewhere(ground: Ground) -> list[Row]:
+    raise NotHereError("there is one GPU")
+
+
+@pytest.fixture
+def told() -> list[gpu.Outcome]:
+    return []
+
+
+@pytest.fixture
+def ground(tmp_path: Path) -> Ground:
+    return Ground("cpu", tmp_path, 4.0)
+
+
+def test_a_figure_holds_if_it_is_there_and_near_its_truth() -> None:
+    assert GOOD.holds
+    assert SHOWN.holds
+    assert not MISSED.holds
+    assert not Row("unknown", "ms", 10.0, None, 100.0).holds
+    assert not Row("nan", "ms", 10.0, float("nan"), 100.0).holds
+
+
+def test_checks_go_on_after_one_that_failed_and_each_is_told(ground: Ground, told: list[gpu.Outcome]) -> None:
+    checks = {"broken": broken, "elsewhere": elsewhere, "good": lambda ground: [GOOD]}
+    outcomes = gpu.run(checks, ground, 60.0, told.append)
+    assert outcomes == told
+    assert [outcome.holds for outcome in outcomes] == [False, True, True]
+    text = gpu.report(outcomes, "a machine")
+    assert "- broken failed: RuntimeError: the kernel did not launch" in text
+    assert "- elsewhere was not run: there is one GPU" in text
+    assert "1 of 1 figures hold; 1 of 3 checks failed." in text
+
+
+def test_no_check_begins_after_the_time(ground: Ground, told: list[gpu.Outcome]) -> None:
+    (late,) = gpu.run({"good": lambda ground: [GOOD]}, ground, -1.0, told.append)
+    assert late.left_out == "the time was over"
+
+
+def test_a_table_names_what_was_missed() -> None:
+    text = gpu.report([gpu.Outcome("both", [GOOD, MISSED, SHOWN])], "a machine")
+    assert "| both | a | 10 ms | 10.4 ms | 0.4 ms | 0.5 ms | holds |" in text
+    assert "| both | b | 10 ms | 10.6 ms | 0.6 ms | 0.5 ms | **missed** |" in text
+    assert "1 of 2 figures hold" in text
+
+
+@pytest.mark.parametrize(("check", "code"), [(lambda _: [GOOD], 0), (lambda _: [MISSED], 1), (broken, 1)])
+def test_the_exit_code_tells_of_a_truth_that_was_missed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, check: object, code: int
+) -> None:
+    monkeypatch.setattr(gpu_checks, "CHECKS", {"one": check, "other": lambda _: [GOOD]})
+    out = tmp_path / "gpu.md"
+    assert gpu.main(["--device", "cpu", "--minutes", "1", "--out", str(out)]) == code
+    assert "other | a" in out.read_text()
+    assert "Rehearsed on a CPU" in out.read_text()
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_without_a_gpu_it_says_in_one_sentence_what_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert gpu.main([]) == 2
+    (said,) = capsys.readouterr().err.splitlines()
+    assert said.startswith("PyTorch sees no CUDA device")
+
+
+def test_a_module_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu, "NEEDED", ("torch", "no_such_module"))
+    assert (gpu.why_not("cpu") or "").startswith("missing: no_such_module;")
+
+
+def test_a_stall_may_be_off_by_its_interval_the_truths_spread_and_a_share_of_the_step() -> None:
+    found = attribute(build(CALM))  # 176 ms, no noise; interconnect 36
+    row = stall_row(found, "interconnect", 0.030, 0.001, share=0.02)
+    assert (row.truth, round(row.found or 0, 6), round(row.within, 6)) == (30.0, 36.0, 4.52)
+    assert not row.holds
+    assert not stall_row(found, "network", 0.0, 0.0).holds  # unknown is not zero
+
+
+def test_a_truth_is_the_mean_of_the_runs_around_the_profile() -> None:
+    truth = Truth({"step": 0.010}, {"step": 0.014})
+    assert truth.of("step") == pytest.approx(0.012)
+    assert truth.spread("step") == pytest.approx(0.002)
+
+
+def test_facts_of_nvml_are_held_against_nvidia_smi() -> None:
+    described = [Gpu(index=0, name="NVIDIA H100 80GB HBM3", memory_bytes=81559 << 20, pcie_max="gen5 x16")]
+    rows = facts_rows(described, ["0, 81559, 5, 16", "1, 81559, 5, 16"])
+    assert [row.holds for row in rows] == [True, True, True, False, False, False]
+    assert not facts_rows(described, ["0, 81559, 4, 16"])[1].holds
+    assert facts_rows(described, ["0, 81559, [N/A], 16"])[1].truth is None
+
+
+def test_what_needs_a_gpu_is_left_out_of_a_rehearsal(ground: Ground) -> None:
+    for name in ("NCCL", "facts", "rates", "GPU tests"):
+        with pytest.raises(NotHereError):
+            gpu_checks.CHECKS[name](ground)
+
+
+def test_the_job_tells_what_its_parts_take(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["job", "--device", "cpu", "--compute", "0.004", "--prep", "0.008", "--plain", "3"]
+    monkeypatch.setattr("sys.argv", words)
+    assert gpu_job.main() == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["resident"] >= 0.004
+    assert told["making"] >= 0.008
+    assert told["step"] >= 0.012
+    assert "copy" not in told  # a CPU has none
