@@ -78,3 +78,15 @@ def test_small_files_that_are_seen_do_not_prove_the_large_ones_that_are_not(
     assert cold
     assert all((block.storage_bytes or 0) >= 65536 * (block.samples or 0) for block in cold)
     assert sum(block.storage_bytes or 0 for block in blocks_of(told, "warm")) == 0
+
+
+def test_timed_batches_out_of_memory_pay_no_bookkeeping(run_profile: RunProfile, data: Path, tmp_path: Path) -> None:
+    # GIVEN batches of 8 small files WHEN only warm blocks are measured
+    log = tmp_path / "opens.log"
+    profile = measured(run_profile("--rungs", "solo,warm", "counts_opens.py", data, log, folder=ZOO))
+    # THEN nobody but the data set opened its files, save once when a block began, which is not timed
+    twice = log.read_text().splitlines().count("16")
+    warm = blocks_of(profile, "warm")
+    assert 0 < twice <= len(warm) + len(profile.rates)
+    # and what a sample is on disk is known all the same
+    assert profile.workload.sample_disk_bytes == next(data.iterdir()).stat().st_size

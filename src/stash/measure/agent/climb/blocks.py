@@ -55,7 +55,7 @@ class BlockRunner:
         self._after_warm: Visit | None = None
         self._cold: list[Testimony] = []
         """Of the round's cold block; none where there was none."""
-        self._credit_told = False
+        self._credit_told = self._reading_told = False
 
     def start(self, rungs: tuple[str, ...]) -> None:
         """Size the blocks of rounds of these rungs, the same on every rank; the run's clock starts."""
@@ -199,7 +199,8 @@ class BlockRunner:
         if visit.feed != "warm":
             return None
         why = proof.why_not_warm(ranks, self._cold)
-        if why is not None:
+        if why is not None and not self._reading_told:
+            self._reading_told = True
             self.rank.note(f"prep contains reading from storage: in a warm block {why}")
         compared = bool(self._cold) or self.rank.orders.isolated  # else nobody tells fetch anyway
         self._cold = []
