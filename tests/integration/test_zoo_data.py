@@ -92,3 +92,15 @@ def test_batches_that_differ_are_replayed_as_they_are_read(run_profile: RunProfi
     prep = breakdown.stall("prep")
     assert prep is not None
     assert prep.seconds == pytest.approx(breakdown.waits.warm, rel=0.5)
+
+
+def test_timed_batches_out_of_memory_pay_no_bookkeeping(run_profile: RunProfile, data: Path, tmp_path: Path) -> None:
+    # GIVEN batches of 8 small files WHEN only warm blocks are measured
+    log = tmp_path / "opens.log"
+    profile = measured(run_profile("--rungs", "solo,warm", "counts_opens.py", data, log, folder=ZOO))
+    # THEN nobody but the data set opened its files, save once when a block began, which is not timed
+    twice = log.read_text().splitlines().count("16")
+    warm = blocks_of(profile, "warm")
+    assert 0 < twice <= len(warm) + len(profile.rates)
+    # and what a sample is on disk is known all the same
+    assert profile.workload.sample_disk_bytes == next(data.iterdir()).stat().st_size

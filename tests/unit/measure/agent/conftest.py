@@ -27,6 +27,7 @@ def tally(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tally]:
     own = Tally(str(tmp_path / "run" / "tally"))
     monkeypatch.setattr(_Own, "tally", own)
     monkeypatch.setattr(reading._Seen, "generation", -1)
+    monkeypatch.setattr(reading._Seen, "makers", set())
     monkeypatch.setattr(reading._Seen, "shared", set())
     yield own
     monkeypatch.undo()

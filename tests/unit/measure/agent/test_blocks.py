@@ -13,6 +13,13 @@ def test_a_blocks_steps_are_what_lies_between_its_ticks():
     assert block.interrupted == 0
 
 
+def test_what_stash_itself_took_in_a_step_is_not_training_time():
+    block = BlockClock(0.0)
+    block.step(1.5, own=0.5)
+    block.step(2.5)
+    assert block.steps == [1.0, 1.0]
+
+
 def test_a_validation_loop_inside_a_step_is_not_training_time():
     block = BlockClock(0.0)
     block.step(1.0)

@@ -33,6 +33,19 @@ def test_in_a_warm_block_opened_files_are_counted(tally: Tally, tmp_path: Path) 
     assert totals["making_ns"] > 0
 
 
+def test_in_a_warm_block_only_the_first_batch_of_each_loader_is_looked_at(tally: Tally, tmp_path: Path) -> None:
+    one, other = object(), object()
+    for _ in range(2):
+        tally.set_mode(WARM)
+        for maker in (one, one, other, one, other):
+            with reading.recorded(tally, maker):
+                read_all(tmp_path / "data")
+        totals = tally.totals()
+        assert (totals["batches"], totals["looked"], totals["files"]) == (5, 2, 2 * FILES)
+        assert totals["called"] >= 5 * FILES * PAGES * pagecache.PAGE
+        assert totals["own_ns"] > 0
+
+
 def test_in_a_cold_block_they_are_dropped_before_they_are_read(tally: Tally, tmp_path: Path) -> None:
     read_all(tmp_path / "data")
     tally.set_mode(COLD)

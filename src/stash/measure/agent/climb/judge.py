@@ -52,7 +52,7 @@ class Judge:
         self._swept = False
         self._steady = False
         """Storage was seen to go on as it begins."""
-        self._credit_told = False
+        self._credit_told = self._reading_told = False
 
     def decide(self, visit: Visit, number: int, reports: list[BlockReport | None]) -> Outcome:
         """Write the block down, unless it is to be run again."""
@@ -82,7 +82,8 @@ class Judge:
         if visit.feed != "warm":
             return None
         why = proof.why_not_warm(ranks, self._cold)
-        if why is not None:
+        if why is not None and not self._reading_told:
+            self._reading_told = True
             self._rank.note(f"prep contains reading from storage: in a warm block {why}")
         compared = bool(self._cold) or self._rank.orders.isolated  # else nobody tells fetch anyway
         self._cold = []

@@ -244,7 +244,7 @@ class WatchedFeed(Feed):
         shared = own_tally()
         if shared is None or shared.idle:
             return next(self._iterator)
-        with recorded(shared):
+        with recorded(shared, self):
             return next(self._iterator)
 
     def start_over(self) -> bool:

@@ -43,25 +43,27 @@ class _Seen:
     mode = COLD
     opened: ClassVar[set[str]] = set()
     """In the block under way."""
+    makers: ClassVar[set[int]] = set()
+    """Which have made a batch of that block, by identity."""
     shared: ClassVar[set[str]] = set()
     """In any block, and they hold many samples: they are dropped before a block, not when they are opened."""
 
 
 class recorded:  # noqa: N801 - a context manager reads as a verb
-    """While open, what this process reads is counted, and in a cold block files that this thread opens are dropped.
+    """While a batch is made, what this process reads is counted; in a cold block files that it opens are dropped.
 
     What counting itself takes is told apart (``own_ns``), so that nobody takes it for making a batch.
     """
 
-    def __init__(self, shared: Tally) -> None:
-        self.shared = shared
+    def __init__(self, shared: Tally, maker: object = None) -> None:
+        self.shared, self.maker = shared, maker
 
     def __enter__(self) -> None:
         entered = time.perf_counter_ns()
         _hear_of_opened_files()
         self.counts = Counter(batches=1)
         self.before = bytes_read()
-        if _first_of_block(self.shared) or _Seen.mode == COLD:
+        if _first_of_block(self.shared, self.maker) or _Seen.mode == COLD:
             self.counts["looked"] = 1
             _here.counts = self.counts
         self.began = time.perf_counter_ns()
@@ -81,13 +83,14 @@ class recorded:  # noqa: N801 - a context manager reads as a verb
         self.shared.add(_slot(), **counts)
 
 
-def _first_of_block(shared: Tally) -> bool:
-    """Whether this process makes its first batch since the mode was set."""
+def _first_of_block(shared: Tally, maker: object) -> bool:
+    """Whether this is the maker's first batch since the mode was set; several loaders' batches differ."""
     mode, generation = shared.mode()
-    if generation == _Seen.generation:
-        return False
-    _Seen.mode, _Seen.generation, _Seen.opened = mode, generation, set()
-    return True
+    if generation != _Seen.generation:
+        _Seen.mode, _Seen.generation, _Seen.opened, _Seen.makers = mode, generation, set(), set()
+    first = id(maker) not in _Seen.makers
+    _Seen.makers.add(id(maker))
+    return first
 
 
 @cache

@@ -133,7 +133,7 @@ def _timed(fetch: Callable[..., Any]) -> Callable[..., Any]:
             answer_calls(shared)
         if shared is None or shared.idle:
             return fetch(self, possibly_batched_index)
-        with recorded(shared):
+        with recorded(shared, self):
             return fetch(self, possibly_batched_index)
 
     return timed
