@@ -1,9 +1,9 @@
 """How often 95 % intervals hold the truth, by simulation: ``python -m bench.interval_coverage [--profiles N]``.
 
-A job of known stalls is profiled on a machine of known noise, again and again: real order of visits, real block sizes,
-real rule of stopping, real estimators; only steps are drawn instead of trained. For every kind of noise a row says how
-many of the intervals hold the truth, now and as they were made before, and how wide they are against that. What real
-launches add is asked by ``bench.truth.interval_coverage``.
+A job of known stalls is profiled on a machine of known noise, again and again: real order of visits, real block
+sizes, real rule of stopping, real estimators; only steps are drawn instead of trained. For every kind of noise a row
+says how many of the intervals hold the truth, now and as they were made before, and how wide they are against that.
+What real launches add is asked by ``bench.truth.interval_coverage``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 from bench.common import machine, table
 from bench.noise.former import former
 from bench.noise.models import Factors, Noise, drifting, even, expected, heavy, recorded, slow, spells, white
-from stash.base.ladder import CATCH_UP, NAMES, rung, round_of_visits, stall_names
+from stash.base.ladder import CATCH_UP, NAMES, round_of_visits, rung, stall_names
 from stash.base.records import Block, Profile, Rank, Settings, Workload
 from stash.base.stats.rounds import precise_enough
 from stash.derive.stalls import attribute, step_matrix
@@ -89,7 +89,7 @@ class Run:
                 ]  # fmt: skip
 
     def _steps(self, name: str, count: int) -> np.ndarray:
-        """Seconds of the next steps, ``[step, rank]``; where ranks exchange, all wait for the slowest of each step."""
+        """Seconds of the next steps, ``[step, rank]``; where ranks exchange, all wait for the slowest of each."""
         now = slice(self.step, self.step + count)
         own = self.factors.ranks[now] * self.pace
         own = np.broadcast_to(own.max(axis=1, keepdims=True), own.shape) if rung(name).exchanges else own
@@ -168,7 +168,7 @@ def truth(run: Run) -> dict[str, float]:
 
 
 def row(noise: Noise, profiles: int) -> list[str]:
-    """Of one noise: rounds, and for every stall how many hold, how many held, and how wide they are against before."""
+    """Of one noise: rounds, and for every stall how many hold, how many held before, and the ratio of widths."""
     held, widths, rounds = defaultdict(list), defaultdict(list), []
     for seed in range(profiles):
         run = simulate(noise, seed)

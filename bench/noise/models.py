@@ -116,6 +116,6 @@ def _recording() -> Series:
 
 
 def recorded(rng: np.random.Generator, steps: int) -> Series:
-    """A stretch of what was recorded from a real machine (``record``), from anywhere in it, its end joined to its start."""
+    """A stretch of what was recorded from a real machine, from anywhere in it; its end is joined to its start."""
     series = _recording()
     return np.take(series, rng.integers(len(series)) + np.arange(steps), mode="wrap")

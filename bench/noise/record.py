@@ -66,7 +66,9 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=1)
     parser.add_argument("--together", type=int, default=16, help="steps to a line: a step of a larger model")
     parser.add_argument(
-        "--first", action="store_true", help="at real-time priority, pausing between steps: noise without other jobs (root)"
+        "--first",
+        action="store_true",
+        help="at real-time priority, pausing between steps: no noise of other jobs (root)",
     )
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()

@@ -1,9 +1,9 @@
 """The method's own error, from the truth suite: ``python -m bench.truth.method_error docs/benchmarks.md``.
 
-Intervals over rounds tell how far steps repeat themselves, not how far the method is from the truth: the interpreter's
-work between layers, copies into buckets, bookkeeping of files. What is left of the suite's errors beyond the noise
-gives a half-width per stall, in seconds and as a share of the stall; it is then checked on cases that were left out. The
-result is copied, with its date, to ``stash.derive.stalls.method_error``.
+Intervals over rounds tell how far steps repeat themselves, not how far the method is from the truth: the
+interpreter's work between layers, copies into buckets, bookkeeping of files. What is left of the suite's errors
+beyond the noise gives a half-width per stall, in seconds and as a share of the stall; it is then checked on cases
+that were left out. The result is copied, with its date, to ``stash.derive.stalls.method_error``.
 """
 
 from __future__ import annotations
@@ -89,7 +89,8 @@ def main() -> None:
     for stall, checked in held.items():
         own = [one for one in found if one.stall == stall]
         rows.append([
-            stall, str(len(own)), f"{np.median([one.error for one in own]) * 1e3:+.2f}", f"{seconds[stall] * 1e3:.2f}",
+            stall, str(len(own)),
+            f"{np.median([one.error for one in own]) * 1e3:+.2f}", f"{seconds[stall] * 1e3:.2f}",
             f"{np.mean([abs(one.error) <= one.noise for one in own]):.0%}",
             f"{np.mean([holds(one, seconds[stall]) for one in own]):.0%}", f"{np.mean(checked):.0%}",
         ])  # fmt: skip

@@ -30,7 +30,9 @@ from stash.base.stats.rounds import (
 
 def test_estimate_gives_the_mean_and_no_width_where_differences_do_not_vary():
     matrix = np.array([[1.0, 3.0], [2.0, 4.0], [3.0, 5.0]])
-    assert increments(matrix) == [Interval(value=2.0, low=2.0, high=2.0, repetitions=3)]  # drift of 1 s a round cancels
+    assert increments(matrix) == [
+        Interval(value=2.0, low=2.0, high=2.0, repetitions=3)
+    ]  # drift of 1 s a round cancels
     first, second = estimate(matrix)
     assert (first.value, second.value) == (2.0, 2.0)
     assert second.low < 1.9  # of a machine as slow as in the first round, or as in the last, all along

@@ -115,8 +115,8 @@ def _weights(noise: _Noise, relative: Matrix) -> Matrix:
     together = rungs * (1 - _GRID[:, 1]) * squares + own
     logs = noise.log_determinant + np.log(noise.total) - (rounds - 1) * np.log(1 - _GRID[:, 1])
     logs = -0.5 * (logs + (rounds - 1) * rungs * np.log(together))
-    weights: Matrix = _PRIOR * np.exp(logs - logs.max())
-    return weights / weights.sum()
+    weights = _PRIOR * np.exp(logs - logs.max())
+    return np.asarray(weights / weights.sum())
 
 
 @lru_cache(maxsize=128)
@@ -129,9 +129,10 @@ def _noises(rounds: int, rungs: int) -> tuple[_Noise, _Noise]:
 
 def _inverted(share: Matrix, slow: Matrix) -> _Noise:
     covariance = (1 - share) * np.eye(slow.shape[-1]) + share * slow
-    inverse = np.linalg.inv(covariance)
+    inverse: Matrix = np.asarray(np.linalg.inv(covariance), dtype=np.float64)
     sums = inverse.sum(axis=2)
-    return _Noise(inverse, sums, sums.sum(axis=1), np.linalg.slogdet(covariance)[1])
+    log_determinant: Matrix = np.asarray(np.linalg.slogdet(covariance)[1], dtype=np.float64)
+    return _Noise(inverse, sums, sums.sum(axis=1), log_determinant)
 
 
 def _quantiles(weights: Matrix, centre: Matrix, spread: Matrix, freedom: int, at: Matrix) -> list[float]:

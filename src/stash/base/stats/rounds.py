@@ -26,9 +26,9 @@ MAD_TO_SIGMA = 1.4826
 def estimate(matrix: Matrix, confidence: float = 0.95) -> list[Interval]:
     """Means in seconds: entry 0 is rung 0's own time, entry i rung i minus rung i−1; they sum to the last rung's.
 
-    All rounds given are used: pass ``calmed(matrix)`` to share out what disturbed ones cost. Entry 0 is no difference,
-    so its interval is a level's (``levels``); those of the others are wider than their differences' by what they would
-    be longer or shorter on a machine slow all along.
+    All rounds given are used: pass ``calmed(matrix)`` to share out what disturbed ones cost. Entry 0 is no
+    difference, so its interval is a level's (``levels``); those of the others are wider than their differences' by
+    what they would be longer or shorter on a machine slow all along.
     """
     matrix = _checked(matrix)
     slow = slow_share(matrix, confidence)
@@ -108,9 +108,9 @@ def calm_rounds(matrix: Matrix, sigmas: float = 6.0, relative: float = 0.10) -> 
 def calmed(matrix: Matrix) -> Matrix:
     """The rounds, with what disturbed ones cost shared out among all rungs in proportion.
 
-    An accident of the machine hits whatever block is running. Left where it fell it would be called that rung's stall;
-    left out it would make steps look shorter than they are on average. So in place of a disturbed round stands a calm
-    one, longer in all its rungs by the mean of what its rungs took too long. Their means remain those of all rounds.
+    An accident of the machine hits whatever block is running. Left where it fell it would be called that rung's
+    stall; left out it would make steps look shorter than they are on average. So in place of a disturbed round stands
+    a calm one, longer in all its rungs by the mean of what its rungs took too long. The mean of all rounds stays.
     """
     matrix = _checked(matrix)
     calm = calm_rounds(matrix)

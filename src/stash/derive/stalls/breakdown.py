@@ -189,7 +189,7 @@ class Breakdown(Record):
     """What it is a breakdown of, to be named in errors: a file, or a job."""
     step_seconds: float
     step: Interval
-    """The same with its interval, which is no sum of the stalls' intervals: they hold neither drift nor slow noise."""
+    """The same with its interval, which is no sum of the stalls' intervals: those hold no slow noise."""
     samples: SampleCounts | None
     waits: Waits
     rounds: int

@@ -62,14 +62,14 @@ def _rounds(profile: Profile, kept: StepTimes) -> list[str]:
 
 
 def _replay(kept: StepTimes) -> list[str]:
-    """Replayed batches that take longer than fresh ones, beyond the noise: what stalls rest on is not the job then."""
+    """Replayed batches that take longer than fresh ones, beyond the noise: then they are not the job's."""
     if kept.top_replay is None or "warm" not in kept.rungs:
         return []
     (prep,) = increments(np.column_stack([kept.of(kept.top_replay), kept.of("warm")]))
     if not prep.below(0.0) or -prep.value <= REPLAY * kept.step_seconds:
         return []
     return [
-        f"Steps on replayed batches take {format_seconds(-prep.value)} longer than on fresh ones, beyond the noise, so "
+        f"Steps on replayed batches take {format_seconds(-prep.value)} longer than on fresh ones, beyond the noise: "
         "their batches differ, or the machine ran slower meanwhile: compute and exchange are said too long by about "
         "that, and prep too short; profile with batches of one size, or longer."
     ]

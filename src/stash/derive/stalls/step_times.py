@@ -15,7 +15,8 @@ import numpy as np
 
 from stash.base.ladder import NAMES, rung
 from stash.base.records import Block, Profile
-from stash.base.stats.rounds import Matrix, calm_rounds, calmed
+from stash.base.stats.levels import Matrix
+from stash.base.stats.rounds import calm_rounds, calmed
 from stash.base.stats.slowest import slowest
 
 
@@ -89,7 +90,7 @@ def step_matrix(profile: Profile) -> StepTimes:
 
 
 def _sets(profile: Profile, rounds: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-    """The rounds that were measured by the same launches; each for itself where one launch climbs the whole ladder."""
+    """The rounds that the same launches measured; each by itself where one launch climbs the whole ladder."""
     if not profile.settings.isolated:
         return tuple((number,) for number in rounds)
     top = climbed_rungs(profile)[-1:]

@@ -38,7 +38,7 @@ LABELS = {
     "loader": "starting the loader's workers, once an epoch unless they persist; no part of a step",
     "paper's %": "the percentages of the Stash paper, to compare with its own: of the step under the rung named, not "
     "of the whole step, and with contention counted as interconnect",
-    "method": "half of the 95% interval of the method's own error, as far as it was seen on jobs whose stalls are known; "
+    "method": "half of the 95% interval of the method's own error, as seen on jobs whose stalls are known; "
     "it comes on top of the noise behind each ±, and more rounds do not narrow it",
     "measured": "rounds, each of one block of steps under every rung; time; why measuring ended",
 }

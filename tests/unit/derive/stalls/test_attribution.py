@@ -66,8 +66,8 @@ def test_one_round_leaves_intervals_unknown():
 
 
 def test_launches_not_their_rounds_are_what_repeats_where_rungs_have_their_own():
-    # Contention is 110, 120 and 130 ms in three sets of launches: a spread of 10 ms, and Student's 4.303 for three. Nine
-    # rounds taken as independent would say 7 ms.
+    # Contention is 110, 120 and 130 ms in three sets of launches: a spread of 10 ms, and Student's 4.303 for three.
+    # Nine rounds taken as independent would say 7 ms.
     contention = attribute(own_launches(sets=3)).stall("contention")
     assert contention.time.repetitions == 3
     assert contention.time.half_width == pytest.approx(4.303 * 0.01 / math.sqrt(3), rel=0.15)
