@@ -10,9 +10,9 @@ import numpy as np
 
 from stash.base.ladder import rung
 from stash.base.records import Profile
-from stash.base.stats.rounds import drift, estimate, increments, spread, two_modes, widest
+from stash.base.stats.rounds import drift, increments, spread, two_modes, widest
 from stash.base.words.units import format_seconds
-from stash.derive.stalls.breakdown import SampleCounts, Stability
+from stash.derive.stalls.breakdown import SampleCounts, Stability, Stall
 from stash.derive.stalls.outlook import budget_for, more_time
 from stash.derive.stalls.samples import differ
 from stash.derive.stalls.step_times import StepTimes
@@ -25,18 +25,20 @@ REPLAY = 0.02
 """Of the step: replayed batches that are slower than fresh ones by less are no matter."""
 
 
-def stability(profile: Profile, kept: StepTimes, samples: SampleCounts | None) -> Stability:
+def stability(
+    profile: Profile, kept: StepTimes, stalls: tuple[Stall, ...], samples: SampleCounts | None
+) -> Stability:
     """Warnings about the rounds that were measured."""
-    warnings = [*_rounds(profile, kept), *_steal(profile), *_replay(kept)]
+    warnings = [*_rounds(profile, kept, stalls), *_steal(profile), *_replay(kept)]
     uneven = _uneven_steps(samples)
     # Steps of different size drift and vary by themselves: nobody else is to be blamed for that.
     warnings += uneven or [*_drift(kept), *_modes(kept), *_spread(kept)]
     return Stability(ok=not warnings, warnings=tuple(warnings))
 
 
-def _rounds(profile: Profile, kept: StepTimes) -> list[str]:
+def _rounds(profile: Profile, kept: StepTimes, stalls: tuple[Stall, ...]) -> list[str]:
     count, found = len(kept.sets), []
-    reached, wanted = widest(estimate(kept.matrix)) / kept.step_seconds, profile.settings.precision
+    reached, wanted = widest([stall.time for stall in stalls]) / kept.step_seconds, profile.settings.precision
     budget = more_time(budget_for(profile, count, reached if count > 1 else None, wanted))
     if profile.settings.isolated and count < MIN_ROUNDS:
         found.append(
