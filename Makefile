@@ -49,6 +49,7 @@ bench: $(BIN)/stash $(DATA)/stash-dataset.json
 	$(BIN)/python -m bench.time_to_answer
 	$(BIN)/python -m bench.overhead
 	$(BIN)/python -m bench.import_time
+	$(BIN)/python -m bench.interval_coverage
 	$(BIN)/python -m bench.catalog
 	$(BIN)/python -m bench.scale
 

@@ -107,7 +107,7 @@ class FakeProcess:
         """One block of a second or so for each rung that the ladder has."""
         rungs = [name for name in NAMES if name in self.orders.rungs][: len(times)]
         for rung, seconds in zip(rungs, times, strict=True):
-            self.tell(PhaseBegun(rung, number), BlockDone(number, rung, rank, 1, seconds))
+            self.tell(PhaseBegun(rung, number), BlockDone(number, rung, rank, 1, seconds, launch=self.orders.launch))
         self.tell(RoundDone(number))
 
 

@@ -12,6 +12,20 @@ STEPS = 10
 ASKED = ("solo", "crowd", "node", "cluster", "warm", "cold")
 
 
+def own_launches(sets: int) -> Profile:
+    """Rungs with launches of their own, three rounds each: every set's ``crowd`` is 10 ms slower than the last."""
+    times = {
+        "solo": [0.1] * 3 * sets,
+        "crowd": [0.21 + 0.01 * (i // 3) + 0.0001 * (i % 3 - 1) for i in range(3 * sets)],
+    }
+    profile = build(times)
+    blocks = tuple(
+        b.model_copy(update={"launch": 1 + 2 * (b.round // 3) + (b.rung == "crowd")}) for b in profile.blocks
+    )
+    settings = profile.settings.model_copy(update={"isolated": True, "launches": 2 * sets})
+    return profile.model_copy(update={"blocks": blocks, "settings": settings})
+
+
 def build(
     times: Mapping[str, Sequence[float]],
     *,

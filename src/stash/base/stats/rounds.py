@@ -1,4 +1,4 @@
-"""Paired statistics of rounds: means, intervals, which rounds to keep, when to stop, what looks unstable.
+"""Paired statistics of rounds: means, intervals, what disturbed some, when to stop, what looks unstable.
 
 Knows matrices of step times, ``matrix[round, rung]`` in seconds, rungs in ladder order; knows nothing of
 profiles or of what a rung means. Every difference is taken inside one round, so whatever slows a whole round
@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, stdtr, stdtrit
 
 from stash.base.stats.intervals import Interval
-
-Matrix = NDArray[np.float64]
+from stash.base.stats.levels import Matrix, level, slow_share
 
 RESAMPLES = 2000
 SEED = 20230718
@@ -24,33 +23,43 @@ MAD_TO_SIGMA = 1.4826
 """Median absolute deviation to standard deviation, for normal noise."""
 
 
-def differences(matrix: Matrix) -> Matrix:
-    """Column 0 as it is, then each rung minus the one before, round by round; rows sum to the last rung."""
-    return np.diff(matrix, axis=1, prepend=0.0)
-
-
 def estimate(matrix: Matrix, confidence: float = 0.95) -> list[Interval]:
     """Means in seconds: entry 0 is rung 0's own time, entry i rung i minus rung i−1; they sum to the last rung's.
 
-    All rounds given are used: pass ``matrix[keep_rounds(matrix)]`` to leave out disturbed ones. One
-    resampling of rounds serves all entries, with a fixed seed: the same rounds give the same interval.
-
-    With n rounds a plain bootstrap interval is too narrow by √((n−1)/n) and by using normal instead of
-    Student quantiles. The *expanded percentile interval* (Hesterberg 2015, "What Teachers Should Know
-    about the Bootstrap", section 5.2) takes the percentiles at Φ(∓√(n/(n−1))·t) instead. Still, no resampling
-    leaves the range of the data, which covers the mean at most 1 − 2^(1−n) of the time (75 % with 3
-    rounds), so each end is the farther of the bootstrap's and Student's.
+    All rounds given are used: pass ``calmed(matrix)`` to share out what disturbed ones cost. Entry 0 is no
+    difference, so its interval is a level's (``levels``); those of the others are wider than their differences' by
+    what they would be longer or shorter on a machine slow all along.
     """
     matrix = _checked(matrix)
-    rounds = matrix.shape[0]
-    parts = differences(matrix)
-    means = parts.mean(axis=0)
-    if rounds == 1:
+    slow = slow_share(matrix, confidence)
+    return [level(matrix, 0, confidence), *(_widened(one, slow) for one in increments(matrix, confidence))]
+
+
+def _widened(one: Interval, share: float) -> Interval:
+    """With a half-width of this ``share`` of the value added in quadrature."""
+    if one.low is None or one.high is None or not share:
+        return one
+    below, above = (math.hypot(arm, share * one.value) for arm in (one.value - one.low, one.high - one.value))
+    return one.model_copy(update={"low": one.value - below, "high": one.value + above})
+
+
+def increments(matrix: Matrix, confidence: float = 0.95) -> list[Interval]:
+    """What each rung but the first adds to the one before, mean over rounds in seconds.
+
+    One resampling of rounds serves all entries, with a fixed seed: the same rounds give the same interval. With n
+    rounds a plain bootstrap interval is too narrow by √((n−1)/n) and by using normal instead of Student quantiles.
+    The *expanded percentile interval* (Hesterberg 2015, "What Teachers Should Know about the Bootstrap", section 5.2)
+    takes the percentiles at Φ(∓√(n/(n−1))·t) instead. Still, no resampling leaves the range of the data, which covers
+    the mean at most 1 − 2^(1−n) of the time (75 % with 3 rounds), so each end is the farther of the bootstrap's and
+    Student's.
+    """
+    parts = np.diff(_checked(matrix), axis=1)
+    rounds, means = len(parts), parts.mean(axis=0)
+    if rounds == 1 or not parts.size:
         return [Interval(value=float(value)) for value in means]
     quantile = float(stdtrit(rounds - 1, (1 + confidence) / 2))
     tail = float(ndtr(-math.sqrt(rounds / (rounds - 1)) * quantile))
-    resampled = _weights(rounds) @ parts
-    low, high = np.quantile(resampled, [tail, 1 - tail], axis=0)
+    low, high = np.quantile(_weights(rounds) @ parts, [tail, 1 - tail], axis=0)
     student = quantile * parts.std(axis=0, ddof=1) / math.sqrt(rounds)
     low, high = np.minimum(low, means - student), np.maximum(high, means + student)
     ends = zip(means.tolist(), low.tolist(), high.tolist(), strict=True)
@@ -73,13 +82,13 @@ def _checked(matrix: Matrix) -> Matrix:
     return matrix
 
 
-def keep_rounds(matrix: Matrix, sigmas: float = 6.0, relative: float = 0.10) -> NDArray[np.bool_]:
-    """Which rounds to keep, as a mask; a round is kept or dropped whole, so that sums stay exact.
+def calm_rounds(matrix: Matrix, sigmas: float = 6.0, relative: float = 0.10) -> NDArray[np.bool_]:
+    """Which rounds nothing disturbed, as a mask; a round is disturbed or not as a whole, so that sums stay exact.
 
-    Dropped is a round in which some rung is farther from its median over rounds than ``sigmas`` robust
-    standard deviations *and* than the ``relative`` share of it. Under 5 rounds nothing is known well
-    enough to drop any. More than a quarter of all are no accident but a way the machine behaves: all are
-    kept, and the interval shows it.
+    Disturbed is one in which some rung is farther from its median over rounds than ``sigmas`` robust standard
+    deviations *and* than the ``relative`` share of it. Under 5 rounds nothing is known well enough. More than half of
+    all are no accident but a way the machine behaves, and several that hit the same rung alone are a way that rung
+    behaves: then all count as calm, and the interval shows it.
     """
     matrix = _checked(matrix)
     rounds = matrix.shape[0]
@@ -89,21 +98,38 @@ def keep_rounds(matrix: Matrix, sigmas: float = 6.0, relative: float = 0.10) -> 
     median = np.median(matrix, axis=0)
     distance = np.abs(matrix - median)
     sigma = MAD_TO_SIGMA * np.median(distance, axis=0)
-    disturbed = ((distance > sigmas * sigma) & (distance > relative * np.abs(median))).any(axis=1)
-    return everything if 4 * int(disturbed.sum()) > rounds else np.asarray(~disturbed, dtype=np.bool_)
+    hit = (distance > sigmas * sigma) & (distance > relative * np.abs(median))
+    disturbed = hit.any(axis=1)
+    count = int(disturbed.sum())
+    of_one_rung = count > 1 and int(hit.any(axis=0).sum()) == 1 < matrix.shape[1]
+    return everything if 2 * count > rounds or of_one_rung else np.asarray(~disturbed, dtype=np.bool_)
+
+
+def calmed(matrix: Matrix) -> Matrix:
+    """The rounds, with what disturbed ones cost shared out among all rungs in proportion.
+
+    An accident of the machine hits whatever block is running. Left where it fell it would be called that rung's
+    stall; left out it would make steps look shorter than they are on average. So in place of a disturbed round stands
+    a calm one, longer in all its rungs by the mean of what its rungs took too long. The mean of all rounds stays.
+    """
+    matrix = _checked(matrix)
+    calm = calm_rounds(matrix)
+    typical = matrix[calm].mean(axis=0)
+    longer = (matrix / typical).mean(axis=1, keepdims=True)
+    return np.where(calm[:, None], matrix, longer * typical)
 
 
 def precise_enough(matrix: Matrix, precision: float, min_rounds: int = 3, confidence: float = 0.95) -> bool:
     """The stopping rule: every interval's half-width is at most ``precision`` of the last rung's mean.
 
-    Disturbed rounds are left out first, as they will be when the profile is read.
+    Disturbed rounds are calmed first, as they will be when the profile is read.
     """
     matrix = np.asarray(matrix, dtype=np.float64)
     if matrix.ndim != 2 or matrix.shape[0] < max(2, min_rounds):
         return False
-    kept = matrix[keep_rounds(matrix)]
-    step = float(kept[:, -1].mean())
-    return widest(estimate(kept, confidence)) <= precision * step
+    calm = calmed(matrix)
+    step = float(calm[:, -1].mean())
+    return widest(estimate(calm, confidence)) <= precision * step
 
 
 def widest(estimates: list[Interval]) -> float:

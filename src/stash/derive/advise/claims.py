@@ -9,6 +9,7 @@ from typing import Literal
 
 from stash.base.records import Record
 from stash.derive.stalls.breakdown import SIGNIFICANT_SHARE, SMALL_SHARE, Breakdown, Missing, Stall
+from stash.derive.stalls.stability import MIN_ROUNDS
 
 Kind = Literal["stall", "tie", "compute", "cannot tell", "estimate"]
 
@@ -17,7 +18,7 @@ class Claims(Record):
     """What may be said of a breakdown; compute is never among its stalls."""
 
     kind: Kind
-    """``estimate`` after a single round: nothing is certain, and nothing is named."""
+    """``estimate`` after fewer than three rounds: nothing is certain, and nothing is named."""
     certain: tuple[Stall, ...] = ()
     """Stalls that certainly matter, largest first: all for ``cannot tell``, else those that may be the largest."""
     open: tuple[Stall, ...] = ()
@@ -45,7 +46,7 @@ def may_claim(breakdown: Breakdown) -> Claims:
     unmeasured one.
     """
     unknown = tuple(missing for missing in breakdown.skipped if missing.possible)
-    if breakdown.rounds == 1:
+    if breakdown.repetitions < MIN_ROUNDS:
         return Claims(kind="estimate", unknown=unknown)
     step = breakdown.step_seconds
     stalls = [stall for stall in breakdown.stalls if stall.name != "compute"]

@@ -56,7 +56,7 @@ def verdict(breakdown: Breakdown, profile: Profile) -> Advice:
 
 def _deciding_budget(claims: Claims, case: Case) -> float | None:
     """The budget that decides about every open stall; after one round, the one that gives intervals at all."""
-    rounds, step = case.breakdown.rounds, case.breakdown.step_seconds
+    rounds, step = case.breakdown.repetitions, case.breakdown.step_seconds
     if claims.kind == "estimate":
         return budget_for(case.profile, rounds, None, 0.0)
     wanted = [budget_for(case.profile, rounds, width(stall), decisive_width(stall, step)) for stall in claims.open]
@@ -79,7 +79,8 @@ def _text(case: Case, claims: Claims) -> str:
 
 
 def _estimate_text(case: Case) -> str:
-    text = "One round was measured: an estimate of each stall, and no verdict."
+    count = {1: "One round was", 2: "Two rounds were"}[case.breakdown.repetitions]
+    text = f"{count} measured: an estimate of each stall, and no verdict."
     waits = case.breakdown.waits
     wait, names = (waits.cold, DATA_STALLS) if waits.cold is not None else (waits.warm, DATA_STALLS[:1])
     if wait is None:

@@ -14,14 +14,17 @@ import numpy as np
 from stash.base.errors import ArtefactError, StashError
 from stash.base.ladder import stall_names
 from stash.base.records import Profile
-from stash.base.stats.rounds import Matrix, estimate, keep_rounds
+from stash.base.stats.levels import level
+from stash.base.stats.rounds import estimate, increments
+from stash.base.stats.slowest import stands_out
 from stash.derive.stalls.breakdown import Breakdown, Paper, SlowRank, Stall
+from stash.derive.stalls.method_error import method_error
 from stash.derive.stalls.missing import missing_stalls, ranks_per_node
 from stash.derive.stalls.remarks import remarks
 from stash.derive.stalls.samples import count_samples
 from stash.derive.stalls.second_opinions import communication, rates, surfacing, waits
 from stash.derive.stalls.stability import stability
-from stash.derive.stalls.step_times import StepTimes, rank_values, step_matrix
+from stash.derive.stalls.step_times import StepTimes, rank_times, step_matrix
 
 SLOW_RANK_EXCESS = 0.05
 
@@ -37,7 +40,7 @@ def attribute(profile: Profile, source: str | None = None) -> Breakdown:
     every = step_matrix(profile)
     if not every.rounds:
         raise StashError(f"{named} has no complete round: {_why_no_round(profile, every)}")
-    kept = every.kept(keep_rounds(every.matrix))
+    kept = every.calmed()
     stalls, paper = _stalls(kept), _paper(profile, kept)
     samples = count_samples(profile, kept)
     speeds, waited = rates(profile, kept, samples), waits(profile, kept)
@@ -46,17 +49,18 @@ def attribute(profile: Profile, source: str | None = None) -> Breakdown:
     return Breakdown(
         source=named,
         step_seconds=kept.step_seconds,
+        step=level(kept.matrix, -1),
         samples=samples,
         waits=waited,
         rounds=len(kept.rounds),
-        rounds_dropped=len(every.rounds) - len(kept.rounds),
+        rounds_dropped=len(kept.disturbed),
         world_size=profile.world_size,
         nodes=profile.nodes,
         rungs=kept.rungs,
         stalls=stalls,
         skipped=missing_stalls(profile, kept.rungs),
         paper=paper,
-        stability=stability(profile, every, kept, samples),
+        stability=stability(profile, kept, stalls, samples),
         rates=speeds,
         communication=communication(profile, kept),
         slow_rank=_slow_rank(profile, kept),
@@ -87,7 +91,7 @@ def _check_times(profile: Profile, named: str) -> None:
 def _stalls(kept: StepTimes) -> tuple[Stall, ...]:
     step = kept.step_seconds
     return tuple(
-        Stall(name=name, time=time, share=time.value / step)
+        Stall(name=name, time=time, share=time.value / step, method=method_error(name, time.value))
         for name, time in zip(stall_names(kept.rungs), estimate(kept.matrix), strict=True)
     )
 
@@ -114,15 +118,15 @@ def _percent(longer: float | None, shorter: float | None, whole: float | None) -
 
 
 def _slow_rank(profile: Profile, kept: StepTimes) -> SlowRank | None:
-    """The slowest rank under ``crowd``, if slower than the others' median by 5 % and beyond the noise."""
-    if "crowd" not in kept.rungs or profile.world_size < 2 or len(kept.rounds) < 2:
+    """The slowest rank under ``crowd``, if slower than the others' median by 5 %, beyond noise and beyond luck."""
+    if "crowd" not in kept.rungs or profile.world_size < 2 or len(kept.sets) < 2:
         return None
-    per_rank = rank_values(profile, lambda block: block.seconds)
-    ranks = sorted(rank.rank for rank in profile.ranks)
-    times: Matrix = np.array([[per_rank[number, "crowd"][rank] for rank in ranks] for number in kept.rounds])
+    times = rank_times(profile, kept, "crowd")
     slowest = int(np.argmax(times.mean(axis=0)))
     others = np.median(np.delete(times, slowest, axis=1), axis=1)
-    typical, excess = estimate(np.column_stack([others, times[:, slowest]]))
-    if excess.value <= SLOW_RANK_EXCESS * typical.value or not excess.above(0.0):
+    (excess,) = increments(np.column_stack([others, times[:, slowest]]))
+    typical = float(others.mean())
+    if excess.value <= SLOW_RANK_EXCESS * typical or not excess.above(0.0) or not stands_out(times):
         return None
-    return SlowRank(rank=ranks[slowest], seconds=typical.value + excess.value, others_seconds=typical.value)
+    rank = sorted(rank.rank for rank in profile.ranks)[slowest]
+    return SlowRank(rank=rank, seconds=typical + excess.value, others_seconds=typical)

@@ -6,6 +6,7 @@ and is never written as zero. Nothing here is ever saved as if it had been measu
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from pydantic import model_validator
@@ -34,6 +35,8 @@ class Stall(Record):
     """Seconds per step, with their interval; unknown after a single round."""
     share: float
     """Of the step."""
+    method: float | None = None
+    """Half-width in seconds of the method's own error, which ``time`` does not contain; ``None`` if unknown."""
 
     @property
     def seconds(self) -> float:
@@ -46,6 +49,14 @@ class Stall(Record):
     @property
     def high(self) -> float | None:
         return self.time.high
+
+    @property
+    def whole(self) -> Interval:
+        """With noise and the method's own error together, in quadrature: they have nothing to do with each other."""
+        if self.low is None or self.high is None or self.method is None:
+            return self.time
+        below, above = (math.hypot(arm, self.method) for arm in (self.seconds - self.low, self.high - self.seconds))
+        return self.time.model_copy(update={"low": self.seconds - below, "high": self.seconds + above})
 
     @property
     def within_noise(self) -> bool:
@@ -179,6 +190,8 @@ class Breakdown(Record):
     source: str = "the profile"
     """What it is a breakdown of, to be named in errors: a file, or a job."""
     step_seconds: float
+    step: Interval
+    """The same with its interval, which is no sum of the stalls' intervals: those hold no slow noise."""
     samples: SampleCounts | None
     waits: Waits
     rounds: int
@@ -219,6 +232,11 @@ class Breakdown(Record):
         together, largest = self.seconds(*names), max((abs(stall.seconds) for stall in self.stalls), default=0.0)
         if not abs(together - self.step_seconds) <= _ROUNDING * largest:
             yield f"its stalls add up to {together:g} s and its step takes {self.step_seconds:g} s"
+
+    @property
+    def repetitions(self) -> int:
+        """How many independent ones the intervals rest on: rounds, or sets of launches."""
+        return self.step.repetitions
 
     @property
     def samples_per_step(self) -> float | None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from stash.base.ladder import DATA_STALLS, RUNGS
 from stash.base.records import Profile
-from stash.base.stats.rounds import estimate
+from stash.base.stats.rounds import increments
 from stash.base.words.units import format_seconds
 from stash.derive.stalls.breakdown import Paper, Rates, Stall, Waits
 from stash.derive.stalls.figures import figures, pace
@@ -66,7 +66,7 @@ def _estimators(profile: Profile, kept: StepTimes, waited: Waits) -> list[str]:
         wait = waited.warm if each.feed == "warm" else waited.cold
         if wait is None:
             continue
-        paired = estimate(np.column_stack([kept.of(replay), kept.of(each.name)]))[1]
+        (paired,) = increments(np.column_stack([kept.of(replay), kept.of(each.name)]))
         apart = paired.above(wait) or paired.below(wait)
         if apart and abs(wait - paired.value) > DISAGREEMENT * kept.step_seconds:
             found.append(

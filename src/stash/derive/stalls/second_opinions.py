@@ -13,7 +13,7 @@ import numpy as np
 from stash.base.ladder import DATA_STALLS, RUNGS, STALLS, rung
 from stash.base.records import Profile
 from stash.base.stats.intervals import Interval
-from stash.base.stats.rounds import estimate
+from stash.base.stats.rounds import increments
 from stash.derive.stalls.breakdown import (
     SIGNIFICANT_SHARE,
     Communication,
@@ -75,7 +75,7 @@ def _exposed(kept: StepTimes) -> Interval | None:
     top = kept.top_replay
     if not without or top is None or not rung(top).exchanges:
         return None
-    return estimate(np.column_stack([kept.of(without[-1]), kept.of(top)]))[1]
+    return increments(np.column_stack([kept.of(without[-1]), kept.of(top)]))[0]
 
 
 def exchanged_bytes(profile: Profile) -> int | None:

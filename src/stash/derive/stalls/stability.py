@@ -10,9 +10,9 @@ import numpy as np
 
 from stash.base.ladder import rung
 from stash.base.records import Profile
-from stash.base.stats.rounds import drift, estimate, spread, two_modes, widest
+from stash.base.stats.rounds import drift, increments, spread, two_modes, widest
 from stash.base.words.units import format_seconds
-from stash.derive.stalls.breakdown import SampleCounts, Stability
+from stash.derive.stalls.breakdown import SampleCounts, Stability, Stall
 from stash.derive.stalls.outlook import budget_for, more_time
 from stash.derive.stalls.samples import differ
 from stash.derive.stalls.step_times import StepTimes
@@ -21,22 +21,31 @@ MIN_ROUNDS = 3
 STEAL = 0.02
 DRIFT = 0.05
 SPREAD = 0.10
+REPLAY = 0.02
+"""Of the step: replayed batches that are slower than fresh ones by less are no matter."""
 
 
-def stability(profile: Profile, every: StepTimes, kept: StepTimes, samples: SampleCounts | None) -> Stability:
-    """Warnings about the rounds in ``every``, of which ``kept`` were used."""
-    warnings = [*_rounds(profile, every, kept), *_steal(profile)]
+def stability(
+    profile: Profile, kept: StepTimes, stalls: tuple[Stall, ...], samples: SampleCounts | None
+) -> Stability:
+    """Warnings about the rounds that were measured."""
+    warnings = [*_rounds(profile, kept, stalls), *_steal(profile), *_replay(kept)]
     uneven = _uneven_steps(samples)
     # Steps of different size drift and vary by themselves: nobody else is to be blamed for that.
     warnings += uneven or [*_drift(kept), *_modes(kept), *_spread(kept)]
     return Stability(ok=not warnings, warnings=tuple(warnings))
 
 
-def _rounds(profile: Profile, every: StepTimes, kept: StepTimes) -> list[str]:
-    count, found = len(kept.rounds), []
-    reached, wanted = widest(estimate(kept.matrix)) / kept.step_seconds, profile.settings.precision
+def _rounds(profile: Profile, kept: StepTimes, stalls: tuple[Stall, ...]) -> list[str]:
+    count, found = len(kept.sets), []
+    reached, wanted = widest([stall.time for stall in stalls]) / kept.step_seconds, profile.settings.precision
     budget = more_time(budget_for(profile, count, reached if count > 1 else None, wanted))
-    if count == 1:
+    if profile.settings.isolated and count < MIN_ROUNDS:
+        found.append(
+            f"Only {count} of the {MIN_ROUNDS} sets of launches that an interval needs: rounds of one launch share "
+            f"what chance gave that launch; {budget}."
+        )
+    elif count == 1:
         found.append(f"Only one round was measured, so no interval is known; {budget}.")
     elif count < MIN_ROUNDS:
         found.append(f"Only {count} rounds were measured, so intervals are wide; {budget}.")
@@ -45,13 +54,27 @@ def _rounds(profile: Profile, every: StepTimes, kept: StepTimes) -> list[str]:
             f"The widest interval is ±{reached:.1%} of the step, not the ±{wanted:.1%} asked for; "
             f"{budget}, or accept it with --precision."
         )
-    dropped = len(every.rounds) - count
-    if dropped:
+    disturbed = len(kept.disturbed)
+    if disturbed:
         found.append(
-            f"{dropped} of {len(every.rounds)} rounds {'was' if dropped == 1 else 'were'} disturbed "
-            "and left out; look for other jobs on the machine."
+            f"{disturbed} of {disturbed + len(kept.rounds)} rounds {'was' if disturbed == 1 else 'were'} disturbed, "
+            "and what that cost is shared out among all rungs; look for other jobs on the machine."
         )
     return found
+
+
+def _replay(kept: StepTimes) -> list[str]:
+    """Replayed batches that take longer than fresh ones, beyond the noise: then they are not the job's."""
+    if kept.top_replay is None or "warm" not in kept.rungs:
+        return []
+    (prep,) = increments(np.column_stack([kept.of(kept.top_replay), kept.of("warm")]))
+    if not prep.below(0.0) or -prep.value <= REPLAY * kept.step_seconds:
+        return []
+    return [
+        f"Steps on replayed batches take {format_seconds(-prep.value)} longer than on fresh ones, beyond the noise: "
+        "their batches differ, or the machine ran slower meanwhile: compute and exchange are said too long by about "
+        "that, and prep too short; profile with batches of one size, or longer."
+    ]
 
 
 def _uneven_steps(samples: SampleCounts | None) -> list[str]:
@@ -104,7 +127,7 @@ def _modes(kept: StepTimes) -> list[str]:
 
 def _spread(kept: StepTimes) -> list[str]:
     worst = max(zip([spread(column) for column in kept.matrix.T], kept.rungs, strict=True), key=lambda pair: pair[0])
-    if len(kept.rounds) < MIN_ROUNDS or not worst[0] > SPREAD:
+    if len(kept.sets) < MIN_ROUNDS or not worst[0] > SPREAD:
         return []
     return [
         f"The step under {worst[1]} varies by {worst[0]:.0%} from round to round; stop other work on the machine."

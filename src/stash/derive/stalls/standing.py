@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 
 from stash.base.records import Profile
-from stash.base.stats.rounds import estimate, keep_rounds, rounds_needed, widest
+from stash.base.stats.rounds import estimate, rounds_needed, widest
 from stash.derive.stalls.stability import MIN_ROUNDS
 from stash.derive.stalls.step_times import step_matrix
 
@@ -35,14 +35,14 @@ class Standing:
 def standing(profile: Profile) -> Standing:
     """Where the measurement of ``profile`` stands against the precision in its settings."""
     times = step_matrix(profile)
-    if len(times.rounds) < 2:
-        return Standing(len(times.rounds))
-    kept = times.kept(keep_rounds(times.matrix))
-    half_width = widest(estimate(kept.matrix)) / kept.step_seconds
-    needed = rounds_needed(half_width, profile.settings.precision, len(kept.rounds))
-    disturbed = len(times.rounds) - len(kept.rounds)
+    rounds, sets = len(times.rounds), len(times.sets)
+    if sets < 2:
+        return Standing(rounds)
+    calm = times.calmed()
+    half_width = widest(estimate(calm.matrix)) / calm.step_seconds
+    needed = rounds_needed(half_width, profile.settings.precision, sets)
     return Standing(
-        rounds=len(times.rounds),
+        rounds=rounds,
         widest=half_width if math.isfinite(half_width) else None,
-        rounds_needed=None if needed is None else max(MIN_ROUNDS, needed) + disturbed,
+        rounds_needed=None if needed is None else max(MIN_ROUNDS, needed) * rounds // sets,
     )

@@ -1,29 +1,43 @@
 """From blocks to a matrix of step times: which rungs and rounds are complete, and how long a step took.
 
 Knows how ranks combine (the job's step is its slowest rank's) and which rungs make up this profile's ladder.
-Leaves statistics to ``stash.base.stats.rounds``.
+Leaves statistics to ``stash.base.stats``.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from stash.base.ladder import NAMES, rung
 from stash.base.records import Block, Profile
-from stash.base.stats.rounds import Matrix
+from stash.base.stats.levels import Matrix
+from stash.base.stats.rounds import calm_rounds, calmed
+from stash.base.stats.slowest import slowest
 
 
 class StepTimes(NamedTuple):
-    """Step times of the job in seconds, ``matrix[round, rung]``: complete rounds, rungs in ladder order."""
+    """Step times of the job in seconds, ``matrix[set, rung]``: complete rounds, rungs in ladder order.
+
+    A *set* is what repeats independently: a round, or all rounds of one set of launches where every rung has
+    launches of its own. Rounds of one launch share whatever chance gave that launch.
+    """
 
     rungs: tuple[str, ...]
-    rounds: tuple[int, ...]
+    sets: tuple[tuple[int, ...], ...]
+    """The rounds of each row."""
     matrix: Matrix
+    disturbed: tuple[int, ...] = ()
+    """Rounds whose rows are calmed: see ``base.stats.rounds.calmed``."""
+
+    @property
+    def rounds(self) -> tuple[int, ...]:
+        """The undisturbed ones."""
+        return tuple(number for numbers in self.sets for number in numbers if number not in self.disturbed)
 
     def of(self, name: str) -> Matrix:
         """The column of the rung ``name``, which must be one of ``rungs``."""
@@ -39,10 +53,11 @@ class StepTimes(NamedTuple):
         """The highest rung that waits for no data; ``None`` if every rung does."""
         return next((name for name in reversed(self.rungs) if rung(name).replays), None)
 
-    def kept(self, mask: NDArray[np.bool_]) -> StepTimes:
-        """Only the rounds for which ``mask`` is true."""
-        rounds = tuple(number for number, keep in zip(self.rounds, mask, strict=True) if keep)
-        return StepTimes(self.rungs, rounds, self.matrix[mask])
+    def calmed(self) -> StepTimes:
+        """With what disturbed rounds cost shared out among the rungs."""
+        calm = calm_rounds(self.matrix)
+        disturbed = tuple(n for numbers, quiet in zip(self.sets, calm, strict=True) if not quiet for n in numbers)
+        return self._replace(matrix=calmed(self.matrix), disturbed=disturbed)
 
 
 def climbed_rungs(profile: Profile) -> tuple[str, ...]:
@@ -63,26 +78,35 @@ def step_matrix(profile: Profile) -> StepTimes:
     rungs = climbed_rungs(profile)
     per_rank = rank_values(profile, lambda block: block.seconds)
     everyone = {rank.rank for rank in profile.ranks}
-    rounds: list[int] = []
-    complete_rounds: list[list[dict[int, float]]] = []
-    for number in sorted({block.round for block in profile.blocks}):
-        times = [per_rank.get((number, name), {}) for name in rungs]
-        complete = all(
-            times_of and (rung(name).active == "leader" or times_of.keys() >= everyone)
-            for name, times_of in zip(rungs, times, strict=True)
-        )
-        if complete and rungs:
-            rounds.append(number)
-            complete_rounds.append(times)
-    columns = [_slowest_on_average(list(column)) for column in zip(*complete_rounds, strict=True)]
-    matrix = np.array(columns, dtype=np.float64).reshape(len(rungs), len(rounds)).T
-    return StepTimes(rungs, tuple(rounds), matrix)
+
+    def complete(number: int) -> bool:
+        found = [(name, per_rank.get((number, name), {})) for name in rungs]
+        return all(times and (rung(name).active == "leader" or times.keys() >= everyone) for name, times in found)
+
+    rounds = [number for number in sorted({block.round for block in profile.blocks}) if rungs and complete(number)]
+    sets = _sets(profile, rounds)
+    columns = [slowest(_per_set(per_rank, name, sets)) for name in rungs] if sets else []
+    return StepTimes(rungs, sets, np.array(columns, dtype=np.float64).reshape(len(rungs), len(sets)).T)
 
 
-def _slowest_on_average(rounds: list[dict[int, float]]) -> list[float]:
-    """Times, round by round, of the rank whose mean over the rounds is largest; all rounds have the same ranks."""
-    slowest = max(sorted(rounds[0]), key=lambda rank: sum(times[rank] for times in rounds))
-    return [times[slowest] for times in rounds]
+def _sets(profile: Profile, rounds: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+    """The rounds that the same launches measured; each by itself where one launch climbs the whole ladder."""
+    if not profile.settings.isolated:
+        return tuple((number,) for number in rounds)
+    top = climbed_rungs(profile)[-1:]
+    launch = {block.round: block.launch for block in profile.blocks if (block.rung,) == top}
+    return tuple(tuple(numbers) for _, numbers in itertools.groupby(rounds, launch.__getitem__))
+
+
+def _per_set(values: dict[tuple[int, str], dict[int, float]], name: str, sets: Sequence[Sequence[int]]) -> Matrix:
+    ranks = sorted(values[sets[0][0], name])
+    rows = [[[values[number, name][rank] for rank in ranks] for number in numbers] for numbers in sets]
+    return np.array([np.mean(row, axis=0) for row in rows], dtype=np.float64)
+
+
+def rank_times(profile: Profile, times: StepTimes, name: str) -> Matrix:
+    """Seconds of a step of each rank under the rung ``name``, ``[set, rank]``, ranks in ascending order."""
+    return _per_set(rank_values(profile, lambda block: block.seconds), name, times.sets)
 
 
 def rank_values(

@@ -29,6 +29,7 @@ def document(breakdown: Breakdown, advice: Advice) -> dict[str, Any]:
             "high": _rounded(stall.high, decimals),
             "share": share,
             "within_noise": stall.within_noise,
+            "method": _significant(stall.method),
         }
         for stall, rounded, share in zip(breakdown.stalls, seconds, shares, strict=True)
     ]
@@ -59,6 +60,8 @@ def document(breakdown: Breakdown, advice: Advice) -> dict[str, Any]:
 
 def _beyond_the_contract(breakdown: Breakdown) -> dict[str, Any]:
     return {
+        "step_low": _significant(breakdown.step.low, SECONDS_DIGITS),
+        "step_high": _significant(breakdown.step.high, SECONDS_DIGITS),
         "rounds_dropped": breakdown.rounds_dropped,
         "rungs": list(breakdown.rungs),
         "rates": _all_significant(breakdown.rates.model_dump()),

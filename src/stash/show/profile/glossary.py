@@ -11,7 +11,7 @@ ALWAYS = {
     "step": "one optimizer step of all ranks together, all its gradient accumulation included",
     "rung": "a condition under which the same step is timed; each of the ladder adds one thing to the one below",
     "stall": "what a rung makes a step longer; the stalls add up to the step",
-    "±": "half of the 95% interval in which the true value is; stalls without one were measured once",
+    "±": "half of the 95% interval that the noise of rounds leaves open; stalls without one were measured once",
     "unknown": "not measured, for the reason beside it, and not zero; contained in X: its time is part of row X",
     "within noise": "the interval contains zero: this stall may not exist; it may even be measured as negative",
     "saves up to": "the most a remedy can gain by a model of the step, not a promise",
@@ -38,6 +38,8 @@ LABELS = {
     "loader": "starting the loader's workers, once an epoch unless they persist; no part of a step",
     "paper's %": "the percentages of the Stash paper, to compare with its own: of the step under the rung named, not "
     "of the whole step, and with contention counted as interconnect",
+    "method": "half of the 95% interval of the method's own error, as seen on jobs whose stalls are known; "
+    "it comes on top of the noise behind each ±, and more rounds do not narrow it",
     "measured": "rounds, each of one block of steps under every rung; time; why measuring ended",
 }
 

@@ -82,7 +82,7 @@ def _table(view: View, width: int, plain: bool) -> list[Text]:
         lines.append(line.append_text(_row_end(row, bar, plain)))
     total = Text(" " * (INDENT + 2) + view.total.name.ljust(names + 2))
     total.append(view.total.time.rjust(times), style="bold")
-    total.append(" " * (intervals + 3) + view.total.share.rjust(6))
+    total.append(" " + view.total.interval.ljust(intervals) + "  ", style="dim").append(view.total.share.rjust(6))
     rule = Text(" " * (INDENT + 2) + "─" * (len(total.plain) - INDENT - 2), style="dim")
     return [*lines, rule, total]
 

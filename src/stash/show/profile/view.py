@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from stash.base.ladder import EXCHANGE_STALLS, STALLS
 from stash.base.records import Profile
-from stash.base.words.quantities import listed
+from stash.base.stats.intervals import Interval
+from stash.base.words.quantities import listed, plus_minus
 from stash.base.words.units import format_bits, format_bytes, format_seconds
 from stash.derive.advise import Advice
 from stash.derive.stalls import Breakdown, Missing, Paper, Rates, SampleCounts, Stall, Waits
@@ -60,7 +61,7 @@ class View:
 
 def view(breakdown: Breakdown, advice: Advice, profile: Profile, explain: bool = False) -> View:
     """The view of one profile's breakdown; with ``explain`` also what its words mean."""
-    rows, total = table_rows(breakdown.stalls, breakdown.skipped)
+    rows, total = table_rows(breakdown.stalls, breakdown.skipped, breakdown.step)
     facts = _facts(breakdown, advice)
     return View(
         title=profile.workload.name,
@@ -79,7 +80,9 @@ def view(breakdown: Breakdown, advice: Advice, profile: Profile, explain: bool =
     )
 
 
-def table_rows(stalls: Sequence[Stall], skipped: Sequence[Missing] = ()) -> tuple[tuple[Row, ...], Row]:
+def table_rows(
+    stalls: Sequence[Stall], skipped: Sequence[Missing] = (), step: Interval | None = None
+) -> tuple[tuple[Row, ...], Row]:
     """Rows of the table in ladder order, and the row of their sum; all times in the step's unit."""
     written = figures(stalls)
     rows = {missing.name: Row(missing.name, why=missing.why) for missing in skipped}
@@ -92,7 +95,8 @@ def table_rows(stalls: Sequence[Stall], skipped: Sequence[Missing] = ()) -> tupl
             fraction=stall.share,
             within_noise=stall.within_noise,
         )
-    total = Row("step", time=written.step, share="100.0%", fraction=1.0)
+    spread = plus_minus(step, written.scale) if step is not None else ""
+    total = Row("step", time=written.step, interval=spread, share="100.0%", fraction=1.0)
     return tuple(rows[name] for name in STALLS if name in rows), total
 
 
@@ -144,6 +148,7 @@ def _facts(breakdown: Breakdown, advice: Advice) -> tuple[tuple[str, str], ...]:
         ),
         ("loader", f"{format_seconds(startup)} until the first batch" if startup is not None else ""),
         ("paper's %", _paper(breakdown.paper)),
+        ("method", _method(breakdown)),
     ]
     return tuple((label, text) for label, text in facts if text)
 
@@ -193,6 +198,13 @@ def _paper(paper: Paper) -> str:
         return ""
     told = [f"{name} {UNKNOWN if value is None else f'{value:.1f}% of {whole}'}" for name, value, whole in named]
     return f"shares of other wholes than the table's: {', '.join(told)}"
+
+
+def _method(breakdown: Breakdown) -> str:
+    """The method's own error of each stall, in the step's unit, apart from the noise in the table."""
+    scale = figures(breakdown.stalls).scale
+    told = [f"{stall.name} ± {scale.number(stall.method)}" for stall in breakdown.stalls if stall.method]
+    return f"besides noise, known to {listed(told)} {scale.unit}" if told else ""
 
 
 def _footer(breakdown: Breakdown, profile: Profile) -> str:

@@ -10,7 +10,7 @@ import pytest
 from breakdowns import CALM, seconds, unknown, without_blocks
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from profile_builder import build
+from profile_builder import build, own_launches
 
 from stash.base.errors import ArtefactError, StashError
 from stash.base.ladder import STALLS
@@ -64,6 +64,23 @@ def test_one_round_leaves_intervals_unknown():
     assert {(stall.low, stall.high) for stall in breakdown.stalls} == {(None, None)}
     assert not any(stall.within_noise for stall in breakdown.stalls)
     assert "Only one round" in breakdown.stability.warnings[0]
+
+
+def test_launches_not_their_rounds_are_what_repeats_where_rungs_have_their_own():
+    # Contention is 110, 120 and 130 ms in three sets of launches: a spread of 10 ms, and Student's 4.303 for three.
+    # Nine rounds taken as independent would say 7 ms.
+    contention = attribute(own_launches(sets=3)).stall("contention")
+    assert contention.time.repetitions == 3
+    assert contention.time.half_width == pytest.approx(4.303 * 0.01 / math.sqrt(3), rel=0.15)
+    assert attribute(own_launches(sets=3)).rounds == 9
+
+
+def test_the_step_has_an_interval_and_stalls_an_error_of_the_method():
+    breakdown = attribute(build(CALM))
+    assert breakdown.step.low <= breakdown.step_seconds <= breakdown.step.high
+    compute = breakdown.stall("compute")
+    assert compute.method == pytest.approx(math.hypot(0.35e-3, 0.01 * compute.seconds))
+    assert compute.whole.half_width > compute.time.half_width
 
 
 def test_without_a_batch_size_the_rate_is_unknown():

@@ -9,7 +9,7 @@ import pytest
 from breakdowns import CALM
 from profile_builder import build
 
-from stash.base.stats.rounds import estimate
+from stash.base.stats.rounds import increments
 from stash.derive.stalls.outlook import budget_for, more_time, spent_seconds
 
 PROFILE = build({name: values * 4 for name, values in CALM.items()})
@@ -27,10 +27,10 @@ def test_what_it_asks_for_is_enough_where_the_machine_stays_as_it_is():
     rng = np.random.default_rng(7)
     few, asked = [], []
     for _ in range(200):
-        half = estimate(rng.normal(0.1, 0.01, (6, 1)))[0].half_width
+        half = increments(rng.normal(0.1, 0.01, (6, 1)) * [0.0, 1.0])[0].half_width
         few.append(half)
         rounds = round(budget_for(PROFILE, 6, half, 0.004) / 41.8 * 6)
-        asked.append(estimate(rng.normal(0.1, 0.01, (rounds, 1)))[0].half_width)
+        asked.append(increments(rng.normal(0.1, 0.01, (rounds, 1)) * [0.0, 1.0])[0].half_width)
     assert np.median(few) > 0.008
     assert np.median(asked) == pytest.approx(0.004, rel=0.25)
 

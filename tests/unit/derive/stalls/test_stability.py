@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from breakdowns import CALM
-from profile_builder import build
+from profile_builder import build, own_launches
 
 from stash.base.records import Profile
 from stash.derive.stalls import attribute
@@ -48,6 +48,18 @@ def test_two_speeds_are_a_warning():
         if name != "solo"
     }
     assert "The step under crowd takes either 104 ms or 135 ms" in warnings_of(build(times))
+
+
+def test_replayed_batches_that_take_longer_than_fresh_ones_are_no_silent_stall():
+    lengths = _noisy(8, 0.003) | {"warm": [0.115] * 8, "cold": [0.120] * 8}
+    text = warnings_of(build(lengths))
+    assert "Steps on replayed batches take 25." in text
+    assert "profile with batches of one size" in text
+    assert "replayed" not in warnings_of(build(_noisy(8, 0.003)))
+
+
+def test_of_separate_launches_it_is_sets_that_are_too_few():
+    assert "Only 2 of the 3 sets of launches" in warnings_of(own_launches(sets=2))
 
 
 def test_two_rounds_are_too_few():

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from breakdowns import CALM, seconds, without_blocks
-from profile_builder import build
+from profile_builder import build, own_launches
 
 from stash.derive.stalls import attribute, step_matrix
 
@@ -50,5 +49,20 @@ def test_step_times_know_their_columns_and_their_top():
     assert times.of("node").tolist() == [pytest.approx(0.140)] * 3
     assert times.top_replay == "node"
     assert step_matrix(build({"warm": [0.2], "cold": [0.3]})).top_replay is None
-    kept = times.kept(np.array([True, False, True]))
-    assert (kept.rounds, kept.matrix.shape) == ((0, 2), (2, 5))
+
+
+def test_rounds_of_one_set_of_launches_are_one_row():
+    times = step_matrix(own_launches(sets=3))
+    assert times.sets == ((0, 1, 2), (3, 4, 5), (6, 7, 8))
+    assert times.rounds == tuple(range(9))
+    assert times.of("crowd").tolist() == [pytest.approx(0.21), pytest.approx(0.22), pytest.approx(0.23)]
+
+
+def test_a_disturbed_round_keeps_its_row_and_is_named():
+    times = {name: [values[0] * (1 + 0.001 * (i % 3)) for i in range(8)] for name, values in CALM.items()}
+    times["node"][5] = 0.5
+    found = step_matrix(build(times)).calmed()
+    assert found.disturbed == (5,)
+    assert 5 not in found.rounds
+    assert found.matrix.shape == (8, 5)
+    assert found.step_seconds > 0.176 * 1.05  # what it cost is shared out, not forgotten

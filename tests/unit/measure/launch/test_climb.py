@@ -155,7 +155,7 @@ def test_a_job_whose_collectives_cannot_be_switched_gets_launches_of_its_own():
         return 0
 
     result, started = run(unsafe, whole, rungs=("solo", "crowd", "node", "warm"))
-    assert [process.orders.isolated for process in started] == [False, True]
+    assert [process.orders.isolated for process in started] == [False, True, True, True]
     assert started[1].orders.rungs == ("solo", "warm")  # of one process, the whole job is its solo
     assert started[1].orders.rounds == 3
     assert result.profile.settings.isolated

@@ -54,6 +54,7 @@ def test_a_set_is_the_job_alone_then_side_by_side_then_whole():
     assert {block.rank for block in result.profile.blocks if block.rung == "crowd"} == {0, 1}
     assert result.profile.settings.why == "asked for (--isolate)"
     assert result.profile.ended == "precision"
+    assert len(started) == 3 * 4  # however even its rounds are, one set of launches says nothing of the next
 
 
 def test_sets_are_repeated_with_rounds_of_their_own_while_it_is_not_enough():
@@ -131,5 +132,5 @@ def test_what_the_whole_job_says_of_its_ranks_is_believed():
 )
 def test_where_the_job_has_one_size_only_the_whole_is_launched(cluster: Cluster, job: Job | None, why: str):
     result, started = isolated(cluster, job=job)
-    assert len(started) == 1
+    assert len(started) == 3
     assert {item.why for item in result.profile.skipped if item.rung == "crowd"} == {why}

@@ -1,0 +1,211 @@
+"""How often 95 % intervals hold the truth, by simulation: ``python -m bench.interval_coverage [--profiles N]``.
+
+A job of known stalls is profiled on a machine of known noise, again and again: real order of visits, real block
+sizes, real rule of stopping, real estimators; only steps are drawn instead of trained. For every kind of noise a row
+says how many of the intervals hold the truth, now and as they were made before, and how wide they are against that.
+What real launches add is asked by ``bench.truth.interval_coverage``.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from bench.common import machine, table
+from bench.noise.former import former
+from bench.noise.models import Factors, Noise, drifting, even, expected, heavy, recorded, slow, spells, white
+from stash.base.ladder import CATCH_UP, NAMES, round_of_visits, rung, stall_names
+from stash.base.records import Block, Profile, Rank, Settings, Workload
+from stash.base.stats.rounds import precise_enough
+from stash.derive.stalls import attribute, step_matrix
+from stash.measure.agent.climb.plan import StepPace, plan
+
+STALLS = {
+    "compute": 0.100, "contention": 0.002, "interconnect": 0.030, "network": 0.040, "prep": 0.010, "fetch": 0.020,
+}  # fmt: skip
+"""Seconds of a step; contention is what is true besides ranks that differ."""
+BUDGET, PRECISION = 60.0, 0.02
+SET_ROUNDS, MOST_SETS, LAUNCHING = 3, 10, 3.0
+"""Rounds of a set of launches, sets at most, and seconds that starting a launch takes."""
+
+NOISES = (
+    Noise("white", even, white(0.05)),
+    Noise("heavy-tailed steps", even, heavy(0.05)),
+    Noise("slow spells, 5 % of the time", spells(0.05, 8, 0.3), white(0.03)),
+    Noise("drift of 10 %", drifting(0.1), white(0.03), of_the_run=True),
+    Noise("remembers 20 steps", slow(0.03, 20), white(0.03)),
+    Noise("remembers 60 steps", slow(0.03, 60), white(0.03)),
+    Noise("remembers 200 steps", slow(0.03, 200), white(0.03)),
+    Noise("recorded", recorded, white(0.02)),
+    Noise("own launches, spread 1 %", even, white(0.02), launches=0.01),
+    Noise("own launches, spread 2.5 %", even, white(0.02), launches=0.025),
+    Noise("8 ranks, 2 nodes", even, white(0.05), 8, 2),
+    Noise("64 ranks, 8 nodes", even, white(0.05), 64, 8),
+    Noise("8 ranks that differ by 2 %", even, white(0.05), 8, 2, unequal=0.02),
+)
+
+
+@dataclass
+class Run:
+    """One simulated profile under way: where it is in time, and its blocks so far."""
+
+    noise: Noise
+    factors: Factors
+    rng: np.random.Generator
+    rungs: tuple[str, ...]
+    seconds: float = 0.0
+    step: int = 0
+    launch: int = 0
+    pace: np.ndarray = field(default_factory=lambda: np.ones(1))
+    """Of each rank, by the chance of its launch."""
+    blocks: list[Block] = field(default_factory=list)
+
+    def start(self, name: str) -> None:
+        """Another launch: the ranks of ``crowd`` are jobs of their own, all others share one chance."""
+        count = self.noise.ranks if name == "crowd" else 1
+        self.launch, self.seconds = self.launch + 1, self.seconds + LAUNCHING
+        self.pace = np.ones(self.noise.ranks) * (1 + self.noise.launches * self.rng.standard_normal(count))
+
+    def visits(self, rungs: Sequence[str], number: int) -> None:
+        """All blocks of one round."""
+        pace = StepPace(base(self.rungs, self.rungs[-1]))
+        sizes = plan(round_of_visits(self.rungs, 0, self.noise.ranks), pace, BUDGET)
+        for visit in round_of_visits(rungs, number, self.noise.ranks if self.rungs == tuple(rungs) else 1):
+            size = sizes.size(visit)
+            name = "solo" if visit.rung == CATCH_UP else visit.rung
+            times = self._steps(name, size.together)
+            if visit.measured:
+                ranks = 1 if visit.active == "leader" else self.noise.ranks
+                self.blocks += [
+                    Block(
+                        round=number, rung=name, rank=rank, steps=size.steps, launch=self.launch,
+                        seconds=float(times[size.settle :, rank].sum()),
+                    )
+                    for rank in range(ranks)
+                ]  # fmt: skip
+
+    def _steps(self, name: str, count: int) -> np.ndarray:
+        """Seconds of the next steps, ``[step, rank]``; where ranks exchange, all wait for the slowest of each."""
+        now = slice(self.step, self.step + count)
+        own = self.factors.ranks[now] * self.pace
+        own = np.broadcast_to(own.max(axis=1, keepdims=True), own.shape) if rung(name).exchanges else own
+        times = (base(self.rungs, name) + STALLS["compute"] * (own - 1)) * self.factors.machine[now, None]
+        self.step, self.seconds = self.step + count, self.seconds + float(times.max(axis=1).sum())
+        return times
+
+    def profile(self) -> Profile:
+        nodes, ranks = self.noise.nodes, self.noise.ranks
+        return Profile(
+            stash_version="", created="", hosts=(), software={}, ended="budget", elapsed_seconds=self.seconds,
+            workload=Workload(command=(), name=self.noise.name, batch=8),
+            ranks=tuple(Rank(rank=r, node=r * nodes // ranks, local_rank=0, device="cpu") for r in range(ranks)),
+            settings=Settings(
+                precision=PRECISION, budget_seconds=BUDGET, rungs=self.rungs, isolated=self.launch > 0, why=""
+            ),
+            blocks=tuple(self.blocks),
+        )  # fmt: skip
+
+    def enough(self) -> bool:
+        return precise_enough(step_matrix(self.profile()).matrix, PRECISION)
+
+
+def ladder(noise: Noise) -> tuple[str, ...]:
+    """The rungs such a job has."""
+    absent = {"resident", "cluster" if noise.nodes == 1 else ""}
+    return tuple(name for name in NAMES if name not in absent)
+
+
+def base(rungs: Sequence[str], name: str) -> float:
+    """Seconds of a step under a rung, without noise."""
+    upto = rungs[: rungs.index(name) + 1]
+    return sum(STALLS[stall] for stall in stall_names(upto))
+
+
+def simulate(noise: Noise, seed: int) -> Run:
+    """One profile, from its first round until it is precise enough or out of budget."""
+    rng = np.random.default_rng(seed)
+    rungs = ladder(noise)
+    run = Run(noise, noise.draw(rng, round(2 * BUDGET / STALLS["compute"])), rng, rungs)
+    for _ in _sets(run, rungs) if noise.launches else _rounds(run, rungs):
+        if run.enough():
+            break
+    return run
+
+
+def _rounds(run: Run, rungs: tuple[str, ...]) -> Iterator[None]:
+    number = 0
+    while run.seconds + run.seconds / max(1, number) <= BUDGET or number < 2:
+        run.visits(rungs, number)
+        number += 1
+        yield
+
+
+def _sets(run: Run, rungs: tuple[str, ...]) -> Iterator[None]:
+    for first in range(0, SET_ROUNDS * MOST_SETS, SET_ROUNDS):
+        for own in (("solo",), ("crowd",), rungs[2:]):
+            run.start(own[0])
+            for number in range(first, first + SET_ROUNDS):
+                run.visits(own, number)
+        yield
+        if run.seconds > 3 * BUDGET:
+            return
+
+
+def truth(run: Run) -> dict[str, float]:
+    """Seconds of every stall and of the step, in the long run or, where noise has no mean, over this run."""
+    whole, own, slowest = expected(run.noise)
+    if run.noise.of_the_run:
+        whole = float(run.factors.machine[: run.step].mean())
+    times, compute = [], STALLS["compute"]
+    for name in run.rungs:
+        factor = slowest if rung(name).exchanges else own[0] if rung(name).active == "leader" else own.max()
+        times.append((base(run.rungs, name) + compute * (factor - 1)) * whole)
+    return {**dict(zip(stall_names(run.rungs), np.diff(times, prepend=0.0), strict=True)), "step": times[-1]}
+
+
+def row(noise: Noise, profiles: int) -> list[str]:
+    """Of one noise: rounds, and for every stall how many hold, how many held before, and the ratio of widths."""
+    held, widths, rounds = defaultdict(list), defaultdict(list), []
+    for seed in range(profiles):
+        run = simulate(noise, seed)
+        profile, true = run.profile(), truth(run)
+        found = attribute(profile)
+        rounds.append(found.rounds + found.rounds_dropped)
+        now = [*(stall.time for stall in found.stalls), found.step]
+        for name, time, old in zip((*stall_names(run.rungs), "step"), now, former(profile), strict=True):
+            held[name].append((_holds(time, true[name]), _holds(old, true[name])))
+            widths[name].append((time.half_width, old.half_width))
+    cells = [
+        f"{np.mean([now for now, _ in held[name]]):.0%} ({np.mean([old for _, old in held[name]]):.0%}), "
+        f"{np.median([now / old for now, old in widths[name]]):.2f}"
+        if name in held
+        else ""
+        for name in (*STALLS, "step")
+    ]
+    return [noise.name, f"{np.median(rounds):g}", *cells]
+
+
+def _holds(time: object, true: float) -> bool:
+    return time.low <= true <= time.high
+
+
+def main() -> None:
+    """Simulate, print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--profiles", type=int, default=400, help="of each kind of noise")
+    parser.add_argument("--only", default="", help="kinds of noise whose name contains this")
+    options = parser.parse_args()
+    rows = []
+    for noise in NOISES:
+        if options.only in noise.name:
+            rows.append(row(noise, options.profiles))
+            print(*rows[-1], sep=" | ", flush=True)
+    print(f"\n{machine()}\n\n{table(('noise', 'rounds', *STALLS, 'step'), rows)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,147 @@
+"""The interval of a level: a mean that is no difference, so that the slow noise of a machine does not cancel in it.
+
+A machine that is slow for half a minute makes several rounds slow together. They tell less than as many independent
+ones would, and an interval that takes them as independent is too narrow by a factor of two or three. How long the
+noise remembers cannot be told from few rounds, so it is not estimated first and believed then: the interval is
+averaged over a grid of noises, each weighted by how well it explains the rounds. Knows matrices of step times,
+``matrix[round, rung]``; takes rounds as equally far apart.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import stdtr, stdtrit
+
+from stash.base.stats.intervals import Interval
+
+Matrix = NDArray[np.float64]
+
+WHITE = 0.6
+"""Weight, before anything is measured, of noise without memory; the rest is shared out evenly over the grid."""
+MEMORIES = (0.0, 0.3, 0.6, 0.8, 0.9, 0.97)
+"""Correlation of the slow noise of a round with that of the next."""
+SHARES = (0.3, 0.6, 0.85, 0.97, 0.995)
+"""Of slow noise in the variance of a round's mean over rungs."""
+_GRID = np.array([(0.0, 0.0), *((memory, share) for memory in MEMORIES for share in SHARES)])
+_PRIOR = np.array([WHITE] + [(1 - WHITE) / (len(_GRID) - 1)] * (len(_GRID) - 1))
+_HALVINGS = 24
+
+
+class _Noise(NamedTuple):
+    """Covariances of n rounds, up to their scale, under every noise of the grid, inverted: ``[noise, …]``."""
+
+    inverse: Matrix
+    sums: Matrix
+    """Of the rows of the inverse."""
+    total: Matrix
+    """Of the whole inverse."""
+    log_determinant: Matrix
+
+    def fitted(self, values: Matrix) -> tuple[Matrix, Matrix]:
+        """Generalised least squares: the mean under each noise, and what is left, as a sum of squares."""
+        centre = self.sums @ values / self.total
+        squares = (self.inverse @ values) @ values - centre**2 * self.total
+        return centre, np.maximum(squares, 0.0)
+
+
+def level(matrix: Matrix, column: int, confidence: float = 0.95) -> Interval:
+    """The mean of one rung over rounds, and the interval of the mean it has in the long run.
+
+    The noise of n rounds is σ²((1 − w)·I + w·R), where R[i, j] = ρ^|i − j| is a slow part that all rungs share. It
+    shows best in each round's mean over its k rungs, in which their own noise is k times smaller; from those ρ and w
+    get their weights. Under each of them the mean has Student's distribution (generalised least squares with
+    Jeffreys' prior of σ); the interval holds ``confidence`` of the weighted sum. Of rounds without memory it is about
+    a third wider than Student's, as ten rounds do not prove that there is none. Unknown after one round.
+    """
+    values, rounds = matrix[:, column], matrix.shape[0]
+    mean = float(values.mean())
+    if rounds == 1:
+        return Interval(value=mean)
+    together, alone = _noises(*matrix.shape)
+    weights = _weights(together, matrix / matrix.mean(axis=0))
+    low, high = _ends(alone, weights, values - mean, confidence)
+    return Interval(value=mean, low=mean + min(low, 0.0), high=mean + max(high, 0.0), repetitions=rounds)
+
+
+def slow_share(matrix: Matrix, confidence: float = 0.95) -> float:
+    """Half-width, as a share of any time, of what slow noise leaves open: a machine slow all along makes all longer.
+
+    That is what the interval of the rounds' mean over rungs holds beyond Student's, in quadrature. A difference of
+    rungs cancels what is added to both but not what both are multiplied by. What multiplies all shows in the rung
+    that varies least, so the others are taken to vary no more. 0 for a single round.
+    """
+    rounds = matrix.shape[0]
+    relative = matrix / matrix.mean(axis=0)
+    scale = relative.std(axis=0)
+    if rounds == 1 or not scale.all():
+        return 0.0
+    together, _ = _noises(*matrix.shape)
+    rows = ((relative - 1) / scale).mean(axis=1) * float(scale.min())
+    low, high = _ends(together, _weights(together, relative), rows, confidence)
+    student = float(stdtrit(rounds - 1, (1 + confidence) / 2)) * float(rows.std(ddof=1)) / math.sqrt(rounds)
+    return math.sqrt(max(0.0, ((high - low) / 2) ** 2 - student**2))
+
+
+def _ends(noise: _Noise, weights: Matrix, values: Matrix, confidence: float) -> tuple[float, float]:
+    """Of the interval of the mean of ``values``, averaged over the grid."""
+    freedom = len(values) - 1
+    centre, squares = noise.fitted(values)
+    spread = np.sqrt(squares / freedom / noise.total)
+    tail = (1 - confidence) / 2
+    low, high = _quantiles(weights, centre, spread, freedom, np.array([tail, 1 - tail]))
+    return low, high
+
+
+def _weights(noise: _Noise, relative: Matrix) -> Matrix:
+    """How well each noise of the grid explains the rounds, as weights that add up to 1; their prior if none vary.
+
+    What rungs vary in a round tells how much of the variance of rounds is their own noise; it counts in every rung's
+    own unit, as one may be noisier than another.
+    """
+    rounds, rungs = relative.shape
+    scale = relative.std(axis=0)
+    if not scale.all():
+        return _PRIOR
+    scaled = (relative - 1) / scale
+    rows = scaled.mean(axis=1)
+    own = float(((scaled - rows[:, None]) ** 2).sum())
+    _, squares = noise.fitted(rows)
+    # Of a row's mean, the share 1 - v is own noise, k times smaller than a rung's.
+    together = rungs * (1 - _GRID[:, 1]) * squares + own
+    logs = noise.log_determinant + np.log(noise.total) - (rounds - 1) * np.log(1 - _GRID[:, 1])
+    logs = -0.5 * (logs + (rounds - 1) * rungs * np.log(together))
+    weights = _PRIOR * np.exp(logs - logs.max())
+    return np.asarray(weights / weights.sum())
+
+
+@lru_cache(maxsize=128)
+def _noises(rounds: int, rungs: int) -> tuple[_Noise, _Noise]:
+    """The grid for the mean over ``rungs``, and the same noises for a single one of them."""
+    memory, share = _GRID[:, 0, None, None], _GRID[:, 1, None, None]
+    slow = memory ** np.abs(np.subtract.outer(np.arange(rounds), np.arange(rounds)))
+    return _inverted(share, slow), _inverted(share / (rungs - share * (rungs - 1)), slow)
+
+
+def _inverted(share: Matrix, slow: Matrix) -> _Noise:
+    covariance = (1 - share) * np.eye(slow.shape[-1]) + share * slow
+    inverse: Matrix = np.asarray(np.linalg.inv(covariance), dtype=np.float64)
+    sums = inverse.sum(axis=2)
+    log_determinant: Matrix = np.asarray(np.linalg.slogdet(covariance)[1], dtype=np.float64)
+    return _Noise(inverse, sums, sums.sum(axis=1), log_determinant)
+
+
+def _quantiles(weights: Matrix, centre: Matrix, spread: Matrix, freedom: int, at: Matrix) -> list[float]:
+    """Of a weighted sum of Student's distributions: by halving the range of the members' own quantiles."""
+    ends = centre + spread * stdtrit(freedom, at)[:, None]
+    low, high = ends.min(axis=1), ends.max(axis=1)
+    scale = np.where(spread > 0, spread, math.ulp(1.0))
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        below = stdtr(freedom, (middle[:, None] - centre) / scale) @ weights < at
+        low, high = np.where(below, middle, low), np.where(below, high, middle)
+    return [float(end) for end in (low + high) / 2]

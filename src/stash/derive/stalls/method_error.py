@@ -1,0 +1,30 @@
+"""The method's own error: how far a stall may be from the truth besides what its interval says of noise.
+
+An interval over rounds tells how far steps repeat themselves. It knows nothing of what is the same in every round:
+the interpreter's work between layers, copies into buckets, bookkeeping of files. How large that is was seen where
+truth is known; what could not be tried there (``transfer``) stays unknown.
+"""
+
+from __future__ import annotations
+
+import math
+
+MEASURED = "2026-11-21, 140 stalls of 38 emulated jobs on 2 cores of AMD EPYC over gloo"
+"""When and on what; ``python -m bench.truth.method_error docs/benchmarks.md`` fits it to the table there."""
+SECONDS = {
+    "compute": 0.35e-3,
+    "contention": 0.0,
+    "interconnect": 1.81e-3,
+    "network": 1.78e-3,
+    "prep": 1.18e-3,
+    "fetch": 0.80e-3,
+}
+"""Half of a 95 % interval per step; 0 where noise explained every error."""
+SHARE = 0.01
+"""Of the stall, besides."""
+
+
+def method_error(stall: str, seconds: float) -> float | None:
+    """Half of the method's own 95 % interval of a stall that takes ``seconds``; ``None`` if unknown."""
+    fixed = SECONDS.get(stall)
+    return None if fixed is None else math.hypot(fixed, SHARE * seconds)

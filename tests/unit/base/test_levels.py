@@ -1,0 +1,53 @@
+"""Intervals of levels: honest where rounds remember each other, and not much wider where they do not."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from stash.base.stats.levels import level
+
+
+def _trials(rng: np.random.Generator, memory: float, share: float, rounds: int, rungs: int = 5) -> np.ndarray:
+    """Many profiles of rungs that take 1 s, whose noise of 2 % consists of a slow common ``share`` and their own."""
+    lags = np.abs(np.subtract.outer(np.arange(rounds), np.arange(rounds)))
+    root = np.linalg.cholesky(memory**lags)
+    slow = rng.standard_normal((400, rounds)) @ root.T
+    own = rng.standard_normal((400, rounds, rungs))
+    return 1 + 0.02 * (math.sqrt(share) * slow[:, :, None] + math.sqrt(1 - share) * own)
+
+
+def _held(trials: np.ndarray) -> float:
+    found = [level(matrix, 0) for matrix in trials]
+    return float(np.mean([one.low <= 1 <= one.high for one in found]))
+
+
+@pytest.mark.parametrize("rounds", [5, 10, 20])
+def test_rounds_without_memory_are_covered_and_not_much_wider_than_students(rounds):
+    trials = _trials(np.random.default_rng(1), 0.0, 0.0, rounds)
+    assert 0.92 <= _held(trials) <= 0.99
+    student = {5: 2.776, 10: 2.262, 20: 2.093}[rounds] * trials[:, :, 0].std(axis=1, ddof=1) / math.sqrt(rounds)
+    assert np.median([level(m, 0).half_width for m in trials] / student) < 1.5
+
+
+@pytest.mark.parametrize(("memory", "share"), [(0.5, 0.5), (0.5, 0.9), (0.7, 0.5)])
+def test_rounds_that_remember_are_covered_where_students_interval_is_far_too_narrow(memory, share):
+    trials = _trials(np.random.default_rng(2), memory, share, 16)
+    student = 2.131 * trials[:, :, 0].std(axis=1, ddof=1) / 4
+    assert np.mean(np.abs(trials[:, :, 0].mean(axis=1) - 1) <= student) < 0.87
+    assert _held(trials) >= 0.89
+
+
+def test_one_round_leaves_it_unknown_and_even_rounds_leave_nothing_open():
+    assert level(np.array([[1.5, 2.0]]), 1).half_width is None
+    found = level(np.full((4, 3), 2.0), 0)
+    assert (found.value, found.low, found.high) == (2.0, 2.0, 2.0)
+
+
+def test_it_holds_its_own_mean_and_grows_with_the_unit():
+    matrix = 1 + 0.05 * np.random.default_rng(3).standard_normal((9, 4))
+    found, milli = level(matrix, 2), level(1000 * matrix, 2)
+    assert found.low <= found.value <= found.high
+    assert milli.high == pytest.approx(1000 * found.high)
