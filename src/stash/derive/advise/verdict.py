@@ -79,7 +79,8 @@ def _text(case: Case, claims: Claims) -> str:
 
 
 def _estimate_text(case: Case) -> str:
-    count = {1: "One round was", 2: "Two rounds were"}[case.breakdown.repetitions]
+    one, more = ("set of launches", "sets of launches") if case.profile.settings.isolated else ("round", "rounds")
+    count = f"One {one} was" if case.breakdown.repetitions == 1 else f"Two {more} were"
     text = f"{count} measured: an estimate of each stall, and no verdict."
     waits = case.breakdown.waits
     wait, names = (waits.cold, DATA_STALLS) if waits.cold is not None else (waits.warm, DATA_STALLS[:1])

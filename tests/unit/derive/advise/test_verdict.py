@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from breakdowns import FETCH, PREP, advice_for, flat
-from profile_builder import build
+from breakdowns import CALM, FETCH, PREP, advice_for, flat
+from profile_builder import build, own_launches
 
 from stash.base.records import Collective, Rate
 
@@ -88,6 +88,14 @@ def test_two_stalls_that_tie_are_both_named_with_a_remedy_of_each():
         "(14.5%) and 20.0 ± 5.0 ms (14.2%) of every 140.3 ms step; which is the largest is not known" in advice.text
     )
     assert [step.split(":")[0] for step in advice.next_steps] == ["Against interconnect", "Against contention"]
+
+
+def test_fewer_than_three_rounds_or_sets_of_launches_make_no_verdict():
+    two = {name: values[:2] for name, values in CALM.items()}
+    for profile, what in ((build(two), "Two rounds were"), (own_launches(sets=2), "Two sets of launches were")):
+        advice = advice_for(profile)
+        assert (advice.kind, advice.stall, advice.stalls) == ("estimate", None, ())
+        assert advice.text.startswith(f"{what} measured: an estimate of each stall, and no verdict.")
 
 
 def test_a_single_round_is_an_estimate_without_a_verdict():
