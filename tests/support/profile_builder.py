@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from stash.base.ladder import NAMES, Situation, reachable, rung
@@ -19,9 +20,7 @@ def own_launches(sets: int) -> Profile:
         "crowd": [0.21 + 0.01 * (i // 3) + 0.0001 * (i % 3 - 1) for i in range(3 * sets)],
     }
     profile = build(times)
-    blocks = tuple(
-        b.model_copy(update={"launch": 1 + 2 * (b.round // 3) + (b.rung == "crowd")}) for b in profile.blocks
-    )
+    blocks = tuple(replace(b, launch=1 + 2 * (b.round // 3) + (b.rung == "crowd")) for b in profile.blocks)
     settings = profile.settings.model_copy(update={"isolated": True, "launches": 2 * sets})
     return profile.model_copy(update={"blocks": blocks, "settings": settings})
 

@@ -10,7 +10,8 @@ from torch import nn
 
 from stash.measure.agent.climb import survey
 from stash.measure.agent.climb.clock import Clock
-from stash.measure.agent.data.batches import Ring, why_immovable
+from stash.measure.agent.data.batches import why_immovable
+from stash.measure.agent.data.ring import Ring
 from stash.measure.linux import counters
 from stash.measure.probe import copies
 
@@ -49,17 +50,19 @@ def test_pinned_batches_are_kept_in_pinned_memory_and_others_are_not() -> None:
         batch = torch.zeros(8, 3)
         ring = Ring()
         ring.offer(batch.pin_memory() if pinned else batch)
-        assert ring.next(resident=False, device="cuda:0").is_pinned() is pinned
+        ring.begin(1, 0)
+        assert ring.next().is_pinned() is pinned
 
 
 def test_channels_last_batches_stay_so_wherever_they_are_kept() -> None:
     batch = torch.zeros(2, 3, 8, 8).contiguous(memory_format=torch.channels_last).pin_memory()
     ring = Ring()
     ring.offer(batch)
-    for resident in (False, True):
-        handed = ring.next(resident, "cuda:0")
+    for device in (None, torch.device("cuda:0")):
+        ring.begin(1, 0, device)
+        handed = ring.next()
         assert handed.is_contiguous(memory_format=torch.channels_last)
-        assert handed.is_cuda is resident
+        assert handed.is_cuda is (device is not None)
 
 
 def test_batches_that_can_be_on_the_device_have_no_obstacle() -> None:
