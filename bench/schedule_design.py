@@ -1,7 +1,7 @@
 """Which schedule of blocks answers soonest: simulated jobs on a recorded machine, real scheduler and estimators.
 
-A job is the seconds of work that a step takes under each rung on an even machine. The machine (``bench.noise``) works
-faster or slower from moment to moment, as it was recorded; where a profile begins on it is drawn. Blocks come in the
+A job is the seconds of work that a step takes under each rung on an even machine. The machine works faster or slower
+from moment to moment, as ``bench.noise.record`` saw one do; where a profile begins on it is drawn. Blocks come in the
 order of ``round_of_visits`` and in the sizes of a ``Plan``; between them pass the seconds that agreement and emptying
 queues take. For the plan that is made today and for others the table tells how long it takes until every stall is
 known to ±2 % of the step, how close it is after 30 s, how far from the truth, and how often the intervals hold it.
@@ -19,12 +19,15 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.common import ROOT, table
+from bench.common import table
 from stash.base.ladder import Visit, round_of_visits
 from stash.base.stats import rounds as stats
-from stash.measure.agent.climb.plan import BlockSize, Plan, StepPace, plan
+from stash.measure.agent.climb.plan import Plan, StepPace, plan
+from stash.measure.agent.climb.sizes import BlockSize
 
-RECORDED = ROOT / "bench" / "data" / "noise.npz"
+RECORDED = Path(__file__).parent / "noise" / "two_ranks.csv"
+LINE = 0.016
+"""Seconds that a line of it took, as its head tells: four steps."""
 LADDER = ("solo", "crowd", "cluster", "warm", "cold")
 RANKS = 2
 PRECISION = 0.02
@@ -189,7 +192,7 @@ def rows(job: Job, machine: Machine) -> list[list[str]]:
     known = (
         [simulate(quiet, judged[0], machine, begin) for begin in begins] if job.every else chain.from_iterable(runs)
     )
-    truth = np.mean([stats.differences(np.array(run.matrix)).mean(axis=0) for run in known], axis=0)
+    truth = np.mean([np.diff(np.mean(run.matrix, axis=0), prepend=0.0) for run in known], axis=0)
     return [row(job, design, each, truth) for design, each in zip(judged, runs, strict=True)]
 
 
@@ -216,8 +219,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--noise", type=Path, default=RECORDED)
     args = parser.parse_args()
-    with np.load(args.noise) as recorded:
-        machine = Machine(recorded["seconds"])
+    machine = Machine(LINE * np.loadtxt(args.noise, delimiter=",").T / 1000)
     heads = [
         "job",
         "",

@@ -55,7 +55,8 @@ def summary(results: Sequence[Result]) -> str:
         f"Error against the stopwatch ({len({r.case for r in results if r.timed is not None})} cases): "
         f"{_errors([r.timed_points for r in results])}.",
         f"Error against the truth by hand in ms, median (range): {_by_stall(results)}.",
-        f"95 % intervals that hold the truth by hand: {_coverage([r.holds(r.truth) for r in results])}; "
+        f"95 % intervals that hold the truth by hand: {_coverage([r.holds(r.truth) for r in results])}, "
+        f"with the method's own error {_coverage([r.explained for r in results])}; "
         f"that hold the stopwatch's: {_coverage([r.holds(r.timed) for r in results])}.",
         f"Right causes, verdict and slow rank: {sum(r.right for r in runs)} of {len(runs)}.",
         f"Seconds per answer: median {np.median(used):.0f}, most {max(used):.0f}.",

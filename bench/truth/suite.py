@@ -6,6 +6,7 @@ Knows what a right answer is; not how a case's truth is worked out (``cases``) o
 from __future__ import annotations
 
 import json
+import math
 import tempfile
 import time
 from collections.abc import Sequence
@@ -44,6 +45,8 @@ class Result:
     """The stalls that the answer ranks first, as many as there are causes."""
     right: bool
     """Whether those are the causes, in their order, and the slow rank is named if there is one."""
+    method: float | None = None
+    """Half-width of the method's own error."""
 
     @property
     def points(self) -> float:
@@ -59,6 +62,14 @@ class Result:
         if self.low is None or self.high is None or truth is None:
             return None
         return self.low <= truth <= self.high
+
+    @property
+    def explained(self) -> bool | None:
+        """Whether noise and the method's own error together hold the truth by hand."""
+        if self.low is None or self.high is None or self.method is None:
+            return None
+        noise = self.estimate - self.low if self.estimate > self.truth else self.high - self.estimate
+        return abs(self.estimate - self.truth) <= math.hypot(noise, self.method)
 
 
 def run(case: Case, budget: float, precision: float = 1.0, timed: bool = False) -> list[Result]:
@@ -82,7 +93,8 @@ def judge(case: Case, truth: dict[str, float], timed: dict[str, float], found: P
             why = next((missing.why for missing in breakdown.skipped if missing.name == name), "left out")
             raise RuntimeError(f"{case.name}: {name} is unknown: {why}")
         answer = (stall.seconds, stall.low, stall.high, breakdown.step_seconds)
-        results.append(Result(case.name, name, seconds, timed.get(name), *answer, used, ", ".join(ranked), right))
+        told = (", ".join(ranked), right, stall.method)
+        results.append(Result(case.name, name, seconds, timed.get(name), *answer, used, *told))
     return results
 
 

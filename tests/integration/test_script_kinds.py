@@ -45,13 +45,13 @@ def climbed(outcome: Outcome, rungs: tuple[str, ...] = FULL, ranks: int = 2) -> 
 
 
 def read_from_disk(profile: Profile) -> None:
-    """Cold blocks read files that were out of the page cache, warm blocks the same amount of them in it."""
+    """Cold blocks read files that were out of the page cache, warm blocks as many in each step, in it."""
     cold, warm = blocks_of(profile, "cold"), blocks_of(profile, "warm")
     assert all(block.resident is not None and block.resident < 0.1 for block in cold)
     # on average: kernels may reclaim pages of their own accord at any time
     assert np.mean([np.nan if block.resident is None else block.resident for block in warm]) > 0.9
     assert all(block.files and block.file_bytes for block in cold + warm)
-    before, after = ({(b.round, b.rank): b.files for b in blocks} for blocks in (cold, warm))
+    before, after = ({(b.round, b.rank): b.files / b.steps for b in blocks} for blocks in (cold, warm))
     common = before.keys() & after.keys()
     assert common
     # but for what a loop over several loaders reads of one before another ends

@@ -27,7 +27,7 @@ def test_a_profile_finds_what_was_injected(case: Case) -> None:
     results = run(case, budget=6)
     if faults(results):  # other work on the machine: once more, with more time
         results = run(case, budget=24)
-    assert len(results) >= 3
+    assert len(results) >= 2
     assert not faults(results), results
 
 

@@ -6,7 +6,6 @@ and is never written as zero. Nothing here is ever saved as if it had been measu
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
 from pydantic import model_validator
@@ -49,14 +48,6 @@ class Stall(Record):
     @property
     def high(self) -> float | None:
         return self.time.high
-
-    @property
-    def whole(self) -> Interval:
-        """With noise and the method's own error together, in quadrature: they have nothing to do with each other."""
-        if self.low is None or self.high is None or self.method is None:
-            return self.time
-        below, above = (math.hypot(arm, self.method) for arm in (self.seconds - self.low, self.high - self.seconds))
-        return self.time.model_copy(update={"low": self.seconds - below, "high": self.seconds + above})
 
     @property
     def within_noise(self) -> bool:

@@ -80,7 +80,6 @@ def test_the_step_has_an_interval_and_stalls_an_error_of_the_method():
     assert breakdown.step.low <= breakdown.step_seconds <= breakdown.step.high
     compute = breakdown.stall("compute")
     assert compute.method == pytest.approx(math.hypot(0.35e-3, 0.01 * compute.seconds))
-    assert compute.whole.half_width > compute.time.half_width
 
 
 def test_without_a_batch_size_the_rate_is_unknown():
