@@ -14,10 +14,18 @@ VISITS = round_of_visits(NAMES, 0, 4)
 
 def test_blocks_are_short_so_that_there_are_many_rounds():
     planned = plan(VISITS, StepPace(0.01), budget=60)
-    assert planned.replay == planned.data == BlockSize(0, 15)
-    assert planned.round_seconds == pytest.approx(len(VISITS) * 15 * 0.01)
+    assert (planned.replay, planned.data) == (BlockSize(0, 15), BlockSize(1, 15))
+    settling = sum(visit.scope != "self" for visit in VISITS)
+    assert planned.round_seconds == pytest.approx((len(VISITS) * 15 + settling) * 0.01)
     assert planned.alone_rounds == 2
     assert plan(VISITS, StepPace(0.12), budget=60).replay == BlockSize(0, 2)
+
+
+def test_what_exchanges_settles_since_connections_that_were_idle_begin_slowly():
+    planned = plan(VISITS, StepPace(0.12), budget=60)
+    sizes = {visit.rung: planned.size(visit) for visit in VISITS}
+    assert sizes["solo"] == sizes["crowd"] == BlockSize(0, 2)
+    assert sizes["node"] == sizes["cluster"] == BlockSize(1, 2)
 
 
 def test_blocks_are_long_beside_what_ranks_need_to_agree():
@@ -26,7 +34,7 @@ def test_blocks_are_long_beside_what_ranks_need_to_agree():
 
 def test_data_blocks_measure_whole_bursts_of_the_workers():
     planned = plan(VISITS, StepPace(0.1, workers=4, accelerator=True), budget=60)
-    assert planned.replay == BlockSize(2, 2)
+    assert planned.replay == BlockSize(2, 5)
     assert planned.data == BlockSize(4, 4)
     assert plan(VISITS, StepPace(0.1, workers=4, batches_per_step=2), budget=60).data == BlockSize(2, 2)
 
@@ -47,8 +55,7 @@ def test_a_loop_of_few_steps_has_short_blocks():
 
 def test_steps_of_seconds_are_measured_one_by_one():
     planned = plan(VISITS, StepPace(3.0, workers=8), budget=40)
-    assert (planned.replay, planned.data) == (BlockSize(1, 1), BlockSize(1, 1))
-    assert plan(VISITS, StepPace(3.0), budget=40).data == BlockSize(0, 1)
+    assert (planned.replay, planned.data) == (BlockSize(0, 1), BlockSize(1, 1))
     assert planned.alone_rounds == 1
 
 

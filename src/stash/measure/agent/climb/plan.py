@@ -24,6 +24,8 @@ _WORTH = 10
 """A block takes this many times as long as ranks need to agree on what follows it."""
 _ACCELERATORS_SETTLE = 2
 """Steps until an accelerator's queue is as full as it usually is."""
+_ACCELERATORS_SECONDS = 0.5
+"""Its shortest block: the queue is empty when the clock starts, and filling it is charged to the block's steps."""
 _BURST = 8
 _FEWEST_ROUNDS = 3
 """As many as an interval needs."""
@@ -44,9 +46,10 @@ class Plan:
     """In how many rounds loaders and exchange are also timed by themselves."""
 
     def size(self, visit: Visit) -> BlockSize:
-        if visit.feed == "cold":
-            return self.cold
-        return self.data if visit.reads_data else self.replay
+        """Of a block; what exchanges settles: after a pause TCP starts slowly, and loses packets now and then."""
+        if visit.reads_data:
+            return self.cold if visit.feed == "cold" else self.data
+        return self.replay if visit.scope == "self" else replace(self.replay, settle=max(1, self.replay.settle))
 
     def settled_sooner(self, busy: float, queue: float) -> Plan:
         """Run data blocks in for no longer than it takes until the queue of the loader's workers is full.
@@ -57,7 +60,7 @@ class Plan:
         training waits for them and nothing changes.
         """
         until_full = math.ceil(queue * busy / (1 - busy)) if busy < 1 else self.data.settle
-        return self.settling(min(self.data.settle, max(1, until_full)))
+        return self.settling(min(self.data.settle, max(1, self.replay.settle, until_full)))
 
     def settling(self, settle: int) -> Plan:
         """Data blocks run in for ``settle`` steps; cold ones longer if they did before."""
@@ -95,19 +98,20 @@ def plan(visits: Sequence[Visit], pace: StepPace, budget: float, most_steps: int
     blocks are as long as fits: at least a step to measure, after one to settle if there is time for it.
     """
     most = most_steps or MOST_STEPS
-    shortest = max(_SECONDS[0], _WORTH * pace.agreement_seconds)
+    shortest = max(_ACCELERATORS_SECONDS if pace.accelerator else _SECONDS[0], _WORTH * pace.agreement_seconds)
     target = min(max(budget / _BLOCKS_IN_BUDGET, shortest), _SECONDS[1])
     steps = min(max(2 if pace.step_seconds < _LONG_STEP else 1, round(target / pace.step_seconds)), most)
     burst = max(1, math.ceil(min(pace.workers, _BURST, most) / pace.batches_per_step))
     settle = _ACCELERATORS_SETTLE if pace.accelerator else int(pace.reads_ahead)
-    data = BlockSize(max(settle, burst if pace.workers else 0), max(1, round(steps / burst)) * burst)
+    data = BlockSize(max(settle, burst), max(1, round(steps / burst)) * burst)
     for cold in (cold_size(data, most), data):
         wanted = _planned(visits, pace, BlockSize(settle, steps), data, cold)
         if wanted.round_seconds * _FEWEST_ROUNDS <= _SHARE * budget:
             return wanted
     fits = int(_SHARE * budget / _FEWEST_ROUNDS / (len(visits) * pace.step_seconds))
-    short = BlockSize(min(1, max(settle, pace.workers)), min(max(1, fits - 1), steps))
-    return _planned(visits, pace, short, short, short, alone_rounds=1)
+    fitting = min(max(1, fits - 1), steps)
+    data = BlockSize(1, fitting)
+    return _planned(visits, pace, BlockSize(min(1, settle), fitting), data, data, alone_rounds=1)
 
 
 def _planned(

@@ -63,12 +63,12 @@ class Supply:
             else:
                 device = self._device if visit.feed == "resident" else None
                 before = visit.lead_in * feed.per_step
-                first = min(0, self._first(size, feed)) - before
+                first = self._first(size, feed) - self._kept_from(feed) - before
                 feed.begin(visit.feed, before + _batches(size, feed), first, device)
 
     def _refill(self, feed: Feed) -> None:
         plan = self._plan
-        first, warm = max(0, self._first(plan.replay, feed)), self._first(plan.data, feed)
+        first, warm = self._kept_from(feed), self._first(plan.data, feed)
         replayed = range(first, first + _batches(plan.replay, feed))
         of_warm = range(min(first, warm), warm + _batches(plan.data, feed) + feed.depth)
         feed.refill(replayed if self._read else of_warm, replayed, self._device)
@@ -94,6 +94,10 @@ class Supply:
         Cold blocks, which may have the longest way to settle, begin at the first. Below zero if others take longer.
         """
         return (self._plan.cold.settle - size.settle) * feed.per_step
+
+    def _kept_from(self, feed: Feed) -> int:
+        """The first of the round's batches that is kept for replays."""
+        return max(0, self._first(self._plan.replay, feed))
 
 
 def _batches(size: BlockSize, feed: Feed) -> int:
