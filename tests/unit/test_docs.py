@@ -191,7 +191,7 @@ def test_readme_opens_with_a_breakdown_and_stays_short():
     text = (ROOT / "README.md").read_text()
     picture = PICTURE.search(text)
     assert picture is not None
-    assert re.search(r"^    step  +[\d.,]+ (s|ms|us) +100\.0%$", picture[2], re.MULTILINE)
+    assert re.search(r"^    step  +[\d.,]+ (s|ms|us) \+/- [\d.,]+ +100\.0%$", picture[2], re.MULTILINE)
     assert all(len(line) <= 80 for line in picture[2].splitlines())
     assert len(text.replace(picture[2], "").splitlines()) <= 150
 
