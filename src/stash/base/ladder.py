@@ -8,6 +8,7 @@ round. It knows nothing of clocks, processes or PyTorch.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -17,6 +18,8 @@ from stash.base.errors import UserError
 ScopeName = Literal["self", "node", "world"]
 FeedMode = Literal["resident", "replay", "warm", "cold"]
 Active = Literal["leader", "followers", "all"]
+_UNLIKE = 3
+"""Lengths that rounds have."""
 _READ: tuple[FeedMode, ...] = ("warm", "cold")
 """Feeds that read; the others replay."""
 
@@ -184,8 +187,7 @@ def round_of_visits(rungs: Iterable[str], number: int, world_size: int) -> tuple
     runs just before ``warm``, which re-reads the same samples, and before the replays, whose batches have to be read:
     nobody has read what it reads. After the blocks only the leader runs, the other ranks run as many steps alone:
     replicas stay in step, so anything a script does every N steps happens on every rank at once. Rounds differ in
-    length, in the order of the Thue-Morse sequence, which follows no period: else such a thing could meet the same
-    rung in every round.
+    length by a step or two, drawn by their number: else such a thing could meet the same rung in every round.
     """
     names = set(rungs)
     climb = [r for r in RUNGS if r.name in names and r.replays]
@@ -196,7 +198,7 @@ def round_of_visits(rungs: Iterable[str], number: int, world_size: int) -> tuple
     late = next((r.name for r in order if r.replays and r.active == "all"), None)
     visits: list[Visit] = []
     for r in order:
-        lead_in = number.bit_count() % 2 if r.name == late else 0
+        lead_in = random.Random(number).randrange(_UNLIKE) if r.name == late else 0
         visits.append(Visit(r.name, r.scope, r.feed, r.active, lead_in=lead_in))
         if r.active == "leader" and world_size > 1:
             visits.append(Visit(CATCH_UP, "self", r.feed, "followers", measured=False))
