@@ -140,12 +140,13 @@ def test_output_is_a_device_and_stays_one(typed: RunProfile, data: Path, tmp_pat
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system with room for one page; skips the test where mounting is not allowed."""
+    """A file system with room for one page, which is taken; skips the test where mounting is not allowed."""
     folder = tmp_path / "disk"
     folder.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=4k", "tmpfs", str(folder)]
     if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode != 0:
         pytest.skip("only root may mount a small file system")
+    (folder / "taken").write_text("by somebody else")
     yield folder
     subprocess.run(["umount", str(folder)], check=True)
 
@@ -159,7 +160,7 @@ def test_full_disk_says_so_and_still_shows_the_breakdown(
     assert outcome.code in (1, 2)
     assert "No space left" in outcome.error or "full" in outcome.error
     assert "Traceback" not in outcome.stderr
-    assert not list(small_disk.iterdir())
+    assert [path.name for path in small_disk.iterdir()] == ["taken"]
     assert "compute" in outcome.stdout
     assert not outcome.survivors
 
