@@ -168,7 +168,7 @@ def designs(job: Job) -> Iterator[Design]:
     """The plan that is made, and others to judge it by."""
     pace = StepPace(job.warm, job.workers, agreement_seconds=job.agreement)
     first = plan(round_of_visits(LADDER, 0, RANKS), pace, BUDGET)
-    planned = first.settled_sooner(job.busy, QUEUE)
+    planned = first.settling(first.settle_until_full(job.busy, QUEUE))
     replay, data = planned.replay, planned.data
     long = round(0.75 / job.warm)
     bursts = max(1, round(long / job.workers)) * job.workers

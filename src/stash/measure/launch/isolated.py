@@ -18,9 +18,6 @@ from stash.measure.launch.launches import Launches, Member
 from stash.measure.launch.measurement import Measurement
 from stash.measure.run.orders import Orders
 
-_UNCHECKED = (
-    "how many {what} a step trains could not be counted; if it is another number with one rank, stalls are wrong"
-)
 _BLOCKS = 3
 _MOST_SETS = 10
 

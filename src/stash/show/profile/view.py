@@ -201,10 +201,11 @@ def _paper(paper: Paper) -> str:
 
 
 def _method(breakdown: Breakdown) -> str:
-    """The method's own error of each stall, in the step's unit, apart from the noise in the table."""
-    scale = figures(breakdown.stalls).scale
-    told = [f"{stall.name} ± {scale.number(stall.method)}" for stall in breakdown.stalls if stall.method]
-    return f"besides noise, known to {listed(told)} {scale.unit}" if told else ""
+    """The method's own error of each stall, apart from the noise in the table."""
+    told = [
+        f"{stall.name} ± {format_seconds(stall.method)}" for stall in breakdown.stalls if stall.method is not None
+    ]
+    return f"besides noise, known to {listed(told)}" if told else ""
 
 
 def _footer(breakdown: Breakdown, profile: Profile) -> str:

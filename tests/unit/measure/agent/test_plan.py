@@ -43,10 +43,10 @@ def test_data_blocks_are_run_in_until_the_workers_have_filled_their_queue():
     planned = plan(VISITS, StepPace(0.1, workers=4), budget=60)
     assert planned.data.settle == 4
     # GIVEN eight batches made ahead by workers who have little to do
-    assert planned.settled_sooner(busy=0.1, queue=8).data == BlockSize(1, 4)
-    assert planned.settled_sooner(busy=0.25, queue=8).data == BlockSize(3, 4)
+    assert planned.settling(planned.settle_until_full(busy=0.1, queue=8)).data == BlockSize(1, 4)
+    assert planned.settle_until_full(busy=0.25, queue=8) == 3
     # THEN it takes longer the less they get ahead, and where they do not a burst is enough
-    assert planned.settled_sooner(busy=0.9, queue=8) == planned.settled_sooner(busy=1.2, queue=8) == planned
+    assert planned.settle_until_full(busy=0.9, queue=8) == planned.settle_until_full(busy=1.2, queue=8) == 4
 
 
 def test_a_loop_of_few_steps_has_short_blocks():

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stash.measure.agent.climb import proof
+from stash.measure.agent.climb import coldness
 from stash.measure.agent.climb.proof import Testimony, why_not_cold, why_not_warm
 from stash.measure.agent.data.tally import COLD, Tally
 
@@ -98,7 +98,7 @@ def test_one_batch_without_counters_leaves_them_unknown(tmp_path: Path) -> None:
     tally = Tally(str(tmp_path / "tally"))
     tally.set_mode(COLD)
     tally.add(1, batches=1, called=10, storage=20, files=3)
-    assert proof.testimony(tally) == Testimony(batches=1, files=3, called=10, storage=20)
+    assert coldness.testimony(tally) == Testimony(batches=1, files=3, called=10, storage=20)
     tally.add(2, batches=1, untold=1)
     tally.name_file_system("zfs")
-    assert proof.testimony(tally) == Testimony(batches=2, files=3, file_system="zfs")
+    assert coldness.testimony(tally) == Testimony(batches=2, files=3, file_system="zfs")

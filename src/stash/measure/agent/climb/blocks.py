@@ -8,7 +8,7 @@ from collections.abc import Generator
 from dataclasses import replace
 
 from stash.base.ladder import Visit, round_of_visits
-from stash.measure.agent.climb import alone, coldness, proof
+from stash.measure.agent.climb import alone, coldness
 from stash.measure.agent.climb.judge import BlockReport, Judge, Outcome
 from stash.measure.agent.climb.loops import Loops
 from stash.measure.agent.climb.plan import Plan, StepPace, plan, slowest
@@ -139,7 +139,7 @@ class BlockRunner:
             feed.drain()
         if tally is None:
             return BlockReport(Told(block))
-        totals, found = tally.totals(), proof.testimony(tally)
+        totals, found = tally.totals(), coldness.testimony(tally)
         tally.set_mode(IDLE)
         if totals["batches"] == 0:
             return BlockReport(Told(block), found)

@@ -98,7 +98,7 @@ class Judge:
         """How long data blocks must settle, by the busiest workers of any data block."""
         self._busy = max([self._busy, *(report.busy for report in done if report.busy is not None)])
         queue = max(feed.depth / feed.per_step for feed in self._rank.feeds)
-        self._plan = self._plan.settling(self._first_plan.settled_sooner(self._busy, queue).data.settle)
+        self._plan = self._plan.settling(self._first_plan.settle_until_full(self._busy, queue))
 
     def _learn_of_storage(self, done: list[BlockReport]) -> bool:
         """How long cold blocks must be; whether this one was too short."""

@@ -51,8 +51,8 @@ class Plan:
             return self.cold if visit.feed == "cold" else self.data
         return self.replay if visit.scope == "self" else replace(self.replay, settle=max(1, self.replay.settle))
 
-    def settled_sooner(self, busy: float, queue: float) -> Plan:
-        """Run data blocks in for no longer than it takes until the queue of the loader's workers is full.
+    def settle_until_full(self, busy: float, queue: float) -> int:
+        """Steps that data blocks must run in until the queue of the loader's workers is full; no more than now.
 
         ``queue`` is the steps' worth of batches that they make ahead, ``busy`` the share of their time in which they
         make any. They are always at work until it is full, and slow down what trains beside them: ``queue · busy``
@@ -60,7 +60,7 @@ class Plan:
         training waits for them and nothing changes.
         """
         until_full = math.ceil(queue * busy / (1 - busy)) if busy < 1 else self.data.settle
-        return self.settling(min(self.data.settle, max(1, self.replay.settle, until_full)))
+        return min(self.data.settle, max(1, self.replay.settle, until_full))
 
     def settling(self, settle: int) -> Plan:
         """Data blocks run in for ``settle`` steps; cold ones longer if they did before."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from stash.measure.agent.data.tally import Tally
 from stash.measure.linux.pagecache import PAGE
 
 _NEGLIGIBLE = 0.1
@@ -38,23 +37,6 @@ class Testimony:
     """Bytes read through system calls; None where the kernel does not tell."""
     storage: int | None = None
     """Bytes fetched from storage."""
-
-
-def testimony(tally: Tally) -> Testimony:
-    """What was counted since the tally's mode was set."""
-    totals = tally.totals()
-    told = not totals["untold"]
-    return Testimony(
-        batches=totals["batches"],
-        files=totals["files"],
-        heads=totals["heads"],
-        pages=totals["pages"],
-        resident=totals["resident"],
-        foreign=totals["foreign"],
-        file_system=tally.file_system,
-        called=totals["called"] if told else None,
-        storage=totals["storage"] if told else None,
-    )
 
 
 def why_not_cold(ranks: Sequence[Testimony]) -> str | None:
