@@ -3,6 +3,7 @@
 # make test-all also the slow ones
 # make bench  the benchmarks of docs/benchmarks.md
 # make truth  every stall against known truth, on emulated clusters (root); make broken: that broken builds fail it
+# make faults what goes wrong on real machines, done to real profiles, and the table of docs/reliability.md (root)
 # make compat real projects (timm, keras, transformers …) under Stash, and the table of docs/compatibility.md
 # make house  the shape of the sources in figures
 # make remedies what the advice promises against what it brings, on emulated clusters (root)
@@ -15,7 +16,7 @@ DATA := data/images
 # Seconds: as long as two cores without other work need until every stall is known to +/-2 % of the step.
 DEMO_BUDGET ?= 120
 
-.PHONY: demo test test-all check bench truth broken remedies gpu peers headlines compat house clean
+.PHONY: demo test test-all check bench truth broken faults remedies gpu peers headlines compat house clean
 
 # The pinned torch is the CPU-sized one the tests run with; a GPU build of it serves as well.
 $(BIN)/stash: pyproject.toml constraints-dev.txt
@@ -59,6 +60,9 @@ truth: $(BIN)/stash
 
 broken: $(BIN)/stash
 	$(BIN)/python -m bench.truth.broken
+
+faults: $(BIN)/stash
+	$(BIN)/python -m tests.faults
 
 remedies: $(BIN)/stash
 	$(BIN)/python -m bench.remedies

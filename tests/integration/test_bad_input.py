@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from conftest import PATIENCE, Outcome, RunProfile, Start
+from conftest import RunProfile, Start
 from PIL import Image
+from runs import PATIENCE, Outcome
 
 from stash.derive.stalls import step_matrix
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from conftest import PATIENCE
+from runs import PATIENCE
 
 from stash.base.errors import UserError
 from stash.base.records import Links, Probe

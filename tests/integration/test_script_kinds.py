@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import FILES, PATIENCE, Outcome, RunProfile, Start, blocks_of, measured, skipped
+from conftest import FILES, RunProfile, Start, blocks_of, measured, skipped
+from runs import PATIENCE, Outcome
 
 from stash import attribute
 from stash.base.ladder import NAMES

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import PATIENCE
+from runs import PATIENCE
 
 from stash.base.errors import UserError
 from stash.lab.testbed import Testbed, cgroups, doctor

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from conftest import PATIENCE
+from runs import PATIENCE
 
 import stash
 from stash.base.records import Profile

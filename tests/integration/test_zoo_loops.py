@@ -9,7 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import PATIENCE, Outcome, Start, measured
+from conftest import Start, measured
+from runs import PATIENCE, Outcome
 
 ZOO = Path(__file__).parents[1] / "zoo"
 RunProfile = Callable[..., Outcome]

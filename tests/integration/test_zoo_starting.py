@@ -10,7 +10,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from conftest import PATIENCE, RunProfile, Start, Started, measured
+from conftest import RunProfile, Start, measured
+from runs import PATIENCE, Started
 
 from stash.derive.stalls import step_matrix
 

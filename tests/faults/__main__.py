@@ -1,0 +1,63 @@
+"""Plays the fault matrix and prints its table: ``python -m tests.faults [--only TEXT] [--kind KIND]``.
+
+Exit status 1 if a case failed. The table is that of ``docs/reliability.md``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))  # as pytest's settings do
+
+from tests.faults.case import Case
+from tests.faults.cases import all_cases
+from tests.faults.driver import Verdict, play
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
+    parser.add_argument("--only", default="", help="cases whose name contains this")
+    parser.add_argument("--kind", default="", help="cases of this kind")
+    parser.add_argument("--side-by-side", type=int, default=2, metavar="N", help="cases played at once")
+    options = parser.parse_args()
+    cases = [case for case in all_cases() if options.only in case.name and options.kind in case.kind]
+    played = [case for case in cases if case.needs()]
+    with ThreadPoolExecutor(options.side_by_side) as pool:
+        verdicts = list(pool.map(_played, played))
+    print(table(verdicts))
+    failed = sum(bool(verdict.problems) for verdict in verdicts)
+    print(f"\n{len(played)} cases at {_commit()}: {len(played) - failed} passed, {failed} failed, "
+          f"{len(cases) - len(played)} cannot be played on this machine.")  # fmt: skip
+    return 1 if failed else 0
+
+
+def _played(case: Case) -> Verdict:
+    with tempfile.TemporaryDirectory(prefix="faults-") as folder:
+        verdict = play(case, Path(folder))
+    print(f"{case.kind}: {case.name}: {'; '.join(verdict.problems) or 'held'}", file=sys.stderr, flush=True)
+    return verdict
+
+
+def table(verdicts: list[Verdict]) -> str:
+    """In Markdown: case, outcome, seconds to the end, rounds kept, what was said."""
+    rows = ["| kind | case | outcome | exit | s | rounds kept | its last line |", "| --- " * 7 + "|"]
+    for v in verdicts:
+        outcome = "**" + "; ".join(v.problems) + "**" if v.problems else "held"
+        kept = "–" if v.rounds is None else str(v.rounds)
+        cells = [v.case.kind, v.case.name, outcome, str(v.code), f"{v.seconds:.0f}", kept, v.said[:140]]
+        rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(rows)
+
+
+def _commit() -> str:
+    done = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    return done.stdout.strip() or "no commit"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

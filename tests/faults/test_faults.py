@@ -1,0 +1,29 @@
+"""The fault matrix under pytest: its quick cases always, its fast ones as slow tests; `make faults` plays all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.faults.case import Case
+from tests.faults.cases import all_cases
+from tests.faults.driver import play
+
+
+def _as_parameter(case: Case) -> object:
+    marks = [] if case.pace == "quick" else [pytest.mark.slow]
+    return pytest.param(case, id=f"{case.kind}: {case.name}", marks=marks)
+
+
+@pytest.mark.parametrize("case", [_as_parameter(case) for case in all_cases() if case.pace != "slow"])
+def test_fault(case: Case, tmp_path: Path) -> None:
+    if not case.needs():
+        pytest.skip("this machine cannot play it")
+    verdict = play(case, tmp_path)
+    assert not verdict.problems, "; ".join(verdict.problems)
+
+
+def test_no_two_cases_have_one_name() -> None:
+    names = [(case.kind, case.name) for case in all_cases()]
+    assert len(names) == len(set(names))

@@ -1,0 +1,130 @@
+"""A real ``stash profile`` in a process of its own: started, watched, hurt, ended.
+
+Everything a profile starts inherits an environment variable with a value of its own, so a test can prove
+that nothing was left running. Waiting is bounded by ``PATIENCE``, for a machine that is busy with other work: no test
+asks how fast something was.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+import pytest
+
+import stash
+from stash.base.records import Profile
+
+MARK = "STASH_TEST_MARK"
+PATIENCE = 240.0
+"""Seconds until what has not happened is taken never to happen; on a quiet machine everything takes a few."""
+
+
+@dataclass
+class Outcome:
+    """What one ``stash profile`` did: its exit, its words, its artefact if it left one."""
+
+    code: int
+    stdout: str
+    stderr: str
+    profile: Profile | None
+    survivors: list[str] = field(default_factory=list)
+    """Command lines of processes it started that were still there when it had ended."""
+
+    @property
+    def error(self) -> str:
+        """Its last line on standard error."""
+        return (self.stderr.strip().splitlines() or [""])[-1]
+
+
+class Started:
+    """A ``stash profile`` that runs; ``end()`` waits for it."""
+
+    def __init__(
+        self, arguments: tuple[str, ...], output: Path, log: Path, folder: Path, variables: dict[str, str], own: bool
+    ) -> None:
+        self.mark = uuid.uuid4().hex
+        self.output, self.log = output, log
+        command = [sys.executable, "-m", "stash", "profile"] if own else []
+        environment = {**os.environ, MARK: self.mark, "NO_COLOR": "1", "COLUMNS": "200", **variables}
+        with self.log.open("w") as errors:
+            self.popen = subprocess.Popen(
+                [*command, *arguments],
+                cwd=folder,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+            )
+
+    def processes(self) -> list[psutil.Process]:
+        """The live processes of this profile, itself included."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                ours = process.environ().get(MARK) == self.mark
+                if ours and process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(process)
+            except psutil.Error:
+                continue  # gone, or not ours to look at
+        return found
+
+    def ranks(self) -> dict[int, psutil.Process]:
+        """Its training processes by rank (loader workers, which are their children, left out)."""
+        found: dict[int, psutil.Process] = {}
+        for process in self.processes():
+            try:
+                rank, parent = process.environ().get("RANK"), process.parent()
+                if rank is not None and (parent is None or parent.environ().get("RANK") is None):
+                    found[int(rank)] = process
+            except psutil.Error:
+                continue
+        return found
+
+    def said(self) -> str:
+        """Its standard error so far."""
+        return self.log.read_text()
+
+    def wait_for(self, text: str, timeout: float = PATIENCE) -> None:
+        """Until ``text`` stands on standard error."""
+        self.wait_until(lambda: text in self.said(), timeout, f"{text!r} in {self.said()!r}")
+
+    def wait_until(self, condition: Callable[[], object], timeout: float = PATIENCE, what: str = "") -> None:
+        """Until ``condition()`` holds; fails if it never does."""
+        deadline = time.monotonic() + timeout
+        while not condition():
+            assert self.popen.poll() is None, f"ended with {self.popen.returncode}: {self.said()}"
+            assert time.monotonic() < deadline, f"waited {timeout} s for {what or condition}"
+            time.sleep(0.05)
+
+    def end(self, timeout: float = PATIENCE) -> Outcome:
+        """Wait until it ended, and look at what it left."""
+        try:
+            stdout, _ = self.popen.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            pytest.fail(f"stash profile did not end within {timeout} s; it said: {self.said()}")
+        survivors = [" ".join(process.cmdline()) for process in self.processes() if process.is_running()]
+        return Outcome(self.popen.returncode, stdout, self.said(), self.artefact(), survivors)
+
+    def artefact(self) -> Profile | None:
+        """What it left, if it left anything."""
+        return stash.load(self.output) if self.output.exists() else None
+
+    def kill(self) -> None:
+        """Leave nothing behind, whatever went wrong."""
+        for process in self.processes():
+            try:
+                process.send_signal(signal.SIGKILL)
+            except psutil.Error:
+                continue
+        self.popen.wait(timeout=PATIENCE)
