@@ -1,8 +1,12 @@
-"""Heartbeats: a small file per rank that tells the launcher how far it got, overwritten at every step."""
+"""Heartbeats: a small file per rank that tells the launcher how far it got, overwritten at every step.
+
+It is written as memory, since a system call for every step would be most of what a heartbeat takes.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import mmap
 import os
 import struct
 import time
@@ -10,7 +14,7 @@ from typing import NamedTuple
 
 from stash.measure.run.folder import RunFolder
 
-_FORMAT = "qqd"
+_FORMAT = struct.Struct("qqd")
 
 
 class Beat(NamedTuple):
@@ -28,12 +32,23 @@ class Heart:
 
     def __init__(self, folder: RunFolder) -> None:
         self._folder = folder
-        self._descriptor: int | None = None
+        self._page: mmap.mmap | None = None
 
     def beat(self, rank: int, steps: int) -> None:
-        if self._descriptor is None:
-            self._descriptor = os.open(self._folder.beat(rank), os.O_WRONLY | os.O_CREAT, 0o644)
-        os.pwrite(self._descriptor, struct.pack(_FORMAT, os.getpid(), steps, time.time()), 0)
+        beat = Beat(os.getpid(), steps, time.time())
+        if self._page is None:
+            self._page = self._first(rank, beat)
+        else:
+            _FORMAT.pack_into(self._page, 0, *beat)
+
+    def _first(self, rank: int, beat: Beat) -> mmap.mmap:
+        """The file as memory, with the first beat in it: nobody finds it empty, and it has its place on the disk."""
+        descriptor = os.open(self._folder.beat(rank), os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            os.pwrite(descriptor, _FORMAT.pack(*beat), 0)
+            return mmap.mmap(descriptor, _FORMAT.size)
+        finally:
+            os.close(descriptor)
 
 
 def beats(folder: RunFolder) -> dict[int, Beat]:
@@ -41,5 +56,5 @@ def beats(folder: RunFolder) -> dict[int, Beat]:
     found: dict[int, Beat] = {}
     for path, rank in folder.beats().items():
         with contextlib.suppress(OSError, struct.error):
-            found[rank] = Beat(*struct.unpack(_FORMAT, path.read_bytes()))
+            found[rank] = Beat(*_FORMAT.unpack(path.read_bytes()))
     return found

@@ -35,7 +35,7 @@ def _only(votes: Votes) -> int | None:
 
 def _votes_of_fields(batch: list[Any] | tuple[Any, ...]) -> Votes:
     """Of a loader's list or tuple: nearly always the fields of a batch, but a collate function may leave a list."""
-    if batch and all(isinstance(part, (*PLAIN, Mapping)) or not _is_ordinary(part) for part in batch):
+    if batch and not any(map(_is_ordinary, batch)):
         return _votes(batch, 1)
     if len(batch) > 2 and all(map(_is_picture, batch)):
         return SILENT

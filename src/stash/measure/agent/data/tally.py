@@ -23,9 +23,12 @@ FIELDS = (
     "storage", "untold", "held",
 )  # fmt: skip
 """What is counted; ``data/reading`` says of what."""
+_NOTHING = (0,) * len(FIELDS)
 _SLOTS = 128
 _HEADER = struct.Struct(f"qq{_NAME_BYTES}s")
 _SLOT = struct.Struct("q" * len(FIELDS))
+_NUMBER = struct.Struct("q")
+_OWN_NS = _HEADER.size + FIELDS.index("own_ns") * _NUMBER.size
 
 
 class Tally:
@@ -68,12 +71,14 @@ class Tally:
     def add(self, slot: int, **amounts: int) -> None:
         """Add to one process's counters; each slot has a single writer."""
         at = _HEADER.size + (slot % _SLOTS) * _SLOT.size
-        values = _SLOT.unpack_from(self._memory, at)
-        _SLOT.pack_into(self._memory, at, *(v + amounts.get(n, 0) for n, v in zip(FIELDS, values, strict=True)))
+        before = _SLOT.unpack_from(self._memory, at)
+        _SLOT.pack_into(self._memory, at, *map(int.__add__, before, map(amounts.get, FIELDS, _NOTHING)))
 
-    def of_slot(self, slot: int) -> dict[str, int]:
-        """One process's counters."""
-        return dict(zip(FIELDS, _SLOT.unpack_from(self._memory, _HEADER.size + slot * _SLOT.size), strict=True))
+    @property
+    def own_ns(self) -> int:
+        """What counting has taken in the training process itself, whose slot is the first."""
+        value: int = _NUMBER.unpack_from(self._memory, _OWN_NS)[0]
+        return value
 
     def totals(self) -> dict[str, int]:
         """The counters summed over all processes since the mode was last set."""
@@ -99,7 +104,7 @@ def tally() -> Tally | None:
 
 def own_seconds(shared: Tally | None) -> float:
     """What counting has taken in the training process itself since the mode was set, where it makes batches."""
-    return 0.0 if shared is None else shared.of_slot(0)["own_ns"] * 1e-9
+    return 0.0 if shared is None else shared.own_ns * 1e-9
 
 
 def makes_for_another() -> bool:

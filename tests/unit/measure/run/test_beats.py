@@ -1,0 +1,35 @@
+"""What ranks tell of themselves at every step, and what the launcher reads of it."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+from stash.measure.run.beats import Heart, beats
+from stash.measure.run.folder import RunFolder
+
+
+def test_the_last_beat_of_every_rank_is_read(tmp_path: Path) -> None:
+    folder, before = RunFolder(tmp_path), time.time()
+    first, second = Heart(folder), Heart(folder)
+    first.beat(0, 1)
+    second.beat(1, 4)
+    for steps in (2, 3):
+        first.beat(0, steps)
+    found = beats(folder)
+    assert {rank: beat.steps for rank, beat in found.items()} == {0: 3, 1: 4}
+    assert {beat.pid for beat in found.values()} == {os.getpid()}
+    assert all(before <= beat.when <= time.time() for beat in found.values())
+
+
+def test_a_folder_in_which_nobody_stepped_has_no_beats(tmp_path: Path) -> None:
+    assert beats(RunFolder(tmp_path)) == {}
+
+
+def test_a_file_that_was_cut_short_is_no_beat(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    Heart(folder).beat(0, 1)
+    path = next(iter(folder.beats()))
+    path.write_bytes(path.read_bytes()[:5])
+    assert beats(folder) == {}
