@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import math
 
-MEASURED = "2026-11-21, 140 stalls of 38 emulated jobs on 2 cores of AMD EPYC over gloo"
+MEASURED = "2026-11-22, 145 stalls of 40 emulated jobs on 2 cores of AMD EPYC over gloo"
 """When and on what; ``python -m bench.truth.method_error docs/benchmarks.md`` fits it to the table there."""
 SECONDS = {
-    "compute": 0.35e-3,
+    "compute": 0.68e-3,
     "contention": 0.0,
-    "interconnect": 1.81e-3,
-    "network": 1.78e-3,
-    "prep": 1.18e-3,
-    "fetch": 0.80e-3,
+    "interconnect": 2.64e-3,
+    "network": 1.85e-3,
+    "prep": 0.83e-3,
+    "fetch": 1.03e-3,
 }
 """Half of a 95 % interval per step; 0 where noise explained every error."""
 SHARE = 0.01

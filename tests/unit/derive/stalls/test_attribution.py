@@ -15,6 +15,7 @@ from profile_builder import build, own_launches
 from stash.base.errors import ArtefactError, StashError
 from stash.base.ladder import STALLS
 from stash.derive.stalls import attribute
+from stash.derive.stalls.method_error import SECONDS, SHARE
 
 
 def test_a_round_that_was_interrupted_is_ignored():
@@ -79,7 +80,7 @@ def test_the_step_has_an_interval_and_stalls_an_error_of_the_method():
     breakdown = attribute(build(CALM))
     assert breakdown.step.low <= breakdown.step_seconds <= breakdown.step.high
     compute = breakdown.stall("compute")
-    assert compute.method == pytest.approx(math.hypot(0.35e-3, 0.01 * compute.seconds))
+    assert compute.method == pytest.approx(math.hypot(SECONDS["compute"], SHARE * compute.seconds))
 
 
 def test_without_a_batch_size_the_rate_is_unknown():
