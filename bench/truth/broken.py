@@ -1,7 +1,8 @@
-"""Show that the truth suite is not blind: break Stash in five ways and see CI's cases fail each of them.
+"""Show that the tests are not blind: break Stash in seven ways and see each break fail what CI runs.
 
-Each break is one edit of a copy of the sources; the copy is what the profiles then run. A sound copy goes
-first, and must pass. Needs root.
+Each break is one edit of a copy of the sources; the copy is what the profiles then run. A sound copy goes first, and
+must pass. Five are seen by truth cases; two by a test of their own, as no emulated job has what they are about
+(samples read by C code out of memory, launches that differ). Needs root.
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from bench.common import ROOT, machine, table
-from bench.truth.cases import quick
+from bench.truth.cases import Case, quick
 from bench.truth.suite import Result, faults, saved
 
 
@@ -27,6 +29,8 @@ class Break:
     file: str = ""
     sound: str = ""
     broken: str = ""
+    test: str = ""
+    """That must fail, instead of truth cases."""
 
     def apply(self, root: Path) -> None:
         """Edit the copy; raises ValueError if the sources no longer hold the text."""
@@ -64,27 +68,60 @@ BREAKS = (
         "replays repeat the first batches for ever", "stash/measure/agent/climb/supply.py",
         "                self._refill(feed)\n", "                pass\n",
     ),
+    Break(
+        "coldness is not proven", "stash/measure/agent/climb/proof.py",
+        "    if called is None or storage is None:\n        return None if", "    if True:\n        return None if",
+        "tests/integration/test_zoo_data.py::"
+        "test_small_files_that_are_seen_do_not_prove_the_large_ones_that_are_not",
+    ),
+    Break(
+        "launches are pooled", "stash/derive/stalls/step_times.py",
+        "    if not profile.settings.isolated:\n", "    if True:\n",
+        "tests/unit/derive/stalls/test_attribution.py::"
+        "test_launches_not_their_rounds_are_what_repeats_where_rungs_have_their_own",
+    ),
 )  # fmt: skip
 
 
-def verdicts(broken: Break, root: Path) -> list[list[str]]:
-    """Table rows: what each of CI's cases says of this build."""
+def verdicts(broken: Break, root: Path) -> Iterator[list[str]]:
+    """Table rows: what CI's cases, or its tests, say of this build."""
     shutil.copytree(ROOT / "src", root / "src", ignore=shutil.ignore_patterns("*.egg-info", "__pycache__"))
     broken.apply(root / "src")
-    rows = []
-    for case in quick():
-        file = root / "results.jsonl"
-        file.unlink(missing_ok=True)
-        done = subprocess.run(
-            [sys.executable, "-m", "bench.truth", "--only", case.name, "--no-stopwatch", "--save", str(file)],
-            cwd=ROOT, env={**os.environ, "PYTHONPATH": str(root / "src")},
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        results: list[Result] = saved(file) if file.exists() else []
-        found = faults(results) if results else [f"no answer ({_why(done.stderr)})"]
-        rows.append([broken.name, case.name, "passes" if not found else "**fails**: " + "; ".join(found)])
-        print(*rows[-1], sep=" | ", file=sys.stderr, flush=True)
-    return rows
+    tests = [broken.test] if broken.file else [one.test for one in BREAKS if one.test]
+    if not broken.test:
+        for case in quick():
+            found = _of_case(case, root)
+            yield [broken.name, case.name, "passes" if not found else "**fails**: " + "; ".join(found)]
+    for test in filter(None, tests):
+        done = _python(root, "-m", "pytest", "-q", "-p", "no:cacheprovider", test)
+        name = test.rpartition("::")[2].removeprefix("test_").replace("_", " ")
+        yield [
+            broken.name,
+            f"test: {name}",
+            "passes" if done.returncode == 0 else "**fails**: " + _error(done.stdout),
+        ]
+
+
+def _of_case(case: Case, root: Path) -> list[str]:
+    """What is wrong with the answer of the build below ``root``."""
+    file = root / "results.jsonl"
+    file.unlink(missing_ok=True)
+    done = _python(root, "-m", "bench.truth", "--only", case.name, "--no-stopwatch", "--save", str(file))
+    results: list[Result] = saved(file) if file.exists() else []
+    return faults(results) if results else [f"no answer ({_why(done.stderr)})"]
+
+
+def _python(root: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(root / "src")}
+    return subprocess.run(
+        [sys.executable, *words], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+
+
+def _error(words: str) -> str:
+    """The first error of pytest's report."""
+    said = [line.removeprefix("E").strip() for line in words.splitlines() if line.startswith("E  ")]
+    return said[0][:160] if said else "without a word"
 
 
 def _why(words: str) -> str:
@@ -98,7 +135,9 @@ def main() -> None:
     rows = []
     for broken in [one for one in BREAKS if (sys.argv[1:] or [""])[0] in one.name]:
         with tempfile.TemporaryDirectory() as folder:
-            rows += verdicts(broken, Path(folder))
+            for row in verdicts(broken, Path(folder)):
+                print(*row, sep=" | ", file=sys.stderr, flush=True)
+                rows.append(row)
     print(f"{machine()}\n\n{table(('build', 'case', 'verdict'), rows)}")
 
 
