@@ -95,11 +95,8 @@ def verdicts(broken: Break, root: Path) -> Iterator[list[str]]:
     for test in filter(None, tests):
         done = _python(root, "-m", "pytest", "-q", "-p", "no:cacheprovider", test)
         name = test.rpartition("::")[2].removeprefix("test_").replace("_", " ")
-        yield [
-            broken.name,
-            f"test: {name}",
-            "passes" if done.returncode == 0 else "**fails**: " + _error(done.stdout),
-        ]
+        verdict = "passes" if done.returncode == 0 else f"**fails**: {_error(done.stdout)}"
+        yield [broken.name, f"test: {name}", verdict]
 
 
 def _of_case(case: Case, root: Path) -> list[str]:

@@ -4,60 +4,13 @@ from __future__ import annotations
 
 import json
 import signal
-import sys
 from collections import Counter
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
-from conftest import FILES, RunProfile, Start, blocks_of, measured, skipped
-from runs import PATIENCE, Outcome
-
-from stash import attribute
-from stash.base.ladder import NAMES
-from stash.base.records import Profile
-from stash.derive.stalls import step_matrix
-
-COMMUNICATION = ("solo", "crowd", "node")
-FULL = (*COMMUNICATION, "warm", "cold")
-
-
-def climbed(outcome: Outcome, rungs: tuple[str, ...] = FULL, ranks: int = 2) -> Profile:
-    """The profile, after checks that hold for every kind of script on one machine without a GPU."""
-    profile = measured(outcome)
-    assert profile.settings.rungs == rungs
-    assert set(skipped(profile)) == set(NAMES) - set(rungs)
-    assert "CPU" in skipped(profile)["resident"]
-    assert skipped(profile)["cluster"] == ("one node" if ranks > 1 else "one device")
-    assert [rank.rank for rank in profile.ranks] == list(range(ranks))
-    assert len(step_matrix(profile).rounds) >= 1
-    for rung in rungs:
-        taking_part = {0} if rung == "solo" else set(range(ranks))
-        assert {block.rank for block in blocks_of(profile, rung)} == taking_part, rung
-    for block in profile.blocks:
-        assert block.seconds > 0
-        assert len(block.step_seconds) == block.steps
-        assert sum(block.step_seconds) == pytest.approx(block.seconds, rel=0.02)
-    breakdown = attribute(profile)
-    total = sum(stall.seconds for stall in breakdown.stalls if stall.seconds is not None)
-    assert total == pytest.approx(breakdown.step_seconds, rel=1e-6)
-    return profile
-
-
-def read_from_disk(profile: Profile) -> None:
-    """Cold blocks read files that were out of the page cache, warm blocks as many in each step, in it."""
-    cold, warm = blocks_of(profile, "cold"), blocks_of(profile, "warm")
-    assert all(block.resident is not None and block.resident < 0.1 for block in cold)
-    # on average: kernels may reclaim pages of their own accord at any time
-    assert np.mean([np.nan if block.resident is None else block.resident for block in warm]) > 0.9
-    assert all(block.files and block.file_bytes for block in cold + warm)
-    before, after = ({(b.round, b.rank): b.files / b.steps for b in blocks} for blocks in (cold, warm))
-    common = before.keys() & after.keys()
-    assert common
-    # but for what a loop over several loaders reads of one before another ends
-    assert all(before[key] == pytest.approx(after[key], rel=0.1) for key in common)
-
+from conftest import COMMUNICATION, FILES, FULL, RunProfile, Start, blocks_of, climbed, read_from_disk, skipped
+from runs import PATIENCE
 
 # Loops as everybody writes them --------------------------------------------------------------------------
 
@@ -335,95 +288,3 @@ def test_script_that_spawns_its_own_ranks(
     # THEN every rank was reached and the parent did not go on as if the model were trained
     assert {rank.local_rank for rank in profile.ranks} == {0, 1}
     assert not marker.exists()
-
-
-# Frameworks ----------------------------------------------------------------------------------------------
-
-
-def test_hugging_face_trainer(run_profile: RunProfile, data: Path, tmp_path: Path) -> None:
-    # GIVEN Trainer, accumulating two batches, evaluating, logging and saving every five steps, for two epochs
-    folder, micro = tmp_path / "out", 2
-    profile = climbed(run_profile("hf_trainer.py", data, "--output_dir", folder, "--accumulate", micro))
-    # THEN it is measured in one launch, and nothing was saved
-    assert not profile.settings.isolated
-    assert profile.workload.batch == pytest.approx(8 * micro, rel=0.3)  # it reads ahead, in short blocks
-    assert profile.workload.loaders[0].batches_per_step == micro
-    assert profile.workload.gradients
-    assert not list(folder.glob("**/*.safetensors"))
-    assert "transformers" in profile.software
-    read_from_disk(profile)
-
-
-def test_accelerate_loop_and_launcher(run_profile: RunProfile, data: Path, free_port: int) -> None:
-    # GIVEN a loop under Accelerate that accumulates two batches and gathers the loss of each, started by Accelerate's
-    # own launcher (its --cpu starts a single process, so its GPU way is taken without any GPU)
-    micro = 2
-    accelerate = ("accelerate", "launch", "--multi_gpu", "--num_processes", 2, "--num_machines", 1)
-    more = ("--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", free_port)
-    job = ("accelerate_loop.py", data, "--accumulate", micro)
-    path = f"{Path(sys.executable).parent}:/usr/bin:/bin"
-    profile = climbed(run_profile("--", *accelerate, *more, *job, PATH=path))
-    # THEN a step is of both batches, and the gathering is counted
-    assert not profile.settings.isolated
-    assert profile.workload.batch == pytest.approx(16 * micro, rel=0.3)  # it reads ahead, in short blocks
-    assert profile.workload.loaders[0].batches_per_step == micro
-    assert profile.workload.collectives_per_step["all_gather"] == pytest.approx(micro, rel=0.05)
-    read_from_disk(profile)
-
-
-def test_lightning_with_ddp(run_profile: RunProfile, data: Path, tmp_path: Path) -> None:
-    # GIVEN Lightning's DDP strategy with validation and checkpoints
-    profile = climbed(run_profile("lightning_fit.py", data, "--output", tmp_path / "out"))
-    assert not profile.settings.isolated
-    assert profile.workload.batch == pytest.approx(16, rel=0.3)  # it reads ahead, in short blocks
-    assert len(profile.workload.loaders) == 1
-    assert not list(tmp_path.glob("**/*.ckpt"))
-    read_from_disk(profile)
-
-
-# Sharded models ------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("api", "name"),
-    [pytest.param(1, "FullyShardedDataParallel", marks=pytest.mark.slow), (2, "fully_shard")],
-)
-def test_sharded_models_get_separate_launches(run_profile: RunProfile, data: Path, api: int, name: str) -> None:
-    # GIVEN a sharded model, whose parameters must be gathered in every step
-    profile = climbed(run_profile("sharded.py", data, "--api", api))
-    # THEN every rung had launches of its own, which never switched, and the profile says why
-    assert profile.settings.isolated
-    assert name in profile.settings.why
-    assert profile.settings.launches >= 4
-    assert profile.workload.batch == 16
-    launches = {rung: {block.launch for block in blocks_of(profile, rung)} for rung in COMMUNICATION}
-    assert not launches["solo"] & launches["crowd"]
-    assert not launches["crowd"] & launches["node"]
-
-
-@pytest.mark.slow
-def test_sharded_model_whose_batch_is_divided_by_the_ranks_is_not_compared_with_itself_alone(
-    run_profile: RunProfile, data: Path
-) -> None:
-    # GIVEN a script that divides a global batch: alone it trains twice as many samples as a rank of the whole job
-    profile = measured(run_profile("--rungs", "solo,node", "sharded.py", data, "--global-batch", 32))
-    # THEN no stall is computed from steps that are not alike, and the report says why
-    assert {(each.ranks, each.batch) for each in profile.launches} == {(1, 32), (2, 16)}
-    assert profile.settings.rungs == ("node",)
-    assert skipped(profile)["solo"].startswith("alone the script trains 32 samples in a step, and 16 on each rank")
-
-
-def test_pipeline_bubbles_are_not_called_interconnect(run_profile: RunProfile, data: Path) -> None:
-    # GIVEN two stages of 20 ms that take turns: a step waits 20 ms, and nothing of that is exchange
-    profile = measured(run_profile("--rungs", "solo,crowd,node", "pipeline.py", data))
-    # THEN no stall is made of it, and what could not be measured is said to be part of compute
-    breakdown = attribute(profile)
-    assert [stall.name for stall in breakdown.stalls] == ["compute"]
-    missing = {each.name: each for each in breakdown.skipped}
-    assert missing["interconnect"].contained_in == "compute"
-    assert "recv, send" in missing["contention"].why
-    assert "wait for each other's turn" in missing["interconnect"].why
-    # AND both stages are one replica
-    assert profile.workload.replicas == 1
-    assert breakdown.samples_per_step == pytest.approx(4)
-    assert profile.workload.collectives_per_step == pytest.approx({"send": 1, "recv": 1}, rel=0.2)

@@ -1,0 +1,102 @@
+"""Training that frameworks drive, and models that are sharded or cut into stages: profiled by the real command."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import COMMUNICATION, RunProfile, blocks_of, climbed, measured, read_from_disk, skipped
+
+from stash import attribute
+
+# Frameworks ----------------------------------------------------------------------------------------------
+
+
+def test_hugging_face_trainer(run_profile: RunProfile, data: Path, tmp_path: Path) -> None:
+    # GIVEN Trainer, accumulating two batches, evaluating, logging and saving every five steps, for two epochs
+    folder, micro = tmp_path / "out", 2
+    profile = climbed(run_profile("hf_trainer.py", data, "--output_dir", folder, "--accumulate", micro))
+    # THEN it is measured in one launch, and nothing was saved
+    assert not profile.settings.isolated
+    assert profile.workload.batch == pytest.approx(8 * micro, rel=0.3)  # it reads ahead, in short blocks
+    assert profile.workload.loaders[0].batches_per_step == micro
+    assert profile.workload.gradients
+    assert not list(folder.glob("**/*.safetensors"))
+    assert "transformers" in profile.software
+    read_from_disk(profile)
+
+
+def test_accelerate_loop_and_launcher(run_profile: RunProfile, data: Path, free_port: int) -> None:
+    # GIVEN a loop under Accelerate that accumulates two batches and gathers the loss of each, started by Accelerate's
+    # own launcher (its --cpu starts a single process, so its GPU way is taken without any GPU)
+    micro = 2
+    accelerate = ("accelerate", "launch", "--multi_gpu", "--num_processes", 2, "--num_machines", 1)
+    more = ("--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", free_port)
+    job = ("accelerate_loop.py", data, "--accumulate", micro)
+    path = f"{Path(sys.executable).parent}:/usr/bin:/bin"
+    profile = climbed(run_profile("--", *accelerate, *more, *job, PATH=path))
+    # THEN a step is of both batches, and the gathering is counted
+    assert not profile.settings.isolated
+    assert profile.workload.batch == pytest.approx(16 * micro, rel=0.3)  # it reads ahead, in short blocks
+    assert profile.workload.loaders[0].batches_per_step == micro
+    assert profile.workload.collectives_per_step["all_gather"] == pytest.approx(micro, rel=0.05)
+    read_from_disk(profile)
+
+
+def test_lightning_with_ddp(run_profile: RunProfile, data: Path, tmp_path: Path) -> None:
+    # GIVEN Lightning's DDP strategy with validation and checkpoints
+    profile = climbed(run_profile("lightning_fit.py", data, "--output", tmp_path / "out"))
+    assert not profile.settings.isolated
+    assert profile.workload.batch == pytest.approx(16, rel=0.3)  # it reads ahead, in short blocks
+    assert len(profile.workload.loaders) == 1
+    assert not list(tmp_path.glob("**/*.ckpt"))
+    read_from_disk(profile)
+
+
+# Sharded models ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("api", "name"),
+    [pytest.param(1, "FullyShardedDataParallel", marks=pytest.mark.slow), (2, "fully_shard")],
+)
+def test_sharded_models_get_separate_launches(run_profile: RunProfile, data: Path, api: int, name: str) -> None:
+    # GIVEN a sharded model, whose parameters must be gathered in every step
+    profile = climbed(run_profile("sharded.py", data, "--api", api))
+    # THEN every rung had launches of its own, which never switched, and the profile says why
+    assert profile.settings.isolated
+    assert name in profile.settings.why
+    assert profile.settings.launches >= 4
+    assert profile.workload.batch == 16
+    launches = {rung: {block.launch for block in blocks_of(profile, rung)} for rung in COMMUNICATION}
+    assert not launches["solo"] & launches["crowd"]
+    assert not launches["crowd"] & launches["node"]
+
+
+@pytest.mark.slow
+def test_sharded_model_whose_batch_is_divided_by_the_ranks_is_not_compared_with_itself_alone(
+    run_profile: RunProfile, data: Path
+) -> None:
+    # GIVEN a script that divides a global batch: alone it trains twice as many samples as a rank of the whole job
+    profile = measured(run_profile("--rungs", "solo,node", "sharded.py", data, "--global-batch", 32))
+    # THEN no stall is computed from steps that are not alike, and the report says why
+    assert {(each.ranks, each.batch) for each in profile.launches} == {(1, 32), (2, 16)}
+    assert profile.settings.rungs == ("node",)
+    assert skipped(profile)["solo"].startswith("alone the script trains 32 samples in a step, and 16 on each rank")
+
+
+def test_pipeline_bubbles_are_not_called_interconnect(run_profile: RunProfile, data: Path) -> None:
+    # GIVEN two stages of 20 ms that take turns: a step waits 20 ms, and nothing of that is exchange
+    profile = measured(run_profile("--rungs", "solo,crowd,node", "pipeline.py", data))
+    # THEN no stall is made of it, and what could not be measured is said to be part of compute
+    breakdown = attribute(profile)
+    assert [stall.name for stall in breakdown.stalls] == ["compute"]
+    missing = {each.name: each for each in breakdown.skipped}
+    assert missing["interconnect"].contained_in == "compute"
+    assert "recv, send" in missing["contention"].why
+    assert "wait for each other's turn" in missing["interconnect"].why
+    # AND both stages are one replica
+    assert profile.workload.replicas == 1
+    assert breakdown.samples_per_step == pytest.approx(4)
+    assert profile.workload.collectives_per_step == pytest.approx({"send": 1, "recv": 1}, rel=0.2)
