@@ -17,7 +17,7 @@ import numpy as np
 
 from bench.common import machine, table
 from bench.noise.former import former
-from bench.noise.models import Factors, Noise, drifting, even, expected, heavy, recorded, slow, spells, white
+from bench.noise.models import Factors, Hiccups, Noise, drifting, even, expected, heavy, recorded, slow, spells, white
 from stash.base.ladder import CATCH_UP, NAMES, round_of_visits, rung, stall_names
 from stash.base.records import Block, Profile, Rank, Settings, Workload
 from stash.base.stats.rounds import precise_enough
@@ -35,6 +35,7 @@ SET_ROUNDS, MOST_SETS, LAUNCHING = 3, 10, 3.0
 NOISES = (
     Noise("white", even, white(0.05)),
     Noise("heavy-tailed steps", even, heavy(0.05)),
+    Noise("one cold block in 20 a third longer", even, white(0.05), hiccups=Hiccups("cold", 0.05, 0.33)),
     Noise("slow spells, 5 % of the time", spells(0.05, 8, 0.3), white(0.03)),
     Noise("drift of 10 %", drifting(0.1), white(0.03), of_the_run=True),
     Noise("remembers 20 steps", slow(0.03, 20), white(0.03)),
@@ -94,6 +95,9 @@ class Run:
         own = self.factors.ranks[now] * self.pace
         own = np.broadcast_to(own.max(axis=1, keepdims=True), own.shape) if rung(name).exchanges else own
         times = (base(self.rungs, name) + STALLS["compute"] * (own - 1)) * self.factors.machine[now, None]
+        hiccups = self.noise.hiccups
+        if hiccups is not None and name == hiccups.rung and self.rng.random() < hiccups.share:
+            times = times * (1 + hiccups.size)
         self.step, self.seconds = self.step + count, self.seconds + float(times.max(axis=1).sum())
         return times
 
@@ -163,8 +167,14 @@ def truth(run: Run) -> dict[str, float]:
     times, compute = [], STALLS["compute"]
     for name in run.rungs:
         factor = slowest if rung(name).exchanges else own[0] if rung(name).active == "leader" else own.max()
-        times.append((base(run.rungs, name) + compute * (factor - 1)) * whole)
+        times.append((base(run.rungs, name) + compute * (factor - 1)) * whole * longer(run.noise, name))
     return {**dict(zip(stall_names(run.rungs), np.diff(times, prepend=0.0), strict=True)), "step": times[-1]}
+
+
+def longer(noise: Noise, name: str) -> float:
+    """How much hiccups lengthen the blocks of a rung on average."""
+    hiccups = noise.hiccups
+    return 1.0 if hiccups is None or hiccups.rung != name else 1 + hiccups.share * hiccups.size
 
 
 def row(noise: Noise, profiles: int) -> list[str]:

@@ -28,6 +28,14 @@ class Factors(NamedTuple):
     ranks: Series
 
 
+class Hiccups(NamedTuple):
+    """Of one rung alone (a disk that cleans up): this ``share`` of its blocks is longer by ``size``."""
+
+    rung: str
+    share: float
+    size: float
+
+
 @dataclass(frozen=True)
 class Noise:
     """One kind of noise; ``launches`` is the relative spread from launch to launch, where rungs have their own."""
@@ -40,6 +48,7 @@ class Noise:
     launches: float = 0.0
     unequal: float = 0.0
     """Relative spread of the ranks' true speeds."""
+    hiccups: Hiccups | None = None
     of_the_run: bool = False
     """Its mean is that of the very run, as it has none in the long run."""
 
