@@ -88,9 +88,8 @@ def main() -> None:
             told = naive(against) if line == "step" else ""
             rows.append([f"exchange +{share:.0%}", f"{share:.0%}", line, verdicts(against, line), told])
     heads = ("job", "added, of the step", "line", "stash compare", f"two means, {NAIVE:.0%} apart")
-    print(
-        f"{machine()}\n\n{table(heads, rows)}\n\nBetween launches of the equal job, the step varies by {spread(equal)}."
-    )
+    print(f"{machine()}\n\n{table(heads, rows)}\n")
+    print(f"Between launches of the equal job, the step varies by {spread(equal)}.")
 
 
 if __name__ == "__main__":
