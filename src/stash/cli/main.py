@@ -13,6 +13,8 @@ import typer
 from stash.base.errors import StashError
 from stash.cli.arguments import ProfileCommand
 from stash.cli.catalog import app as catalog_app
+from stash.cli.check import check
+from stash.cli.compare import compare
 from stash.cli.dataset import app as dataset_app
 from stash.cli.options import App
 from stash.cli.probe import probe
@@ -36,6 +38,8 @@ app = App(
 app.command(cls=ProfileCommand, context_settings={"allow_interspersed_args": False})(profile)
 app.command()(probe)
 app.command()(show)
+app.command()(compare)
+app.command()(check)
 app.command()(zoo)
 app.add_typer(dataset_app, name="dataset")
 app.add_typer(catalog_app, name="catalog")

@@ -11,7 +11,7 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from stash.base.errors import UserError
 
 if TYPE_CHECKING:
     from stash.base.records import Probe, Profile
+    from stash.derive.comparison import Decision, DifferingFact
     from stash.keep.catalog import Catalog
 
 
@@ -105,7 +106,58 @@ def print_probe(
     print(render(shown, *_screen()), end="")
 
 
-def _print_json(document: dict[str, Any]) -> None:
+Side = tuple[str, ...]
+"""Names of one or more files."""
+
+
+def print_comparisons(
+    pairs: Sequence[tuple[Side, Side]],
+    loaded: Sequence[tuple[list[Profile], list[Profile]]],
+    different: Sequence[Sequence[DifferingFact]],
+    json: bool = False,
+) -> None:
+    """Print what lies between the two sides of each pair, as a report or as the JSON of the contract."""
+    from stash.derive.comparison import changed, compare, network_stall
+    from stash.derive.stalls import attribute
+    from stash.show.comparison.contract import document
+    from stash.show.comparison.terminal import render
+    from stash.show.comparison.view import view
+
+    documents = []
+    for (before, after), sides, facts in zip(pairs, loaded, different, strict=True):
+        first, second = (
+            [attribute(profile, name) for profile, name in zip(side, names, strict=True)]
+            for side, names in zip(sides, (before, after), strict=True)
+        )
+        network = network_stall(*sides)
+        names = (sides[0][0].workload.name, before, after)
+        told = (compare(first, second), names, changed(*sides), facts, network)
+        if json:
+            documents.append(document(*told))
+        else:
+            print(render(view(*told), *_screen()), end="" if (before, after) == pairs[-1] else "\n")
+    if json:
+        _print_json(documents)
+
+
+def print_decisions(decisions: Sequence[Decision], json: bool = False) -> None:
+    """Print what became of each limit, a line each, or as JSON."""
+    from stash.derive.comparison import overall
+
+    if json:
+        from stash.show.comparison.contract import decisions as document
+
+        _print_json(document(decisions, overall(decisions)))
+        return
+    from stash.show.layout import plain_text
+
+    _, colour = _screen()
+    for decision in decisions:
+        line = f"{decision.verdict}: {decision.sentence} ({decision.limit})"
+        print(line if colour else plain_text(line))
+
+
+def _print_json(document: dict[str, Any] | list[dict[str, Any]]) -> None:
     print(jsonlib.dumps(document, indent=1, ensure_ascii=False))
 
 

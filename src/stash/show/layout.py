@@ -16,7 +16,9 @@ from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 INDENT = 2
-_ASCII = str.maketrans({"±": "+/-", "·": "|", "×": "x", "µ": "u", "−": "-", "–": "-", "…": "...", "─": "-"})
+_ASCII = str.maketrans({
+    "±": "+/-", "·": "|", "×": "x", "µ": "u", "−": "-", "–": "-", "…": "...", "─": "-", "→": "->",
+})  # fmt: skip
 _QUANTITY = re.compile(r"(\d) (µs|us|ms|s|min|[kMGT]?B(?:/s)?|[kMGT]?bit/s)\b")
 """A number and its unit, which a line must not part."""
 

@@ -1,0 +1,96 @@
+"""Does ``stash compare`` cry wolf, and what does it see? ``python -m bench.comparison [--pairs N] [--read FILE…]``.
+
+One emulated job whose steps vary, profiled again and again: pairs of equal jobs must be called slower or faster in at
+most one pair of twenty, line by line. Then the same job with one stall longer by 2, 5 and 10 % of the step: how often
+it is seen, beside what a comparison of two means, without intervals, would have said of the same pairs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from bench.common import machine, table
+from bench.truth.cases import BIG, COMPUTE, FILES, Case, Paced, in_set_time, single
+from bench.truth.jobs import cluster, profile
+from stash.derive.comparison import FASTER, SLOWER, compare
+from stash.derive.stalls import Breakdown, attribute
+
+BASE = Case(
+    "equal", in_set_time, single(BIG), devices=2, jitter=0.05,
+    paced=Paced(BIG / (0.5 * COMPUTE)), prep=0.3 * COMPUTE, read=0.5 * COMPUTE, files=FILES,
+)  # fmt: skip
+STEP = COMPUTE * 2.3
+"""Of the job above, in seconds."""
+NAIVE = 0.02
+"""What two means must differ by, as a share of the step, for somebody without intervals to call one slower."""
+
+
+def longer(share: float) -> Case:
+    """The job with its exchange longer by this share of the step."""
+    return replace(BASE, name=f"exchange +{share:.0%}", paced=Paced(BIG / (0.5 * COMPUTE + share * STEP)))
+
+
+def runs(case: Case, count: int, budget: float) -> list[Breakdown]:
+    """``count`` profiles of a case, one after the other."""
+    found = []
+    for number in range(count):
+        with tempfile.TemporaryDirectory() as folder, cluster(case) as (bed, _):
+            found.append(attribute(profile(case, Path(folder), bed, budget, 2.0)))
+        step = found[-1].step
+        print(f"{case.name} {number + 1}: {step.value * 1e3:.1f} ms", file=sys.stderr, flush=True)
+    return found
+
+
+def verdicts(pairs: Sequence[tuple[list[Breakdown], list[Breakdown]]], line: str) -> str:
+    """How many pairs are called slower and faster in a line."""
+    words = [found.verdict for before, after in pairs if (found := compare(before, after).line(line)) is not None]
+    return f"{words.count(SLOWER)} slower, {words.count(FASTER)} faster of {len(words)}"
+
+
+def naive(pairs: Sequence[tuple[list[Breakdown], list[Breakdown]]]) -> str:
+    """The same of two means of the step alone."""
+    apart = [after[0].step.value / before[0].step.value - 1 for before, after in pairs]
+    return f"{sum(one > NAIVE for one in apart)} slower, {sum(one < -NAIVE for one in apart)} faster of {len(apart)}"
+
+
+def spread(found: Sequence[Breakdown]) -> str:
+    """Between launches: of the step, beyond what its intervals explain, as a share of it."""
+    steps = np.array([run.step.value for run in found])
+    arms = np.array([run.step.half_width or 0.0 for run in found]) / 1.96
+    beyond = steps.var(ddof=1) - np.mean(arms**2)
+    known = f"{np.sqrt(beyond) / steps.mean():.2%}" if beyond > 0 else "none beyond their own intervals"
+    return f"{steps.std(ddof=1) / steps.mean():.2%} in all, {known}"
+
+
+def main() -> None:
+    """Profile, compare, print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--pairs", type=int, default=30, help="pairs of equal jobs")
+    parser.add_argument("--slowed", type=int, default=10, help="profiles of each slowed job")
+    parser.add_argument("--budget", type=float, default=6, help="seconds of measuring per profile")
+    options = parser.parse_args()
+    equal = runs(BASE, 2 * options.pairs, options.budget)
+    pairs = [([before], [after]) for before, after in zip(equal[::2], equal[1::2], strict=True)]
+    lines = ("step", "compute", "contention", "interconnect", "prep", "fetch")
+    rows = [["equal", "0%", line, verdicts(pairs, line), naive(pairs) if line == "step" else ""] for line in lines]
+    for share in (0.02, 0.05, 0.10):
+        slowed = runs(longer(share), options.slowed, options.budget)
+        against = [([before], [after]) for before, after in zip(itertools.cycle(equal), slowed)]
+        for line in ("step", "interconnect"):
+            told = naive(against) if line == "step" else ""
+            rows.append([f"exchange +{share:.0%}", f"{share:.0%}", line, verdicts(against, line), told])
+    heads = ("job", "added, of the step", "line", "stash compare", f"two means, {NAIVE:.0%} apart")
+    print(f"{machine()}\n\n{table(heads, rows)}\n")
+    print(f"Between launches of the equal job, the step varies by {spread(equal)}.")
+
+
+if __name__ == "__main__":
+    main()

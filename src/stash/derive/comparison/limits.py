@@ -1,0 +1,144 @@
+"""Limits that a profile must keep, as people type them: decided on the interval, never on the point in its middle.
+
+``network=15%`` is a share of the step, ``step=250ms`` a time, ``samples/s=90`` a rate. A limit *passes* if the whole
+interval keeps it, *fails* if the whole interval breaks it, and otherwise nobody can tell.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from stash.base.errors import UserError
+from stash.base.ladder import STALLS
+from stash.base.records import Record
+from stash.base.stats.differences import change
+from stash.base.stats.intervals import Interval
+from stash.base.words.quantities import quantity
+from stash.base.words.units import format_seconds, parse_seconds
+from stash.derive.comparison.differences import RATE, STEP, measured
+from stash.derive.stalls import Breakdown
+
+PASSES, FAILS, CANNOT_TELL = "passes", "fails", "cannot tell"
+
+PASSES, FAILS, CANNOT_TELL = "passes", "fails", "cannot tell"
+
+
+class Limit(Record):
+    """One limit: a stall, the step or the rate, at most or at least ``value`` (seconds, a share, or samples/s)."""
+
+    name: str
+    value: float
+    share: bool = False
+    at_most: bool = True
+    typed: str
+    """The whole option, as somebody typed it."""
+
+
+class Decision(Record):
+    """What became of a limit: one of the three verdicts, and a sentence that says why."""
+
+    limit: str
+    verdict: str
+    sentence: str
+
+
+def parse(option: str, text: str) -> Limit:
+    """The limit that ``--max`` or ``--min`` asks for; raises UserError."""
+    name, sign, value = (part.strip() for part in text.partition("="))
+    names = (STEP, RATE, *STALLS)
+    if not sign or not value or name not in names:
+        raise UserError(
+            f"cannot read {option} {text!r}; write NAME=VALUE, like network=15% or step=250ms, where NAME is one of "
+            f"{', '.join(names)}"
+        )
+    typed, share, at_most = f"{option} {text}", value.endswith("%"), option == "--max"
+    if share and name not in STALLS:
+        raise UserError(f"{typed}: a share of the step is a stall's; give {name} as {_example(name)}")
+    number = _number(typed, value.removesuffix("%")) / 100 if share else _plain(typed, name, value)
+    return Limit(name=name, value=number, share=share, at_most=at_most, typed=typed)
+
+
+def parse_slower(text: str) -> float:
+    """The fraction in ``--slower 5%``; raises UserError."""
+    if not text.strip().endswith("%"):
+        raise UserError(f"cannot read --slower {text!r}; write a share of the step in per cent, like 5%")
+    return _number(f"--slower {text}", text.strip().removesuffix("%")) / 100
+
+
+def held(limit: Limit, runs: Sequence[Breakdown]) -> Decision:
+    """Whether runs of one job keep a limit; raises UserError if they do not have what it is about."""
+    missing = [run for run in runs if not _has(run, limit.name)]
+    if missing:
+        known = ", ".join(stall.name for stall in missing[0].stalls)
+        raise UserError(f"{limit.typed}: {missing[0].source} has no {limit.name}; it has {known} and {STEP}")
+    found = measured(limit.name, runs)
+    bound = measured(STEP, runs).scaled(limit.value) if limit.share else _exact(limit.value)
+    beyond = change(bound, found) if limit.at_most else change(found, bound)
+    said = quantity(found, "samples/s" if limit.name == RATE else "seconds")
+    share = f" ({found.value / measured(STEP, runs).value:.1%} of the step)" if limit.share else ""
+    wanted = f"{'at most' if limit.at_most else 'at least'} {_said(limit)}"
+    return Decision(
+        limit=limit.typed, verdict=_verdict(beyond), sentence=f"{limit.name} is {said}{share}; asked for is {wanted}"
+    )
+
+
+def not_slower(tolerance: float, before: Sequence[Breakdown], after: Sequence[Breakdown]) -> Decision:
+    """Whether the step is slower than a baseline's by more than a fraction of it."""
+    first, second = measured(STEP, before), measured(STEP, after)
+    apart = change(first, second)
+    return Decision(
+        limit=f"--slower {100 * tolerance:g}%", verdict=_verdict(change(first.scaled(1 + tolerance), second)),
+        sentence=f"the step changed by {quantity(apart, 'seconds')} from {format_seconds(first.value)} "
+        f"({apart.value / first.value:+.1%}); asked for is at most {100 * tolerance:+g}%",
+    )  # fmt: skip
+
+
+def overall(decisions: Sequence[Decision]) -> str:
+    """The verdict over all: one that fails is enough, and one that nobody can tell keeps the rest from passing."""
+    verdicts = {decision.verdict for decision in decisions}
+    return next((verdict for verdict in (FAILS, CANNOT_TELL) if verdict in verdicts), PASSES)
+
+
+def _verdict(beyond: Interval) -> str:
+    """Of how far something lies beyond its limit."""
+    if beyond.low is None or beyond.high is None:
+        return CANNOT_TELL
+    return FAILS if beyond.low > 0 else PASSES if beyond.high <= 0 else CANNOT_TELL
+
+
+def _has(run: Breakdown, name: str) -> bool:
+    return run.samples_per_second is not None if name == RATE else name == STEP or run.stall(name) is not None
+
+
+def _exact(value: float) -> Interval:
+    return Interval(value=value, low=value, high=value)
+
+
+def _said(limit: Limit) -> str:
+    if limit.share:
+        return f"{100 * limit.value:g}% of the step"
+    return f"{limit.value:g} samples/s" if limit.name == RATE else format_seconds(limit.value)
+
+
+def _plain(typed: str, name: str, value: str) -> float:
+    if name == RATE:
+        return _number(typed, value)
+    seconds = parse_seconds(value)
+    if value.replace(".", "").isdigit():
+        raise UserError(f"{typed}: {value} of what? Write {_example(name)}")
+    return seconds
+
+
+def _number(typed: str, text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not (math.isfinite(number) and number >= 0):
+        raise UserError(f"{typed}: {text!r} is not a number from 0 up")
+    return number
+
+
+def _example(name: str) -> str:
+    return "90" if name == RATE else "250ms"
