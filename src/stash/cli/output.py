@@ -6,16 +6,16 @@ The place is checked before time is spent measuring. Computes nothing: ``derive`
 from __future__ import annotations
 
 import itertools
-import json as jsonlib
 import os
 import shlex
 import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from stash.base.errors import UserError
+from stash.base.printable import printable_line, strict_json
 
 if TYPE_CHECKING:
     from stash.base.records import Probe, Profile
@@ -61,7 +61,7 @@ def show_then_save(
         if target is not None:
             save(artefact, target)
     if target is not None:
-        note = f"Saved {target}; show it again with `stash show {shlex.quote(str(target))}`."
+        note = printable_line(f"Saved {target}; show it again with `stash show {shlex.quote(str(target))}`.")
         print(note if json else f"\n{note}", file=sys.stderr if json else sys.stdout)
 
 
@@ -78,7 +78,7 @@ def print_profile(profile: Profile, json: bool = False, source: Path | None = No
     if json:
         from stash.show.profile.contract import document
 
-        _print_json(document(breakdown, advice))
+        print(strict_json(document(breakdown, advice)))
         return
     from stash.show.profile.terminal import render
     from stash.show.profile.view import view
@@ -96,17 +96,13 @@ def print_probe(
     if json:
         from stash.show.probe.contract import document
 
-        _print_json(document(found, reading))
+        print(strict_json(document(found, reading)))
         return
     from stash.show.probe.terminal import render
     from stash.show.probe.view import view
 
     shown = view(found, reading, None if saved is None else shlex.quote(str(saved)))
     print(render(shown, *_screen()), end="")
-
-
-def _print_json(document: dict[str, Any]) -> None:
-    print(jsonlib.dumps(document, indent=1, ensure_ascii=False))
 
 
 def _screen() -> tuple[int, bool]:
