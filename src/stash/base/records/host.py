@@ -18,7 +18,7 @@ class Gpu(Record):
 
     index: Count
     name: str
-    memory_bytes: Whole | None = None
+    memory_bytes: Count | None = None
     driver: str | None = None
     pcie: str | None = None
     """Generation and width in use, e.g. ``gen4 x16``; an idle GPU may have trained its link down."""
@@ -27,7 +27,7 @@ class Gpu(Record):
     bus: str | None = None
     """PCI address, e.g. ``0000:3b:00.0``."""
     numa_node: Whole | None = None
-    nvlinks: Whole | None = None
+    nvlinks: Count | None = None
     """Active NVLink lanes."""
     nvlink_bytes_per_second: Number | None = None
     """One direction, all active lanes together, as the driver states their speed."""
@@ -43,7 +43,7 @@ class Route(Record):
     """Indices of the GPUs, ``a < b``."""
     kind: str
     """``internal``, ``single switch``, ``multi switch``, ``host bridge``, ``node`` or ``system``."""
-    nvlinks: Whole | None = None
+    nvlinks: Count | None = None
     """NVLink lanes directly between the two; those through a switch are not counted."""
 
 
@@ -182,9 +182,9 @@ class Host(Record):
 
     hostname: str
     cpu: str | None = None
-    cores: Whole | None = None
+    cores: Count | None = None
     """Cores this process may use."""
-    memory_bytes: Whole | None = None
+    memory_bytes: Count | None = None
     kernel: str | None = None
     gpus: tuple[Gpu, ...] = ()
     topology: str | None = None
