@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 from pydantic import ValidationError
 
 from stash.base.errors import ArtefactError
-from stash.base.files import write_whole
+from stash.base.files import read_up_to, write_whole
 from stash.base.records import SCHEMA, SUFFIX, Probe, Profile
 from stash.keep.columns import ColumnError, from_columns, of_rows, to_columns
 
@@ -188,8 +188,7 @@ def _kind_of(document: Document) -> _ArtefactKind | None:
 
 def _text(source: Path, kind: _ArtefactKind) -> str:
     try:
-        with source.open("rb") as file:
-            content = file.read(_LARGEST + 1)
+        content = read_up_to(source, _LARGEST)
         if len(content) > _LARGEST:
             raise ArtefactError(f"{source} {kind.is_not} it is larger than {_LARGEST // 2**20} MB; {_others(kind)}")
         return content.decode("utf-8")

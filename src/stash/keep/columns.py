@@ -33,7 +33,15 @@ def to_columns(blocks: Sequence[Block]) -> dict[str, Packed]:
 
 
 def of_rows(rows: Sequence[dict[str, Any]]) -> dict[str, Packed]:
-    """Columns, unchecked, of blocks as schema 1 held them: an object each, without what is at its default."""
+    """Columns, unchecked, of blocks as schema 1 held them: an object each, without what is at its default.
+
+    Raises ColumnError where a list is none, which a column could not say.
+    """
+    lists = [name for name, kind in get_type_hints(Block).items() if _items(kind) is not None]
+    for number, row in enumerate(rows):
+        for name in lists:
+            if not isinstance(row.get(name, []), list):
+                raise ColumnError(f"blocks.{number}.{name}: input should be a list")
     return _columns(lambda field: [row.get(field.name, _default(field)) for row in rows])
 
 

@@ -55,6 +55,12 @@ def test_blocks_of_the_first_schema_were_an_object_each():
     assert second == Block(0, "crowd", 1, 2, 1.0, cpu=0.5)
 
 
+def test_a_list_of_the_first_schema_that_is_none_is_named():
+    rows = [{"round": 0, "rung": "solo", "rank": 0, "steps": 2, "seconds": 1.0, "step_seconds": 0.5}]
+    with pytest.raises(ColumnError, match=r"blocks\.0\.step_seconds: input should be a list"):
+        of_rows(rows)
+
+
 def test_columns_of_a_later_stash_are_left_alone():
     assert from_columns({**to_columns(BLOCKS), "colour": ["blue"] * 6}) == BLOCKS
 

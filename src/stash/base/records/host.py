@@ -83,7 +83,7 @@ class Limits(Record):
 class Timing(Record):
     """Moving so many bytes, repeated: the seconds of each repetition, in the order they were taken."""
 
-    bytes: Count
+    bytes: Annotated[Count, Field(ge=1)]
     seconds: tuple[Seconds, ...]
 
 
@@ -148,7 +148,7 @@ class Preparation(Record):
     kind: str
     """Kind of data set: ``images``, ``audio`` …"""
     processes: Count
-    samples: Count
+    samples: Annotated[Count, Field(ge=1)]
     """Per repetition, all processes together."""
     seconds: tuple[Seconds, ...]
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from stash.base.errors import StashError, UserError, one_line
-from stash.base.files import write_whole
+from stash.base.files import read_up_to, write_whole
 from stash.keep.catalog.ages import is_date
 from stash.keep.catalog.facts import KINDS, Instance, Price
 from stash.keep.catalog.table import NOWHERE, Columns
@@ -77,8 +77,7 @@ class Snapshot:
 def read(path: Path) -> Snapshot | None:
     """The snapshot at ``path``, ``None`` when there is none; raises UserError when it is damaged."""
     try:
-        with path.open("rb") as file:
-            text = file.read(_LARGEST + 1)
+        text = read_up_to(path, _LARGEST)
     except FileNotFoundError:
         return None
     except OSError as error:

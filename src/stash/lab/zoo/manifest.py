@@ -13,7 +13,7 @@ from typing import Annotated
 from pydantic import Field, TypeAdapter
 
 from stash.base.errors import UserError, one_line
-from stash.base.files import write_whole
+from stash.base.files import read_up_to, write_whole
 
 MANIFEST = "stash-dataset.json"
 FORMAT = 1
@@ -41,8 +41,7 @@ class Manifest:
 def read_manifest(root: Path) -> Manifest | None:
     """The manifest of a data set, None if the folder has none; raises UserError if it is damaged."""
     try:
-        with (root / MANIFEST).open("rb") as file:
-            content = file.read(_LARGEST)
+        content = read_up_to(root / MANIFEST, _LARGEST)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
