@@ -70,7 +70,8 @@ class _Noise(NamedTuple):
         product = self.diagonal * x
         product[1:] += self.beside * x[:-1]
         product[:-1] += self.beside * x[1:]
-        return product.T
+        divided: Matrix = product.T
+        return divided
 
 
 def level(matrix: Matrix, column: int, confidence: float = 0.95) -> Interval:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from functools import lru_cache
 from types import NoneType, UnionType
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
 
@@ -15,7 +15,7 @@ def made(cls: type[T], fields: Mapping[str, Any]) -> T:
 
     Raises TypeError for a field that is not there or unknown, and ValueError for one of another type.
     """
-    types = _types(cls)
+    types = _types(cast(Hashable, cls))
     for name, value in fields.items():
         if name in types and not _fits(value, types[name]):
             raise ValueError(f"{name} is no {types[name]}")
@@ -23,7 +23,7 @@ def made(cls: type[T], fields: Mapping[str, Any]) -> T:
 
 
 @lru_cache(maxsize=64)
-def _types(cls: type) -> dict[str, Any]:
+def _types(cls: Hashable) -> dict[str, Any]:
     return get_type_hints(cls)
 
 
