@@ -86,7 +86,7 @@ def profile(
     chosen = _job(ctx.obj, workload, data, batch)
     wishes = Wishes(
         precision=percent("--precision", precision),
-        budget=positive("--budget", budget),
+        budget=positive("--budget", budget, "a number of seconds above 0", finite=True),
         rungs=parse_rungs(rungs) if rungs else NAMES,
         isolate=isolate,
         data_root=_folder(data_root) or data,

@@ -131,7 +131,7 @@ def _manifest(path: Path) -> list[str]:
 
 def _orders(path: Path) -> list[str]:
     found = orders.read(path)
-    return [] if found is None else [printable(f"{found.files.journal} {found.rungs} {found.budget + 1:g}")]
+    return [] if found is None else [printable(f"orders: {found.files.journal} {found.rungs} {found.budget + 1:g}")]
 
 
 def _journal(path: Path) -> list[str]:

@@ -29,7 +29,7 @@ class TooLong(BaseException):
 
 
 def problem_with(read: Reader, path: Path) -> str | None:
-    """What is wrong with what comes of reading the file at ``path``; ``None`` if it is read, or refused as it must."""
+    """What is wrong with what comes of reading the file at ``path``; ``None`` if it is read or well refused."""
     try:
         with _limited():
             said = read(path)

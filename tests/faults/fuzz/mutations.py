@@ -27,7 +27,8 @@ NUMBERS = (
 )  # fmt: skip
 TEXTS = (
     "", " ", ACTS, "\n\n", "x" * 5000, "\ud800", "../../etc/passwd", "nan", "-1", "cuda:0",
-    "cuda:99999999999999999999", "cuda:²", "cpu", "solo", "cold", "9" * 5000, "2026-13-45", "{}", "[red]x[/red]", "%s%n", "gen9 x16", "漢字",
+    "cuda:99999999999999999999", "cuda:²", "cpu", "solo", "cold", "9" * 5000, "2026-13-45", "{}",
+    "[red]x[/red]", "%s%n", "gen9 x16", "漢字",
 )  # fmt: skip
 OTHERS = (None, True, False, [], {}, [[]], [None], {"": None}, {"times": [10**9], "values": [0]}, _DEEP, _LONG)
 BYTES = (
