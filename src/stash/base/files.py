@@ -1,4 +1,4 @@
-"""Files that are whole or not there: replaced in one step, and flushed before they take their name.
+"""Files that are whole or not there: replaced in one step, flushed before they take their name, read within bounds.
 
 Whoever reads such a file at any moment sees the old content or the new, also after a power cut. Raises OSError;
 what that means for a user, the caller knows.
@@ -11,6 +11,8 @@ import os
 import re
 import secrets
 from pathlib import Path
+
+_PART = 2**20
 
 
 def write_whole(path: Path, content: str | bytes, mode: int = 0o666) -> None:
@@ -28,6 +30,16 @@ def write_whole(path: Path, content: str | bytes, mode: int = 0o666) -> None:
         raise
     with contextlib.suppress(OSError):  # some file systems refuse; the new name is then as durable as they are
         flush(path.parent)
+
+
+def read_up_to(path: Path, most: int) -> bytes:
+    """A file's bytes, of a longer one ``most`` and one more; takes no more memory than there are. Raises OSError."""
+    parts, left = [], most + 1
+    with path.open("rb") as file:
+        while left and (part := file.read(min(left, _PART))):
+            parts.append(part)
+            left -= len(part)
+    return b"".join(parts)
 
 
 def is_half(found: Path, of: str) -> bool:

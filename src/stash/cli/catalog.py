@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, get_args
 import typer
 
 from stash.base.errors import UserError
+from stash.base.printable import printable, printable_line, strict_json
 from stash.cli.options import App, flag, option
 
 if TYPE_CHECKING:
@@ -121,12 +122,11 @@ def refresh() -> None:
     with Console(stderr=True).status("downloading price lists"):
         report = renew(transport=https)
     for line in _changes(report.changes):
-        console.print(Text(line), soft_wrap=True)
-    console.print(
-        Text(f"{report.offers} offers from {', '.join(report.updated)}, kept in {report.path}"), soft_wrap=True
-    )
+        console.print(Text(printable(line)), soft_wrap=True)
+    kept = f"{report.offers} offers from {', '.join(report.updated)}, kept in {report.path}"
+    console.print(Text(printable(kept)), soft_wrap=True)
     for failure in report.failures:
-        console.print(Text(f"note: {failure}"), style="yellow", soft_wrap=True)
+        console.print(Text(f"note: {printable_line(failure)}"), style="yellow", soft_wrap=True)
 
 
 def _refuse_options(context: typer.Context) -> None:
@@ -230,7 +230,7 @@ def _print(known: Catalog, wish: OfferFilter, answer: Answer, limit: int) -> Non
     if shown:
         console.print(fitted.table)
     else:
-        console.print(Text(nearly(known, wish)), soft_wrap=True)
+        console.print(Text(printable(nearly(known, wish))), soft_wrap=True)
     notes = [marked(shown, today)]
     if shown and fitted.left_out:
         notes.append(f"Columns that did not fit: {', '.join(fitted.left_out)}; a wider screen or a pipe has them.")
@@ -240,12 +240,10 @@ def _print(known: Catalog, wish: OfferFilter, answer: Answer, limit: int) -> Non
         notes.append(left_out(answer.left_out))
     notes.append("Prices: " + ", ".join(known.layers) + "; Linux, US dollars; `stash catalog show NAME` has sources.")
     for note in filter(None, notes):
-        console.print(Text(note), style="dim", soft_wrap=screen is None)
+        console.print(Text(printable_line(note)), style="dim", soft_wrap=screen is None)
 
 
 def _as_json(offers: tuple[Offer, ...], answer: Answer, known: Catalog) -> str:
-    import json
-
     from stash.keep.catalog.ages import age
 
     today = date.today()
@@ -265,7 +263,7 @@ def _as_json(offers: tuple[Offer, ...], answer: Answer, known: Catalog) -> str:
         for offer, known_age in zip(offers, ages, strict=True)
     ]
     document = {"schema": 1, "layers": known.layers, "offers": listed, "left_out": dict(answer.left_out)}
-    return json.dumps(document, indent=2)
+    return strict_json(document, indent=2)
 
 
 def _changes(changes: Changes, most: int = 20) -> list[str]:

@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from stash.base.errors import UserError
+from stash.base.printable import printable_line
 from stash.base.words.units import format_bytes, format_rate
 from stash.keep.catalog.ages import OLD_DAYS, Age, age
 
@@ -90,7 +91,7 @@ def _columns(offers: Sequence[Offer], today: date) -> list[Column]:
     """In the order of the table; rank 0 is never left out."""
 
     def column(head: str, rank: int, cell: Callable[[Offer], str], right: bool = True) -> Column:
-        return Column(head, rank, tuple(map(cell, offers)), right)
+        return Column(head, rank, tuple(printable_line(cell(offer)) for offer in offers), right)
 
     return [
         column("cloud", 2, lambda offer: offer.instance.cloud, right=False),
@@ -152,20 +153,24 @@ def sheet(known: Catalog, name: str) -> Table:
         raise
     made = _sheet(f"{instance.name}, {instance.cloud}")
     for label, value in _facts(instance):
-        made.add_row(label, Text(value))
+        made.add_row(label, _cell(value))
     for offer in known.offers_of(instance):
         price = f"${offer.dollars_per_hour:.4g}/h in {offer.region or 'unknown region'}, {offer.as_of or 'undated'}"
         detail = "; ".join(part for part in (offer.source, offer.notes) if part)
-        made.add_row(offer.kind, Text(f"{price} ({detail})"))
-    made.add_row("facts from", Text(f"{instance.source} (compiled {instance.as_of})"))
+        made.add_row(offer.kind, _cell(f"{price} ({detail})"))
+    made.add_row("facts from", _cell(f"{instance.source} (compiled {instance.as_of})"))
     if instance.notes:
-        made.add_row("notes", Text(instance.notes))
+        made.add_row("notes", _cell(instance.notes))
     return made
+
+
+def _cell(text: str) -> Text:
+    return Text(printable_line(text))
 
 
 def _sheet(title: str) -> Table:
     made = Table(
-        box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=False, title=Text(title), title_justify="left"
+        box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=False, title=_cell(title), title_justify="left"
     )
     made.add_column(style="dim", no_wrap=True)
     made.add_column(overflow="fold")
@@ -216,7 +221,7 @@ def _gpu_sheet(gpu: GpuFacts) -> Table:
         *([("notes", gpu.notes)] if gpu.notes else []),
     ]
     for label, value in rows:
-        made.add_row(label, Text(value))
+        made.add_row(label, _cell(value))
     return made
 
 

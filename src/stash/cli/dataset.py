@@ -78,8 +78,9 @@ def _report(made: Made) -> None:
     from rich.console import Console
     from rich.text import Text
 
+    from stash.base.printable import printable_line
     from stash.base.words.units import format_bytes, format_seconds
 
     how = f"made in {format_seconds(made.seconds)}" if made.new_files else "nothing left to do"
     line = f"{made.path}: {made.count} samples of {made.kind}, {format_bytes(made.bytes)}, {how}"
-    Console().print(Text(line), soft_wrap=True)
+    Console().print(Text(printable_line(line)), soft_wrap=True)

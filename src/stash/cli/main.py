@@ -11,6 +11,8 @@ from typing import Annotated, Any
 import typer
 
 from stash.base.errors import StashError
+from stash.base.printable import printable, printable_line, shortened
+from stash.base.secrets import masked_text
 from stash.cli.arguments import ProfileCommand
 from stash.cli.catalog import app as catalog_app
 from stash.cli.check import check
@@ -26,6 +28,8 @@ from stash.cli.zoo import zoo
 
 # Some versions of typer carry a click of their own, so its error classes are reached through typer's.
 _ClickException: Any = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
+_MOST_CHARACTERS = 4_000
+"""Of an error: a job's exception can be any length; the log that is named beside it has the whole."""
 
 app = App(
     name="stash",
@@ -74,11 +78,13 @@ def _run() -> int:
     try:
         return app(standalone_mode=False) or 0
     except StashError as error:
-        print(f"error: {error}", file=sys.stderr)
+        said = printable(masked_text(shortened(str(error), _MOST_CHARACTERS)))
+        print(f"error: {said}", file=sys.stderr)
         return error.exit_code
     except (KeyboardInterrupt, typer.Abort):
         print("interrupted", file=sys.stderr)
         return 130
     except _ClickException as error:
+        error.message = printable_line(error.message)
         error.show()
         return 2

@@ -6,16 +6,16 @@ The place is checked before time is spent measuring. Computes nothing: ``derive`
 from __future__ import annotations
 
 import itertools
-import json as jsonlib
 import os
 import shlex
 import shutil
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from stash.base.errors import UserError
+from stash.base.printable import printable_line, strict_json
 
 if TYPE_CHECKING:
     from stash.base.records import Probe, Profile
@@ -62,7 +62,7 @@ def show_then_save(
         if target is not None:
             save(artefact, target)
     if target is not None:
-        note = f"Saved {target}; show it again with `stash show {shlex.quote(str(target))}`."
+        note = printable_line(f"Saved {target}; show it again with `stash show {shlex.quote(str(target))}`.")
         print(note if json else f"\n{note}", file=sys.stderr if json else sys.stdout)
 
 
@@ -79,7 +79,7 @@ def print_profile(profile: Profile, json: bool = False, source: Path | None = No
     if json:
         from stash.show.profile.contract import document
 
-        _print_json(document(breakdown, advice))
+        print(strict_json(document(breakdown, advice)))
         return
     from stash.show.profile.terminal import render
     from stash.show.profile.view import view
@@ -97,7 +97,7 @@ def print_probe(
     if json:
         from stash.show.probe.contract import document
 
-        _print_json(document(found, reading))
+        print(strict_json(document(found, reading)))
         return
     from stash.show.probe.terminal import render
     from stash.show.probe.view import view
@@ -137,7 +137,7 @@ def print_comparisons(
         else:
             print(render(view(*told), *_screen()), end="" if (before, after) == pairs[-1] else "\n")
     if json:
-        _print_json(documents)
+        print(strict_json(documents))
 
 
 def print_decisions(decisions: Sequence[Decision], json: bool = False) -> None:
@@ -147,18 +147,14 @@ def print_decisions(decisions: Sequence[Decision], json: bool = False) -> None:
     if json:
         from stash.show.comparison.contract import decisions as document
 
-        _print_json(document(decisions, overall(decisions)))
+        print(strict_json(document(decisions, overall(decisions))))
         return
     from stash.show.layout import plain_text
 
     _, colour = _screen()
     for decision in decisions:
-        line = f"{decision.verdict}: {decision.sentence} ({decision.limit})"
+        line = printable_line(f"{decision.verdict}: {decision.sentence} ({decision.limit})")
         print(line if colour else plain_text(line))
-
-
-def _print_json(document: dict[str, Any] | list[dict[str, Any]]) -> None:
-    print(jsonlib.dumps(document, indent=1, ensure_ascii=False))
 
 
 def _screen() -> tuple[int, bool]:

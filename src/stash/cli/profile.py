@@ -18,6 +18,8 @@ import typer
 from stash.base.errors import JobError, UserError
 from stash.base.interrupts import REQUESTS, interrupted_by
 from stash.base.platforms import require_linux
+from stash.base.printable import last_of, printable
+from stash.base.secrets import masked_text
 from stash.cli.arguments import Split
 from stash.cli.options import Nnodes, NodeRank, NprocPerNode, RdzvEndpoint, cluster, flag, option, percent, positive
 from stash.cli.output import output_file, print_profile, show_then_save
@@ -84,7 +86,7 @@ def profile(
     chosen = _job(ctx.obj, workload, data, batch)
     wishes = Wishes(
         precision=percent("--precision", precision),
-        budget=positive("--budget", budget),
+        budget=positive("--budget", budget, "a number of seconds above 0", finite=True),
         rungs=parse_rungs(rungs) if rungs else NAMES,
         isolate=isolate,
         data_root=_folder(data_root) or data,
@@ -96,7 +98,7 @@ def profile(
     expedition = Expedition(chosen, where, wishes)
     request = expedition.request()  # refuses what cannot be started, before anything is
     if dry_run:
-        print(request.describe())
+        print(printable(masked_text(request.describe())))
         return
     # A batch system's time limit and a closed terminal are as orderly as Ctrl-C, until the profile is saved.
     with interrupted_by(*REQUESTS):
@@ -179,7 +181,7 @@ def _finish(result: Result, target: Path) -> None:
         show_then_save(result.profile, target, partial(print_profile, result.profile))
     if result.failure is not None:
         if result.failure.own_words:
-            print(result.failure.own_words.rstrip(), file=sys.stderr)
+            print(printable(masked_text(last_of(result.failure.own_words.rstrip()))), file=sys.stderr)
         if result.log is not None:
             print(f"(all the job printed: {result.log})", file=sys.stderr)
         kept = ". The rounds measured before are kept." if result.profile is not None else ""

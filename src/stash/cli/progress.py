@@ -16,10 +16,11 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
+from stash.base.printable import printable_line
 from stash.derive.advise import verdict
 from stash.derive.stalls import Standing, attribute, standing
 from stash.derive.stalls.stability import MIN_ROUNDS
-from stash.show.layout import plain_text
+from stash.show.layout import each_text, plain_text
 from stash.show.profile.terminal import stall_table
 from stash.show.profile.view import view
 
@@ -51,7 +52,7 @@ class Progress:
     def __init__(
         self, expedition: Expedition, console: Console | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._title, self._wishes = expedition.job.title, expedition.measurement.wishes
+        self._title, self._wishes = printable_line(expedition.job.title), expedition.measurement.wishes
         self._console = console or Console(stderr=True, highlight=False)
         self._plain = self._console.color_system is None or self._console.no_color
         self._clock = clock
@@ -150,4 +151,4 @@ def _how_far(now: Standing, elapsed: float, wishes: Wishes) -> str:
 
 def _breakdown(profile: Profile, plain: bool) -> RenderableType:
     breakdown = attribute(profile)
-    return stall_table(view(breakdown, verdict(breakdown, profile), profile), plain)
+    return stall_table(each_text(printable_line, view(breakdown, verdict(breakdown, profile), profile)), plain)

@@ -16,11 +16,13 @@ from typing import Any, NamedTuple, TypeVar
 from pydantic import ValidationError
 
 from stash.base.errors import ArtefactError
-from stash.base.files import write_whole
+from stash.base.files import read_up_to, write_whole
 from stash.base.records import SCHEMA, SUFFIX, Probe, Profile
 from stash.keep.columns import ColumnError, from_columns, of_rows, to_columns
 
 Document = dict[str, Any]
+_LARGEST = 2**29
+"""Bytes of a file that is read: a profile of 1,024 ranks and 30 rounds takes 19 MB."""
 Artefact = TypeVar("Artefact", Profile, Probe)
 
 PROBE_SUFFIX = ".host.json"
@@ -84,7 +86,7 @@ def save(artefact: Profile | Probe, path: str | os.PathLike[str]) -> None:
     """
     target = Path(path)
     try:
-        write_whole(target, _written(document(artefact)))
+        write_whole(target, _written(document(artefact)), mode=0o600)
     except OSError as error:
         raise ArtefactError(_why_not_written(target, error, _KINDS[type(artefact)])) from error
 
@@ -166,7 +168,7 @@ def _made(source: Path, document: Document, record: type[Artefact]) -> Artefact:
                 f"{source} is a {other.name}, not a {kind.name}; name one of the *{kind.suffix} files that "
                 f"`{kind.command}` writes"
             ) from None
-        first = error.errors()[0]
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"])
         raise ArtefactError(f"{source} {kind.is_not} {where}: {first['msg'].lower()}; {_others(kind)}") from error
 
@@ -186,7 +188,10 @@ def _kind_of(document: Document) -> _ArtefactKind | None:
 
 def _text(source: Path, kind: _ArtefactKind) -> str:
     try:
-        return source.read_text(encoding="utf-8")
+        content = read_up_to(source, _LARGEST)
+        if len(content) > _LARGEST:
+            raise ArtefactError(f"{source} {kind.is_not} it is larger than {_LARGEST // 2**20} MB; {_others(kind)}")
+        return content.decode("utf-8")
     except FileNotFoundError:
         raise ArtefactError(f"there is no file {source}{_suggestions(source, kind)}") from None
     except IsADirectoryError:
@@ -217,6 +222,9 @@ def _parsed(source: Path, text: str, kind: _ArtefactKind) -> Document:
             where = f"line {error.lineno}, column {error.colno}"
             raise ArtefactError(f"{source} is damaged or cut short: its JSON breaks at {where}") from None
         raise ArtefactError(f"{source} {kind.is_not} it is not JSON") from None
+    except (ValueError, RecursionError) as error:  # an integer of thousands of digits; very many brackets
+        what = "its brackets are nested too deep" if isinstance(error, RecursionError) else "a number is too long"
+        raise ArtefactError(f"{source} {kind.is_not} {what}; {_others(kind)}") from None
     if not isinstance(document, dict) or type(document.get("schema_version")) is not int:
         raise ArtefactError(f"{source} {kind.is_not} it is JSON, but has no schema_version")
     return document

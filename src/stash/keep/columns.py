@@ -15,8 +15,12 @@ from typing import Any, get_args, get_origin, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 
 from stash.base.records import Block
+from stash.base.records.base import Count
 
 Packed = list[Any] | dict[str, Any]
+_MOST_UNSAID = 10_000
+"""Blocks that a file may hold beyond the numbers written in it: nearly each has a time of its own. Without a bound a
+file of a hundred bytes could ask for all memory."""
 
 
 class ColumnError(ValueError):
@@ -29,7 +33,15 @@ def to_columns(blocks: Sequence[Block]) -> dict[str, Packed]:
 
 
 def of_rows(rows: Sequence[dict[str, Any]]) -> dict[str, Packed]:
-    """Columns, unchecked, of blocks as schema 1 held them: an object each, without what is at its default."""
+    """Columns, unchecked, of blocks as schema 1 held them: an object each, without what is at its default.
+
+    Raises ColumnError where a list is none, which a column could not say.
+    """
+    lists = [name for name, kind in get_type_hints(Block).items() if _items(kind) is not None]
+    for number, row in enumerate(rows):
+        for name in lists:
+            if not isinstance(row.get(name, []), list):
+                raise ColumnError(f"blocks.{number}.{name}: input should be a list")
     return _columns(lambda field: [row.get(field.name, _default(field)) for row in rows])
 
 
@@ -53,8 +65,8 @@ def _packed(values: list[Any], of_lists: bool = False) -> Packed:
 
 def from_columns(columns: dict[str, Any]) -> tuple[Block, ...]:
     """The blocks of ``columns``; raises ColumnError. Columns of fields that a later Stash added are left alone."""
-    types = get_type_hints(Block)
-    read = {f.name: _read(f.name, columns[f.name], types[f.name]) for f in fields(Block) if f.name in columns}
+    types, most = get_type_hints(Block, include_extras=True), _MOST_UNSAID + _written(columns)
+    read = {f.name: _read(f.name, columns[f.name], types[f.name], most) for f in fields(Block) if f.name in columns}
     count = len(next(iter(read.values()), ()))
     for name, values in read.items():
         if len(values) != count:
@@ -70,26 +82,35 @@ def _filled(field: Field[Any], read: dict[str, list[Any]], count: int) -> Iterab
     return read[field.name] if field.name in read else repeat(default, count)
 
 
-def _read(name: str, column: Any, kind: Any) -> list[Any]:
-    """One value for each block, of type ``kind``."""
+def _written(columns: Any) -> int:
+    """How many values stand in the columns, runs counted once."""
+    if isinstance(columns, dict):
+        return sum(map(_written, columns.values()))
+    return len(columns) if isinstance(columns, list) else 0
+
+
+def _read(name: str, column: Any, kind: Any, most: int) -> list[Any]:
+    """One value for each block, of type ``kind``; of lists and their items, at most ``most``."""
     item = _items(kind)
     if item is None:
-        return _unpacked(name, column, kind)
-    lengths = _unpacked(f"{name}.lengths", _part(name, column, "lengths"), int)
-    items = _unpacked(f"{name}.items", _part(name, column, "items"), item)
+        return _unpacked(name, column, kind, most)
+    lengths = _unpacked(f"{name}.lengths", _part(name, column, "lengths"), Count, most)
+    items = _unpacked(f"{name}.items", _part(name, column, "items"), item, most)
     ends = [0, *accumulate(lengths)]
     if ends[-1] != len(items):
         raise ColumnError(f"blocks.{name}: {len(items)} items, and lengths that add up to {ends[-1]}")
     return [tuple(items[start:end]) for start, end in pairwise(ends)]
 
 
-def _unpacked(name: str, column: Any, kind: Any) -> list[Any]:
+def _unpacked(name: str, column: Any, kind: Any, most: int) -> list[Any]:
     if isinstance(column, list):
         return _checked(name, column, kind)
-    times = _checked(f"{name}.times", _part(name, column, "times"), int)
+    times = _checked(f"{name}.times", _part(name, column, "times"), Count)
     values = _checked(f"{name}.values", _part(name, column, "values"), kind)
     if len(times) != len(values):
         raise ColumnError(f"blocks.{name}: {len(times)} times, and {len(values)} values")
+    if sum(times) > most:
+        raise ColumnError(f"blocks.{name}.times: more entries than a file of this size can have")
     return [*chain.from_iterable(map(repeat, values, times))]
 
 
@@ -103,7 +124,7 @@ def _checked(name: str, values: Any, kind: Any) -> list[Any]:
     try:
         return TypeAdapter(list[kind]).validate_python(values)
     except ValidationError as error:
-        first = error.errors()[0]
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         raise ColumnError(f"blocks.{'.'.join([name, *map(str, first['loc'])])}: {first['msg'].lower()}") from None
 
 

@@ -1,4 +1,4 @@
-"""What all terminal reports share: what a renderer is, its head, ASCII, and paragraphs with hanging indents.
+"""What all terminal reports share: what a renderer is, its head, texts fit to print, paragraphs with hanging indents.
 
 Knows no view: each report's own renderer arranges its view into parts, and this turns parts into text.
 """
@@ -14,6 +14,8 @@ from typing import Any, Protocol, TypeVar
 
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
+
+from stash.base.printable import printable_line
 
 INDENT = 2
 _ASCII = str.maketrans({
@@ -43,10 +45,11 @@ def terminal_renderer(
 
     def render(view: V, width: int = 80, colour: bool = False) -> str:
         width = max(narrowest, min(width, widest))
+        # Changed before anything is laid out, since some signs become longer.
+        fit = each_text(printable_line, view)
         if colour:
-            return _printed(arrange(view, width, colour), width, colour)
-        # Translated before anything is laid out, since some signs become longer; then what laying out added.
-        return plain_text(_printed(arrange(in_ascii(view), width, colour), width, colour))
+            return _printed(arrange(fit, width, colour), width, colour)
+        return plain_text(_printed(arrange(each_text(plain_text, fit), width, colour), width, colour))
 
     return render
 
@@ -69,14 +72,15 @@ def _printed(parts: Sequence[RenderableType], width: int, colour: bool) -> str:
     return "\n".join(line.rstrip() for line in capture.get().splitlines()).strip("\n") + "\n"
 
 
-def in_ascii(item: Any) -> Any:
-    """A view, or part of one, with every text in ASCII, through all its tuples and dataclasses."""
+def each_text(change: Callable[[str], str], item: Any) -> Any:
+    """A view, or part of one, with every text changed, through all its tuples and dataclasses."""
     if isinstance(item, str):
-        return plain_text(item)
+        return change(item)
     if isinstance(item, tuple):
-        return tuple(map(in_ascii, item))
+        return tuple(each_text(change, part) for part in item)
     if is_dataclass(item) and not isinstance(item, type):
-        return replace(item, **{field.name: in_ascii(getattr(item, field.name)) for field in fields(item)})
+        changed = {field.name: each_text(change, getattr(item, field.name)) for field in fields(item)}
+        return replace(item, **changed)
     return item
 
 

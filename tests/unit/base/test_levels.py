@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 
 import numpy as np
 import pytest
 
-from stash.base.stats.levels import level
+from stash.base.stats.levels import _GRID, _noises, level
+from stash.base.stats.rounds import estimate
 
 
 def _trials(rng: np.random.Generator, memory: float, share: float, rounds: int, rungs: int = 5) -> np.ndarray:
@@ -51,3 +53,32 @@ def test_it_holds_its_own_mean_and_grows_with_the_unit():
     found, milli = level(matrix, 2), level(1000 * matrix, 2)
     assert found.low <= found.value <= found.high
     assert milli.high == pytest.approx(1000 * found.high)
+
+
+def test_what_stands_for_the_covariances_divides_as_they_would():
+    rounds, rungs = 7, 3
+    values = np.random.default_rng(4).standard_normal(rounds)
+    lags = np.abs(np.subtract.outer(np.arange(rounds), np.arange(rounds)))
+    for noise, scale in zip(_noises(rounds, rungs), (1.0, rungs), strict=True):
+        divided = noise.divided(values)
+        for number, (memory, share) in enumerate(_GRID):
+            own = share if scale == 1.0 else share / (rungs - share * (rungs - 1))
+            whole = (1 - own) * np.eye(rounds) + own * memory**lags
+            assert divided[number] == pytest.approx(np.linalg.solve(whole, values), rel=1e-9)
+            assert noise.log_determinant[number] == pytest.approx(np.linalg.slogdet(whole)[1], abs=1e-9)
+
+
+def test_a_job_of_a_thousand_rounds_keeps_little_more_in_memory_than_one_of_ten():
+    tracemalloc.start()
+    rng = np.random.default_rng(5)
+    matrix = 1 + 0.05 * rng.standard_normal((1000, 4))
+    for rounds in (*range(3, 20), *range(994, 1000)):
+        estimate(matrix[:rounds])
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert kept < 60e6  # the weights of two numbers of rounds, 16 MB each, and next to nothing besides
+
+
+def test_rounds_that_differ_only_by_what_all_rungs_share_have_an_interval():
+    found = level(np.outer([1.0, 1.1, 1.0, 1.1], [1.0, 2.0]), 0)
+    assert found.holds_itself

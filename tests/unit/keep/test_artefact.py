@@ -36,10 +36,9 @@ def test_saving_replaces_the_file_and_leaves_nothing_else(tmp_path):
     assert os.listdir(tmp_path) == ["a.stash.json"]
 
 
-def test_the_file_has_the_permissions_of_any_new_file(tmp_path):
+def test_the_file_is_its_owners_alone(tmp_path):
     save(PROFILE, tmp_path / "a.stash.json")
-    (tmp_path / "other").write_text("")
-    assert (tmp_path / "a.stash.json").stat().st_mode == (tmp_path / "other").stat().st_mode
+    assert (tmp_path / "a.stash.json").stat().st_mode & 0o777 == 0o600
 
 
 def test_a_write_that_fails_keeps_the_old_profile_and_cleans_up(tmp_path, monkeypatch):
@@ -104,6 +103,8 @@ def test_a_folder_instead_of_a_file_suggests_the_profiles_in_it(tmp_path):
         ('{"schema_version": 1}', "is not a profile: stash_version: field required"),
         ('{"schema_version": 0}', "which no Stash ever wrote"),
         ('{"schema_version": true}', "no schema_version"),
+        ('{"schema_version": 1, "a": ' + "[" * 100_000, "its brackets are nested too deep"),
+        ('{"schema_version": 1, "a": ' + "9" * 5000 + "}", "a number is too long"),
     ],
 )
 def test_what_is_no_profile_is_refused_in_one_sentence(tmp_path, content, complaint):
@@ -111,6 +112,39 @@ def test_what_is_no_profile_is_refused_in_one_sentence(tmp_path, content, compla
     path.write_text(content)
     with pytest.raises(ArtefactError, match=complaint):
         load(path)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "complaint"),
+    [
+        ("elapsed_seconds", float("inf"), "elapsed_seconds: input should be"),
+        ("elapsed_seconds", float("nan"), "elapsed_seconds: input should be a finite number"),
+        ("elapsed_seconds", 1e300, "elapsed_seconds: input should be less than or equal to 10{18}"),
+        ("rates", [{"feed": "warm", "rank": 0, "round": 0, "samples": 1, "seconds": 1e-300}], r"rates\.0\.seconds"),
+        ("ended", "x" * 2**21, "ended: string should have at most 1048576 characters"),
+    ],
+)
+def test_what_cannot_have_been_measured_is_refused_by_the_name_of_its_field(tmp_path, field, value, complaint):
+    (tmp_path / "a.stash.json").write_text(json.dumps(artefact.document(PROFILE) | {field: value}))
+    with pytest.raises(ArtefactError, match=complaint):
+        load(tmp_path / "a.stash.json")
+
+
+def test_an_endless_file_is_not_read_to_its_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(artefact, "_LARGEST", 100)
+    save(PROFILE, tmp_path / "a.stash.json")
+    with pytest.raises(ArtefactError, match="it is larger than"):
+        load(tmp_path / "a.stash.json")
+
+
+def test_no_secret_of_the_command_or_of_an_exception_is_ever_kept(tmp_path):
+    workload = PROFILE.workload.model_dump() | {"command": ["train.py", "--api-key", "s3cr3t", "http://u:s3cr3t@h/"]}
+    notes = ["the script failed (401 for https://h/?token=s3cr3t)", "x" * 3_000_000]
+    made = PROFILE.model_validate(PROFILE.model_dump() | {"workload": workload, "notes": notes})
+    save(made, tmp_path / "a.stash.json")
+    assert "s3cr3t" not in (tmp_path / "a.stash.json").read_text()
+    assert (tmp_path / "a.stash.json").stat().st_size < 10_000
+    assert load(tmp_path / "a.stash.json").workload.command == ("train.py", "--api-key", "***", "http://***@h/")
 
 
 def test_a_binary_file_is_refused(tmp_path):

@@ -21,7 +21,8 @@ RAGGED = tuple(
 )
 
 
-st.register_type_strategy(float, st.floats(allow_nan=False) | st.just(0.5))
+st.register_type_strategy(float, st.floats(-1e18, 1e18) | st.just(0.5))
+st.register_type_strategy(int, st.integers(0, 2**63 - 1))
 ANY = st.lists(st.builds(Block, **{name: st.from_type(kind) for name, kind in get_type_hints(Block).items()}))
 
 
@@ -54,6 +55,12 @@ def test_blocks_of_the_first_schema_were_an_object_each():
     assert second == Block(0, "crowd", 1, 2, 1.0, cpu=0.5)
 
 
+def test_a_list_of_the_first_schema_that_is_none_is_named():
+    rows = [{"round": 0, "rung": "solo", "rank": 0, "steps": 2, "seconds": 1.0, "step_seconds": 0.5}]
+    with pytest.raises(ColumnError, match=r"blocks\.0\.step_seconds: input should be a list"):
+        of_rows(rows)
+
+
 def test_columns_of_a_later_stash_are_left_alone():
     assert from_columns({**to_columns(BLOCKS), "colour": ["blue"] * 6}) == BLOCKS
 
@@ -68,6 +75,17 @@ def test_columns_of_a_later_stash_are_left_alone():
         ("rung", {"times": [3, 3], "values": ["solo"]}, r"blocks\.rung: 2 times, and 1 values"),
         ("rank", 7, r"blocks\.rank\.times: field required"),
         ("step_seconds", {"lengths": [1] * 6, "items": [0.5]}, r"1 items, and lengths that add up to 6"),
+        ("seconds", [1.0] * 5 + [float("inf")], r"blocks\.seconds\.5: input should be"),
+        ("seconds", [1.0] * 5 + [1e300], r"blocks\.seconds\.5: input should be less than or equal to 10{18}"),
+        ("steps", [1] * 5 + [10**30], r"blocks\.steps\.5: input should be less than"),
+        ("rank", [-1] * 6, r"blocks\.rank\.0: input should be greater than or equal to 0"),
+        ("rank", {"times": [10**12], "values": [0]}, r"blocks\.rank\.times: more entries than a file of this size"),
+        ("rank", {"times": [-6], "values": [0]}, r"blocks\.rank\.times\.0: input should be greater than or equal"),
+        (
+            "step_seconds",
+            {"lengths": {"times": [6], "values": [10**12]}, "items": [0.5]},
+            r"1 items, and lengths that add up to 6000000000000",
+        ),
     ],
 )
 def test_a_column_that_is_wrong_is_named(name, column, says):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import datetime, timezone
 from email.message import Message
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -199,14 +200,20 @@ def test_prices_that_all_jumped_are_not_believed(kept: Web) -> None:
 
 @pytest.fixture
 def server() -> Iterator[str]:
-    """A real server on this machine: /whole, /cut (closes early), anything else is 404."""
+    """A real server on this machine: /whole, /cut (closes early), /elsewhere, /endless; anything else is 404."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            self.send_response(200 if self.path in ("/whole", "/cut") else 404)
-            self.send_header("Content-Length", "5" if self.path == "/whole" else "500")
+            known = {"/whole": 200, "/cut": 200, "/endless": 200, "/elsewhere": 302}
+            self.send_response(known.get(self.path, 404))
+            self.send_header("Location", "ftp://elsewhere/list")
+            if self.path != "/endless":
+                self.send_header("Content-Length", "5" if self.path == "/whole" else "500")
             self.end_headers()
             self.wfile.write(b"hello")
+            with suppress(OSError):
+                while self.path == "/endless":
+                    self.wfile.write(b"x" * 1000)
 
         def log_message(self, *parts: object) -> None:
             pass
@@ -220,11 +227,27 @@ def server() -> Iterator[str]:
 
 
 def test_the_real_transport_notices_a_download_that_was_cut(server: str) -> None:
-    assert refresh.https(f"{server}/whole") == b"hello"
+    assert refresh.fetched(f"{server}/whole", "http") == b"hello"
     with pytest.raises(OSError, match=r"not complete|broke"):
-        refresh.https(f"{server}/cut")
+        refresh.fetched(f"{server}/cut", "http")
     with pytest.raises(HTTPError):
-        refresh.https(f"{server}/nothing")
+        refresh.fetched(f"{server}/nothing", "http")
+
+
+def test_nothing_is_asked_for_or_sent_on_to_over_another_scheme(server: str) -> None:
+    with pytest.raises(OSError, match="is not https"):
+        refresh.https(f"{server}/whole")
+    with pytest.raises(OSError, match="it sends on to ftp://elsewhere/list, which is not http"):
+        refresh.fetched(f"{server}/elsewhere", "http")
+
+
+def test_an_endless_download_ends(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(refresh, "_LARGEST", 1000)
+    assert len(refresh.fetched(f"{server}/endless", "http")) == 1001  # which is then refused as too large
+    monkeypatch.setattr(refresh, "_LARGEST", 10**9)
+    monkeypatch.setattr(refresh, "_LONGEST", 0.2)
+    with pytest.raises(OSError, match="it took longer than"):
+        refresh.fetched(f"{server}/endless", "http")
 
 
 def test_offline_says_so_in_one_sentence_and_keeps_what_it_has(kept: Web) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 from rich.text import Text
 
-from stash.show.layout import in_ascii, terminal_renderer
+from stash.show.layout import each_text, plain_text, terminal_renderer
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Tree:
 
 def test_every_text_of_a_view_becomes_ascii_and_nothing_else_changes():
     tree = Tree("4 × V100", (Leaf("± 3 µs", 0.5), Leaf("−1 …", -0.5, why="5 – 6")), (("a·b", "ü"),))
-    assert in_ascii(tree) == Tree(
+    assert each_text(plain_text, tree) == Tree(
         "4 x V100", (Leaf("+/- 3 us", 0.5), Leaf("-1 ...", -0.5, why="5 - 6")), (("a|b", "?"),)
     )
 

@@ -1,19 +1,58 @@
-"""What all records share: they are immutable, they have a version, and they say when they were made."""
+"""What all records share: they are immutable, they have a version, they say when they were made, and have bounds.
+
+Bounds are far beyond what can be measured. They hold of everything in an artefact, so that whoever computes with its
+numbers needs no care of his own: no product or ratio of two or three overflows.
+"""
 
 from __future__ import annotations
 
 from datetime import datetime, timezone
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+
+from stash.base.printable import shortened
+from stash.base.secrets import masked, masked_text
 
 SCHEMA = 2
 SUFFIX = ".stash.json"
 
 
+_LARGEST = 1e18
+_SMALLEST_SECONDS = 1e-12
+"""A thousandth of what clocks tell."""
+_LONGEST_TEXT = 2**20
+_LONGEST_SENTENCE = 4_000
+
+
+def _by_a_clock(seconds: float) -> float:
+    if 0 < seconds < _SMALLEST_SECONDS:
+        raise ValueError(f"Input should be 0 or at least {_SMALLEST_SECONDS:g} seconds")
+    return seconds
+
+
+def _sentence(text: Any) -> Any:
+    return masked_text(shortened(text, _LONGEST_SENTENCE)) if isinstance(text, str) else text
+
+
+Number = Annotated[float, Field(ge=-_LARGEST, le=_LARGEST, allow_inf_nan=False)]
+"""Anything measured or stated."""
+Seconds = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False), AfterValidator(_by_a_clock)]
+"""A duration that something is divided by."""
+Whole = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+"""An integer; of a difference of counters it may be negative."""
+Count = Annotated[int, Field(ge=0, lt=2**63)]
+"""How many there are of something, or which of them it is."""
+Sentence = Annotated[str, BeforeValidator(_sentence)]
+"""What may quote a job's own words: without secrets, and with only the ends of what is very long."""
+Command = Annotated[tuple[str, ...], AfterValidator(masked)]
+"""Words as they were typed, without the secrets among them."""
+
+
 class Record(BaseModel):
     """Base of all records: immutable; fields of a later minor version are ignored when read."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", str_max_length=_LONGEST_TEXT)
 
 
 def now() -> str:

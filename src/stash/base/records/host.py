@@ -6,15 +6,19 @@ and findings are computed from these when read. ``docs/format.md`` describes eve
 
 from __future__ import annotations
 
-from stash.base.records.base import SCHEMA, Record
+from typing import Annotated
+
+from pydantic import Field
+
+from stash.base.records.base import SCHEMA, Count, Number, Record, Seconds, Sentence, Whole
 
 
 class Gpu(Record):
     """One accelerator as NVML and sysfs describe it."""
 
-    index: int
+    index: Count
     name: str
-    memory_bytes: int | None = None
+    memory_bytes: Count | None = None
     driver: str | None = None
     pcie: str | None = None
     """Generation and width in use, e.g. ``gen4 x16``; an idle GPU may have trained its link down."""
@@ -22,24 +26,24 @@ class Gpu(Record):
     """The most that this GPU in this slot can use."""
     bus: str | None = None
     """PCI address, e.g. ``0000:3b:00.0``."""
-    numa_node: int | None = None
-    nvlinks: int | None = None
+    numa_node: Whole | None = None
+    nvlinks: Count | None = None
     """Active NVLink lanes."""
-    nvlink_bytes_per_second: float | None = None
+    nvlink_bytes_per_second: Number | None = None
     """One direction, all active lanes together, as the driver states their speed."""
-    fault: str | None = None
+    fault: Sentence | None = None
     """What the driver said instead of answering, for a GPU that does not work."""
 
 
 class Route(Record):
     """How two GPUs reach each other, as the driver describes it."""
 
-    a: int
-    b: int
+    a: Count
+    b: Count
     """Indices of the GPUs, ``a < b``."""
     kind: str
     """``internal``, ``single switch``, ``multi switch``, ``host bridge``, ``node`` or ``system``."""
-    nvlinks: int | None = None
+    nvlinks: Count | None = None
     """NVLink lanes directly between the two; those through a switch are not counted."""
 
 
@@ -47,11 +51,11 @@ class Nic(Record):
     """One network interface other than loopback."""
 
     name: str
-    bytes_per_second: float | None = None
+    bytes_per_second: Number | None = None
     """What the link claims to be; virtual interfaces often claim nothing."""
     driver: str | None = None
-    mtu: int | None = None
-    numa_node: int | None = None
+    mtu: Whole | None = None
+    numa_node: Whole | None = None
     rdma: str | None = None
     """Name of the RDMA device on the same hardware, e.g. ``mlx5_0``."""
 
@@ -64,23 +68,23 @@ class Disk(Record):
     device: str | None = None
     model: str | None = None
     rotational: bool | None = None
-    size_bytes: int | None = None
-    free_bytes: int | None = None
+    size_bytes: Whole | None = None
+    free_bytes: Whole | None = None
 
 
 class Limits(Record):
     """What control groups allow this process; ``None`` where they set no limit."""
 
-    cpus: float | None = None
-    memory_bytes: int | None = None
-    read_bytes_per_second: float | None = None
+    cpus: Number | None = None
+    memory_bytes: Whole | None = None
+    read_bytes_per_second: Number | None = None
 
 
 class Timing(Record):
     """Moving so many bytes, repeated: the seconds of each repetition, in the order they were taken."""
 
-    bytes: int
-    seconds: tuple[float, ...]
+    bytes: Annotated[Count, Field(ge=1)]
+    seconds: tuple[Seconds, ...]
 
 
 class Copy(Record):
@@ -103,8 +107,8 @@ class Exchange(Record):
     """All-reduce of float32 tensors by itself, from small messages to large ones."""
 
     backend: str
-    nodes: int
-    ranks: int
+    nodes: Annotated[Count, Field(ge=1)]
+    ranks: Annotated[Count, Field(ge=1)]
     timings: tuple[Timing, ...]
     """``bytes`` of the tensor on each rank; seconds of the slowest rank."""
 
@@ -112,9 +116,9 @@ class Exchange(Record):
 class Stream(Record):
     """TCP from one node to another, in one direction, with so many connections at once."""
 
-    source: int
-    target: int
-    flows: int
+    source: Count
+    target: Count
+    flows: Count
     timings: tuple[Timing, ...]
 
 
@@ -130,11 +134,11 @@ class DiskRead(Record):
     reader: str
     """``fio`` or ``stash``; they mean the same."""
     path: str
-    file_bytes: int
+    file_bytes: Whole
     """Size of one file."""
-    resident: float | None = None
+    resident: Number | None = None
     """Fraction of the pages in the page cache just before."""
-    readers: int = 1
+    readers: Whole = 1
     timings: tuple[Timing, ...]
 
 
@@ -143,10 +147,10 @@ class Preparation(Record):
 
     kind: str
     """Kind of data set: ``images``, ``audio`` …"""
-    processes: int
-    samples: int
+    processes: Count
+    samples: Annotated[Count, Field(ge=1)]
     """Per repetition, all processes together."""
-    seconds: tuple[float, ...]
+    seconds: tuple[Seconds, ...]
 
 
 class Unmeasured(Record):
@@ -154,7 +158,7 @@ class Unmeasured(Record):
 
     link: str
     """``copies``, ``exchanges``, ``streams``, ``reads``, ``preparation``, or one of them more closely."""
-    why: str
+    why: Sentence
 
 
 class Links(Record):
@@ -162,7 +166,7 @@ class Links(Record):
 
     created: str
     """UTC, ISO 8601."""
-    elapsed_seconds: float
+    elapsed_seconds: Number
     copies: tuple[Copy, ...] = ()
     exchanges: tuple[Exchange, ...] = ()
     """Those across nodes stand at node 0."""
@@ -178,9 +182,9 @@ class Host(Record):
 
     hostname: str
     cpu: str | None = None
-    cores: int | None = None
+    cores: Count | None = None
     """Cores this process may use."""
-    memory_bytes: int | None = None
+    memory_bytes: Count | None = None
     kernel: str | None = None
     gpus: tuple[Gpu, ...] = ()
     topology: str | None = None
@@ -191,9 +195,9 @@ class Host(Record):
     """File system type and device under the data, e.g. ``ext4 on /dev/nvme0n1p1``."""
     disks: tuple[Disk, ...] = ()
     nics: tuple[Nic, ...] = ()
-    numa_nodes: int | None = None
+    numa_nodes: Whole | None = None
     limits: Limits | None = None
-    steal_fraction: float | None = None
+    steal_fraction: Number | None = None
     """CPU time taken by other tenants while measuring."""
     virtualization: str | None = None
     cloud: str | None = None
@@ -208,11 +212,11 @@ class Host(Record):
 class Probe(Record):
     """The saved artefact of ``stash probe``: every node's host with its measured links."""
 
-    schema_version: int = SCHEMA
+    schema_version: Whole = SCHEMA
     stash_version: str
     created: str
     hosts: tuple[Host, ...]
     """In the order of the nodes."""
-    budget_seconds: float
-    elapsed_seconds: float
-    notes: tuple[str, ...] = ()
+    budget_seconds: Number
+    elapsed_seconds: Number
+    notes: tuple[Sentence, ...] = ()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stash.base.records.base import SCHEMA, Record
+from stash.base.records.base import SCHEMA, Command, Count, Number, Record, Seconds, Sentence, Whole
 from stash.base.records.host import Host
 
 
@@ -16,15 +16,15 @@ class Loader(Record):
 
     kind: str
     """``map``, ``iterable`` or ``watched`` (any iterable handed to ``stash.watch``)."""
-    workers: int | None = None
-    prefetch_factor: int | None = None
+    workers: Whole | None = None
+    prefetch_factor: Whole | None = None
     persistent_workers: bool | None = None
     pin_memory: bool | None = None
-    samples: int | None = None
+    samples: Whole | None = None
     """Samples in the data set, if it has a length."""
-    batches_per_step: int = 1
+    batches_per_step: Whole = 1
     """Batches read per optimizer step; above 1 with gradient accumulation."""
-    startup_seconds: float | None = None
+    startup_seconds: Number | None = None
     """From asking for an iterator until its first batch arrived: starting the workers."""
     on_device: bool | None = None
     """Whether its batches arrive on an accelerator: the loader itself copies them there, so prep contains that."""
@@ -34,58 +34,58 @@ class Gradient(Record):
     """One parameter's gradient, in the order in which the backward pass made them ready."""
 
     name: str
-    bytes: int
-    ready_seconds: float | None = None
+    bytes: Whole
+    ready_seconds: Number | None = None
     """Since the first gradient of the backward pass became ready."""
 
 
 class Workload(Record):
     """What was trained."""
 
-    command: tuple[str, ...]
+    command: Command
     name: str
-    parameters: int | None = None
-    parameter_bytes: int | None = None
+    parameters: Whole | None = None
+    parameter_bytes: Whole | None = None
     gradients: tuple[Gradient, ...] = ()
-    bucket_bytes: tuple[int, ...] = ()
+    bucket_bytes: tuple[Whole, ...] = ()
     """Sizes of DistributedDataParallel's gradient buckets in the order they are reduced."""
-    batch: int | None = None
+    batch: Whole | None = None
     """Samples per device and optimizer step."""
     loaders: tuple[Loader, ...] = ()
-    sample_bytes: float | None = None
+    sample_bytes: Number | None = None
     """Bytes of one sample as the loader delivers it."""
-    sample_disk_bytes: float | None = None
+    sample_disk_bytes: Number | None = None
     """Bytes fetched from storage per sample, what is read around it included."""
-    flops_per_step: float | None = None
+    flops_per_step: Number | None = None
     """Forward and backward of one device, counted from its matrix products and convolutions."""
-    replayed_batches: int | None = None
+    replayed_batches: Whole | None = None
     precision: str | None = None
     """Data type of the parameters, e.g. ``float32``."""
-    collectives_per_step: dict[str, float] = {}  # noqa: RUF012 - pydantic copies it
+    collectives_per_step: dict[str, Number] = {}  # noqa: RUF012 - pydantic copies it
     """Collectives the script itself issues through torch.distributed in a step, by name."""
     exchange_hook: str | None = None
     """The communication hook that the job itself registered with DistributedDataParallel; empty if it has none."""
     skips_exchanges: bool | None = None
     """Whether the job leaves out the exchange after some backward passes (``no_sync()``)."""
-    collective_bytes_per_step: dict[str, float] = {}  # noqa: RUF012 - pydantic copies it
+    collective_bytes_per_step: dict[str, Number] = {}  # noqa: RUF012 - pydantic copies it
     """Bytes that rank 0 hands to them, by name: the size of what is reduced, gathered or scattered."""
-    exchanged_bytes: float | None = None
+    exchanged_bytes: Number | None = None
     """Those together, and the buckets that DistributedDataParallel exchanges itself; None if nothing was seen."""
-    replicas: int | None = None
+    replicas: Whole | None = None
     """How many replicas of the model the ranks train together; fewer than ranks where some share one."""
-    dataset_bytes: float | None = None
+    dataset_bytes: Number | None = None
     """Bytes of the whole data set on disk, at most."""
 
 
 class Rank(Record):
     """One process of the job and where it ran."""
 
-    rank: int
-    node: int
-    local_rank: int
+    rank: Count
+    node: Count
+    local_rank: Count
     device: str
     """``cpu``, ``cuda:0`` …"""
-    cores: int | None = None
+    cores: Whole | None = None
     """Cores the process was pinned to."""
 
 
@@ -97,47 +97,47 @@ class Block:
     checks its types but ``stash.keep.columns``, which reads them all at once.
     """
 
-    round: int
+    round: Count
     rung: str
-    rank: int
-    steps: int
-    seconds: float
+    rank: Count
+    steps: Whole
+    seconds: Number
     """Wall time of the measured steps, device synchronised at both ends."""
-    step_seconds: tuple[float, ...] = ()
+    step_seconds: tuple[Number, ...] = ()
     """The same steps one by one, on the host's clock (not synchronised in between)."""
-    interrupted_seconds: float = 0.0
+    interrupted_seconds: Number = 0.0
     """Time inside the block that was not training (a validation loop), not part of ``seconds``."""
-    samples: int | None = None
+    samples: Whole | None = None
     """Trained on in these steps; None if they cannot be counted."""
-    step_samples: tuple[int, ...] = ()
+    step_samples: tuple[Whole, ...] = ()
     """The same samples step by step: they differ where accumulation ramps up or batches are made by size."""
-    wait_seconds: float | None = None
+    wait_seconds: Number | None = None
     """Time the steps waited for the data loader: the second, single-run estimator."""
-    resident: float | None = None
+    resident: Number | None = None
     """Fraction of the pages of the files this block read that were in the page cache just before."""
-    files: int | None = None
-    file_bytes: int | None = None
+    files: Whole | None = None
+    file_bytes: Whole | None = None
     """Sizes of the files opened."""
-    storage_bytes: int | None = None
+    storage_bytes: Whole | None = None
     """Bytes the process and its workers really fetched from storage (/proc/PID/io)."""
-    fetch_seconds: float | None = None
+    fetch_seconds: Number | None = None
     """Time workers spent making batches (read, decode, augment, collate), summed over workers."""
-    cpu: float | None = None
+    cpu: Number | None = None
     """Busy fraction of the host's cores."""
-    steal: float | None = None
-    gpu: float | None = None
+    steal: Number | None = None
+    gpu: Number | None = None
     """Utilisation of the rank's GPU as NVML reports it."""
-    network_bytes: int | None = None
+    network_bytes: Whole | None = None
     """Bytes the host sent on all interfaces, loopback included."""
-    disk_bytes: int | None = None
+    disk_bytes: Whole | None = None
     """Bytes the host read from all block devices."""
-    started: float = 0.0
+    started: Number = 0.0
     """Since the first block of the run."""
-    launch: int = 0
+    launch: Whole = 0
     """Which launch of the job measured it."""
-    read_bytes: int | None = None
+    read_bytes: Whole | None = None
     """Bytes that system calls of these processes read, from wherever (/proc/PID/io); what is mapped is not called."""
-    held_bytes: int | None = None
+    held_bytes: Whole | None = None
     """Sizes of the files of many samples that were dropped from memory before a cold block."""
 
 
@@ -146,10 +146,10 @@ class Rate(Record):
 
     feed: str
     """``warm`` or ``cold``."""
-    rank: int
-    round: int
-    samples: int
-    seconds: float
+    rank: Count
+    round: Whole
+    samples: Count
+    seconds: Seconds
 
 
 class Collective(Record):
@@ -157,48 +157,48 @@ class Collective(Record):
 
     scope: str
     """``node`` or ``world``."""
-    ranks: int
-    bytes: int
-    seconds: float
-    latency_seconds: float | None = None
+    ranks: Count
+    bytes: Count
+    seconds: Seconds
+    latency_seconds: Seconds | None = None
     """The same collectives with next to no bytes in them: what a smaller exchange would still take."""
 
 
 class Launch(Record):
     """What a step of the job was in one launch of it; launches of their own for some rungs may train another job."""
 
-    launch: int
-    ranks: int
-    batch: int | None = None
+    launch: Whole
+    ranks: Whole
+    batch: Whole | None = None
     """Samples per rank and step, as its loaders were read."""
-    batches_per_step: int | None = None
+    batches_per_step: Whole | None = None
 
 
 class Skipped(Record):
     """A rung that was not measured, or measured and found unusable, and why."""
 
     rung: str
-    why: str
+    why: Sentence
 
 
 class Settings(Record):
     """How the ladder was climbed."""
 
-    precision: float
+    precision: Number
     """Wanted half-width of every interval, as a fraction of the step."""
-    budget_seconds: float
+    budget_seconds: Number
     rungs: tuple[str, ...]
     isolated: bool
     """True when every communication rung had launches of its own."""
-    why: str
+    why: Sentence
     """Why that way of climbing was chosen."""
-    launches: int = 1
+    launches: Whole = 1
 
 
 class Profile(Record):
     """One measurement: everything measured, and everything it depended on."""
 
-    schema_version: int = SCHEMA
+    schema_version: Whole = SCHEMA
     stash_version: str
     created: str
     """UTC, ISO 8601."""
@@ -212,13 +212,13 @@ class Profile(Record):
     rates: tuple[Rate, ...] = ()
     collectives: tuple[Collective, ...] = ()
     skipped: tuple[Skipped, ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: tuple[Sentence, ...] = ()
     """What was observed and matters to a reader, in sentences."""
     ended: str
     """``precision``, ``budget``, ``script ended``, ``interrupted`` or ``failed``."""
-    elapsed_seconds: float
+    elapsed_seconds: Number
     """From the start of the first launch to the end of the last."""
-    seconds_before_blocks: float | None = None
+    seconds_before_blocks: Number | None = None
     """Of those until the first block, from which the budget counts: imports, compilation, warm-up, discovery."""
     launches: tuple[Launch, ...] = ()
 

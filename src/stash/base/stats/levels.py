@@ -33,20 +33,45 @@ _HALVINGS = 24
 
 
 class _Noise(NamedTuple):
-    """Covariances of n rounds, up to their scale, under every noise of the grid, inverted: ``[noise, …]``."""
+    """Covariances S of n rounds, up to their scale, under every noise of the grid, ready to be divided by.
 
-    inverse: Matrix
+    S = (1 − w)·I + w·R, and the inverse of R is tridiagonal: T. So S⁻¹ = T·M⁻¹ with M = (1 − w)·T + w·I, tridiagonal
+    too, which needs n numbers and n steps where S⁻¹ itself would need n² of them: jobs can have a thousand rounds.
+    """
+
+    diagonal: Matrix
+    """Of T, ``[round, noise]``."""
+    beside: Matrix
+    """What stands beside it in every row."""
+    pivots: Matrix
+    factors: Matrix
+    """Of M = L·D·Lᵀ, ``[round, noise]``: D, and what stands below the ones of L in the row before."""
     sums: Matrix
-    """Of the rows of the inverse."""
+    """Of the rows of S⁻¹, ``[noise, round]``."""
     total: Matrix
-    """Of the whole inverse."""
+    """Of all of S⁻¹."""
     log_determinant: Matrix
 
     def fitted(self, values: Matrix) -> tuple[Matrix, Matrix]:
         """Generalised least squares: the mean under each noise, and what is left, as a sum of squares."""
         centre = self.sums @ values / self.total
-        squares = (self.inverse @ values) @ values - centre**2 * self.total
+        squares = self.divided(values) @ values - centre**2 * self.total
         return centre, np.maximum(squares, 0.0)
+
+    def divided(self, values: Matrix) -> Matrix:
+        """S⁻¹ times ``values``, ``[noise, round]``."""
+        x = np.empty_like(self.pivots)
+        x[0] = values[0]
+        for i in range(1, len(x)):
+            x[i] = values[i] - self.factors[i] * x[i - 1]
+        x /= self.pivots
+        for i in range(len(x) - 2, -1, -1):
+            x[i] -= self.factors[i + 1] * x[i + 1]
+        product = self.diagonal * x
+        product[1:] += self.beside * x[:-1]
+        product[:-1] += self.beside * x[1:]
+        divided: Matrix = product.T
+        return divided
 
 
 def level(matrix: Matrix, column: int, confidence: float = 0.95) -> Interval:
@@ -113,26 +138,36 @@ def _weights(noise: _Noise, relative: Matrix) -> Matrix:
     _, squares = noise.fitted(rows)
     # Of a row's mean, the share 1 - v is own noise, k times smaller than a rung's.
     together = rungs * (1 - _GRID[:, 1]) * squares + own
+    if not together.all():
+        return _PRIOR
     logs = noise.log_determinant + np.log(noise.total) - (rounds - 1) * np.log(1 - _GRID[:, 1])
     logs = -0.5 * (logs + (rounds - 1) * rungs * np.log(together))
     weights = _PRIOR * np.exp(logs - logs.max())
     return np.asarray(weights / weights.sum())
 
 
-@lru_cache(maxsize=128)
+@lru_cache(maxsize=4)
 def _noises(rounds: int, rungs: int) -> tuple[_Noise, _Noise]:
     """The grid for the mean over ``rungs``, and the same noises for a single one of them."""
-    memory, share = _GRID[:, 0, None, None], _GRID[:, 1, None, None]
-    slow = memory ** np.abs(np.subtract.outer(np.arange(rounds), np.arange(rounds)))
-    return _inverted(share, slow), _inverted(share / (rungs - share * (rungs - 1)), slow)
+    share = _GRID[:, 1]
+    return _noise(rounds, share), _noise(rounds, share / (rungs - share * (rungs - 1)))
 
 
-def _inverted(share: Matrix, slow: Matrix) -> _Noise:
-    covariance = (1 - share) * np.eye(slow.shape[-1]) + share * slow
-    inverse: Matrix = np.asarray(np.linalg.inv(covariance), dtype=np.float64)
-    sums = inverse.sum(axis=2)
-    log_determinant: Matrix = np.asarray(np.linalg.slogdet(covariance)[1], dtype=np.float64)
-    return _Noise(inverse, sums, sums.sum(axis=1), log_determinant)
+def _noise(rounds: int, share: Matrix) -> _Noise:
+    """For two rounds at least."""
+    memory = _GRID[:, 0]
+    alone = 1 - memory**2
+    diagonal = np.tile((1 + memory**2) / alone, (rounds, 1))
+    diagonal[[0, -1]] = 1 / alone
+    beside = -memory / alone
+    pivots, factors = (1 - share) * diagonal + share, np.zeros((rounds, len(memory)))
+    for i in range(1, rounds):
+        factors[i] = (1 - share) * beside / pivots[i - 1]
+        pivots[i] -= (1 - share) * beside * factors[i]
+    log_determinant = np.log(pivots).sum(axis=0) + (rounds - 1) * np.log(alone)
+    noise = _Noise(diagonal, beside, pivots, factors, np.empty(0), np.empty(0), log_determinant)
+    sums = noise.divided(np.ones(rounds))
+    return noise._replace(sums=sums, total=sums.sum(axis=1))
 
 
 def _quantiles(weights: Matrix, centre: Matrix, spread: Matrix, freedom: int, at: Matrix) -> list[float]:

@@ -66,7 +66,7 @@ def increments(matrix: Matrix, confidence: float = 0.95) -> list[Interval]:
     return [Interval(value=value, low=least, high=most, repetitions=rounds) for value, least, most in ends]
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=2)
 def _weights(rounds: int) -> Matrix:
     """Share of each round in each resampled mean: ``[resample, round]``, rows sum to 1."""
     drawn = np.random.default_rng(SEED).integers(rounds, size=(RESAMPLES, rounds))

@@ -11,6 +11,7 @@ import math
 import re
 
 from stash.base.errors import UnitError
+from stash.base.printable import shortened
 from stash.base.words.rounding import scale_for
 
 SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
@@ -39,13 +40,15 @@ _SECONDS = {
     "m": 60.0,
     "h": 3600.0,
 }
+_LONGEST = 100
+"""Characters of a quantity."""
 _NUMBER = re.compile(r"^\s*([0-9]*\.?[0-9]+(?:e[+-]?[0-9]+)?)\s*(.*?)\s*$", re.IGNORECASE)
 
 
 def _split(text: str, kind: str, example: str) -> tuple[float, str]:
-    match = _NUMBER.match(text)
-    if match is None:
-        raise UnitError(f"cannot read the {kind} {text!r}; write it like {example}")
+    match = _NUMBER.match(text) if len(text) <= _LONGEST else None
+    if match is None or not math.isfinite(float(match[1])):
+        raise UnitError(f"cannot read the {kind} {shortened(text, _LONGEST)!r}; write it like {example}")
     return float(match[1]), match[2]
 
 

@@ -6,6 +6,7 @@ about a disk and is left alone.
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import NamedTuple
 
 from stash.base.records import DiskRead
@@ -34,10 +35,9 @@ def burst(read: DiskRead) -> Burst | None:
     if not (read.cold or read.direct):
         return None
     spells = [(t.bytes / seconds, seconds) for t in read.timings for seconds in t.seconds if seconds > 0]
-    gaps = {
-        cut: min(rate for rate, _ in spells[:cut]) / max(rate for rate, _ in spells[cut:])
-        for cut in range(_FEWEST, len(spells) - _FEWEST + 1)
-    }
+    rates = [rate for rate, _ in spells]
+    slowest_before, fastest_after = [*accumulate(rates, min)], [*accumulate(reversed(rates), max)][::-1]
+    gaps = {cut: slowest_before[cut - 1] / fastest_after[cut] for cut in range(_FEWEST, len(spells) - _FEWEST + 1)}
     if not gaps or max(gaps.values()) <= 1:
         return None
     end = max(gaps, key=lambda cut: gaps[cut])

@@ -90,7 +90,7 @@ def _near(shape: Dimensions, model: str | None, instance: Instance) -> Near | No
         if not mine or not other:
             missing.append(name)
             continue
-        step = abs(math.log(mine / other))
+        step = abs(math.log(mine) - math.log(other))
         steps.append(step)
         if step > _CLOSE:
             differs.append(f"{name} {mine / other:.2g} times")

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from stash.base.errors import StashError
 from stash.base.ladder import NAMES, rung
 from stash.base.records import Block, Profile
 from stash.base.stats.levels import Matrix
@@ -99,7 +100,9 @@ def _sets(profile: Profile, rounds: Sequence[int]) -> tuple[tuple[int, ...], ...
 
 
 def _per_set(values: dict[tuple[int, str], dict[int, float]], name: str, sets: Sequence[Sequence[int]]) -> Matrix:
-    ranks = sorted(values[sets[0][0], name])
+    ranks = sorted(set.intersection(*(set(values[number, name]) for numbers in sets for number in numbers)))
+    if not ranks:
+        raise StashError(f"no rank has a block of {name} in every complete round; profile again")
     rows = [[[values[number, name][rank] for rank in ranks] for number in numbers] for numbers in sets]
     return np.array([np.mean(row, axis=0) for row in rows], dtype=np.float64)
 

@@ -6,9 +6,11 @@ Sources date a price by a day, a month or a year, or not at all: an age is a ran
 from __future__ import annotations
 
 import calendar
+import re
 from datetime import date
 from typing import NamedTuple
 
+_DATE = re.compile(r"[0-9]{4}(-(?!00)[0-9]{2}(-(?!00)[0-9]{2})?)?")
 OLD_DAYS = 90
 """Clouds change prices about this often; gpuhunt and SkyPilot publish theirs daily."""
 
@@ -37,9 +39,25 @@ def age(as_of: str | None, today: date) -> Age | None:
     """
     if as_of is None:
         return None
-    year, month, day = (*map(int, as_of.split("-")), None, None)[:3]
-    assert year is not None
+    first, last = _period(as_of)
+    return Age(max(0, (today - last).days), (today - first).days)
+
+
+def is_date(text: str) -> bool:
+    """Whether ``text`` is an ISO date, a month or a year, as ``age`` takes it."""
+    if not _DATE.fullmatch(text):
+        return False
+    try:
+        _period(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _period(as_of: str) -> tuple[date, date]:
+    """Its first and its last day; raises ValueError where there are none."""
+    year, *rest = map(int, as_of.split("-"))
+    month, day = (*rest, 0, 0)[:2]
     first = date(year, month or 1, day or 1)
     last_month = month or 12
-    last = date(year, last_month, day or calendar.monthrange(year, last_month)[1])
-    return Age(max(0, (today - last).days), (today - first).days)
+    return first, date(year, last_month, day or calendar.monthrange(year, last_month)[1])

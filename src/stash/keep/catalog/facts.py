@@ -7,7 +7,9 @@ text, or of how offers are chosen. ``docs/catalog.md`` describes every field of 
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
+
+from pydantic import Field
 
 from stash.base.records import Record
 
@@ -18,6 +20,8 @@ KINDS: tuple[PriceKind, ...] = ("on-demand", "spot", "prior")
 CatalogLayer = Literal["shipped", "snapshot", "user"]
 """Where an instance is described first of all: in Stash itself, in a refreshed snapshot, or in the user's file."""
 
+Amount = Annotated[float, Field(ge=0, le=1e18, allow_inf_nan=False)]
+
 
 class GpuFacts(Record):
     """One GPU as its vendor and independent measurements describe it. Rates are peaks without sparsity."""
@@ -27,19 +31,19 @@ class GpuFacts(Record):
     model: str
     """What clouds call it, e.g. ``A100``; several variants may share it."""
     architecture: str | None = None
-    fp32_flops_per_second: float | None = None
-    tensor_fp16_flops_per_second: float | None = None
+    fp32_flops_per_second: Amount | None = None
+    tensor_fp16_flops_per_second: Amount | None = None
     """fp16 and bf16 on tensor cores, dense."""
-    tensor_tf32_flops_per_second: float | None = None
-    fp16_flops_per_second: float | None = None
+    tensor_tf32_flops_per_second: Amount | None = None
+    fp16_flops_per_second: Amount | None = None
     """Without tensor cores."""
-    memory_bytes: float | None = None
+    memory_bytes: Amount | None = None
     """Nominal: the vendor's figure read as GiB, except where ``notes`` says otherwise."""
-    memory_bytes_per_second: float | None = None
-    watts: float | None = None
+    memory_bytes_per_second: Amount | None = None
+    watts: Amount | None = None
     pcie: str | None = None
     """Generation and width of the card, e.g. ``4.0 x16``."""
-    nvlink_bytes_per_second: float | None = None
+    nvlink_bytes_per_second: Amount | None = None
     """One direction, all links of the GPU together."""
     release_year: int | None = None
     as_of: str
@@ -56,31 +60,31 @@ class Instance(Record):
     """``None`` on types without GPUs (``gpu_count`` is 0)."""
     gpu: str | None = None
     """Name of the exact variant, a key of the GPU table; ``None`` when no source says which it is."""
-    gpu_count: float | None = None
+    gpu_count: Amount | None = None
     """A fraction for slices of a GPU; one die counts as one GPU on K80 and M60."""
-    gpu_memory_bytes: float | None = None
+    gpu_memory_bytes: Amount | None = None
     """Of one GPU."""
-    vcpus: float | None = None
-    memory_bytes: float | None = None
+    vcpus: Amount | None = None
+    memory_bytes: Amount | None = None
     interconnect: str | None = None
     """Fabric between GPUs: ``none`` (one GPU), ``pcie3`` …, ``nvlink2`` …, ``nvlink3+nvswitch``."""
-    interconnect_bytes_per_second: float | None = None
+    interconnect_bytes_per_second: Amount | None = None
     """Per GPU, one direction, all its links together."""
-    pair_min_bytes_per_second: float | None = None
-    pair_max_bytes_per_second: float | None = None
+    pair_min_bytes_per_second: Amount | None = None
+    pair_max_bytes_per_second: Amount | None = None
     """Between one pair of GPUs, one direction: the worst and the best pair."""
-    pcie_bytes_per_second: float | None = None
+    pcie_bytes_per_second: Amount | None = None
     """Theoretical x16 rate of the GPU's PCIe generation, one direction."""
-    pcie_measured_bytes_per_second: float | None = None
-    network_bytes_per_second: float | None = None
+    pcie_measured_bytes_per_second: Amount | None = None
+    network_bytes_per_second: Amount | None = None
     """Sustained."""
-    network_burst_bytes_per_second: float | None = None
-    rdma_bytes_per_second: float | None = None
+    network_burst_bytes_per_second: Amount | None = None
+    rdma_bytes_per_second: Amount | None = None
     rdma: bool | None = None
-    local_disk_bytes: float | None = None
+    local_disk_bytes: Amount | None = None
     """0 when the type has no local disk."""
-    remote_disk_bytes_per_second: float | None = None
-    remote_disk_burst_bytes_per_second: float | None = None
+    remote_disk_bytes_per_second: Amount | None = None
+    remote_disk_burst_bytes_per_second: Amount | None = None
     as_of: str
     source: str
     notes: str = ""

@@ -7,7 +7,6 @@ nothing of how they merge with other layers.
 from __future__ import annotations
 
 import datetime
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,13 +16,15 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from stash.base.errors import UnitError, UserError
+from stash.base.yamlines import MOST_CHARACTERS, Lines, parse
 from stash.keep.catalog import quantities, shipped
+from stash.keep.catalog.ages import is_date
 from stash.keep.catalog.facts import GpuFacts, Instance, Price, PriceKind
 from stash.keep.catalog.names import nearest, tokens
-from stash.keep.catalog.yamlines import Lines, parse
 
 ON_PREMISE = "on-premise"
-_DATE = re.compile(r"\d{4}(-\d\d(-\d\d)?)?")
+_MOST_MISTAKES = 20
+"""That are listed; of more, how many there are."""
 
 
 def _checked(read: Callable[[object], float]) -> Callable[[object], float | None]:
@@ -38,7 +39,7 @@ def _checked(read: Callable[[object], float]) -> Callable[[object], float | None
 
 def _date(given: object) -> str | None:
     text = given.isoformat() if isinstance(given, datetime.date) else str(given)
-    if given is not None and not _DATE.fullmatch(text):
+    if given is not None and not is_date(text):
         raise ValueError(f"{text!r} is not a date; write it like 2026-11-01")
     return None if given is None else text
 
@@ -98,8 +99,8 @@ class OwnInstance(_Entry):
 
 
 class _Content(_Entry):
-    gpus: tuple[OwnGpu, ...] = ()
-    instances: tuple[OwnInstance, ...] = ()
+    gpus: Annotated[tuple[OwnGpu, ...], Field(max_length=1_000)] = ()
+    instances: Annotated[tuple[OwnInstance, ...], Field(max_length=10_000)] = ()
 
 
 @dataclass(frozen=True)
@@ -139,7 +140,8 @@ def read_if_there(path: Path) -> OwnFile | None:
 def read(path: Path) -> OwnFile:
     """The file at ``path``; raises UserError with line and field for every mistake in it."""
     try:
-        text = path.read_text(encoding="utf-8")
+        with path.open(encoding="utf-8") as file:
+            text = file.read(MOST_CHARACTERS + 1)  # one more than ``parse`` takes
     except OSError as error:
         raise UserError(f"cannot read the instances file {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
@@ -164,7 +166,8 @@ def of_text(text: str, path: Path) -> OwnFile:
 
 def _all_mistakes(error: ValidationError, path: Path, lines: Lines) -> str:
     mistakes = []
-    for detail in error.errors():
+    found = error.errors(include_url=False, include_context=False, include_input=False)
+    for detail in found[:_MOST_MISTAKES]:
         where = detail["loc"]
         name = ".".join(str(part) for part in where[2:]) or ".".join(map(str, where)) or "the file"
         message = detail["msg"].removeprefix("Value error, ")
@@ -175,7 +178,8 @@ def _all_mistakes(error: ValidationError, path: Path, lines: Lines) -> str:
         elif detail["type"] in ("model_type", "tuple_type", "model_attributes_type"):
             message = "must be a list of entries, each with a name" if len(where) == 1 else "must hold named fields"
         mistakes.append(f"{path} line {lines.of(where)}: {name}: {message}")
-    return "\n".join(mistakes)
+    more = len(found) - len(mistakes)
+    return "\n".join([*mistakes, f"and {more} more mistakes"] if more else mistakes)
 
 
 def _unknown_field(where: tuple[int | str, ...]) -> str:

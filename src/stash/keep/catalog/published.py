@@ -19,6 +19,8 @@ from statistics import median
 from stash.keep.catalog.facts import Instance, PriceKind
 
 CsvRow = dict[str, str]
+_LONGEST = 2_000
+"""Characters that are read of a field in Python's notation, as one list has it."""
 _GPUHUNT = ("instance_name", "location", "price", "cpu", "memory", "gpu_count", "gpu_name", "gpu_memory", "spot")
 _SKYPILOT = ("InstanceType", "AcceleratorName", "AcceleratorCount", "vCPUs", "MemoryGiB", "Price", "Region")
 _LEAST, _MOST = 0.005, 150.0
@@ -225,8 +227,8 @@ def _gpu_memory_gib(row: CsvRow) -> float | None:
     if named:
         return float(named[1])
     try:
-        size = float(ast.literal_eval(row.get("GpuInfo", ""))["Gpus"][0]["MemoryInfo"]["SizeInMiB"])
-    except (ValueError, SyntaxError, TypeError, LookupError):
+        size = float(ast.literal_eval(row.get("GpuInfo", "")[:_LONGEST])["Gpus"][0]["MemoryInfo"]["SizeInMiB"])
+    except (ValueError, SyntaxError, TypeError, LookupError, RecursionError, MemoryError):  # nested too deep
         return None
     return size / 1024 if size >= 1024 else None
 

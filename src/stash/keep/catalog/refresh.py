@@ -9,19 +9,22 @@ from __future__ import annotations
 import csv
 import io
 import re
+import time
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from http.client import HTTPException
+from http.client import HTTPException, HTTPMessage, HTTPResponse
 from pathlib import Path
-from urllib.error import HTTPError
+from typing import IO
+from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
-from urllib.request import Request, urlopen
+from urllib.request import HTTPRedirectHandler, Request, build_opener
 from zlib import error as ZlibError  # noqa: N812  (its real name says nothing)
 
-from stash.base.errors import StashError
+from stash.base.errors import StashError, one_line
 from stash.keep.catalog import layers, places, snapshot
+from stash.keep.catalog.ages import is_date
 from stash.keep.catalog.changes import Changes, compare
 from stash.keep.catalog.facts import Instance, Offer, Price, PriceKind
 from stash.keep.catalog.published import DamagedError, Harvest, gpuhunt, skypilot
@@ -35,7 +38,12 @@ _GPUHUNT = "https://dstack-gpu-pricing.s3.eu-west-1.amazonaws.com/v3"
 _SKYPILOT = "https://raw.githubusercontent.com/skypilot-org/skypilot-catalog/master/catalogs/v8"
 _CLOUDS = ("aws", "azure", "gcp", "lambda", "runpod")
 _GPUHUNT_NAMES = {"lambda": "lambdalabs"}
-_LARGEST = 300 * 2**20
+_LARGEST = 100 * 2**20
+"""Bytes of a list, packed or not."""
+_SILENCE, _LONGEST = 20.0, 300.0
+"""Seconds without a byte, and for all of a list."""
+_VERSION = 100
+"""Bytes of the text that names a list's version."""
 _LEAST_SHARE, _FEW = 0.5, 20
 _JUMP, _JUMPED_SHARE = 5.0, 0.5
 
@@ -78,17 +86,49 @@ class Report:
 
 
 def https(url: str) -> bytes:
-    """The real transport: the body behind an https URL, at most 300 MB, within 20 s of silence. Raises OSError."""
+    """The real transport: the body behind an https URL, of bounded size and time. Raises OSError."""
+    return fetched(url, "https")
+
+
+def fetched(url: str, scheme: str) -> bytes:
+    """The body behind ``url``, asked for, and sent on to, nowhere but over ``scheme``. Raises OSError."""
+    if urlsplit(url).scheme != scheme:
+        raise URLError(f"{url} is not {scheme}")
     request = Request(url, headers={"User-Agent": "stash-ddl (stash catalog refresh)"})
     try:
-        with urlopen(request, timeout=20) as answer:
-            body: bytes = answer.read(_LARGEST + 1)
+        with build_opener(_SameScheme(scheme)).open(request, timeout=_SILENCE) as answer:
+            body = _read(answer)
             length = answer.headers.get("Content-Length")
     except HTTPException as error:
         raise OSError(f"the connection broke: {error!r}") from error
-    if length is not None and int(length) != len(body):
+    if length is not None and len(body) <= _LARGEST and length != str(len(body)):
         raise OSError("the download is not complete")
     return body
+
+
+class _SameScheme(HTTPRedirectHandler):
+    """Follows a redirection only if it stays as safe as it was."""
+
+    def __init__(self, scheme: str) -> None:
+        self._scheme = scheme
+
+    def redirect_request(
+        self, req: Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
+    ) -> Request | None:
+        if urlsplit(newurl).scheme != self._scheme:
+            raise URLError(f"it sends on to {newurl}, which is not {self._scheme}")
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+def _read(answer: HTTPResponse) -> bytes:
+    """At most one byte more than a list may have."""
+    deadline, parts, size = time.monotonic() + _LONGEST, [], 0
+    while size <= _LARGEST and (part := answer.read1(min(2**20, _LARGEST + 1 - size))):
+        parts.append(part)
+        size += len(part)
+        if time.monotonic() > deadline:
+            raise OSError(f"it took longer than {_LONGEST:.0f} s")
+    return b"".join(parts)
 
 
 def refresh(transport: Transport = https, path: Path | None = None, now: datetime | None = None) -> Report:
@@ -167,7 +207,7 @@ def _part(source: Source, transport: Transport, before: Catalog, old: Part | Non
     except DamagedError:
         raise
     except (csv.Error, ValueError, LookupError, TypeError) as error:
-        raise DamagedError(f"it cannot be read ({error})") from error
+        raise DamagedError(f"it cannot be read ({one_line(error)})") from error
     prices = harvest.prices()
     _believe(prices, source.cloud, before, old)
     columns, instances = _columns(source, harvest, prices, published or today, f"{source.name}, {dated}")
@@ -178,11 +218,12 @@ def _located(source: Source, transport: Transport) -> tuple[str, str | None]:
     """Where the newest list is and its ISO date, if the publisher gives one (gpuhunt: 20261119-12)."""
     if source.version_url is None:
         return source.url, None
-    version = transport(source.version_url).decode(errors="replace").strip()
-    match = re.fullmatch(r"(20\d\d)([01]\d)([0-3]\d)-\d+", version)
-    if match is None:
+    version = transport(source.version_url)[:_VERSION].decode(errors="replace").strip()
+    match = re.fullmatch(r"(20\d\d)([01]\d)([0-3]\d)-[0-9]{1,9}", version, re.ASCII)
+    published = "-".join(match.groups()) if match is not None else ""
+    if not is_date(published):
         raise DamagedError(f"its version {version[:30]!r} is not a date and a number")
-    return source.url.format(version=version), "-".join(match.groups())
+    return source.url.format(version=version), published
 
 
 def _text(body: bytes, member: str | None) -> str:
@@ -192,7 +233,11 @@ def _text(body: bytes, member: str | None) -> str:
         with zipfile.ZipFile(io.BytesIO(body)) as archive:
             if archive.getinfo(member).file_size > _LARGEST:
                 raise DamagedError("it unpacks to far more than a price list holds")
-            return archive.read(member).decode("utf-8").replace("\r\n", "\n")
+            with archive.open(member) as file:  # what it says of its size need not be true
+                content = file.read(_LARGEST + 1)
+        if len(content) > _LARGEST:
+            raise DamagedError("it unpacks to far more than a price list holds")
+        return content.decode("utf-8").replace("\r\n", "\n")
     except (zipfile.BadZipFile, ZlibError, EOFError, NotImplementedError, RuntimeError) as error:
         raise DamagedError(f"it is no whole zip file ({error})") from error
     except KeyError as error:

@@ -13,12 +13,16 @@ from typing import Any
 
 import numpy as np
 
-from stash.base.errors import StashError, UserError
-from stash.base.files import write_whole
+from stash.base.errors import StashError, UserError, one_line
+from stash.base.files import read_up_to, write_whole
+from stash.keep.catalog.ages import is_date
 from stash.keep.catalog.facts import KINDS, Instance, Price
 from stash.keep.catalog.table import NOWHERE, Columns
 
 SCHEMA = 1
+_LARGEST = 2**29
+"""Bytes that are read; today's price lists make 10 MB."""
+_MOST_DOLLARS = 1e9
 HISTORY = "history"
 """Name of the part that holds past prices."""
 
@@ -73,16 +77,18 @@ class Snapshot:
 def read(path: Path) -> Snapshot | None:
     """The snapshot at ``path``, ``None`` when there is none; raises UserError when it is damaged."""
     try:
-        text = path.read_bytes()
+        text = read_up_to(path, _LARGEST)
     except FileNotFoundError:
         return None
     except OSError as error:
         raise UserError(f"cannot read the catalog's snapshot {path}: {error.strerror}") from error
     try:
+        if len(text) > _LARGEST:
+            raise ValueError(f"it is larger than {_LARGEST // 2**20} MB")
         return _from_document(json.loads(text))
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         remedy = "delete it, and get a new one with `stash catalog refresh`"
-        raise UserError(f"the catalog's snapshot {path} is damaged ({error}); {remedy}") from error
+        raise UserError(f"the catalog's snapshot {path} is damaged ({one_line(error)}); {remedy}") from error
 
 
 def write(snapshot: Snapshot, path: Path) -> None:
@@ -153,5 +159,8 @@ def _check(columns: Columns, instances: int) -> None:
             raise ValueError("its columns differ in length")
         if values.size and (values.min() < least or values.max() >= end):
             raise ValueError("an index points nowhere")
-    if not (np.isfinite(columns.price).all() and (columns.price > 0).all()):
+    if not ((columns.price > 0).all() and (columns.price < _MOST_DOLLARS).all()):
         raise ValueError("a price is not a positive number")
+    strange = next((text for text in columns.dates if not is_date(text)), None)
+    if strange is not None:
+        raise ValueError(f"{strange[:30]!r} is not a date")

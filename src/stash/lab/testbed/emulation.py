@@ -35,9 +35,9 @@ def _read(parse: Any, value: Any) -> Any:
         raise ValueError(str(error)) from None
 
 
-Seconds = Annotated[float, BeforeValidator(_seconds), Field(ge=0, allow_inf_nan=False)]
-Bytes = Annotated[int, BeforeValidator(_bytes), Field(ge=0)]
-BytesPerSecond = Annotated[float, BeforeValidator(_rate), Field(gt=0, allow_inf_nan=False)]
+Seconds = Annotated[float, BeforeValidator(_seconds), Field(ge=0, le=1e9, allow_inf_nan=False)]
+Bytes = Annotated[int, BeforeValidator(_bytes), Field(ge=0, le=10**18)]
+BytesPerSecond = Annotated[float, BeforeValidator(_rate), Field(ge=1, le=1e18, allow_inf_nan=False)]
 """Bytes per second."""
 
 
@@ -48,7 +48,7 @@ class _Strict(BaseModel):
 class LayerSpec(_Strict):
     """One layer: a parameter of so many bytes (float32), and its passes at the model's batch."""
 
-    name: str
+    name: Annotated[str, Field(max_length=1_000)]
     bytes: Bytes
     forward_seconds: Seconds
     backward_seconds: Seconds
@@ -75,14 +75,14 @@ class ExchangeSpec(_Strict):
 class Emulation(_Strict):
     """A model on an accelerator, one batch per step, and the delays injected around it."""
 
-    name: str = "emulated"
-    layers: Annotated[tuple[LayerSpec, ...], Field(min_length=1)]
+    name: Annotated[str, Field(max_length=1_000)] = "emulated"
+    layers: Annotated[tuple[LayerSpec, ...], Field(min_length=1, max_length=10_000)]
     optimizer_seconds: Seconds = 0.0
     jitter: Annotated[float, Field(ge=0, le=1)] = 0.0
     """Standard deviation of a step's compute, as a fraction of it."""
     spread: Annotated[float, Field(ge=0, le=1)] = 0.0
     """Batches differ: a batch's compute lies between 1 - spread and 1 + spread times that described."""
-    slow_ranks: dict[Annotated[int, Field(ge=0)], Annotated[float, Field(gt=0)]] = {}
+    slow_ranks: dict[Annotated[int, Field(ge=0, le=1_000_000)], Annotated[float, Field(gt=0, le=1e6)]] = {}
     """Rank: the factor by which its compute takes longer."""
     prep_seconds: Seconds = 0.0
     """A loader worker's time to make a batch."""
@@ -128,10 +128,11 @@ def load(path: str | Path) -> Emulation:
     """The description in a YAML file; raises UserError naming file, line and field."""
     import yaml
 
+    from stash.base.yamlines import MOST_CHARACTERS, parse
+
     try:
-        text = Path(path).read_text()
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
-        raw = yaml.safe_load(text)
+        with Path(path).open(encoding="utf-8") as file:
+            raw, lines = parse(file.read(MOST_CHARACTERS + 1))
     except OSError as error:
         raise UserError(f"cannot read the model {path}: {error.strerror}") from None
     except UnicodeDecodeError:
@@ -145,8 +146,8 @@ def load(path: str | Path) -> Emulation:
     try:
         return Emulation.model_validate(raw)
     except ValidationError as error:
-        first = error.errors()[0]
-        raise UserError(_sentence(path, root, first["loc"], first["msg"], first["type"])) from None
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        raise UserError(_sentence(path, lines.of(first["loc"]), first["loc"], first["msg"], first["type"])) from None
 
 
 def dump(emulation: Emulation) -> str:
@@ -156,35 +157,11 @@ def dump(emulation: Emulation) -> str:
     return str(yaml.safe_dump(emulation.model_dump(mode="json", exclude_defaults=True), sort_keys=False))
 
 
-def _sentence(path: str | Path, root: Any, where: tuple[int | str, ...], words: str, kind: str) -> str:
+def _sentence(path: str | Path, line: int, where: tuple[int | str, ...], words: str, kind: str) -> str:
     field = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in where).lstrip(".")
     said = words.removeprefix("Value error, ").removeprefix("Input ").partition(" or instance of ")[0]
     if kind == "extra_forbidden":
         said = "there is no such field"
     elif kind == "missing":
         said = "this field is missing"
-    return f"{path}, line {_line(root, where)}: {field}: {said}"
-
-
-def _line(node: Any, where: tuple[int | str, ...]) -> int:
-    """The line of the deepest part of ``where`` that the document has, from 1."""
-    line = int(node.start_mark.line)
-    for part in where:
-        if (
-            isinstance(part, int)
-            and isinstance(node.value, list)
-            and node.id == "sequence"
-            and part < len(node.value)
-        ):
-            node = node.value[part]
-        elif node.id == "mapping":
-            pairs = {str(key.value): (key, value) for key, value in node.value}
-            if str(part) not in pairs:
-                break
-            key, node = pairs[str(part)]
-            line = int(key.start_mark.line)
-            continue
-        else:
-            break
-        line = int(node.start_mark.line)
-    return line + 1
+    return f"{path}, line {line}: {field}: {said}"

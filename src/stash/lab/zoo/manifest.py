@@ -8,12 +8,20 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Annotated
 
-from stash.base.errors import UserError
-from stash.base.files import write_whole
+from pydantic import Field, TypeAdapter
+
+from stash.base.errors import UserError, one_line
+from stash.base.files import read_up_to, write_whole
 
 MANIFEST = "stash-dataset.json"
 FORMAT = 1
+_LARGEST = 2**16
+"""Bytes that are read: a whole one has two hundred."""
+
+
+Count = Annotated[int, Field(ge=0, lt=2**63, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -21,11 +29,11 @@ class Manifest:
     """The contents of ``stash-dataset.json``."""
 
     kind: str
-    seed: int
-    count: int
+    seed: Count
+    count: Count
     """Samples asked for."""
     complete: bool = False
-    bytes: int | None = None
+    bytes: Count | None = None
     """Bytes of all samples, once complete."""
     format: int = FORMAT
 
@@ -33,23 +41,19 @@ class Manifest:
 def read_manifest(root: Path) -> Manifest | None:
     """The manifest of a data set, None if the folder has none; raises UserError if it is damaged."""
     try:
-        text = (root / MANIFEST).read_text()
+        content = read_up_to(root / MANIFEST, _LARGEST)
     except (FileNotFoundError, NotADirectoryError):
         return None
+    except OSError as error:
+        raise UserError(f"cannot read {root / MANIFEST}: {error.strerror}") from error
     try:
-        fields = json.loads(text)
+        fields = json.loads(content)
         if fields["format"] > FORMAT:
             raise UserError(f"{root / MANIFEST} was written by a newer Stash; update this one")
-        return Manifest(
-            str(fields["kind"]),
-            int(fields["seed"]),
-            int(fields["count"]),
-            bool(fields["complete"]),
-            fields["bytes"],
-        )
-    except (ValueError, TypeError, KeyError) as error:
+        return TypeAdapter(Manifest).validate_python(fields)
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise UserError(
-            f"{root / MANIFEST} is damaged; delete it and its folder, and make the data set again"
+            f"{root / MANIFEST} is damaged ({one_line(error)}); delete it and its folder, and make the data set again"
         ) from error
 
 

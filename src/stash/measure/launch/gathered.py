@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
+
+from stash.base.errors import StashError
 from stash.base.records import Block, Collective, Host, Launch, Profile, Rank, Rate, Settings, Skipped, Workload, now
 from stash.base.version import __version__
 from stash.measure.run.messages import (
@@ -25,6 +28,7 @@ from stash.measure.run.messages import (
     SoftwareSeen,
 )
 
+_BLOCK = TypeAdapter(Block)
 DIGITS, DIGITS_OF_A_STEP = 6, 5
 """Significant ones of what was measured in a block, and step by step: 1 and 10 microseconds in a second."""
 
@@ -57,7 +61,20 @@ class Gathered:
         self.unsafe: str | None = None
 
     def take(self, message: Message, offset: int = 0) -> None:
-        """Add one message; ``offset`` is added to its rank (launches that ran side by side)."""
+        """Add one message; ``offset`` is added to its rank (launches that ran side by side).
+
+        Raises StashError for one that no artefact could hold.
+        """
+        try:
+            self._take(_held(message), offset)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+            where = ".".join(map(str, first["loc"]))
+            raise StashError(
+                f"the job's agents told what cannot be: {message.kind}.{where}: {first['msg'].lower()}"
+            ) from None
+
+    def _take(self, message: Message, offset: int) -> None:
         self.led = True
         match message:
             case PhaseBegun():
@@ -132,6 +149,21 @@ class Gathered:
             seconds_before_blocks=before,
             launches=tuple(self.steps_of[number] for number in sorted(self.steps_of)),
         )
+
+
+def _held(message: Message) -> Message:
+    """``message``, if its records can be made of it; raises ValidationError. The others are made at once."""
+    match message:
+        case HostsSeen():
+            for host in message.hosts:
+                Host.model_validate(host)
+        case JobFacts():
+            Workload.model_validate({"command": (), "name": "", **message.known()})
+        case RankSeen():
+            Rank.model_validate(vars(message))
+        case BlockDone():
+            _BLOCK.validate_python(vars(message))
+    return message
 
 
 def _kept(value: Any) -> Any:

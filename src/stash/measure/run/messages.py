@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from stash.base.errors import StashError
+from stash.measure.run.fields import made
 
 
 @dataclass(frozen=True)
@@ -228,14 +229,9 @@ def decode(line: str | bytes) -> Message:
     """The message of a line; raises StashError for one that no agent of this version writes."""
     try:
         row = json.loads(line)
-        cls = KINDS[row.pop("kind")]
-        return cls(**{name: tuple(value) if name in _TUPLES else value for name, value in row.items()})
-    except (ValueError, LookupError, AttributeError, TypeError):
+        return made(KINDS[row.pop("kind")], row)
+    except (ValueError, LookupError, AttributeError, TypeError, RecursionError):
         raise StashError(
             f"the job's agents said something strange ({line[:80]!r}); does the job run in an environment with "
             "another version of Stash? Install this one there"
         ) from None
-
-
-_TUPLES = {"rungs", "step_seconds", "step_samples"}
-"""Fields that JSON turns into lists."""

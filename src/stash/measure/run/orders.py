@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
+from stash.measure.run.fields import made
 from stash.measure.run.folder import RunFolder
 
 VARIABLE = "STASH_ORDERS"
@@ -65,12 +66,12 @@ class Orders:
 def current() -> Orders | None:
     """The orders this process runs under, or ``None`` outside a profile."""
     path = os.environ.get(VARIABLE)
-    if not path:
-        return None
+    return read(Path(path)) if path else None
+
+
+def read(path: Path) -> Orders | None:
+    """The orders in a file; ``None`` where there are none."""
     try:
-        fields = json.loads(Path(path).read_text())
-    except (OSError, ValueError):
+        return made(Orders, json.loads(path.read_text()))
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError):  # it is gone, or not what was written
         return None
-    fields["rungs"] = tuple(fields["rungs"])
-    fields["gang"] = tuple(fields["gang"]) if fields["gang"] else None
-    return Orders(**fields)

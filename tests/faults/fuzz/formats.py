@@ -1,0 +1,160 @@
+"""Every file format that Stash reads: files to begin with, and how Stash reads and shows one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import date
+from functools import lru_cache
+from pathlib import Path
+
+from rich.console import Console
+
+from stash.base.printable import printable, strict_json
+from stash.base.records import Probe, Profile, Settings, Workload
+from stash.cli.catalog_tables import listing, sheet
+from stash.derive.advise import verdict
+from stash.derive.findings import read as read_findings
+from stash.derive.stalls import attribute
+from stash.keep import artefact
+from stash.keep.catalog import Catalog, Instance, OfferFilter, layers, own, snapshot
+from stash.keep.catalog.facts import KINDS
+from stash.keep.catalog.published import DamagedError, gpuhunt, skypilot
+from stash.keep.catalog.table import Columns
+from stash.lab.testbed import emulation
+from stash.lab.zoo.manifest import MANIFEST, read_manifest
+from stash.measure.launch.gathered import Gathered
+from stash.measure.run import orders
+from stash.measure.run.journal import Tail
+from stash.show.probe import contract as probe_contract
+from stash.show.probe import terminal as probe_terminal
+from stash.show.probe.view import view as probe_view
+from stash.show.profile import contract, terminal
+from stash.show.profile.view import view
+from tests.faults.fuzz.limits import Reader
+
+CORPUS = Path(__file__).parent / "corpus"
+
+
+@dataclass(frozen=True)
+class Format:
+    """One format: the files of ``corpus/NAME`` are whole, and ``read`` takes them without complaint."""
+
+    name: str
+    file: str
+    """What a file of it is called where Stash looks for it."""
+    read: Reader
+
+    @property
+    def corpus(self) -> list[bytes]:
+        """The files to begin with, in the order of their names."""
+        return [path.read_bytes() for path in sorted((CORPUS / self.name).iterdir())]
+
+
+def _shown(path: Path) -> list[str]:
+    """As ``stash show FILE``, with and without ``--json``."""
+    found = artefact.load_any(path)
+    return _profile(found, path) if isinstance(found, Profile) else _probe(found)
+
+
+def _profile(profile: Profile, path: Path) -> list[str]:
+    breakdown = attribute(profile, str(path))
+    advice = verdict(breakdown, profile)
+    report = terminal.render(view(breakdown, advice, profile, explain=True))
+    return [strict_json(contract.document(breakdown, advice)), report]
+
+
+def _probe(probe: Probe) -> list[str]:
+    reading = read_findings(probe, _shipped())
+    return [
+        strict_json(probe_contract.document(probe, reading)),
+        probe_terminal.render(probe_view(probe, reading, "here.host.json")),
+    ]
+
+
+@lru_cache(maxsize=1)
+def _shipped() -> Catalog:
+    return layers.merge(None, None)
+
+
+@lru_cache(maxsize=1)
+def _known() -> dict[tuple[str, str], Instance]:
+    return {(item.cloud, item.name): item for item in _shipped().instances}
+
+
+def _offered(known: Catalog, most: int = 2) -> list[str]:
+    """As ``stash catalog`` and ``stash catalog show NAME``."""
+    console = Console(width=100, color_system=None)
+    offers = known.query(OfferFilter(kinds=KINDS))
+    with console.capture() as capture:
+        console.print(listing(offers[:most], date(2026, 11, 22)).table)
+        for item in known.instances[:most]:
+            console.print(sheet(known, f"{item.cloud}/{item.name}"))
+    return [capture.get()]
+
+
+def _own(path: Path) -> list[str]:
+    mine = own.read(path)
+    placed = mine.placed(_known())
+    instances = tuple(placed.instances.values())
+    index = {key: number for number, key in enumerate(placed.instances)}
+    return _offered(Catalog(mine.gpus, instances, Columns.of(placed.prices, index)))
+
+
+def _snapshot(path: Path) -> list[str]:
+    found = snapshot.read(path)
+    assert found is not None
+    return [text for part in found.parts for text in _offered(Catalog((), part.instances, part.columns))]
+
+
+def _price_list(read: Callable[..., object]) -> Reader:
+    def reader(path: Path) -> list[str]:
+        try:
+            read("aws", path.read_bytes().decode("utf-8", "replace"), "somewhere", "2026-11-20", {})
+        except DamagedError as error:
+            return [printable(str(error))]
+        return []
+
+    return reader
+
+
+def _emulation(path: Path) -> list[str]:
+    model = emulation.load(path)
+    for exchange in filter(None, [model.exchange]):
+        exchange.seconds(model.bytes, across_nodes=exchange.network is not None)
+    return [printable(emulation.dump(model.scaled(0.5, 2.0))), f"{model.compute_seconds:g}"]
+
+
+def _manifest(path: Path) -> list[str]:
+    return [printable(str(read_manifest(path.parent)))]
+
+
+def _orders(path: Path) -> list[str]:
+    found = orders.read(path)
+    return [] if found is None else [printable(f"orders: {found.files.journal} {found.rungs} {found.budget + 1:g}")]
+
+
+def _journal(path: Path) -> list[str]:
+    gathered = Gathered()
+    for message in Tail(path).messages():
+        gathered.take(message)
+    settings = Settings(precision=0.02, budget_seconds=1, rungs=gathered.rungs, isolated=False, why="")
+    made = gathered.profile(settings, Workload(command=("train.py",), name="train.py"), "budget", 1.0)
+    saved = path.with_name("journal.stash.json")
+    artefact.save(made, saved)
+    return _shown(saved)
+
+
+FORMATS = (
+    Format("profile-schema-1", "run.stash.json", _shown),
+    Format("profile-schema-2", "run.stash.json", _shown),
+    Format("probe", "node.host.json", _shown),
+    Format("own-instances", "instances.yaml", _own),
+    Format("catalog-snapshot", "catalog.json", _snapshot),
+    Format("gpuhunt-prices", "aws.csv", _price_list(gpuhunt)),
+    Format("skypilot-prices", "vms.csv", _price_list(skypilot)),
+    Format("emulation", "model.yaml", _emulation),
+    Format("dataset", MANIFEST, _manifest),
+    Format("orders", "orders.json", _orders),
+    Format("journal", "journal.jsonl", _journal),
+)

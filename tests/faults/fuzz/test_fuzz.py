@@ -1,0 +1,96 @@
+"""Some hundred mutations of every format; `make faults` plays ten thousand."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from stash.base.errors import UserError
+from tests.faults.fuzz import limits
+from tests.faults.fuzz.formats import CORPUS, FORMATS, Format
+from tests.faults.fuzz.limits import problem_with
+from tests.faults.fuzz.mutations import mutated
+from tests.faults.fuzz.play import content, play
+
+MUTATIONS = 300
+
+
+@pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.name)
+def test_nothing_but_text_or_a_sentence_comes_of_a_changed_file(form: Format) -> None:
+    assert play(form, range(MUTATIONS)) == []
+
+
+def test_every_format_has_whole_files_to_begin_with() -> None:
+    assert {path.name for path in CORPUS.iterdir()} == {form.name for form in FORMATS}
+    assert all(form.corpus for form in FORMATS)
+
+
+def test_the_same_seed_makes_the_same_files_in_every_process() -> None:
+    form = FORMATS[0]
+    here = [content(form, form.corpus, number).hex() for number in range(5)]
+    assert len(set(here)) == 5
+    program = (
+        "import json; from tests.faults.fuzz.formats import FORMATS; from tests.faults.fuzz.play import content; "
+        "form = FORMATS[0]; print(json.dumps([content(form, form.corpus, n).hex() for n in range(5)]))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == here
+
+
+def test_mutations_change_files_of_any_kind() -> None:
+    chance = random.Random(0)
+    for whole in (b'{"a": [1, 2.5, "x", null]}', b"a: 1\nb: [x, y]\n", b"\xff\x00", b""):
+        assert len({mutated(whole, chance) for _ in range(50)}) > 5
+
+
+def _endless(path: Path) -> list[str]:
+    while True:
+        pass
+
+
+def _greedy(path: Path) -> list[str]:
+    return ["x" * 2**30]
+
+
+def _refuses(path: Path) -> list[str]:
+    raise UserError("no")
+
+
+def _says_it_all(path: Path) -> list[str]:
+    raise UserError("no" * 20_000)
+
+
+def _fails(path: Path) -> list[str]:
+    raise KeyError("x")
+
+
+@pytest.mark.parametrize(
+    ("read", "problem"),
+    [
+        (lambda path: ["fine"], None),
+        (_refuses, None),
+        (lambda path: ['{"a": 1.5}'], None),
+        (lambda path: ['{"a": Infinity}'], "Infinity is no number of JSON"),
+        (lambda path: ['{"a": '], "JSON that is none"),
+        (lambda path: ["\x1b[2J"], "acts on a terminal"),
+        (_says_it_all, "an error of 40000 characters"),
+        (_greedy, "more than 300 MB"),
+        (_fails, "KeyError in test_fuzz.py"),
+    ],
+)
+def test_what_must_not_be_is_found(read: limits.Reader, problem: str | None) -> None:
+    found = problem_with(read, Path("file"))
+    assert found is None if problem is None else found is not None and problem in found
+
+
+def test_what_takes_too_long_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "SECONDS", 0.2)
+    began = time.process_time()
+    assert problem_with(_endless, Path("file")) == "more than 0 s"
+    assert time.process_time() - began < 2
