@@ -14,11 +14,12 @@ from typing import Protocol
 from stash.base.ladder import without_exchange
 from stash.base.words.quantities import listed
 from stash.measure.launch import kept_files
-from stash.measure.launch.diagnose import MARK_STEPS, Diagnosis, Evidence, diagnose, fell_silent, own_output
+from stash.measure.launch.diagnose import MARK_STEPS, Diagnosis, Evidence, diagnose, fell_silent
 from stash.measure.launch.engines.base import Cluster
 from stash.measure.launch.job import Job
 from stash.measure.launch.measurement import Measurement
 from stash.measure.launch.peers import Peers
+from stash.measure.launch.printed import closed, own_output
 from stash.measure.launch.process import Process
 from stash.measure.launch.request import Request, request
 from stash.measure.launch.wishes import Watcher
@@ -277,13 +278,15 @@ class Launches:
 
     def _diagnosis(self, each: _Running) -> Diagnosis:
         job, process = self._measurement.job, each.process
+        output, beats = process.output(), process.beats()
+        ended_by_launcher = closed(output)
         return diagnose(
             Evidence(
                 exit_code=process.poll() or 0,
                 crashes=process.crashes(),
-                output=process.output(),
-                silent=each.silent,
-                steps={rank: beat.steps for rank, beat in process.beats().items()},
+                output=output,
+                silent=[rank for rank in each.silent if beats[rank].pid not in ended_by_launcher],
+                steps={rank: beat.steps for rank, beat in beats.items()},
                 title=job.title,
                 batch=_batch_argument(job),
             )
