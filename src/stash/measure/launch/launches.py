@@ -6,7 +6,7 @@ a launch is not known here.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
@@ -102,8 +102,10 @@ class Launches:
         measurement: Measurement,
         folder: Path,
         start: Callable[[Request, RunFolder], StartedProcess] = Process,
+        neighbours: Callable[[], Sequence[int]] = list,
     ) -> None:
         self.folder = folder
+        self._neighbours = neighbours
         self.watcher: Watcher = lambda moment: None
         self._measurement, self._start_process = measurement, start
         self._last: StartedProcess | None = None
@@ -148,6 +150,7 @@ class Launches:
                     self._follow(each)
                 if clock.time() - called > _ROLL_CALL:
                     called = clock.time()
+                    self._mention_neighbours()
                     if (lost := self._lost(running)) is not None:
                         return lost
                     silence = self._silence(running, begun)
@@ -159,6 +162,7 @@ class Launches:
             if any(each.broken() for each in running) and (lost := self._lost(running)) is not None:
                 return lost  # its end broke the connections of our ranks
         finally:
+            self._mention_neighbours()
             for each in running:
                 each.silent = each.process.silent()  # those still there are about to be ended by us
                 each.process.stop()
@@ -197,6 +201,13 @@ class Launches:
         )
         if others and note not in notes:
             notes.append(note)
+
+    def _mention_neighbours(self) -> None:
+        for process in self._neighbours():
+            self._measurement.gathered.note(
+                f"another profile (process {process}) ran on this machine at the same time: what it took of cores, "
+                "links and disk is part of these stalls, and this one of its; profile one after the other"
+            )
 
     def _follow(self, each: _Running) -> None:
         """Take what was told since; let the agents stop once it is enough."""

@@ -1,4 +1,4 @@
-"""The way into every interpreter of a job: Stash's agent and the user's own sitecustomize, and nothing else of either."""
+"""The way into every interpreter of a job: Stash's agent, the user's own sitecustomize, and nothing else."""
 
 from __future__ import annotations
 
