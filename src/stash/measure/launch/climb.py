@@ -41,7 +41,7 @@ _OVERTURE, _VISITS = 16, 8
 
 
 class Expedition:
-    """One ``stash profile``; ``clock``, ``start`` (of a launch's processes) and ``neighbours`` may be a test's own."""
+    """One ``stash profile``; ``clock``, ``start`` (of launches' processes), ``neighbours`` may be a test's own."""
 
     def __init__(
         self,

@@ -73,7 +73,7 @@ class _Running:
     peers: Peers | None
     """The launchers of the other nodes; None if there can be no other node."""
     ended: float | None = None
-    """When the agents said that they were done (Unix time)."""
+    """When the agents said that they were done (monotonic time)."""
 
     silent: list[int] = field(default_factory=list)
     """Ranks that were gone without a word when the launch ended."""
@@ -90,7 +90,7 @@ class _Running:
         return self.ended is not None and now - self.ended > _PARTING and self.orders.files.besides() > 0
 
     def last_step(self) -> float | None:
-        """When any rank last ended a step (Unix time), or ``None`` before the first."""
+        """When any rank last ended a step (monotonic time), or ``None`` before the first."""
         return max((beat.when for beat in self.process.beats().values()), default=None)
 
 
@@ -140,7 +140,7 @@ class Launches:
         """Run one launch to its end; the value says why it failed, if it did."""
         clock = self._measurement.clock
         running: list[_Running] = []
-        begun = called = clock.time()
+        begun = called = clock.monotonic()
         try:
             for member in members or (Member(),):
                 running.append(self._start(member))
@@ -148,15 +148,15 @@ class Launches:
             while any(each.process.poll() is None for each in running):
                 for each in running:
                     self._follow(each)
-                if clock.time() - called > _ROLL_CALL:
-                    called = clock.time()
+                if clock.monotonic() - called > _ROLL_CALL:
+                    called = clock.monotonic()
                     self._mention_neighbours()
                     if (lost := self._lost(running)) is not None:
                         return lost
                     silence = self._silence(running, begun)
                     if silence is not None:
                         return self._hung(running, silence)
-                if any(each.broken() or each.others_train_on(clock.time()) for each in running):
+                if any(each.broken() or each.others_train_on(clock.monotonic()) for each in running):
                     break
                 clock.sleep(_TICK)
             if any(each.broken() for each in running) and (lost := self._lost(running)) is not None:
@@ -188,7 +188,7 @@ class Launches:
         m, messages = self._measurement, each.journal.messages()
         for message in messages:
             if isinstance(message, ClimbEnded):
-                each.ended = m.clock.time()
+                each.ended = m.clock.monotonic()
             m.take(message, each.offset)
         return messages
 
@@ -241,7 +241,7 @@ class Launches:
         """Seconds without a step of any rank, if there were too many of them."""
         wishes = self._measurement.wishes
         signs = [sign for each in running if (sign := each.last_step()) is not None]
-        quiet = self._measurement.clock.time() - max(signs, default=begun)
+        quiet = self._measurement.clock.monotonic() - max(signs, default=begun)
         limit = max(_SILENCE, wishes.budget) if signs else wishes.patience
         return quiet if quiet > limit else None
 
@@ -252,7 +252,7 @@ class Launches:
             if each.peers is None:
                 continue
             each.peers.greet()
-            silence = each.peers.silence(each.last_step())
+            silence = each.peers.silence(self._unix_time(each.last_step()))
             if silence is None:
                 continue
             each.peers.tell(silence)
@@ -265,6 +265,11 @@ class Launches:
             gathered.end = "node lost"
             return failure
         return None
+
+    def _unix_time(self, when: float | None) -> float | None:
+        """What the wall clock would have shown then, had it never jumped."""
+        clock = self._measurement.clock
+        return None if when is None else clock.time() - (clock.monotonic() - when)
 
     def _hung(self, running: list[_Running], silence: float) -> Diagnosis | None:
         m = self._measurement

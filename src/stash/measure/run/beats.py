@@ -20,7 +20,7 @@ class Beat(NamedTuple):
     steps: int
     """Optimizer steps so far."""
     when: float
-    """The last sign of life (Unix time)."""
+    """The last sign of life (monotonic time, which all processes of a machine share; the wall clock may jump)."""
 
 
 class Heart:
@@ -33,7 +33,7 @@ class Heart:
     def beat(self, rank: int, steps: int) -> None:
         if self._descriptor is None:
             self._descriptor = os.open(self._folder.beat(rank), os.O_WRONLY | os.O_CREAT, 0o644)
-        os.pwrite(self._descriptor, struct.pack(_FORMAT, os.getpid(), steps, time.time()), 0)
+        os.pwrite(self._descriptor, struct.pack(_FORMAT, os.getpid(), steps, time.monotonic()), 0)
 
 
 def beats(folder: RunFolder) -> dict[int, Beat]:
