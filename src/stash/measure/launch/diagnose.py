@@ -21,11 +21,12 @@ from stash.measure.launch.printed import (
     launchers_words,
     own_output,
     reported,
+    without_agent,
 )
 
 _MEMORY = re.compile(
     r"^(?:terminate called after throwing an instance of '|\s*what\(\): +)?(?:[\w.]+: )?(?:[\w.]*MemoryError\b"
-    r"|(?:\[enforce fail[^\]]{0,200}\][ .]*)?DefaultCPUAllocator: (?:can't|not enough)"
+    r"|(?:\[enforce fail[^\]]{0,200}\].{0,99})?DefaultCPUAllocator: (?:can't|not enough)"
     r"|(?:CUDA|HIP|XPU|MPS)(?: error:)? out of memory(?:\.|$)"
     r"|(?:\[Errno 12\] |unable to .{0,300})Cannot allocate memory|std::bad_alloc)",
     re.I,
@@ -94,14 +95,15 @@ def diagnose(evidence: Evidence) -> Diagnosis:
     """
     evidence = _shortened(evidence)
     causes = [crash for crash in evidence.crashes if not _NOTICED.search(crash)]
-    own = next(iter([*causes, *evidence.crashes]), "") or last_traceback(evidence.output)
+    own = without_agent(next(iter([*causes, *evidence.crashes]), "") or last_traceback(evidence.output))
     ranks = [*reported(evidence.output), *_terminated(own)]
     killed = next((rank for rank in ranks if rank.code < 0 and rank.code not in _AFTERMATH), None)
     if killed and (killed == ranks[0] or not own or _NOTICED.search(own)):
         return _ended_by_signal(killed, evidence)
     silent = _silent(evidence, own)
     if silent and _NOTICED.search(own):
-        return _left_without_a_word(silent, evidence)
+        left = next((rank for rank in ranks if rank.rank in silent and rank.code > 0), None)
+        return _left_without_a_word(silent, evidence) if left is None else _left(left, evidence)
     known = _known_error(evidence, own)
     if known is not None:
         return known
@@ -175,6 +177,14 @@ def _left_without_a_word(ranks: Sequence[int], evidence: Evidence) -> Diagnosis:
     return Diagnosis(
         f"{who} of {evidence.title} ended without a word {_when(evidence)}, most likely by {_KILLED}; "
         "the others lost their connection to it"
+    )
+
+
+def _left(rank: Reported, evidence: Evidence) -> Diagnosis:
+    return Diagnosis(
+        f"rank {rank.rank} of {evidence.title} ended with exit code {rank.code} {_when(evidence)}; "
+        "the others lost their connection to it",
+        own_output(evidence.output),
     )
 
 

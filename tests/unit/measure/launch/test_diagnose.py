@@ -115,6 +115,12 @@ def test_a_lost_connection_is_the_cause_where_no_rank_was_killed():
     assert "Connection closed by peer" in said(ended_by_torchrun, crashes=[SURVIVOR], steps={0: 9}).sentence
 
 
+def test_a_rank_that_exits_is_named_with_its_code_where_the_others_only_noticed():
+    report = torchruns_report(root=(1, 1), other=(0, 5))
+    found = said(SURVIVOR + report, crashes=[SURVIVOR], steps={0: 5, 1: 5}, silent=[0])
+    assert found.sentence.startswith("rank 0 of train.py ended with exit code 5 after 5 training steps; the others")
+
+
 def test_a_script_that_exits_is_not_taken_for_the_rank_that_torchrun_ended_because_of_it():
     exits = TORCHRUN.replace("exitcode  : -9", "exitcode  : 3")
     found = said("no more data\n" + exits, steps={0: 4})
@@ -184,6 +190,7 @@ def test_a_hint_that_is_printed_is_not_the_failure(hint):
         "terminate called after throwing an instance of 'std::bad_alloc'\n  what():  std::bad_alloc",
         "CUDA out of memory. Tried to allocate 2.00 GiB",
         "MemoryError",
+        "RuntimeError: [enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: you",
         "numpy._core._exceptions._ArrayMemoryError: Unable to allocate 7 GiB for an array",
         "OSError: [Errno 12] Cannot allocate memory",
         "RuntimeError: unable to mmap 64 bytes from file </torch_1>: Cannot allocate memory (12)",
