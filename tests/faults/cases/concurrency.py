@@ -13,10 +13,12 @@ import sys
 import sysconfig
 from collections.abc import Callable
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 
 from runs import Outcome, Started
 
+import stash
 from stash.measure.run.owner import claim
 from tests.faults.case import Case, Expected, Room
 
@@ -62,8 +64,6 @@ def beside(run: Started, room: Room) -> None:
 
 
 def both_say_so(outcome: Outcome, room: Room) -> str | None:
-    import stash
-
     other = stash.load(room.outside / "other.stash.json")
     mute = [name for name, profile in (("first", outcome.profile), ("other", other))
             if profile is None or not any("another profile" in note for note in profile.notes)]  # fmt: skip
@@ -86,11 +86,26 @@ def untouched(outcome: Outcome, room: Room) -> str | None:
     return None if (room.temporary / "stash-of-root" / "owner").exists() else "removed what another user's run left"
 
 
-def reachable() -> bool:
-    """Whether another user could run this interpreter at all."""
-    runs = is_root() and shutil.which("setpriv") is not None
-    words = [*AS_USER, sys.executable, "-c", "import stash, torch"]
-    return runs and subprocess.run(words, capture_output=True, check=False, cwd="/").returncode == 0
+@lru_cache(maxsize=1)
+def users_python() -> tuple[str, ...]:
+    """Words that run Python with Stash as another user: not with an interpreter in somebody's home; empty if with none."""
+    if not is_root() or shutil.which("setpriv") is None:
+        return ()
+    path = os.pathsep.join([str(Path(stash.__file__).parents[1]), sysconfig.get_path("purelib")])
+    for python in (sys.executable, SYSTEM_PYTHON):
+        words = (*AS_USER, "env", f"PYTHONPATH={path}", python)
+        if subprocess.run([*words, "-c", "import torch"], capture_output=True, check=False, cwd="/").returncode == 0:
+            return words
+    return ()
+
+
+def has_users() -> bool:
+    return bool(users_python())
+
+
+def as_user(*before: str) -> Callable[[Room], tuple[str, ...]]:
+    """Another user starts the profile."""
+    return lambda room: (*before, *users_python(), *usual(room)[1:])
 
 
 # Limits -----------------------------------------------------------------------------------------------
@@ -201,8 +216,8 @@ CASES = [
         check=both_say_so, expected=Expected((130,), ("another profile",), rounds=1), pace="quick",
     ),
     Case(
-        "concurrency", "two users with one temporary folder", prepare=of_another_user, program=started_by(*AS_USER),
-        variables={"HOME": "/nonexistent"}, check=untouched, needs=reachable, pace="fast",
+        "concurrency", "two users with one temporary folder", prepare=of_another_user, program=as_user(),
+        variables={"HOME": "/nonexistent"}, check=untouched, needs=has_users, pace="fast",
         expected=Expected(rounds=1, leaves=("stash-of-root",)),
     ),
     *(
@@ -210,8 +225,8 @@ CASES = [
         for name, words in AT_LIMITS.items()
     ),
     *(
-        Case("concurrency", f"with {count} processes of a user", prepare=of_another_user, needs=reachable,
-             program=limited(f"nproc={count}", *AS_USER), expected=replace(RUNS_OR_SAYS, leaves=LOG))
+        Case("concurrency", f"with {count} processes of a user", prepare=of_another_user, needs=has_users,
+             program=as_user("prlimit", f"--nproc={count}"), expected=replace(RUNS_OR_SAYS, leaves=LOG))
         for count in (2, 12, 40)
     ),
     Case(

@@ -14,7 +14,7 @@ from runs import Outcome, Started
 from tests.faults.case import Case, Expected, Pace, Room
 
 FOREVER = ("--budget", "300", "--precision", "0.05")
-TWO = ("--nproc-per-node", "2")
+ONE, TWO = ("--nproc-per-node", "1"), ("--nproc-per-node", "2")
 BEFORE, AFTER = "before its first training step", r"after \d+ training steps"
 
 SAYS = {
@@ -31,7 +31,7 @@ SAYS = {
 FAILURES = {
     "import": ("raise", "exit"),
     "setup": ("raise", "fatal", "kill", "recursion"),
-    "step": ("raise", "exit", "fatal", "_exit", "segfault", "memory"),
+    "step": ("raise", "_exit", "segfault", "memory"),
     "later": ("raise", "_exit", "segfault", "kill", "memory"),
 }
 """When; of each moment those failures that can look different then."""
@@ -56,7 +56,8 @@ def case(name: str, how: str, when: str, says: str, *more: str, pace: Pace = "sl
     """A job that fails ``how`` it is told and ``when``."""
     later = when == "later"
     return Case(
-        "scripts", name, ("fails.py", "--how", how, "--when", when, *more), FOREVER if later else (),
+        "scripts", name, ("fails.py", "--how", how, "--when", when, *more),
+        (*ONE, *FOREVER) if later else ONE,
         act=told if later else None,
         check=only_the_log,
         expected=Expected((1,), (says,), rounds=1 if later else None, writes=("now",), leaves=("stash-*",)),
@@ -75,10 +76,10 @@ def _alone(when: str, how: str) -> Case:
 def _of_two(when: str, how: str, rank: int) -> Case:
     """One of two ranks fails: the other notices, and is not taken for the cause."""
     one = case(f"{how} of rank {rank} of 2, {when}", how, when, SAYS[how].format(when=AFTER), "--rank", str(rank))
-    said = rf"rank {rank} of fails.py (was ended by|ended without a word)" if how in ("kill", "segfault") else ".*"
-    never = ("Connection closed by peer .*rounds",)
-    expected = replace(one.expected, says=(said,) if said != ".*" else one.expected.says, never=never)
-    return replace(one, options=(*one.options, *TWO), expected=expected)
+    by_itself = how in ("raise", "memory")
+    says = one.expected.says if by_itself else (rf"rank {rank} of fails.py (was ended by|ended with(out a word)?)",)
+    expected = replace(one.expected, says=says, never=("error: .*[Cc]onnection (closed|reset)",))
+    return replace(one, options=(*one.options[len(ONE) :], *TWO), expected=expected)
 
 
 def _in_worker(how: str, says: str) -> Case:
@@ -106,9 +107,9 @@ CASES = [
     _in_worker("memory", "ran out of memory"),
     hung("--patience 15")(case("deadlock before training", "deadlock", "setup", "took no training step within")),
     case("deadlock while measured", "deadlock", "later", "no rank of fails.py ended a step for"),
-    case("a hint about memory before it exits", "exit", "step", "ended with exit code 3", "--chatter", "hint"),
+    case("a hint about memory before it exits", "_exit", "step", "ended with exit code 5", "--chatter", "hint"),
     case("a hint about memory before it raises", "raise", "step", "data ended at sample 7", "--chatter", "hint"),
-    case("a progress bar of 4 MB before it exits", "exit", "step", "ended with exit code 3", "--chatter", "bar"),
+    case("a progress bar of 4 MB before it exits", "_exit", "step", "ended with exit code 5", "--chatter", "bar"),
     Case("scripts", "an exception in a thread that nobody minds", ("fails.py", "--how", "thread", "--when", "step"),
          expected=Expected(rounds=1)),
     _refused("a script that is not there", ("trian.py",), r"there is no script trian.py; .* has .*train.py"),

@@ -23,11 +23,9 @@ _ROOT_CAUSE = "Root Cause (first observed failure)"
 _ELASTIC = re.compile(r"[EW]\d{4} ")
 _LAUNCHERS = ("torch/distributed/run.py", "bin/torchrun", "bin/accelerate", "ChildFailedError")
 """In the traceback of a launcher, which only says that a rank has failed."""
-_AGENTS_FRAME = re.compile(
-    rf'^ +File "{re.escape(str(Path(__file__).resolve().parents[1]))}/agent/[^\n]*\n(?:    [^\n]*\n)*(?=  File )',
-    re.M,
-)
-"""A call of Stash's agent on the way to another; one that raised the exception itself is the last of its traceback."""
+_AGENT = re.escape(str(Path(__file__).resolve().parents[1] / "agent"))
+_AGENTS_FRAME = re.compile(rf'^ +File "{_AGENT}/[^\n]*\n(?:    [^\n]*\n)*(?=  File )', re.M)
+"""A call of Stash's agent on the way to another; if one raised the exception itself, it is the traceback's last."""
 _CLOSED = re.compile(r"Sending process (\d+) closing signal")
 
 
@@ -61,8 +59,9 @@ def closed(output: str) -> set[int]:
 
 
 def own_output(output: str, lines: int = 8) -> str:
-    """The last lines the job itself printed, without what its launcher says about its failure."""
-    kept = [line for line in output[: _launcher_speaks(output)].rstrip().splitlines() if line.strip()]
+    """The last lines the job itself printed, without what its launcher, or a rank's traceback, says of it."""
+    said = output[: _launcher_speaks(output)].splitlines()
+    kept = [line for line in said if line.strip() and not _PREFIX.match(line) and not _CLOSED.search(line)]
     return "\n".join(kept[-lines:])
 
 
