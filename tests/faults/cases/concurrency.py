@@ -88,7 +88,7 @@ def untouched(outcome: Outcome, room: Room) -> str | None:
 
 @lru_cache(maxsize=1)
 def users_python() -> tuple[str, ...]:
-    """Words that run Python with Stash as another user: not with an interpreter in somebody's home; empty if with none."""
+    """Words that run Python with Stash as another user, who cannot reach root's home; empty if none do."""
     if not is_root() or shutil.which("setpriv") is None:
         return ()
     path = os.pathsep.join([str(Path(stash.__file__).parents[1]), sysconfig.get_path("purelib")])
