@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from pathlib import Path
 
+from stash.base.ladder import NAMES
 from stash.measure.launch import climb, job
 from stash.measure.launch.engines.base import Cluster
 from stash.measure.launch.wishes import Wishes
@@ -75,7 +76,9 @@ def settled(temporary: Path, before: Count) -> Count:
 def in_a_row(profiles: int) -> None:
     """In this process."""
     for _ in range(profiles):
-        climb.measure(job.script(str(TRAIN), ()), Cluster(engine="local"), Wishes(precision=50.0, budget=1.0))
+        climb.measure(
+            job.script(str(TRAIN), ()), Cluster(engine="local"), Wishes(precision=50.0, budget=1.0, rungs=NAMES)
+        )
 
 
 def at_once(profiles: int, folder: Path) -> None:
