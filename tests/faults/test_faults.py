@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -27,3 +29,11 @@ def test_fault(case: Case, tmp_path: Path) -> None:
 def test_no_two_cases_have_one_name() -> None:
     names = [(case.kind, case.name) for case in all_cases()]
     assert len(names) == len(set(names))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_nothing_grows_with_the_number_of_profiles() -> None:
+    words = [sys.executable, "-m", "tests.faults.soak", "--profiles", "5", "--at-once", "2"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2])
+    assert done.returncode == 0, done.stdout + done.stderr

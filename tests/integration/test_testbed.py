@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from runs import PATIENCE
 
 from stash.base.errors import UserError
 from stash.lab.testbed import Testbed, cgroups, doctor
-from stash.lab.testbed.names import Owner, next_owner, owner_of
+from stash.lab.testbed.names import next_owner, owner_of
 from stash.lab.testbed.sweep import leftovers, sweep
 
 _obstacle = doctor.obstacle() or (None if os.geteuid() == 0 else "the testbed's tests need root")
@@ -180,7 +181,7 @@ def test_a_rate_the_disk_cannot_reach_is_refused_with_the_highest_verified(tmp_p
 
 def test_an_existing_namespace_of_that_name_is_never_touched() -> None:
     after = next_owner()
-    taken = Owner(after.pid, after.start, after.serial + 1).host(1)
+    taken = replace(after, serial=after.serial + 1).host(1)
     subprocess.run(["ip", "netns", "add", taken], check=True)
     try:
         with pytest.raises(UserError, match="exists already"):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Generator, Iterable
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -15,6 +16,7 @@ from stash.base.ladder import NAMES
 from stash.measure.launch.climb import Expedition
 from stash.measure.launch.engines.base import Cluster
 from stash.measure.launch.job import Job
+from stash.measure.launch.neighbours import Neighbours
 from stash.measure.launch.request import Request
 from stash.measure.launch.wishes import Result, Wishes
 from stash.measure.run.beats import Beat
@@ -129,7 +131,8 @@ def expedition(
 
     given = Wishes(**{"budget": 60.0, "rungs": tuple(rungs), **wishes})
     job, cluster = job or Job("script", "train.py"), cluster or Cluster(engine="local")
-    return Expedition(job, cluster, given, clock=clock, start=start), started
+    nobody = Neighbours(sockets=Path("/no/such/table"))  # whatever else this machine measures
+    return Expedition(job, cluster, given, clock=clock, start=start, neighbours=nobody), started
 
 
 def orders_of(request: Request) -> Orders:

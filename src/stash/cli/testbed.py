@@ -101,10 +101,15 @@ def doctor() -> None:
 @app.command()
 def clean() -> None:
     """Remove what testbeds left behind whose process is gone; those in use are not touched."""
-    from stash.lab.testbed.sweep import leftovers, sweep
+    from stash.lab.testbed.sweep import elsewhere, leftovers, sweep
 
     removed = sweep()
     print("\n".join(f"removed {name}" for name in removed) if removed else "nothing was left behind")
+    if others := elsewhere():
+        print(
+            f"left alone {', '.join(others)}: only in the container (PID namespace) that made them can be seen "
+            "whether they are in use; run `stash testbed clean` there, or remove them with `ip netns del NAME`"
+        )
     left = leftovers()
     if left:
         raise UserError(f"could not remove {', '.join(left)}; run with sudo")

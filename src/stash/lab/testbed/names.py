@@ -1,7 +1,8 @@
 """Names of everything a testbed makes: a prefix, and the process that owns it.
 
-A name says which process made a thing and when that process started, so a leftover is told from a
-testbed in use without any file that could be lost or lie. Knows nothing of what carries the names.
+A name says which process made a thing, when that process started, and in which PID namespace its number is one: so a
+leftover is told from a testbed in use without any file that could be lost or lie. Of another namespace's processes
+(a container's) nothing can be told. Knows nothing of what carries the names.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 PREFIX = "stash-tb-"
 MARK = "STASH_TESTBED"
 """Variable in the environment of everything run on a testbed: the name of its host."""
-_NAME = re.compile(r"^stash-tb-(\d+)-([0-9a-f]+)-(\d+)-(?:n\d+|sw)$")
+_NAME = re.compile(r"^stash-tb-(\d+)-([0-9a-f]+)-([0-9a-f]+)-(\d+)-(?:n\d+|sw)$")
 _serials = itertools.count()
 
 
@@ -25,12 +26,14 @@ class Owner:
 
     pid: int
     start: int
+    space: int
+    """The PID namespace of its id, as the kernel numbers them."""
     serial: int
 
     @property
     def token(self) -> str:
         """What all names of this testbed begin with."""
-        return f"{PREFIX}{self.pid}-{self.start:x}-{self.serial}"
+        return f"{PREFIX}{self.pid}-{self.start:x}-{self.space:x}-{self.serial}"
 
     def host(self, node: int) -> str:
         """Name of a node's namespace and control groups."""
@@ -48,19 +51,29 @@ class Owner:
 
 def next_owner() -> Owner:
     """This process, as the owner of one more testbed."""
-    return Owner(os.getpid(), started(os.getpid()) or 0, next(_serials))
+    return Owner(os.getpid(), started(os.getpid()) or 0, _own_space(), next(_serials))
 
 
 def owner_of(name: str) -> Owner | None:
     """Who made the thing of that name; None if it is not named as a testbed names things."""
     match = _NAME.match(name)
-    return Owner(int(match[1]), int(match[2], 16), int(match[3])) if match else None
+    return Owner(int(match[1]), int(match[2], 16), int(match[3], 16), int(match[4])) if match else None
 
 
 def abandoned(name: str) -> bool:
-    """Whether the name is a testbed's whose process is gone."""
+    """Whether the name is a testbed's whose process is gone, as far as that can be seen from here."""
     owner = owner_of(name)
-    return owner is not None and not owner.alive()
+    return owner is not None and owner.space == _own_space() and not owner.alive()
+
+
+def out_of_sight(name: str) -> bool:
+    """Whether the name is a testbed's of another PID namespace, where alone its process can be seen."""
+    owner = owner_of(name)
+    return owner is not None and owner.space != _own_space()
+
+
+def _own_space() -> int:
+    return os.stat("/proc/self/ns/pid").st_ino
 
 
 def started(pid: int) -> int | None:

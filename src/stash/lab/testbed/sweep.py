@@ -1,6 +1,7 @@
 """Finds and removes what testbeds left behind whose process is gone: after ``kill -9``, after a crash.
 
-Touches only names made by ``stash.lab.testbed.names`` whose owner is dead. Knows nothing of testbeds in use.
+Touches only names made by ``stash.lab.testbed.names`` whose owner is dead. Knows nothing of testbeds in use, nor of
+those of other PID namespaces.
 """
 
 from __future__ import annotations
@@ -9,26 +10,31 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from stash.lab.testbed import cgroups
 from stash.lab.testbed.execute import run
-from stash.lab.testbed.names import MARK, abandoned
+from stash.lab.testbed.names import MARK, abandoned, out_of_sight
 
 NAMESPACES = Path("/run/netns")
 
 
 def leftovers() -> tuple[str, ...]:
     """What ``sweep`` would remove: namespaces by name, control groups by folder."""
-    return (*_namespaces(), *map(str, _groups()))
+    return (*_namespaces(abandoned), *map(str, _groups()))
+
+
+def elsewhere() -> tuple[str, ...]:
+    """Namespaces of testbeds that were made in another PID namespace, which ``sweep`` leaves alone."""
+    return _namespaces(out_of_sight)
 
 
 def sweep() -> tuple[str, ...]:
     """Remove all leftovers, ending the processes inside them; returns what was removed."""
     _end(_orphans())
     removed = []
-    for name in _namespaces():
+    for name in _namespaces(abandoned):
         _end({int(pid) for pid in run(("ip", "netns", "pids", name)).stdout.split()})
         if run(("ip", "netns", "del", name)).returncode == 0:
             removed.append(name)
@@ -40,10 +46,10 @@ def sweep() -> tuple[str, ...]:
     return tuple(removed)
 
 
-def _namespaces() -> tuple[str, ...]:
+def _namespaces(wanted: Callable[[str], bool]) -> tuple[str, ...]:
     if not NAMESPACES.is_dir():
         return ()
-    return tuple(sorted(path.name for path in NAMESPACES.iterdir() if abandoned(path.name)))
+    return tuple(sorted(path.name for path in NAMESPACES.iterdir() if wanted(path.name)))
 
 
 def _groups() -> Iterator[Path]:

@@ -27,6 +27,7 @@ from stash.measure.launch.gathered import Gathered
 from stash.measure.launch.job import Job
 from stash.measure.launch.launches import Launches, Member, StartedProcess
 from stash.measure.launch.measurement import Measurement, Timer
+from stash.measure.launch.neighbours import Neighbours
 from stash.measure.launch.process import Process
 from stash.measure.launch.request import Request
 from stash.measure.launch.temporary import TemporaryFolder
@@ -40,7 +41,7 @@ _OVERTURE, _VISITS = 16, 8
 
 
 class Expedition:
-    """One ``stash profile``; ``clock`` and ``start`` (of a launch's processes) can be replaced by a test's own."""
+    """One ``stash profile``; ``clock``, ``start`` (of launches' processes), ``neighbours`` may be a test's own."""
 
     def __init__(
         self,
@@ -50,11 +51,13 @@ class Expedition:
         *,
         clock: Timer = time,
         start: Callable[[Request, RunFolder], StartedProcess] = Process,
+        neighbours: Neighbours | None = None,
     ) -> None:
         host = describe(Path(job.data or wishes.data_root or "."))
         self.measurement = Measurement(job, cluster, wishes, host, count_gpus(), clock)
         shown = Path(tempfile.gettempdir()) / f"stash-{os.getpid()}"  # a name, until something is run
-        self.launches = Launches(self.measurement, shown, start)
+        self._neighbours = neighbours or Neighbours(cluster.meeting(os.environ))
+        self.launches = Launches(self.measurement, shown, start, self._neighbours.others)
         self._most_steps: int | None = None
         self._endless: bool | None = None
         """Whether the loader is kept from ending; None until that was tried."""
@@ -72,7 +75,7 @@ class Expedition:
         """Measure until precise, out of budget, interrupted or failed; never raises for what the job does."""
         self.launches.watcher = watcher
         result = Result(None, None, interrupted=True)  # while the folder is made, or removed
-        with suppress(KeyboardInterrupt), TemporaryFolder() as folder:
+        with suppress(KeyboardInterrupt), self._neighbours, TemporaryFolder() as folder:
             result = self._run_in(folder)
         return result
 

@@ -1,4 +1,8 @@
-"""Why a job failed, in one sentence, from what its ranks and its launcher left behind. Pure."""
+"""Why a job failed, in one sentence, from what its ranks and its launcher left behind. Pure.
+
+Looks for the root cause first, and takes for an error only what stands where errors stand: a hint that is printed
+names memory, ports and time-outs too. How tracebacks and reports are found in a log is ``printed``'s business.
+"""
 
 from __future__ import annotations
 
@@ -6,35 +10,47 @@ import re
 import signal
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
 
 from stash.base.words.quantities import listed
+from stash.measure.launch.printed import (
+    MOST_BYTES,
+    Reported,
+    errors,
+    last_traceback,
+    launchers_words,
+    own_output,
+    reported,
+    without_agent,
+)
 
 _MEMORY = re.compile(
-    r"out of memory|DefaultCPUAllocator: (?:can't|not enough)|Cannot allocate memory|std::bad_alloc", re.I
+    r"^(?:terminate called after throwing an instance of '|\s*what\(\): +)?(?:[\w.]+: )?(?:[\w.]*MemoryError\b"
+    r"|(?:\[enforce fail[^\]]{0,200}\].{0,99})?DefaultCPUAllocator: (?:can't|not enough)"
+    r"|(?:CUDA|HIP|XPU|MPS)(?: error:)? out of memory(?:\.|$)"
+    r"|(?:\[Errno 12\] |unable to .{0,300})Cannot allocate memory|std::bad_alloc)",
+    re.I,
 )
-_PORT = re.compile(r"EADDRINUSE|Address already in use|port .* (?:is )?already in use", re.I)
+"""The begin of an error about memory; what speaks of memory elsewhere may be a hint."""
+_PORT = re.compile(r"^[\w.]*(?:Error|Exception)\b.{0,2000}(?:EADDRINUSE|address already in use)", re.I)
 _RENDEZVOUS = re.compile(
-    r"RendezvousTimeoutError|RendezvousConnectionError|timed out .*(?:connect|store|rendezvous)", re.I
+    r"^[\w.]*(?:Rendezvous(?:Timeout|Connection)Error"
+    r"|(?:Dist\w*|Runtime|Timeout)Error: .{0,300}timed out .{0,200}(?:connect|store|clients joined))",
+    re.I,
 )
-_IMAGE = re.compile(r"^\S.*(?:cannot identify image file|cannot be decoded|image file is truncated).*$", re.M)
-_REPORTED = re.compile(r"rank\s*:\s*(\d+)[^\n]*\n\s*exitcode\s*:\s*(-?\d+)")
+_IMAGE = re.compile(r"cannot identify image file|cannot be decoded|image file is truncated")
 _NOTICED = re.compile(
     r"connection (?:was )?(?:closed|reset|refused|broken)|broken pipe|failed to (?:recv|send)|remote process exited"
-    r"|ncclRemoteError|ncclSystemError|gloo/transport|peer (?:is )?gone",
+    r"|ncclRemoteError|ncclSystemError|gloo/transport|peer (?:is )?gone|NCCL communicator was aborted"
+    r"|DistNetworkError|DistStoreError|wait timeout after \d+ ?ms|collective operation timeout",
     re.I,
 )
 """What a rank says that lost its peer: not why the job failed, but that it did."""
 _TERMINATED = re.compile(r"process (\d+) terminated with signal (SIG\w+)")
 _PASSED_ON = re.compile(r"Process (\d+) terminated with the following error")
 _EXCEPTION = re.compile(r"^[A-Za-z_][\w.]*(?:: .*)?$")
-_ROOT_CAUSE = "Root Cause (first observed failure)"
-_LAUNCHER = re.compile(
-    r"^(?:[EW]\d{4} .*torch/distributed/elastic.*failed|Traceback \(most recent call last\):\n(?:  .*\n)*?"
-    r"  File \"[^\"]*(?:torch/distributed/run\.py|bin/torchrun|bin/accelerate)\")",
-    re.M,
-)
+_LONGEST_MESSAGE = 500
+"""Characters of an exception in a sentence; the traceback has them all."""
 _MISTAKE = re.compile(r"^(?:\[rank\d+\]: ?)?error: (.*)$", re.M)
 """How the zoo's workloads print a user's mistake."""
 _KILLED = "SIGKILL (killed, or out of memory)"
@@ -74,47 +90,68 @@ class Diagnosis:
 def diagnose(evidence: Evidence) -> Diagnosis:
     """The sentence to print, with the first failing rank's own traceback.
 
-    A rank that a signal ended outranks the others' tracebacks about lost connections, whichever came first: it can
-    leave none of its own.
+    A rank that a signal ended can leave no traceback. It outranks those of the others where torchrun saw it fail
+    first, and where the others only lost their connection, whichever came first.
     """
+    evidence = _shortened(evidence)
     causes = [crash for crash in evidence.crashes if not _NOTICED.search(crash)]
-    own = next(iter([*causes, *evidence.crashes]), "") or _last_traceback(evidence.output)
-    words = own or evidence.output
-    when = _when(evidence)
-    reported = [*_reported(evidence.output), *_terminated(own)]
-    if _MEMORY.search(words):
-        smaller = f"; try --batch {evidence.batch // 2}" if evidence.batch and evidence.batch > 1 else ""
-        return Diagnosis(f"{evidence.title} ran out of memory {when}{smaller or '; use a smaller batch'}", own)
-    killed = next((rank for rank in reported if rank.code < 0 and rank.code not in _AFTERMATH), None)
-    if killed and (_NOTICED.search(own) or _TERMINATED.search(own)):
+    own = without_agent(next(iter([*causes, *evidence.crashes]), "") or last_traceback(evidence.output))
+    ranks = [*reported(evidence.output), *_terminated(own)]
+    killed = next((rank for rank in ranks if rank.code < 0 and rank.code not in _AFTERMATH), None)
+    if killed and (killed == ranks[0] or not own or _NOTICED.search(own)):
         return _ended_by_signal(killed, evidence)
     silent = _silent(evidence, own)
     if silent and _NOTICED.search(own):
-        return _left_without_a_word(silent, evidence)
-    if _PORT.search(words):
+        left = next((rank for rank in ranks if rank.rank in silent and rank.code > 0), None)
+        return _left_without_a_word(silent, evidence) if left is None else _left(left, evidence)
+    known = _known_error(evidence, own)
+    if known is not None:
+        return known
+    if own:
+        return Diagnosis(f"{evidence.title} failed {_when(evidence)}: {_message(own)}", own)
+    mistake = _MISTAKE.search(evidence.output)
+    if mistake:
+        return Diagnosis(mistake[1], users_mistake=True)
+    return _without_a_traceback(evidence, ranks[0] if ranks else None)
+
+
+def _shortened(evidence: Evidence) -> Evidence:
+    """The end of everything: what is looked for stands there."""
+    crashes = [crash[-MOST_BYTES:] for crash in evidence.crashes if crash.strip()]
+    return replace(evidence, crashes=crashes, output=evidence.output[-MOST_BYTES:])
+
+
+def _known_error(evidence: Evidence, own: str) -> Diagnosis | None:
+    """What to do about the errors that are every job's."""
+    words = errors(own) if own else own_output(evidence.output).splitlines()
+    heard = [*words, *errors(launchers_words(evidence.output))]
+    if any(map(_MEMORY.match, words)):
+        half = (evidence.batch or 0) // 2
+        smaller = f"try --batch {half}" if half else "use a smaller batch"
+        return Diagnosis(f"{evidence.title} ran out of memory {_when(evidence)}; {smaller}", own)
+    if any(map(_PORT.match, heard)):
         return Diagnosis(
             "the port for the ranks' rendezvous is already in use; choose another with "
             "--rdzv-endpoint HOST:PORT (or end the program that holds it)",
             own,
         )
-    if _RENDEZVOUS.search(words):
+    if _farthest(evidence) == 0 and any(map(_RENDEZVOUS.match, heard)):
         return Diagnosis(
             "the nodes did not find each other; start the same command on every node, with --rdzv-endpoint "
             "naming an address and port of the first that the others can reach",
             own,
         )
-    images = _IMAGE.findall(words)  # a worker's error comes wrapped in others; the last is its own
-    if images:
-        return Diagnosis(f"a sample of the data could not be read {when}: {images[-1].strip()}", own)
-    if own:
-        return Diagnosis(f"{evidence.title} failed {when}: {_message(own)}", own)
-    mistake = _MISTAKE.search(evidence.output)
-    if mistake:
-        return Diagnosis(mistake[1], users_mistake=True)
-    root_cause = reported[0] if reported else None
-    signalled = killed or (root_cause if root_cause and root_cause.code < 0 else None)
-    if signalled:
-        return _ended_by_signal(signalled, evidence)
+    images = [line for line in words if _IMAGE.search(line)]
+    if images:  # a worker's error comes wrapped in others; the last is its own
+        return Diagnosis(f"a sample of the data could not be read {_when(evidence)}: {images[-1].strip()}", own)
+    return None
+
+
+def _without_a_traceback(evidence: Evidence, root_cause: Reported | None) -> Diagnosis:
+    """Of a job that said nothing of its own: how it ended."""
+    when = _when(evidence)
+    if root_cause and root_cause.code < 0:
+        return _ended_by_signal(root_cause, evidence)
     if evidence.exit_code < 0:
         return Diagnosis(f"{evidence.title} was ended by {_signal(evidence.exit_code)} {when}")
     code = root_cause.code if root_cause else evidence.exit_code
@@ -122,25 +159,11 @@ def diagnose(evidence: Evidence) -> Diagnosis:
     return Diagnosis(f"{evidence.title} ended with exit code {code}{shells} {when}", own_output(evidence.output))
 
 
-class _Reported(NamedTuple):
-    """A rank in torchrun's report of a failure."""
-
-    rank: int
-    code: int
-
-
-def _reported(output: str) -> list[_Reported]:
-    """The ranks that torchrun says have failed, its root cause first."""
-    others, _, root_cause = output.partition(_ROOT_CAUSE)
-    found = [*_REPORTED.findall(root_cause), *_REPORTED.findall(others)]
-    return [_Reported(int(rank), int(code)) for rank, code in found]
-
-
-def _terminated(traceback: str) -> list[_Reported]:
+def _terminated(traceback: str) -> list[Reported]:
     """What the parent of ``mp.spawn`` says of a rank that was killed."""
     names = {number.name: number for number in signal.Signals}
     found = [(rank, names.get(name)) for rank, name in _TERMINATED.findall(traceback)]
-    return [_Reported(int(rank), -number) for rank, number in found if number is not None]
+    return [Reported(int(rank), -number) for rank, number in found if number is not None]
 
 
 def _silent(evidence: Evidence, own: str) -> list[int]:
@@ -157,7 +180,15 @@ def _left_without_a_word(ranks: Sequence[int], evidence: Evidence) -> Diagnosis:
     )
 
 
-def _ended_by_signal(killed: _Reported, evidence: Evidence) -> Diagnosis:
+def _left(rank: Reported, evidence: Evidence) -> Diagnosis:
+    return Diagnosis(
+        f"rank {rank.rank} of {evidence.title} ended with exit code {rank.code} {_when(evidence)}; "
+        "the others lost their connection to it",
+        own_output(evidence.output),
+    )
+
+
+def _ended_by_signal(killed: Reported, evidence: Evidence) -> Diagnosis:
     return Diagnosis(f"rank {killed.rank} of {evidence.title} was ended by {_signal(killed.code)} {_when(evidence)}")
 
 
@@ -180,37 +211,14 @@ def fell_silent(nodes: Sequence[tuple[int, str]], since: float, steps: int) -> D
 def _message(traceback: str) -> str:
     """The line of a traceback that names the exception."""
     lines = [line for line in traceback.strip().splitlines() if _EXCEPTION.match(line)]
-    return lines[-1] if lines else traceback.strip().splitlines()[-1]
-
-
-def own_output(output: str, lines: int = 8) -> str:
-    """The last lines the job itself printed, without what torchrun says about its failure."""
-    kept = [line for line in output[: _launcher_speaks(output)].rstrip().splitlines() if line.strip()]
-    return "\n".join(kept[-lines:])
-
-
-def _launcher_speaks(output: str) -> int:
-    match = _LAUNCHER.search(output)
-    return match.start() if match else len(output)
+    message = lines[-1] if lines else traceback.strip().splitlines()[-1]
+    return message if len(message) <= _LONGEST_MESSAGE else f"{message[:_LONGEST_MESSAGE]} …"
 
 
 def _when(evidence: Evidence) -> str:
-    steps = max(evidence.steps.values(), default=0)
+    steps = _farthest(evidence)
     return "before its first training step" if steps == 0 else f"after {steps} training steps"
 
 
-def _last_traceback(output: str) -> str:
-    """The last Python traceback in the output that is not the launcher's own."""
-    start = "Traceback (most recent call last):"
-    pieces = output.split(start)
-    for piece in reversed(pieces[1:]):
-        if "torch/distributed/run.py" in piece or "ChildFailedError" in piece:
-            continue
-        lines = piece.splitlines()
-        kept = [lines[0]]
-        for line in lines[1:]:
-            kept.append(line)
-            if line and not line.startswith((" ", "\t")):
-                break
-        return start + "\n".join(kept)
-    return ""
+def _farthest(evidence: Evidence) -> int:
+    return max(evidence.steps.values(), default=0)

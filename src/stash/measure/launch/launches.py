@@ -6,7 +6,7 @@ a launch is not known here.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
@@ -14,11 +14,12 @@ from typing import Protocol
 from stash.base.ladder import without_exchange
 from stash.base.words.quantities import listed
 from stash.measure.launch import kept_files
-from stash.measure.launch.diagnose import MARK_STEPS, Diagnosis, Evidence, diagnose, fell_silent, own_output
+from stash.measure.launch.diagnose import MARK_STEPS, Diagnosis, Evidence, diagnose, fell_silent
 from stash.measure.launch.engines.base import Cluster
 from stash.measure.launch.job import Job
 from stash.measure.launch.measurement import Measurement
 from stash.measure.launch.peers import Peers
+from stash.measure.launch.printed import closed, own_output
 from stash.measure.launch.process import Process
 from stash.measure.launch.request import Request, request
 from stash.measure.launch.wishes import Watcher
@@ -72,7 +73,7 @@ class _Running:
     peers: Peers | None
     """The launchers of the other nodes; None if there can be no other node."""
     ended: float | None = None
-    """When the agents said that they were done (Unix time)."""
+    """When the agents said that they were done (monotonic time)."""
 
     silent: list[int] = field(default_factory=list)
     """Ranks that were gone without a word when the launch ended."""
@@ -89,7 +90,7 @@ class _Running:
         return self.ended is not None and now - self.ended > _PARTING and self.orders.files.besides() > 0
 
     def last_step(self) -> float | None:
-        """When any rank last ended a step (Unix time), or ``None`` before the first."""
+        """When any rank last ended a step (monotonic time), or ``None`` before the first."""
         return max((beat.when for beat in self.process.beats().values()), default=None)
 
 
@@ -101,8 +102,10 @@ class Launches:
         measurement: Measurement,
         folder: Path,
         start: Callable[[Request, RunFolder], StartedProcess] = Process,
+        neighbours: Callable[[], Sequence[int]] = list,
     ) -> None:
         self.folder = folder
+        self._neighbours = neighbours
         self.watcher: Watcher = lambda moment: None
         self._measurement, self._start_process = measurement, start
         self._last: StartedProcess | None = None
@@ -137,7 +140,7 @@ class Launches:
         """Run one launch to its end; the value says why it failed, if it did."""
         clock = self._measurement.clock
         running: list[_Running] = []
-        begun = called = clock.time()
+        begun = called = clock.monotonic()
         try:
             for member in members or (Member(),):
                 running.append(self._start(member))
@@ -145,19 +148,21 @@ class Launches:
             while any(each.process.poll() is None for each in running):
                 for each in running:
                     self._follow(each)
-                if clock.time() - called > _ROLL_CALL:
-                    called = clock.time()
+                if clock.monotonic() - called > _ROLL_CALL:
+                    called = clock.monotonic()
+                    self._mention_neighbours()
                     if (lost := self._lost(running)) is not None:
                         return lost
                     silence = self._silence(running, begun)
                     if silence is not None:
                         return self._hung(running, silence)
-                if any(each.broken() or each.others_train_on(clock.time()) for each in running):
+                if any(each.broken() or each.others_train_on(clock.monotonic()) for each in running):
                     break
                 clock.sleep(_TICK)
             if any(each.broken() for each in running) and (lost := self._lost(running)) is not None:
                 return lost  # its end broke the connections of our ranks
         finally:
+            self._mention_neighbours()
             for each in running:
                 each.silent = each.process.silent()  # those still there are about to be ended by us
                 each.process.stop()
@@ -183,7 +188,7 @@ class Launches:
         m, messages = self._measurement, each.journal.messages()
         for message in messages:
             if isinstance(message, ClimbEnded):
-                each.ended = m.clock.time()
+                each.ended = m.clock.monotonic()
             m.take(message, each.offset)
         return messages
 
@@ -196,6 +201,13 @@ class Launches:
         )
         if others and note not in notes:
             notes.append(note)
+
+    def _mention_neighbours(self) -> None:
+        for process in self._neighbours():
+            self._measurement.gathered.note(
+                f"another profile (process {process}) ran on this machine at the same time: what it took of cores, "
+                "links and disk is part of these stalls, and this one of its; profile one after the other"
+            )
 
     def _follow(self, each: _Running) -> None:
         """Take what was told since; let the agents stop once it is enough."""
@@ -229,7 +241,7 @@ class Launches:
         """Seconds without a step of any rank, if there were too many of them."""
         wishes = self._measurement.wishes
         signs = [sign for each in running if (sign := each.last_step()) is not None]
-        quiet = self._measurement.clock.time() - max(signs, default=begun)
+        quiet = self._measurement.clock.monotonic() - max(signs, default=begun)
         limit = max(_SILENCE, wishes.budget) if signs else wishes.patience
         return quiet if quiet > limit else None
 
@@ -240,7 +252,7 @@ class Launches:
             if each.peers is None:
                 continue
             each.peers.greet()
-            silence = each.peers.silence(each.last_step())
+            silence = each.peers.silence(self._unix_time(each.last_step()))
             if silence is None:
                 continue
             each.peers.tell(silence)
@@ -253,6 +265,11 @@ class Launches:
             gathered.end = "node lost"
             return failure
         return None
+
+    def _unix_time(self, when: float | None) -> float | None:
+        """What the wall clock would have shown then, had it never jumped."""
+        clock = self._measurement.clock
+        return None if when is None else clock.time() - (clock.monotonic() - when)
 
     def _hung(self, running: list[_Running], silence: float) -> Diagnosis | None:
         m = self._measurement
@@ -277,13 +294,15 @@ class Launches:
 
     def _diagnosis(self, each: _Running) -> Diagnosis:
         job, process = self._measurement.job, each.process
+        output, beats = process.output(), process.beats()
+        ended_by_launcher = closed(output)
         return diagnose(
             Evidence(
                 exit_code=process.poll() or 0,
                 crashes=process.crashes(),
-                output=process.output(),
-                silent=each.silent,
-                steps={rank: beat.steps for rank, beat in process.beats().items()},
+                output=output,
+                silent=[rank for rank in each.silent if beats[rank].pid not in ended_by_launcher],
+                steps={rank: beat.steps for rank, beat in beats.items()},
                 title=job.title,
                 batch=_batch_argument(job),
             )

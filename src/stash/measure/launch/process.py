@@ -8,6 +8,7 @@ import subprocess
 
 import psutil
 
+from stash.measure.launch.printed import tail
 from stash.measure.launch.request import Request
 from stash.measure.linux.processes import carrying
 from stash.measure.run.beats import Beat, beats
@@ -70,12 +71,12 @@ class Process:
         return found
 
     def output(self) -> str:
-        """All the job printed so far."""
-        return self.folder.output.read_text(errors="replace") if self.folder.output.exists() else ""
+        """The last the job printed so far."""
+        return tail(self.folder.output)
 
     def crashes(self) -> list[str]:
         """Tracebacks of ranks that died of an exception, the earliest first."""
-        return [path.read_text() for path in self.folder.crashes()]
+        return [tail(path) for path in self.folder.crashes()]
 
     def silent(self) -> list[int]:
         """Ranks that are gone without a word."""

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
+from stash.base.borrowed import borrowed
+
 
 @dataclass(frozen=True)
 class Totals:
@@ -116,16 +118,13 @@ def gpu_utilisation(uuid: str | None) -> float | None:
     if uuid is None:
         return None
     try:
-        import pynvml
-
-        return float(pynvml.nvmlDeviceGetUtilizationRates(_nvml_handle(uuid)).gpu) / 100
+        return float(borrowed("pynvml").nvmlDeviceGetUtilizationRates(_nvml_handle(uuid)).gpu) / 100
     except Exception:  # NVML raises its own family of errors, and is optional altogether
         return None
 
 
 @cache
 def _nvml_handle(uuid: str) -> Any:
-    import pynvml
-
+    pynvml = borrowed("pynvml")
     pynvml.nvmlInit()
     return pynvml.nvmlDeviceGetHandleByUUID(uuid)

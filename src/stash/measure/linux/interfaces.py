@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import socket
 
+from stash.base.borrowed import borrowed
+
 _ANY_PORT = 9
 
 
@@ -20,12 +22,14 @@ def address_towards(host: str) -> str:
 
 
 def interface_of(address: str) -> str | None:
-    """The interface that has an address, ``None`` if there is none."""
-    import psutil
-
-    for name, entries in psutil.net_if_addrs().items():
+    """The interface that has an address, ``None`` if there is none, or none can be asked for."""
+    try:
+        interfaces = borrowed("psutil").net_if_addrs()
+    except ImportError:
+        return None
+    for name, entries in interfaces.items():
         if any(entry.address.partition("%")[0] == address for entry in entries):
-            return name
+            return str(name)
     return None
 
 

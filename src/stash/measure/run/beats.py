@@ -1,6 +1,8 @@
 """Heartbeats: a small file per rank that tells the launcher how far it got, overwritten at every step.
 
-It is written as memory, since a system call for every step would be most of what a heartbeat takes.
+It is written as memory, since a system call for every step would be most of what a heartbeat takes. The kernel notes
+such a write whenever it likes, so once a second the file's own time is set: by that, whoever comes after a killed run
+knows until when it lived.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from typing import NamedTuple
 from stash.measure.run.folder import RunFolder
 
 _FORMAT = struct.Struct("qqd")
+_DATED_SECONDS = 1.0
 
 
 class Beat(NamedTuple):
@@ -24,7 +27,7 @@ class Beat(NamedTuple):
     steps: int
     """Optimizer steps so far."""
     when: float
-    """The last sign of life (Unix time)."""
+    """The last sign of life (monotonic time, which all processes of a machine share; the wall clock may jump)."""
 
 
 class Heart:
@@ -33,13 +36,18 @@ class Heart:
     def __init__(self, folder: RunFolder) -> None:
         self._folder = folder
         self._page: mmap.mmap | None = None
+        self._dated = 0.0
 
     def beat(self, rank: int, steps: int) -> None:
-        beat = Beat(os.getpid(), steps, time.time())
+        beat = Beat(os.getpid(), steps, time.monotonic())
         if self._page is None:
             self._page = self._first(rank, beat)
-        else:
-            _FORMAT.pack_into(self._page, 0, *beat)
+            self._dated = beat.when
+        _FORMAT.pack_into(self._page, 0, *beat)
+        if beat.when - self._dated > _DATED_SECONDS:
+            self._dated = beat.when
+            with contextlib.suppress(OSError):  # the job itself may have removed the run's folder
+                os.utime(self._folder.beat(rank))
 
     def _first(self, rank: int, beat: Beat) -> mmap.mmap:
         """The file as memory, with the first beat in it: nobody finds it empty, and it has its place on the disk."""

@@ -104,7 +104,7 @@ class RunFolder:
 
     def crash(self, rank: str) -> Path:
         """Where a rank that dies now leaves its traceback."""
-        return self.path / f"crash.{time.time_ns()}.{rank}.{os.getpid()}"
+        return self.path / f"crash.{time.monotonic_ns()}.{rank}.{os.getpid()}"
 
     def crashes(self) -> list[Path]:
         """Tracebacks, the earliest first."""

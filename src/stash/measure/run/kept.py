@@ -18,7 +18,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
-from stash.measure.run.beats import beats
 from stash.measure.run.folder import RunFolder
 from stash.measure.run.locks import wait_for_lock
 
@@ -239,8 +238,7 @@ def _removed_empty(path: str) -> bool:
 
 
 def _last_sign_of_life(folder: RunFolder) -> float:
-    written = [path.stat().st_mtime for path in folder.path.iterdir()]
-    return max(written + [beat.when for beat in beats(folder).values()]) + _DYING_SECONDS
+    return max(path.stat().st_mtime for path in folder.path.iterdir()) + _DYING_SECONDS
 
 
 def _entry(line: str) -> Kept | None:

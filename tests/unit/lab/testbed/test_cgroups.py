@@ -20,7 +20,7 @@ from stash.lab.testbed.names import Owner
 from stash.lab.testbed.step import Argv
 from stash.lab.testbed.topology import Topology, topology
 
-OWNER = Owner(77, 0xABC, 0)
+OWNER = Owner(77, 0xABC, 0xD, 0)
 V1 = Cgroups(Controller(1, "/cg/cpu"), Controller(1, "/cg/blkio"))
 V2 = Cgroups(Controller(2, "/cg", enabled=False), Controller(2, "/cg"))
 
@@ -29,13 +29,13 @@ def test_limits_in_control_groups_of_version_1() -> None:
     steps = wiring.set_up(topology(1, cpus=0.5, disk="100MB/s"), OWNER, V1, Device(254, 0))
     made = [step for step in steps if step.argv[0] == "mkdir"]
     assert [step.undo for step in made] == [
-        ("rmdir", "/cg/cpu/stash-tb-77-abc-0-n0"),
-        ("rmdir", "/cg/blkio/stash-tb-77-abc-0-n0"),
+        ("rmdir", "/cg/cpu/stash-tb-77-abc-d-0-n0"),
+        ("rmdir", "/cg/blkio/stash-tb-77-abc-d-0-n0"),
     ]
     assert [step.argv[-2:] for step in steps if step.argv[0] == "sh"] == [
-        ("20000", "/cg/cpu/stash-tb-77-abc-0-n0/cpu.cfs_period_us"),
-        ("10000", "/cg/cpu/stash-tb-77-abc-0-n0/cpu.cfs_quota_us"),
-        ("254:0 100000000", "/cg/blkio/stash-tb-77-abc-0-n0/blkio.throttle.read_bps_device"),
+        ("20000", "/cg/cpu/stash-tb-77-abc-d-0-n0/cpu.cfs_period_us"),
+        ("10000", "/cg/cpu/stash-tb-77-abc-d-0-n0/cpu.cfs_quota_us"),
+        ("254:0 100000000", "/cg/blkio/stash-tb-77-abc-d-0-n0/blkio.throttle.read_bps_device"),
     ]
 
 
@@ -44,8 +44,8 @@ def test_limits_in_control_groups_of_version_2_pass_the_missing_controller_on_an
     writes = [(step.argv[-2:], step.undo and step.undo[-2:]) for step in steps if step.argv[0] == "sh"]
     assert writes == [
         (("+cpu", "/cg/cgroup.subtree_control"), ("/cg/cgroup.subtree_control", "/cg")),
-        (("20000 20000", "/cg/stash-tb-77-abc-0-n0/cpu.max"), None),
-        (("8:0 rbps=100000000", "/cg/stash-tb-77-abc-0-n0/io.max"), None),
+        (("20000 20000", "/cg/stash-tb-77-abc-d-0-n0/cpu.max"), None),
+        (("8:0 rbps=100000000", "/cg/stash-tb-77-abc-d-0-n0/io.max"), None),
     ]
     assert sum(step.argv[0] == "mkdir" for step in steps) == 1
 
@@ -70,7 +70,7 @@ def test_a_folder_on_no_block_device_is_refused() -> None:
         cgroups.device_of(Path("/proc"))
 
 
-FIRST, SECOND = Owner(77, 0xABC, 0), Owner(78, 0xABC, 0)
+FIRST, SECOND = Owner(77, 0xABC, 0xD, 0), Owner(78, 0xABC, 0xD, 0)
 FILES = {"cpu": ("cpu.max", re.compile(r"(max|\d+) \d+")), "io": ("io.max", re.compile(r"\d+:\d+ rbps=\d+"))}
 ROOT = "/cg"
 

@@ -5,17 +5,18 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
-from stash.lab.testbed.names import Owner, abandoned, next_owner, owner_of
+from stash.lab.testbed.names import Owner, abandoned, next_owner, out_of_sight, owner_of
 
-OWNER = Owner(77, 0xABC, 0)
+OWNER = Owner(77, 0xABC, 0xD, 0)
 
 
 def test_a_name_tells_its_owner_and_nothing_else_is_taken_for_ours() -> None:
     assert owner_of(OWNER.host(3)) == OWNER
     assert owner_of(OWNER.switch) == OWNER
-    for foreign in ("stash-tb-", "stash-tb-mine", "x-" + OWNER.host(0), OWNER.host(0) + "x", "stash-tb-1-2-3-n"):
+    for foreign in ("stash-tb-", "stash-tb-mine", "x-" + OWNER.host(0), OWNER.host(0) + "x", "stash-tb-1-2-3-4-n"):
         assert owner_of(foreign) is None
         assert not abandoned(foreign)
 
@@ -23,13 +24,21 @@ def test_a_name_tells_its_owner_and_nothing_else_is_taken_for_ours() -> None:
 def test_what_a_living_process_owns_is_not_abandoned_and_what_a_dead_one_owned_is() -> None:
     mine = next_owner()
     assert not abandoned(mine.host(0))
-    assert abandoned(Owner(mine.pid, mine.start + 1, 0).host(0))  # another process had our number
+    assert abandoned(replace(mine, start=mine.start + 1).host(0))  # another process had our number
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     start = int(Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[19])
-    name = Owner(child.pid, start, 0).host(0)
+    name = replace(mine, pid=child.pid, start=start).host(0)
     assert not abandoned(name)
     child.kill()
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
     assert abandoned(name)  # a zombie owns nothing
     child.communicate()
     assert abandoned(name)
+
+
+def test_nobody_can_tell_whether_the_process_of_another_pid_namespace_lives() -> None:
+    mine = next_owner()
+    theirs = replace(mine, start=mine.start + 1, space=mine.space + 1).host(0)
+    assert not abandoned(theirs)
+    assert out_of_sight(theirs)
+    assert not out_of_sight(mine.host(0))

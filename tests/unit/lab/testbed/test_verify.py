@@ -8,7 +8,7 @@ from stash.lab.testbed import verify
 from stash.lab.testbed.names import Owner
 from stash.lab.testbed.topology import topology
 
-OWNER = Owner(77, 0xABC, 0)
+OWNER = Owner(77, 0xABC, 0xD, 0)
 
 
 def test_a_link_is_right_within_five_percent_and_is_measured_long_enough() -> None:

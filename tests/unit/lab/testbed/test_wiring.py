@@ -6,7 +6,7 @@ from stash.lab.testbed import wiring
 from stash.lab.testbed.names import Owner, owner_of
 from stash.lab.testbed.topology import topology
 
-OWNER = Owner(77, 0xABC, 0)
+OWNER = Owner(77, 0xABC, 0xD, 0)
 
 
 def lines(*args: object, **options: object) -> list[str]:
@@ -16,7 +16,7 @@ def lines(*args: object, **options: object) -> list[str]:
 def test_each_link_is_shaped_in_both_directions_and_loopback_as_the_interconnect() -> None:
     steps = lines(topology(2, network="1gbit", interconnect="4gbit", overrides={1: {"network": "100mbit"}}), OWNER)
     shaped = [line.split(" latency")[0] for line in steps if " tbf " in line]
-    head = "tc -n stash-tb-77-abc-0"
+    head = "tc -n stash-tb-77-abc-d-0"
     assert shaped == [
         f"{head}-n0 qdisc replace dev stash-tb0 root tbf rate 1000000000bit burst 262500",
         f"{head}-sw qdisc replace dev stash-tbp0 root tbf rate 1000000000bit burst 262500",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stash.measure.launch.diagnose import Evidence, diagnose, own_output
+from stash.measure.launch.diagnose import Evidence, diagnose
 
 
 def torchruns_report(root, other):
@@ -39,13 +39,13 @@ def said(output="", crashes=(), code=1, steps=None, batch=None, silent=()):
 
 
 def test_a_ranks_own_traceback_is_shown_and_its_last_line_is_the_sentence():
-    found = said(TORCHRUN, crashes=[CRASH], steps={0: 0, 1: 0})
+    found = said(torchruns_report(root=(0, 1), other=(1, -15)), crashes=[CRASH], steps={0: 0, 1: 0})
     assert found.own_words == CRASH
     assert found.sentence == "train.py failed before its first training step: ValueError: no such layer"
 
 
 def test_a_traceback_only_in_the_output_is_found_before_the_launchers():
-    found = said(CRASH + TORCHRUN, steps={0: 12})
+    found = said(CRASH + TORCHRUN.replace("exitcode  : -9", "exitcode  : 1"), steps={0: 12})
     assert "ValueError: no such layer" in found.sentence
     assert "after 12 training steps" in found.sentence
 
@@ -115,6 +115,12 @@ def test_a_lost_connection_is_the_cause_where_no_rank_was_killed():
     assert "Connection closed by peer" in said(ended_by_torchrun, crashes=[SURVIVOR], steps={0: 9}).sentence
 
 
+def test_a_rank_that_exits_is_named_with_its_code_where_the_others_only_noticed():
+    report = torchruns_report(root=(1, 1), other=(0, 5))
+    found = said(SURVIVOR + report, crashes=[SURVIVOR], steps={0: 5, 1: 5}, silent=[0])
+    assert found.sentence.startswith("rank 0 of train.py ended with exit code 5 after 5 training steps; the others")
+
+
 def test_a_script_that_exits_is_not_taken_for_the_rank_that_torchrun_ended_because_of_it():
     exits = TORCHRUN.replace("exitcode  : -9", "exitcode  : 3")
     found = said("no more data\n" + exits, steps={0: 4})
@@ -143,10 +149,86 @@ def test_common_failures_come_with_what_to_do(words, sentence):
 
 
 def test_a_users_mistake_told_by_a_workload_is_passed_on_as_one():
-    found = said("error: /data holds 3 samples, too few\n" + TORCHRUN)
+    found = said("error: /data holds 3 samples, too few\n" + TORCHRUN.replace("-9", "2"))
     assert found.users_mistake
     assert found.sentence == "/data holds 3 samples, too few"
 
 
-def test_of_the_output_only_the_jobs_own_last_lines_are_shown():
-    assert own_output("usage: train.py\ntrain.py: error: no\n" + TORCHRUN) == "usage: train.py\ntrain.py: error: no"
+def test_a_killed_rank_that_torchrun_saw_first_is_the_cause_whatever_a_survivor_makes_of_it():
+    wrapped = CRASH.replace("no such layer", "training failed, see the log")
+    assert "rank 1 of train.py was ended by SIGKILL" in said(TORCHRUN, crashes=[wrapped], steps={0: 9}).sentence
+
+
+@pytest.mark.parametrize(
+    "noticed",
+    ["torch.distributed.DistStoreError: Socket Timeout", "RuntimeError: NCCL communicator was aborted on rank 0."],
+)
+def test_so_it_is_whatever_words_the_survivor_has_for_it(noticed):
+    survivor = SURVIVOR.replace("RuntimeError: [../third_party", f"{noticed} [..")
+    assert said(SURVIVOR_FIRST, crashes=[survivor], steps={0: 9}).sentence.startswith("rank 1 of train.py was ended")
+
+
+HINTS = [
+    "tip: if you run out of memory, use a smaller batch",
+    "CUDA out of memory errors can be avoided with --fp16",
+    "port 6006 is already in use, trying 6007",
+    "data server timed out once, trying to connect again",
+]
+
+
+@pytest.mark.parametrize("hint", HINTS)
+def test_a_hint_that_is_printed_is_not_the_failure(hint):
+    assert said(f"{hint}\n", code=3).sentence == "train.py ended with exit code 3 before its first training step"
+    assert said(f"{hint}\n{CRASH}").sentence.endswith("ValueError: no such layer")
+    assert said(crashes=[CRASH.replace("no such layer", hint)]).sentence.endswith(f"ValueError: {hint}")
+    assert said(crashes=[CRASH.replace("f()", f"raise ValueError({hint!r})")]).sentence.endswith("no such layer")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "terminate called after throwing an instance of 'std::bad_alloc'\n  what():  std::bad_alloc",
+        "CUDA out of memory. Tried to allocate 2.00 GiB",
+        "MemoryError",
+        "RuntimeError: [enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: you",
+        "numpy._core._exceptions._ArrayMemoryError: Unable to allocate 7 GiB for an array",
+        "OSError: [Errno 12] Cannot allocate memory",
+        "RuntimeError: unable to mmap 64 bytes from file </torch_1>: Cannot allocate memory (12)",
+    ],
+)
+def test_a_job_that_could_only_print_its_error_is_understood(words):
+    assert "ran out of memory before its first training step; try --batch 4" in said(words, code=1, batch=8).sentence
+
+
+def test_a_time_out_after_steps_were_taken_is_no_meeting_that_failed():
+    timed_out = CRASH.replace("ValueError: no such layer", "RuntimeError: timed out waiting for the store")
+    assert "did not find each other" in said(crashes=[timed_out]).sentence
+    assert "timed out waiting" in said(crashes=[timed_out], steps={0: 9}).sentence
+
+
+@pytest.mark.timeout(60)  # matching that was quadratic took minutes of each
+@pytest.mark.parametrize(
+    "log",
+    [
+        "\r".join(f"epoch {number} port 1 timed out 3 loss 0.1" for number in range(40_000)),
+        "port 1 timed out " * 80_000,
+        "Traceback (most recent call last):\n" + '  File "x.py", line 1\n' * 60_000,
+        "Traceback (most recent call last):\n" * 30_000,
+        "rank : 1 " * 100_000,
+        "E1234 " + "torch/distributed/elastic " * 40_000,
+        "unable to " * 100_000,
+    ],
+)
+def test_any_log_is_read_at_once(log):
+    assert "train.py" in said(log, steps={0: 1}).sentence
+    assert "train.py" in said(crashes=[log], steps={0: 1}).sentence
+
+
+def test_a_crash_without_a_word_is_none():
+    assert said(crashes=["\n \n"]).sentence == "train.py ended with exit code 1 before its first training step"
+
+
+def test_a_long_message_is_cut_in_the_sentence_and_whole_below_it():
+    found = said(crashes=[CRASH.replace("no such layer", "x" * 5_000)])
+    assert len(found.sentence) < 1_000
+    assert "x" * 5_000 in found.own_words

@@ -11,7 +11,7 @@ from stash.measure.run.folder import RunFolder
 
 
 def test_the_last_beat_of_every_rank_is_read(tmp_path: Path) -> None:
-    folder, before = RunFolder(tmp_path), time.time()
+    folder, before = RunFolder(tmp_path), time.monotonic()
     first, second = Heart(folder), Heart(folder)
     first.beat(0, 1)
     second.beat(1, 4)
@@ -20,7 +20,7 @@ def test_the_last_beat_of_every_rank_is_read(tmp_path: Path) -> None:
     found = beats(folder)
     assert {rank: beat.steps for rank, beat in found.items()} == {0: 3, 1: 4}
     assert {beat.pid for beat in found.values()} == {os.getpid()}
-    assert all(before <= beat.when <= time.time() for beat in found.values())
+    assert all(before <= beat.when <= time.monotonic() for beat in found.values())
 
 
 def test_a_folder_in_which_nobody_stepped_has_no_beats(tmp_path: Path) -> None:
@@ -33,3 +33,14 @@ def test_a_file_that_was_cut_short_is_no_beat(tmp_path: Path) -> None:
     path = next(iter(folder.beats()))
     path.write_bytes(path.read_bytes()[:5])
     assert beats(folder) == {}
+
+
+def test_the_files_own_time_tells_when_the_rank_lived(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    heart = Heart(folder)
+    heart.beat(0, 1)
+    (path,) = folder.beats()
+    os.utime(path, (0, 0))
+    heart._dated -= 10  # as if the last second had been long ago
+    heart.beat(0, 2)
+    assert path.stat().st_mtime > time.time() - 60

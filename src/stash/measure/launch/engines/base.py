@@ -47,6 +47,12 @@ class Cluster:
         """This process already is one rank, started by somebody else (torchrun, srun)."""
         return self.engine == "inherited"
 
+    def meeting(self, environment: Mapping[str, str]) -> str | None:
+        """Where the launchers of one run meet, if it has several; they all give the same."""
+        if self.inherited:
+            return f"{environment.get('MASTER_ADDR')}:{environment.get('MASTER_PORT')}"
+        return self.rdzv_endpoint if self.nnodes > 1 else None
+
 
 class Engine(Protocol):
     """One way to start ranks."""

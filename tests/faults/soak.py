@@ -1,0 +1,147 @@
+"""Many profiles, one after the other and at once; what the machine holds is counted before and after: no growth.
+
+``python -m tests.faults.soak --profiles 50 --at-once 8`` prints a table and exits 1 if anything grew: processes, open
+files and memory of the process that starts them, sockets, shared memory, network namespaces, temporary files. The
+profiles in a row are started from Python (``stash.profile`` of a function), in one process, which is then looked at.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from stash.base.ladder import NAMES
+from stash.measure.launch import climb, job
+from stash.measure.launch.engines.base import Cluster
+from stash.measure.launch.wishes import Wishes
+from stash.measure.linux.processes import carrying
+
+MARK = "STASH_SOAK"
+TRAIN = Path(__file__).with_name("scripts") / "train.py"
+_PARTING = 10.0
+"""Seconds for what ends to be gone."""
+_CACHES_BYTES = 16e6
+"""Growth of memory that is no leak: caches and pools of an interpreter that is still young."""
+
+
+@dataclass(frozen=True)
+class Count:
+    """What is held by the soak itself, as far as that can be told: on a machine others come and go."""
+
+    processes: int
+    """Started by the soak and still there."""
+    open_files: int
+    threads: int
+    memory_bytes: int
+    sockets: int
+    """Unix sockets under the soak's temporary folder, and signs of Stash's runs from this process."""
+    shared_memory: int
+    """Files of PyTorch's in /dev/shm whose process is gone."""
+    namespaces: int
+    temporary_files: int
+
+
+def count(temporary: Path) -> Count:
+    """Now."""
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    unix = Path("/proc/net/unix").read_text(errors="replace")
+    shared = Path("/dev/shm")
+    return Count(
+        processes=len(set(carrying(MARK, os.environ[MARK])) - {os.getpid()}),
+        open_files=len(os.listdir("/proc/self/fd")),
+        threads=int(status["Threads"]),
+        memory_bytes=1024 * int(status["VmRSS"].split()[0]),
+        sockets=unix.count(f"{temporary}/") + unix.count(f".{os.getpid()}\n"),
+        shared_memory=sum(not Path("/proc", path.name.split("_")[1]).exists() for path in shared.glob("torch_*_*")),
+        namespaces=len(list(Path("/run/netns").glob("stash-tb-*"))) if Path("/run/netns").is_dir() else 0,
+        temporary_files=sum(1 for path in temporary.rglob("*") if not path.name.startswith("torchinductor_")),
+    )
+
+
+def settled(temporary: Path, before: Count) -> Count:
+    """Once what ends is gone, or has had the time to go."""
+    deadline = time.monotonic() + _PARTING
+    while (now := count(temporary)).processes > before.processes and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return now
+
+
+def in_a_row(profiles: int) -> None:
+    """In this process."""
+    for _ in range(profiles):
+        climb.measure(
+            job.script(str(TRAIN), ()), Cluster(engine="local"), Wishes(precision=50.0, budget=1.0, rungs=NAMES)
+        )
+
+
+def at_once(profiles: int, folder: Path) -> None:
+    """In processes of their own; raises CalledProcessError if one fails."""
+    words = [sys.executable, "-m", "stash", "profile", "--budget", "1", "--precision", "50", "--nproc-per-node", "1"]
+    runs = [
+        subprocess.Popen([*words, "-o", str(folder / f"{each}.stash.json"), str(TRAIN)], stdout=subprocess.DEVNULL)
+        for each in range(profiles)
+    ]
+    failed = [run.args for run in runs if run.wait() != 0]
+    if failed:
+        raise subprocess.CalledProcessError(1, failed[0])
+
+
+def grown(before: Count, after: Count) -> list[str]:
+    """What there is more of."""
+    allowed = {"memory_bytes": _CACHES_BYTES}
+    return [
+        field.name
+        for field in fields(Count)
+        if getattr(after, field.name) - getattr(before, field.name) > allowed.get(field.name, 0)
+    ]
+
+
+def table(counts: Iterable[tuple[str, Count]]) -> str:
+    """In Markdown: a row a moment."""
+    names = [field.name for field in fields(Count)]
+    rows = ["| | " + " | ".join(name.replace("_", " ") for name in names) + " |", "| --- " * (len(names) + 1) + "|"]
+    rows += [
+        f"| {when} | " + " | ".join(f"{getattr(each, name):,}" for name in names) + " |" for when, each in counts
+    ]
+    return "\n".join(rows)
+
+
+def soak(profiles: int, together: int) -> list[str]:
+    """What grew; the table is printed."""
+    with tempfile.TemporaryDirectory(prefix="soak-") as name:
+        temporary, results = Path(name) / "tmp", Path(name) / "results"
+        temporary.mkdir()
+        results.mkdir()
+        os.environ |= {"TMPDIR": str(temporary), MARK: name}
+        tempfile.tempdir = str(temporary)
+        in_a_row(1)  # what Python, numpy and the catalog keep from now on
+        before = settled(temporary, Count(*[0] * len(fields(Count))))
+        in_a_row(profiles)
+        between = settled(temporary, before)
+        at_once(together, results)
+        after = settled(temporary, between)
+        tempfile.tempdir = None
+    moments = [("before", before), (f"{profiles} in a row", between), (f"{together} at once", after)]
+    print(table(moments))
+    return sorted({*grown(before, between), *grown(between, after)})
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.faults.soak", description=__doc__)
+    parser.add_argument("--profiles", type=int, default=50, help="one after the other")
+    parser.add_argument("--at-once", type=int, default=8)
+    options = parser.parse_args()
+    more = soak(options.profiles, options.at_once)
+    print(f"\nThere is more of {', '.join(more)}." if more else "\nNothing grew.")
+    return 1 if more else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
