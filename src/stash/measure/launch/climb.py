@@ -27,6 +27,7 @@ from stash.measure.launch.gathered import Gathered
 from stash.measure.launch.job import Job
 from stash.measure.launch.launches import Launches, Member, StartedProcess
 from stash.measure.launch.measurement import Measurement, Timer
+from stash.measure.launch.numbering import numbered
 from stash.measure.launch.process import Process
 from stash.measure.launch.request import Request
 from stash.measure.launch.temporary import TemporaryFolder
@@ -69,10 +70,14 @@ class Expedition:
         return self.launches.request(RunFolder(self.launches.folder).orders)
 
     def run(self, watcher: Watcher = lambda moment: None) -> Result:
-        """Measure until precise, out of budget, interrupted or failed; never raises for what the job does."""
+        """Measure until precise, out of budget, interrupted or failed; never raises for what the job does.
+
+        Raises UserError for nodes that do not find each other.
+        """
         self.launches.watcher = watcher
         result = Result(None, None, interrupted=True)  # while the folder is made, or removed
         with suppress(KeyboardInterrupt), TemporaryFolder() as folder:
+            self.measurement.cluster = numbered(self.measurement.cluster)
             result = self._run_in(folder)
         return result
 

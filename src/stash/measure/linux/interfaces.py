@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import socket
 
+LOOPBACK = "127.0.0.1"
 _ANY_PORT = 9
 
 
