@@ -2,8 +2,8 @@
 
 A node without power or link says nothing: no connection is reset, and a collective waits half an hour for it.
 Every launcher talks to that of rank 0, by UDP; the ranks told them where when they met, and the key that every word
-is signed with. Knows nothing of what is measured, and judges no node that it never heard of (a firewall between them, an
-older Stash).
+is signed with. Knows nothing of what is measured, and judges no node that it never heard of (a firewall between them,
+an older Stash).
 """
 
 from __future__ import annotations

@@ -60,9 +60,10 @@ def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {_DICT: [[_plain(key), _plain(each)] for key, each in value.items()]}
     name = type(value).__name__
-    if _RECORDS.get(name) is not type(value):
+    record = _RECORDS.get(name)
+    if record is None or record is not type(value):
         raise TypeError(f"{name} does not cross from rank to rank")
-    return {_RECORD: name, "fields": [_plain(getattr(value, field)) for field in _fields(type(value))]}
+    return {_RECORD: name, "fields": [_plain(getattr(value, field)) for field in _fields(record)]}
 
 
 def _value(plain: Any) -> Any:
