@@ -60,10 +60,9 @@ def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {_DICT: [[_plain(key), _plain(each)] for key, each in value.items()]}
     name = type(value).__name__
-    record = _RECORDS.get(name)
-    if record is None or record is not type(value):
+    if name not in _RECORDS or not isinstance(value, _RECORDS[name]):
         raise TypeError(f"{name} does not cross from rank to rank")
-    return {_RECORD: name, "fields": [_plain(getattr(value, field)) for field in _fields(record)]}
+    return {_RECORD: name, "fields": [_plain(getattr(value, field)) for field in _fields(_RECORDS[name])]}
 
 
 def _value(plain: Any) -> Any:
