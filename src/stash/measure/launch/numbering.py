@@ -49,8 +49,8 @@ def numbered(cluster: Cluster, say: Say = _on_stderr, patience: float = _PATIENC
     host, port = meeting_point(cluster)
     if cluster.rdzv_id is not None and len(cluster.rdzv_id) < SHORTEST:
         raise UserError(
-            f"--rdzv-id {cluster.rdzv_id}: anybody could guess it, and whoever does passes for one of your nodes; "
-            f"give {SHORTEST} characters or more, like {secrets.token_hex(8)}"
+            f"--rdzv-id has {len(cluster.rdzv_id)} characters: anybody could guess it, and pass for one of your "
+            f"nodes; give {SHORTEST} or more, like {secrets.token_hex(8)}"
         )
     deadline = time.monotonic() + patience
     listener = _own(host, port)

@@ -223,6 +223,8 @@ class Told:
         return cls(encode(message))
 
     def __getattr__(self, name: str) -> Any:
+        if name == "line" or name.startswith("__"):  # asked for before there is one, as by ``copy``
+            raise AttributeError(name)
         return getattr(decode(self.line), name)
 
 

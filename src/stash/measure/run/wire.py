@@ -66,6 +66,8 @@ def _plain(value: Any) -> Any:
 
 
 def _value(plain: Any) -> Any:
+    if plain is None or type(plain) in (int, str):  # most of it
+        return plain
     if isinstance(plain, list):
         return [_value(each) for each in plain]
     if isinstance(plain, float) and not math.isfinite(plain):
@@ -79,13 +81,18 @@ def _value(plain: Any) -> Any:
     record = _RECORDS[plain[_RECORD]]
     values, hints = list(map(_value, plain["fields"])), _fields(record)
     for value, (name, hint) in zip(values, hints.items(), strict=True):
-        if not fits(value, hint):
+        if type(value) is not hint and not fits(value, hint):
             raise TypeError(f"{record.__name__}.{name} is no {hint}")
     return record(*values)
 
 
 def _not_finite(word: str) -> NoReturn:
     raise ValueError(f"{word} is no number")
+
+
+@cache
+def _parts(hint: Any) -> tuple[Any, tuple[Any, ...]]:
+    return get_origin(hint), get_args(hint)
 
 
 @cache
@@ -97,7 +104,7 @@ def _fields(record: type) -> dict[str, Any]:
 
 def fits(value: Any, hint: Any) -> bool:
     """Whether a value is of an annotated type."""
-    origin, of = get_origin(hint), get_args(hint)
+    origin, of = _parts(hint)
     if hint is Any:
         return True
     if origin in (Union, types.UnionType):

@@ -126,7 +126,7 @@ def test_a_stranger_in_the_place_of_node_0_gives_nobody_a_number(port: int, pool
 
 
 def test_what_makes_no_sense_is_refused_at_once(port: int) -> None:
-    with pytest.raises(UserError, match="8 characters or more"):
+    with pytest.raises(UserError, match="give 8 or more"):
         numbered(node(port, secret="stash"))
     with pytest.raises(UserError, match="no host of that name"):
         numbered(node(port, host="no.such.host.invalid"))
