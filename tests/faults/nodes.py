@@ -50,12 +50,6 @@ class Scene:
         """Its link gets another rate."""
         self.bed.set_network(int(node), rate)
 
-    def lose(self, node: str, percent: str) -> None:
-        """Its link loses packets."""
-        self._ip(
-            "tc", node, "qdisc", "replace", "dev", self.bed.interface(int(node)), "root", "netem", "loss", percent
-        )
-
     def part(self, one: str, other: str) -> None:
         """Neither of two hosts hears the other any more; all others hear both."""
         for here, there in ((one, other), (other, one)):

@@ -167,7 +167,7 @@ FAULTS = [
     between("a node is lost for 4 s", GOES_ON, SHORT, "--do", "unplug 1; wait 4; plug 1"),
     between("a link that dies and comes back three times", GOES_ON, SHORT, "--do", "unplug 1; wait 2; plug 1; " * 3),
     between("a link becomes a hundred times slower", GOES_ON, SHORT, "--do", "slow 1 10mbit"),
-    between("a link that loses every tenth packet", GOES_ON, SHORT, "--do", "lose 1 10%"),
+    between("a link is slow for 4 s", GOES_ON, SHORT, "--do", "slow 1 10mbit; wait 4; slow 1 1gbit"),
     between(
         "one of three nodes loses power",
         failed(LOST.format(2), "host 1 ended with 1"), f"{RANK} {LONG}", "--do", "kill 2", hosts=3, nodes=3,
