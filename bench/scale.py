@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import pickle
 import subprocess
 import sys
 import tempfile
@@ -31,6 +30,7 @@ from stash.measure.agent.climb.control import Place, opened
 from stash.measure.launch.gathered import Gathered
 from stash.measure.run.journal import Tail
 from stash.measure.run.messages import BlockDone, Message, Told
+from stash.measure.run.wire import packed
 from tests.support.climbing import job, orders, reading
 
 PER_NODE = 8
@@ -131,7 +131,7 @@ class Crowd:
     def exchange(self, report: Any, decide: Callable[[list[Any]], Any]) -> Any:
         if isinstance(report, BlockDone):
             self._round = report.round
-        rows = [pickle.dumps(self._handed_in(report, rank)) for rank in range(self.place.world_size)]
+        rows = [packed(self._handed_in(report, rank)) for rank in range(self.place.world_size)]
         longest = max(map(len, rows))
         received = torch.stack([torch.frombuffer(bytearray(row.ljust(longest)), dtype=torch.uint8) for row in rows])
         began = time.process_time()
@@ -141,10 +141,10 @@ class Crowd:
 
     def _handed_in(self, report: Any, rank: int) -> Any:
         if isinstance(report, BlockDone) and (rank == 0 or rung(report.rung).active == "all"):
-            return Told(block(self._noise, report.round, report.rung, rank))
+            return Told.of(block(self._noise, report.round, report.rung, rank))
         if isinstance(report, BlockDone):
             return None
-        return Told(report) if isinstance(report, Message) else report
+        return Told.of(report) if isinstance(report, Message) else report
 
 
 def led(ranks: int, rounds: int) -> tuple[list[float], float]:

@@ -100,7 +100,7 @@ def test_dry_run_prints_a_command_that_does_the_same(typed: RunProfile, data: Pa
     assert outcome.code == 0, outcome.stderr
     words = shlex.split(outcome.stdout)
     assert words[-4:] == ["plain_ddp.py", str(data), "--batch", "8"]
-    assert "torch.distributed.run" in words
+    assert "stash.measure.torchrun" in words
     assert not (tmp_path / "run.stash.json").exists()
 
 

@@ -18,8 +18,9 @@ from stash.measure.agent.climb.rank import OwnRank
 from stash.measure.agent.data.feeds import Feed, WatchedFeed
 from stash.measure.run.folder import RunFolder
 from stash.measure.run.journal import Journal, Tail
-from stash.measure.run.messages import BlockDone, Message
+from stash.measure.run.messages import BlockDone, Message, Told
 from stash.measure.run.orders import Orders
+from stash.measure.run.wire import packed, unpacked
 
 PATIENCE = 60.0
 
@@ -60,12 +61,12 @@ class Seat:
 
     def exchange(self, report: Any, decide: Callable[[list[Any]], Any]) -> Any:
         table = self._table
-        table.reports[self.place.rank] = report
+        table.reports[self.place.rank] = packed(Told.of(report) if isinstance(report, Message) else report)
         table.barrier.wait()
         if self.place.rank == 0:
-            table.decision = decide(list(table.reports))
+            table.decision = packed(decide(list(map(unpacked, table.reports))))
         table.barrier.wait()
-        decision = table.decision
+        decision = unpacked(table.decision)
         table.barrier.wait()
         return decision
 

@@ -16,7 +16,7 @@ from stash.base.ladder import NAMES
 from stash.measure.launch.climb import Expedition
 from stash.measure.launch.engines.base import Cluster
 from stash.measure.launch.job import Job
-from stash.measure.launch.neighbours import Neighbours
+from stash.measure.launch.neighbours import NeighbouringRuns
 from stash.measure.launch.request import Request
 from stash.measure.launch.wishes import Result, Wishes
 from stash.measure.run.beats import Beat
@@ -131,7 +131,7 @@ def expedition(
 
     given = Wishes(**{"budget": 60.0, "rungs": tuple(rungs), **wishes})
     job, cluster = job or Job("script", "train.py"), cluster or Cluster(engine="local")
-    nobody = Neighbours(sockets=Path("/no/such/table"))  # whatever else this machine measures
+    nobody = NeighbouringRuns(sockets=Path("/no/such/table"))  # whatever else this machine measures
     return Expedition(job, cluster, given, clock=clock, start=start, neighbours=nobody), started
 
 

@@ -1,4 +1,4 @@
-"""What commands share of their command line: an option in one line, torchrun's own four, numbers above zero.
+"""What commands share of their command line: an option in one line, torchrun's own five, numbers above zero.
 
 Knows how options are spelt and checked; what they are for, the commands know.
 """
@@ -100,10 +100,16 @@ NodeRank = Annotated[int | None, option("K", "Which machine this is, from 0.", p
 RdzvEndpoint = Annotated[
     str | None, option("HOST:PORT", "Where the machines meet: an address of machine 0.", panel=_RANKS)
 ]
+RdzvId = Annotated[str | None, option("SECRET", "The same on all machines, instead of --node-rank.", panel=_RANKS)]
 
 
 def cluster(
-    nproc_per_node: int | None, nnodes: int | None, node_rank: int | None, endpoint: str | None, ranks: bool = True
+    nproc_per_node: int | None,
+    nnodes: int | None,
+    node_rank: int | None,
+    endpoint: str | None,
+    rdzv_id: str | None = None,
+    ranks: bool = True,
 ) -> Cluster:
     """The cluster that these options ask for, of machines like this one; raises UserError.
 
@@ -113,5 +119,5 @@ def cluster(
     from stash.measure.launch import engines
     from stash.measure.launch.engines.base import Asked, Machine
 
-    asked = Asked(ranks, nproc_per_node, nnodes, node_rank, endpoint)
+    asked = Asked(ranks, nproc_per_node, nnodes, node_rank, endpoint, rdzv_id)
     return engines.cluster(asked, Machine(count_gpus(), len(os.sched_getaffinity(0))))

@@ -17,7 +17,7 @@ import typer
 
 from stash.base.errors import UserError
 from stash.base.platforms import require_linux
-from stash.cli.options import Nnodes, NodeRank, NprocPerNode, RdzvEndpoint, cluster, flag, option, positive
+from stash.cli.options import Nnodes, NodeRank, NprocPerNode, RdzvEndpoint, RdzvId, cluster, flag, option, positive
 from stash.cli.output import output_file, print_probe, show_then_save
 
 if TYPE_CHECKING:
@@ -58,6 +58,7 @@ def probe(
     nnodes: Nnodes = None,
     node_rank: NodeRank = None,
     rdzv_endpoint: RdzvEndpoint = None,
+    rdzv_id: RdzvId = None,
 ) -> None:
     """Find out what this machine really has: its links measured, beside what its type should have.
 
@@ -84,7 +85,7 @@ def probe(
     else:
         from stash.measure.launch import probe as probing
 
-        ranks = (nproc_per_node, nnodes, node_rank, rdzv_endpoint)
+        ranks = (nproc_per_node, nnodes, node_rank, rdzv_endpoint, rdzv_id)
         with _progress() as say:
             found = probing.probe(
                 cluster(*ranks), budget=budget, data=folder, kind=kind, instance=instance, what=what, say=say,

@@ -21,7 +21,18 @@ from stash.base.platforms import require_linux
 from stash.base.printable import last_of, printable
 from stash.base.secrets import masked_text
 from stash.cli.arguments import Split
-from stash.cli.options import Nnodes, NodeRank, NprocPerNode, RdzvEndpoint, cluster, flag, option, percent, positive
+from stash.cli.options import (
+    Nnodes,
+    NodeRank,
+    NprocPerNode,
+    RdzvEndpoint,
+    RdzvId,
+    cluster,
+    flag,
+    option,
+    percent,
+    positive,
+)
 from stash.cli.output import output_file, print_profile, show_then_save
 
 if TYPE_CHECKING:
@@ -62,6 +73,7 @@ def profile(
     nnodes: Nnodes = None,
     node_rank: NodeRank = None,
     rdzv_endpoint: RdzvEndpoint = None,
+    rdzv_id: RdzvId = None,
 ) -> None:
     """Profile a training job: every millisecond of a step attributed to compute or to a stall.
 
@@ -94,7 +106,7 @@ def profile(
         keep_logging=keep_logging,
     )
     target, probed = _output(output, chosen), _probe(probe)
-    where = cluster(nproc_per_node, nnodes, node_rank, rdzv_endpoint, ranks=jobs.shape(chosen) == "ranks")
+    where = cluster(nproc_per_node, nnodes, node_rank, rdzv_endpoint, rdzv_id, ranks=jobs.shape(chosen) == "ranks")
     expedition = Expedition(chosen, where, wishes)
     request = expedition.request()  # refuses what cannot be started, before anything is
     if dry_run:

@@ -6,7 +6,7 @@ from importlib import import_module
 
 from tests.faults.case import Case
 
-KINDS = ("signals", "scripts", "inputs", "concurrency", "clocks")
+KINDS = ("signals", "scripts", "inputs", "networks", "concurrency", "clocks")
 """Modules of this package."""
 
 

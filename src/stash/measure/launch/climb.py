@@ -27,7 +27,8 @@ from stash.measure.launch.gathered import Gathered
 from stash.measure.launch.job import Job
 from stash.measure.launch.launches import Launches, Member, StartedProcess
 from stash.measure.launch.measurement import Measurement, Timer
-from stash.measure.launch.neighbours import Neighbours
+from stash.measure.launch.neighbours import NeighbouringRuns
+from stash.measure.launch.numbering import numbered
 from stash.measure.launch.process import Process
 from stash.measure.launch.request import Request
 from stash.measure.launch.temporary import TemporaryFolder
@@ -51,12 +52,12 @@ class Expedition:
         *,
         clock: Timer = time,
         start: Callable[[Request, RunFolder], StartedProcess] = Process,
-        neighbours: Neighbours | None = None,
+        neighbours: NeighbouringRuns | None = None,
     ) -> None:
         host = describe(Path(job.data or wishes.data_root or "."))
         self.measurement = Measurement(job, cluster, wishes, host, count_gpus(), clock)
         shown = Path(tempfile.gettempdir()) / f"stash-{os.getpid()}"  # a name, until something is run
-        self._neighbours = neighbours or Neighbours(cluster.meeting(os.environ))
+        self._neighbours = neighbours or NeighbouringRuns(cluster.meeting(os.environ))
         self.launches = Launches(self.measurement, shown, start, self._neighbours.others)
         self._most_steps: int | None = None
         self._endless: bool | None = None
@@ -72,10 +73,14 @@ class Expedition:
         return self.launches.request(RunFolder(self.launches.folder).orders)
 
     def run(self, watcher: Watcher = lambda moment: None) -> Result:
-        """Measure until precise, out of budget, interrupted or failed; never raises for what the job does."""
+        """Measure until precise, out of budget, interrupted or failed; never raises for what the job does.
+
+        Raises UserError for nodes that do not find each other.
+        """
         self.launches.watcher = watcher
         result = Result(None, None, interrupted=True)  # while the folder is made, or removed
         with suppress(KeyboardInterrupt), self._neighbours, TemporaryFolder() as folder:
+            self.measurement.cluster = numbered(self.measurement.cluster)
             result = self._run_in(folder)
         return result
 

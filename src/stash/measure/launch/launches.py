@@ -148,6 +148,8 @@ class Launches:
             while any(each.process.poll() is None for each in running):
                 for each in running:
                     self._follow(each)
+                    if each.peers is not None:
+                        each.peers.open()  # ranks that just met wait for it
                 if clock.monotonic() - called > _ROLL_CALL:
                     called = clock.monotonic()
                     self._mention_neighbours()

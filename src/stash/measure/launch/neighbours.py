@@ -20,7 +20,7 @@ _SIGN = re.compile(r" @stash-run\.([0-9a-f]+)\.(\d+)$", re.M)
 _SOCKETS = Path("/proc/net/unix")
 
 
-class Neighbours:
+class NeighbouringRuns:
     """A context in which this process shows that it measures. Launchers with one ``meeting`` (the address where the
     nodes of a run meet) belong together, and do not count as each other's neighbours."""
 
@@ -29,7 +29,7 @@ class Neighbours:
         self._sockets = sockets
         self._sign = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
 
-    def __enter__(self) -> Neighbours:
+    def __enter__(self) -> NeighbouringRuns:
         with contextlib.suppress(OSError):  # unseen, we see others all the same
             self._sign.bind(f"\0stash-run.{self._run}.{os.getpid()}")
         return self

@@ -1,33 +1,38 @@
 """The launchers of a job's nodes let each other know that they live, so that a dead node is noticed.
 
 A node without power or link says nothing: no connection is reset, and a collective waits half an hour for it.
-Every launcher talks to that of rank 0, by UDP; the ranks told them where when they met. Knows nothing of
-what is measured, and judges no node that it never heard of (a firewall between them, an older Stash).
+Every launcher talks to that of rank 0, by UDP; the ranks told them where when they met, and the key that every word
+is signed with. Knows nothing of what is measured, and judges no node that it never heard of (a firewall between them,
+an older Stash).
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
+import hmac
 import secrets
 import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from stash.measure.run.folder import RunFolder
-from stash.measure.run.meeting import Invitation, Meeting
+from stash.measure.run.meeting import Invitation, Neighbours
+from stash.measure.run.wire import WireError, crosses, packed, unpacked
 
 LOST_SECONDS = 15.0
 """Silence of a node, and no step of our own ranks, for so long: it is gone. TCP recovers from shorter ones."""
-_MOST_BYTES = 4096
+_MOST_BYTES = 16384
+_MOST_WORDS = 4096
+"""Datagrams heard at one time: a flood of them holds nobody up."""
+_SIGNATURE = 32
 _REPEATS = 3
 """A datagram may be lost; what is said only once is sent so often."""
 
 Address = tuple[str, int]
 
 
+@crosses
 @dataclass(frozen=True)
 class Silence:
     """Nodes that stopped answering: their numbers with their addresses, and since when (Unix time)."""
@@ -36,9 +41,22 @@ class Silence:
     since: float
 
 
-@dataclass
+@crosses
+@dataclass(frozen=True)
+class Word:
+    """What launchers tell each other: that they live, that they leave, or who is gone."""
+
+    sender: str
+    """Drawn by each launcher: several may run on one node."""
+    node: int
+    leaves: bool = False
+    gone: Silence | None = None
+
+
+@dataclass(frozen=True)
 class _Peer:
     node: int
+    address: Address
     heard: float
 
 
@@ -47,44 +65,58 @@ class Peers:
 
     def __init__(self, folder: RunFolder, clock: Callable[[], float] = time.time) -> None:
         self._folder, self._clock = folder, clock
-        self._own_token = secrets.token_hex(8)
-        self._meeting: Meeting | None = None
-        self._leader: Address | None = None
-        self._peers: dict[Address, _Peer] = {}
+        self._own = secrets.token_hex(8)
+        self._key = secrets.token_hex(32)
+        self._neighbours: Neighbours | None = None
+        self._socket: socket.socket | None = None
+        self._meeting: Invitation | None = None
+        self._peers: dict[str, _Peer] = {}
+        """By sender."""
         self._told: Silence | None = None
-        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self._socket.bind(("", 0))
-        self._socket.setblocking(False)
-        Invitation(self._socket.getsockname()[1], self._own_token).write(folder)
+
+    def open(self) -> None:
+        """Listen, on the interface that leads to the other nodes, as soon as the ranks say that there are any."""
+        if self._socket is not None or (neighbours := Neighbours.read(self._folder)) is None:
+            return
+        family = socket.AF_INET6 if ":" in neighbours.address else socket.AF_INET
+        opened = socket.socket(family, socket.SOCK_DGRAM)
+        try:
+            opened.bind((neighbours.address, 0))
+        except OSError:  # the ranks are in another network namespace, and wait in vain
+            opened.close()
+            return
+        opened.setblocking(False)
+        self._neighbours, self._socket = neighbours, opened
+        Invitation(neighbours.address, opened.getsockname()[1], self._key).write(self._folder)
 
     def close(self) -> None:
         """Take leave: a launcher that ended in order is not missed by those that still have something to do."""
-        if self._meeting is not None:
-            for address in self._listeners(self._meeting) * _REPEATS:
-                self._send(address, leaves=True)
+        if self._socket is None:
+            return
+        for address in self._listeners() * _REPEATS:
+            self._send(address, leaves=True)
         self._socket.close()
+        self._socket = None
 
     @property
     def _leads(self) -> bool:
         """Whether rank 0 is one of our own: then everybody talks to us."""
-        return self._meeting is not None and self._meeting.token == self._own_token
+        return self._meeting is not None and self._meeting.key == self._key
 
     def greet(self) -> None:
         """Send a sign of life, and take those that came."""
-        self._meeting = self._meeting or Meeting.read(self._folder)
-        if self._meeting is None:
+        self.open()
+        self._meeting = self._meeting or Invitation.brought(self._folder)
+        if self._socket is None or self._meeting is None:
             return
-        self._hear(self._meeting)
-        for address in self._listeners(self._meeting):
+        self._hear(self._socket, self._meeting.key)
+        for address in self._listeners():
             self._send(address)
 
-    def _listeners(self, meeting: Meeting) -> list[Address]:
-        if self._leads:
-            return list(self._peers)
-        if self._leader is None:  # once: asking a name server over a dead link would hold us up
-            with contextlib.suppress(OSError):
-                self._leader = (socket.gethostbyname(meeting.host), meeting.port)
-        return [] if self._leader is None else [self._leader]
+    def _listeners(self) -> list[Address]:
+        if self._leads or self._meeting is None:
+            return [peer.address for peer in self._peers.values()]
+        return [(self._meeting.host, self._meeting.port)]
 
     def silence(self, last_step: float | None) -> Silence | None:
         """Who is gone: not heard for too long while no rank here stepped either, or declared so by rank 0's launcher.
@@ -94,42 +126,51 @@ class Peers:
         if self._told is not None:
             return self._told
         now, stepped = self._clock(), last_step or 0.0
-        gone = {a: p for a, p in self._peers.items() if now - max(p.heard, stepped) > LOST_SECONDS}
+        gone = [peer for peer in self._peers.values() if now - max(peer.heard, stepped) > LOST_SECONDS]
         if not gone:
             return None
-        nodes = sorted((peer.node, address[0]) for address, peer in gone.items())
-        return Silence(tuple(nodes), min(peer.heard for peer in gone.values()))
+        nodes = sorted({(peer.node, peer.address[0]) for peer in gone})
+        return Silence(tuple(nodes), min(peer.heard for peer in gone))
 
     def tell(self, silence: Silence) -> None:
         """Let those still there know who is gone, before our own ranks end and break their connections."""
         if not self._leads:
             return
-        lost = {host for _, host in silence.nodes}
-        for address in self._peers:
-            for _ in range(_REPEATS if address[0] not in lost else 0):
-                self._send(address, gone={"nodes": silence.nodes, "since": silence.since})
+        lost = set(silence.nodes)
+        for peer in self._peers.values():
+            for _ in range(_REPEATS if (peer.node, peer.address[0]) not in lost else 0):
+                self._send(peer.address, gone=silence)
 
-    def _send(self, address: Address, **more: Any) -> None:
+    def _send(self, address: Address, leaves: bool = False, gone: Silence | None = None) -> None:
+        assert self._socket is not None
         assert self._meeting is not None
-        message = {"token": self._meeting.token, "node": self._meeting.node, **more}
+        assert self._neighbours is not None
+        words = packed(Word(self._own, self._neighbours.node, leaves, gone))
         with contextlib.suppress(OSError):  # no route: exactly what the other side is about to notice
-            self._socket.sendto(json.dumps(message).encode(), address)
+            self._socket.sendto(_signature(self._meeting.key, words) + words, address)
 
-    def _hear(self, meeting: Meeting) -> None:
-        while True:
+    def _hear(self, opened: socket.socket, key: str) -> None:
+        """Take what came from launchers of this job; whatever else came is not looked at."""
+        for _ in range(_MOST_WORDS):
             try:
-                data, address = self._socket.recvfrom(_MOST_BYTES)
-                message = json.loads(data)
-                if message["token"] != meeting.token:
-                    continue
-                self._peers[address] = _Peer(int(message["node"]), self._clock())
-                if message.get("leaves"):
-                    del self._peers[address]
-                gone = message.get("gone")
-                if gone is not None:
-                    nodes = tuple((int(node), str(host)) for node, host in gone["nodes"])
-                    self._told = Silence(nodes, float(gone["since"]))
+                data, address = opened.recvfrom(_MOST_BYTES)
+            except BlockingIOError:
+                return
             except OSError:
-                return  # nothing more has come
-            except (ValueError, TypeError, KeyError):
-                continue  # not from a launcher of this job
+                continue  # that somebody could not be reached
+            if hmac.compare_digest(data[:_SIGNATURE], _signature(key, data[_SIGNATURE:])):
+                with contextlib.suppress(WireError):
+                    self._take(unpacked(data[_SIGNATURE:]), address[:2])
+
+    def _take(self, word: object, address: Address) -> None:
+        if not isinstance(word, Word):
+            return
+        if word.leaves:
+            self._peers.pop(word.sender, None)
+        else:
+            self._peers[word.sender] = _Peer(word.node, address, self._clock())
+        self._told = word.gone or self._told
+
+
+def _signature(key: str, words: bytes) -> bytes:
+    return hmac.digest(key.encode(), words, "sha256")

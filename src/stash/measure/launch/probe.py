@@ -26,6 +26,7 @@ from stash.measure.host.describe import count_gpus
 from stash.measure.launch.diagnose import Evidence, diagnose
 from stash.measure.launch.engines.base import Cluster
 from stash.measure.launch.job import module
+from stash.measure.launch.numbering import numbered
 from stash.measure.launch.process import Process
 from stash.measure.launch.request import Request, request
 from stash.measure.launch.temporary import TemporaryFolder
@@ -69,6 +70,7 @@ def probe(
         path = folder.path / "orders.json"
         orders.write(path)
         try:
+            cluster = numbered(cluster, patience=wait)
             process = Process(_request(cluster, path, wait), RunFolder(path.parent))
             return _watched(process, orders, cluster, wait, say)
         finally:

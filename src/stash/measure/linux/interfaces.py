@@ -10,6 +10,7 @@ import socket
 
 from stash.base.borrowed import borrowed
 
+LOOPBACK = "127.0.0.1"
 _ANY_PORT = 9
 
 
@@ -33,10 +34,23 @@ def interface_of(address: str) -> str | None:
     return None
 
 
+def address_of(interface: str) -> str | None:
+    """The first IPv4 address of an interface, ``None`` if it has none, or if there is no such interface."""
+    import psutil
+
+    entries = psutil.net_if_addrs().get(interface, [])
+    return next((str(entry.address) for entry in entries if entry.family == socket.AF_INET), None)
+
+
+def is_loopback(address: str) -> bool:
+    """Whether it is heard on this machine only."""
+    return address.startswith("127.") or address == "::1"
+
+
 def interface_towards(host: str) -> str | None:
     """The interface that packets to ``host`` leave by; ``None`` for this machine itself, or if there is no way."""
     try:
         own = address_towards(host)
     except OSError:
         return None
-    return None if own.startswith("127.") or own == "::1" else interface_of(own)
+    return None if is_loopback(own) else interface_of(own)

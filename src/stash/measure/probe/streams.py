@@ -8,6 +8,8 @@ after it was idle.
 from __future__ import annotations
 
 import contextlib
+import hmac
+import secrets
 import socket
 import threading
 import time
@@ -25,6 +27,9 @@ _SKIPPED = 0.25
 _PARTS = 8
 _PATIENCE = 5.0
 _SILENCE = 3.0
+_GREETING = 1.0
+"""Seconds that a connection may take to say its first word."""
+_PASSWORD = 32
 _SPACING = 0.002
 """Seconds between two marks; the bytes in between flow evenly enough."""
 
@@ -81,7 +86,7 @@ def _play(team: Team, direction: Direction, name: str, seconds: float) -> Stream
         place = team.wait_for(f"{name}/place", 2 * _PATIENCE)
         with contextlib.suppress(OSError):
             if place:
-                send(_place(place), direction.flows, seconds)
+                send(_place(place, team.addresses[direction.target]), direction.flows, seconds)
     if team.node != direction.target:
         return None
     result: Stream | Unmeasured
@@ -101,22 +106,37 @@ def _play(team: Team, direction: Direction, name: str, seconds: float) -> Stream
     return result
 
 
-def _announce(team: Team, name: str, place: tuple[str, int]) -> None:
-    team.publish(name, f"{place[0]} {place[1]}")
+def _announce(team: Team, name: str, place: Place) -> None:
+    team.publish(name, f"{place.port} {place.password}")
 
 
-def _place(text: str) -> tuple[str, int]:
-    address, port = text.split()
-    return address, int(port)
+def _place(text: str, address: str) -> Place:
+    """At the other node and nowhere else, whatever somebody put into the store; raises OSError for nonsense."""
+    port, _, password = text.partition(" ")
+    if not port.isdecimal() or not 0 < int(port) < 1 << 16 or len(password) != _PASSWORD:
+        raise OSError("the other node says what no node of this version says")
+    return Place(address, int(port), password)
 
 
 # One transfer ---------------------------------------------------------------------------------------------
 
 
-def send(place: tuple[str, int], flows: int, seconds: float) -> None:
+@dataclass(frozen=True)
+class Place:
+    """Where one transfer is taken in, and the word that each of its connections begins with."""
+
+    address: str
+    port: int
+    password: str
+
+
+def send(place: Place, flows: int, seconds: float) -> None:
     """Pour bytes into ``flows`` connections until the other end closes them; raises OSError."""
+    where = (place.address, place.port)
     with contextlib.ExitStack() as opened:
-        connections = [opened.enter_context(socket.create_connection(place, timeout=_PATIENCE)) for _ in range(flows)]
+        connections = [opened.enter_context(socket.create_connection(where, timeout=_PATIENCE)) for _ in range(flows)]
+        for connection in connections:
+            connection.sendall(place.password.encode())
         threads = [threading.Thread(target=_pour, args=(c, seconds), daemon=True) for c in connections]
         for thread in threads:
             thread.start()
@@ -133,16 +153,17 @@ def _pour(connection: socket.socket, seconds: float) -> None:
             connection.send(chunk)
 
 
-def receive(address: str, flows: int, seconds: float, announce: Callable[[tuple[str, int]], None]) -> list[Mark]:
+def receive(address: str, flows: int, seconds: float, announce: Callable[[Place], None]) -> list[Mark]:
     """Take in ``flows`` connections for ``seconds`` and mark what came after the first part; raises OSError."""
     with contextlib.ExitStack() as opened:
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         listener = opened.enter_context(socket.socket(family))
         listener.bind((address, 0))
-        listener.listen(flows)
+        listener.listen()
         listener.settimeout(_PATIENCE)
-        announce(listener.getsockname()[:2])
-        connections = [opened.enter_context(listener.accept()[0]) for _ in range(flows)]
+        place = Place(address, listener.getsockname()[1], secrets.token_hex(_PASSWORD // 2))
+        announce(place)
+        connections = [opened.enter_context(each) for each in _accepted(listener, place.password, flows)]
         sink = _Sink(seconds)
         threads = [threading.Thread(target=sink.drain, args=(c,), daemon=True) for c in connections]
         for thread in threads:
@@ -152,6 +173,23 @@ def receive(address: str, flows: int, seconds: float, announce: Callable[[tuple[
     if not sink.marks:
         raise OSError(f"no byte within {_SILENCE:.0f} s")
     return sink.marks
+
+
+def _accepted(listener: socket.socket, password: str, flows: int) -> list[socket.socket]:
+    """So many connections that begin with the password; strangers are hung up on. Raises OSError (TimeoutError)."""
+    found: list[socket.socket] = []
+    deadline = time.monotonic() + _PATIENCE
+    while len(found) < flows:
+        if time.monotonic() > deadline:
+            raise TimeoutError("timed out")
+        connection, _ = listener.accept()
+        connection.settimeout(_GREETING)
+        with contextlib.suppress(OSError):
+            if hmac.compare_digest(connection.recv(_PASSWORD, socket.MSG_WAITALL), password.encode()):
+                found.append(connection)
+                continue
+        connection.close()
+    return found
 
 
 class _Sink:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from ipaddress import ip_address
 from typing import Any
 
 import torch.distributed
@@ -68,7 +69,7 @@ class Team:
 
         def ask() -> str:
             self.store.wait([name], timedelta(seconds=seconds))
-            return bytes(self.store.get(name)).decode()
+            return bytes(self.store.get(name)).decode(errors="replace")
 
         return str(self._ask(ask))
 
@@ -89,12 +90,21 @@ def join(seconds: float) -> Team:
         raise AbsentError(f"{place} cannot be reached from {socket.gethostname()}") from error
     team = Team(prefixed(store, "probe"), rank, world, os.environ)
     team.publish(f"rank/{rank}", f"{team.node} {address_towards(os.environ['MASTER_ADDR'])}")
-    found = [team.wait_for(f"rank/{other}", seconds).split() for other in range(world)]
-    team.node_of = tuple(int(node) for node, _ in found)
-    team.addresses = tuple(
-        next(at for node, at in found if int(node) == number) for number in range(max(team.node_of) + 1)
-    )
+    found = [team.wait_for(f"rank/{other}", seconds) for other in range(world)]
+    team.node_of, team.addresses = places(found)
     return team
+
+
+def places(told: Sequence[str]) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """The node of every rank and the address of every node, as the ranks told; raises AbsentError for nonsense."""
+    try:
+        found = [(int(node), str(ip_address(address))) for node, address in map(str.split, told)]
+        nodes = tuple(node for node, _ in found)
+        if min(nodes) < 0:
+            raise ValueError
+        return nodes, tuple(found[nodes.index(number)][1] for number in range(max(nodes) + 1))
+    except ValueError:
+        raise AbsentError("a rank told no node and address; is the same Stash installed on all nodes?") from None
 
 
 def prefixed(store: Any, name: str) -> Any:

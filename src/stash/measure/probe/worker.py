@@ -13,11 +13,13 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 import psutil
 import torch
+from pydantic import BaseModel
 
 from stash.base.errors import StashError, one_line
 from stash.base.records import Host, Links, Unmeasured
@@ -26,8 +28,12 @@ from stash.measure.host.describe import describe
 from stash.measure.linux import counters
 from stash.measure.probe import copies, exchanges, preparation, reads, streams
 from stash.measure.probe.board import Board, Found, links
-from stash.measure.probe.orders import MEETING, ProbeOrders, read_orders, shares
+from stash.measure.probe.orders import MEETING, PARTS, ProbeOrders, read_orders, shares
 from stash.measure.probe.team import AbsentError, Team, join
+from stash.measure.run.wire import WireError, crosses, packed, unpacked
+
+T = TypeVar("T")
+M = TypeVar("M", bound=BaseModel)
 
 _GRACE = 25.0
 """Seconds that a node may be slower with a part than its share, as when it flushes what it wrote."""
@@ -53,12 +59,56 @@ def main(path: str) -> int:
     return 0
 
 
+@crosses
+@dataclass(frozen=True)
+class Agreement:
+    """What node 0 decides for all."""
+
+    budget: float
+    parts: tuple[str, ...]
+    kind: str | None
+
+
+@crosses
+@dataclass(frozen=True)
+class Finding:
+    """What another node found in one part: its ``Links`` as JSON, and its steal time so far."""
+
+    links: str
+    steal: float | None
+
+
 def _agreed(team: Team, own: ProbeOrders) -> ProbeOrders:
-    """These orders with node 0's budget, parts and kind of data set."""
+    """These orders with node 0's budget, parts and kind of data set; raises AbsentError if it says something else."""
     if team.rank == 0:
-        team.publish("orders", json.dumps([own.budget, own.parts, own.kind]))
-    budget, parts, kind = json.loads(team.wait_for("orders", _GRACE))
-    return replace(own, budget=budget, parts=tuple(parts), kind=kind)
+        team.publish("orders", packed(Agreement(own.budget, own.parts, own.kind)).decode())
+    found = _heard(0, Agreement, team.wait_for("orders", _GRACE))
+    if not set(found.parts) <= set(PARTS) or (found.kind is not None and found.kind not in KINDS):
+        raise _strange(0)
+    return replace(own, budget=found.budget, parts=found.parts, kind=found.kind)
+
+
+def _heard(node: int, kind: type[T], text: str) -> T:
+    """A record that a node published: the store they meet in is open to everybody. Raises AbsentError."""
+    try:
+        found = unpacked(text.encode())
+    except WireError:
+        raise _strange(node) from None
+    if not isinstance(found, kind):
+        raise _strange(node)
+    return found
+
+
+def _validated(node: int, model: type[M], text: str) -> M:
+    """The same for what ends up in the probe."""
+    try:
+        return model.model_validate_json(text)
+    except ValueError:
+        raise _strange(node) from None
+
+
+def _strange(node: int) -> AbsentError:
+    return AbsentError(f"node {node} said what no node of this version says; is the same Stash installed on all?")
 
 
 class Run:
@@ -114,7 +164,7 @@ class Run:
 
     def _board(self) -> Board:
         found = [self.team.wait_for(f"host/{node}", _GRACE) for node in range(self.team.nodes)]
-        board = Board(self.orders, [Host.model_validate_json(text) for text in found])
+        board = Board(self.orders, [_validated(node, Host, text) for node, text in enumerate(found)])
         board.save()
         return board
 
@@ -123,7 +173,7 @@ class Run:
         elapsed = time.monotonic() - self.began
         own = links(found, elapsed), counters.since(self.before).steal
         if board is None:
-            text = json.dumps({"links": own[0].model_dump_json(), "steal": own[1]})
+            text = packed(Finding(own[0].model_dump_json(), own[1])).decode()
             self.team.publish(f"found/{part}/{self.team.node}", text)
             return
         others = [self._told(part, node, patience, elapsed) for node in range(1, self.team.nodes)]
@@ -134,12 +184,12 @@ class Run:
         try:
             if self.team.lost is not None:
                 raise AbsentError(self.team.lost)
-            told = json.loads(self.team.wait_for(f"found/{part}/{node}", patience))
+            told = _heard(node, Finding, self.team.wait_for(f"found/{part}/{node}", patience))
+            return _validated(node, Links, told.links), told.steal
         except AbsentError:
             why = f"node {node} stopped answering"
             self.team.lost = why
             return links([Unmeasured(link=part, why=why)], elapsed), None
-        return Links.model_validate_json(told["links"]), told["steal"]
 
     def _measured(self, part: str, seconds: float) -> Found:
         """One part on this rank; whatever fails in it becomes a sentence."""

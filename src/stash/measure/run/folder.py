@@ -10,6 +10,7 @@
     held.*             worker to its rank     data files that it keeps open or mapped (``agent/data/holding``)
     output.log         job to user            all that the job printed
     kept.jsonl         rank to launcher       the user's files that stepped aside for those of the job (``kept``)
+    neighbours.json    rank to launcher       that the job is on several nodes, and where to listen (``meeting``)
     invitation.json    launcher to leader     where launchers of other nodes can reach it (``meeting``)
     meeting.json       rank to launcher       where all launchers meet (``meeting``)
     copy.jsonl         rank to launcher       the leader's journal, on nodes that do not lead
@@ -75,6 +76,10 @@ class RunFolder:
     @property
     def discarded(self) -> Path:
         return self.path / "discarded"
+
+    @property
+    def neighbours(self) -> Path:
+        return self.path / "neighbours.json"
 
     @property
     def invitation(self) -> Path:

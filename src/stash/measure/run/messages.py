@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 from stash.base.errors import StashError
 from stash.measure.run.fields import made
+from stash.measure.run.wire import crosses
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,7 @@ class HostsSeen(Message):
     hosts: list[dict[str, Any]]
 
 
+@crosses
 @dataclass(frozen=True)
 class RankSeen(Message):
     """Fields of ``Rank``."""
@@ -206,14 +208,23 @@ class ClimbEnded(Message):
 KINDS: Mapping[str, type[Message]] = {cls.kind: cls for cls in Message.__subclasses__()}
 
 
+@crosses
+@dataclass(frozen=True)
 class Told:
     """A message on its way from another rank to the journal: its line, read only by who looks at a field of it."""
 
-    def __init__(self, message: Message) -> None:
-        self.line = encode(message)
+    line: str
+
+    def __post_init__(self) -> None:
+        if "\n" in self.line:
+            raise ValueError("a message is one line")
+
+    @classmethod
+    def of(cls, message: Message) -> Told:
+        return cls(encode(message))
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # what pickle asks for
+        if name == "line" or name.startswith("__"):  # asked for before there is one, as by ``copy``
             raise AttributeError(name)
         return getattr(decode(self.line), name)
 

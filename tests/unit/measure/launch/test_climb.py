@@ -193,14 +193,14 @@ WANTS_RANK, NO_CUDA = "KeyError: 'RANK'", "AssertionError: Torch not compiled wi
 
 def test_a_plain_process_that_asks_for_its_rank_is_started_again_by_torchrun_and_the_profile_says_so():
     result, started = run(fails_at_start(WANTS_RANK), even())
-    assert ["torch.distributed.run" in process.command for process in started] == [False, True]
+    assert ["stash.measure.torchrun" in process.command for process in started] == [False, True]
     assert result.failure is None
     assert any("started by torchrun" in note and WANTS_RANK in note for note in result.profile.notes)
 
 
 def test_ranks_on_cpus_that_ask_for_cuda_are_tried_once_as_one_plain_process():
     result, started = run(fails_at_start(NO_CUDA), even(), cluster=Cluster(2))
-    assert ["torch.distributed.run" in process.command for process in started] == [True, False]
+    assert ["stash.measure.torchrun" in process.command for process in started] == [True, False]
     assert any("as one plain process" in note and NO_CUDA in note for note in result.profile.notes)
 
 

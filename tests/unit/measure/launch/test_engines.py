@@ -13,7 +13,7 @@ from stash.measure.launch.engines.slurm import _first_host
 from stash.measure.launch.job import Job
 
 PYTHON = (sys.executable, "-u")
-TORCHRUN = (*PYTHON, "-m", "torch.distributed.run")
+TORCHRUN = (*PYTHON, "-m", "stash.measure.torchrun")
 SCRIPT = Job("script", "train.py", ("--lr", "0.1"))
 MODULE = Job("module", "my.training")
 SLURM = {
@@ -106,7 +106,22 @@ def test_on_a_testbed_ranks_may_share_a_core():
     [
         (Cluster(engine="local"), SCRIPT, (*PYTHON, "train.py", "--lr", "0.1")),
         (Cluster(engine="inherited"), MODULE, (*PYTHON, "-m", "my.training")),
-        (Cluster(2), SCRIPT, (*TORCHRUN, "--nproc-per-node=2", "--standalone", "--", "train.py", "--lr", "0.1")),
+        (
+            Cluster(2),
+            SCRIPT,
+            (
+                *(*TORCHRUN, "--nproc-per-node=2", "--nnodes=1", "--node-rank=0", "--master-addr=127.0.0.1"),
+                *("--master-port=0", "--", "train.py", "--lr", "0.1"),
+            ),
+        ),
+        (
+            Cluster(1, 2, None, "gpu3:29500"),
+            MODULE,
+            (
+                *(*TORCHRUN, "--nproc-per-node=1", "--nnodes=2", "--node-rank=K"),  # not known before they met
+                *("--master-addr=gpu3", "--master-port=29500", "-m", "--", "my.training"),
+            ),
+        ),
         (
             Cluster(2, 3, 1, "gpu3:29500"),
             MODULE,
@@ -123,7 +138,10 @@ def test_each_engine_starts_the_job_in_its_way(given: Cluster, job: Job, command
 
 @pytest.mark.parametrize(
     ("given", "words"),
-    [(Cluster(2, 2, 0), "needs --rdzv-endpoint HOST:PORT"), (Cluster(2, 2, 0, "nowhere"), "write it as HOST:PORT")],
+    [
+        (Cluster(2, 2, 0), "needs --rdzv-endpoint HOST:PORT"),
+        *((Cluster(2, 2, 0, where), "write it as HOST:PORT") for where in ("nowhere", ":1", "a:x", "a:0", "a:65536")),
+    ],
 )
 def test_nodes_that_could_not_meet_are_not_started(given: Cluster, words: str):
     with pytest.raises(UserError, match=words):

@@ -6,27 +6,27 @@ import os
 from pathlib import Path
 
 from stash.measure.launch.engines.base import Cluster
-from stash.measure.launch.neighbours import Neighbours
+from stash.measure.launch.neighbours import NeighbouringRuns
 
 
 def test_two_runs_see_each_other_while_they_last() -> None:
-    with Neighbours() as first:
+    with NeighbouringRuns() as first:
         assert os.getpid() not in first.others()
-        with Neighbours() as second:
+        with NeighbouringRuns() as second:
             assert os.getpid() in first.others()
             assert os.getpid() in second.others()
         assert os.getpid() not in first.others()
 
 
 def test_the_launchers_of_one_run_belong_together() -> None:
-    with Neighbours("node0:29500") as first, Neighbours("node0:29500") as second, Neighbours("node0:29501") as other:
+    with NeighbouringRuns("node0:29500") as first, NeighbouringRuns("node0:29500") as second, NeighbouringRuns("node0:29501") as other:
         assert first.others().count(os.getpid()) == 1
         assert second.others().count(os.getpid()) == 1
         assert os.getpid() in other.others()
 
 
 def test_where_the_kernel_does_not_tell_nobody_is_seen(tmp_path: Path) -> None:
-    assert Neighbours(sockets=tmp_path / "none").others() == []
+    assert NeighbouringRuns(sockets=tmp_path / "none").others() == []
 
 
 def test_where_the_launchers_of_a_run_meet() -> None:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import hmac
 import json
+import pickle
 import socket
 import time
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from stash.measure.launch import peers as module
 from stash.measure.launch.diagnose import fell_silent
 from stash.measure.launch.peers import LOST_SECONDS, Peers, Silence
 from stash.measure.run.folder import RunFolder
-from stash.measure.run.meeting import Invitation, Meeting
+from stash.measure.run.meeting import Invitation, Neighbours
 
 HOST = "127.0.0.1"
 
@@ -38,11 +40,16 @@ class Job:
         for own in self.folders:
             own.path.mkdir()
         self.peers = [Peers(own, self.clock) for own in self.folders]
-        invitation = Invitation.read(self.folders[0])
+        for node, (own, peers) in enumerate(zip(self.folders, self.peers, strict=True)):
+            peers.open()  # nobody has said yet that there are others
+            assert Invitation.of(own) is None
+            assert Neighbours(node, HOST).write(own)
+            peers.open()
+        invitation = Invitation.of(self.folders[0])
         assert invitation is not None
-        self.meeting = Meeting(HOST, invitation.port, invitation.token, 0)
-        for node, own in enumerate(self.folders):
-            assert replace(self.meeting, node=node).write(own)
+        self.meeting = invitation
+        for own in self.folders:
+            assert self.meeting.bring(own)
 
     def greet(self, *nodes: int) -> None:
         """These nodes' launchers send and hear, twice, node 0 last: it answers who spoke to it."""
@@ -122,11 +129,34 @@ def test_while_own_ranks_step_nobody_is_gone(job: Job) -> None:
     assert job.peers[0].silence(job.clock.now - LOST_SECONDS - 1) is not None
 
 
-def test_words_of_strangers_are_passed_over(job: Job) -> None:
+def signed(key: str, words: bytes) -> bytes:
+    return hmac.digest(key.encode(), words, "sha256") + words
+
+
+def greeting(node: object) -> bytes:
+    return json.dumps({"record": "Word", "fields": ["stranger", node, False, None]}).encode()
+
+
+def unsigned(key: str) -> list[bytes]:
+    """What a stranger might say that does not have the key."""
+    return [b"", b"\xff", b"[" * 4000, b"7", greeting(7), signed("another key", greeting(7)), pickle.dumps(Exception)]
+
+
+def nonsense(key: str) -> list[bytes]:
+    """What no launcher says, signed with the right key all the same."""
+    gone = '{"record": "Silence", "fields": [{"tuple": []}, 1e999]}'
+    said = [b"", b"[" * 4000, b"9" * 5000, b'{"record": "Word"}', b'{"record": "Orders", "fields": []}']
+    said += [greeting(node) for node in (None, "x", [1], 1.5, True)]
+    said += [b'{"record": "Word", "fields": ["s", %s, false, null]}' % number for number in (b"Infinity", b"1e999")]
+    said += [f'{{"record": "Word", "fields": ["s", 1, false, {gone}]}}'.encode()]
+    return [signed(key, each) for each in said]
+
+
+@pytest.mark.parametrize("said", [unsigned, nonsense])
+def test_words_of_strangers_are_passed_over(job: Job, said: Callable[[str], list[bytes]]) -> None:
     job.greet(0, 1)
+    words = said(job.meeting.key)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
-        words = [b"", b"\xff", b"7", b"[]", b"{}", json.dumps({"token": "guess", "node": 1}).encode()]
-        words += [json.dumps({"token": job.meeting.token, "node": node}).encode() for node in (None, "x", [1])]
         for word in words:
             stranger.sendto(word, (HOST, job.meeting.port))
     job.greet(0, 1)
@@ -146,3 +176,24 @@ def test_the_sentence_says_who_when_and_after_how_many_steps() -> None:
         "node 1 (a), node 2 (b) and node 3 (c) stopped answering at 12:34:56, after 5 training steps: "
         "those nodes, or the links to them, are down"
     )
+
+
+def test_a_flood_of_strange_words_holds_nobody_up(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MOST_WORDS", 5)
+    job.greet(0, 1)
+    job.clock.now += LOST_SECONDS + 1
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
+        for _ in range(50):
+            stranger.sendto(b"x", (HOST, job.meeting.port))
+    for _ in range(12):
+        job.greet(0, 1)
+    assert job.peers[0].silence(None) is None
+
+
+def test_a_launcher_that_cannot_listen_where_its_ranks_are_goes_without(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    assert Neighbours(0, "192.0.2.1").write(folder)
+    alone = Peers(folder)
+    alone.greet()
+    assert Invitation.of(folder) is None
+    alone.close()

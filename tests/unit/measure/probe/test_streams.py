@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 
@@ -26,7 +27,7 @@ def test_every_node_meets_node_0_both_ways_and_a_slow_node_0_would_show():
 def test_a_stream_over_loopback_is_timed_where_it_arrives(flows: int):
     sender: list[threading.Thread] = []
 
-    def connect(place: tuple[str, int]) -> None:
+    def connect(place: streams.Place) -> None:
         sender.append(threading.Thread(target=streams.send, args=(place, flows, 0.4)))
         sender[0].start()
 
@@ -45,3 +46,36 @@ def test_a_peer_that_never_connects_ends_a_stream_in_time(monkeypatch: pytest.Mo
     with pytest.raises(OSError, match="timed out"):
         streams.receive("127.0.0.1", 1, 0.4, lambda place: None)
     assert time.monotonic() - began < 60  # its own patience, not the default's or forever
+
+
+@pytest.mark.parametrize("said", [b"", b"[" * 4000, b"0" * 32])
+def test_strangers_are_not_counted_and_hold_nobody_up_for_long(monkeypatch: pytest.MonkeyPatch, said: bytes):
+    monkeypatch.setattr(streams, "_GREETING", 0.1)
+    sender: list[threading.Thread] = []
+    strangers: list[socket.socket] = []
+
+    def connect(place: streams.Place) -> None:
+        for _ in range(3):
+            strangers.append(socket.create_connection((place.address, place.port)))
+            strangers[-1].sendall(said)
+        sender.append(threading.Thread(target=streams.send, args=(place, 1, 0.4)))
+        sender[0].start()
+
+    try:
+        assert streams.receive("127.0.0.1", 1, 0.4, connect)[0][1] > 0
+    finally:
+        for stranger in strangers:
+            stranger.close()
+        sender[0].join(5)
+
+
+@pytest.mark.parametrize(
+    "text", ["10.0.0.9 80", "80", "0 " + "a" * 32, "99999 " + "a" * 32, "80 short", "x " + "a" * 32]
+)
+def test_nobody_is_sent_bytes_because_of_what_stands_in_the_store(text: str):
+    with pytest.raises(OSError, match="no node of this version"):
+        streams._place(text, "10.0.0.2")
+
+
+def test_bytes_go_to_the_other_node_only():
+    assert streams._place("80 " + "a" * 32, "10.0.0.2") == streams.Place("10.0.0.2", 80, "a" * 32)

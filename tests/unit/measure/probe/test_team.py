@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 from torch.distributed import HashStore
 
-from stash.measure.probe.team import AbsentError, Team
+from stash.measure.probe.team import AbsentError, Team, places
 
 
 def test_somebody_who_does_not_come_is_waited_for_only_once():
@@ -34,3 +34,13 @@ def test_two_who_come_both_go_on():
         thread.join(5)
     assert not any(thread.is_alive() for thread in threads)
     assert all(team.lost is None for team in teams)
+
+
+def test_ranks_tell_their_nodes_and_addresses():
+    assert places(["0 10.0.0.1", "0 10.0.0.1", "1 fd00::2"]) == ((0, 0, 1), ("10.0.0.1", "fd00::2"))
+
+
+@pytest.mark.parametrize("told", ["", "0", "x 10.0.0.1", "0 somewhere.else", "1 10.0.0.1", "-1 10.0.0.1", "0 1 2"])
+def test_what_is_no_node_and_address_is_refused(told: str):
+    with pytest.raises(AbsentError, match="same Stash"):
+        places([told])

@@ -13,7 +13,7 @@ from stash.measure.run import orders as the_orders
 from stash.measure.run.beats import Heart, beats
 from stash.measure.run.folder import RunFolder
 from stash.measure.run.journal import Journal, JournalCopy, Tail, ended
-from stash.measure.run.meeting import Meeting
+from stash.measure.run.meeting import Invitation, Neighbours
 from stash.measure.run.messages import ClimbEnded, Noted, RoundDone
 from stash.measure.run.orders import Orders
 
@@ -84,13 +84,22 @@ def test_orders_survive_their_file(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_a_meeting_is_written_once_and_read_only_when_whole(tmp_path: Path):
     folder = RunFolder(tmp_path)
-    assert Meeting.read(folder) is None
+    meeting = Invitation("b", 1, "key")
+    assert Invitation.brought(folder) is None
     folder.meeting.write_text('{"host": "a", "po')
-    assert Meeting.read(folder) is None
-    assert not Meeting("b", 1, "t", 2).write(folder)
+    assert Invitation.brought(folder) is None
+    assert not meeting.bring(folder)
     folder.meeting.unlink()
-    assert Meeting("b", 1, "t", 2).write(folder)
-    assert Meeting.read(folder) == Meeting("b", 1, "t", 2)
+    assert meeting.bring(folder)
+    assert Invitation.brought(folder) == meeting
+    assert Invitation.of(folder) is None  # its own launcher made none
+
+
+def test_what_ranks_say_of_their_neighbours_is_written_by_the_first_of_them(tmp_path: Path):
+    folder = RunFolder(tmp_path)
+    assert Neighbours.read(folder) is None
+    assert [Neighbours(node, "10.0.0.1").write(folder) for node in (1, 2)] == [True, False]
+    assert Neighbours.read(folder) == Neighbours(1, "10.0.0.1")
 
 
 CLAIMS = """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from dataclasses import MISSING, fields
 from typing import get_type_hints
 
@@ -13,6 +12,7 @@ from stash.base import records
 from stash.base.errors import StashError
 from stash.measure.run import messages
 from stash.measure.run.messages import BlockDone, JobFacts, LadderChosen, Message, RoundDone, Told, decode, encode
+from stash.measure.run.wire import packed, unpacked
 
 RECORDS = {
     "BlockDone": records.Block,
@@ -50,7 +50,7 @@ def test_a_message_survives_its_line() -> None:
 
 def test_a_message_of_another_rank_is_its_line_and_can_be_asked_for_its_fields() -> None:
     block = BlockDone(0, "cold", 1, 2, 0.5, step_seconds=(0.25, 0.25), resident=0.0, files=3)
-    told = pickle.loads(pickle.dumps(Told(block)) + b"what stands behind it")
+    told = unpacked(packed(Told.of(block)) + b"   ")
     assert encode(told) == encode(block)
     assert (told.rung, told.step_seconds, told.resident) == ("cold", (0.25, 0.25), 0.0)
 

@@ -123,7 +123,7 @@ class BlockRunner:
         if rank.feeds and not any(feed.uncounted for feed in rank.feeds):
             each = tuple(after - before for before, after in itertools.pairwise(served))
             block = replace(block, samples=sum(each) or None, step_samples=each)
-        return self._drained(tally, block) if visit.reads_data else BlockReport(Told(block))
+        return self._drained(tally, block) if visit.reads_data else BlockReport(Told.of(block))
 
     def _prepare(self, visit: Visit, tally: Tally | None) -> None:
         """Set every loader to the block's feed; a data block starts with empty queues and fresh counters."""
@@ -138,11 +138,11 @@ class BlockRunner:
         for feed in self.rank.feeds:
             feed.drain()
         if tally is None:
-            return BlockReport(Told(block))
+            return BlockReport(Told.of(block))
         totals, found = tally.totals(), coldness.testimony(tally)
         tally.set_mode(IDLE)
         if totals["batches"] == 0:
-            return BlockReport(Told(block), found)
+            return BlockReport(Told.of(block), found)
         made = block.steps * sum(feed.per_step for feed in self.rank.feeds)
         share = made / totals["batches"]  # of the block's batches that the measured steps used
         looked = made / totals["looked"] if totals["looked"] else 0.0  # of those whose files were looked at
@@ -159,7 +159,7 @@ class BlockRunner:
             read_bytes=None if found.called is None else round(found.called * share),
             held_bytes=totals["held"],
         )
-        return BlockReport(Told(block), found, busy)
+        return BlockReport(Told.of(block), found, busy)
 
     def _alone(self, visit: Visit, number: int) -> None:
         """In the first rounds: the loader by itself (rates P and F), and the exchange by itself."""

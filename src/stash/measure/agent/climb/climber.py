@@ -49,7 +49,9 @@ def start(optimizer_module: ModuleType) -> None:
 
 
 def _listen(orders: Orders) -> None:
-    climber = Climber(OwnRank(orders, Clock(), Control(orders.files), Journal(orders.files)))
+    climber = Climber(
+        OwnRank(orders, Clock(), Control(orders.files, supervised=not orders.may_isolate), Journal(orders.files))
+    )
     script.listen(climber)
     register_after_fork(climber, _listen_in_fork)
 

@@ -1,30 +1,41 @@
 """How the ranks of a job agree on the next block: one exchange over a gloo group of Stash's own.
 
-The group never carries training traffic and waits for days, so ranks that sit a block out may wait on it: that a
-node is gone is for the launchers to notice. Rank 0 leads: it hears every rank's report, decides, and tells all.
+What crosses is data, never pickles (``run/wire``): gloo believes whoever says to be a rank. The
+group never carries training traffic and waits for days, so ranks that sit a block out may wait on it: that a node is
+gone is for the launchers to notice. Rank 0 leads: it hears every rank's report, decides, and tells all.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
-import pickle
 import socket
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, TypeVar
 
 from stash.measure.agent import private
 from stash.measure.agent.wraps.scope import scope
-from stash.measure.linux.interfaces import interface_towards
+from stash.measure.linux.interfaces import (
+    LOOPBACK,
+    address_of,
+    address_towards,
+    interface_towards,
+    is_loopback,
+)
 from stash.measure.run.folder import RunFolder
 from stash.measure.run.journal import JournalCopy
-from stash.measure.run.meeting import Invitation, Meeting
+from stash.measure.run.meeting import Invitation, Neighbours
 from stash.measure.run.messages import Message, Told
+from stash.measure.run.wire import LONGEST, WireError, packed, unpacked
 
 T = TypeVar("T")
 _PATIENCE = timedelta(days=2)
 _MEETING = timedelta(minutes=5)
+_ANSWER = 10.0
+"""Seconds for the launcher to answer; it looks ten times a second."""
 _INTERFACE = "GLOO_SOCKET_IFNAME"
 
 
@@ -45,11 +56,14 @@ class Place:
 
 
 class Control:
-    """Exchanges between the ranks; a job of one process needs none and talks to itself."""
+    """Exchanges between the ranks; a job of one process needs none and talks to itself.
 
-    def __init__(self, folder: RunFolder) -> None:
+    ``supervised``: the launcher listens for those of other nodes as soon as it hears of such.
+    """
+
+    def __init__(self, folder: RunFolder, supervised: bool = False) -> None:
         self.place = Place()
-        self._folder = folder
+        self._folder, self._supervised = folder, supervised
         self._group: Any = None
         self._copy: JournalCopy | None = None
 
@@ -59,62 +73,79 @@ class Control:
 
         with scope.untouched():
             self._group = _gloo_group()
-            gathered: list[Any] = [None] * dist.get_world_size()
-            dist.all_gather_object(gathered, (node_name(), Invitation.read(self._folder)), group=self._group)
-            names = [name for name, _ in gathered]
-            members: dict[str, list[int]] = {}
-            for rank, name in enumerate(names):
-                members.setdefault(name, []).append(rank)
-        rank, own = dist.get_rank(), names[dist.get_rank()]
-        self.place = Place(
-            rank=rank,
-            world_size=dist.get_world_size(),
-            node=list(members).index(own),
-            local_rank=members[own].index(rank),
-            node_ranks=tuple(members[own]),
+            self.place = Place(rank=dist.get_rank(), world_size=dist.get_world_size())
+            names = self._agree(node_name(), lambda names: names)
+        members: dict[str, list[int]] = {}
+        for rank, name in enumerate(names):
+            members.setdefault(name, []).append(rank)
+        own = members[names[self.place.rank]]
+        self.place = replace(
+            self.place,
+            node=list(members.values()).index(own),
+            local_rank=own.index(self.place.rank),
+            node_ranks=tuple(own),
             nodes=len(members),
         )
         scope.node_ranks = self.place.node_ranks
-        self._introduce(gathered[0][1])
+        if self._supervised and self.place.nodes > 1 and self._copy is None:
+            self._introduce()
 
-    def _introduce(self, leaders: Invitation | None) -> None:
-        """Tell this node's launcher where all of them meet, and begin to keep a copy of the leader's journal."""
-        host = os.environ.get("MASTER_ADDR")
-        if leaders is None or not host or self.place.nodes == 1 or self._copy is not None:
-            return
-        first = Meeting(host, leaders.port, leaders.token, self.place.node).write(self._folder)
-        self._copy = JournalCopy(self._folder, writes=first and self.place.node > 0)
+    def _introduce(self) -> None:
+        """Bring the launchers of all nodes together, and begin to keep a copy of the leader's journal."""
+        Neighbours(self.place.node, _own_address()).write(self._folder)
+        with scope.untouched():
+            invitation = self._agree(None, lambda reports: _invitation(self._folder))
+        if invitation is not None:
+            first = invitation.bring(self._folder)
+            self._copy = JournalCopy(self._folder, writes=first and self.place.node > 0)
 
     @property
     def leads(self) -> bool:
         return self.place.rank == 0
 
     def exchange(self, report: Any, decide: Callable[[list[Any]], T]) -> T:
-        """Hand in this rank's report; the leader turns all of them into a decision every rank gets."""
+        """Hand in this rank's report; the leader turns all of them into a decision every rank gets.
+
+        Raises RuntimeError if another rank is gone, or says what no rank says.
+        """
         if self._group is None:
             return decide([report])
+        told = Told.of(report) if isinstance(report, Message) else report
+        with scope.untouched():
+            decision, news = self._agree(told, lambda reports: (decide(reports), self._news()))
+        if self._copy is not None:
+            self._copy.take(news.encode())
+        return decision  # type: ignore[no-any-return]
+
+    def _news(self) -> str:
+        return self._copy.news().decode() if self._copy is not None else ""
+
+    def _agree(self, report: Any, decide: Callable[[list[Any]], Any]) -> Any:
+        """What the leader makes of all reports, on every rank."""
+        import torch
         import torch.distributed as dist
 
-        with scope.untouched():
-            reports = self._gather(pickle.dumps(Told(report) if isinstance(report, Message) else report))
-            decision: list[Any] = [decide(reports), self._news()] if reports is not None else [None, None]
-            dist.broadcast_object_list(decision, src=0, group=self._group)
-        if self._copy is not None:
-            self._copy.take(decision[1])
-        return decision[0]  # type: ignore[no-any-return]
+        reports = self._gather(packed(report))
+        decision = None if reports is None else decide(reports)
+        words = b"" if reports is None else packed(decision)
+        size = torch.tensor([len(words)])
+        dist.broadcast(size, src=0, group=self._group)
+        told = torch.zeros(_bounded(int(size)), dtype=torch.uint8) if reports is None else _tensor(words)
+        dist.broadcast(told, src=0, group=self._group)
+        return unpacked(told.numpy().tobytes()) if reports is None else decision
 
     def _gather(self, report: bytes) -> list[Any] | None:
         """Every rank's report, on the leader.
 
-        Here all are as long as the longest, which pickle does not mind: ``gather_object`` handles a tensor for each
-        rank's size, and costs a leader of a thousand ranks 20 ms.
+        Here all are as long as the longest: ``gather_object`` handles a tensor for each rank's size, and costs a
+        leader of a thousand ranks 20 ms.
         """
         import torch
         import torch.distributed as dist
 
         longest = torch.tensor([len(report)])
         dist.all_reduce(longest, dist.ReduceOp.MAX, group=self._group)
-        own = torch.frombuffer(bytearray(report.ljust(int(longest), b"\0")), dtype=torch.uint8)
+        own = _tensor(report.ljust(_bounded(int(longest))))
         if not self.leads:
             dist.gather(own, dst=0, group=self._group)
             return None
@@ -122,13 +153,45 @@ class Control:
         dist.gather(own, list(everybodys.unbind()), dst=0, group=self._group)
         return opened(everybodys)
 
-    def _news(self) -> bytes:
-        return self._copy.news() if self._copy is not None else b""
-
 
 def opened(reports: Any) -> list[Any]:
-    """Reports out of a tensor of bytes, a row for each rank."""
-    return [pickle.loads(row) for row in reports.numpy()]
+    """Reports out of a tensor of bytes, a row for each rank; blanks behind them do not matter."""
+    return [unpacked(row.tobytes()) for row in reports.numpy()]
+
+
+def _tensor(data: bytes) -> Any:
+    import torch
+
+    return torch.frombuffer(bytearray(data), dtype=torch.uint8)
+
+
+def _bounded(size: int) -> int:
+    """Before so much memory is asked for; raises WireError."""
+    if not 0 <= size <= LONGEST:
+        raise WireError(f"a rank announced {size} bytes, more than any rank has to say")
+    return size
+
+
+def _own_address() -> str:
+    """This node's address as the others see it: where gloo listens too."""
+    chosen = address_of(os.environ.get(_INTERFACE, ""))
+    if chosen is not None:
+        return chosen
+    with contextlib.suppress(OSError):
+        own = address_towards(os.environ.get("MASTER_ADDR", ""))
+        if not is_loopback(own):
+            return own
+    with contextlib.suppress(OSError):
+        return socket.gethostbyname(socket.gethostname())
+    return LOOPBACK
+
+
+def _invitation(folder: RunFolder) -> Invitation | None:
+    """The launcher's answer to what it was told; None if it gives none."""
+    deadline = time.monotonic() + _ANSWER
+    while (invitation := Invitation.of(folder)) is None and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return invitation
 
 
 def _gloo_group() -> Any:

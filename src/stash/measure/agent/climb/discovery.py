@@ -29,6 +29,7 @@ from stash.measure.run.messages import (
     RungSkipped,
     SoftwareSeen,
 )
+from stash.measure.run.wire import crosses
 
 _ONLY_THE_SUM = (
     "interconnect is what exchanging inside each node takes by itself, and the whole exchange takes other routes: "
@@ -38,6 +39,7 @@ _UNSEEN_INPUT = 0.05
 """Share of a step before its first forward pass that is worth a sentence."""
 
 
+@crosses
 @dataclass(frozen=True)
 class Introduction:
     """What every rank tells the leader of itself; the first of each node also of its host."""
@@ -53,6 +55,7 @@ class Introduction:
     batch: replica.FirstBatch
 
 
+@crosses
 @dataclass(frozen=True)
 class Ladder:
     """What the leader decides: the rungs, and the parts of process groups that the rung ``node`` needs."""

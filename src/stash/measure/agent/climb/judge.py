@@ -13,8 +13,10 @@ from stash.measure.agent.climb.plan import Plan
 from stash.measure.agent.climb.proof import Testimony
 from stash.measure.agent.climb.rank import OwnRank
 from stash.measure.run.messages import RungSkipped, Told
+from stash.measure.run.wire import crosses
 
 
+@crosses
 @dataclass(frozen=True)
 class BlockReport:
     """What a rank hands in after a block."""
@@ -27,6 +29,7 @@ class BlockReport:
     """Share of the time in which the loader's workers made batches, if it has any."""
 
 
+@crosses
 @dataclass(frozen=True)
 class Outcome:
     """What was decided after a block: stop here, leave a rung out from now on, or run the block again."""

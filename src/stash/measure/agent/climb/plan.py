@@ -13,6 +13,7 @@ from dataclasses import dataclass, fields, replace
 from stash.base.ladder import Visit
 from stash.measure.agent.climb.sizes import BlockSize
 from stash.measure.agent.climb.sustained import cold_size
+from stash.measure.run.wire import crosses
 
 MOST_STEPS = 50
 _SECONDS = (0.1, 2.0)
@@ -33,6 +34,7 @@ _SHARE = 0.8
 """Of the budget that blocks may take: second opinions need the rest."""
 
 
+@crosses
 @dataclass(frozen=True)
 class Plan:
     """Sizes of a round's blocks."""
@@ -72,6 +74,7 @@ class Plan:
         return replace(self, cold=size)
 
 
+@crosses
 @dataclass(frozen=True)
 class StepPace:
     """What a plan follows from, as one rank sees it."""

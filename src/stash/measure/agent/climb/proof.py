@@ -11,11 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from stash.measure.linux.pagecache import PAGE
+from stash.measure.run.wire import crosses
 
 _NEGLIGIBLE = 0.1
 """Of what was read, or of the pages: less than that from the wrong place changes no stall that matters."""
 
 
+@crosses
 @dataclass(frozen=True)
 class Testimony:
     """What the processes that made one rank's batches counted over a whole data block."""

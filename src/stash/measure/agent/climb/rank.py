@@ -6,6 +6,7 @@ What discovery and blocks need of the process they run in; who drives them (``cl
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from stash.base.ladder import ScopeName
@@ -18,6 +19,7 @@ from stash.measure.run.beats import Heart
 from stash.measure.run.journal import Journal
 from stash.measure.run.messages import Message, Noted, Told
 from stash.measure.run.orders import Orders
+from stash.measure.run.wire import crosses
 
 T = TypeVar("T")
 
@@ -26,6 +28,8 @@ class LoopEndedError(Exception):
     """A rank's training loop is over: every rank leaves the climb here."""
 
 
+@crosses
+@dataclass(frozen=True)
 class LoopEnded:
     """A rank's report that its training loop is over."""
 

@@ -16,11 +16,13 @@ from stash.measure.agent.data import batches
 from stash.measure.agent.data.feeds import Feed
 from stash.measure.agent.wraps import replicas
 from stash.measure.agent.wraps.sharding import sharded
+from stash.measure.run.wire import crosses
 
 _LOOKED_AT = 1 << 16
 """Values of each tensor of a batch: enough to tell batches apart."""
 
 
+@crosses
 @dataclass(frozen=True)
 class FirstBatch:
     """What one rank tells of the first samples that it trains on."""

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from stash.measure.run.wire import crosses
 
+
+@crosses
 @dataclass(frozen=True)
 class BlockSize:
     """Steps of one block: run in first, then measured."""

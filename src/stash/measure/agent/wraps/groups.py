@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from stash.measure.run.wire import crosses
+
 
 @dataclass(frozen=True)
 class NodePart:
@@ -21,6 +23,7 @@ class NodePart:
     """Global, in the order of the whole group."""
 
 
+@crosses
 @dataclass(frozen=True)
 class Membership:
     """A process group as its ranks tell each other of it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from stash.base.errors import UserError
@@ -22,6 +22,7 @@ class Asked:
     nnodes: int | None = None
     node_rank: int | None = None
     endpoint: str | None = None
+    rdzv_id: str | None = None
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,8 @@ class Cluster:
     node_rank: int | None = None
     rdzv_endpoint: str | None = None
     engine: str = "torchrun"
+    rdzv_id: str | None = field(default=None, repr=False)
+    """A secret that all nodes share, by which they number themselves where ``node_rank`` is not known."""
 
     @property
     def inherited(self) -> bool:
@@ -62,6 +65,19 @@ class Engine(Protocol):
 
     def command(self, job: Job, cluster: Cluster) -> CommandLine:
         """What to start on this machine; raises UserError where something is missing."""
+
+
+def meeting_point(cluster: Cluster) -> tuple[str, int]:
+    """Host and port where the nodes meet; raises UserError where none was given, or none that can be read."""
+    if cluster.rdzv_endpoint is None:
+        raise UserError(
+            f"--nnodes {cluster.nnodes} needs --rdzv-endpoint HOST:PORT, the same on every node "
+            "(HOST is the first node's address)"
+        )
+    host, _, port = cluster.rdzv_endpoint.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+        raise UserError(f"cannot read --rdzv-endpoint {cluster.rdzv_endpoint!r}; write it as HOST:PORT")
+    return host.strip("[]"), int(port)
 
 
 def plain(job: Job) -> CommandLine:

@@ -1,4 +1,4 @@
-"""torchrun on this machine, and the same command on each of the others: its rendezvous joins them."""
+"""torchrun on this machine, and the same command on each of the others: the store on the first of them joins them."""
 
 from __future__ import annotations
 
@@ -6,8 +6,21 @@ import sys
 from collections.abc import Mapping
 
 from stash.base.errors import UserError
-from stash.measure.launch.engines.base import Asked, Cluster, CommandLine, Machine, is_rank, ranks_here
+from stash.measure.launch.engines.base import (
+    Asked,
+    Cluster,
+    CommandLine,
+    Machine,
+    is_rank,
+    meeting_point,
+    ranks_here,
+)
 from stash.measure.launch.job import Job
+from stash.measure.linux.interfaces import LOOPBACK
+
+_PROGRAM = "stash.measure.torchrun"
+_UNKNOWN = "K"
+"""A node's number before the nodes have agreed on theirs (``numbering``)."""
 
 
 class Torchrun:
@@ -24,33 +37,22 @@ class Torchrun:
         nproc = ranks_here(asked, machine, environment)
         if nproc == 1 and nnodes == 1 and not is_rank(environment):
             return None
-        return Cluster(nproc, nnodes, asked.node_rank, asked.endpoint, engine="torchrun")
+        return Cluster(nproc, nnodes, asked.node_rank, asked.endpoint, engine="torchrun", rdzv_id=asked.rdzv_id)
 
     def command(self, job: Job, cluster: Cluster) -> CommandLine:
         module = ("-m",) if job.kind == "module" else ()
         # Without the dashes torchrun takes the script's --log or --max for abbreviations of its own options.
         own = (*_options(cluster), *module, "--")
-        return (sys.executable, "-u", "-m", "torch.distributed.run", *own, job.target, *job.arguments)
+        return (sys.executable, "-u", "-m", _PROGRAM, *own, job.target, *job.arguments)
 
 
 def _options(cluster: Cluster) -> CommandLine:
-    options: CommandLine = (f"--nproc-per-node={cluster.nproc}",)
-    if cluster.nnodes == 1:
-        return (*options, "--standalone")
-    if cluster.rdzv_endpoint is None:
-        raise UserError(
-            f"--nnodes {cluster.nnodes} needs --rdzv-endpoint HOST:PORT, the same on every node "
-            "(HOST is the first node's address)"
-        )
-    options += (f"--nnodes={cluster.nnodes}",)
-    if cluster.node_rank is None:
-        return (
-            *options,
-            "--rdzv-backend=c10d",
-            f"--rdzv-endpoint={cluster.rdzv_endpoint}",
-            "--rdzv-id=stash",
-        )
-    host, _, port = cluster.rdzv_endpoint.rpartition(":")
-    if not host or not port.isdigit():
-        raise UserError(f"cannot read --rdzv-endpoint {cluster.rdzv_endpoint!r}; write it as HOST:PORT")
-    return (*options, f"--node-rank={cluster.node_rank}", f"--master-addr={host}", f"--master-port={port}")
+    """Always with every node's number: torchrun's way to agree on them unpickles what it finds in an open store."""
+    host, port, number = LOOPBACK, 0, "0"
+    if cluster.nnodes > 1:
+        host, port = meeting_point(cluster)
+        number = _UNKNOWN if cluster.node_rank is None else str(cluster.node_rank)
+    return (
+        f"--nproc-per-node={cluster.nproc}", f"--nnodes={cluster.nnodes}", f"--node-rank={number}",
+        f"--master-addr={host}", f"--master-port={port}",
+    )  # fmt: skip

@@ -1,0 +1,122 @@
+"""What ranks tell each other, as bytes: plain values and a few named records, as JSON. Standard library only.
+
+Whoever reads it gets data and nothing else: no name that was not declared here by ``crosses``, no field of another
+type than the record's, no number that is not finite, no more bytes than ``LONGEST``. Who wrote it is not known here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import types
+from functools import cache
+from typing import Any, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
+
+LONGEST = 32 << 20
+"""Bytes of one message: the leader's news for those who keep a copy of its journal are the longest."""
+_RECORD, _TUPLE, _DICT = "record", "tuple", "dict"
+
+T = TypeVar("T", bound=type)
+_RECORDS: dict[str, type] = {}
+
+
+class WireError(RuntimeError):
+    """What came is nothing that a rank of this version says."""
+
+
+def crosses(record: T) -> T:
+    """Declare a frozen dataclass as one that ranks send each other; its name must be unique."""
+    assert record.__name__ not in _RECORDS, record
+    _RECORDS[record.__name__] = record
+    return record
+
+
+def packed(value: Any) -> bytes:
+    """As bytes; raises TypeError or ValueError for what does not cross."""
+    return json.dumps(_plain(value), allow_nan=False, separators=(",", ":")).encode()
+
+
+def unpacked(data: bytes) -> Any:
+    """What was packed; raises WireError for anything else."""
+    if len(data) > LONGEST:
+        raise WireError(f"a rank sent {len(data)} bytes, more than any rank has to say")
+    try:
+        return _value(json.loads(data, parse_constant=_not_finite))
+    except (ValueError, TypeError, LookupError, RecursionError) as error:
+        raise WireError(
+            f"a rank sent what no rank of this version says ({type(error).__name__}: {str(error)[:100]}); "
+            "is the same version of Stash installed on all nodes?"
+        ) from None
+
+
+def _plain(value: Any) -> Any:
+    if value is None or isinstance(value, str | int | float):
+        return value
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    if isinstance(value, tuple):
+        return {_TUPLE: [_plain(each) for each in value]}
+    if isinstance(value, dict):
+        return {_DICT: [[_plain(key), _plain(each)] for key, each in value.items()]}
+    name = type(value).__name__
+    if name not in _RECORDS or not isinstance(value, _RECORDS[name]):
+        raise TypeError(f"{name} does not cross from rank to rank")
+    return {_RECORD: name, "fields": [_plain(getattr(value, field)) for field in _fields(_RECORDS[name])]}
+
+
+def _value(plain: Any) -> Any:
+    if plain is None or type(plain) in (int, str):  # most of it
+        return plain
+    if isinstance(plain, list):
+        return [_value(each) for each in plain]
+    if isinstance(plain, float) and not math.isfinite(plain):
+        raise ValueError("a number is too large")  # as 1e999 is
+    if not isinstance(plain, dict):
+        return plain
+    if _TUPLE in plain:
+        return tuple(map(_value, plain[_TUPLE]))
+    if _DICT in plain:
+        return {_value(key): _value(each) for key, each in plain[_DICT]}
+    record = _RECORDS[plain[_RECORD]]
+    values, hints = list(map(_value, plain["fields"])), _fields(record)
+    for value, (name, hint) in zip(values, hints.items(), strict=True):
+        if type(value) is not hint and not fits(value, hint):
+            raise TypeError(f"{record.__name__}.{name} is no {hint}")
+    return record(*values)
+
+
+def _not_finite(word: str) -> NoReturn:
+    raise ValueError(f"{word} is no number")
+
+
+@cache
+def _parts(hint: Any) -> tuple[Any, tuple[Any, ...]]:
+    return get_origin(hint), get_args(hint)
+
+
+@cache
+def _fields(record: type) -> dict[str, Any]:
+    """The types of its fields, by name, in order."""
+    hints = get_type_hints(record)
+    return {field.name: hints[field.name] for field in dataclasses.fields(record)}
+
+
+def fits(value: Any, hint: Any) -> bool:
+    """Whether a value is of an annotated type."""
+    origin, of = _parts(hint)
+    if hint is Any:
+        return True
+    if origin in (Union, types.UnionType):
+        return any(fits(value, each) for each in of)
+    if origin is tuple and of[-1] is not Ellipsis:
+        return isinstance(value, tuple) and len(value) == len(of) and all(map(fits, value, of))
+    if origin in (tuple, list):
+        return isinstance(value, origin) and all(fits(each, of[0]) for each in value)
+    if origin is dict:
+        return isinstance(value, dict) and all(fits(k, of[0]) and fits(v, of[1]) for k, v in value.items())
+    if hint is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, hint)

@@ -1,0 +1,93 @@
+"""What ranks tell each other comes out as it went in, and nothing else comes out at all."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from stash.measure.agent.climb import (
+    climber,  # noqa: F401  (all records that cross are declared by then)
+    proof,
+)
+from stash.measure.agent.climb.discovery import Introduction, Ladder
+from stash.measure.agent.climb.judge import BlockReport, Outcome
+from stash.measure.agent.climb.plan import Plan, StepPace
+from stash.measure.agent.climb.rank import LoopEnded
+from stash.measure.agent.climb.replica import FirstBatch
+from stash.measure.agent.climb.sizes import BlockSize
+from stash.measure.agent.wraps.groups import Membership
+from stash.measure.run import wire
+from stash.measure.run.messages import BlockDone, RankSeen, Told
+from stash.measure.run.wire import WireError, fits, packed, unpacked
+
+PLAN = Plan(BlockSize(1, 2), BlockSize(1, 4), BlockSize(3, 4), 1.5, 2)
+GROUP = Membership("7", (0, 3), "cpu:gloo")
+BLOCK = Told.of(BlockDone(0, "cold", 1, 2, 0.5, step_seconds=(0.25, 0.25)))
+SAID: list[Any] = [
+    None, True, 3, 0.1, 1e-300, "a\n\u202e\x00 \ud7ff", [], [[1, 2], []], (), (1, [0.5], [2.0]), {"a": (1,), 2: None},
+    {"record": "Plan", "fields": []}, LoopEnded(), PLAN, StepPace(0.1, 2), Outcome(True, "cold", plan=PLAN),
+    BlockReport(BLOCK, proof.Testimony(batches=2, file_system="nfs"), 0.5),
+    Ladder(("solo", "crowd"), (GROUP,), None, False),
+    Introduction(RankSeen(0, 0, 0, "cpu", 1), {"cores": 2, "gpus": []}, (GROUP,), ("send",), (), FirstBatch(7, (1,))),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("said", SAID, ids=lambda said: type(said).__name__)
+def test_what_ranks_say_comes_out_as_it_went_in(said: Any) -> None:
+    heard = unpacked(packed(said))
+    assert heard == said
+    assert type(heard) is type(said)
+
+
+STRANGE = [
+    b"", b"\xff", b"[" * 4000, b"[" * 1_000_000, b"9" * 5000, b"Infinity", b"[NaN]",
+    b"-Infinity", b"1e999", b"{}",
+    b'{"record": "Orders", "fields": []}', b'{"record": "os.system", "fields": ["id"]}', b'{"record": 1}',
+    b'{"record": ["Plan"]}', b'{"record": "BlockSize", "fields": [1]}',
+    b'{"record": "BlockSize", "fields": [1, 2, 3]}',
+    b'{"record": "BlockSize", "fields": {"settle": 1, "steps": 2}}', b'{"record": "BlockSize", "fields": [1, 2.5]}',
+    b'{"record": "BlockSize", "fields": [true, 2]}', b'{"record": "BlockSize", "fields": ["1", 2]}',
+    b'{"record": "Told", "fields": ["one line\\nand another"]}', b'{"dict": [[[], 1]]}', b'{"dict": [1]}',
+    pickle.dumps(PLAN),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("said", STRANGE, ids=range(len(STRANGE)))
+def test_anything_else_is_refused(said: bytes) -> None:
+    with pytest.raises(WireError):
+        unpacked(said)
+
+
+def test_what_is_too_long_is_not_even_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire, "LONGEST", 10)
+    with pytest.raises(WireError, match="11 bytes"):
+        unpacked(b'"' + b"x" * 9 + b'"')
+
+
+@dataclass(frozen=True)
+class Undeclared:
+    field: int = 0
+
+
+@pytest.mark.parametrize("value", [Undeclared(), object(), b"bytes", float("nan"), float("inf"), {1, 2}])
+def test_what_does_not_cross_is_found_where_it_is_said(value: Any) -> None:
+    with pytest.raises((TypeError, ValueError)):
+        packed(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "hint", "does"),
+    [
+        (1, float, True), (True, float, False), (True, int, False), (1.0, int, False), (True, bool, True),
+        (None, int | None, True), ("x", int | None, False),
+        ((1, 2), tuple[int, ...], True), ([1], tuple[int, ...], False),
+        ((1, "a"), tuple[int, str], True), ((1,), tuple[int, str], False), ((1, "a"), tuple[int, int], False),
+        ([0.5, 1], list[float], True), (["a"], list[float], False), ({"a": 1}, dict[str, int], True),
+        ({1: 1}, dict[str, int], False), (object(), Any, True),
+    ],
+)  # fmt: skip
+def test_values_are_of_the_types_that_records_are_annotated_with(value: Any, hint: Any, does: bool) -> None:
+    assert fits(value, hint) is does

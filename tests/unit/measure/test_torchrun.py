@@ -1,0 +1,93 @@
+"""torchrun's store listens where it is told to, and what does not concern this machine alone is left to torch."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import torch.distributed as dist
+
+from stash.measure import torchrun
+from stash.measure.linux import listening
+
+
+class Store:
+    """As torch's: remembers how it was made."""
+
+    def __init__(self, host: str, port: int, world: int | None = None, is_master: bool = False, **named: Any) -> None:
+        self.named = named
+
+
+@pytest.fixture
+def store() -> type[Store]:
+    return type("Store", (Store,), {"__init__": Store.__init__})
+
+
+def test_only_the_first_server_is_handed_the_socket(store: type[Store]) -> None:
+    listener = listening.listen("127.0.0.1", 0)
+    assert listener is not None
+    torchrun.hand_over(listener, store)
+    client = store("127.0.0.1", 1)
+    server, another = store("127.0.0.1", 1, 2, True), store("127.0.0.1", 1, is_master=True)
+    assert [("master_listen_fd" in made.named) for made in (client, server, another)] == [False, True, False]
+    os.close(server.named["master_listen_fd"])
+
+
+def test_a_store_that_takes_no_socket_on_libuv_takes_it_otherwise(store: type[Store]) -> None:
+    def older(self: Store, *arguments: Any, use_libuv: bool = True, **named: Any) -> None:
+        if use_libuv:
+            raise NotImplementedError
+        self.named = named
+
+    store.__init__ = older  # type: ignore[method-assign, assignment]
+    listener = listening.listen("127.0.0.1", 0)
+    assert listener is not None
+    torchrun.hand_over(listener, store)
+    os.close(store("127.0.0.1", 1, 2, True).named["master_listen_fd"])
+
+
+def test_torchs_own_store_listens_there_and_nowhere_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dist.TCPStore, "__init__", dist.TCPStore.__init__)  # undone at the end
+    listener = listening.listen("127.0.0.1", 0)
+    assert listener is not None
+    port = listener.getsockname()[1]
+    torchrun.hand_over(listener, dist.TCPStore)
+    store = dist.TCPStore("127.0.0.1", port, 1, True, multi_tenant=True)
+    store.set("key", "value")
+    places = [c.laddr for c in psutil.Process().net_connections("tcp") if c.status == psutil.CONN_LISTEN]
+    assert [place.ip for place in places if place.port == port] == ["127.0.0.1"]
+
+
+def resolved(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> None:
+    found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 0)) for address in addresses]
+    monkeypatch.setattr(listening.socket, "getaddrinfo", lambda *a, **k: found)
+
+
+@pytest.mark.parametrize("addresses", [["127.0.1.1"], ["10.0.0.1", "10.0.0.2"]])
+def test_a_name_that_others_may_know_by_another_address_is_left_to_torch(
+    monkeypatch: pytest.MonkeyPatch, addresses: list[str]
+) -> None:
+    resolved(monkeypatch, *addresses)
+    assert torchrun._listener("node0", 0) is None
+
+
+def test_an_address_that_is_translated_on_the_way_is_left_to_torch_and_a_port_that_is_taken_is_said() -> None:
+    assert torchrun._listener("192.0.2.1", 0) is None
+    taken = listening.listen("127.0.0.1", 0)
+    assert taken is not None
+    with taken, pytest.raises(SystemExit, match="Address already in use"):
+        torchrun._listener("127.0.0.1", taken.getsockname()[1])
+
+
+def test_ranks_of_one_machine_talk_over_loopback_unless_the_user_chose(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in torchrun._INTERFACES:
+        monkeypatch.setenv(name, "")  # what monkeypatch puts back
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("NCCL_SOCKET_IFNAME", "eth9")
+    torchrun._stay_on_loopback()
+    assert Path("/sys/class/net", os.environ["GLOO_SOCKET_IFNAME"]).exists()
+    assert os.environ["NCCL_SOCKET_IFNAME"] == "eth9"
