@@ -7,7 +7,7 @@ its next ``yield``, and what it returns is the exit status.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Collection, Generator, Iterable
 from typing import Any
 from unittest.mock import patch
 
@@ -63,6 +63,7 @@ class FakeProcess:
         self.words, self.tracebacks, self.gone, self.stopped = "", [], [], False
         self._journal, self._beats = Journal(folder), {}
         folder.output.touch()
+        self.exit_codes: dict[int, int] = {}
         self._code: int | None = None
         self._agents = agents(orders, self)
 
@@ -76,6 +77,10 @@ class FakeProcess:
 
     def stop(self) -> None:
         self.stopped = True
+
+    def finish(self, exiting: Collection[int]) -> dict[int, int]:
+        self.stopped, self._code = True, -9
+        return {number: self.exit_codes.get(number, 0) for number in exiting}
 
     def output(self) -> str:
         return self.words

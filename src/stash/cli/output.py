@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stash.base.errors import UserError
+from stash.base.interrupts import postponed
 
 if TYPE_CHECKING:
     from stash.base.records import Probe, Profile
@@ -59,7 +60,8 @@ def show_then_save(
         show()
     finally:
         if target is not None:
-            save(artefact, target)
+            with postponed():
+                save(artefact, target)
     if target is not None:
         note = f"Saved {target}; show it again with `stash show {shlex.quote(str(target))}`."
         print(note if json else f"\n{note}", file=sys.stderr if json else sys.stdout)

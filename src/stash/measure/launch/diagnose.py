@@ -167,6 +167,13 @@ def _signal(code: int) -> str:
     return _KILLED if -code == signal.SIGKILL else signal.Signals(-code).name
 
 
+def left_early(left: tuple[int, int], output: str, steps: Mapping[int, int], title: str) -> Diagnosis:
+    """The sentence for a rank (its number, its exit code) that ended by itself while it was measured."""
+    rank, code = left
+    who = f"rank {rank} of {title}" if len(steps) > 1 else title
+    return Diagnosis(f"{who} ended with exit code {code} {_after(steps)}", own_output(output))
+
+
 def fell_silent(nodes: Sequence[tuple[int, str]], since: float, steps: int) -> Diagnosis:
     """The sentence for nodes (number, address) not heard of since then (Unix time); they cannot say it themselves."""
     names = [f"node {node} ({address})" for node, address in nodes]
@@ -195,8 +202,12 @@ def _launcher_speaks(output: str) -> int:
 
 
 def _when(evidence: Evidence) -> str:
-    steps = max(evidence.steps.values(), default=0)
-    return "before its first training step" if steps == 0 else f"after {steps} training steps"
+    return _after(evidence.steps)
+
+
+def _after(steps: Mapping[int, int]) -> str:
+    most = max(steps.values(), default=0)
+    return "before its first training step" if most == 0 else f"after {most} training steps"
 
 
 def _last_traceback(output: str) -> str:
