@@ -6,7 +6,7 @@ from importlib import import_module
 
 from tests.faults.case import Case
 
-KINDS = ("signals",)
+KINDS = ("signals", "endings")
 """Modules of this package."""
 
 
