@@ -227,7 +227,7 @@ def _parsed(source: Path, text: str, kind: _ArtefactKind) -> Document:
 
 
 def _joined(text: str) -> Any:
-    """The document of a file, with the rounds that lines after it tell of (``growing``); the last may be cut short."""
+    """The document of a file, with the rounds that lines after it tell (``growing``); the last may be cut short."""
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:

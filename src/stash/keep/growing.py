@@ -75,7 +75,8 @@ class Growing:
         self._file = os.open(self.target, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW)
 
     def _append(self, profile: Profile, fields: dict[str, Any]) -> None:
-        assert self._file is not None and self.last is not None
+        assert self._file is not None
+        assert self.last is not None
         news = {name: value for name, value in fields.items() if value != self._fields[name]}
         news["blocks"] = to_columns(profile.blocks[len(self.last.blocks) :])
         line = (json.dumps(news, ensure_ascii=False, separators=(",", ":")) + "\n").encode()

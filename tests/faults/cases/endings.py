@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
-import subprocess
 import sys
 from collections.abc import Callable
 
 import psutil
 from runs import Outcome, Started
 
-from tests.faults.case import Case, Expected, Room
+from stash.measure.run.owner import claim
+from tests.faults.case import Case, Expected, Pace, Room
 from tests.faults.cases.signals import FOREVER, KEPT, SHORT, measuring, warming_up
 
-ESCAPED = "86399.5"
-"""How long those sleep that clean their environment, by which they are found."""
 TORCHRUN = f"{sys.executable} -m torch.distributed.run --standalone --nproc-per-node 2"
 
 
@@ -43,17 +42,26 @@ def data(change: Callable[[Room], object]) -> Callable[[Started, Room], None]:
     return act
 
 
-def ends(name: str, words: tuple[str, ...], *says: str, options: tuple[str, ...] = (), code: int = 1, pace: str = "slow",
-         act: Callable[[Started, Room], None] = now, rounds: int | None = KEPT) -> Case:  # fmt: skip
+def ends(
+    name: str,
+    words: tuple[str, ...],
+    *says: str,
+    options: tuple[str, ...] = (),
+    act: Callable[[Started, Room], None] = now,
+    rounds: int | None = KEPT,
+    pace: Pace = "slow",
+) -> Case:
+    """However it ends: that is no success, and what was measured is kept."""
+    writes, leaves = ("now", "samples.bin"), ("stash-*",)
     return Case(
         "endings", name, ("ending.py", *words), (*FOREVER, *options), act=act, pace=pace,
-        expected=Expected((code,), says, rounds=rounds, writes=("now", "samples.bin"), leaves=("stash-*",), seconds=90),
+        expected=Expected((1,), says, rounds=rounds, writes=writes, leaves=leaves, seconds=90),
     )  # fmt: skip
 
 
 ALONE = ("--nproc-per-node", "1")
 BY_THEMSELVES = [
-    ends("all ranks exit with 3", ("exit",), r"rank 0 of ending.py ended with exit code 3 after \d+", "are kept"),
+    ends("all ranks exit with 3", ("exit",), r"rank 0 of ending.py ended with exit code 3 after \d+"),
     ends("rank 1 alone exits with 3", ("exit", "--rank", "1"), "rank 1 of ending.py ended with exit code 3"),
     ends("a script exits with words", ("exits-with-words",), "fatal: no licence", "exit code 1", pace="fast"),
     ends("one process exits with words", ("exits-with-words",), "fatal: no licence", "ending.py ended with exit code 1",
@@ -78,14 +86,18 @@ BY_THEMSELVES = [
 
 def runs(*lines: str) -> Callable[[Room], None]:
     """The job is a shell script of these lines."""
-    return lambda room: [(room.work / "run.sh").write_text("\n".join((*lines, "")))].clear()
+
+    def prepare(room: Room) -> None:
+        (room.work / "run.sh").write_text("\n".join((*lines, "")))
+
+    return prepare
 
 
-def follows(name: str, *lines: str, options: tuple[str, ...] = SHORT, pace: str = "slow", **expected: object) -> Case:
+def follows(name: str, *lines: str, pace: Pace = "slow") -> Case:
     """A script's last lines must never run: the folder gets no new file."""
     return Case(
-        "endings", name, ("--", "bash", "run.sh"), options, prepare=runs(*lines), pace=pace,
-        expected=Expected(**{"rounds": 1, "seconds": 180, **expected}),
+        "endings", name, ("--", "bash", "run.sh"), SHORT, prepare=runs(*lines), pace=pace,
+        expected=Expected(rounds=1, seconds=180),
     )  # fmt: skip
 
 
@@ -104,16 +116,30 @@ WHAT_FOLLOWS = [
 # What would be left ---------------------------------------------------------------------------------------
 
 
-def escaped(outcome: Outcome, room: Room) -> str | None:
-    """Processes that cleaned their environment, and were not ended."""
-    left = []
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            if process.cmdline() == ["sleep", ESCAPED]:
-                left.append(process)
-    for process in left:
-        process.kill()
-    return f"{len(left)} processes escaped" if left else None
+def none_escaped(seconds: float) -> Callable[[Outcome, Room], str | None]:
+    """Helpers that clean their environment, and sleep for so long, by which they are found."""
+
+    def check(outcome: Outcome, room: Room) -> str | None:
+        left = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                if process.cmdline() == ["sleep", str(seconds)]:
+                    left.append(process)
+        for process in left:
+            process.kill()
+        return f"{len(left)} processes escaped" if left else None
+
+    return check
+
+
+def helper(seconds: float) -> str:
+    """A line that starts one, in a session and without a parent of its own."""
+    return f"(setsid env -i sleep {seconds} &)"
+
+
+def interrupt(run: Started, room: Room) -> None:
+    measuring(run, room)
+    run.popen.send_signal(signal.SIGINT)
 
 
 def killed(whom: str) -> Callable[[Started, Room], None]:
@@ -133,30 +159,40 @@ def a_killed_run(room: Room) -> None:
     """Its folder is all that it left."""
     folder = room.temporary / "stash-killed"
     folder.mkdir(mode=0o700)
-    # In a process of its own: nothing but its end lets go of the folder.
-    subprocess.run([sys.executable, "-c", f"from stash.measure.run.owner import claim; from pathlib import Path; "
-                    f"claim(Path({str(folder)!r}))"], check=True)  # fmt: skip
+    os.close(claim(folder))
 
 
-ESCAPES = f"env -i setsid sleep {ESCAPED} &"
 LEFT = [
-    Case("endings", "a helper that cleans its environment, at the job's end", ("--", "bash", "run.sh"), SHORT,
-         prepare=runs(f"(exec {ESCAPES})", f"(setsid env -i sleep {ESCAPED} &)", f"{TORCHRUN} train.py"), check=escaped,
-         expected=Expected(rounds=1, seconds=180)),
-    Case("endings", "a helper that cleans its environment, when the launcher is killed", ("--", "bash", "run.sh"), FOREVER,
-         prepare=runs(f"(setsid env -i sleep {ESCAPED} &)", f"{TORCHRUN} train.py"), check=escaped, act=killed("launcher"),
-         expected=Expected((-9,), rounds=KEPT, leaves=("stash-*",)), pace="fast"),
-    Case("endings", "the supervisor of a launch is killed", ("train.py",), FOREVER, act=killed("supervisor"),
-         expected=Expected((1,), ("SIGKILL",), rounds=KEPT, leaves=("stash-*",))),
-    Case("endings", "launcher and supervisor are killed at once", ("train.py", "--workers", "1"), FOREVER,
-         act=killed("both"), expected=Expected((-9,), rounds=KEPT, leaves=("stash-*",), seconds=20)),
-    Case("endings", "shared memory that a job made and did not remove", ("ending.py", "never", "--shared"), SHORT,
-         expected=Expected(rounds=1, seconds=180)),
-    Case("endings", "what a killed run had left is swept, which is said", ("train.py",), SHORT, prepare=a_killed_run,
-         expected=Expected(says=("removed what a killed run",), rounds=1, seconds=180)),
-    Case("endings", "a job that cannot be asked to end, interrupted", ("ending.py", "never", "--deaf"), FOREVER,
-         act=lambda run, room: (measuring(run, room), run.popen.send_signal(signal.SIGINT)) and None,
-         expected=Expected((130,), ("interrupted",), rounds=KEPT, seconds=60)),
+    Case(
+        "endings", "a helper that cleans its environment, at the job's end", ("--", "bash", "run.sh"), SHORT,
+        prepare=runs(helper(86399.25), f"{TORCHRUN} train.py"), check=none_escaped(86399.25),
+        expected=Expected(rounds=1, seconds=180),
+    ),
+    Case(
+        "endings", "a helper that cleans its environment, when the launcher is killed", ("--", "bash", "run.sh"),
+        FOREVER, prepare=runs(helper(86399.75), f"{TORCHRUN} train.py"), check=none_escaped(86399.75),
+        act=killed("launcher"), expected=Expected((-9,), rounds=KEPT, leaves=("stash-*",)), pace="fast",
+    ),
+    Case(
+        "endings", "the supervisor of a launch is killed", ("train.py",), FOREVER, act=killed("supervisor"),
+        expected=Expected((1,), ("SIGKILL",), rounds=KEPT, leaves=("stash-*",)),
+    ),
+    Case(
+        "endings", "launcher and supervisor are killed at once", ("train.py", "--workers", "1"), FOREVER,
+        act=killed("both"), expected=Expected((-9,), rounds=KEPT, leaves=("stash-*",), seconds=20),
+    ),
+    Case(
+        "endings", "shared memory that a job made and did not remove", ("ending.py", "never", "--shared"), SHORT,
+        expected=Expected(rounds=1, seconds=180),
+    ),
+    Case(
+        "endings", "what a killed run had left is swept, which is said", ("train.py",), SHORT, prepare=a_killed_run,
+        expected=Expected(says=("removed what a killed run",), rounds=1, seconds=180),
+    ),
+    Case(
+        "endings", "a job that cannot be asked to end, interrupted", ("ending.py", "never", "--deaf"), FOREVER,
+        act=interrupt, expected=Expected((130,), ("interrupted",), rounds=KEPT, seconds=60),
+    ),
 ]  # fmt: skip
 
 CASES = [*BY_THEMSELVES, *WHAT_FOLLOWS, *LEFT]

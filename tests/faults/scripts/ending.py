@@ -1,4 +1,4 @@
-"""``train.py``, which ends in a way of its own once a file ``now`` is there: ``ending.py HOW [--rank N] [WORDS…]``."""
+"""``train.py``, which ends in a way of its own once a file ``now`` is there: ``ending.py HOW [--rank N] [WORDS]``."""
 
 import multiprocessing.shared_memory
 import os
@@ -32,6 +32,16 @@ ENDS = {
     "aborts": os.abort,
     "never": lambda: None,
 }
+
+
+def take(option):
+    """Whether it is among the words, which are train.py's but for that."""
+    found = option in words
+    if found:
+        words.remove(option)
+    return found
+
+
 how, *words = sys.argv[1:]
 rank = None
 if words[:1] == ["--rank"]:
@@ -43,20 +53,11 @@ def after_step(*_):
         ENDS[how]()
 
 
-def make_deaf():
-    """Requests to end change nothing."""
+if take("--deaf"):
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-
-
-if "--deaf" in words:
-    words.remove("--deaf")
-    make_deaf()
-if "--shared" in words:
-    words.remove("--shared")
+if take("--shared"):
     shared = multiprocessing.shared_memory.SharedMemory(create=True, size=1 << 16)
-cleans_up = "--cleans-up" in words
-if cleans_up:
-    words.remove("--cleans-up")
+cleans_up = take("--cleans-up")
 register_optimizer_step_post_hook(after_step)
 sys.argv = ["train.py", *words]
 torch.manual_seed(0)

@@ -71,7 +71,7 @@ def test_a_line_that_was_cut_short_is_left_out(target: Path, cut: int) -> None:
 
 def test_what_follows_and_is_no_round_is_refused(target: Path) -> None:
     grown(target)
-    for more in ("[]\n", "5\n", "{}\n", "{\"blocks\": 5}\n", "{\"blocks\": {\"round\": 5}}\n", "nonsense\n"):
+    for more in ("[]\n", "5\n", "{}\n", '{"blocks": 5}\n', '{"blocks": {"round": 5}}\n', "nonsense\n"):
         grown(target)
         with target.open("a") as file:
             file.write(more)

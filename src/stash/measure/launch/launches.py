@@ -309,7 +309,9 @@ class Launches:
         job, process = self._measurement.job, each.process
         left = each.left_early()
         if left is not None:
-            return left_early(left, process.output(), {rank: b.steps for rank, b in process.beats().items()}, job.title)
+            return left_early(
+                left, process.output(), {rank: b.steps for rank, b in process.beats().items()}, job.title
+            )
         if not each.broken():
             return None
         return diagnose(

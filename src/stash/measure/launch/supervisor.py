@@ -64,7 +64,7 @@ def _told_of_signals() -> socket.socket:
 
 def _reaped() -> list[tuple[int, int]]:
     """Children that have ended, with their status."""
-    found = []
+    found: list[tuple[int, int]] = []
     while True:
         try:
             child, status = os.waitpid(-1, os.WNOHANG)

@@ -1,7 +1,7 @@
 """Processes of this machine: those below another, those that carry a setting, and how to end many of them.
 
-A tree holds whatever its processes do to their environment, a setting whoever their parent is by now. Standard library
-only, because a process of the user's job looks for the others with it.
+A tree holds whatever its processes do to their environment, a setting whoever their parent is by now. Standard
+library only, because a process of the user's job looks for the others with it.
 """
 
 from __future__ import annotations

@@ -81,5 +81,7 @@ def test_a_traceback_is_that_of_the_script_and_its_libraries() -> None:
 
 
 def test_a_frame_of_stashs_own_that_failed_itself_stays() -> None:
-    own = SEEN.replace('  File "/home/me/train.py", line 20, in __getitem__\n    raise ValueError("no such sample")\n', "")
+    own = SEEN.replace(
+        '  File "/home/me/train.py", line 20, in __getitem__\n    raise ValueError("no such sample")\n', ""
+    )
     assert "wraps/loader.py" in _without_wraps(own)

@@ -90,7 +90,9 @@ def test_a_launch_is_ended_when_its_launcher_is_gone(tmp_path: Path) -> None:
 
 def test_what_comes_to_its_own_end_is_let_go_while_nothing_else_moves(tmp_path: Path) -> None:
     # GIVEN a shell that goes on to its next line when its program has ended, with any exit code
-    process = started(tmp_path, FOLLOWED.format(shell=f"{sys.executable} -c '{EXITS}' {tmp_path}; touch {tmp_path}/next"))
+    process = started(
+        tmp_path, FOLLOWED.format(shell=f"{sys.executable} -c '{EXITS}' {tmp_path}; touch {tmp_path}/next")
+    )
     wait_for((tmp_path / "pid").exists)
     # WHEN the launch is finished, the program's own end included
     codes = process.finish([int((tmp_path / "pid").read_text())])

@@ -14,7 +14,6 @@ from stash.measure.agent.climb.proof import Testimony
 from stash.measure.agent.climb.rank import OwnRank
 from stash.measure.run.messages import RungSkipped, Told
 
-
 _PATIENCE, _AT_LEAST = 3.0, 600.0
 """Budgets, and seconds besides, after which the agents end by themselves."""
 
@@ -80,7 +79,7 @@ class Judge:
         return Outcome(stop, drop, again, again and sweep, None if self._plan == before else self._plan)
 
     def _overdue(self) -> bool:
-        """Whether the launcher should long have said that it is enough: it hangs, was suspended, or is out of sight."""
+        """Whether the launcher should long have said that it is enough: it was suspended, or is out of sight."""
         return self._rank.clock.now() - self._began > _PATIENCE * self._rank.orders.budget + _AT_LEAST
 
     def _disproved(self, visit: Visit, ranks: list[Testimony]) -> str | None:
