@@ -100,8 +100,8 @@ class FakeProcess:
         for message in messages:
             self._journal.write(message)
 
-    def step(self, steps: int, rank: int = 0) -> None:
-        self._beats[rank] = Beat(1, steps, self.clock.now)
+    def step(self, steps: int, rank: int = 0, pid: int = 1) -> None:
+        self._beats[rank] = Beat(pid, steps, self.clock.now)
 
     def ladder(self, *rungs: str) -> None:
         """The first words of a climb of one rank."""

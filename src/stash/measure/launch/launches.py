@@ -82,30 +82,42 @@ class _Running:
     """The launchers of the other nodes; None if there can be no other node."""
     ended: float | None = None
     """When the agents said that they were done (Unix time)."""
+    finished: bool = False
+    """It was ended because its ranks were done, whether or not they could say so here."""
+    together: bool = True
+    """All ranks were done by then."""
     codes: dict[int, int] = field(default_factory=dict)
     """Exit codes of the processes that came to their own end, once it was ended."""
 
     silent: list[int] = field(default_factory=list)
     """Ranks that were gone without a word when the launch ended."""
+    crashes: list[str] = field(default_factory=list)
+    """Tracebacks that there were by then."""
 
     def broken(self) -> bool:
         """Whether it ended without having said so."""
         code = self.process.poll()
-        if code is None or self.ended is not None:
+        if code is None or self.finished or self.ended is not None:
             return False
         return code != 0 or self.orders.files.journal.exists()
 
     def is_done(self, now: float) -> bool:
         """Whether every rank waits to be ended, or should by now."""
-        if self.ended is not None and now - self.ended > _PARTING:
+        alone = self.orders.files.exiting_since()
+        if min(self.ended or now, alone or now) < now - _PARTING:
             return True
+        return self.all_wait()
+
+    def all_wait(self) -> bool:
+        """Whether every rank waits to be ended."""
         ranks = {beat.pid for beat in self.process.beats().values()}
         return bool(ranks) and ranks <= self.orders.files.waiting().keys()
 
     def left_early(self) -> tuple[int, int] | None:
-        """The first rank that ended by itself and not well, with its exit code."""
-        ended = [(rank, self.codes.get(beat.pid, 0)) for rank, beat in sorted(self.process.beats().items())]
-        return next(((rank, code) for rank, code in ended if code != 0), None)
+        """The first rank that ended by itself, with its exit code, if not all ended together and well."""
+        ranks = {beat.pid: rank for rank, beat in self.process.beats().items()}
+        ended = sorted((ranks[number], code) for number, code in self.codes.items() if number in ranks)
+        return next(((rank, code) for rank, code in ended if code != 0 or not self.together), None)
 
     def last_step(self) -> float | None:
         """When any rank last ended a step (Unix time), or ``None`` before the first."""
@@ -180,7 +192,8 @@ class Launches:
                 return lost  # its end broke the connections of our ranks
         finally:
             for each in running:
-                each.silent = each.process.silent()  # those still there are about to be ended by us
+                # Those still there are about to be ended by us, and may say so.
+                each.silent, each.crashes = each.process.silent(), each.process.crashes()
                 each.process.stop()
                 if each.peers is not None:
                     each.peers.close()
@@ -235,7 +248,7 @@ class Launches:
             self._take(each)
             waiting = each.orders.files.waiting()
             each.codes = each.process.finish([number for number, exits in waiting.items() if exits])
-            each.ended = each.ended or self._measurement.clock.time()
+            each.finished, each.together = True, each.ended is not None or each.all_wait()
 
     # What is left of the last one ---------------------------------------------------------------------
 
@@ -317,7 +330,7 @@ class Launches:
         return diagnose(
             Evidence(
                 exit_code=process.poll() or 0,
-                crashes=process.crashes(),
+                crashes=each.crashes,
                 output=process.output(),
                 silent=each.silent,
                 steps={rank: beat.steps for rank, beat in process.beats().items()},

@@ -133,6 +133,10 @@ class RunFolder:
     def released(self) -> Path:
         return self.path / "released"
 
+    def exiting_since(self) -> float | None:
+        """When the first process came to its own end (Unix time)."""
+        return min((path.stat().st_mtime for path in self.path.glob("exiting.*")), default=None)
+
     def waiting(self) -> dict[int, bool]:
         """Processes that wait to be ended, and whether each has come to its own end."""
         parked = {int(path.suffix[1:]): False for path in self.path.glob("parked.*")}

@@ -177,7 +177,7 @@ class Climber:
         self.loop_ended()
         if self._goodbye is not None:
             self._goodbye.join(_PARTING)
-        if last and self._parted:
+        if last and self._goodbye is not None:  # the others may not have come to say theirs
             self._parting.at_exit()
 
     def loop_ended(self) -> None:
