@@ -110,7 +110,20 @@ def job(given: Orders, seat: Seat | None = None) -> Job:
     clock, left = SetClock(), []
     control = seat or Control(given.files)
     rank = OwnRank(given, clock, control, Journal(given.files))
-    return Job(given.files, Climber(rank, leave=lambda: left.append("left")), clock, left)
+    return Job(given.files, Climber(rank, Way(left)), clock, left)
+
+
+@dataclass
+class Way:
+    """Notes how a rank parted, instead of waiting to be ended."""
+
+    left: list[str]
+
+    def here(self) -> None:
+        self.left.append("left")
+
+    def at_exit(self) -> None:
+        self.left.append("exited")
 
 
 @dataclass

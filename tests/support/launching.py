@@ -7,7 +7,7 @@ its next ``yield``, and what it returns is the exit status.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Collection, Generator, Iterable
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -65,6 +65,7 @@ class FakeProcess:
         self.words, self.tracebacks, self.gone, self.stopped = "", [], [], False
         self._journal, self._beats = Journal(folder), {}
         folder.output.touch()
+        self.exit_codes: dict[int, int] = {}
         self._code: int | None = None
         self._agents = agents(orders, self)
 
@@ -78,6 +79,10 @@ class FakeProcess:
 
     def stop(self) -> None:
         self.stopped = True
+
+    def finish(self, exiting: Collection[int]) -> dict[int, int]:
+        self.stopped, self._code = True, -9
+        return {number: self.exit_codes.get(number, 0) for number in exiting}
 
     def output(self) -> str:
         return self.words
@@ -97,8 +102,8 @@ class FakeProcess:
         for message in messages:
             self._journal.write(message)
 
-    def step(self, steps: int, rank: int = 0) -> None:
-        self._beats[rank] = Beat(1, steps, self.clock.now)
+    def step(self, steps: int, rank: int = 0, pid: int = 1) -> None:
+        self._beats[rank] = Beat(pid, steps, self.clock.now)
 
     def ladder(self, *rungs: str) -> None:
         """The first words of a climb of one rank."""

@@ -45,6 +45,9 @@ class Heard:
     def loop_ended(self) -> None:
         self.words.append("ended")
 
+    def exits(self, last: bool) -> None:
+        self.words.append("exits")
+
     def abandoned(self) -> None:
         self.words.append("abandoned")
 

@@ -1,18 +1,21 @@
-"""Requests to end that count as Ctrl-C: a batch system's SIGTERM, a terminal that is closed.
+"""Requests to end that count as Ctrl-C, and the first of them only: a batch system's SIGTERM, a closed terminal.
 
-What cleans up after KeyboardInterrupt then cleans up after these too. Knows nothing of what is cleaned up.
+What cleans up after KeyboardInterrupt then cleans up after all of these, and is not interrupted itself. Knows nothing
+of what is cleaned up.
 """
 
 from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 
-REQUESTS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
-"""The signals that ask a program to end. Windows has no SIGHUP."""
+REQUESTS = tuple(
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT") if hasattr(signal, name)
+)
+"""The signals that ask a program to end, as torchrun understands them too. Windows lacks some."""
 
 
 @contextmanager
@@ -23,9 +26,6 @@ def interrupted_by(*signals: signal.Signals) -> Iterator[None]:
     up. A signal that is ignored (``nohup``) stays ignored. Does nothing in a thread other than the main one, where
     Python allows no handlers.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
     heard = False
 
     def interrupt(number: int, frame: FrameType | None) -> None:
@@ -34,10 +34,29 @@ def interrupted_by(*signals: signal.Signals) -> Iterator[None]:
             heard = True
             raise KeyboardInterrupt
 
-    asked = [number for number in signals if signal.getsignal(number) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, interrupt) for number in asked}
+    with _handled(signals, interrupt):
+        yield
+
+
+@contextmanager
+def postponed() -> Iterator[None]:
+    """What is done within the block is done whole: a request that comes meanwhile takes effect at its end."""
+    came: list[int] = []
+    with _handled(REQUESTS, lambda number, frame: came.append(number)):
+        yield
+    if came:
+        signal.raise_signal(came[0])
+
+
+@contextmanager
+def _handled(signals: Sequence[signal.Signals], handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    asked = [number for number in signals if signal.getsignal(number) not in (signal.SIG_IGN, None)]
+    before = {number: signal.signal(number, handler) for number in asked}
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number, earlier in before.items():
+            signal.signal(number, earlier)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stash.base.errors import UserError
+from stash.base.interrupts import postponed
 from stash.base.printable import printable_line, strict_json
 
 if TYPE_CHECKING:
@@ -60,7 +61,8 @@ def show_then_save(
         show()
     finally:
         if target is not None:
-            save(artefact, target)
+            with postponed():
+                save(artefact, target)
     if target is not None:
         note = printable_line(f"Saved {target}; show it again with `stash show {shlex.quote(str(target))}`.")
         print(note if json else f"\n{note}", file=sys.stderr if json else sys.stdout)

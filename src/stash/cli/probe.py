@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stash.base.errors import UserError
+from stash.base.interrupts import REQUESTS, interrupted_by
 from stash.base.platforms import require_linux
 from stash.cli.options import Nnodes, NodeRank, NprocPerNode, RdzvEndpoint, RdzvId, cluster, flag, option, positive
 from stash.cli.output import output_file, print_probe, show_then_save
@@ -80,21 +81,31 @@ def probe(
             known.instance(name)  # an unknown name is refused before anything is measured
     positive("--budget", budget, "a number of seconds above 0", finite=True)
     target = output_file(output, _machine_name(), _suffix()) if output is not None or not no_measure else None
-    if no_measure:
-        found: Probe | None = _described(folder, instance, not no_metadata)
-    else:
-        from stash.measure.launch import probe as probing
+    with _said_if_interrupted(), interrupted_by(*REQUESTS):  # as orderly as Ctrl-C, until the probe is saved
+        if no_measure:
+            found: Probe | None = _described(folder, instance, not no_metadata)
+        else:
+            from stash.measure.launch import probe as probing
 
-        ranks = (nproc_per_node, nnodes, node_rank, rdzv_endpoint, rdzv_id)
-        with _progress() as say:
-            found = probing.probe(
-                cluster(*ranks), budget=budget, data=folder, kind=kind, instance=instance, what=what, say=say,
-                ask_metadata=not no_metadata,
-            )  # fmt: skip
-    if found is None:
-        print("This node is done; the probe is written on node 0.", file=sys.stderr)
-        return
-    show_then_save(found, target, partial(print_probe, found, known, against, target, json), json)
+            ranks = (nproc_per_node, nnodes, node_rank, rdzv_endpoint, rdzv_id)
+            with _progress() as say:
+                found = probing.probe(
+                    cluster(*ranks), budget=budget, data=folder, kind=kind, instance=instance, what=what, say=say,
+                    ask_metadata=not no_metadata,
+                )  # fmt: skip
+        if found is None:
+            print("This node is done; the probe is written on node 0.", file=sys.stderr)
+            return
+        show_then_save(found, target, partial(print_probe, found, known, against, target, json), json)
+
+
+@contextmanager
+def _said_if_interrupted() -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        print("interrupted: no probe was saved", file=sys.stderr)
+        raise typer.Exit(130) from None
 
 
 def _folder(path: Path | None, data: Path | None) -> Path | None:

@@ -36,7 +36,7 @@ from stash.cli.options import (
 from stash.cli.output import output_file, print_profile, show_then_save
 
 if TYPE_CHECKING:
-    from stash.base.records import Probe
+    from stash.base.records import Probe, Profile
     from stash.measure.launch.climb import Expedition
     from stash.measure.launch.job import Job
     from stash.measure.launch.wishes import Result
@@ -114,7 +114,7 @@ def profile(
         return
     # A batch system's time limit and a closed terminal are as orderly as Ctrl-C, until the profile is saved.
     with interrupted_by(*REQUESTS):
-        _finish(_with_links(_watched(expedition), probed), target)
+        _finish(_watched(expedition, probed, target), target)
 
 
 def _job(words: Split, workload: str | None, data: str | None, batch: int | None) -> Job:
@@ -169,27 +169,41 @@ def _probe(path: Path | None) -> Probe | None:
     return probe
 
 
-def _watched(expedition: Expedition) -> Result:
+def _watched(expedition: Expedition, probe: Probe | None, target: Path) -> Result:
+    """Measure; every finished round is shown, and in the file at once."""
     from stash.cli.progress import Progress
-    from stash.measure.launch.wishes import Result
+    from stash.derive.stalls import step_matrix
+    from stash.keep.growing import Growing
+    from stash.measure.launch.wishes import Moment, Result
 
-    result = Result(None, None, interrupted=True)  # while progress is begun, or ended
+    result, file = Result(None, None, interrupted=True), Growing(target)  # while progress is begun, or ended
+
+    def watch(moment: Moment) -> None:
+        if moment.profile is not None and (file.begun or step_matrix(moment.profile).rounds):
+            file.take(_with_links(moment.profile, probe))
+        progress.show(moment)
+
     with suppress(KeyboardInterrupt), Progress(expedition) as progress:
-        result = expedition.run(progress.show)
-    return result
+        result = expedition.run(watch)
+    file.close(discard=result.profile is None and not result.interrupted)
+    if result.interrupted and result.profile is None:
+        return replace(result, profile=file.last)  # while what was measured was handed over
+    return result if result.profile is None else replace(result, profile=_with_links(result.profile, probe))
 
 
-def _with_links(result: Result, probe: Probe | None) -> Result:
-    if probe is None or result.profile is None:
-        return result
+def _with_links(profile: Profile, probe: Probe | None) -> Profile:
+    if probe is None:
+        return profile
     from stash.keep.probed import with_links
 
-    return replace(result, profile=with_links(result.profile, probe))
+    return with_links(profile, probe)
 
 
 def _finish(result: Result, target: Path) -> None:
     """Show and save what was measured, then say what went wrong, if anything did."""
-    if result.profile is not None:
+    if result.profile is None:
+        print(*result.swept, sep="\n", end="\n" if result.swept else "", file=sys.stderr)
+    else:
         show_then_save(result.profile, target, partial(print_profile, result.profile))
     if result.failure is not None:
         if result.failure.own_words:

@@ -10,6 +10,7 @@ import errno
 import json
 import os
 from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -179,7 +180,10 @@ def _others(kind: _ArtefactKind) -> str:
 
 def _with_blocks(document: Document) -> Document:
     columns = document.get("blocks")
-    return {**document, "blocks": from_columns(columns)} if isinstance(columns, dict) else document
+    parts = columns if isinstance(columns, list) else [columns]
+    if not all(isinstance(part, dict) for part in parts):
+        return document
+    return {**document, "blocks": (*chain.from_iterable(map(from_columns, parts)),)}
 
 
 def _kind_of(document: Document) -> _ArtefactKind | None:
@@ -216,7 +220,7 @@ def _suggestions(source: Path, kind: _ArtefactKind, most: int = 5) -> str:
 
 def _parsed(source: Path, text: str, kind: _ArtefactKind) -> Document:
     try:
-        document = json.loads(text)
+        document = _joined(text)
     except json.JSONDecodeError as error:
         if text.lstrip().startswith("{"):
             where = f"line {error.lineno}, column {error.colno}"
@@ -228,6 +232,21 @@ def _parsed(source: Path, text: str, kind: _ArtefactKind) -> Document:
     if not isinstance(document, dict) or type(document.get("schema_version")) is not int:
         raise ArtefactError(f"{source} {kind.is_not} it is JSON, but has no schema_version")
     return document
+
+
+def _joined(text: str) -> Any:
+    """The document of a file, with the rounds that lines after it tell (``growing``); the last may be cut short."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        if error.msg != "Extra data":
+            raise
+        document, lines = json.loads(text[: error.pos]), text[error.pos :].split("\n")[:-1]
+    parts = [document, *map(json.loads, lines)]
+    if not all(isinstance(part, dict) and isinstance(part.get("blocks"), dict) for part in parts):
+        raise json.JSONDecodeError("not the rounds of a profile", text, len(text))
+    blocks = [part["blocks"] for part in parts]
+    return {name: value for part in parts for name, value in part.items()} | {"blocks": blocks}
 
 
 def _migrated(source: Path, document: Document) -> Document:

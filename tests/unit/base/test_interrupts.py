@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from stash.base.interrupts import REQUESTS, interrupted_by
+from stash.base.interrupts import REQUESTS, interrupted_by, postponed
 
 
 def test_each_of_the_signals_is_an_interruption_and_the_handlers_come_back() -> None:
@@ -71,3 +71,20 @@ def test_a_signal_that_is_ignored_stays_ignored() -> None:
             assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.parametrize("number", REQUESTS)
+def test_what_is_done_whole_is_interrupted_at_its_end(number: int) -> None:
+    done = []
+
+    def work() -> None:
+        with interrupted_by(*REQUESTS):
+            with postponed():
+                os.kill(os.getpid(), number)
+                time.sleep(0.01)
+                done.append("whole")
+            done.append("more")
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    assert done == ["whole"]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import sys
 from types import ModuleType, TracebackType
 from typing import Any
@@ -16,6 +17,14 @@ from stash.measure.run.orders import Orders, current
 
 _TORCHRUNS_OWN = "ChildFailedError"
 """The rank that failed has left its error already."""
+
+
+_WRAP = re.compile(
+    r"""^[ ]{2}File[ ]"[^"]*/stash/measure/agent/[^"]*",[ ]line[ ]\d+,[ ]in[ ].*\n  # a frame of a wrap
+        (?:[ ]{4}.*\n)*                                                           # its source
+        (?=[ ]{2}File[ ]")                                                        # unless it is the last""",
+    re.M | re.X,
+)
 
 
 def report_crashes(orders: Orders) -> None:
@@ -56,6 +65,11 @@ def _leave(orders: Orders, error: BaseException) -> None:
 
     try:
         path = orders.files.crash(os.environ.get("RANK", "0"))
-        path.write_text("".join(traceback.format_exception(error)))
+        path.write_text(_without_wraps("".join(traceback.format_exception(error))))
     except OSError as problem:
         print(f"stash: could not record the crash: {problem}", file=sys.stderr)
+
+
+def _without_wraps(text: str) -> str:
+    """A traceback, and those of workers that it quotes, as they were without Stash between script and library."""
+    return _WRAP.sub("", text)

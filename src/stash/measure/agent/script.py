@@ -58,7 +58,10 @@ class Listener(Protocol):
         """The script is about to save."""
 
     def loop_ended(self) -> None:
-        """The script is on its way out: its loop is over."""
+        """The script's training loop is over."""
+
+    def exits(self, last: bool) -> None:
+        """The script's process ends by itself; ``last``: nothing of the script is left to run."""
 
     def abandoned(self) -> None:
         """The script is dying of an exception: stand out of its way."""
@@ -159,9 +162,15 @@ def saves_drifted() -> bool:
 
 
 def ended() -> None:
-    """The script is on its way out: its loop is over."""
+    """The script's training loop is over."""
     if (listener := _listener()) is not None:
         listener.loop_ended()
+
+
+def exits(last: bool = True) -> None:
+    """The script's process ends by itself, with an exit code of its own; heard also when nothing else is."""
+    if (own := _own()) is not None:
+        own.exits(last)
 
 
 def abandoned() -> None:

@@ -86,12 +86,13 @@ class Expedition:
 
     def _run_in(self, folder: TemporaryFolder) -> Result:
         self.launches.folder = folder.path
-        for aftermath in folder.found:
-            self.measurement.gathered.note(*kept_files.of_killed_run(aftermath))
+        swept = kept_files.of_killed_runs(folder.swept)
+        self.measurement.gathered.note(*swept)
         try:
             result = self._run()
         except KeyboardInterrupt:
             result = self._result("interrupted", None, interrupted=True)
+        result = replace(result, swept=tuple(swept))
         log = self.launches.log()
         if log is None or result.failure is None or result.failure.users_mistake:
             return result

@@ -135,7 +135,7 @@ def _known_error(evidence: Evidence, own: str) -> Diagnosis | None:
             "--rdzv-endpoint HOST:PORT (or end the program that holds it)",
             own,
         )
-    if _farthest(evidence) == 0 and any(map(_RENDEZVOUS.match, heard)):
+    if _farthest(evidence.steps) == 0 and any(map(_RENDEZVOUS.match, heard)):
         return Diagnosis(
             "the nodes did not find each other; start the same command on every node, with --rdzv-endpoint "
             "naming an address and port of the first that the others can reach",
@@ -198,6 +198,13 @@ def _signal(code: int) -> str:
     return _KILLED if -code == signal.SIGKILL else signal.Signals(-code).name
 
 
+def left_early(left: tuple[int, int], output: str, steps: Mapping[int, int], title: str) -> Diagnosis:
+    """The sentence for a rank (its number, its exit code) that ended by itself while it was measured."""
+    rank, code = left
+    who = f"rank {rank} of {title}" if len(steps) > 1 else title
+    return Diagnosis(f"{who} ended with exit code {code} {_after(steps)}", own_output(output))
+
+
 def fell_silent(nodes: Sequence[tuple[int, str]], since: float, steps: int) -> Diagnosis:
     """The sentence for nodes (number, address) not heard of since then (Unix time); they cannot say it themselves."""
     names = [f"node {node} ({address})" for node, address in nodes]
@@ -216,9 +223,13 @@ def _message(traceback: str) -> str:
 
 
 def _when(evidence: Evidence) -> str:
-    steps = _farthest(evidence)
-    return "before its first training step" if steps == 0 else f"after {steps} training steps"
+    return _after(evidence.steps)
 
 
-def _farthest(evidence: Evidence) -> int:
-    return max(evidence.steps.values(), default=0)
+def _after(steps: Mapping[int, int]) -> str:
+    most = _farthest(steps)
+    return "before its first training step" if most == 0 else f"after {most} training steps"
+
+
+def _farthest(steps: Mapping[int, int]) -> int:
+    return max(steps.values(), default=0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
+from stash.measure.launch.temporary import Swept
 from stash.measure.run.kept import Aftermath
 
 _NAMED = 3
@@ -28,9 +29,16 @@ def sentences(aftermath: Aftermath) -> list[str]:
     return found
 
 
-def of_killed_run(aftermath: Aftermath) -> list[str]:
-    """The same of an earlier profile, whose files only this one could put back."""
-    return [f"an earlier profile was killed; {sentence}" for sentence in sentences(aftermath)]
+def of_killed_runs(swept: Swept) -> list[str]:
+    """What earlier runs had left, and the same of their files, which only this run could put back."""
+    if swept.dead == 0:
+        return []
+    whose = "a killed run" if swept.dead == 1 else f"{swept.dead} killed runs"
+    restored = [sentence for aftermath in swept.aftermaths for sentence in sentences(aftermath)]
+    return [
+        f"removed what {whose} of Stash had left in the temporary folder",
+        *(f"an earlier profile was killed; {sentence}" for sentence in restored),
+    ]
 
 
 def _count(paths: Sequence[str]) -> str:

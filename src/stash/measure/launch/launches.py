@@ -6,7 +6,7 @@ a launch is not known here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
@@ -14,7 +14,14 @@ from typing import Protocol
 from stash.base.ladder import without_exchange
 from stash.base.words.quantities import listed
 from stash.measure.launch import kept_files
-from stash.measure.launch.diagnose import MARK_STEPS, Diagnosis, Evidence, diagnose, fell_silent
+from stash.measure.launch.diagnose import (
+    MARK_STEPS,
+    Diagnosis,
+    Evidence,
+    diagnose,
+    fell_silent,
+    left_early,
+)
 from stash.measure.launch.engines.base import Cluster
 from stash.measure.launch.job import Job
 from stash.measure.launch.measurement import Measurement
@@ -34,8 +41,8 @@ _TICK = 0.1
 _ROLL_CALL = 3.0
 """Seconds between looks at the ranks' signs of life; they need the cores more."""
 _SILENCE = 60.0
-_PARTING = 3.0
-"""Seconds for those that were measured to leave, before the ones beside them are ended."""
+_PARTING = 10.0
+"""Seconds for those that were measured to part from each other, before all are ended."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +63,7 @@ class StartedProcess(Protocol):
 
     def poll(self) -> int | None: ...
     def stop(self) -> None: ...
+    def finish(self, exiting: Collection[int]) -> dict[int, int]: ...
     def output(self) -> str: ...
     def crashes(self) -> list[str]: ...
     def silent(self) -> list[int]: ...
@@ -73,21 +81,43 @@ class _Running:
     peers: Peers | None
     """The launchers of the other nodes; None if there can be no other node."""
     ended: float | None = None
-    """When the agents said that they were done (monotonic time)."""
+    """When the agents said that they were done (Unix time)."""
+    finished: bool = False
+    """It was ended because its ranks were done, whether or not they could say so here."""
+    together: bool = True
+    """All ranks were done by then."""
+    codes: dict[int, int] = field(default_factory=dict)
+    """Exit codes of the processes that came to their own end, once it was ended."""
 
     silent: list[int] = field(default_factory=list)
     """Ranks that were gone without a word when the launch ended."""
+    crashes: list[str] = field(default_factory=list)
+    """Tracebacks that there were by then."""
 
     def broken(self) -> bool:
         """Whether it ended without having said so."""
         code = self.process.poll()
-        if code is None or self.ended is not None:
+        if code is None or self.finished or self.ended is not None:
             return False
         return code != 0 or self.orders.files.journal.exists()
 
-    def others_train_on(self, now: float) -> bool:
-        """Whether what was measured has ended and left, and only trainers beside it are still there."""
-        return self.ended is not None and now - self.ended > _PARTING and self.orders.files.besides() > 0
+    def is_done(self, now: float) -> bool:
+        """Whether every rank waits to be ended, or should by now."""
+        alone = self.orders.files.exiting_since()
+        if min(self.ended or now, alone or now) < now - _PARTING:
+            return True
+        return self.all_wait()
+
+    def all_wait(self) -> bool:
+        """Whether every rank waits to be ended."""
+        ranks = {beat.pid for beat in self.process.beats().values()}
+        return bool(ranks) and ranks <= self.orders.files.waiting().keys()
+
+    def left_early(self) -> tuple[int, int] | None:
+        """The first rank that ended by itself, with its exit code, if not all ended together and well."""
+        ranks = {beat.pid: rank for rank, beat in self.process.beats().items()}
+        ended = sorted((ranks[number], code) for number, code in self.codes.items() if number in ranks)
+        return next(((rank, code) for rank, code in ended if code != 0 or not self.together), None)
 
     def last_step(self) -> float | None:
         """When any rank last ended a step (monotonic time), or ``None`` before the first."""
@@ -158,7 +188,9 @@ class Launches:
                     silence = self._silence(running, begun)
                     if silence is not None:
                         return self._hung(running, silence)
-                if any(each.broken() or each.others_train_on(clock.monotonic()) for each in running):
+                for each in running:
+                    self._finish(each)
+                if any(each.broken() for each in running):
                     break
                 clock.sleep(_TICK)
             if any(each.broken() for each in running) and (lost := self._lost(running)) is not None:
@@ -166,14 +198,15 @@ class Launches:
         finally:
             self._mention_neighbours()
             for each in running:
-                each.silent = each.process.silent()  # those still there are about to be ended by us
+                # Those still there are about to be ended by us, and may say so.
+                each.silent, each.crashes = each.process.silent(), each.process.crashes()
                 each.process.stop()
                 if each.peers is not None:
                     each.peers.close()
                 self._take(each)
                 self._measurement.gathered.note(*kept_files.sentences(put_back(each.orders.files)))
                 self._mention_others(each)
-        return next((self._diagnosis(each) for each in running if each.broken()), None)
+        return next((found for each in running if (found := self._diagnosis(each)) is not None), None)
 
     def _start(self, member: Member) -> _Running:
         m = self._measurement
@@ -190,7 +223,7 @@ class Launches:
         m, messages = self._measurement, each.journal.messages()
         for message in messages:
             if isinstance(message, ClimbEnded):
-                each.ended = m.clock.monotonic()
+                each.ended = m.clock.time()
             m.take(message, each.offset)
         return messages
 
@@ -221,6 +254,14 @@ class Launches:
             each.orders.files.stop.touch()
         if messages:
             self.watcher(m.moment(finished))
+
+    def _finish(self, each: _Running) -> None:
+        """End a launch whole once its ranks are done: nothing of the job may follow on their end."""
+        if each.process.poll() is None and each.is_done(self._measurement.clock.time()):
+            self._take(each)
+            waiting = each.orders.files.waiting()
+            each.codes = each.process.finish([number for number, exits in waiting.items() if exits])
+            each.finished, each.together = True, each.ended is not None or each.all_wait()
 
     # What is left of the last one ---------------------------------------------------------------------
 
@@ -294,14 +335,20 @@ class Launches:
             f"no rank of {m.job.title} ended a step for {silence:.0f} s; {who} ({fewest} steps, last block: {phase})"
         )
 
-    def _diagnosis(self, each: _Running) -> Diagnosis:
+    def _diagnosis(self, each: _Running) -> Diagnosis | None:
+        """Why a launch failed, if it did."""
         job, process = self._measurement.job, each.process
+        left = each.left_early()
         output, beats = process.output(), process.beats()
+        if left is not None:
+            return left_early(left, output, {rank: beat.steps for rank, beat in beats.items()}, job.title)
+        if not each.broken():
+            return None
         ended_by_launcher = closed(output)
         return diagnose(
             Evidence(
                 exit_code=process.poll() or 0,
-                crashes=process.crashes(),
+                crashes=each.crashes,
                 output=output,
                 silent=[rank for rank in each.silent if beats[rank].pid not in ended_by_launcher],
                 steps={rank: beat.steps for rank, beat in beats.items()},

@@ -17,7 +17,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from stash.base.errors import JobError, UserError
-from stash.base.interrupts import REQUESTS, interrupted_by
 from stash.base.records import Probe
 from stash.base.version import __version__
 from stash.lab.zoo.datasets import dataset_kind
@@ -26,6 +25,7 @@ from stash.measure.host.describe import count_gpus
 from stash.measure.launch.diagnose import Evidence, diagnose
 from stash.measure.launch.engines.base import Cluster
 from stash.measure.launch.job import module
+from stash.measure.launch.kept_files import of_killed_runs
 from stash.measure.launch.numbering import numbered
 from stash.measure.launch.process import Process
 from stash.measure.launch.request import Request, request
@@ -61,11 +61,12 @@ def probe(
 
     ``what`` names the parts (default all of them), ``say`` is told each part as it begins, ``meeting`` is how
     many seconds the nodes may take to find each other. Raises UserError for a wish that makes no sense or
-    nodes that do not meet, JobError if the workers fail before anything was measured, and KeyboardInterrupt
-    on Ctrl-C and what counts as that.
+    nodes that do not meet, JobError if the workers fail before anything was measured.
     """
     wait = meeting or (_ALONE if cluster.nnodes == 1 else _TOGETHER)
-    with interrupted_by(*REQUESTS), TemporaryFolder() as folder:
+    with TemporaryFolder() as folder:
+        for sentence in of_killed_runs(folder.swept):
+            say(sentence)
         orders = _orders(folder.path, budget, data, kind, instance, ask_metadata, what)
         path = folder.path / "orders.json"
         orders.write(path)

@@ -13,6 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 from types import TracebackType
+from typing import NamedTuple
 
 from stash.measure.run.folder import RunFolder
 from stash.measure.run.kept import Aftermath, put_back
@@ -23,10 +24,19 @@ _KEPT_SECONDS = 7 * 24 * 3600.0
 """How long a log stays, and a folder whose owner cannot be seen: another machine's, or from before a restart."""
 
 
+class Swept(NamedTuple):
+    """What was found of runs that were killed."""
+
+    dead: int
+    """So many of them."""
+    aftermaths: tuple[Aftermath, ...]
+    """What became of the files that they had set aside."""
+
+
 class TemporaryFolder:
     """A context in which ``path`` is this run's; ``keep`` lets one file of it stay.
 
-    ``found`` is what became of files that runs before it had set aside, and were killed before they put them back.
+    ``swept`` is what runs before it had left, that were killed.
     """
 
     def __init__(self) -> None:
@@ -34,7 +44,7 @@ class TemporaryFolder:
         self._kept: Path | None = None
 
     def __enter__(self) -> TemporaryFolder:
-        self.found = sweep(self._parent)
+        self.swept = sweep(self._parent)
         self.path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=self._parent))
         self._claimed = claim(self.path)
         return self
@@ -57,9 +67,9 @@ class TemporaryFolder:
         os.close(self._claimed)
 
 
-def sweep(parent: Path) -> list[Aftermath]:
+def sweep(parent: Path) -> Swept:
     """Remove the folders of runs whose launcher died, and old logs; put back what those runs had set aside."""
-    found = []
+    dead, found = 0, []
     for folder in parent.glob(f"{_PREFIX}*"):
         try:
             status = folder.lstat()
@@ -71,7 +81,8 @@ def sweep(parent: Path) -> list[Aftermath]:
         if lives is False or (lives is None and unchanged > _KEPT_SECONDS):
             found += _put_back(folder, late=True)
             shutil.rmtree(folder, ignore_errors=True)
-    return found
+            dead += lives is False
+    return Swept(dead, tuple(found))
 
 
 def _put_back(run: Path, late: bool = False) -> list[Aftermath]:

@@ -50,3 +50,5 @@ class Result:
     """Rank 0 ran on another node, which has the profile."""
     log: Path | None = None
     """What the job printed, kept when something went wrong."""
+    swept: tuple[str, ...] = ()
+    """What was found of runs that were killed; a profile has it in its notes."""

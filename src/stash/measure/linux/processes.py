@@ -1,19 +1,119 @@
-"""Processes of this machine, found by a setting that they inherited: whoever their parent is by now.
+"""Processes of this machine: those below another, those that carry a setting, and how to end many of them.
 
-Standard library only, because a process of the user's job looks for the others with it.
+A tree holds whatever its processes do to their environment, a setting whoever their parent is by now. Standard
+library only, because a process of the user's job looks for the others with it.
 """
 
 from __future__ import annotations
 
+import os
+import signal
+import time
+from collections.abc import Callable, Collection
+from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 _PROC = Path("/proc")
+_SWEEPS = 3
+"""A process that is about to be ended may just have started another."""
+_GRACE = 3.0
+"""Seconds to react to a request, and for helpers to tidy up."""
+_TICK = 0.02
+_TIDY_UP = (b"multiprocessing.resource_tracker", b"torch_shm_manager")
+"""Helpers that remove what others leave in shared memory as soon as those are gone, and then end by themselves."""
+
+Find = Callable[[], list[int]]
+"""Numbers of live processes."""
+
+
+class Status(NamedTuple):
+    """What the kernel says of one process."""
+
+    parent: int
+    ended: bool
+    """It is a zombie: only its exit code is left."""
+    code: int
+    """Once it has ended: its exit code, or the number of the signal that ended it, negative."""
 
 
 def carrying(variable: str, value: str, proc: Path = _PROC) -> list[int]:
     """Numbers of the live processes that were started with ``variable=value``; what may not be read is left out."""
     setting = f"{variable}={value}".encode()
     return [int(folder.name) for folder in proc.glob("[0-9]*") if setting in _environment(folder)]
+
+
+def descendants(ancestor: int, proc: Path = _PROC) -> list[int]:
+    """Numbers of the live processes below one, parents before their children."""
+    children: dict[int, list[int]] = {}
+    for folder in proc.glob("[0-9]*"):
+        status = status_of(int(folder.name), proc)
+        if status is not None:  # a zombie's children are its own until they are handed on
+            children.setdefault(status.parent, []).append(int(folder.name))
+    found, ahead = [], list(children.get(ancestor, ()))
+    while ahead:
+        number = ahead.pop(0)
+        found.append(number)
+        ahead += children.get(number, ())
+    return [number for number in found if (status := status_of(number, proc)) is not None and not status.ended]
+
+
+def status_of(number: int, proc: Path = _PROC) -> Status | None:
+    """Of one process; ``None`` once it is gone. Its exit code is told to its own user and to root."""
+    try:
+        fields = (proc / str(number) / "stat").read_text(errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return None
+    raw = int(fields[49]) if len(fields) > 49 else 0
+    return Status(int(fields[1]), fields[0] in "ZX", -(raw & 0x7F) if raw & 0x7F else raw >> 8)
+
+
+def freeze(find: Find, spared: Collection[int] = ()) -> None:
+    """Stop all that are found, and what they start meanwhile: none of them does anything any more."""
+    frozen = set(spared)
+    while new := [number for number in find() if number not in frozen]:
+        _send(new, signal.SIGSTOP)
+        frozen.update(new)
+
+
+def ask_to_end(find: Find) -> None:
+    """Request all that are found to end, those on top first, and end by force what is there after a while."""
+    _send(find(), signal.SIGTERM)
+    _wait_until_gone(find, _GRACE)
+    end_at_once(find)
+
+
+def end_at_once(find: Find) -> None:
+    """End all that are found before any of them can notice that another is gone; helpers may tidy up first."""
+    freeze(find)
+    helpers = [number for number in find() if _tidies_up(number)]
+    for _ in range(_SWEEPS):
+        _send([number for number in find() if number not in helpers], signal.SIGKILL)
+        _wait_until_gone(lambda: [number for number in find() if number not in helpers], _GRACE)
+    _send(helpers, signal.SIGCONT)
+    _wait_until_gone(find, _GRACE)
+    _send(find(), signal.SIGKILL)
+    _wait_until_gone(find, _GRACE)
+
+
+def _send(numbers: list[int], what: signal.Signals) -> None:
+    for number in numbers:
+        with suppress(OSError):  # gone, or not ours
+            os.kill(number, what)
+
+
+def _wait_until_gone(find: Find, seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while find() and time.monotonic() < deadline:
+        time.sleep(_TICK)
+
+
+def _tidies_up(number: int, proc: Path = _PROC) -> bool:
+    try:
+        command = (proc / str(number) / "cmdline").read_bytes()
+    except OSError:
+        return False
+    return any(name in command for name in _TIDY_UP)
 
 
 def _environment(folder: Path) -> list[bytes]:

@@ -6,6 +6,9 @@
     beat.RANK.PID      rank to launcher       how many steps that rank has taken, and when the last one (``beats``)
     crash.NS.RANK.PID  rank to launcher       the traceback of the exception that ended it
     beside.PID         trainer to launcher    that a process trains besides those that are measured
+    parked.PID         rank to launcher       that it has done its part, and waits where it stands to be ended
+    exiting.PID        rank to launcher       that its script has ended by itself, and waits to be let go
+    released           launcher to rank       is there once nothing can follow on the end of the script
     tally.*            rank and its workers   counters of what making batches read, in shared memory
     held.*             worker to its rank     data files that it keeps open or mapped (``agent/data/holding``)
     output.log         job to user            all that the job printed
@@ -122,6 +125,27 @@ class RunFolder:
     def besides(self) -> int:
         """How many such processes there are."""
         return len(list(self.path.glob("beside.*")))
+
+    def parked(self) -> Path:
+        """That this process waits to be ended where it stands."""
+        return self.path / f"parked.{os.getpid()}"
+
+    def exiting(self) -> Path:
+        """That this process has come to its own end, and waits there."""
+        return self.path / f"exiting.{os.getpid()}"
+
+    @property
+    def released(self) -> Path:
+        return self.path / "released"
+
+    def exiting_since(self) -> float | None:
+        """When the first process came to its own end (Unix time)."""
+        return min((path.stat().st_mtime for path in self.path.glob("exiting.*")), default=None)
+
+    def waiting(self) -> dict[int, bool]:
+        """Processes that wait to be ended, and whether each has come to its own end."""
+        parked = {int(path.suffix[1:]): False for path in self.path.glob("parked.*")}
+        return parked | {int(path.suffix[1:]): True for path in self.path.glob("exiting.*")}
 
     def muster(self, launch: int, label: str, member: int | str) -> Path:
         """That a ``member`` of the launches running side by side has come to the block ``label``; ``*`` for all."""

@@ -118,6 +118,16 @@ def test_the_stop_file_ends_the_climb_after_the_block_under_way(tmp_path: Path) 
     assert sum(isinstance(m, RoundDone) for m in one.messages()) <= rounds + 1
 
 
+def test_without_a_word_from_the_launcher_the_climb_ends_by_itself_well_past_the_budget(tmp_path: Path) -> None:
+    one = job(orders(tmp_path, rounds=None, budget=1.0))
+    train(one, most=30)
+    assert one.climber.listens
+    one.clock.seconds += 700.0  # suspended, or its launcher hangs
+    train(one)
+    assert ended(one) == "stopped"
+    assert one.left == ["left"]
+
+
 def test_a_loop_that_ends_early_keeps_what_was_measured(tmp_path: Path) -> None:
     one = job(orders(tmp_path, rounds=None))
     train(one, most=20)
@@ -125,6 +135,21 @@ def test_a_loop_that_ends_early_keeps_what_was_measured(tmp_path: Path) -> None:
     assert ended(one) == "script ended"
     assert one.left == ["left"]
     assert one.climber.state is State.FINISHED
+
+
+def test_a_script_that_exits_by_itself_is_let_go_with_its_own_exit_code(tmp_path: Path) -> None:
+    one = job(orders(tmp_path, rounds=None))
+    train(one, most=20)
+    one.climber.exits(last=False)  # it destroys its process group under SystemExit
+    assert (ended(one), one.left) == ("script ended", [])
+    one.climber.exits(last=True)
+    assert one.left == ["exited"]
+
+
+def test_a_script_that_exits_before_anything_was_measured_is_not_held(tmp_path: Path) -> None:
+    one = job(orders(tmp_path))
+    one.climber.exits(last=True)
+    assert one.left == []
 
 
 def test_epochs_stay_as_long_as_the_scripts_own_and_what_lies_between_them_is_not_measured(tmp_path: Path) -> None:

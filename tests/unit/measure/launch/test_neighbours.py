@@ -19,7 +19,11 @@ def test_two_runs_see_each_other_while_they_last() -> None:
 
 
 def test_the_launchers_of_one_run_belong_together() -> None:
-    with NeighbouringRuns("node0:29500") as first, NeighbouringRuns("node0:29500") as second, NeighbouringRuns("node0:29501") as other:
+    with (
+        NeighbouringRuns("node0:29500") as first,
+        NeighbouringRuns("node0:29500") as second,
+        NeighbouringRuns("node0:29501") as other,
+    ):
         assert first.others().count(os.getpid()) == 1
         assert second.others().count(os.getpid()) == 1
         assert os.getpid() in other.others()

@@ -18,6 +18,18 @@ ORPHAN = (
     "import subprocess, sys; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)']); print('left')"
 )
 
+FOLLOWED = "import subprocess; subprocess.run(['sh', '-c', {shell!r}])"
+EXITS = """
+import os, sys, time
+folder = sys.argv[1]
+with open(folder + "/pid.new", "w") as file:
+    file.write(str(os.getpid()))
+os.rename(folder + "/pid.new", folder + "/pid")
+while not os.path.exists(folder + "/released"):
+    time.sleep(0.01)
+sys.exit(3)
+""".replace("'", '"')
+
 
 def started(tmp_path: Path, program: str) -> Process:
     return Process(
@@ -56,6 +68,54 @@ def test_stopping_ends_also_what_lost_its_parent(tmp_path: Path) -> None:
     assert len(mine()) == 1
     process.stop()
     assert mine() == []
+
+
+def test_what_cleaned_its_environment_and_left_its_session_is_ended_too(tmp_path: Path) -> None:
+    cleaned = "import subprocess; print(subprocess.Popen(['sleep', '600'], env={}, start_new_session=True).pid)"
+    process = started(tmp_path, cleaned)
+    wait_for(lambda: process.poll() is not None)
+    sleeper = psutil.Process(int(process.output()))
+    process.stop()
+    assert not sleeper.is_running() or sleeper.status() == psutil.STATUS_ZOMBIE
+
+
+def test_a_launch_is_ended_when_its_launcher_is_gone(tmp_path: Path) -> None:
+    process = started(tmp_path, "import os, time; print(os.getpid(), flush=True); time.sleep(600)")
+    wait_for(lambda: process.output().endswith("\n"))
+    first = psutil.Process(int(process.output()))
+    process._line.close()  # as the kernel does for a launcher that dies
+    wait_for(lambda: not first.is_running() or first.status() == psutil.STATUS_ZOMBIE)
+    process.stop()
+
+
+def test_what_comes_to_its_own_end_is_let_go_while_nothing_else_moves(tmp_path: Path) -> None:
+    # GIVEN a shell that goes on to its next line when its program has ended, with any exit code
+    process = started(
+        tmp_path, FOLLOWED.format(shell=f"{sys.executable} -c '{EXITS}' {tmp_path}; touch {tmp_path}/next")
+    )
+    wait_for((tmp_path / "pid").exists)
+    # WHEN the launch is finished, the program's own end included
+    codes = process.finish([int((tmp_path / "pid").read_text())])
+    # THEN its exit code is known, and the next line was never run
+    assert list(codes.values()) == [3]
+    process.stop()
+    assert not (tmp_path / "next").exists()
+
+
+def test_a_supervisor_that_is_killed_is_how_the_launch_ended(tmp_path: Path) -> None:
+    process = started(tmp_path, "import time; time.sleep(600)")
+    process._supervisor.kill()
+    wait_for(lambda: process.poll() is not None)
+    assert process.poll() == -9
+    process.stop()
+
+
+def test_a_command_that_cannot_be_run_ends_as_in_a_shell(tmp_path: Path) -> None:
+    process = Process(Request(("no-such-program",), {VARIABLE: str(tmp_path / "orders.json")}), RunFolder(tmp_path))
+    wait_for(lambda: process.poll() is not None)
+    assert process.poll() == 127
+    assert "no-such-program: No such file or directory" in process.output()
+    process.stop()
 
 
 def test_crashes_come_the_earliest_first_and_beats_by_rank(tmp_path: Path) -> None:

@@ -1,13 +1,19 @@
-"""Processes found by what they were started with."""
+"""Processes found by what they were started with or are below of, and ended together."""
 
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
-from stash.measure.linux.processes import carrying
+import pytest
+
+from stash.measure.linux import processes
+from stash.measure.linux.processes import ask_to_end, carrying, descendants, end_at_once, freeze, status_of
 
 
 def test_live_processes_with_the_setting_are_found_and_no_others() -> None:
@@ -33,3 +39,60 @@ def test_what_may_not_be_read_is_left_out(tmp_path: Path) -> None:
     (tmp_path / "13").mkdir()
     (tmp_path / "13" / "environ").write_bytes(b"A=1\0B=2\0")
     assert carrying("B", "2", tmp_path) == [13]
+
+
+TREE = """
+import os, subprocess, sys, time
+code = "import time; print(flush=True); time.sleep(600)"
+middle = "import os, subprocess, sys; subprocess.Popen([sys.executable, '-c', sys.argv[1]], env={}); os.wait()"
+subprocess.run([sys.executable, "-c", middle, code], env={}, start_new_session=True)
+"""
+
+
+@pytest.fixture
+def tree() -> Iterator[subprocess.Popen[bytes]]:
+    """A process, its child in another session, and that one's child, both without an environment."""
+    top = subprocess.Popen([sys.executable, "-c", TREE], stdout=subprocess.PIPE)
+    assert top.stdout is not None
+    top.stdout.readline()
+    yield top
+    end_at_once(lambda: descendants(top.pid))
+    top.kill()
+    top.wait()
+
+
+def test_what_is_below_a_process_is_found_whatever_it_did_to_session_and_environment(tree) -> None:
+    below = descendants(tree.pid)
+    assert len(below) == 2
+    assert [status_of(number).parent for number in below] == [tree.pid, below[0]]  # parents come first
+
+
+def test_those_that_are_frozen_do_not_notice_that_another_ended(tree) -> None:
+    parent, child = descendants(tree.pid)
+    freeze(lambda: descendants(tree.pid), spared=[child])
+    os.kill(child, signal.SIGTERM)
+    while not status_of(child).ended:
+        time.sleep(0.01)
+    assert status_of(child).code == -signal.SIGTERM  # its parent would have forgotten it at once
+    assert descendants(tree.pid) == [parent]
+    end_at_once(lambda: descendants(tree.pid))
+    assert descendants(tree.pid) == []
+
+
+def test_what_cannot_be_asked_to_end_is_ended_by_force(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "_GRACE", 0.2)
+    deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(600)"
+    process = subprocess.Popen([sys.executable, "-c", deaf], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.readline()
+
+    def find() -> list[int]:
+        status = status_of(process.pid)
+        return [process.pid] if status is not None and not status.ended else []
+
+    ask_to_end(find)
+    assert process.wait() == -signal.SIGKILL
+
+
+def test_a_process_that_is_gone_has_no_status(tmp_path: Path) -> None:
+    assert status_of(12, tmp_path) is None

@@ -10,12 +10,12 @@ import atexit
 import os
 import sys
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from enum import Enum, auto
 from multiprocessing import current_process
 from multiprocessing.util import Finalize, register_after_fork
 from types import ModuleType
-from typing import Any
+from typing import Any, Protocol
 
 from stash.base.ladder import round_of_visits
 from stash.measure.agent import script
@@ -24,6 +24,7 @@ from stash.measure.agent.climb.blocks import BlockRunner
 from stash.measure.agent.climb.clock import Clock
 from stash.measure.agent.climb.control import Control
 from stash.measure.agent.climb.loops import PATIENCE, Loops
+from stash.measure.agent.climb.parting import Parting
 from stash.measure.agent.climb.rank import LoopEnded, LoopEndedError, OwnRank
 from stash.measure.agent.data.feeds import Feed
 from stash.measure.agent.data.handles import Handle
@@ -44,7 +45,7 @@ def start(optimizer_module: ModuleType) -> None:
     if orders is None:
         return
     _listen(orders)
-    atexit.register(script.ended)
+    atexit.register(script.exits)
     steps.wrap_optimizer(optimizer_module)
 
 
@@ -60,7 +61,7 @@ def _listen_in_fork(inherited: Climber) -> None:
     """A process forked before any training may be the one that trains; a loader's workers are daemons and are not."""
     if not current_process().daemon and inherited.rank.optimizer is None:
         _listen(inherited.rank.orders)
-        Finalize(None, script.ended, exitpriority=1)  # what ``atexit`` is to a process that is no fork
+        Finalize(None, script.exits, exitpriority=1)  # what ``atexit`` is to a process that is no fork
 
 
 class State(Enum):
@@ -73,20 +74,25 @@ class State(Enum):
     """Nothing is measured any more."""
 
 
-def leave_process() -> None:
-    """End the script here, before it could evaluate or save what was trained; never returns."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)
+class Way(Protocol):
+    """What is used of a ``Parting``."""
+
+    def here(self) -> None: ...
+    def at_exit(self) -> None: ...
 
 
 class Climber:
-    """The one climber of a training process. ``leave`` ends the process; tests put something milder in its place."""
+    """The one climber of a training process. ``parting`` never returns; tests put something milder in its place."""
 
-    def __init__(self, rank: OwnRank, leave: Callable[[], None] = leave_process) -> None:
+    def __init__(self, rank: OwnRank, parting: Way | None = None) -> None:
         self.rank = rank
         self.state = State.CLIMBING
-        self._leave_process = leave
+        self._parting = parting or Parting(rank.orders.files)
+        self._exits = False
+        """The script comes to an end by itself."""
+        self._parted = False
+        self._goodbye: threading.Thread | None = None
+        """Says that the loop is over, to ranks that may not come to hear it."""
         self._once = threading.Lock()
         self._loops = Loops(rank, over=self.loop_ended)
         self._counts: dict[int, int] = {}
@@ -167,6 +173,15 @@ class Climber:
         """The script is dying of an exception: stand out of its way."""
         self.state = State.FINISHED
 
+    def exits(self, last: bool) -> None:
+        """The script's process ends by itself: with the others, and not before the launcher knows."""
+        self._exits = True
+        self.loop_ended()
+        if self._goodbye is not None:
+            self._goodbye.join(_PARTING)
+        if last and self._goodbye is not None:  # the others may not have come to say theirs
+            self._parting.at_exit()
+
     def loop_ended(self) -> None:
         """The script's training loop is over before the schedule is: end together, keep what there is."""
         with self._once:
@@ -174,9 +189,9 @@ class Climber:
                 return
             self.state = State.ENDING
         # Ranks end their loops together or not at all; one that ends alone must not wait for ever.
-        parting = threading.Thread(target=self._say_goodbye, daemon=True)
-        parting.start()
-        parting.join(_PARTING)
+        self._goodbye = threading.Thread(target=self._say_goodbye, daemon=True)
+        self._goodbye.start()
+        self._goodbye.join(_PARTING)
 
     def _say_goodbye(self) -> None:
         try:
@@ -209,7 +224,7 @@ class Climber:
         """Started as several ranks, but the script never formed a process group: only the first goes on."""
         if int(os.environ.get("RANK", "0")) > 0:
             self.state = State.FINISHED
-            self._leave_process()
+            self._parting.here()
         self.note("the script trains on one device: it never called init_process_group")
 
     def _climb(self) -> Generator[None, None, None]:
@@ -292,7 +307,9 @@ class Climber:
             feed.end_workers()
         self._part()
         checkpoints.sweep()
-        self._leave_process()
+        self._parted = True
+        if not self._exits:
+            self._parting.here()
 
     def _part(self) -> None:
         """Leave together: a rank that is gone early would break the others' last exchange."""

@@ -15,6 +15,9 @@ from stash.measure.agent.climb.rank import OwnRank
 from stash.measure.run.messages import RungSkipped, Told
 from stash.measure.run.wire import crosses
 
+_PATIENCE, _AT_LEAST = 3.0, 600.0
+"""Budgets, and seconds besides, after which the agents end by themselves."""
+
 
 @crosses
 @dataclass(frozen=True)
@@ -56,13 +59,14 @@ class Judge:
         self._steady = False
         """Storage was seen to go on as it begins."""
         self._credit_told = self._reading_told = False
+        self._began = rank.clock.now()
 
     def decide(self, visit: Visit, number: int, reports: list[BlockReport | None]) -> Outcome:
         """Write the block down, unless it is to be run again."""
         rank = self._rank
         done = [report for report in reports if report is not None]
         why = self._disproved(visit, [report.testimony for report in done])
-        first, stop = number == rank.orders.first_round, rank.orders.files.stop.exists()
+        first, stop = number == rank.orders.first_round, rank.orders.files.stop.exists() or self._overdue()
         before = self._plan
         if visit.reads_data and first:
             self._learn_of_workers(done)
@@ -76,6 +80,10 @@ class Judge:
             rank.tell(RungSkipped(drop, str(why)))
         self._swept = self._swept or (again and sweep)
         return Outcome(stop, drop, again, again and sweep, None if self._plan == before else self._plan)
+
+    def _overdue(self) -> bool:
+        """Whether the launcher should long have said that it is enough: it was suspended, or is out of sight."""
+        return self._rank.clock.now() - self._began > _PATIENCE * self._rank.orders.budget + _AT_LEAST
 
     def _disproved(self, visit: Visit, ranks: list[Testimony]) -> str | None:
         """Why ``fetch`` cannot be told any more: this block was not cold, or it was to be warm and was not."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import Any
@@ -36,10 +37,20 @@ def _ending(destroy: Callable[..., None]) -> Callable[..., None]:
         from torch.distributed import distributed_c10d as c10d
 
         if group is None or group is c10d.GroupMember.WORLD:
-            script.ended()
+            _tell_of_the_end(sys.exc_info()[1])
         destroy(group)
 
     return ending
+
+
+def _tell_of_the_end(error: BaseException | None) -> None:
+    """The script destroys its process group because it is done, or on its way out under ``error``."""
+    if error is None:
+        script.ended()
+    elif isinstance(error, SystemExit):
+        script.exits(last=False)
+    else:
+        script.abandoned()
 
 
 def _scoped(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
