@@ -100,7 +100,7 @@ def profile(
         return
     # A batch system's time limit and a closed terminal are as orderly as Ctrl-C, until the profile is saved.
     with interrupted_by(*REQUESTS):
-        _finish(_with_links(_watched(expedition), probed), target)
+        _finish(_with_links(_watched(expedition), probed), target, new=output is None)
 
 
 def _job(words: Split, workload: str | None, data: str | None, batch: int | None) -> Job:
@@ -173,10 +173,10 @@ def _with_links(result: Result, probe: Probe | None) -> Result:
     return replace(result, profile=with_links(result.profile, probe))
 
 
-def _finish(result: Result, target: Path) -> None:
+def _finish(result: Result, target: Path, new: bool) -> None:
     """Show and save what was measured, then say what went wrong, if anything did."""
     if result.profile is not None:
-        show_then_save(result.profile, target, partial(print_profile, result.profile))
+        show_then_save(result.profile, target, partial(print_profile, result.profile), new=new)
     if result.failure is not None:
         if result.failure.own_words:
             print(result.failure.own_words.rstrip(), file=sys.stderr)

@@ -85,7 +85,7 @@ class Expedition:
         except KeyboardInterrupt:
             result = self._result("interrupted", None, interrupted=True)
         log = self.launches.log()
-        if log is None or result.failure is None or result.failure.users_mistake:
+        if log is None or not log.exists() or result.failure is None or result.failure.users_mistake:
             return result
         return replace(result, log=folder.keep(log))
 

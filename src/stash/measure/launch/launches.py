@@ -7,6 +7,7 @@ a launch is not known here.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
@@ -204,7 +205,8 @@ class Launches:
         finished = any(isinstance(message, RoundDone) for message in messages)
         enough = (finished and m.enough()) or (m.out_of_budget and m.gathered.rounds > 0)
         if enough and each.orders.rounds is None:
-            each.orders.files.stop.touch()
+            with suppress(FileNotFoundError):  # the job has removed the folder: it ends anyway
+                each.orders.files.stop.touch()
         if messages:
             self.watcher(m.moment(finished))
 
@@ -277,6 +279,12 @@ class Launches:
 
     def _diagnosis(self, each: _Running) -> Diagnosis:
         job, process = self._measurement.job, each.process
+        folder = each.orders.files
+        if not folder.path.exists():
+            return Diagnosis(
+                f"the folder of the run, {folder.run}, was removed while {job.title} ran; if it is the job that "
+                "empties the temporary folder, let it have one of its own (TMPDIR)"
+            )
         return diagnose(
             Evidence(
                 exit_code=process.poll() or 0,
