@@ -5,6 +5,7 @@ Parses, measures, shows. What the job itself prints goes to a log, shown when th
 
 from __future__ import annotations
 
+import os
 import socket
 import sys
 from contextlib import suppress
@@ -79,6 +80,7 @@ def profile(
     from stash.base.ladder import NAMES, parse_rungs
     from stash.measure.launch import job as jobs
     from stash.measure.launch.climb import Expedition
+    from stash.measure.launch.engines.inherited import stands_alone
     from stash.measure.launch.wishes import Wishes
 
     chosen = _job(ctx.obj, workload, data, batch)
@@ -93,6 +95,12 @@ def profile(
     )
     target, probed = _output(output, chosen), _probe(probe)
     where = cluster(nproc_per_node, nnodes, node_rank, rdzv_endpoint, ranks=jobs.shape(chosen) == "ranks")
+    if where.inherited and stands_alone(os.environ):
+        print(
+            f"RANK={os.environ['RANK']} and WORLD_SIZE={os.environ['WORLD_SIZE']} are set, so the job waits for its "
+            "other ranks; if nothing starts them, unset both",
+            file=sys.stderr,
+        )
     expedition = Expedition(chosen, where, wishes)
     request = expedition.request()  # refuses what cannot be started, before anything is
     if dry_run:

@@ -14,6 +14,11 @@ from stash.base.words.quantities import listed
 _MEMORY = re.compile(
     r"out of memory|DefaultCPUAllocator: (?:can't|not enough)|Cannot allocate memory|std::bad_alloc", re.I
 )
+_SHARED_MEMORY = re.compile(
+    r"_multiprocessing\.SemLock\(|[Ii]nsufficient shared memory|out of shared memory|shared memory object </torch_"
+    r"|(?:unable to \w+|error opening) file </torch_"
+)
+"""What loader's workers and their trainer hand batches through."""
 _PORT = re.compile(r"EADDRINUSE|Address already in use|port .* (?:is )?already in use", re.I)
 _RENDEZVOUS = re.compile(
     r"RendezvousTimeoutError|RendezvousConnectionError|timed out .*(?:connect|store|rendezvous)", re.I
@@ -82,6 +87,12 @@ def diagnose(evidence: Evidence) -> Diagnosis:
     words = own or evidence.output
     when = _when(evidence)
     reported = [*_reported(evidence.output), *_terminated(own)]
+    if _SHARED_MEMORY.search(words):
+        return Diagnosis(
+            f"{evidence.title} could not use shared memory {when}: /dev/shm is missing, full or not writable; mount it "
+            "with room for the loader's batches (in a container: --shm-size 8g), or load without workers",
+            own,
+        )
     if _MEMORY.search(words):
         smaller = f"; try --batch {evidence.batch // 2}" if evidence.batch and evidence.batch > 1 else ""
         return Diagnosis(f"{evidence.title} ran out of memory {when}{smaller or '; use a smaller batch'}", own)

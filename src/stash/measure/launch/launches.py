@@ -22,6 +22,7 @@ from stash.measure.launch.measurement import Measurement
 from stash.measure.launch.peers import Peers
 from stash.measure.launch.process import Process
 from stash.measure.launch.request import Request, request
+from stash.measure.launch.shut_out import trainer_shut_out, why
 from stash.measure.launch.wishes import Watcher
 from stash.measure.run.beats import Beat
 from stash.measure.run.folder import RunFolder
@@ -153,6 +154,8 @@ class Launches:
                     silence = self._silence(running, begun)
                     if silence is not None:
                         return self._hung(running, silence)
+                    if (shut := self._shut_out(running)) is not None:
+                        return shut
                 if any(each.broken() or each.others_train_on(clock.time()) for each in running):
                     break
                 clock.sleep(_TICK)
@@ -234,6 +237,13 @@ class Launches:
         quiet = self._measurement.clock.time() - max(signs, default=begun)
         limit = max(_SILENCE, wishes.budget) if signs else wishes.patience
         return quiet if quiet > limit else None
+
+    def _shut_out(self, running: list[_Running]) -> Diagnosis | None:
+        """What to say of a job that trains where the agent cannot get in, and would do so for ever."""
+        if any(each.last_step() is not None for each in running):
+            return None
+        options = (trainer_shut_out(str(each.orders.files.orders)) for each in running)
+        return next((Diagnosis(why(found), users_mistake=True) for found in options if found is not None), None)
 
     def _lost(self, running: list[_Running]) -> Diagnosis | None:
         """What to say when another node is gone; the profile then rests on what this node knows of the rounds."""

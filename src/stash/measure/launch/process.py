@@ -75,7 +75,7 @@ class Process:
 
     def crashes(self) -> list[str]:
         """Tracebacks of ranks that died of an exception, the earliest first."""
-        return [path.read_text() for path in self.folder.crashes()]
+        return [path.read_text(encoding="utf-8", errors="replace") for path in self.folder.crashes()]
 
     def silent(self) -> list[int]:
         """Ranks that are gone without a word."""
