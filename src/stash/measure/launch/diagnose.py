@@ -16,7 +16,7 @@ _MEMORY = re.compile(
 )
 _SHARED_MEMORY = re.compile(
     r"_multiprocessing\.SemLock\(|[Ii]nsufficient shared memory|out of shared memory|shared memory object </torch_"
-    r"|(?:unable to \w+|error opening) file </torch_"
+    r"|unable to [\w ]+ file </torch_"
 )
 """What loader's workers and their trainer hand batches through."""
 _PORT = re.compile(r"EADDRINUSE|Address already in use|port .* (?:is )?already in use", re.I)
@@ -89,8 +89,8 @@ def diagnose(evidence: Evidence) -> Diagnosis:
     reported = [*_reported(evidence.output), *_terminated(own)]
     if _SHARED_MEMORY.search(words):
         return Diagnosis(
-            f"{evidence.title} could not use shared memory {when}: /dev/shm is missing, full or not writable; mount it "
-            "with room for the loader's batches (in a container: --shm-size 8g), or load without workers",
+            f"{evidence.title} could not use shared memory {when}: /dev/shm is missing, full or not writable; mount "
+            "it with room for the loader's batches (in a container: --shm-size 8g), or load without workers",
             own,
         )
     if _MEMORY.search(words):

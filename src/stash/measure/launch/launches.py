@@ -35,6 +35,9 @@ _TICK = 0.1
 _ROLL_CALL = 3.0
 """Seconds between looks at the ranks' signs of life; they need the cores more."""
 _SILENCE = 60.0
+"""Seconds without a step, of ranks that took steps, after which a job counts as hung at the earliest …"""
+_SLOWER = 5.0
+"""… and how many times the longest that was seen between two."""
 _PARTING = 3.0
 """Seconds for those that were measured to leave, before the ones beside them are ended."""
 
@@ -76,6 +79,10 @@ class _Running:
     ended: float | None = None
     """When the agents said that they were done (Unix time)."""
 
+    heard: float | None = None
+    """When a step had ended, at the last look (Unix time)."""
+    longest: float | None = None
+    """The longest between the steps of two looks."""
     silent: list[int] = field(default_factory=list)
     """Ranks that were gone without a word when the launch ended."""
 
@@ -89,6 +96,13 @@ class _Running:
     def others_train_on(self, now: float) -> bool:
         """Whether what was measured has ended and left, and only trainers beside it are still there."""
         return self.ended is not None and now - self.ended > _PARTING and self.orders.files.besides() > 0
+
+    def longest_step(self, last: float, begun: float) -> float:
+        """What no step took longer than, so far: what passed between looks at two, at first until the first one."""
+        if self.heard is not None and last > self.heard:
+            self.longest = max(last - self.heard, self.longest or 0.0)
+        self.heard = last
+        return last - begun if self.longest is None else self.longest
 
     def last_step(self) -> float | None:
         """When any rank last ended a step (Unix time), or ``None`` before the first."""
@@ -234,8 +248,12 @@ class Launches:
         """Seconds without a step of any rank, if there were too many of them."""
         wishes = self._measurement.wishes
         signs = [sign for each in running if (sign := each.last_step()) is not None]
+        if not signs:
+            limit = wishes.patience
+        else:
+            longest = max(each.longest_step(max(signs), begun) for each in running)
+            limit = max(_SILENCE, wishes.budget, _SLOWER * longest)
         quiet = self._measurement.clock.time() - max(signs, default=begun)
-        limit = max(_SILENCE, wishes.budget) if signs else wishes.patience
         return quiet if quiet > limit else None
 
     def _shut_out(self, running: list[_Running]) -> Diagnosis | None:

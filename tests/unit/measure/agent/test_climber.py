@@ -108,7 +108,7 @@ def test_cold_blocks_are_measured_after_what_storage_lends_at_first(
 
 
 def test_the_stop_file_ends_the_climb_after_the_block_under_way(tmp_path: Path) -> None:
-    one = job(orders(tmp_path, rounds=None))
+    one = job(orders(tmp_path, rounds=None, budget=float("inf")))
     train(one, most=30)
     assert one.climber.listens
     rounds = sum(isinstance(m, RoundDone) for m in one.messages())
@@ -119,7 +119,7 @@ def test_the_stop_file_ends_the_climb_after_the_block_under_way(tmp_path: Path) 
 
 
 def test_a_loop_that_ends_early_keeps_what_was_measured(tmp_path: Path) -> None:
-    one = job(orders(tmp_path, rounds=None))
+    one = job(orders(tmp_path, rounds=None, budget=float("inf")))
     train(one, most=20)
     one.climber.loop_ended()
     assert ended(one) == "script ended"
@@ -167,7 +167,7 @@ def test_without_an_epochs_end_a_script_may_be_asked_to_train_on(tmp_path: Path)
 
 def test_when_nothing_comes_after_an_epoch_training_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loops, "PATIENCE", 0.05)
-    one = job(orders(tmp_path, rounds=None))
+    one = job(orders(tmp_path, rounds=None, budget=float("inf")))
     feed = WatchedFeed(BATCHES)
     for _ in range(3):
         for _, mode in epoch(one, feed):
@@ -194,7 +194,7 @@ def test_a_step_in_which_others_are_waited_for_may_take_longer(monkeypatch: pyte
 
 def test_a_save_shortens_the_wait_for_another_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loops, "PATIENCE_AFTER_SAVING", 0.05)
-    one = job(orders(tmp_path, rounds=None))
+    one = job(orders(tmp_path, rounds=None, budget=float("inf")))
     feed = WatchedFeed(BATCHES)
     for _ in range(3):
         for _, mode in epoch(one, feed):
@@ -246,7 +246,7 @@ def test_steps_are_counted_at_the_optimizer_that_steps_least_often(tmp_path: Pat
 
 
 def test_an_exception_of_the_script_ends_the_climb_without_a_word(tmp_path: Path) -> None:
-    one = job(orders(tmp_path, rounds=None))
+    one = job(orders(tmp_path, rounds=None, budget=float("inf")))
     train(one, most=20)
     one.climber.abandoned()
     one.step(1.0)
@@ -340,7 +340,7 @@ def test_ranks_take_the_same_steps_although_some_sit_blocks_out(tmp_path: Path) 
 
 
 def test_a_rank_whose_loop_ends_takes_all_others_with_it(tmp_path: Path) -> None:
-    leader, follower = run_together(tmp_path, [500, 24], rungs=("crowd", "node"), rounds=None)
+    leader, follower = run_together(tmp_path, [500, 24], rungs=("crowd", "node"), rounds=None, budget=float("inf"))
     assert leader.left == follower.left == ["left"]
     assert ended(leader) == "script ended"
     assert leader.steps < 100

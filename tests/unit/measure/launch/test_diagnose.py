@@ -157,7 +157,7 @@ def test_of_the_output_only_the_jobs_own_last_lines_are_shown():
     [
         '  File "/usr/lib/python3/multiprocessing/synchronize.py", line 57, in __init__\n'
         "    sl = self._semlock = _multiprocessing.SemLock(\nFileNotFoundError: [Errno 2] No such file or directory",
-        "RuntimeError: unable to open shared memory object </torch_41_7_0> in read-write mode: No such file or directory",
+        "RuntimeError: unable to open shared memory object </torch_41_7_0> in read-write mode: No such file",
         "RuntimeError: unable to write to file </torch_41_7_0>: No space left on device (28)",
         "RuntimeError: DataLoader worker (pid 9) is killed by signal: Bus error. It is possible that dataloader's "
         "workers are out of shared memory. Please try to raise your shared memory limit.",
