@@ -6,7 +6,7 @@ from importlib import import_module
 
 from tests.faults.case import Case
 
-KINDS = ("signals",)
+KINDS = ("signals", "environments", "disks")
 """Modules of this package."""
 
 

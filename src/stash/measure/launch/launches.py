@@ -91,7 +91,7 @@ class _Running:
         code = self.process.poll()
         if code is None or self.ended is not None:
             return False
-        return code != 0 or self.orders.files.journal.exists()
+        return code != 0 or self.orders.files.journal.exists() or not self.orders.files.path.exists()
 
     def others_train_on(self, now: float) -> bool:
         """Whether what was measured has ended and left, and only trainers beside it are still there."""

@@ -16,7 +16,18 @@ from stash.measure.agent.climb import loops, proof
 from stash.measure.agent.climb.climber import State
 from stash.measure.agent.data.feeds import WatchedFeed
 from stash.measure.agent.wraps.scope import scope
-from stash.measure.run.messages import ClimbEnded, JobFacts, LadderChosen, Noted, PhaseBegun, RoundDone, RungSkipped
+from stash.measure.run.messages import (
+    ClimbEnded,
+    JobFacts,
+    LadderChosen,
+    LoaderTimed,
+    Noted,
+    PhaseBegun,
+    RoundDone,
+    RoundGivenUp,
+    RoundsPlanned,
+    RungSkipped,
+)
 
 BATCHES = [torch.full((4, 2), float(number)) for number in range(8)]
 
@@ -116,6 +127,47 @@ def test_the_stop_file_ends_the_climb_after_the_block_under_way(tmp_path: Path) 
     train(one)
     assert ended(one) == "stopped"
     assert sum(isinstance(m, RoundDone) for m in one.messages()) <= rounds + 1
+
+
+def rounds_of(one: Job) -> int:
+    return sum(isinstance(message, RoundDone) for message in one.messages())
+
+
+def test_a_round_that_would_end_well_after_the_budget_is_not_begun(tmp_path: Path) -> None:
+    # GIVEN rounds of solo (1 s a step), warm and cold (3.5 s a step)
+    one = job(orders(tmp_path, rounds=None, budget=30.0))
+    train(one)
+    # THEN the climb ends by itself, and the next round would have passed the budget by more than a tenth
+    assert ended(one) == "stopped"
+    blocks = one.blocks()
+    spent = blocks[-1].started + blocks[-1].seconds
+    assert spent <= 1.1 * 30.0 < spent + spent / rounds_of(one)
+
+
+def test_where_no_round_fits_there_is_one_of_single_steps_without_second_opinions(tmp_path: Path) -> None:
+    one = job(orders(tmp_path, rounds=None, budget=1.0))
+    train(one)
+    assert ended(one) == "stopped"
+    assert rounds_of(one) == 1
+    assert {block.steps for block in one.blocks()} == {1}
+    assert not any(isinstance(message, LoaderTimed) for message in one.messages())
+
+
+def test_second_opinions_are_taken_where_there_is_time(tmp_path: Path) -> None:
+    one = job(orders(tmp_path, rounds=1, budget=1000.0))
+    train(one)
+    assert any(isinstance(message, LoaderTimed) for message in one.messages())
+
+
+def test_a_first_round_that_becomes_far_slower_than_was_expected_is_given_up(tmp_path: Path) -> None:
+    one = job(orders(tmp_path, rounds=None, budget=1.0))
+    for _, _feed in reading(one, BATCHES):
+        begun = any(isinstance(message, RoundsPlanned) for message in one.messages())
+        one.step(1000.0 if begun else 1.0)
+    assert ended(one) == "stopped"
+    assert rounds_of(one) == 0
+    given_up = next(message for message in one.messages() if isinstance(message, RoundGivenUp))
+    assert given_up.seconds >= 1000.0 > 5 * given_up.expected_seconds
 
 
 def test_a_loop_that_ends_early_keeps_what_was_measured(tmp_path: Path) -> None:
