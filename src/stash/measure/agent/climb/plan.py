@@ -116,7 +116,7 @@ def plan(visits: Sequence[Visit], pace: StepPace, budget: float, most_steps: int
             return wanted
     fits = int(_SHARE * budget / _FEWEST_ROUNDS / (len(visits) * pace.step_seconds))
     fitting = min(max(1, fits - 1), steps)
-    data = BlockSize(1 if fits > 1 or pace.workers else settle, fitting)
+    data = BlockSize(1 if fits > 1 or pace.workers else min(1, settle), fitting)
     return _planned(visits, pace, BlockSize(min(1, settle), fitting), data, data, alone_rounds=1)
 
 
