@@ -1,4 +1,4 @@
-"""Files that are whole or not there: replaced in one step, flushed before they take their name, read within bounds.
+"""Files that are whole or not there: placed in one step, flushed before they take their name, read within bounds.
 
 Whoever reads such a file at any moment sees the old content or the new, also after a power cut. Raises OSError;
 what that means for a user, the caller knows.
@@ -15,8 +15,12 @@ from pathlib import Path
 _PART = 2**20
 
 
-def write_whole(path: Path, content: str | bytes, mode: int = 0o666) -> None:
-    """Put ``content`` (text as UTF-8) at ``path``, with ``mode`` less the umask; raises OSError."""
+def write_whole(path: Path, content: str | bytes, mode: int = 0o666, new: bool = False) -> None:
+    """Put ``content`` (text as UTF-8) at ``path``, with ``mode`` less the umask; raises OSError.
+
+    A link at ``path`` is replaced, never followed. A ``new`` file replaces nothing: raises FileExistsError if the
+    name is taken by then.
+    """
     temporary = path.parent / f".{path.name}.{secrets.token_hex(4)}.tmp"
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     try:
@@ -24,7 +28,10 @@ def write_whole(path: Path, content: str | bytes, mode: int = 0o666) -> None:
             file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())
-        temporary.replace(path)
+        if new:
+            _place_anew(temporary, path)
+        else:
+            temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
@@ -40,6 +47,19 @@ def read_up_to(path: Path, most: int) -> bytes:
             parts.append(part)
             left -= len(part)
     return b"".join(parts)
+
+
+def _place_anew(file: Path, path: Path) -> None:
+    """Give ``file`` a name that nobody has: taking it and having content is one step where there are hard links."""
+    try:
+        os.link(file, path)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without links: the name is taken first, and empty for a moment
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC))
+        file.replace(path)
+    else:
+        file.unlink()
 
 
 def is_half(found: Path, of: str) -> bool:

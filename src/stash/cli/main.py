@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Annotated, Any
 
@@ -70,7 +71,10 @@ def stash(
 def main() -> None:
     """Run the command and exit."""
     with readers_may_leave():
-        sys.exit(_run())
+        code = _run()
+    if sys.flags.inspect:  # PYTHONINSPECT: Python would show the end as an error, and ask for more
+        os._exit(code)
+    sys.exit(code)
 
 
 def _run() -> int:

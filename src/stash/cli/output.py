@@ -5,16 +5,17 @@ The place is checked before time is spent measuring. Computes nothing: ``derive`
 
 from __future__ import annotations
 
-import itertools
 import os
 import shlex
 import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stash.base.errors import UserError
+from stash.base.errors import ArtefactError, UserError
 from stash.base.interrupts import postponed
 from stash.base.printable import printable_line, strict_json
 
@@ -27,9 +28,10 @@ if TYPE_CHECKING:
 def output_file(wanted: Path | None, stem: str, suffix: str) -> Path:
     """``wanted``, or a new file named after ``stem``; raises UserError if it cannot be written."""
     if wanted is None:
-        numbers = itertools.chain([""], (f"-{n}" for n in itertools.count(2)))
-        names = (Path(f"{stem}{number}{suffix}") for number in numbers)
-        wanted = next(path for path in names if not path.exists())  # never over an earlier one
+        from stash.keep.artefact import numbered
+
+        names = numbered(Path(f"{stem}{suffix}"), suffix)
+        wanted = next(path for path in names if not os.path.lexists(path))  # never over an earlier one
     folder = wanted.parent
     if wanted.exists() and not wanted.is_file() and not wanted.is_dir():
         raise UserError(f"--output {wanted} is not a regular file; name one, like run{suffix}")
@@ -40,32 +42,53 @@ def output_file(wanted: Path | None, stem: str, suffix: str) -> Path:
     if not os.access(folder, os.W_OK):
         raise UserError(f"--output {wanted}: the folder {folder.resolve()} is not writable; choose another with -o")
     try:
-        trial = folder / f".{wanted.name}.{os.getpid()}"
-        trial.touch()
-        trial.unlink()
+        tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
         raise UserError(f"--output {wanted}: {error.strerror}; choose another place with -o") from None
     return wanted
 
 
 def show_then_save(
-    artefact: Profile | Probe, target: Path | None, show: Callable[[], None], json: bool = False
+    artefact: Profile | Probe, target: Path | None, show: Callable[[], None], json: bool = False, new: bool = False
 ) -> None:
     """``show`` it first: should saving fail, the measured minute is not lost. Raises ArtefactError.
 
-    Where standard output is ``json``, nothing else is printed there.
+    Where standard output is ``json``, nothing else is printed there. A ``new`` file takes no name that another has.
     """
-    from stash.keep.artefact import save
-
     try:
         show()
     finally:
-        if target is not None:
-            with postponed():
-                save(artefact, target)
-    if target is not None:
-        note = printable_line(f"Saved {target}; show it again with `stash show {shlex.quote(str(target))}`.")
+        with postponed():
+            saved = None if target is None else _saved(artefact, target, new)
+    if saved is not None:
+        note = printable_line(f"Saved {saved}; show it again with `stash show {shlex.quote(str(saved))}`.")
         print(note if json else f"\n{note}", file=sys.stderr if json else sys.stdout)
+
+
+def _saved(artefact: Profile | Probe, target: Path, new: bool) -> Path:
+    """Where it was saved; raises ArtefactError, which says where else what was measured is."""
+    from stash.keep.artefact import save, save_new
+
+    try:
+        if new:
+            return save_new(artefact, target)
+        save(artefact, target)
+    except ArtefactError as error:
+        elsewhere = _saved_elsewhere(artefact, target.name)
+        if elsewhere is None:
+            raise
+        raise ArtefactError(f"{error}. What was measured is in {elsewhere}") from error
+    return target
+
+
+def _saved_elsewhere(artefact: Profile | Probe, name: str) -> Path | None:
+    """The place, where there is one: the current folder, or the temporary one."""
+    from stash.keep.artefact import save_new
+
+    for folder in (Path.cwd, tempfile.gettempdir):
+        with suppress(ArtefactError, OSError):  # the current folder may be gone too
+            return save_new(artefact, Path(folder()) / name)
+    return None
 
 
 def print_profile(profile: Profile, json: bool = False, source: Path | None = None, explain: bool = False) -> None:

@@ -96,7 +96,9 @@ def probe(
         if found is None:
             print("This node is done; the probe is written on node 0.", file=sys.stderr)
             return
-        show_then_save(found, target, partial(print_probe, found, known, against, target, json), json)
+        show_then_save(
+            found, target, partial(print_probe, found, known, against, target, json), json, new=output is None
+        )
 
 
 @contextmanager

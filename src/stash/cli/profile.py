@@ -5,6 +5,7 @@ Parses, measures, shows. What the job itself prints goes to a log, shown when th
 
 from __future__ import annotations
 
+import os
 import socket
 import sys
 from contextlib import suppress
@@ -37,6 +38,7 @@ from stash.cli.output import output_file, print_profile, show_then_save
 
 if TYPE_CHECKING:
     from stash.base.records import Probe, Profile
+    from stash.keep.growing import Growing
     from stash.measure.launch.climb import Expedition
     from stash.measure.launch.job import Job
     from stash.measure.launch.wishes import Result
@@ -91,8 +93,10 @@ def profile(
     """
     require_linux("stash profile")
     from stash.base.ladder import NAMES, parse_rungs
+    from stash.keep.growing import Growing
     from stash.measure.launch import job as jobs
     from stash.measure.launch.climb import Expedition
+    from stash.measure.launch.engines.inherited import stands_alone
     from stash.measure.launch.wishes import Wishes
 
     chosen = _job(ctx.obj, workload, data, batch)
@@ -107,6 +111,12 @@ def profile(
     )
     target, probed = _output(output, chosen), _probe(probe)
     where = cluster(nproc_per_node, nnodes, node_rank, rdzv_endpoint, rdzv_id, ranks=jobs.shape(chosen) == "ranks")
+    if where.inherited and stands_alone(os.environ):
+        print(
+            f"RANK={os.environ['RANK']} and WORLD_SIZE={os.environ['WORLD_SIZE']} are set, so the job waits for its "
+            "other ranks; if nothing starts them, unset both",
+            file=sys.stderr,
+        )
     expedition = Expedition(chosen, where, wishes)
     request = expedition.request()  # refuses what cannot be started, before anything is
     if dry_run:
@@ -114,7 +124,8 @@ def profile(
         return
     # A batch system's time limit and a closed terminal are as orderly as Ctrl-C, until the profile is saved.
     with interrupted_by(*REQUESTS):
-        _finish(_watched(expedition, probed, target), target)
+        file = Growing(target, new=output is None)
+        _finish(_watched(expedition, probed, file), file)
 
 
 def _job(words: Split, workload: str | None, data: str | None, batch: int | None) -> Job:
@@ -169,14 +180,13 @@ def _probe(path: Path | None) -> Probe | None:
     return probe
 
 
-def _watched(expedition: Expedition, probe: Probe | None, target: Path) -> Result:
+def _watched(expedition: Expedition, probe: Probe | None, file: Growing) -> Result:
     """Measure; every finished round is shown, and in the file at once."""
     from stash.cli.progress import Progress
     from stash.derive.stalls import step_matrix
-    from stash.keep.growing import Growing
     from stash.measure.launch.wishes import Moment, Result
 
-    result, file = Result(None, None, interrupted=True), Growing(target)  # while progress is begun, or ended
+    result = Result(None, None, interrupted=True)  # while progress is begun, or ended
 
     def watch(moment: Moment) -> None:
         if moment.profile is not None and (file.begun or step_matrix(moment.profile).rounds):
@@ -199,12 +209,12 @@ def _with_links(profile: Profile, probe: Probe | None) -> Profile:
     return with_links(profile, probe)
 
 
-def _finish(result: Result, target: Path) -> None:
+def _finish(result: Result, file: Growing) -> None:
     """Show and save what was measured, then say what went wrong, if anything did."""
     if result.profile is None:
         print(*result.swept, sep="\n", end="\n" if result.swept else "", file=sys.stderr)
     else:
-        show_then_save(result.profile, target, partial(print_profile, result.profile))
+        show_then_save(result.profile, file.target, partial(print_profile, result.profile), new=file.new)
     if result.failure is not None:
         if result.failure.own_words:
             print(printable(masked_text(last_of(result.failure.own_words.rstrip()))), file=sys.stderr)

@@ -128,10 +128,12 @@ def _forecast(round_seconds: float | None, budget: float) -> str:
     if round_seconds is None or MIN_ROUNDS * round_seconds <= budget:
         return ""
     enough = math.ceil(1.5 * MIN_ROUNDS * round_seconds / 10) * 10
-    return (
-        f"a round takes about {round_seconds:.0f} s, so {budget:.0f} s give an estimate with wide intervals or none; "
-        f"--budget {enough} gives {MIN_ROUNDS} rounds"
+    reach = (
+        f"measuring takes that long, not {budget:.0f} s, and gives no intervals"
+        if round_seconds > budget
+        else f"so {budget:.0f} s give an estimate with wide intervals or none"
     )
+    return f"a round takes about {round_seconds:.0f} s, {reach}; --budget {enough} gives {MIN_ROUNDS} rounds"
 
 
 def _how_far(now: Standing, elapsed: float, wishes: Wishes) -> str:

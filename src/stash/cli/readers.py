@@ -1,6 +1,7 @@
 """Standard output and standard error whose reader may leave: a closed terminal, a pipe into ``head``.
 
-What was to be read there is lost, and nothing else: a measurement goes on, and its profile is saved.
+What was to be read there is lost, and nothing else: a measurement goes on, and its profile is saved. So it is with
+letters that the terminal's encoding does not have, which are written as escapes.
 """
 
 from __future__ import annotations
@@ -25,7 +26,10 @@ def readers_may_leave() -> Iterator[None]:
         except (OSError, ValueError, AttributeError):
             continue
         stream.flush()
-        patient = io.TextIOWrapper(io.BufferedWriter(file), stream.encoding, stream.errors, line_buffering=True)
+        # In the C locale bytes of names that are no text go out as they came in; all else that fails is escaped.
+        as_it_is = (stream.encoding, stream.errors) == ("utf-8", "surrogateescape")
+        errors = stream.errors if as_it_is else "backslashreplace"
+        patient = io.TextIOWrapper(io.BufferedWriter(file), stream.encoding, errors, line_buffering=True)
         setattr(sys, name, patient)
     try:
         yield

@@ -7,10 +7,11 @@ missing, damaged or from a newer Stash. Knows nothing of what the numbers mean.
 from __future__ import annotations
 
 import errno
+import itertools
 import json
 import os
-from collections.abc import Callable
-from itertools import chain
+import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -27,6 +28,8 @@ _LARGEST = 2**29
 Artefact = TypeVar("Artefact", Profile, Probe)
 
 PROBE_SUFFIX = ".host.json"
+_ESCAPED_BYTES = re.compile("[\udc80-\udcff]+")
+"""How Python has bytes of arguments and file names that it could not decode."""
 
 
 def _blocks_in_columns(document: Document) -> Document:
@@ -92,6 +95,31 @@ def save(artefact: Profile | Probe, path: str | os.PathLike[str]) -> None:
         raise ArtefactError(_why_not_written(target, error, _KINDS[type(artefact)])) from error
 
 
+def save_new(artefact: Profile | Probe, path: str | os.PathLike[str]) -> Path:
+    """The same under a name that nothing has: ``path``, else with the first free number; raises ArtefactError.
+
+    The name is taken in one step, so that of two that save at once each gets its own.
+    """
+    kind, text = _KINDS[type(artefact)], _written(document(artefact))
+    for target in numbered(Path(path), kind.suffix):
+        try:
+            write_whole(target, text, new=True)
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise ArtefactError(_why_not_written(target, error, kind)) from error
+        return target
+    raise AssertionError("there is always another number")
+
+
+def numbered(path: Path, suffix: str) -> Iterator[Path]:
+    """``run.stash.json``, ``run-2.stash.json`` and so on, for ever."""
+    ending = suffix if path.name.endswith(suffix) else path.suffix
+    stem = path.name.removesuffix(ending)
+    numbers = itertools.chain([""], (f"-{n}" for n in itertools.count(2)))
+    return (path.with_name(f"{stem}{number}{ending}") for number in numbers)
+
+
 def document(artefact: Profile | Probe) -> Document:
     """What is saved of ``artefact``, as JSON has it."""
     if isinstance(artefact, Probe):
@@ -110,7 +138,15 @@ def _written(fields: Document) -> str:
 
 
 def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    """JSON that every reader takes: a byte of a command or a file name that is no text stands there as ``\\xff``."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    text = _ESCAPED_BYTES.sub(lambda found: _in_words(found[0].encode("ascii", "surrogateescape")), text)
+    return text.encode("utf-8", "backslashreplace").decode()  # what else UTF-8 cannot hold, JSON can escape
+
+
+def _in_words(escaped: bytes) -> str:
+    """Inside a JSON string; where only the locale knew no UTF-8, the bytes are text after all."""
+    return escaped.decode("utf-8", "backslashreplace").replace("\\", r"\\")
 
 
 def _object(members: dict[str, str], indent: int) -> str:
@@ -183,7 +219,7 @@ def _with_blocks(document: Document) -> Document:
     parts = columns if isinstance(columns, list) else [columns]
     if not all(isinstance(part, dict) for part in parts):
         return document
-    return {**document, "blocks": (*chain.from_iterable(map(from_columns, parts)),)}
+    return {**document, "blocks": (*itertools.chain.from_iterable(map(from_columns, parts)),)}
 
 
 def _kind_of(document: Document) -> _ArtefactKind | None:

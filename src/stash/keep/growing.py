@@ -14,7 +14,7 @@ from typing import Any
 
 from stash.base.errors import ArtefactError
 from stash.base.records import Profile
-from stash.keep.artefact import save
+from stash.keep.artefact import save, save_new
 from stash.keep.columns import to_columns
 
 _KILLED = "interrupted"
@@ -24,8 +24,9 @@ _KILLED = "interrupted"
 class Growing:
     """The file of one measurement; a disk that takes no more ends its growing, not the measurement."""
 
-    def __init__(self, target: Path) -> None:
-        self.target = target
+    def __init__(self, target: Path, new: bool = False) -> None:
+        self.target, self.new = target, new
+        """Where it is, and whether it is still to take a name that nobody has."""
         self._file: int | None = None
         self._failed = False
         self._fields: dict[str, Any] = {}
@@ -70,7 +71,10 @@ class Growing:
 
     def _begin(self, profile: Profile) -> None:
         self.close()
-        save(profile, self.target)
+        if self.new:
+            self.target, self.new = save_new(profile, self.target), False
+        else:
+            save(profile, self.target)
         # Whoever takes the name from now on has a file of their own: these lines follow this document only.
         self._file = os.open(self.target, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW)
 

@@ -6,7 +6,9 @@ from importlib import import_module
 
 from tests.faults.case import Case
 
-KINDS = ("signals", "endings", "scripts", "inputs", "networks", "concurrency", "clocks")
+KINDS = (
+    "signals", "endings", "scripts", "environments", "disks", "inputs", "networks", "concurrency", "clocks",
+)  # fmt: skip
 """Modules of this package."""
 
 

@@ -80,6 +80,32 @@ def test_a_writer_that_is_killed_leaves_the_old_file_and_a_half_that_is_known_as
     assert not is_half(path, of="file.json")
 
 
+@pytest.mark.parametrize("links", [True, False])
+def test_a_new_file_takes_no_name_that_something_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError("this file system has no hard links")
+
+    if not links:
+        monkeypatch.setattr(os, "link", refuse)
+    victim, planted, free = tmp_path / "victim", tmp_path / "planted", tmp_path / "free"
+    planted.symlink_to(victim)
+    with pytest.raises(FileExistsError):
+        write_whole(planted, "new", new=True)
+    write_whole(free, "new", new=True)
+    assert free.read_text() == "new"
+    assert sorted(os.listdir(tmp_path)) == ["free", "planted"]
+
+
+def test_a_link_is_replaced_and_never_followed(tmp_path: Path) -> None:
+    victim, planted = tmp_path / "victim", tmp_path / "planted"
+    victim.write_text("old")
+    planted.symlink_to(victim)
+    write_whole(planted, "new")
+    assert (victim.read_text(), planted.read_text(), planted.is_symlink()) == ("old", "new", False)
+
+
 def test_a_folder_that_is_not_there_is_an_error_of_the_system(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         write_whole(tmp_path / "none" / "file", "x")

@@ -53,3 +53,18 @@ def test_streams_that_are_no_files_are_left_as_they_are(capsys: pytest.CaptureFi
         assert sys.stdout is before
         print("words")
     assert capsys.readouterr().out == "words\n"
+
+
+@pytest.mark.parametrize(
+    ("encoding", "shown"),
+    [
+        ("utf-8:strict", b"caf\xc3\xa9 \\udcff"),
+        ("ascii", b"caf\\xe9 \\udcff"),
+        ("utf-8:surrogateescape", b"caf\xc3\xa9 \xff"),
+    ],
+)
+def test_letters_that_the_encoding_does_not_have_are_no_error(encoding: str, shown: bytes) -> None:
+    program = "from stash.cli.readers import readers_may_leave\nwith readers_may_leave(): print('caf\\xe9 \\udcff')"
+    environment = {**os.environ, "PYTHONIOENCODING": encoding}
+    printed = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, check=True)
+    assert printed.stdout == shown + b"\n"

@@ -15,7 +15,8 @@ from stash.cli.options import cluster, percent, positive
 
 
 @pytest.mark.parametrize(
-    ("value", "finite"), [(0.0, False), (-1.0, False), (float("inf"), True), (float("nan"), True)]
+    ("value", "finite"),
+    [(0.0, False), (-1.0, False), (float("inf"), True), (float("nan"), True), (float("nan"), False)],
 )
 def test_a_number_that_is_not_above_zero_is_refused_with_its_option(value: float, finite: bool) -> None:
     with pytest.raises(UserError, match=f"--budget {value:g}: it must be a number above 0"):

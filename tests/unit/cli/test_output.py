@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stash.base.errors import UserError
+from stash.base.errors import ArtefactError, UserError
 from stash.base.records import Probe
 from stash.cli.output import output_file, show_then_save
 from stash.keep.artefact import load_probe
@@ -39,6 +39,39 @@ def test_where_the_output_is_json_nothing_else_is_printed_there(
     said = capsys.readouterr()
     assert said.out == "{}\n"
     assert said.err.startswith("Saved ")
+
+
+def test_of_two_that_save_at_once_under_default_names_each_gets_its_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for _ in range(3):
+        show_then_save(PROBE, tmp_path / "a.host.json", lambda: None, new=True)
+    (tmp_path / "a-4.host.json").symlink_to(tmp_path / "nowhere")
+    show_then_save(PROBE, tmp_path / "a.host.json", lambda: None, new=True)
+    names = ["a-2.host.json", "a-3.host.json", "a-4.host.json", "a-5.host.json", "a.host.json"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == names
+    assert not (tmp_path / "nowhere").exists()
+    assert "a-5.host.json" in capsys.readouterr().out
+
+
+def test_what_cannot_be_saved_in_its_place_is_kept_in_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    with pytest.raises(ArtefactError, match=rf"gone does not exist.*is in {here}/a\.host\.json"):
+        show_then_save(PROBE, tmp_path / "gone" / "a.host.json", lambda: None)
+    assert load_probe(here / "a.host.json") == PROBE
+
+
+def test_with_no_place_at_all_the_first_reason_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    (tmp_path / "here").rmdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "none"))
+    with pytest.raises(ArtefactError, match="gone does not exist; create it with `mkdir -p"):
+        show_then_save(PROBE, tmp_path / "gone" / "a.host.json", lambda: None)
 
 
 def test_what_is_not_to_be_saved_is_only_shown(capsys: pytest.CaptureFixture[str]) -> None:

@@ -41,6 +41,14 @@ def test_the_file_is_its_owners_alone(tmp_path):
     assert (tmp_path / "a.stash.json").stat().st_mode & 0o777 == 0o600
 
 
+def test_bytes_that_are_no_text_are_saved_as_words_that_say_them(tmp_path):
+    latin, utf8 = os.fsencode("caf") + b"\xe9", "café".encode()
+    command = (*(word.decode("ascii", "surrogateescape") for word in (latin, utf8)), "C:\\x \ud800")
+    workload = PROFILE.workload.model_copy(update={"command": command})
+    save(PROFILE.model_copy(update={"workload": workload}), tmp_path / "a.stash.json")
+    assert load(tmp_path / "a.stash.json").workload.command == ("caf\\xe9", "café", "C:\\x \ud800")
+
+
 def test_a_write_that_fails_keeps_the_old_profile_and_cleans_up(tmp_path, monkeypatch):
     path = tmp_path / "a.stash.json"
     save(PROFILE, path)

@@ -65,7 +65,8 @@ def _leave(orders: Orders, error: BaseException) -> None:
 
     try:
         path = orders.files.crash(os.environ.get("RANK", "0"))
-        path.write_text(_without_wraps("".join(traceback.format_exception(error))))
+        words = _without_wraps("".join(traceback.format_exception(error)))
+        path.write_text(words, encoding="utf-8", errors="backslashreplace")
     except OSError as problem:
         print(f"stash: could not record the crash: {problem}", file=sys.stderr)
 

@@ -94,7 +94,7 @@ class Expedition:
             result = self._result("interrupted", None, interrupted=True)
         result = replace(result, swept=tuple(swept))
         log = self.launches.log()
-        if log is None or result.failure is None or result.failure.users_mistake:
+        if log is None or not log.exists() or result.failure is None or result.failure.users_mistake:
             return result
         return replace(result, log=folder.keep(log))
 
@@ -217,6 +217,13 @@ class Expedition:
         if self.measurement.complete_rounds():
             return None
         fewer = _fewer(self.measurement.gathered.rungs)
+        given_up = self.measurement.gathered.given_up
+        if given_up is not None:
+            return Diagnosis(
+                f"{self.job.title} became so slow that its first round was given up, after {given_up.seconds:.0f} s "
+                f"where {given_up.expected_seconds:.0f} s were expected; raise --budget"
+                + (f", or measure fewer rungs (--rungs {','.join(fewer)})" if fewer else "")
+            )
         return Diagnosis(
             f"the training loop of {self.job.title} ended after {self.launches.steps()} steps, before one round was "
             "measured; let it train longer (more steps or epochs)"

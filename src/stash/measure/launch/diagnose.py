@@ -33,6 +33,11 @@ _MEMORY = re.compile(
 )
 """The begin of an error about memory; what speaks of memory elsewhere may be a hint."""
 _PORT = re.compile(r"^[\w.]*(?:Error|Exception)\b.{0,2000}(?:EADDRINUSE|address already in use)", re.I)
+_SHARED_MEMORY = re.compile(
+    r"_multiprocessing\.SemLock\(|[Ii]nsufficient shared memory|out of shared memory|shared memory object </torch_"
+    r"|unable to [\w ]+ file </torch_"
+)
+"""What loader's workers and their trainer hand batches through."""
 _RENDEZVOUS = re.compile(
     r"^[\w.]*(?:Rendezvous(?:Timeout|Connection)Error"
     r"|(?:Dist\w*|Runtime|Timeout)Error: .{0,300}timed out .{0,200}(?:connect|store|clients joined))",
@@ -125,6 +130,13 @@ def _known_error(evidence: Evidence, own: str) -> Diagnosis | None:
     """What to do about the errors that are every job's."""
     words = errors(own) if own else own_output(evidence.output).splitlines()
     heard = [*words, *errors(launchers_words(evidence.output))]
+    if any(map(_SHARED_MEMORY.search, [own, *words])):
+        return Diagnosis(
+            f"{evidence.title} could not use shared memory {_when(evidence)}: /dev/shm is missing, full or not "
+            "writable; mount it with room for the loader's batches (in a container: --shm-size 8g), or load without "
+            "workers",
+            own,
+        )
     if any(map(_MEMORY.match, words)):
         half = (evidence.batch or 0) // 2
         smaller = f"try --batch {half}" if half else "use a smaller batch"

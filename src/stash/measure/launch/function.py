@@ -52,6 +52,8 @@ def profile(
             "write 0.02 for the ±2 % that the command calls --precision 2"
         )
 
+    if not budget > 0:
+        raise UserError(f"budget={budget:g}: it must be more than 0 seconds")
     where = cluster(Asked(True, nproc_per_node), Machine(count_gpus(), len(os.sched_getaffinity(0))))
     chosen = parse_rungs(rungs) if rungs else NAMES
     wishes = Wishes(precision, budget, chosen, isolate, data_root, keep_logging=keep_logging)

@@ -23,6 +23,7 @@ from stash.measure.run.messages import (
     PhaseBegun,
     RankSeen,
     RoundDone,
+    RoundGivenUp,
     RoundsPlanned,
     RungSkipped,
     SoftwareSeen,
@@ -54,6 +55,7 @@ class Gathered:
         self.rounds = 0
         self.round_seconds: float | None = None
         """What a round was expected to take."""
+        self.given_up: RoundGivenUp | None = None
         self.phase = PhaseBegun("starting")
         self.led = False
         """Anything was told: rank 0 runs on this machine."""
@@ -92,6 +94,8 @@ class Gathered:
                 self.skipped |= message.skipped
             case RoundsPlanned():
                 self.round_seconds = message.round_seconds
+            case RoundGivenUp():
+                self.given_up = message
             case BlockDone():
                 told = {name: _kept(value) for name, value in vars(message).items()}
                 self.blocks.append(Block(**{**told, "rank": message.rank + offset}))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import re
 import shutil
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 
 from stash.base.errors import UserError
 from stash.lab.zoo.registry import workload as look_up
+from stash.measure.launch import shut_out
 
 _DISTRIBUTED = re.compile(
     r"torch\.distributed|init_process_group|DistributedDataParallel|\baccelerate\b|\blightning\b|pytorch_lightning"
@@ -20,6 +22,8 @@ _SPAWNS = re.compile(r"\bmp\.spawn\(|multiprocessing\.spawn\(|start_processes\(|
 _MODULE_LIMIT = 200
 _RUNS_PYTHON = re.compile(r"python[\d.]*|torchrun|accelerate|deepspeed")
 """Programs whose -m names a module."""
+_HEAD = 256
+"""Bytes of a program that tell what it is."""
 _LAUNCHERS = ("torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch", "")
 _SCRIPTS = (".py", ".sh", ".bash")
 
@@ -70,10 +74,11 @@ def script(path: str, arguments: tuple[str, ...]) -> Job:
     if file.suffix in (".sh", ".bash"):
         raise UserError(f"{path} is a shell script; profile it with `stash profile -- bash {path}`")
     try:
-        compile(file.read_text(), path, "exec", dont_inherit=True)
+        compile(file.read_bytes(), path, "exec", dont_inherit=True)  # which encoding it has, Python sees itself
     except SyntaxError as error:
-        raise UserError(f"{path}, line {error.lineno}: {error.msg}; python cannot run it") from None
-    except (OSError, UnicodeDecodeError, ValueError) as error:
+        line = f", line {error.lineno}" if error.lineno else ""
+        raise UserError(f"{path}{line}: {error.msg}; python cannot run it") from None
+    except (OSError, ValueError) as error:
         raise UserError(f"cannot read {path} as a Python script: {error}") from None
     return Job("script", path, arguments)
 
@@ -87,9 +92,33 @@ def command(words: tuple[str, ...]) -> Job:
     """Any launcher's command, run as it is; raises UserError if there is no such program."""
     if not words:
         raise UserError("nothing after `--`; type the command that starts your job, like `-- torchrun train.py`")
-    if shutil.which(words[0]) is None:
+    program = shutil.which(words[0])
+    if program is None:
         raise UserError(f"there is no program {words[0]!r} on PATH; type the command as you would without Stash")
+    _check_runs(Path(program))
+    options = shut_out.python_options(words)
+    if options is not None:
+        raise UserError(shut_out.why(options))
     return Job("command", words[0], words[1:])
+
+
+def _check_runs(program: Path) -> None:
+    """Raise UserError for text that the system cannot run, since it does not say by what."""
+    try:
+        with program.open("rb") as file:
+            head = file.read(_HEAD)
+    except OSError:
+        return  # it may be run, and not read
+    if b"\0" in head:
+        return  # a binary
+    by = head.partition(b"\n")[0].removeprefix(b"#!").split()
+    if not head.startswith(b"#!"):
+        how = f"`stash profile {program}`" if program.suffix == ".py" else f"`stash profile -- bash {program}`"
+        raise UserError(
+            f"{program} has no first line that names what runs it (#!), so nothing can start it; type {how}"
+        )
+    if by and not Path(os.fsdecode(by[0])).exists():
+        raise UserError(f"{program} is to be run by {os.fsdecode(by[0])}, as its first line says, which is not there")
 
 
 def workload(name: str, data: str | None, batch: int | None, more: tuple[str, ...]) -> Job:

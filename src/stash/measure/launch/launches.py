@@ -7,6 +7,7 @@ a launch is not known here.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
@@ -29,6 +30,7 @@ from stash.measure.launch.peers import Peers
 from stash.measure.launch.printed import closed, own_output
 from stash.measure.launch.process import Process
 from stash.measure.launch.request import Request, request
+from stash.measure.launch.shut_out import trainer_shut_out, why
 from stash.measure.launch.wishes import Watcher
 from stash.measure.run.beats import Beat
 from stash.measure.run.folder import RunFolder
@@ -41,6 +43,9 @@ _TICK = 0.1
 _ROLL_CALL = 3.0
 """Seconds between looks at the ranks' signs of life; they need the cores more."""
 _SILENCE = 60.0
+"""Seconds without a step, of ranks that took steps, after which a job counts as hung at the earliest …"""
+_SLOWER = 5.0
+"""… and how many times the longest that was seen between two."""
 _PARTING = 10.0
 """Seconds for those that were measured to part from each other, before all are ended."""
 
@@ -89,6 +94,10 @@ class _Running:
     codes: dict[int, int] = field(default_factory=dict)
     """Exit codes of the processes that came to their own end, once it was ended."""
 
+    heard: float | None = None
+    """When a step had ended, at the last look (Unix time)."""
+    longest: float | None = None
+    """The longest between the steps of two looks."""
     silent: list[int] = field(default_factory=list)
     """Ranks that were gone without a word when the launch ended."""
     crashes: list[str] = field(default_factory=list)
@@ -99,7 +108,7 @@ class _Running:
         code = self.process.poll()
         if code is None or self.finished or self.ended is not None:
             return False
-        return code != 0 or self.orders.files.journal.exists()
+        return code != 0 or self.orders.files.journal.exists() or not self.orders.files.path.exists()
 
     def is_done(self, now: float) -> bool:
         """Whether every rank waits to be ended, or should by now."""
@@ -118,6 +127,13 @@ class _Running:
         ranks = {beat.pid: rank for rank, beat in self.process.beats().items()}
         ended = sorted((ranks[number], code) for number, code in self.codes.items() if number in ranks)
         return next(((rank, code) for rank, code in ended if code != 0 or not self.together), None)
+
+    def longest_step(self, last: float, begun: float) -> float:
+        """What no step took longer than, so far: what passed between looks at two, at first until the first one."""
+        if self.heard is not None and last > self.heard:
+            self.longest = max(last - self.heard, self.longest or 0.0)
+        self.heard = last
+        return last - begun if self.longest is None else self.longest
 
     def last_step(self) -> float | None:
         """When any rank last ended a step (monotonic time), or ``None`` before the first."""
@@ -188,6 +204,8 @@ class Launches:
                     silence = self._silence(running, begun)
                     if silence is not None:
                         return self._hung(running, silence)
+                    if (shut := self._shut_out(running)) is not None:
+                        return shut
                 for each in running:
                     self._finish(each)
                 if any(each.broken() for each in running):
@@ -251,7 +269,8 @@ class Launches:
         finished = any(isinstance(message, RoundDone) for message in messages)
         enough = (finished and m.enough()) or (m.out_of_budget and m.gathered.rounds > 0)
         if enough and each.orders.rounds is None:
-            each.orders.files.stop.touch()
+            with suppress(FileNotFoundError):  # the job has removed the folder: it ends anyway
+                each.orders.files.stop.touch()
         if messages:
             self.watcher(m.moment(finished))
 
@@ -284,9 +303,20 @@ class Launches:
         """Seconds without a step of any rank, if there were too many of them."""
         wishes = self._measurement.wishes
         signs = [sign for each in running if (sign := each.last_step()) is not None]
+        if not signs:
+            limit = wishes.patience
+        else:
+            longest = max(each.longest_step(max(signs), begun) for each in running)
+            limit = max(_SILENCE, wishes.budget, _SLOWER * longest)
         quiet = self._measurement.clock.monotonic() - max(signs, default=begun)
-        limit = max(_SILENCE, wishes.budget) if signs else wishes.patience
         return quiet if quiet > limit else None
+
+    def _shut_out(self, running: list[_Running]) -> Diagnosis | None:
+        """What to say of a job that trains where the agent cannot get in, and would do so for ever."""
+        if any(each.last_step() is not None for each in running):
+            return None
+        options = (trainer_shut_out(str(each.orders.files.orders)) for each in running)
+        return next((Diagnosis(why(found), users_mistake=True) for found in options if found is not None), None)
 
     def _lost(self, running: list[_Running]) -> Diagnosis | None:
         """What to say when another node is gone; the profile then rests on what this node knows of the rounds."""
@@ -338,6 +368,12 @@ class Launches:
     def _diagnosis(self, each: _Running) -> Diagnosis | None:
         """Why a launch failed, if it did."""
         job, process = self._measurement.job, each.process
+        folder = each.orders.files
+        if not folder.path.exists():
+            return Diagnosis(
+                f"the folder of the run, {folder.run}, was removed while {job.title} ran; if it is the job that "
+                "empties the temporary folder, let it have one of its own (TMPDIR)"
+            )
         left = each.left_early()
         output, beats = process.output(), process.beats()
         if left is not None:

@@ -14,15 +14,20 @@ from stash.measure.run.orders import VARIABLE
 
 _TORCHRUNS_FOLDER = "PET_LOG_DIR"
 """Torchrun's option --log-dir, as it reads it from the environment; so does a launcher that is built on it."""
+_PROMPT = "PYTHONINSPECT"
+"""After a script's end, also that by an error, Python would ask for more, and call it success."""
+_OF_A_RANK = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK")
+"""Whatever left them here, a process that is started alone is no rank of it."""
 SITE = Path(__file__).resolve().parent.parent / "agent" / "site"
 
 
 @dataclass(frozen=True)
 class Request:
-    """The command of one launch and the variables added to its environment."""
+    """The command of one launch, the variables added to its environment, and those that are left out of it."""
 
     argv: tuple[str, ...]
     variables: dict[str, str] = field(default_factory=dict)
+    without: tuple[str, ...] = (_PROMPT,)
 
     def describe(self) -> str:
         """As one could paste it into a shell."""
@@ -31,7 +36,8 @@ class Request:
 
     def environment(self) -> dict[str, str]:
         """The whole environment of the launch."""
-        return {**os.environ, **self.variables}
+        kept = {name: value for name, value in os.environ.items() if name not in self.without}
+        return {**kept, **self.variables}
 
 
 def request(job: Job, cluster: Cluster, orders: Path, cores: int, gpus: int) -> Request:
@@ -43,7 +49,8 @@ def request(job: Job, cluster: Cluster, orders: Path, cores: int, gpus: int) -> 
         return Request((job.target, *job.arguments), variables)
     if gpus == 0 and "OMP_NUM_THREADS" not in os.environ:
         variables["OMP_NUM_THREADS"] = str(max(1, cores // cluster.nproc))
-    return Request(ENGINES[cluster.engine].command(job, cluster), variables)
+    without = (_PROMPT, *_OF_A_RANK) if cluster.engine == "local" else (_PROMPT,)
+    return Request(ENGINES[cluster.engine].command(job, cluster), variables, without)
 
 
 def _python_path() -> str:

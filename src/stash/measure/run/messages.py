@@ -117,6 +117,15 @@ class RoundsPlanned(Message):
 
 
 @dataclass(frozen=True)
+class RoundGivenUp(Message):
+    """The first round took far longer than the steps before it let expect."""
+
+    kind = "given-up"
+    seconds: float
+    expected_seconds: float
+
+
+@dataclass(frozen=True)
 class BlockDone(Message):
     """Fields of ``Block``."""
 

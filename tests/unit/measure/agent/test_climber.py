@@ -16,7 +16,18 @@ from stash.measure.agent.climb import loops, proof
 from stash.measure.agent.climb.climber import State
 from stash.measure.agent.data.feeds import WatchedFeed
 from stash.measure.agent.wraps.scope import scope
-from stash.measure.run.messages import ClimbEnded, JobFacts, LadderChosen, Noted, PhaseBegun, RoundDone, RungSkipped
+from stash.measure.run.messages import (
+    ClimbEnded,
+    JobFacts,
+    LadderChosen,
+    LoaderTimed,
+    Noted,
+    PhaseBegun,
+    RoundDone,
+    RoundGivenUp,
+    RoundsPlanned,
+    RungSkipped,
+)
 
 BATCHES = [torch.full((4, 2), float(number)) for number in range(8)]
 
@@ -108,7 +119,7 @@ def test_cold_blocks_are_measured_after_what_storage_lends_at_first(
 
 
 def test_the_stop_file_ends_the_climb_after_the_block_under_way(tmp_path: Path) -> None:
-    one = job(orders(tmp_path, rounds=None))
+    one = job(orders(tmp_path, rounds=None, budget=float("inf")))
     train(one, most=30)
     assert one.climber.listens
     rounds = sum(isinstance(m, RoundDone) for m in one.messages())
@@ -128,8 +139,49 @@ def test_without_a_word_from_the_launcher_the_climb_ends_by_itself_well_past_the
     assert one.left == ["left"]
 
 
+def rounds_of(one: Job) -> int:
+    return sum(isinstance(message, RoundDone) for message in one.messages())
+
+
+def test_a_round_that_would_end_well_after_the_budget_is_not_begun(tmp_path: Path) -> None:
+    # GIVEN rounds of solo (1 s a step), warm and cold (3.5 s a step)
+    one = job(orders(tmp_path, rounds=None, budget=30.0))
+    train(one)
+    # THEN the climb ends by itself, and the next round would have passed the budget by more than a tenth
+    assert ended(one) == "stopped"
+    blocks = one.blocks()
+    spent = blocks[-1].started + blocks[-1].seconds
+    assert spent <= 1.1 * 30.0 < spent + spent / rounds_of(one)
+
+
+def test_where_no_round_fits_there_is_one_of_single_steps_without_second_opinions(tmp_path: Path) -> None:
+    one = job(orders(tmp_path, rounds=None, budget=1.0))
+    train(one)
+    assert ended(one) == "stopped"
+    assert rounds_of(one) == 1
+    assert {block.steps for block in one.blocks()} == {1}
+    assert not any(isinstance(message, LoaderTimed) for message in one.messages())
+
+
+def test_second_opinions_are_taken_where_there_is_time(tmp_path: Path) -> None:
+    one = job(orders(tmp_path, rounds=1, budget=1000.0))
+    train(one)
+    assert any(isinstance(message, LoaderTimed) for message in one.messages())
+
+
+def test_a_first_round_that_becomes_far_slower_than_was_expected_is_given_up(tmp_path: Path) -> None:
+    one = job(orders(tmp_path, rounds=None, budget=1.0))
+    for _, _feed in reading(one, BATCHES):
+        begun = any(isinstance(message, RoundsPlanned) for message in one.messages())
+        one.step(1000.0 if begun else 1.0)
+    assert ended(one) == "stopped"
+    assert rounds_of(one) == 0
+    given_up = next(message for message in one.messages() if isinstance(message, RoundGivenUp))
+    assert given_up.seconds >= 1000.0 > 5 * given_up.expected_seconds
+
+
 def test_a_loop_that_ends_early_keeps_what_was_measured(tmp_path: Path) -> None:
-    one = job(orders(tmp_path, rounds=None))
+    one = job(orders(tmp_path, rounds=None, budget=float("inf")))
     train(one, most=20)
     one.climber.loop_ended()
     assert ended(one) == "script ended"
@@ -192,7 +244,7 @@ def test_without_an_epochs_end_a_script_may_be_asked_to_train_on(tmp_path: Path)
 
 def test_when_nothing_comes_after_an_epoch_training_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loops, "PATIENCE", 0.05)
-    one = job(orders(tmp_path, rounds=None))
+    one = job(orders(tmp_path, rounds=None, budget=float("inf")))
     feed = WatchedFeed(BATCHES)
     for _ in range(3):
         for _, mode in epoch(one, feed):
@@ -219,7 +271,7 @@ def test_a_step_in_which_others_are_waited_for_may_take_longer(monkeypatch: pyte
 
 def test_a_save_shortens_the_wait_for_another_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loops, "PATIENCE_AFTER_SAVING", 0.05)
-    one = job(orders(tmp_path, rounds=None))
+    one = job(orders(tmp_path, rounds=None, budget=float("inf")))
     feed = WatchedFeed(BATCHES)
     for _ in range(3):
         for _, mode in epoch(one, feed):
@@ -271,7 +323,7 @@ def test_steps_are_counted_at_the_optimizer_that_steps_least_often(tmp_path: Pat
 
 
 def test_an_exception_of_the_script_ends_the_climb_without_a_word(tmp_path: Path) -> None:
-    one = job(orders(tmp_path, rounds=None))
+    one = job(orders(tmp_path, rounds=None, budget=float("inf")))
     train(one, most=20)
     one.climber.abandoned()
     one.step(1.0)
@@ -365,7 +417,7 @@ def test_ranks_take_the_same_steps_although_some_sit_blocks_out(tmp_path: Path) 
 
 
 def test_a_rank_whose_loop_ends_takes_all_others_with_it(tmp_path: Path) -> None:
-    leader, follower = run_together(tmp_path, [500, 24], rungs=("crowd", "node"), rounds=None)
+    leader, follower = run_together(tmp_path, [500, 24], rungs=("crowd", "node"), rounds=None, budget=float("inf"))
     assert leader.left == follower.left == ["left"]
     assert ended(leader) == "script ended"
     assert leader.steps < 100

@@ -59,6 +59,18 @@ def test_steps_of_seconds_are_measured_one_by_one():
     assert planned.alone_rounds == 1
 
 
+def test_what_is_expected_counts_what_is_read_without_being_timed():
+    quick, slow = (plan(VISITS, StepPace(3.0, 2, reading_seconds=wait, ahead=4), budget=40) for wait in (0.0, 2.0))
+    assert quick.expected_seconds == quick.round_seconds == slow.round_seconds
+    reading = [visit for visit in VISITS if visit.reads_data]
+    assert slow.expected_seconds == slow.round_seconds + 2.0 * (slow.data.together + 4 * len(reading))
+
+
+def test_where_not_one_round_fits_steps_without_workers_are_not_run_in():
+    assert plan(VISITS, StepPace(12.0), budget=15).data == BlockSize(0, 1)
+    assert plan(VISITS, StepPace(12.0, workers=2), budget=15).data == BlockSize(1, 1)
+
+
 @given(st.floats(1e-4, 20), st.integers(0, 16), st.integers(1, 8), st.booleans(), st.floats(5, 600))
 def test_three_rounds_fit_or_blocks_cannot_be_shorter(
     step: float, workers: int, micro: int, accelerator: bool, budget: float

@@ -11,7 +11,7 @@ from launching import Agents, FakeProcess, even, expedition, run
 
 from stash.measure.launch.engines.base import Cluster
 from stash.measure.launch.job import Job
-from stash.measure.run.messages import ClimbEnded, LadderChosen, PhaseBegun, RankSeen
+from stash.measure.run.messages import ClimbEnded, LadderChosen, PhaseBegun, RankSeen, RoundGivenUp
 from stash.measure.run.orders import Orders
 
 
@@ -296,6 +296,42 @@ def test_a_hang_elsewhere_names_the_rank_that_got_least_far():
     result, _ = run(silent("cluster", 12))
     assert "no rank of train.py ended a step for 6" in result.failure.sentence
     assert "rank 1 got least far (11 steps, last block: cluster)" in result.failure.sentence
+
+
+def long_steps(seconds: float, then: float):
+    """A job that takes three steps of so many seconds, and another one ``then`` seconds later."""
+
+    def agents(orders: Orders, process: FakeProcess) -> Generator[None, None, int]:
+        process.tell(PhaseBegun("cluster", 0))
+        for number, wait in enumerate((seconds, seconds, seconds, then), 1):
+            due = process.clock.now + wait
+            while process.clock.now < due:
+                yield
+            process.step(number)
+        process.tracebacks = ["Traceback (most recent call last):\n  x\nValueError: the last step came\n"]
+        return 1
+
+    return agents
+
+
+@pytest.mark.parametrize(
+    ("then", "words"), [(450.0, "the last step came"), (560.0, "no rank of train.py ended a step")]
+)
+def test_silence_is_judged_by_the_longest_step_that_was_seen(then, words):
+    result, _ = run(long_steps(100.0, then))
+    assert words in result.failure.sentence
+
+
+def test_a_round_that_was_given_up_is_told_with_what_was_expected():
+    def agents(orders: Orders, process: FakeProcess) -> Generator[None, None, int]:
+        process.ladder("solo", "warm", "cold")
+        process.tell(RoundGivenUp(99.0, 9.0), ClimbEnded("stopped"))
+        yield
+        return 0
+
+    result, _ = run(agents)
+    assert "became so slow that its first round was given up, after 99 s where 9 s" in result.failure.sentence
+    assert result.profile is None
 
 
 def test_ranks_that_got_equally_far_are_not_blamed_one_by_one():

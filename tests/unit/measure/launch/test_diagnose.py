@@ -232,3 +232,19 @@ def test_a_long_message_is_cut_in_the_sentence_and_whole_below_it():
     found = said(crashes=[CRASH.replace("no such layer", "x" * 5_000)])
     assert len(found.sentence) < 1_000
     assert "x" * 5_000 in found.own_words
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        '  File "/usr/lib/python3/multiprocessing/synchronize.py", line 57, in __init__\n'
+        "    sl = self._semlock = _multiprocessing.SemLock(\nFileNotFoundError: [Errno 2] No such file or directory",
+        "RuntimeError: unable to open shared memory object </torch_41_7_0> in read-write mode: No such file",
+        "RuntimeError: unable to write to file </torch_41_7_0>: No space left on device (28)",
+        "RuntimeError: DataLoader worker (pid 9) is killed by signal: Bus error. It is possible that dataloader's "
+        "workers are out of shared memory. Please try to raise your shared memory limit.",
+    ],
+)
+def test_shared_memory_that_is_missing_or_full_is_named(error):
+    found = said(crashes=[f"Traceback (most recent call last):\n{error}\n"])
+    assert "could not use shared memory before its first training step: /dev/shm is missing" in found.sentence

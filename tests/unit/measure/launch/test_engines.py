@@ -64,6 +64,12 @@ def test_inside_srun_slurm_says_how_many_there_are_and_where_they_meet():
         placed(environment={**SLURM, "SLURM_STEP_NUM_TASKS": "8"})
 
 
+def test_what_a_launcher_left_behind_somewhere_else_makes_no_rank_of_this_process():
+    assert placed(environment={"SLURM_STEP_ID": "0"}) == Cluster(4, 1, engine="torchrun")
+    assert placed(environment={"RANK": "3", "WORLD_SIZE": "8"}) == Cluster(4, 1, engine="torchrun")
+    assert placed(environment={**A_RANK, "RANK": "x"}) == Cluster(4, 1, engine="torchrun")
+
+
 def test_one_rank_inside_srun_is_a_plain_process():
     one = {**SLURM, "SLURM_STEP_NUM_NODES": "1", "SLURM_STEP_NUM_TASKS": "1"}
     assert placed(devices=1, environment=one) == Cluster(1, 1, engine="local")

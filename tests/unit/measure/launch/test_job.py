@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from stash.base.errors import UserError
@@ -61,3 +63,37 @@ def test_a_job_that_cannot_be_is_refused_with_what_to_type_instead(tmp_path, mak
     write(tmp_path, "train.py", "")
     with pytest.raises(UserError, match=words):
         make(tmp_path)
+
+
+SOURCES = {
+    "latin-1": "# -*- coding: latin-1 -*-\nname = 'café'\n".encode("latin-1"),
+    "utf-8 with a mark": b"\xef\xbb\xbfname = 1\n",
+    "utf-8 in any locale": "name = 'é'\n".encode(),
+}
+
+
+@pytest.mark.parametrize("source", SOURCES.values(), ids=SOURCES)
+def test_a_script_may_have_any_encoding_that_python_reads(tmp_path, source):
+    (tmp_path / "train.py").write_bytes(source)
+    assert jobs.shape(jobs.script(str(tmp_path / "train.py"), ())) == "one"
+
+
+@pytest.mark.parametrize("source", [b"name = '\xe9'\n", b"# coding: klingon\n", b"x\0"])
+def test_one_that_python_cannot_read_is_refused_with_its_name(tmp_path, source):
+    (tmp_path / "train.py").write_bytes(source)
+    with pytest.raises(UserError, match=r"train\.py(, line \d+)?: .*python cannot run it|cannot read .*train\.py"):
+        jobs.script(str(tmp_path / "train.py"), ())
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("import torch\n", r"stash profile \S+/train\.py"), ("#!/nowhere/python\n", "/nowhere/python, .* is not there")],
+)
+def test_a_program_that_does_not_say_what_runs_it_is_refused(tmp_path, text, words):
+    program = tmp_path / "train.py"
+    program.write_text(text)
+    program.chmod(0o755)
+    with pytest.raises(UserError, match=words):
+        jobs.command((str(program),))
+    program.write_text(f"#!{sys.executable}\n")
+    assert jobs.command((str(program),)).kind == "command"

@@ -26,9 +26,7 @@ def time_loader(rank: OwnRank, visit: Visit, number: int, mode: int, sweeping: b
     ``size``: of the visit's block. What reads on credit at first does so here too.
     """
     feeds, tally = rank.feeds, own_tally()
-    workers = max(feed.workers for feed in feeds)
-    lead_in = max(size.settle, workers)  # steps until the first burst of the workers is over
-    steps = max(2 * workers, 2)
+    lead_in, steps = _steps(feeds, size)
     for feed in feeds:
         feed.drain()
     if tally is not None:
@@ -47,6 +45,19 @@ def time_loader(rank: OwnRank, visit: Visit, number: int, mode: int, sweeping: b
     # a batch that cannot be counted has no rate, rather than one of zero
     own = LoaderTimed(visit.feed, rank.place.rank, number, samples, seconds) if samples else None
     rank.agree(own, lambda reports: rank.tell(*(report for report in reports if report is not None)))
+
+
+def _steps(feeds: list[Feed], size: BlockSize) -> tuple[int, int]:
+    """Steps' worth of batches until the first burst of the workers is over, and those that are timed."""
+    workers = max(feed.workers for feed in feeds)
+    return max(size.settle, workers), max(2 * workers, 2)
+
+
+def expected_steps(rank: OwnRank, visit: Visit, size: BlockSize) -> int:
+    """How many steps of such a block a second opinion takes at most."""
+    if not visit.reads_data:
+        return 2 * _TRIES
+    return sum(_steps(rank.feeds, size)) + max(feed.depth // feed.per_step for feed in rank.feeds)
 
 
 def _consume(feeds: list[Feed], steps: int) -> int:

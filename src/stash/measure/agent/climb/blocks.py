@@ -50,6 +50,8 @@ class BlockRunner:
             accelerator=rank.device.type != "cpu",
             reads_ahead=any(feed.reads_ahead for feed in rank.feeds),
             agreement_seconds=self._agreement(),
+            reading_seconds=max((feed.wait_of_a_step for feed in rank.feeds), default=0.0),
+            ahead=max((feed.depth // feed.per_step for feed in rank.feeds), default=0),
         )
 
         def decide(reports: list[StepPace]) -> Plan:
@@ -60,7 +62,7 @@ class BlockRunner:
         self._judge = Judge(rank, self._plan)
         self._began = rank.clock.settled()
         rank.tell(PhaseBegun("blocks"))
-        rank.tell(RoundsPlanned(self._plan.round_seconds))
+        rank.tell(RoundsPlanned(self._plan.expected_seconds))
 
     def _agreement(self) -> float:
         """Seconds that ranks need to agree on something, once all are there."""
@@ -77,13 +79,15 @@ class BlockRunner:
             self._round, self._plan = number, self._learned
         self._supply.gather(visit, number, self._plan)
         takes_part = visit.active == "all" or rank.leads == (visit.active == "leader")
+        began = rank.clock.now()
         report = (yield from self._run(visit, number)) if takes_part else None
-        outcome = rank.agree(report, lambda reports: self._judge.decide(visit, number, reports))
+        step = (rank.clock.now() - began) / (visit.lead_in + self._plan.size(visit).together)
+        outcome = rank.agree(report, lambda reports: self._judge.decide(visit, number, reports, step))
         self._learned = outcome.plan or self._learned
         if outcome.again:
             self._plan, self._sweeping = self._learned, self._sweeping or outcome.sweep
             return (yield from self.visit(visit, number))
-        if not outcome.stop and outcome.drop is None and number < rank.orders.first_round + self._plan.alone_rounds:
+        if outcome.alone:
             self._alone(visit, number)
         return outcome
 

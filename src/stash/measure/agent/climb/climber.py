@@ -36,6 +36,9 @@ from stash.measure.run.orders import Orders, current
 
 _WARM_UP_STEPS = (3, 20)
 _STEADY = 0.1
+_SHARE = 0.15
+"""Of the budget, beside which warming up may take little; a run of such long steps has two of them."""
+_FEWEST_LONG_STEPS = 2
 _PARTING = 1.5 * PATIENCE
 
 
@@ -259,6 +262,9 @@ class Climber:
                     rungs = tuple(name for name in rungs if name != outcome.drop)
             rank.tell(RoundDone(number))
             number += 1
+            if outcome.last:
+                self._finish("stopped")
+                return
         self._finish("rounds done")
 
     def _warm_up(self) -> Generator[None, None, float]:
@@ -270,8 +276,8 @@ class Climber:
 
         def decide(reports: list[Any]) -> bool:
             steady = len(durations) >= 2 and abs(durations[-1] / durations[-2] - 1) < _STEADY
-            spent = clock.now() - begun > 0.15 * self.rank.orders.budget
-            enough = len(durations) >= fewest and (steady or spent)
+            spent = clock.now() - begun > _SHARE * self.rank.orders.budget
+            enough = len(durations) >= (_FEWEST_LONG_STEPS if spent else fewest) and (steady or spent)
             return enough or len(durations) >= most
 
         self.rank.tell(PhaseBegun("warm-up"))

@@ -8,15 +8,21 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from stash.base.ladder import Visit
-from stash.measure.agent.climb import proof, sustained
+from stash.measure.agent.climb import alone, proof, sustained
 from stash.measure.agent.climb.plan import Plan
 from stash.measure.agent.climb.proof import Testimony
 from stash.measure.agent.climb.rank import OwnRank
-from stash.measure.run.messages import RungSkipped, Told
+from stash.measure.run.messages import RoundGivenUp, RungSkipped, Told
 from stash.measure.run.wire import crosses
 
-_PATIENCE, _AT_LEAST = 3.0, 600.0
+_OVERRUN = 1.1
+"""Of the budget: a round that ends by then is not given up."""
+_PATIENCE = 5.0
+"""How many times as long as was expected, or as was asked for, a first round may take."""
+_OVERDUE, _OVERDUE_LEAST = 3.0, 600.0
 """Budgets, and seconds besides, after which the agents end by themselves."""
+_NEXT_TO_NOTHING = 2.0
+"""Seconds of a second opinion that are worth it whatever the budget is."""
 
 
 @crosses
@@ -44,6 +50,10 @@ class Outcome:
     """Try again with all files dropped beforehand that are known to hold many samples."""
     plan: Plan | None = None
     """Better sizes, for the block if it is run again, or else from the next round on."""
+    alone: bool = False
+    """There is time to take second opinions now."""
+    last: bool = False
+    """The round is the last one: another would end well after the budget does."""
 
 
 class Judge:
@@ -51,6 +61,7 @@ class Judge:
 
     def __init__(self, rank: OwnRank, plan: Plan) -> None:
         self._rank, self._first_plan, self._plan = rank, plan, plan
+        self._began = rank.clock.now()
         self._busy = 0.0
         """Largest share of the time in which the loader's workers were at work."""
         self._cold: list[Testimony] = []
@@ -61,12 +72,13 @@ class Judge:
         self._credit_told = self._reading_told = False
         self._began = rank.clock.now()
 
-    def decide(self, visit: Visit, number: int, reports: list[BlockReport | None]) -> Outcome:
-        """Write the block down, unless it is to be run again."""
+    def decide(self, visit: Visit, number: int, reports: list[BlockReport | None], step: float) -> Outcome:
+        """Write the block down, unless it is to be run again; each of its steps took ``step`` seconds."""
         rank = self._rank
         done = [report for report in reports if report is not None]
         why = self._disproved(visit, [report.testimony for report in done])
-        first, stop = number == rank.orders.first_round, rank.orders.files.stop.exists() or self._overdue()
+        first = number == rank.orders.first_round
+        stop = rank.orders.files.stop.exists() or self._overdue() or (first and self._is_hopeless())
         before = self._plan
         if visit.reads_data and first:
             self._learn_of_workers(done)
@@ -79,11 +91,39 @@ class Judge:
         if drop is not None:
             rank.tell(RungSkipped(drop, str(why)))
         self._swept = self._swept or (again and sweep)
-        return Outcome(stop, drop, again, again and sweep, None if self._plan == before else self._plan)
+        better = None if self._plan == before else self._plan
+        opinions = not (stop or again or drop) and self._has_time_for_second_opinions(visit, number, step)
+        return Outcome(stop, drop, again, again and sweep, better, opinions, self._is_last(number))
+
+    def _spent(self) -> float:
+        return self._rank.clock.now() - self._began
+
+    def _is_last(self, number: int) -> bool:
+        """Whether another round like those so far would end well after the budget does."""
+        orders, spent = self._rank.orders, self._spent()
+        return orders.rounds is None and spent + spent / (number - orders.first_round + 1) > _OVERRUN * orders.budget
+
+    def _is_hopeless(self) -> bool:
+        """Whether the first round takes so much longer than the warm-up promised that nobody would wait for it."""
+        limit = _PATIENCE * max(self._rank.orders.budget, self._first_plan.expected_seconds)
+        if self._rank.orders.rounds is not None or self._spent() <= limit:
+            return False
+        self._rank.tell(RoundGivenUp(self._spent(), self._first_plan.expected_seconds))
+        return True
+
+    def _has_time_for_second_opinions(self, visit: Visit, number: int, step: float) -> bool:
+        """They count among what the budget is for, unless they take next to nothing."""
+        early = number < self._rank.orders.first_round + self._plan.alone_rounds
+        if not early or not (visit.reads_data or visit.scope != "self"):
+            return False
+        wanted = alone.expected_steps(self._rank, visit, self._plan.size(visit)) * step
+        if visit.feed == "warm" and "cold" in self._rank.orders.rungs:
+            wanted *= 2  # the cold one, which was put off
+        return wanted <= max(_NEXT_TO_NOTHING, self._rank.orders.budget - self._spent())
 
     def _overdue(self) -> bool:
         """Whether the launcher should long have said that it is enough: it was suspended, or is out of sight."""
-        return self._rank.clock.now() - self._began > _PATIENCE * self._rank.orders.budget + _AT_LEAST
+        return self._spent() > _OVERDUE * self._rank.orders.budget + _OVERDUE_LEAST
 
     def _disproved(self, visit: Visit, ranks: list[Testimony]) -> str | None:
         """Why ``fetch`` cannot be told any more: this block was not cold, or it was to be warm and was not."""

@@ -46,6 +46,8 @@ class Plan:
     """What a round is expected to take, at the pace of the warm-up."""
     alone_rounds: int
     """In how many rounds loaders and exchange are also timed by themselves."""
+    expected_seconds: float = 0.0
+    """What a round takes with what is not timed: reading what replays, and emptying the loader's queues."""
 
     def size(self, visit: Visit) -> BlockSize:
         """Of a block; what exchanges settles: after a pause TCP starts slowly, and loses packets now and then."""
@@ -87,6 +89,10 @@ class StepPace:
     """The first step of a block trains on a batch that was read before it."""
     agreement_seconds: float = 0.0
     """What ranks need to agree, which they do after every block."""
+    reading_seconds: float = 0.0
+    """What a step waited for its batches."""
+    ahead: int = 0
+    """Steps' worth of batches that the loader's workers make ahead."""
 
 
 def slowest(paces: Sequence[StepPace]) -> StepPace:
@@ -113,7 +119,7 @@ def plan(visits: Sequence[Visit], pace: StepPace, budget: float, most_steps: int
             return wanted
     fits = int(_SHARE * budget / _FEWEST_ROUNDS / (len(visits) * pace.step_seconds))
     fitting = min(max(1, fits - 1), steps)
-    data = BlockSize(1, fitting)
+    data = BlockSize(1 if fits > 1 or pace.workers else min(1, settle), fitting)
     return _planned(visits, pace, BlockSize(min(1, settle), fitting), data, data, alone_rounds=1)
 
 
@@ -126,4 +132,6 @@ def _planned(
     alone_rounds: int = 2,
 ) -> Plan:
     sizes = Plan(replay, data, cold, 0.0, alone_rounds)
-    return replace(sizes, round_seconds=sum(sizes.size(visit).together for visit in visits) * pace.step_seconds)
+    timed = sum(sizes.size(visit).together for visit in visits) * pace.step_seconds
+    read = data.together + sum(pace.ahead for visit in visits if visit.reads_data)
+    return replace(sizes, round_seconds=timed, expected_seconds=timed + read * pace.reading_seconds)

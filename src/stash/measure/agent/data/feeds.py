@@ -79,6 +79,11 @@ class Feed:
         """Nothing it started is left."""
 
     @property
+    def wait_of_a_step(self) -> float:
+        """Seconds that a step of the script's own epochs waited for its batches, the start of workers left out."""
+        return max(0.0, self.wait - (self.startup or 0.0)) / max(1, self.steps)
+
+    @property
     def depth(self) -> int:
         """Batches in flight when the queue is full."""
         return 0

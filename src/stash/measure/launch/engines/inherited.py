@@ -7,6 +7,14 @@ from collections.abc import Mapping
 from stash.measure.launch.engines.base import Asked, Cluster, CommandLine, Machine, is_rank, plain
 from stash.measure.launch.job import Job
 
+_TRACES = ("TORCHELASTIC_RUN_ID", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
+"""What known launchers set besides."""
+
+
+def stands_alone(environment: Mapping[str, str]) -> bool:
+    """Whether nothing but the variables of a rank speaks for others: they may be left from somewhere else."""
+    return int(environment["WORLD_SIZE"]) > 1 and not any(name in environment for name in _TRACES)
+
 
 class Inherited:
     """In charge where a launcher has set the variables of a rank, unless other numbers are asked for."""

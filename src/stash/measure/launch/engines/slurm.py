@@ -9,12 +9,15 @@ from stash.base.errors import UserError
 from stash.measure.launch.engines.base import Asked, Cluster, Machine
 from stash.measure.launch.engines.torchrun import Torchrun
 
+_OF_A_STEP = ("SLURM_STEP_ID", "SLURM_STEP_NUM_NODES", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_NODELIST", "SLURM_NODEID")
+"""What ``srun`` sets, all of them; some alone are left from another place."""
+
 
 class Slurm(Torchrun):
     """In charge inside ``srun``, unless the number of nodes was given."""
 
     def cluster(self, asked: Asked, machine: Machine, environment: Mapping[str, str]) -> Cluster | None:
-        if asked.nnodes is not None or "SLURM_STEP_ID" not in environment:
+        if asked.nnodes is not None or any(name not in environment for name in _OF_A_STEP):
             return None
         return super().cluster(_placed(asked, environment), machine, environment)
 

@@ -1,0 +1,159 @@
+"""Disks: where a profile is to be saved when it is done, and what became of that place meanwhile.
+
+Whatever did, what was measured is somewhere, and the user is told where; nothing that others made is written to.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from runs import Outcome
+
+import stash
+from tests.faults.case import Case, Expected, Room
+from tests.faults.cases.environments import NOT_OMNIPOTENT, PROFILE, is_root, paced
+
+LONG = ("--budget", "10", "--precision", "0.05")
+PRECIOUS = "somebody else's"
+
+
+def profiles_in(folder: Path) -> list[str]:
+    """Names of the profiles there that can be read and have blocks."""
+    files = [path for path in folder.glob("*.stash.json") if path.is_file() and not path.is_symlink()]
+    return sorted(path.name for path in files if path.read_text() != PRECIOUS and stash.load(path).blocks)
+
+
+def has(*names: str) -> Callable[[Outcome, Room], str | None]:
+    """These profiles, and no others, are in the working folder."""
+
+    def check(outcome: Outcome, room: Room) -> str | None:
+        found = profiles_in(room.work)
+        return None if found == sorted(names) else f"the working folder has {found}, not {sorted(names)}"
+
+    return check
+
+
+# The folder of the run ----------------------------------------------------------------------------------------
+
+
+def runs_folder() -> Iterator[Case]:
+    for what, name in {"remove-run": "of the run", "remove-launch": "of the launch"}.items():
+        yield Case("disks", f"a job removes the folder {name}", ("hostile.py", what), LONG,
+                   expected=Expected((1,), ("the folder of the run, .*, was removed while hostile.py ran",), rounds=1,
+                                     leaves=("stash-*",)),
+                   pace="quick" if what == "remove-run" else "slow")  # fmt: skip
+    yield Case("disks", "a job empties the temporary folder", ("hostile.py", "remove-temporary"), LONG,
+               expected=Expected((1,), ("was removed while hostile.py ran",), rounds=1))  # fmt: skip
+
+
+# The place of the profile -------------------------------------------------------------------------------------
+
+
+def measured_is_in(folder: Callable[[Room], Path]) -> Callable[[Outcome, Room], str | None]:
+    """The profile is in that folder, and standard error says so."""
+
+    def check(outcome: Outcome, room: Room) -> str | None:
+        names = profiles_in(folder(room))
+        if len(names) != 1:
+            return f"{folder(room)} has the profiles {names}"
+        return None if str(folder(room) / names[0]) in outcome.stderr else f"{names[0]} is not named"
+
+    return check
+
+
+def with_output(*options: str) -> Callable[[Room], tuple[str, ...]]:
+    """A profile by one to whom permissions mean something, with ``{out}`` in its words for a folder outside."""
+
+    def program(room: Room) -> tuple[str, ...]:
+        folder = room.outside / "out"
+        folder.mkdir(exist_ok=True)
+        return (*NOT_OMNIPOTENT, *(word.format(out=folder, work=room.work) for word in options))
+
+    return program
+
+
+SHORT = (*PROFILE[:4], "--budget", "6", "--precision", "0.05")
+ON_SMALL_DISK = (
+    "unshare", "--mount", "bash", "-c", 'mount -t tmpfs -o size=64k none {out} && exec "$@"', "bash", *SHORT
+)  # fmt: skip
+
+
+def places() -> Iterator[Case]:
+    kept = ("What was measured is in ",)
+    lost = {"remove-output": "is removed", "close-output": "becomes read-only"}
+    for what, happens in lost.items():
+        yield Case("disks", f"the folder of -o {happens} while it measures", needs=is_root,
+                   program=with_output(*SHORT, "-o", "{out}/run.stash.json", "hostile.py", what, "{out}"),
+                   check=measured_is_in(lambda room: room.work),
+                   expected=Expected((2,), (*kept, "cannot write"), rounds=0))  # fmt: skip
+    yield Case("disks", "the disk of -o fills up while it measures", needs=is_root,
+               program=with_output(*ON_SMALL_DISK, "-o", "{out}/run.stash.json", "hostile.py", "fill", "{out}/big"),
+               check=measured_is_in(lambda room: room.work),
+               expected=Expected((2,), (*kept, "no space left"), rounds=0))  # fmt: skip
+    yield Case("disks", "the working folder becomes read-only while it measures", needs=is_root,
+               program=with_output(*SHORT, "hostile.py", "close-output", "{work}"),
+               check=measured_is_in(lambda room: room.temporary),
+               expected=Expected((2,), (*kept, "no permission"), leaves=("*.stash.json",)))  # fmt: skip
+
+
+# Its name -----------------------------------------------------------------------------------------------------
+
+
+def default_name(*words: str, at_once: int = 1) -> Callable[[Room], tuple[str, ...]]:
+    """Profiles under default names, one or several side by side in one folder."""
+
+    def program(room: Room) -> tuple[str, ...]:
+        filled = [word.format(outside=room.outside) for word in words]
+        command = subprocess.list2cmdline([*SHORT, *filled])
+        return ("bash", "-c", " & ".join([command] * at_once) + "; code=$?; wait; exit $code")
+
+    return program
+
+
+def planted(name: str) -> Callable[[Room], None]:
+    """A link in the working folder to a file of somebody's."""
+
+    def prepare(room: Room) -> None:
+        (room.outside / "precious").write_text(PRECIOUS)
+        (room.work / name).symlink_to(room.outside / "precious")
+
+    return prepare
+
+
+def precious(then: Callable[[Outcome, Room], str | None]) -> Callable[[Outcome, Room], str | None]:
+    """Nobody wrote to the file that a link led to."""
+
+    def check(outcome: Outcome, room: Room) -> str | None:
+        path = room.outside / "precious"
+        changed = path.exists() and path.read_text() != PRECIOUS
+        return "what a link led to was written to" if changed else then(outcome, room)
+
+    return check
+
+
+def names() -> Iterator[Case]:
+    writes = ("slow*.stash.json", "hostile*.stash.json")
+    yield Case("disks", "three profiles at once under default names", program=default_name("slow.py", at_once=3),
+               check=has("slow.stash.json", "slow-2.stash.json", "slow-3.stash.json"),
+               expected=Expected(writes=writes, seconds=120), pace="fast")  # fmt: skip
+    yield Case("disks", "a name that is taken while it measures",
+               program=default_name("hostile.py", "take-name", "hostile.stash.json"),
+               check=lambda outcome, room: None
+               if (room.work / "hostile.stash.json").read_text() == PRECIOUS and "hostile-2" in outcome.stdout
+               else "the name was taken from somebody",
+               expected=Expected(writes=writes))  # fmt: skip
+    yield Case("disks", "a link that is planted under the default name", prepare=planted("slow.stash.json"),
+               program=default_name("slow.py"), check=precious(has("slow-2.stash.json")),
+               expected=Expected(writes=writes))  # fmt: skip
+    yield Case("disks", "a link that is planted while it measures",
+               program=default_name("hostile.py", "plant-link", "hostile.stash.json", "{outside}/precious"),
+               check=precious(has("hostile-2.stash.json")), expected=Expected(writes=writes))  # fmt: skip
+    yield Case("disks", "-o names a link to somebody's file", ("slow.py",), prepare=planted("run.stash.json"),
+               check=precious(has("run.stash.json")), expected=Expected(rounds=1))  # fmt: skip
+    for what, words in {"/dev/full": "is not a regular file", "no/such/run.json": "there is no folder"}.items():
+        yield paced(Case("disks", f"-o {what}", ("slow.py",), ("-o", what), expected=Expected((2,), (words,))))
+
+
+CASES = [*runs_folder(), *places(), *names()]
