@@ -20,7 +20,7 @@ _TORCHRUNS_OWN = "ChildFailedError"
 
 
 _WRAP = re.compile(
-    r"""^[ ]{2}File[ ]"[^"]*/stash/measure/agent/[^"]*",[ ]line[ ]\d+,[ ]in[ ].*\n  # a frame of a wrap
+    r"""^[ ]{2}File[ ]"[^"]*/stash/measure/(?:agent|run|linux)/[^"]*",[ ]line[ ]\d+,[ ]in[ ].*\n  # a frame of a wrap
         (?:[ ]{4}.*\n)*                                                           # its source
         (?=[ ]{2}File[ ]")                                                        # unless it is the last""",
     re.M | re.X,
