@@ -49,11 +49,20 @@ def test_reading_a_profile_needs_no_torch():
     assert done.stdout.strip() == "False"
 
 
-def test_a_damaged_time_in_a_file_is_one_sentence_that_names_it_and_exit_code_2(tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize(
+    ("seconds", "sentence"),
+    [
+        (math.nan, "is not a profile: blocks.seconds.5: input should be a finite number"),
+        (-1.0, "is damaged: rank 1's steps under crowd in round 1"),
+    ],
+)
+def test_a_damaged_time_in_a_file_is_one_sentence_that_names_it_and_exit_code_2(
+    tmp_path, monkeypatch, capsys, seconds, sentence
+):
     file = tmp_path / "a.stash.json"
     save(build({"solo": [0.1, 0.1], "crowd": [0.2, 0.3]}), file)
     document = json.loads(file.read_text(encoding="utf-8"))
-    document["blocks"]["seconds"][-1] = math.nan
+    document["blocks"]["seconds"][-1] = seconds
     file.write_text(json.dumps(document), encoding="utf-8")
     monkeypatch.setattr("sys.argv", ["stash", "show", str(file)])
     with pytest.raises(SystemExit) as left:
@@ -61,5 +70,5 @@ def test_a_damaged_time_in_a_file_is_one_sentence_that_names_it_and_exit_code_2(
     said = capsys.readouterr()
     assert left.value.code == 2
     assert said.out == ""
-    assert f"{file} is damaged: rank 1's steps under crowd in round 1" in " ".join(said.err.split())
+    assert f"{file} {sentence}" in " ".join(said.err.split())
     assert "Traceback" not in said.err

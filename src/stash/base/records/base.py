@@ -37,7 +37,7 @@ def _sentence(text: Any) -> Any:
 
 Number = Annotated[float, Field(ge=-_LARGEST, le=_LARGEST, allow_inf_nan=False)]
 """Anything measured or stated."""
-Seconds = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False), AfterValidator(_by_a_clock)]
+Duration = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False), AfterValidator(_by_a_clock)]
 """A duration that something is divided by."""
 Whole = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 """An integer; of a difference of counters it may be negative."""
@@ -45,7 +45,7 @@ Count = Annotated[int, Field(ge=0, lt=2**63)]
 """How many there are of something, or which of them it is."""
 Sentence = Annotated[str, BeforeValidator(_sentence)]
 """What may quote a job's own words: without secrets, and with only the ends of what is very long."""
-Command = Annotated[tuple[str, ...], AfterValidator(masked)]
+CommandWords = Annotated[tuple[str, ...], AfterValidator(masked)]
 """Words as they were typed, without the secrets among them."""
 
 

@@ -10,7 +10,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from stash.base.records.base import SCHEMA, Count, Number, Record, Seconds, Sentence, Whole
+from stash.base.records.base import SCHEMA, Count, Duration, Number, Record, Sentence, Whole
 
 
 class Gpu(Record):
@@ -84,7 +84,7 @@ class Timing(Record):
     """Moving so many bytes, repeated: the seconds of each repetition, in the order they were taken."""
 
     bytes: Annotated[Count, Field(ge=1)]
-    seconds: tuple[Seconds, ...]
+    seconds: tuple[Duration, ...]
 
 
 class Copy(Record):
@@ -150,7 +150,7 @@ class Preparation(Record):
     processes: Count
     samples: Annotated[Count, Field(ge=1)]
     """Per repetition, all processes together."""
-    seconds: tuple[Seconds, ...]
+    seconds: tuple[Duration, ...]
 
 
 class Unmeasured(Record):

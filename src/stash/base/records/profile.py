@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stash.base.records.base import SCHEMA, Command, Count, Number, Record, Seconds, Sentence, Whole
+from stash.base.records.base import SCHEMA, CommandWords, Count, Duration, Number, Record, Sentence, Whole
 from stash.base.records.host import Host
 
 
@@ -42,7 +42,7 @@ class Gradient(Record):
 class Workload(Record):
     """What was trained."""
 
-    command: Command
+    command: CommandWords
     name: str
     parameters: Whole | None = None
     parameter_bytes: Whole | None = None
@@ -149,7 +149,7 @@ class Rate(Record):
     rank: Count
     round: Whole
     samples: Count
-    seconds: Seconds
+    seconds: Duration
 
 
 class Collective(Record):
@@ -159,8 +159,8 @@ class Collective(Record):
     """``node`` or ``world``."""
     ranks: Count
     bytes: Count
-    seconds: Seconds
-    latency_seconds: Seconds | None = None
+    seconds: Duration
+    latency_seconds: Duration | None = None
     """The same collectives with next to no bytes in them: what a smaller exchange would still take."""
 
 

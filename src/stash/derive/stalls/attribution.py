@@ -33,7 +33,7 @@ def attribute(profile: Profile, source: str | None = None) -> Breakdown:
     """The breakdown of the profile's mean step over its kept rounds.
 
     ``source`` is the file it came from, to be named in errors. Raises StashError if no round is complete, and
-    ArtefactError if a block's time is no positive number.
+    ArtefactError if a block's time is no positive number, or nobody's.
     """
     named = source or f"the profile of {profile.workload.name!r}"
     _check_times(profile, named)
@@ -80,6 +80,8 @@ def _why_no_round(profile: Profile, every: StepTimes) -> str:
 
 
 def _check_times(profile: Profile, named: str) -> None:
+    if profile.blocks and not profile.ranks:
+        raise ArtefactError(f"{named} is damaged: it names no rank; profile again")
     for block in profile.blocks:
         if block.steps > 0 and not 0 < block.seconds < math.inf:
             raise ArtefactError(

@@ -8,20 +8,17 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
 
-from pydantic import Field, TypeAdapter
+from pydantic import TypeAdapter
 
 from stash.base.errors import UserError, one_line
 from stash.base.files import read_up_to, write_whole
+from stash.base.records.base import Count
 
 MANIFEST = "stash-dataset.json"
 FORMAT = 1
 _LARGEST = 2**16
 """Bytes that are read: a whole one has two hundred."""
-
-
-Count = Annotated[int, Field(ge=0, lt=2**63, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -53,7 +50,7 @@ def read_manifest(root: Path) -> Manifest | None:
         return TypeAdapter(Manifest).validate_python(fields)
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise UserError(
-            f"{root / MANIFEST} is damaged ({one_line(error)}); delete it and its folder, and make the data set again"
+            f"{root / MANIFEST} is damaged; delete it and its folder, and make the data set again ({one_line(error)})"
         ) from error
 
 
