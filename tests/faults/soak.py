@@ -18,6 +18,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from stash.base.ladder import NAMES
+from stash.lab.testbed.names import abandoned
 from stash.measure.launch import climb, job
 from stash.measure.launch.engines.base import Cluster
 from stash.measure.launch.wishes import Wishes
@@ -45,6 +46,7 @@ class Count:
     shared_memory: int
     """Files of PyTorch's in /dev/shm whose process is gone."""
     namespaces: int
+    """Of testbeds whose process is gone."""
     temporary_files: int
 
 
@@ -60,7 +62,7 @@ def count(temporary: Path) -> Count:
         memory_bytes=1024 * int(status["VmRSS"].split()[0]),
         sockets=unix.count(f"{temporary}/") + unix.count(f".{os.getpid()}\n"),
         shared_memory=sum(not Path("/proc", path.name.split("_")[1]).exists() for path in shared.glob("torch_*_*")),
-        namespaces=len(list(Path("/run/netns").glob("stash-tb-*"))) if Path("/run/netns").is_dir() else 0,
+        namespaces=sum(abandoned(path.name) for path in Path("/run/netns").glob("stash-tb-*")),
         temporary_files=sum(1 for path in temporary.rglob("*") if not path.name.startswith("torchinductor_")),
     )
 
