@@ -60,6 +60,8 @@ class Evidence:
     batch: int | None = None
     silent: Sequence[int] = ()
     """Ranks that were gone without a traceback."""
+    left: tuple[int, str] | None = None
+    """A node whose launcher had ended, with its address."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,8 @@ def diagnose(evidence: Evidence) -> Diagnosis:
     killed = next((rank for rank in reported if rank.code < 0 and rank.code not in _AFTERMATH), None)
     if killed and (_NOTICED.search(own) or _TERMINATED.search(own)):
         return _ended_by_signal(killed, evidence)
+    if evidence.left is not None and _NOTICED.search(own):
+        return _ended_elsewhere(*evidence.left, evidence)
     silent = _silent(evidence, own)
     if silent and _NOTICED.search(own):
         return _left_without_a_word(silent, evidence)
@@ -154,6 +158,12 @@ def _left_without_a_word(ranks: Sequence[int], evidence: Evidence) -> Diagnosis:
     return Diagnosis(
         f"{who} of {evidence.title} ended without a word {_when(evidence)}, most likely by {_KILLED}; "
         "the others lost their connection to it"
+    )
+
+
+def _ended_elsewhere(node: int, address: str, evidence: Evidence) -> Diagnosis:
+    return Diagnosis(
+        f"{evidence.title} was ended on node {node} ({address}) {_when(evidence)}: what is printed there says why"
     )
 
 

@@ -285,6 +285,7 @@ class Launches:
                 crashes=process.crashes(),
                 output=process.output(),
                 silent=each.silent,
+                left=each.peers.left if each.peers is not None else None,
                 steps={rank: beat.steps for rank, beat in process.beats().items()},
                 title=job.title,
                 batch=_batch_argument(job),
