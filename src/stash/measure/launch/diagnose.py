@@ -81,6 +81,8 @@ class Evidence:
     batch: int | None = None
     silent: Sequence[int] = ()
     """Ranks that were gone without a traceback."""
+    left: tuple[int, str] | None = None
+    """A node whose launcher had ended, with its address."""
 
 
 @dataclass(frozen=True)
@@ -105,6 +107,8 @@ def diagnose(evidence: Evidence) -> Diagnosis:
     killed = next((rank for rank in ranks if rank.code < 0 and rank.code not in _AFTERMATH), None)
     if killed and (killed == ranks[0] or not own or _NOTICED.search(own)):
         return _ended_by_signal(killed, evidence)
+    if evidence.left is not None and _NOTICED.search(own):
+        return _ended_elsewhere(*evidence.left, evidence)
     silent = _silent(evidence, own)
     if silent and _NOTICED.search(own):
         left = next((rank for rank in ranks if rank.rank in silent and rank.code > 0), None)
@@ -197,6 +201,12 @@ def _left(rank: Reported, evidence: Evidence) -> Diagnosis:
         f"rank {rank.rank} of {evidence.title} ended with exit code {rank.code} {_when(evidence)}; "
         "the others lost their connection to it",
         own_output(evidence.output),
+    )
+
+
+def _ended_elsewhere(node: int, address: str, evidence: Evidence) -> Diagnosis:
+    return Diagnosis(
+        f"{evidence.title} was ended on node {node} ({address}) {_when(evidence)}: what is printed there says why"
     )
 
 

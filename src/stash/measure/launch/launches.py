@@ -388,6 +388,7 @@ class Launches:
                 output=output,
                 silent=[rank for rank in each.silent if beats[rank].pid not in ended_by_launcher],
                 steps={rank: beat.steps for rank, beat in beats.items()},
+                left=each.peers.left if each.peers is not None else None,
                 title=job.title,
                 batch=_batch_argument(job),
             )

@@ -73,6 +73,8 @@ class Peers:
         self._peers: dict[str, _Peer] = {}
         """By sender."""
         self._told: Silence | None = None
+        self.left: tuple[int, str] | None = None
+        """The node that took leave last, with its address."""
 
     def open(self) -> None:
         """Listen, on the interface that leads to the other nodes, as soon as the ranks say that there are any."""
@@ -167,6 +169,7 @@ class Peers:
             return
         if word.leaves:
             self._peers.pop(word.sender, None)
+            self.left = (word.node, address[0])
         else:
             self._peers[word.sender] = _Peer(word.node, address, self._clock())
         self._told = word.gone or self._told

@@ -106,23 +106,23 @@ def _play(team: Team, direction: Direction, name: str, seconds: float) -> Stream
     return result
 
 
-def _announce(team: Team, name: str, place: Place) -> None:
+def _announce(team: Team, name: str, place: Inlet) -> None:
     team.publish(name, f"{place.port} {place.password}")
 
 
-def _place(text: str, address: str) -> Place:
+def _place(text: str, address: str) -> Inlet:
     """At the other node and nowhere else, whatever somebody put into the store; raises OSError for nonsense."""
     port, _, password = text.partition(" ")
     if not port.isdecimal() or not 0 < int(port) < 1 << 16 or len(password) != _PASSWORD:
         raise OSError("the other node says what no node of this version says")
-    return Place(address, int(port), password)
+    return Inlet(address, int(port), password)
 
 
 # One transfer ---------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Place:
+class Inlet:
     """Where one transfer is taken in, and the word that each of its connections begins with."""
 
     address: str
@@ -130,7 +130,7 @@ class Place:
     password: str
 
 
-def send(place: Place, flows: int, seconds: float) -> None:
+def send(place: Inlet, flows: int, seconds: float) -> None:
     """Pour bytes into ``flows`` connections until the other end closes them; raises OSError."""
     where = (place.address, place.port)
     with contextlib.ExitStack() as opened:
@@ -153,7 +153,7 @@ def _pour(connection: socket.socket, seconds: float) -> None:
             connection.send(chunk)
 
 
-def receive(address: str, flows: int, seconds: float, announce: Callable[[Place], None]) -> list[Mark]:
+def receive(address: str, flows: int, seconds: float, announce: Callable[[Inlet], None]) -> list[Mark]:
     """Take in ``flows`` connections for ``seconds`` and mark what came after the first part; raises OSError."""
     with contextlib.ExitStack() as opened:
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
@@ -161,7 +161,7 @@ def receive(address: str, flows: int, seconds: float, announce: Callable[[Place]
         listener.bind((address, 0))
         listener.listen()
         listener.settimeout(_PATIENCE)
-        place = Place(address, listener.getsockname()[1], secrets.token_hex(_PASSWORD // 2))
+        place = Inlet(address, listener.getsockname()[1], secrets.token_hex(_PASSWORD // 2))
         announce(place)
         connections = [opened.enter_context(each) for each in _accepted(listener, place.password, flows)]
         sink = _Sink(seconds)

@@ -71,7 +71,7 @@ class Agreement:
 
 @crosses
 @dataclass(frozen=True)
-class Finding:
+class Contribution:
     """What another node found in one part: its ``Links`` as JSON, and its steal time so far."""
 
     links: str
@@ -173,7 +173,7 @@ class Run:
         elapsed = time.monotonic() - self.began
         own = links(found, elapsed), counters.since(self.before).steal
         if board is None:
-            text = packed(Finding(own[0].model_dump_json(), own[1])).decode()
+            text = packed(Contribution(own[0].model_dump_json(), own[1])).decode()
             self.team.publish(f"found/{part}/{self.team.node}", text)
             return
         others = [self._told(part, node, patience, elapsed) for node in range(1, self.team.nodes)]
@@ -184,7 +184,7 @@ class Run:
         try:
             if self.team.lost is not None:
                 raise AbsentError(self.team.lost)
-            told = _heard(node, Finding, self.team.wait_for(f"found/{part}/{node}", patience))
+            told = _heard(node, Contribution, self.team.wait_for(f"found/{part}/{node}", patience))
             return _validated(node, Links, told.links), told.steal
         except AbsentError:
             why = f"node {node} stopped answering"

@@ -34,8 +34,8 @@ CRASH = (
 )
 
 
-def said(output="", crashes=(), code=1, steps=None, batch=None, silent=()):
-    return diagnose(Evidence(code, crashes, output, steps or {}, "train.py", batch, silent))
+def said(output="", crashes=(), code=1, steps=None, batch=None, silent=(), left=None):
+    return diagnose(Evidence(code, crashes, output, steps or {}, "train.py", batch, silent, left))
 
 
 def test_a_ranks_own_traceback_is_shown_and_its_last_line_is_the_sentence():
@@ -97,6 +97,15 @@ def test_without_any_launchers_report_the_rank_that_said_nothing_is_named():
 def test_ranks_that_said_nothing_are_not_blamed_for_anothers_exception():
     assert "ValueError: no such layer" in said(crashes=[CRASH], silent=[1]).sentence
     assert "ValueError: no such layer" in said(crashes=[SURVIVOR, CRASH], silent=[2]).sentence
+
+
+def test_a_node_that_was_ended_in_order_is_named_by_those_that_lost_their_connection_to_it():
+    found = said(crashes=[SURVIVOR], steps={0: 9}, left=(1, "10.0.0.2"))
+    assert found.sentence == (
+        "train.py was ended on node 1 (10.0.0.2) after 9 training steps: what is printed there says why"
+    )
+    assert found.own_words == ""
+    assert "ValueError: no such layer" in said(crashes=[CRASH], left=(1, "10.0.0.2")).sentence
 
 
 def test_a_shells_word_for_a_signal_is_translated():

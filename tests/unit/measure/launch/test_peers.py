@@ -120,6 +120,7 @@ def test_a_launcher_that_took_leave_is_not_missed(job: Job, leaves: int) -> None
     job.greet(stays)
     job.clock.now += 10 * LOST_SECONDS
     assert job.peers[stays].silence(None) is None
+    assert job.peers[stays].left == (leaves, HOST)
 
 
 def test_while_own_ranks_step_nobody_is_gone(job: Job) -> None:

@@ -27,7 +27,7 @@ def test_every_node_meets_node_0_both_ways_and_a_slow_node_0_would_show():
 def test_a_stream_over_loopback_is_timed_where_it_arrives(flows: int):
     sender: list[threading.Thread] = []
 
-    def connect(place: streams.Place) -> None:
+    def connect(place: streams.Inlet) -> None:
         sender.append(threading.Thread(target=streams.send, args=(place, flows, 0.4)))
         sender[0].start()
 
@@ -54,7 +54,7 @@ def test_strangers_are_not_counted_and_hold_nobody_up_for_long(monkeypatch: pyte
     sender: list[threading.Thread] = []
     strangers: list[socket.socket] = []
 
-    def connect(place: streams.Place) -> None:
+    def connect(place: streams.Inlet) -> None:
         for _ in range(3):
             strangers.append(socket.create_connection((place.address, place.port)))
             strangers[-1].sendall(said)
@@ -78,4 +78,4 @@ def test_nobody_is_sent_bytes_because_of_what_stands_in_the_store(text: str):
 
 
 def test_bytes_go_to_the_other_node_only():
-    assert streams._place("80 " + "a" * 32, "10.0.0.2") == streams.Place("10.0.0.2", 80, "a" * 32)
+    assert streams._place("80 " + "a" * 32, "10.0.0.2") == streams.Inlet("10.0.0.2", 80, "a" * 32)

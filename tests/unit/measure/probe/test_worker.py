@@ -31,7 +31,7 @@ def test_node_0_decides_for_all():
 STRANGE = [
     b"", b"[" * 4000, b"[1, [], null]", pickle.dumps(OWN),
     b'{"record": "Agreement", "fields": [1e999, {"tuple": []}, null]}',
-    packed(worker.Finding("{}", None)), packed(worker.Agreement(1.0, ("../../etc",), None)),
+    packed(worker.Contribution("{}", None)), packed(worker.Agreement(1.0, ("../../etc",), None)),
     packed(worker.Agreement(1.0, PARTS, "no such kind")),
 ]  # fmt: skip
 
