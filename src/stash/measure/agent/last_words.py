@@ -14,6 +14,7 @@ from typing import Any
 from stash.measure.agent import script
 from stash.measure.run.orders import Orders, current
 
+_AGENT = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _TORCHRUNS_OWN = "ChildFailedError"
 """The rank that failed has left its error already."""
 
@@ -56,6 +57,16 @@ def _leave(orders: Orders, error: BaseException) -> None:
 
     try:
         path = orders.files.crash(os.environ.get("RANK", "0"))
-        path.write_text("".join(traceback.format_exception(error)), encoding="utf-8", errors="backslashreplace")
+        told = traceback.TracebackException.from_exception(error)
+        _leave_agent_out(told)
+        path.write_text("".join(told.format()), encoding="utf-8", errors="backslashreplace")
     except OSError as problem:
         print(f"stash: could not record the crash: {problem}", file=sys.stderr)
+
+
+def _leave_agent_out(told: Any) -> None:
+    """Take the wraps' frames out of a traceback: the script's own calls are what its author can read."""
+    told.stack[:] = [frame for frame in told.stack if not frame.filename.startswith(_AGENT)]
+    for other in (told.__cause__, told.__context__):
+        if other is not None:
+            _leave_agent_out(other)
