@@ -200,7 +200,6 @@ AT_LIMITS = {
     "12 open files": ("nofile=12",),
     "3 GB of addresses": (f"as={3 << 30}",),
     "1 GB of addresses": (f"as={1 << 30}",),
-    "200 MB of addresses": (f"as={200 << 20}",),
     "64 kB of locked memory": ("memlock=65536",),
     "files of 1 MB": ("fsize=1048576",),
 }

@@ -6,7 +6,6 @@ nothing but the log that it names.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from runs import Outcome, Started
@@ -90,9 +89,9 @@ def _refused(name: str, job: tuple[str, ...], says: str) -> Case:
     return Case("scripts", name, job, expected=Expected((2,), (says,)), pace="fast")
 
 
-def hung(wait: str) -> Callable[[Case], Case]:
-    """The same, of a job that stands still and has to be ended."""
-    return lambda one: replace(one, options=(*one.options, *wait.split()))
+def hung(one: Case, *wait: str) -> Case:
+    """The same, of a job that stands still and is ended after a minute, or when it was not to start for longer."""
+    return replace(one, options=(*ONE, *wait), expected=replace(one.expected, seconds=120))
 
 
 CASES = [
@@ -105,8 +104,9 @@ CASES = [
     _in_worker("kill", r"DataLoader worker \(pid"),
     _in_worker("_exit", r"DataLoader worker \(pid"),
     _in_worker("memory", "ran out of memory"),
-    hung("--patience 15")(case("deadlock before training", "deadlock", "setup", "took no training step within")),
-    case("deadlock while measured", "deadlock", "later", "no rank of fails.py ended a step for"),
+    hung(case("deadlock before training", "deadlock", "setup", "took no training step within"), "--patience", "15"),
+    hung(case("deadlock while measured", "deadlock", "later", "no rank of fails.py ended a step for"),
+         "--budget", "30", "--precision", "0.05"),
     case("a hint about memory before it exits", "_exit", "step", "ended with exit code 5", "--chatter", "hint"),
     case("a hint about memory before it raises", "raise", "step", "data ended at sample 7", "--chatter", "hint"),
     case("a progress bar of 4 MB before it exits", "_exit", "step", "ended with exit code 5", "--chatter", "bar"),
