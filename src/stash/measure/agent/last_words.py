@@ -15,7 +15,6 @@ from typing import Any
 from stash.measure.agent import script
 from stash.measure.run.orders import Orders, current
 
-_AGENT = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _TORCHRUNS_OWN = "ChildFailedError"
 """The rank that failed has left its error already."""
 
