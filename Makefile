@@ -63,6 +63,8 @@ broken: $(BIN)/stash
 
 faults: $(BIN)/stash
 	$(BIN)/python -m tests.faults
+	$(BIN)/python -m tests.faults.fuzz --mutations 10000
+	$(BIN)/python -m tests.faults.soak --profiles 50 --at-once 8
 
 remedies: $(BIN)/stash
 	$(BIN)/python -m bench.remedies

@@ -30,6 +30,8 @@ Artefact = TypeVar("Artefact", Profile, Probe)
 PROBE_SUFFIX = ".host.json"
 _ESCAPED_BYTES = re.compile("[\udc80-\udcff]+")
 """How Python has bytes of arguments and file names that it could not decode."""
+_HALVES = re.compile("[\ud800-\udfff]")
+"""Of characters, which no encoding has; words say them too."""
 
 
 def _blocks_in_columns(document: Document) -> Document:
@@ -103,7 +105,7 @@ def save_new(artefact: Profile | Probe, path: str | os.PathLike[str]) -> Path:
     kind, text = _KINDS[type(artefact)], _written(document(artefact))
     for target in numbered(Path(path), kind.suffix):
         try:
-            write_whole(target, text, new=True)
+            write_whole(target, text, mode=0o600, new=True)
         except FileExistsError:
             continue
         except OSError as error:
@@ -141,7 +143,7 @@ def _json(value: Any) -> str:
     """JSON that every reader takes: a byte of a command or a file name that is no text stands there as ``\\xff``."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     text = _ESCAPED_BYTES.sub(lambda found: _in_words(found[0].encode("ascii", "surrogateescape")), text)
-    return text.encode("utf-8", "backslashreplace").decode()  # what else UTF-8 cannot hold, JSON can escape
+    return _HALVES.sub(lambda found: f"\\\\u{ord(found[0]):04x}", text)
 
 
 def _in_words(escaped: bytes) -> str:

@@ -46,7 +46,7 @@ def test_bytes_that_are_no_text_are_saved_as_words_that_say_them(tmp_path):
     command = (*(word.decode("ascii", "surrogateescape") for word in (latin, utf8)), "C:\\x \ud800")
     workload = PROFILE.workload.model_copy(update={"command": command})
     save(PROFILE.model_copy(update={"workload": workload}), tmp_path / "a.stash.json")
-    assert load(tmp_path / "a.stash.json").workload.command == ("caf\\xe9", "café", "C:\\x \ud800")
+    assert load(tmp_path / "a.stash.json").workload.command == ("caf\\xe9", "café", "C:\\x \\ud800")
 
 
 def test_a_write_that_fails_keeps_the_old_profile_and_cleans_up(tmp_path, monkeypatch):

@@ -134,6 +134,10 @@ def _known_error(evidence: Evidence, own: str) -> Diagnosis | None:
     """What to do about the errors that are every job's."""
     words = errors(own) if own else own_output(evidence.output).splitlines()
     heard = [*words, *errors(launchers_words(evidence.output))]
+    if any(map(_MEMORY.match, words)):
+        half = (evidence.batch or 0) // 2
+        smaller = f"try --batch {half}" if half else "use a smaller batch"
+        return Diagnosis(f"{evidence.title} ran out of memory {_when(evidence)}; {smaller}", own)
     if any(map(_SHARED_MEMORY.search, [own, *words])):
         return Diagnosis(
             f"{evidence.title} could not use shared memory {_when(evidence)}: /dev/shm is missing, full or not "
@@ -141,10 +145,6 @@ def _known_error(evidence: Evidence, own: str) -> Diagnosis | None:
             "workers",
             own,
         )
-    if any(map(_MEMORY.match, words)):
-        half = (evidence.batch or 0) // 2
-        smaller = f"try --batch {half}" if half else "use a smaller batch"
-        return Diagnosis(f"{evidence.title} ran out of memory {_when(evidence)}; {smaller}", own)
     if any(map(_PORT.match, heard)):
         return Diagnosis(
             "the port for the ranks' rendezvous is already in use; choose another with "

@@ -19,12 +19,13 @@ def text(path: Path) -> str | None:
 
 
 def number(path: Path) -> int | None:
-    """The integer in a file, ``None`` if there is none."""
+    """The integer in a file, ``None`` if there is none that the kernel could have meant."""
     content = text(path)
     try:
-        return None if content is None else int(content)
+        found = None if content is None else int(content)
     except ValueError:
         return None
+    return found if found is not None and abs(found) < 1 << 63 else None
 
 
 def entries(folder: Path) -> list[Path]:

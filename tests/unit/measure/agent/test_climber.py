@@ -129,11 +129,11 @@ def test_the_stop_file_ends_the_climb_after_the_block_under_way(tmp_path: Path) 
     assert sum(isinstance(m, RoundDone) for m in one.messages()) <= rounds + 1
 
 
-def test_without_a_word_from_the_launcher_the_climb_ends_by_itself_well_past_the_budget(tmp_path: Path) -> None:
-    one = job(orders(tmp_path, rounds=None, budget=1.0))
+def test_without_a_word_from_the_launcher_the_climb_ends_by_itself_past_the_budget(tmp_path: Path) -> None:
+    one = job(orders(tmp_path, rounds=None, budget=1000.0))
     train(one, most=30)
     assert one.climber.listens
-    one.clock.seconds += 700.0  # suspended, or its launcher hangs
+    one.clock.seconds += 1700.0  # suspended, or its launcher hangs
     train(one)
     assert ended(one) == "stopped"
     assert one.left == ["left"]
@@ -190,7 +190,7 @@ def test_a_loop_that_ends_early_keeps_what_was_measured(tmp_path: Path) -> None:
 
 
 def test_a_script_that_exits_by_itself_is_let_go_with_its_own_exit_code(tmp_path: Path) -> None:
-    one = job(orders(tmp_path, rounds=None))
+    one = job(orders(tmp_path, rounds=None, budget=float("inf")))
     train(one, most=20)
     one.climber.exits(last=False)  # it destroys its process group under SystemExit
     assert (ended(one), one.left) == ("script ended", [])

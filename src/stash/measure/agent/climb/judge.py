@@ -19,8 +19,6 @@ _OVERRUN = 1.1
 """Of the budget: a round that ends by then is not given up."""
 _PATIENCE = 5.0
 """How many times as long as was expected, or as was asked for, a first round may take."""
-_OVERDUE, _OVERDUE_LEAST = 3.0, 600.0
-"""Budgets, and seconds besides, after which the agents end by themselves."""
 _NEXT_TO_NOTHING = 2.0
 """Seconds of a second opinion that are worth it whatever the budget is."""
 
@@ -78,7 +76,7 @@ class Judge:
         done = [report for report in reports if report is not None]
         why = self._disproved(visit, [report.testimony for report in done])
         first = number == rank.orders.first_round
-        stop = rank.orders.files.stop.exists() or self._overdue() or (first and self._is_hopeless())
+        stop = rank.orders.files.stop.exists() or (first and self._is_hopeless())
         before = self._plan
         if visit.reads_data and first:
             self._learn_of_workers(done)
@@ -120,10 +118,6 @@ class Judge:
         if visit.feed == "warm" and "cold" in self._rank.orders.rungs:
             wanted *= 2  # the cold one, which was put off
         return wanted <= max(_NEXT_TO_NOTHING, self._rank.orders.budget - self._spent())
-
-    def _overdue(self) -> bool:
-        """Whether the launcher should long have said that it is enough: it was suspended, or is out of sight."""
-        return self._spent() > _OVERDUE * self._rank.orders.budget + _OVERDUE_LEAST
 
     def _disproved(self, visit: Visit, ranks: list[Testimony]) -> str | None:
         """Why ``fetch`` cannot be told any more: this block was not cold, or it was to be warm and was not."""
