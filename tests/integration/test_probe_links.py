@@ -28,12 +28,13 @@ on_testbed = pytest.mark.skipif(_obstacle is not None, reason=_obstacle or "")
 BUSY = 2.0
 """How many times too slow a link may look on a machine that does other work."""
 PROBE = """
+from stash.base.interrupts import REQUESTS, interrupted_by
 import os, sys
 from pathlib import Path
 from stash.measure.launch.probe import probe
 from stash.measure.launch.engines.base import Cluster
 nodes, node, budget, parts, place, out = sys.argv[1:]
-found = probe(
+with interrupted_by(*REQUESTS): found = probe(
     Cluster(int(os.environ.get("RANKS", "1")), int(nodes), int(node), place or None),
     budget=float(budget), data=None, kind=None, instance=None, what=frozenset(parts.split(",")),
     say=lambda part: print(part, flush=True), meeting=30,

@@ -24,6 +24,23 @@ _ACTS = re.compile(
 )
 
 
+_ESCAPED_BYTES = re.compile("[\udc80-\udcff]+")
+"""How Python has bytes of arguments and file names that it could not decode."""
+_HALVES = re.compile("[\ud800-\udfff]")
+"""Of characters, which no encoding has."""
+
+
+def in_words(text: str) -> str:
+    """``text`` as any encoding can hold it: a byte that is no text is said as ``\\xff``.
+
+    Where only the locale knew no UTF-8, such bytes are text after all.
+    """
+    text = _ESCAPED_BYTES.sub(
+        lambda found: found[0].encode("ascii", "surrogateescape").decode("utf-8", "backslashreplace"), text
+    )
+    return _HALVES.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
 def printable(text: str) -> str:
     """``text`` of one line or several, with every character that would act on a terminal as its escape: ``\\x1b``."""
     return _ACTS.sub(_escape, _COLOURS.sub("", text.replace("\r\n", "\n")))

@@ -10,7 +10,6 @@ import errno
 import itertools
 import json
 import os
-import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -28,10 +27,6 @@ _LARGEST = 2**29
 Artefact = TypeVar("Artefact", Profile, Probe)
 
 PROBE_SUFFIX = ".host.json"
-_ESCAPED_BYTES = re.compile("[\udc80-\udcff]+")
-"""How Python has bytes of arguments and file names that it could not decode."""
-_HALVES = re.compile("[\ud800-\udfff]")
-"""Of characters, which no encoding has; words say them too."""
 
 
 def _blocks_in_columns(document: Document) -> Document:
@@ -140,15 +135,8 @@ def _written(fields: Document) -> str:
 
 
 def _json(value: Any) -> str:
-    """JSON that every reader takes: a byte of a command or a file name that is no text stands there as ``\\xff``."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    text = _ESCAPED_BYTES.sub(lambda found: _in_words(found[0].encode("ascii", "surrogateescape")), text)
-    return _HALVES.sub(lambda found: f"\\\\u{ord(found[0]):04x}", text)
-
-
-def _in_words(escaped: bytes) -> str:
-    """Inside a JSON string; where only the locale knew no UTF-8, the bytes are text after all."""
-    return escaped.decode("utf-8", "backslashreplace").replace("\\", r"\\")
+    return text.encode("utf-8", "backslashreplace").decode()  # what UTF-8 cannot hold, JSON can escape
 
 
 def _object(members: dict[str, str], indent: int) -> str:

@@ -55,7 +55,7 @@ def _listener(host: str, port: int) -> socket.socket | None:
     except OSError as error:
         if error.errno == errno.EADDRNOTAVAIL:  # translated on the way, as a cloud's public addresses are
             return None
-        sys.exit(f"{host}:{port}: {error.strerror}")
+        sys.exit(f"OSError: {host}:{port}: {error.strerror}")
 
 
 def hand_over(listener: socket.socket, store: Any) -> None:

@@ -15,7 +15,7 @@ from profile_builder import build
 
 from stash.base import records
 from stash.base.errors import ArtefactError
-from stash.base.records import SCHEMA
+from stash.base.records import SCHEMA, Workload
 from stash.keep import artefact
 from stash.keep.artefact import load, load_any, load_probe, save
 
@@ -44,7 +44,7 @@ def test_the_file_is_its_owners_alone(tmp_path):
 def test_bytes_that_are_no_text_are_saved_as_words_that_say_them(tmp_path):
     latin, utf8 = os.fsencode("caf") + b"\xe9", "café".encode()
     command = (*(word.decode("ascii", "surrogateescape") for word in (latin, utf8)), "C:\\x \ud800")
-    workload = PROFILE.workload.model_copy(update={"command": command})
+    workload = Workload(**{**PROFILE.workload.model_dump(), "command": command})
     save(PROFILE.model_copy(update={"workload": workload}), tmp_path / "a.stash.json")
     assert load(tmp_path / "a.stash.json").workload.command == ("caf\\xe9", "café", "C:\\x \\ud800")
 

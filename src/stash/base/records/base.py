@@ -9,9 +9,9 @@ from __future__ import annotations
 from datetime import datetime, timezone
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from stash.base.printable import shortened
+from stash.base.printable import in_words, shortened
 from stash.base.secrets import masked, masked_text
 
 SCHEMA = 2
@@ -35,6 +35,15 @@ def _sentence(text: Any) -> Any:
     return masked_text(shortened(text, _LONGEST_SENTENCE)) if isinstance(text, str) else text
 
 
+def _told(value: Any) -> Any:
+    """A field's text, or texts, with bytes that are no text said in words; anything else as it is."""
+    if isinstance(value, str):
+        return value if value.isascii() else in_words(value)
+    if isinstance(value, (tuple, list)) and any(isinstance(part, str) and not part.isascii() for part in value):
+        return type(value)(map(_told, value))
+    return value
+
+
 Number = Annotated[float, Field(ge=-_LARGEST, le=_LARGEST, allow_inf_nan=False)]
 """Anything measured or stated."""
 Duration = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False), AfterValidator(_by_a_clock)]
@@ -53,6 +62,11 @@ class Record(BaseModel):
     """Base of all records: immutable; fields of a later minor version are ignored when read."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", str_max_length=_LONGEST_TEXT)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _in_words(cls, fields: Any) -> Any:
+        return {name: _told(value) for name, value in fields.items()} if isinstance(fields, dict) else fields
 
 
 def now() -> str:
