@@ -32,7 +32,6 @@ class Loops:
         """Of the block under way."""
         self._rank, self._over = rank, over
         self._feeds: weakref.WeakValueDictionary[int, Feed] = weakref.WeakValueDictionary()
-        """Read before it was decided which of them train."""
         self._read_last: list[Feed] = []
         self._steps = 0
         self._passes = 0
@@ -87,8 +86,7 @@ class Loops:
             self._loaders_are_remade = True
             self._let_stand(feed)
         feed = feed.stands_for or feed
-        if not self._rank.feeds:
-            self._feeds[id(feed)] = feed
+        self._feeds[id(feed)] = feed
         if feed.training:
             self._goes_on()
         try:
@@ -114,16 +112,13 @@ class Loops:
         """
         self.forget()
         self._steps += 1
-        if not self._rank.feeds:
-            self._learn_who_trains()
-        for feed in self._rank.feeds or self._feeds.values():
-            feed.step_ended()
-
-    def _learn_who_trains(self) -> None:
-        self._read_last = [feed for feed in self._feeds.values() if feed.since_step]
-        for feed in self._read_last:
-            if feed.loops > 0 or not feed.in_handles:
+        feeds = list(self._feeds.values())
+        self._read_last = [feed for feed in feeds if feed.since_step]
+        for feed in feeds:
+            is_open = feed.loops > 0 or not feed.in_handles
+            if feed.since_step and is_open and not self._rank.feeds:
                 feed.training, feed.goes_on = True, self._rank.orders.endless
+            feed.step_ended()
 
     def acted(self, saved: bool = False) -> None:
         """The script does something else than train; after it ``saved``, not much more is to come."""
