@@ -6,6 +6,7 @@ Exit status 1 if a case failed. The table is that of ``docs/reliability.md``.
 from __future__ import annotations
 
 import argparse
+import signal
 import subprocess
 import sys
 import tempfile
@@ -25,6 +26,7 @@ def main() -> int:
     parser.add_argument("--kind", default="", help="cases of this kind")
     parser.add_argument("--side-by-side", type=int, default=2, metavar="N", help="cases played at once")
     options = parser.parse_args()
+    _signals_as_in_a_terminal()
     cases = [case for case in all_cases() if options.only in case.name and options.kind in case.kind]
     played = [case for case in cases if case.needs()]
     with ThreadPoolExecutor(options.side_by_side) as pool:
@@ -34,6 +36,13 @@ def main() -> int:
     print(f"\n{len(played)} cases at {_commit()}: {len(played) - failed} passed, {failed} failed, "
           f"{len(cases) - len(played)} cannot be played on this machine.")  # fmt: skip
     return 1 if failed else 0
+
+
+def _signals_as_in_a_terminal() -> None:
+    """What nohup and a shell's ``&`` let be ignored, the cases' processes would ignore too."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 
 
 def _played(case: Case) -> Verdict:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import BinaryIO
 
 from stash.measure.run.folder import RunFolder
 from stash.measure.run.locks import lock
@@ -38,10 +39,11 @@ class Journal:
 
 
 class Tail:
-    """Follows a growing file of lines."""
+    """Follows a growing file of lines; kept open, so that what was written before somebody removed it is read."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._at = path, 0
+        self._file: BinaryIO | None = None
 
     def lines(self) -> list[bytes]:
         """The lines completed since the last call."""
@@ -56,12 +58,13 @@ class Tail:
 
     def news(self) -> bytes:
         """All that was added since the last call, whole lines or not; nothing while there is no such file."""
-        try:
-            with self._path.open("rb") as file:
-                file.seek(self._at)
-                data = file.read()
-        except FileNotFoundError:
-            return b""
+        if self._file is None:
+            try:
+                self._file = self._path.open("rb")
+            except FileNotFoundError:
+                return b""
+        self._file.seek(self._at)
+        data = self._file.read()
         self._at += len(data)
         return data
 
