@@ -1,4 +1,4 @@
-"""Does ``stash compare`` cry wolf, and what does it see? ``python -m bench.comparison [--pairs N] [--read FILE…]``.
+"""Does ``stash compare`` cry wolf, and what does it see? ``python -m bench.comparison [--pairs N] [--slowed N]``.
 
 One emulated job whose steps vary, profiled again and again: pairs of equal jobs must be called slower or faster in at
 most one pair of twenty, line by line. Then the same job with one stall longer by 2, 5 and 10 % of the step: how often
@@ -8,7 +8,6 @@ it is seen, beside what a comparison of two means, without intervals, would have
 from __future__ import annotations
 
 import argparse
-import itertools
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -29,8 +28,10 @@ BASE = Case(
 )  # fmt: skip
 STEP = COMPUTE * 2.3
 """Of the job above, in seconds."""
+SHARES = (0.02, 0.05, 0.10)
 NAIVE = 0.02
 """What two means must differ by, as a share of the step, for somebody without intervals to call one slower."""
+Pair = tuple[list[Breakdown], list[Breakdown]]
 
 
 def longer(share: float) -> Case:
@@ -38,24 +39,21 @@ def longer(share: float) -> Case:
     return replace(BASE, name=f"exchange +{share:.0%}", paced=Paced(BIG / (0.5 * COMPUTE + share * STEP)))
 
 
-def runs(case: Case, count: int, budget: float) -> list[Breakdown]:
-    """``count`` profiles of a case, one after the other."""
-    found = []
-    for number in range(count):
-        with tempfile.TemporaryDirectory() as folder, cluster(case) as (bed, _):
-            found.append(attribute(profile(case, Path(folder), bed, budget, 2.0)))
-        step = found[-1].step
-        print(f"{case.name} {number + 1}: {step.value * 1e3:.1f} ms", file=sys.stderr, flush=True)
+def profiled(case: Case, budget: float) -> Breakdown:
+    """One profile of a case, on a cluster of its own."""
+    with tempfile.TemporaryDirectory() as folder, cluster(case) as (bed, _):
+        found = attribute(profile(case, Path(folder), bed, budget, 2.0))
+    print(f"{case.name}: {found.step.value * 1e3:.1f} ms", file=sys.stderr, flush=True)
     return found
 
 
-def verdicts(pairs: Sequence[tuple[list[Breakdown], list[Breakdown]]], line: str) -> str:
+def verdicts(pairs: Sequence[Pair], line: str) -> str:
     """How many pairs are called slower and faster in a line."""
     words = [found.verdict for before, after in pairs if (found := compare(before, after).line(line)) is not None]
     return f"{words.count(SLOWER)} slower, {words.count(FASTER)} faster of {len(words)}"
 
 
-def naive(pairs: Sequence[tuple[list[Breakdown], list[Breakdown]]]) -> str:
+def naive(pairs: Sequence[Pair]) -> str:
     """The same of two means of the step alone."""
     apart = [after[0].step.value / before[0].step.value - 1 for before, after in pairs]
     return f"{sum(one > NAIVE for one in apart)} slower, {sum(one < -NAIVE for one in apart)} faster of {len(apart)}"
@@ -74,16 +72,20 @@ def main() -> None:
     """Profile, compare, print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pairs", type=int, default=30, help="pairs of equal jobs")
-    parser.add_argument("--slowed", type=int, default=10, help="profiles of each slowed job")
+    parser.add_argument("--slowed", type=int, default=10, help="of them also with each slowed job")
     parser.add_argument("--budget", type=float, default=6, help="seconds of measuring per profile")
     options = parser.parse_args()
-    equal = runs(BASE, 2 * options.pairs, options.budget)
-    pairs = [([before], [after]) for before, after in zip(equal[::2], equal[1::2], strict=True)]
+    equal: list[Breakdown] = []
+    slowed: dict[float, list[Pair]] = {share: [] for share in SHARES}
+    for number in range(options.pairs):  # what is compared is profiled within minutes: the machine drifts
+        equal.append(profiled(BASE, options.budget))
+        for share in SHARES if number < options.slowed else ():
+            slowed[share].append(([equal[-1]], [profiled(longer(share), options.budget)]))
+        equal.append(profiled(BASE, options.budget))
+    pairs: list[Pair] = [([before], [after]) for before, after in zip(equal[::2], equal[1::2], strict=True)]
     lines = ("step", "compute", "contention", "interconnect", "prep", "fetch")
     rows = [["equal", "0%", line, verdicts(pairs, line), naive(pairs) if line == "step" else ""] for line in lines]
-    for share in (0.02, 0.05, 0.10):
-        slowed = runs(longer(share), options.slowed, options.budget)
-        against = [([before], [after]) for before, after in zip(itertools.cycle(equal), slowed)]
+    for share, against in slowed.items():
         for line in ("step", "interconnect"):
             told = naive(against) if line == "step" else ""
             rows.append([f"exchange +{share:.0%}", f"{share:.0%}", line, verdicts(against, line), told])

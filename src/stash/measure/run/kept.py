@@ -13,6 +13,7 @@ import json
 import math
 import os
 import stat
+import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -26,6 +27,8 @@ MOST_COPIED = 1 << 30
 _FICLONE = 0x40049409
 """ioctl_ficlone(2): a copy-on-write clone."""
 _ATTIC = ".kept-by-stash-"
+_AHEAD = 2.0
+"""Seconds by which a file's clock may be ahead of this process's before its age counts as from the future."""
 _DYING_SECONDS = 2.0
 """For processes to notice that their launcher is gone."""
 
@@ -62,13 +65,15 @@ class Keeper:
     """The job's side: call the method that fits before a file is changed.
 
     A file is as old as its content (``st_mtime``): what was written since ``began`` (Unix time) is the job's own, or
-    somebody else's who is at work on it now, and is nobody's business here.
+    somebody else's who is at work on it now, and is nobody's business here. One from the future is old: no clock that
+    the job has can have given it that age. But a file server's may be ahead, so such a file is kept once.
     """
 
     def __init__(self, folder: RunFolder, began: float) -> None:
         self._folder, self._began = folder, began
         self._home = os.getcwd()
         self._sized: set[str] = set()
+        self._once: set[str] = set()
         self._new: set[str] = set()
 
     def before_writing(self, path: str, truncates: bool, appends: bool = False) -> None:
@@ -102,7 +107,7 @@ class Keeper:
     def before_moving(self, path: str, target: str) -> None:
         """It is about to be renamed."""
         if os.path.isdir(path) and not os.path.islink(path):
-            if os.stat(path).st_mtime < self._began:
+            if self._is_old(path, os.stat(path)):
                 with self._ledger() as ledger:
                     ledger.write(Kept(os.path.realpath(path), "moved", os.path.abspath(target)))
             return
@@ -124,8 +129,13 @@ class Keeper:
             status = os.lstat(path)
         except OSError:
             return None
-        old = status.st_mtime < self._began
-        return status if old and (stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode)) else None
+        is_file = stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode)
+        return status if is_file and self._is_old(path, status) else None
+
+    def _is_old(self, path: str, status: os.stat_result) -> bool:
+        if status.st_mtime < self._began:
+            return True
+        return status.st_mtime > time.time() + _AHEAD and path not in self._once
 
     def _replace(self, path: str, status: os.stat_result, truncates: bool, ledger: _Ledger) -> None:
         """Let the original step aside for a file of the same rights, empty or with the same content."""
@@ -147,6 +157,7 @@ class Keeper:
             raise
 
     def _keep(self, path: str, ledger: _Ledger) -> How:
+        self._once.add(path)
         for attic in self._attics(path):
             aside = os.path.join(attic, f"{os.path.basename(path)[:200]}.{_new_name()}")
             ledger.write(Kept(path, "aside", aside))

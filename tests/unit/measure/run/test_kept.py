@@ -117,6 +117,26 @@ def test_so_it_is_where_files_cannot_be_linked(
     assert file.read_bytes() == OLD
 
 
+@pytest.mark.parametrize("change", CHANGES)
+def test_so_is_one_whose_time_is_yet_to_come(run: RunFolder, file: Path, change: Callable[..., None]):
+    tomorrow = time.time() + 86400
+    os.utime(file, (tomorrow, tomorrow))
+    change(keeper(run), file)
+    assert str(file) in put_back(run).restored
+    assert file.read_bytes() == OLD
+
+
+def test_what_a_server_with_a_fast_clock_dates_is_kept_once(run: RunFolder, file: Path):
+    tomorrow, keeps = time.time() + 86400, keeper(run)
+    os.utime(file, (tomorrow, tomorrow))
+    for _ in range(3):
+        rewrite(keeps, file)
+        os.utime(file, (tomorrow, tomorrow))
+    assert len(run.kept.read_text().splitlines()) == 1
+    put_back(run)
+    assert file.read_bytes() == OLD
+
+
 def test_two_processes_of_the_job_keep_a_file_once(run: RunFolder, file: Path):
     for _ in range(2):
         rewrite(keeper(run), file)
