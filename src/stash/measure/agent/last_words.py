@@ -7,24 +7,16 @@ from __future__ import annotations
 
 import functools
 import os
-import re
 import sys
 from types import ModuleType, TracebackType
 from typing import Any
 
 from stash.measure.agent import script
 from stash.measure.run.orders import Orders, current
+from stash.measure.run.tracebacks import without_wraps
 
 _TORCHRUNS_OWN = "ChildFailedError"
 """The rank that failed has left its error already."""
-
-
-_WRAP = re.compile(
-    r"""^[ ]{2}File[ ]"[^"]*/stash/measure/(?:agent|run|linux)/[^"]*",[ ]line[ ]\d+,[ ]in[ ].*\n  # a frame of a wrap
-        (?:[ ]{4}.*\n)*                                                           # its source
-        (?=[ ]{2}File[ ]")                                                        # unless it is the last""",
-    re.M | re.X,
-)
 
 
 def report_crashes(orders: Orders) -> None:
@@ -65,12 +57,7 @@ def _leave(orders: Orders, error: BaseException) -> None:
 
     try:
         path = orders.files.crash(os.environ.get("RANK", "0"))
-        words = _without_wraps("".join(traceback.format_exception(error)))
+        words = without_wraps("".join(traceback.format_exception(error)))
         path.write_text(words, encoding="utf-8", errors="backslashreplace")
     except OSError as problem:
         print(f"stash: could not record the crash: {problem}", file=sys.stderr)
-
-
-def _without_wraps(text: str) -> str:
-    """A traceback, and those of workers that it quotes, as they were without Stash between script and library."""
-    return _WRAP.sub("", text)

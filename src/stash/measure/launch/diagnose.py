@@ -21,8 +21,8 @@ from stash.measure.launch.printed import (
     launchers_words,
     own_output,
     reported,
-    without_agent,
 )
+from stash.measure.run.tracebacks import without_wraps
 
 _MEMORY = re.compile(
     r"^(?:terminate called after throwing an instance of '|\s*what\(\): +)?(?:[\w.]+: )?(?:[\w.]*MemoryError\b"
@@ -35,7 +35,7 @@ _MEMORY = re.compile(
 _PORT = re.compile(r"^[\w.]*(?:Error|Exception)\b.{0,2000}(?:EADDRINUSE|address already in use)", re.I)
 _SHARED_MEMORY = re.compile(
     r"_multiprocessing\.SemLock\(|[Ii]nsufficient shared memory|out of shared memory|shared memory object </torch_"
-    r"|unable to [\w ]+ file </torch_"
+    r"|unable to [\w ]{1,60} file </torch_"
 )
 """What loader's workers and their trainer hand batches through."""
 _RENDEZVOUS = re.compile(
@@ -102,7 +102,7 @@ def diagnose(evidence: Evidence) -> Diagnosis:
     """
     evidence = _shortened(evidence)
     causes = [crash for crash in evidence.crashes if not _NOTICED.search(crash)]
-    own = without_agent(next(iter([*causes, *evidence.crashes]), "") or last_traceback(evidence.output))
+    own = without_wraps(next(iter([*causes, *evidence.crashes]), "") or last_traceback(evidence.output))
     ranks = [*reported(evidence.output), *_terminated(own)]
     killed = next((rank for rank in ranks if rank.code < 0 and rank.code not in _AFTERMATH), None)
     if killed and (killed == ranks[0] or not own or _NOTICED.search(own)):

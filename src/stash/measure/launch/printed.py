@@ -23,9 +23,6 @@ _ROOT_CAUSE = "Root Cause (first observed failure)"
 _ELASTIC = re.compile(r"[EW]\d{4} ")
 _LAUNCHERS = ("torch/distributed/run.py", "bin/torchrun", "bin/accelerate", "ChildFailedError")
 """In the traceback of a launcher, which only says that a rank has failed."""
-_AGENT = re.escape(str(Path(__file__).resolve().parents[1] / "agent"))
-_AGENTS_FRAME = re.compile(rf'^ +File "{_AGENT}/[^\n]*\n(?:    [^\n]*\n)*(?=  File )', re.M)
-"""A call of Stash's agent on the way to another; if one raised the exception itself, it is the traceback's last."""
 _CLOSED = re.compile(r"Sending process (\d+) closing signal")
 
 
@@ -75,11 +72,6 @@ def last_traceback(output: str) -> str:
     text = _PREFIX.sub("", output)
     found = [text[begin:end] for begin, end in _tracebacks(text)]
     return next((each for each in reversed(found) if not _is_launchers(each)), "")
-
-
-def without_agent(traceback: str) -> str:
-    """The traceback as it would be outside a profile."""
-    return _AGENTS_FRAME.sub("", traceback)
 
 
 def errors(traceback: str) -> list[str]:

@@ -117,7 +117,7 @@ class Keeper:
     def wrote_anew(self, path: str) -> None:
         """It is about to be written by replicas that have trained apart, if it is not there yet."""
         path = os.path.abspath(path)
-        if path in self._new or os.path.lexists(path):
+        if path in self._new or path.startswith(f"{self._folder.run}{os.sep}") or os.path.lexists(path):
             return
         self._new.add(path)
         with self._ledger() as ledger:

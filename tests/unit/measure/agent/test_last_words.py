@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from stash.measure.agent.last_words import _without_wraps
 from stash.measure.run.folder import RunFolder
 from stash.measure.run.orders import VARIABLE, Orders
 
@@ -51,37 +50,3 @@ def test_word_is_left_by_the_process_that_failed(tmp_path: Path, program: str, l
     assert [path.name.split(".")[2] for path in crashes] == ["3"] * left, done.stderr
     assert all(path.read_text().endswith("ValueError: no such layer\n") for path in crashes)
     assert "Traceback" in done.stderr
-
-
-SEEN = """Traceback (most recent call last):
-  File "/home/me/train.py", line 45, in <module>
-    for batch in loader:
-  File "/opt/lib/stash/measure/agent/data/handles.py", line 50, in __next__
-    return next(self._iterator)
-           ^^^^^^^^^^^^^^^^^^^^
-  File "/opt/lib/torch/_utils.py", line 7, in reraise
-    raise exception
-ValueError: Caught ValueError in DataLoader worker process 0.
-Original Traceback (most recent call last):
-  File "/opt/lib/torch/utils/data/_utils/worker.py", line 9, in _worker_loop
-    data = fetcher.fetch(index)
-  File "/opt/lib/stash/measure/agent/wraps/loader.py", line 5, in fetch
-    return fetch(self, index)
-  File "/home/me/train.py", line 20, in __getitem__
-    raise ValueError("no such sample")
-ValueError: no such sample
-"""
-
-
-def test_a_traceback_is_that_of_the_script_and_its_libraries() -> None:
-    left = _without_wraps(SEEN)
-    assert "stash" not in left
-    assert [line for line in SEEN.splitlines() if line in left.splitlines()] == left.splitlines()
-    assert left.count("  File") == 4
-
-
-def test_a_frame_of_stashs_own_that_failed_itself_stays() -> None:
-    own = SEEN.replace(
-        '  File "/home/me/train.py", line 20, in __getitem__\n    raise ValueError("no such sample")\n', ""
-    )
-    assert "wraps/loader.py" in _without_wraps(own)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from stash.measure.agent import boot
 from stash.measure.launch.printed import (
     MOST_BYTES,
     closed,
@@ -13,7 +12,6 @@ from stash.measure.launch.printed import (
     launchers_words,
     own_output,
     tail,
-    without_agent,
 )
 
 CRASH = 'Traceback (most recent call last):\n  File "train.py", line 3, in <module>\n    f()\nValueError: no\n'
@@ -54,11 +52,3 @@ def test_errors_are_what_a_traceback_says_without_the_source() -> None:
 
 def test_the_ranks_that_torchrun_ended_itself_are_known() -> None:
     assert closed("W1120 api.py:897] Sending process 71 closing signal SIGTERM\n") == {71}
-
-
-def test_the_agents_calls_are_no_part_of_a_jobs_traceback_unless_one_of_them_failed() -> None:
-    call = f'  File "{boot.__file__}", line 3, in served\n    return f()\n           ^^^\n'
-    start, rest = CRASH[: CRASH.index("  File")], CRASH[CRASH.index("  File") :]
-    assert without_agent(start + call + call + rest) == CRASH
-    itself = start + call + "ValueError: no\n"
-    assert without_agent(itself) == itself

@@ -21,8 +21,9 @@ OLD = b"what the user had" * 100
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
     """A run that was started in a folder of the test's own, where originals step aside to."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "run").mkdir()
-    return RunFolder(tmp_path / "run")
+    launch = tmp_path / "stash-run" / "launch"
+    launch.mkdir(parents=True)
+    return RunFolder(launch)
 
 
 @pytest.fixture
@@ -203,6 +204,9 @@ def test_what_the_job_made_itself_is_its_own(run: RunFolder, tmp_path: Path):
     rewrite(keeps, mine)
     gone = tmp_path / "gone.pt"
     keeps.wrote_anew(str(gone))
+    stashs = run.crash("0")
+    keeps.wrote_anew(str(stashs))
+    stashs.touch()
     outcome = put_back(run)
     assert (outcome.restored, outcome.new) == ((), (str(mine),))
     assert mine.read_text() == "of the job"
@@ -258,7 +262,7 @@ def test_an_original_that_cannot_be_put_back_outlives_the_runs_folder(
     file.unlink()
     file.mkdir()
     (told,) = put_back(run).unprotected
-    shutil.rmtree(run.run / "run")
+    shutil.rmtree(run.path)
     rescued = Path(told.rpartition(" ")[2].rstrip(")"))
     assert rescued.read_bytes() == OLD
     shutil.rmtree(rescued.parent)
