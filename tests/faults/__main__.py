@@ -6,18 +6,23 @@ Exit status 1 if a case failed. The table is that of ``docs/reliability.md``.
 from __future__ import annotations
 
 import argparse
+import re
 import signal
 import subprocess
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from statistics import median
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))  # as pytest's settings do
 
 from tests.faults.case import Case
 from tests.faults.cases import all_cases
 from tests.faults.driver import Verdict, play
+
+_FOLDER = "faults-"
+"""What a case's folder begins with."""
 
 
 def main() -> int:
@@ -31,7 +36,7 @@ def main() -> int:
     played = [case for case in cases if case.needs()]
     with ThreadPoolExecutor(options.side_by_side) as pool:
         verdicts = list(pool.map(_played, played))
-    print(table(verdicts))
+    print(f"{summary(verdicts)}\n\n{table(verdicts)}")
     failed = sum(bool(verdict.problems) for verdict in verdicts)
     print(f"\n{len(played)} cases at {_commit()}: {len(played) - failed} passed, {failed} failed, "
           f"{len(cases) - len(played)} cannot be played on this machine.")  # fmt: skip
@@ -46,10 +51,21 @@ def _signals_as_in_a_terminal() -> None:
 
 
 def _played(case: Case) -> Verdict:
-    with tempfile.TemporaryDirectory(prefix="faults-") as folder:
+    with tempfile.TemporaryDirectory(prefix=_FOLDER) as folder:
         verdict = play(case, Path(folder))
     print(f"{case.kind}: {case.name}: {'; '.join(verdict.problems) or 'held'}", file=sys.stderr, flush=True)
     return verdict
+
+
+def summary(verdicts: list[Verdict]) -> str:
+    """In Markdown: how many cases of each kind held, and how long they took to end."""
+    rows = ["| kind | cases | held | median s to the end | longest |", "| --- " * 5 + "|"]
+    for kind in dict.fromkeys(v.case.kind for v in verdicts):
+        of_kind = [v for v in verdicts if v.case.kind == kind]
+        seconds = [v.seconds for v in of_kind]
+        held = sum(not v.problems for v in of_kind)
+        rows.append(f"| {kind} | {len(of_kind)} | {held} | {median(seconds):.0f} | {max(seconds):.0f} |")
+    return "\n".join(rows)
 
 
 def table(verdicts: list[Verdict]) -> str:
@@ -58,9 +74,14 @@ def table(verdicts: list[Verdict]) -> str:
     for v in verdicts:
         outcome = "**" + "; ".join(v.problems) + "**" if v.problems else "held"
         kept = "–" if v.rounds is None else str(v.rounds)
-        cells = [v.case.kind, v.case.name, outcome, str(v.code), f"{v.seconds:.0f}", kept, v.said[:140]]
+        said = _without_folder(v.said)[:140]
+        cells = [v.case.kind, v.case.name, outcome, str(v.code), f"{v.seconds:.0f}", kept, said]
         rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(rows)
+
+
+def _without_folder(text: str) -> str:
+    return re.sub(rf"{re.escape(tempfile.gettempdir())}/{_FOLDER}\w+/(?:work/)?", "", text)
 
 
 def _commit() -> str:
