@@ -126,7 +126,7 @@ def commands() -> Iterator[Case]:
                    prepare=executable(line), expected=expected)  # fmt: skip
     for value in ("nan", "-1", "0"):
         yield Case("environments", f"--budget {value}", ("slow.py",), ("--budget", value),
-                   expected=Expected((2,), (f"--budget {value}: it must be more than 0",)))  # fmt: skip
+                   expected=Expected((2,), (f"--budget {value}: it must be a number",)))  # fmt: skip
     yield Case("environments", "--precision nan", ("slow.py",), ("--precision", "nan"),
                expected=Expected((2,), ("--precision nan: it must be more than 0",)))  # fmt: skip
 

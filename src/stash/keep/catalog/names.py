@@ -6,11 +6,11 @@ nothing of what the things are.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable
 
 from stash.base.errors import UserError
+from stash.base.words.spelling import nearest
 
 _MAKERS = {"nvidia", "tesla", "geforce", "quadro"}
 
@@ -21,13 +21,6 @@ _DRIVERS = {
 """Names that NVML reports and that say nothing, or something else, of the variant they belong to: in words without
 the maker, with the words of the catalog's name. Of the H100s only SXM5 boards have 80 GB of HBM3. All other names
 (``Tesla V100-SXM2-16GB``) hold the catalog's words already."""
-
-
-def nearest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
-    """The ``count`` known names most like ``name``, best first; empty when none is alike."""
-    folded = {item.lower(): item for item in known}
-    found = difflib.get_close_matches(name.lower(), folded, n=count, cutoff=0.5)
-    return [folded[item] for item in found]
 
 
 def unknown(what: str, name: str, known: Iterable[str]) -> UserError:

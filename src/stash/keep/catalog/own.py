@@ -16,11 +16,12 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from stash.base.errors import UnitError, UserError
+from stash.base.words.spelling import nearest
 from stash.base.yamlines import MOST_CHARACTERS, Lines, parse
 from stash.keep.catalog import quantities, shipped
 from stash.keep.catalog.ages import is_date
 from stash.keep.catalog.facts import GpuFacts, Instance, Price, PriceKind
-from stash.keep.catalog.names import nearest, tokens
+from stash.keep.catalog.names import tokens
 
 ON_PREMISE = "on-premise"
 _MOST_MISTAKES = 20

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from stash.base.errors import UserError
+from stash.base.words.spelling import nearest
 from stash.lab.zoo.formats import WORDS
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def workload(name: str) -> WorkloadSpec:
     """The workload called ``name``; raises UserError naming the nearest ones."""
     if name in WORKLOADS:
         return WORKLOADS[name]
-    near = get_close_matches(name.lower(), WORKLOADS, n=3, cutoff=0.5)
+    near = nearest(name, WORKLOADS)
     hint = f"did you mean {' or '.join(near)}? " if near else ""
     raise UserError(f"no workload is called {name!r}; {hint}`stash zoo` lists all {len(WORKLOADS)}")
 

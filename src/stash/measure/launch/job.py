@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stash.base.errors import UserError
+from stash.base.words.quantities import listed
+from stash.base.words.spelling import nearest
 from stash.lab.zoo.registry import workload as look_up
 from stash.measure.launch import shut_out
 
@@ -66,9 +68,11 @@ def script(path: str, arguments: tuple[str, ...]) -> Job:
     """A Python script; raises UserError if it is missing or does not parse."""
     file = Path(path)
     if not file.exists():
-        near = sorted(p.name for p in file.parent.glob("*.py")) if file.parent.is_dir() else []
-        hint = f"; {file.parent} has {', '.join(near[:5])}" if near else ""
-        raise UserError(f"there is no script {path}{hint}")
+        there = {found.stem: str(found) for found in sorted(file.parent.glob("*.py"))}
+        meant = [there[name] for name in nearest(file.stem, there)]
+        scripts = listed([Path(found).name for found in there.values()]) or "none"
+        hint = f"did you mean {' or '.join(meant)}?" if meant else f"its folder has {scripts}"
+        raise UserError(f"there is no script {path}; {hint}")
     if file.is_dir():
         raise UserError(f"{path} is a folder; name a script in it, or use `stash profile -m PACKAGE.MODULE`")
     if file.suffix in (".sh", ".bash"):
