@@ -95,7 +95,8 @@ def places() -> Iterator[Case]:
     yield Case("disks", "the working folder becomes read-only while it measures", needs=is_root,
                program=with_output(*SHORT, "hostile.py", "close-output", "{work}"),
                check=measured_is_in(lambda room: room.temporary),
-               expected=Expected((2,), (*kept, "no permission"), leaves=("*.stash.json",)))  # fmt: skip
+               expected=Expected((2,), (*kept, "no permission"), writes=("hostile.stash.json",),
+                                 leaves=("*.stash.json",)))  # fmt: skip
 
 
 # Its name -----------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ DOES = {
     "close-output": lambda: os.chmod(sys.argv[2], 0o555),
     "fill": lambda: Path(sys.argv[2]).write_bytes(bytes(1 << 30)),
     "take-name": lambda: Path(sys.argv[2]).write_text("somebody else's"),
-    "plant-link": lambda: os.symlink(sys.argv[3], sys.argv[2]),
+    "plant-link": lambda: [os.unlink(sys.argv[2]), os.symlink(sys.argv[3], sys.argv[2])],
 }
 
 

@@ -93,6 +93,25 @@ def test_who_takes_the_name_gets_no_round_of_ours(target: Path) -> None:
     assert load(target) == PROFILE
 
 
+@pytest.mark.parametrize("taken", ["overwritten", "replaced", "removed"])
+def test_a_default_name_that_somebody_takes_is_theirs_and_another_one_is_found(target: Path, taken: str) -> None:
+    growing = Growing(target, new=True)
+    growing.take(after(1))
+    growing.take(after(2))
+    if taken == "overwritten":
+        target.write_text("theirs")
+    else:
+        target.unlink()
+    if taken == "replaced":
+        target.symlink_to("/dev/null")
+    assert growing.new
+    growing.take(after(3))
+    assert not growing.new
+    assert growing.target.name == ("a.stash.json" if taken == "removed" else "a-2.stash.json")
+    assert load(growing.target).blocks == after(3).blocks
+    assert taken != "overwritten" or target.read_text() == "theirs"
+
+
 def test_nothing_is_left_of_a_measurement_of_which_nothing_is_kept(target: Path) -> None:
     growing = grown(target)
     growing.close(discard=True)
