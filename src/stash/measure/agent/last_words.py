@@ -11,12 +11,15 @@ import sys
 from types import ModuleType, TracebackType
 from typing import Any
 
+from stash.base.printable import shortened
 from stash.measure.agent import script
 from stash.measure.run.orders import Orders, current
 from stash.measure.run.tracebacks import without_wraps
 
 _TORCHRUNS_OWN = "ChildFailedError"
 """The rank that failed has left its error already."""
+_MOST = 100_000
+"""Characters of an exception; its begin says where and what it is, its end what the first cause was."""
 
 
 def report_crashes(orders: Orders) -> None:
@@ -57,7 +60,7 @@ def _leave(orders: Orders, error: BaseException) -> None:
 
     try:
         path = orders.files.crash(os.environ.get("RANK", "0"))
-        words = without_wraps("".join(traceback.format_exception(error)))
+        words = shortened(without_wraps("".join(traceback.format_exception(error))), _MOST)
         path.write_text(words, encoding="utf-8", errors="backslashreplace")
     except OSError as problem:
         print(f"stash: could not record the crash: {problem}", file=sys.stderr)
