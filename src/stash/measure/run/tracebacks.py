@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 _FRAME = re.compile(
-    r"""^[ ]+File[ ]"[^"]*/stash/measure/(?:agent|run|linux)/[^"]*",[ ]line[ ]\d+,[ ]in[ ].*\n
+    r"""^[ ]+File[ ]"[^"]*/stash/measure/(?:agent/|run/|linux/|torchrun\.py)[^"]*",[ ]line[ ]\d+,[ ]in[ ].*\n
         (?:[ ]{4}.*\n)*                          # its source
         (?=[ ]+File[ ]"|KeyboardInterrupt)       # unless it is the last: an interrupt strikes anywhere""",
     re.M | re.X,
