@@ -121,14 +121,15 @@ def _percent(longer: float | None, shorter: float | None, whole: float | None) -
 
 def _slow_rank(profile: Profile, kept: StepTimes) -> SlowRank | None:
     """The slowest rank under ``crowd``, if slower than the others' median by 5 %, beyond noise and beyond luck."""
-    if "crowd" not in kept.rungs or profile.world_size < 2 or len(kept.sets) < 2:
+    if "crowd" not in kept.rungs or len(kept.sets) < 2:
         return None
-    times = rank_times(profile, kept, "crowd")
+    ranks, times = rank_times(profile, kept, "crowd")
+    if len(ranks) < 2:
+        return None
     slowest = int(np.argmax(times.mean(axis=0)))
     others = np.median(np.delete(times, slowest, axis=1), axis=1)
     (excess,) = increments(np.column_stack([others, times[:, slowest]]))
     typical = float(others.mean())
     if excess.value <= SLOW_RANK_EXCESS * typical or not excess.above(0.0) or not stands_out(times):
         return None
-    rank = sorted(rank.rank for rank in profile.ranks)[slowest]
-    return SlowRank(rank=rank, seconds=typical + excess.value, others_seconds=typical)
+    return SlowRank(rank=ranks[slowest], seconds=typical + excess.value, others_seconds=typical)

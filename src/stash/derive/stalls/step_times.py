@@ -86,7 +86,7 @@ def step_matrix(profile: Profile) -> StepTimes:
 
     rounds = [number for number in sorted({block.round for block in profile.blocks}) if rungs and complete(number)]
     sets = _sets(profile, rounds)
-    columns = [slowest(_per_set(per_rank, name, sets)) for name in rungs] if sets else []
+    columns = [slowest(_per_set(per_rank, name, sets)[1]) for name in rungs] if sets else []
     return StepTimes(rungs, sets, np.array(columns, dtype=np.float64).reshape(len(rungs), len(sets)).T)
 
 
@@ -99,16 +99,18 @@ def _sets(profile: Profile, rounds: Sequence[int]) -> tuple[tuple[int, ...], ...
     return tuple(tuple(numbers) for _, numbers in itertools.groupby(rounds, launch.__getitem__))
 
 
-def _per_set(values: dict[tuple[int, str], dict[int, float]], name: str, sets: Sequence[Sequence[int]]) -> Matrix:
+def _per_set(
+    values: dict[tuple[int, str], dict[int, float]], name: str, sets: Sequence[Sequence[int]]
+) -> tuple[list[int], Matrix]:
     ranks = sorted(set.intersection(*(set(values[number, name]) for numbers in sets for number in numbers)))
     if not ranks:
         raise StashError(f"no rank has a block of {name} in every complete round; profile again")
     rows = [[[values[number, name][rank] for rank in ranks] for number in numbers] for numbers in sets]
-    return np.array([np.mean(row, axis=0) for row in rows], dtype=np.float64)
+    return ranks, np.array([np.mean(row, axis=0) for row in rows], dtype=np.float64)
 
 
-def rank_times(profile: Profile, times: StepTimes, name: str) -> Matrix:
-    """Seconds of a step of each rank under the rung ``name``, ``[set, rank]``, ranks in ascending order."""
+def rank_times(profile: Profile, times: StepTimes, name: str) -> tuple[list[int], Matrix]:
+    """Ranks with a block of the rung ``name`` in every round, ascending; seconds of their steps, ``[set, rank]``."""
     return _per_set(rank_values(profile, lambda block: block.seconds), name, times.sets)
 
 

@@ -19,6 +19,8 @@ _OVERRUN = 1.1
 """Of the budget: a round that ends by then is not given up."""
 _PATIENCE = 5.0
 """How many times as long as was expected, or as was asked for, a first round may take."""
+_ALWAYS = 30.0
+"""Seconds that anybody waits for a first round, whatever was asked for."""
 _NEXT_TO_NOTHING = 2.0
 """Seconds of a second opinion that are worth it whatever the budget is."""
 
@@ -103,7 +105,7 @@ class Judge:
 
     def _is_hopeless(self) -> bool:
         """Whether the first round takes so much longer than the warm-up promised that nobody would wait for it."""
-        limit = _PATIENCE * max(self._rank.orders.budget, self._first_plan.expected_seconds)
+        limit = max(_ALWAYS, _PATIENCE * max(self._rank.orders.budget, self._first_plan.expected_seconds))
         if self._rank.orders.rounds is not None or self._spent() <= limit:
             return False
         self._rank.tell(RoundGivenUp(self._spent(), self._first_plan.expected_seconds))
