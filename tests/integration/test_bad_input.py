@@ -201,6 +201,7 @@ def test_exception_in_the_middle_keeps_finished_rounds(start: Start, script: Wri
     assert len(step_matrix(outcome.profile).rounds) >= 1
 
 
+@pytest.mark.slow  # the fault matrix has its like
 def test_exception_out_of_the_loop_over_a_loader_is_not_the_end_of_training(
     run_profile: RunProfile, script: WriteScript
 ) -> None:
@@ -231,11 +232,13 @@ def test_script_without_a_training_loop(run_profile: RunProfile, script: WriteSc
     refused(outcome, 1, "without a training step", "torch.optim")
 
 
+@pytest.mark.slow  # the fault matrix has its like
 def test_script_that_never_comes_to_a_step(run_profile: RunProfile, script: WriteScript) -> None:
     outcome = run_profile("--patience", 4, script("time.sleep(1000)", preamble="import time, torch.distributed\n"))
     refused(outcome, 1, "no training step within", "--patience")
 
 
+@pytest.mark.slow  # the fault matrix has its like
 def test_too_big_for_memory(run_profile: RunProfile, script: WriteScript) -> None:
     # GIVEN a batch of forty terabytes
     outcome = run_profile(script("step(batch=40_000_000_000)"), "--batch-size", 64)
@@ -282,6 +285,7 @@ def test_port_in_use(run_profile: RunProfile, data: Path) -> None:
 # Interruptions -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow  # the fault matrix has its like
 def test_interrupt_during_start_up(start: Start, data: Path) -> None:
     # GIVEN a profile whose ranks are still importing
     run = start("plain_ddp.py", data)
@@ -296,6 +300,7 @@ def test_interrupt_during_start_up(start: Start, data: Path) -> None:
     assert not outcome.survivors
 
 
+@pytest.mark.slow  # the fault matrix has its like
 def test_termination_during_warm_up_is_as_orderly_as_an_interrupt(
     start: Start, script: WriteScript, tmp_path: Path
 ) -> None:
@@ -335,6 +340,7 @@ def test_termination_while_measuring_keeps_finished_rounds(start: Start, data: P
     assert not outcome.survivors
 
 
+@pytest.mark.slow  # the fault matrix has its like
 def test_killed_rank_ends_the_run_and_is_named(start: Start, data: Path) -> None:
     # GIVEN a run that finished a round WHEN one rank is killed
     run = start("plain_ddp.py", data, "--workers", 1, budget=FOREVER, precision=0.05)
@@ -348,6 +354,7 @@ def test_killed_rank_ends_the_run_and_is_named(start: Start, data: Path) -> None
     assert len(step_matrix(outcome.profile).rounds) >= 1
 
 
+@pytest.mark.slow  # the fault matrix has its like
 def test_ranks_do_not_outlive_a_killed_stash(start: Start, data: Path) -> None:
     # GIVEN a run under way WHEN the stash process itself is killed
     run = start("plain_ddp.py", data, "--workers", 1, budget=FOREVER, precision=0.05)

@@ -210,7 +210,13 @@ def test_ctrl_c_leaves_nothing(holder: tuple[subprocess.Popen[str], str, int]) -
     assert Path(f"/proc/{pid}").exists()
 
 
-@pytest.mark.parametrize(("request_to_end", "things"), [(signal.SIGINT, 2), (signal.SIGTERM, 4), (signal.SIGINT, 9)])
+@pytest.mark.parametrize(
+    ("request_to_end", "things"),
+    [
+        (signal.SIGINT, 2),
+        *(pytest.param(*case, marks=pytest.mark.slow) for case in ((signal.SIGTERM, 4), (signal.SIGINT, 9))),
+    ],
+)
 def test_an_interrupted_set_up_says_so_and_leaves_nothing(request_to_end: int, things: int) -> None:
     command = ["testbed", "run", "--nodes", "4", "--network", "1gbit", "--cpus", "1", "--", "sleep", "600"]
     process = subprocess.Popen([sys.executable, "-m", "stash", *command], stderr=subprocess.PIPE, text=True)

@@ -102,7 +102,8 @@ def started_to(phase: str, start: Start, tmp_path: Path, **variables: str) -> St
     return run
 
 
-@pytest.mark.parametrize("phase", ["starting", "importing", pytest.param("warm-up", marks=pytest.mark.slow)])
+@pytest.mark.slow  # the fault matrix has its like
+@pytest.mark.parametrize("phase", ["starting", "importing", "warm-up"])
 def test_nothing_outlives_a_killed_stash(start: Start, tmp_path: Path, phase: str) -> None:
     # (measuring: test_bad_input's test_ranks_do_not_outlive_a_killed_stash)
     run = started_to(phase, start, tmp_path)
@@ -114,7 +115,8 @@ def test_nothing_outlives_a_killed_stash(start: Start, tmp_path: Path, phase: st
     assert [process.cmdline() for process in run.processes()] == []
 
 
-@pytest.mark.parametrize("phase", ["starting", pytest.param("warm-up", marks=pytest.mark.slow)])
+@pytest.mark.slow  # the fault matrix has its like
+@pytest.mark.parametrize("phase", ["starting", "warm-up"])
 def test_a_hangup_before_the_first_round_leaves_nothing(start: Start, tmp_path: Path, phase: str) -> None:
     run = started_to(phase, start, tmp_path)
     run.popen.send_signal(signal.SIGHUP)
@@ -124,6 +126,7 @@ def test_a_hangup_before_the_first_round_leaves_nothing(start: Start, tmp_path: 
     assert not outcome.survivors
 
 
+@pytest.mark.slow  # the fault matrix has its like
 def test_a_closed_terminal_keeps_finished_rounds(start: Start, tmp_path: Path) -> None:
     # GIVEN a profile on a terminal WHEN that is closed
     output = tmp_path / "run.stash.json"
