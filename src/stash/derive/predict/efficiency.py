@@ -17,7 +17,7 @@ from scipy.special import stdtrit
 
 from stash.derive.predict.quantity import Quantity
 from stash.derive.predict.target import Transport, Wiring
-from stash.keep.catalog.collectives import CollectiveRate, collective_rates, hop_latencies
+from stash.keep.catalog.collectives import CollectiveRate, collective_rates, hop_latencies, node_scaling
 
 SOCKETS_FOLLOW = 25e9 / 8
 """Bytes per second of a line up to which sockets are taken to follow it; what lies above shows their own limit."""
@@ -82,6 +82,27 @@ def latency_factor() -> Quantity:
     logs = np.log(factors)
     arm = float(stdtrit(len(logs) - 1, 0.975)) * float(logs.std(ddof=1)) * float(np.sqrt(1 + 1 / len(logs)))
     return _quantity(float(logs.mean()), arm, rates)
+
+
+@lru_cache(maxsize=1)
+def crowding() -> Quantity:
+    """By how much a step takes longer with all devices of a node at work, as a fraction, where nobody measured it.
+
+    Of published models whose exchange is small beside their step, on replayed data: shared host, power, memory and
+    SMs that exchange takes from compute. Mean, and the interval of one more machine.
+    """
+    found = node_scaling()
+    losses = np.array([each.loss for each in found])
+    arm = float(stdtrit(len(losses) - 1, 0.975)) * float(losses.std(ddof=1)) * float(np.sqrt(1 + 1 / len(losses)))
+    mean = float(losses.mean())
+    return Quantity(
+        value=mean,
+        low=mean - arm,
+        high=mean + arm,
+        origin="data sheet",
+        as_of=max(each.as_of for each in found),
+        source="; ".join(dict.fromkeys(each.source for each in found)),
+    )
 
 
 def _by_the_table(rate: CollectiveRate) -> float:

@@ -97,7 +97,7 @@ def exposed(
     """X: seconds of a step that this path's exchange lasts beyond the backward pass, ``[draws]``.
 
     Where nobody knows when buckets are ready, ``hidden`` seconds of it are behind the backward pass, and the last
-    bucket never is: it is ready when the pass ends.
+    of several buckets never is: it is ready when the pass ends.
     """
     each = bucket_times(path, work, backend, changes)
     if work.ready:
@@ -105,7 +105,7 @@ def exposed(
         late = timeline.exposed(np.broadcast_to(moments, each.shape), each, changes.slowdown)
     else:
         never_hidden = each[:, -1] if each.shape[1] > 1 else np.zeros(len(each))
-        late = np.maximum(each.sum(axis=1) - hidden * changes.compute, never_hidden)
+        late = np.maximum(each.sum(axis=1) - hidden, never_hidden)
     return late * times_of(work, changes) + others(path, work, backend)
 
 
