@@ -47,7 +47,7 @@ def reached(link: Wiring | Transport, without: str | None = None) -> Quantity | 
     pooled over links of its scope (inside a node, or between nodes), since several have one or two machines only. A
     wire between nodes carries no more than all.
     """
-    own = [each for each in _shares(without) if each.link == link and not _limited_by_sockets(each.rate)]
+    own = [each for each in published_shares(without) if each.link == link and not _limited_by_sockets(each.rate)]
     if not own:
         return None
     spread, freedom = _pooled(own[0].rate.scope, without)
@@ -58,7 +58,7 @@ def reached(link: Wiring | Transport, without: str | None = None) -> Quantity | 
 @lru_cache(maxsize=32)
 def socket_limit(without: str | None = None) -> Quantity | None:
     """Bytes per second that NCCL's sockets carry from a node where the line is faster than they are."""
-    own = [each for each in _shares(without) if _limited_by_sockets(each.rate)]
+    own = [each for each in published_shares(without) if _limited_by_sockets(each.rate)]
     if len(own) < 2:
         return None
     rates = [each.wire_bytes_per_second for each in own]
@@ -123,7 +123,7 @@ def hop(link: str, algorithm: str) -> tuple[float, float]:
 
 
 @lru_cache(maxsize=32)
-def _shares(without: str | None) -> tuple[Share, ...]:
+def published_shares(without: str | None = None) -> tuple[Share, ...]:
     """One for each machine: its largest message, as what its wire carried."""
     machines: dict[tuple[object, ...], CollectiveRate] = {}
     for rate in collective_rates():
@@ -161,7 +161,7 @@ def _next_machine(
 def _pooled(scope: str, without: str | None) -> tuple[float, int]:
     """Standard deviation of the logarithm of a share within a link, over links of a scope; its degrees of freedom."""
     groups: dict[str, list[float]] = {}
-    for each in _shares(without):
+    for each in published_shares(without):
         if each.rate.scope == scope and not _limited_by_sockets(each.rate):
             groups.setdefault(each.link, []).append(float(np.log(each.share)))
     squares = sum(float(((np.array(group) - np.mean(group)) ** 2).sum()) for group in groups.values())

@@ -118,7 +118,7 @@ def test_the_timeline_s_prediction_does_not_know_the_stall() -> None:
 
 
 def test_one_device_has_no_stall_to_explain() -> None:
-    with pytest.raises(UserError, match="run.json has no exchange stall to explain"):
+    with pytest.raises(UserError, match=r"run\.json has no exchange stall to explain"):
         features(build({"solo": [0.1, 0.1]}, ranks=1), Draws(), source="run.json")
 
 
