@@ -22,12 +22,12 @@ from scipy.special import stdtrit
 
 from bench.predict.errors import Prediction
 from stash.derive.predict import collectives, efficiency, timeline
-from stash.derive.predict.collectives import Hops, Path
+from stash.derive.predict.collectives import Fabric, Hops
 from stash.derive.predict.draws import Array, Draws
 from stash.derive.predict.exchange import MODEL_SPREAD
 from stash.derive.predict.quantity import Quantity
 from stash.derive.predict.sources import network_rate, reach_of
-from stash.derive.predict.target import Transport, Wiring
+from stash.derive.predict.target import NetworkKind, Wiring
 from stash.keep.catalog.collectives import node_scaling
 
 DATA = File(__file__).parent / "data"
@@ -44,7 +44,7 @@ class Machine:
     wiring: Wiring
     inside: float
     """Bytes per second of one GPU's links, one direction."""
-    transport: Transport | None = None
+    transport: NetworkKind | None = None
     between: float | None = None
     """Bytes per second of all of a node's interfaces."""
 
@@ -109,8 +109,8 @@ def model(name: str, half: bool) -> Model:
 # What links do --------------------------------------------------------------------------------------------------
 
 
-def path(machine: Machine, nodes: int, devices: int, without: str | None = None) -> Path:
-    """The path of so many devices on these machines, from claims and what others reached of such claims."""
+def fabric(machine: Machine, nodes: int, devices: int, without: str | None = None) -> Fabric:
+    """The fabric of so many devices on these machines, from claims and what others reached of such claims."""
     never = np.full(DRAWS.count, np.inf)
     inside = between = never
     if devices > 1:
@@ -125,7 +125,7 @@ def path(machine: Machine, nodes: int, devices: int, without: str | None = None)
     ring, tree = (
         Hops(*(seconds * factor for seconds in _hops(machine.wiring, algorithm))) for algorithm in ("ring", "tree")
     )
-    return Path(nodes, devices, inside, between, ring, tree)
+    return Fabric(nodes, devices, inside, between, ring, tree)
 
 
 def _hops(wiring: Wiring, algorithm: str) -> tuple[float, float, float]:
@@ -137,11 +137,11 @@ def _claim(rate: float) -> Quantity:
     return Quantity(value=rate, origin="data sheet", as_of="2026-11-20", source="the machine's data sheet")
 
 
-def exposed(model: Model, step: float, path: Path, spread: float = MODEL_SPREAD) -> Array:
+def exposed(model: Model, step: float, fabric: Fabric, spread: float = MODEL_SPREAD) -> Array:
     """Seconds of a step that the exchange lasts beyond the backward pass, ``[draws]``."""
     buckets = timeline.bucket_sizes(model.gradients, model.bucket)
     ready = timeline.bucket_readiness(model.gradients, tuple(model.ready * step), buckets)
-    each = collectives.all_reduce(path, np.array(buckets, dtype=np.float64), "nccl")
+    each = collectives.all_reduce(fabric, np.array(buckets, dtype=np.float64), "nccl")
     error = np.exp(spread * DRAWS.normals("error of the exchange model"))
     late: Array = timeline.exposed(np.broadcast_to(ready, each.shape), each) * error
     return late
@@ -189,7 +189,7 @@ def model_spread() -> float:
         node = next(r for r in alike if r["n_gpus"] == "8")
         seen = batch * ranks / float(row["value"]) - batch * 8 / float(node["value"])
         alone = next(r for r in alike if r["n_gpus"] == "1")
-        said = exposed(model(row["model"], False), batch / float(alone["value"]), path(machine, ranks // 8, 8), 0.0)
+        said = exposed(model(row["model"], False), batch / float(alone["value"]), fabric(machine, ranks // 8, 8), 0.0)
         logs.append(np.log(seen / np.median(said)))
     return float(np.sqrt(np.mean(np.square(logs)))) * float(stdtrit(len(logs), 0.975)) / 1.96
 
@@ -208,7 +208,7 @@ def _prediction(key: tuple[str, ...], alone: dict[str, str], row: dict[str, str]
     samples = float(batch or 128)
     step = samples / float(alone["value"])
     crowded = step * (1 + DRAWS.around("crowding", efficiency.crowding().interval))
-    whole = crowded + exposed(exchanges, step, path(machine, nodes, ranks // nodes))
+    whole = crowded + exposed(exchanges, step, fabric(machine, nodes, ranks // nodes))
     link = machine.between if nodes > 1 and machine.between else machine.inside
     plain = step + over_one_nic(exchanges, ranks, link)
     short = source.split(" (")[0].replace("NVIDIA/DeepLearningExamples", "NVIDIA").removeprefix("Oneflow-Inc/")
@@ -234,8 +234,8 @@ def scaling_factors() -> list[tuple[str, Array, Array]]:
     for name, step in STEPS.items():
         exchanges = timed(name)
         machine = Machine("nvlink", 150 * GB, "tcp", 100 * GBIT)
-        seen = path(machine, 8, 8, without=PAPERS_AUTHOR)
-        full = Path(8, 8, seen.inside, np.full(DRAWS.count, 100 * GBIT), seen.ring, seen.tree)
+        seen = fabric(machine, 8, 8, without=PAPERS_AUTHOR)
+        full = Fabric(8, 8, seen.inside, np.full(DRAWS.count, 100 * GBIT), seen.ring, seen.tree)
         sockets, whole = (step / (step + exposed(exchanges, step, each)) for each in (seen, full))
         found.append((name, sockets, whole))
     return found

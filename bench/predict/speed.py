@@ -13,7 +13,7 @@ import numpy as np
 
 from stash.base.records import Block, Collective, Gradient, Loader, Profile, Rank, Settings, Workload
 from stash.derive.predict import collectives, timeline
-from stash.derive.predict.collectives import Hops, Path
+from stash.derive.predict.collectives import Fabric, Hops
 from stash.derive.predict.draws import Array, Draws, intervals
 from stash.derive.predict.exchange import ExchangeModel
 from stash.derive.predict.forecast import Predicted, forecast
@@ -57,8 +57,8 @@ def timeline_table() -> list[str]:
     """The exchange and the timeline of large jobs."""
     lines = ["| buckets | ranks | timeline | with overlap slowing compute |", "| ---: | ---: | ---: | ---: |"]
     for buckets, ranks in SHAPES:
-        path = _path(ranks // 8, 8)
-        plain, slowed = (cpu_seconds(lambda k=k, b=buckets, p=path: _timeline(p, b, k)) for k in (0.0, 0.1))  # type: ignore[misc]
+        fabric = _fabric(ranks // 8, 8)
+        plain, slowed = (cpu_seconds(lambda k=k, b=buckets, p=fabric: _timeline(p, b, k)) for k in (0.0, 0.1))  # type: ignore[misc]
         lines.append(f"| {buckets:,} | {ranks:,} | {plain * 1e3:.1f} ms | {slowed * 1e3:.1f} ms |")
     return lines
 
@@ -76,31 +76,31 @@ def forecast_line() -> str:
 
 def _ends(draws: Draws) -> Array:
     """Both ends of a step that is a sum of what forecasts are made of."""
-    path = _path(4, 1, draws)
-    exchange = collectives.all_reduce(path, np.full(5, 25e6), "gloo")
+    fabric = _fabric(4, 1, draws)
+    exchange = collectives.all_reduce(fabric, np.full(5, 25e6), "gloo")
     late = timeline.exposed(np.broadcast_to(np.linspace(0, 0.1, 5), exchange.shape), exchange)
     (found,) = intervals((late + 0.2 + 0.01 * draws.normals("compute"))[None, :])
     return np.array([found.low, found.high], dtype=np.float64)
 
 
 def _one_forecast(draws: Draws) -> object:
-    path = _path(4, 1, draws)
-    exchange = collectives.all_reduce(path, np.full(5, 25e6), "gloo")
+    fabric = _fabric(4, 1, draws)
+    exchange = collectives.all_reduce(fabric, np.full(5, 25e6), "gloo")
     late = timeline.exposed(np.broadcast_to(np.linspace(0, 0.1, 5), exchange.shape), exchange)
     parts = [Predicted("compute", 0.2 + 0.01 * draws.normals("compute"), "measured")]
     return forecast(TARGET, [*parts, Predicted("network", late, "scaled")])
 
 
-def _path(nodes: int, devices: int, draws: Draws | None = None) -> Path:
+def _fabric(nodes: int, devices: int, draws: Draws | None = None) -> Fabric:
     draws = draws or Draws()
     some = 1e-5 * np.exp(0.2 * draws.normals("latency"))
     hops = Hops(some, some, some)
     rate = 1e9 * np.exp(0.1 * draws.normals("rate"))
-    return Path(nodes, devices, 10 * rate, rate, hops, hops)
+    return Fabric(nodes, devices, 10 * rate, rate, hops, hops)
 
 
-def _timeline(path: Path, buckets: int, slowdown: float) -> Array:
-    exchange = collectives.all_reduce(path, np.full(buckets, 1e6), "nccl")
+def _timeline(fabric: Fabric, buckets: int, slowdown: float) -> Array:
+    exchange = collectives.all_reduce(fabric, np.full(buckets, 1e6), "nccl")
     return timeline.exposed(np.broadcast_to(np.linspace(0, 1, buckets), exchange.shape), exchange, slowdown)
 
 

@@ -16,7 +16,7 @@ from stash.base.errors import UnitError, UserError, one_line
 from stash.base.words.units import parse_bytes, parse_rate, parse_seconds
 from stash.base.yamlines import Lines, parse
 from stash.derive.predict.quantity import Quantity
-from stash.derive.predict.target import Backend, Network, NodeLinks, Storage, Target, Transport, Wiring
+from stash.derive.predict.target import Backend, Network, NetworkKind, NodeLinks, Storage, Target, Wiring
 
 EXAMPLE = """\
 name: lab
@@ -100,7 +100,7 @@ class _Inside(_Written):
 
 
 class _Between(_Written):
-    transport: Transport | None = None
+    transport: NetworkKind | None = None
     bandwidth: _Rate = None
     latency: _Time = None
     nics: Annotated[int, Field(ge=1, le=1024)] = 1

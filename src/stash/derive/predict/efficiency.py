@@ -16,7 +16,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 from stash.derive.predict.quantity import Quantity
-from stash.derive.predict.target import Transport, Wiring
+from stash.derive.predict.target import NetworkKind, Wiring
 from stash.keep.catalog.collectives import CollectiveRate, collective_rates, hop_latencies, node_scaling
 
 SOCKETS_FOLLOW = 25e9 / 8
@@ -39,7 +39,7 @@ class Share(NamedTuple):
 
 
 @lru_cache(maxsize=32)
-def reached(link: Wiring | Transport, without: str | None = None) -> Quantity | None:
+def reached(link: Wiring | NetworkKind, without: str | None = None) -> Quantity | None:
     """The share of the claimed rate that an all-reduce reaches over ``link``; ``None`` if nobody published one.
 
     ``without`` leaves out one source, as validation has to. The interval is a prediction of one more machine:

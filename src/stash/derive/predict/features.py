@@ -18,7 +18,7 @@ from stash.base.records import Profile, Record
 from stash.base.stats.intervals import Interval
 from stash.derive.predict.draws import Array, Draws
 from stash.derive.predict.exchanged import AS_MEASURED, Exchanged, exchanged, exposed
-from stash.derive.predict.paths import UnknownFactError, path_of
+from stash.derive.predict.fabric import UnknownFactError, fabric_of
 from stash.derive.predict.sources import of_profile
 from stash.derive.stalls import attribute
 
@@ -85,10 +85,10 @@ def _timeline(profile: Profile, work: Exchanged, draws: Draws) -> float | None:
     if not work.ready:
         return None
     try:
-        path = path_of(target, draws)
+        fabric = fabric_of(target, draws)
     except UnknownFactError:
         return None
-    return float(exposed(path, work, target.backend, AS_MEASURED).mean())
+    return float(exposed(fabric, work, target.backend, AS_MEASURED).mean())
 
 
 class Coefficient(Record):

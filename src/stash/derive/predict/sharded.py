@@ -16,7 +16,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from stash.base.errors import UserError
-from stash.derive.predict.collectives import Path, all_reduce, half_exchange
+from stash.derive.predict.collectives import Fabric, all_reduce, half_exchange
 from stash.derive.predict.draws import Array
 from stash.derive.predict.target import Backend
 
@@ -48,7 +48,7 @@ def volume(shards: tuple[Shard, ...], stage: Stage, ranks: int) -> float:
     return sent * (ranks - 1) / ranks
 
 
-def exposed(path: Path, shards: tuple[Shard, ...], stage: Stage, backend: Backend, prefetch: int = 1) -> Array:
+def exposed(fabric: Fabric, shards: tuple[Shard, ...], stage: Stage, backend: Backend, prefetch: int = 1) -> Array:
     """Seconds by which a step is longer than its compute, ``[draws]``.
 
     ``prefetch`` is how many layers ahead parameters are gathered (FSDP's ``backward_prefetch`` and
@@ -56,19 +56,19 @@ def exposed(path: Path, shards: tuple[Shard, ...], stage: Stage, backend: Backen
     gather all parameters after the update, with nothing to hide behind.
     """
     if _known(stage) == 3:
-        return _gathered(path, shards, prefetch)
+        return _gathered(fabric, shards, prefetch)
     gradients = np.array([shard.gradient_bytes for shard in reversed(shards)])
     parameters = np.array([sum(shard.parameter_bytes for shard in shards)])
-    reduced = half_exchange(path, gradients) if stage == 2 else all_reduce(path, gradients, backend)
+    reduced = half_exchange(fabric, gradients) if stage == 2 else all_reduce(fabric, gradients, backend)
     ready = np.cumsum([shard.backward_seconds for shard in reversed(shards)])
     free = np.zeros(len(reduced))
     for moment, seconds in zip(ready, reduced.T, strict=True):
         free = np.maximum(free, moment) + seconds
-    late: Array = free - ready[-1] + half_exchange(path, parameters)[:, 0]
+    late: Array = free - ready[-1] + half_exchange(fabric, parameters)[:, 0]
     return late
 
 
-def _gathered(path: Path, shards: tuple[Shard, ...], prefetch: int) -> Array:
+def _gathered(fabric: Fabric, shards: tuple[Shard, ...], prefetch: int) -> Array:
     """Stage 3: forward through all layers and backward through all, each gathered first, gradients scattered after.
 
     A pass begins when the one before has ended and its parameters are there. The stream takes, in this order: the
@@ -77,9 +77,9 @@ def _gathered(path: Path, shards: tuple[Shard, ...], prefetch: int) -> Array:
     """
     passes = [(shard, shard.forward_seconds) for shard in shards]
     passes += [(shard, shard.backward_seconds) for shard in reversed(shards)]
-    gathers = half_exchange(path, np.array([shard.parameter_bytes for shard, _ in passes]))
-    scatters = half_exchange(path, np.array([shard.gradient_bytes for shard, _ in passes]))
-    stream = now = np.zeros(len(path.inside))
+    gathers = half_exchange(fabric, np.array([shard.parameter_bytes for shard, _ in passes]))
+    scatters = half_exchange(fabric, np.array([shard.gradient_bytes for shard, _ in passes]))
+    stream = now = np.zeros(len(fabric.inside))
     there: list[Array] = []
 
     def gather_up_to(count: int, may_start: Array) -> None:

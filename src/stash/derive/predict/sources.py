@@ -17,7 +17,7 @@ from stash.derive.findings.against import measured as best_links
 from stash.derive.findings.allreduce import Curve, bus_factor, curve
 from stash.derive.predict import efficiency
 from stash.derive.predict.quantity import Quantity, measured
-from stash.derive.predict.target import Backend, Network, NodeLinks, Storage, Target, Transport, Wiring
+from stash.derive.predict.target import Backend, Network, NetworkKind, NodeLinks, Storage, Target, Wiring
 from stash.derive.stalls.missing import ranks_per_node
 from stash.keep.catalog import Instance
 
@@ -227,7 +227,7 @@ class _Sheet:
     def network(self) -> Network | None:
         type_ = self._instance
         remote = type_.rdma_bytes_per_second if type_.rdma else None
-        transport: Transport = "tcp" if remote is None else "efa" if type_.cloud == "aws" else "infiniband"
+        transport: NetworkKind = "tcp" if remote is None else "efa" if type_.cloud == "aws" else "infiniband"
         rate = network_rate(self.fact(remote or type_.network_bytes_per_second), transport)
         return None if rate is None else Network(transport=transport, bytes_per_second=rate)
 
@@ -236,7 +236,7 @@ class _Sheet:
         return None if fact is None or share is None else reach_of(fact, share)
 
 
-def network_rate(claimed: Quantity | None, transport: Transport, without: str | None = None) -> Quantity | None:
+def network_rate(claimed: Quantity | None, transport: NetworkKind, without: str | None = None) -> Quantity | None:
     """What collectives reach of a line between nodes: its share, and with sockets no more than those can do.
 
     ``without`` leaves out one source of published collectives.

@@ -7,7 +7,7 @@ import pytest
 from stash.base.errors import UserError
 from stash.derive.predict.described import EXAMPLE, target_of_text
 from stash.derive.predict.draws import Draws
-from stash.derive.predict.paths import UnknownFactError, path_of
+from stash.derive.predict.fabric import UnknownFactError, fabric_of
 
 
 def test_the_example_is_read_in_base_units() -> None:
@@ -26,14 +26,14 @@ def test_the_example_is_read_in_base_units() -> None:
     assert found.storage is not None
     assert found.storage.reads_per_second is not None
     assert found.storage.reads_per_second.value == 200_000
-    assert path_of(found, Draws()).between == pytest.approx(4 * 22e9)
+    assert fabric_of(found, Draws()).between == pytest.approx(4 * 22e9)
 
 
 def test_what_is_left_out_stays_unknown() -> None:
     found = target_of_text("nodes: 2\n", "bare.yaml")
     assert (found.devices, found.backend, found.network, found.inside, found.cores) == (1, "gloo", None, None, None)
     with pytest.raises(UnknownFactError, match="the network between nodes of described is unknown"):
-        path_of(found, Draws())
+        fabric_of(found, Draws())
 
 
 @pytest.mark.parametrize(

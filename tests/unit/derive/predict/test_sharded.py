@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from fabric_by_hand import fabric
 from hypothesis import given
 from hypothesis import strategies as st
-from paths_by_hand import path
 
 from stash.base.errors import UserError
 from stash.derive.predict.sharded import Shard, Stage, exposed, volume
 
 LAYER = Shard(parameter_bytes=4e6, gradient_bytes=8e6, forward_seconds=1.0, backward_seconds=2.0)
-TWO = path(2, 1, between=1e6)
+TWO = fabric(2, 1, between=1e6)
 """Two ranks at 1 MB/s: gathering 4 MB takes 2 s, scattering 8 MB takes 4 s, all-reducing them 8 s."""
 
 
@@ -50,7 +50,7 @@ def test_stage_three_gathers_the_next_layer_behind_this_one() -> None:
 
 
 def test_one_rank_shards_nothing() -> None:
-    found = exposed(path(1, 1), (LAYER,), 3, "nccl")
+    found = exposed(fabric(1, 1), (LAYER,), 3, "nccl")
     assert found.tolist() == [0.0]
 
 
@@ -62,13 +62,13 @@ def test_an_unknown_stage_is_refused() -> None:
 @given(st.integers(1, 3), st.floats(1e5, 1e9), st.floats(1.0, 10.0), st.integers(1, 6))
 def test_a_faster_network_never_exposes_more(stage: Stage, rate: float, faster: float, layers: int) -> None:
     shards = (LAYER,) * layers
-    before = exposed(path(4, 1, between=rate), shards, stage, "gloo")
-    after = exposed(path(4, 1, between=rate * faster), shards, stage, "gloo")
+    before = exposed(fabric(4, 1, between=rate), shards, stage, "gloo")
+    after = exposed(fabric(4, 1, between=rate * faster), shards, stage, "gloo")
     assert np.all(after <= before + 1e-9)
 
 
 @given(st.floats(1e5, 1e8), st.integers(1, 6))
 def test_prefetching_never_costs(rate: float, layers: int) -> None:
     shards = (LAYER,) * layers
-    place = path(4, 1, between=rate)
+    place = fabric(4, 1, between=rate)
     assert np.all(exposed(place, shards, 3, "gloo", 1) <= exposed(place, shards, 3, "gloo", 0) + 1e-9)

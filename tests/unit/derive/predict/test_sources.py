@@ -9,7 +9,7 @@ from profile_builder import build
 from stash.base.records import Collective, Limits, Profile
 from stash.derive.predict import efficiency
 from stash.derive.predict.draws import Draws
-from stash.derive.predict.paths import UnknownFactError, path_of
+from stash.derive.predict.fabric import UnknownFactError, fabric_of
 from stash.derive.predict.quantity import given
 from stash.derive.predict.sources import network_rate, of_instance, of_probe, of_profile
 from stash.derive.predict.target import Network, NodeLinks
@@ -53,8 +53,8 @@ def test_the_path_of_a_profile_takes_what_its_exchange_took() -> None:
 
     run = Collective(scope="world", ranks=4, bytes=100, seconds=13.0, latency_seconds=10.0)
     node = Collective(scope="node", ranks=2, bytes=100, seconds=3.0, latency_seconds=1.0)
-    path = path_of(of_profile(exchanging(run, node)), Draws())
-    assert all_reduce(path, np.array([50.0, 50.0]), "gloo").sum(axis=1) == pytest.approx(13.0)
+    fabric = fabric_of(of_profile(exchanging(run, node)), Draws())
+    assert all_reduce(fabric, np.array([50.0, 50.0]), "gloo").sum(axis=1) == pytest.approx(13.0)
 
 
 def test_an_exchange_that_is_all_latency_tells_the_rate_of_all_its_time() -> None:
@@ -68,7 +68,7 @@ def test_an_exchange_that_is_all_latency_tells_the_rate_of_all_its_time() -> Non
 def test_one_node_needs_no_network_and_one_device_no_links() -> None:
     found = of_profile(build({"solo": [0.1]}, ranks=1))
     assert (found.inside, found.network) == (None, None)
-    assert path_of(found, Draws()).ranks == 1
+    assert fabric_of(found, Draws()).ranks == 1
 
 
 def test_a_probe_s_curves_tell_alpha_and_beta() -> None:
@@ -146,24 +146,24 @@ def test_a_type_without_network_facts_has_no_network() -> None:
     assert found.network is None
     assert found.inside == NodeLinks(wiring="pcie")
     with pytest.raises(UnknownFactError, match="the network between nodes of 4 × here/bare is unknown; say it with"):
-        path_of(found, Draws())
+        fabric_of(found, Draws())
 
 
 def test_unknown_links_inside_are_said_before_anything_is_assumed() -> None:
     bare = Instance(cloud="here", name="bare", gpu_count=2, network_bytes_per_second=1e9, as_of="2026", source="x")
     with pytest.raises(UnknownFactError, match="between the 2 devices of a node of 2 × here/bare are unknown"):
-        path_of(of_instance(bare, 2), Draws())
+        fabric_of(of_instance(bare, 2), Draws())
 
 
 def test_several_interfaces_carry_as_many_times_as_much() -> None:
     one = of_instance(catalog.instance("p4d.24xlarge"), 2)
     assert one.network is not None
     four = one.model_copy(update={"network": Network(**{**dict(one.network), "nics": 4})})
-    assert (path_of(four, Draws()).between == 4 * path_of(one, Draws()).between).all()
+    assert (fabric_of(four, Draws()).between == 4 * fabric_of(one, Draws()).between).all()
 
 
 def test_uneven_links_are_as_fast_as_the_slowest_that_a_ring_passes() -> None:
     even = of_instance(catalog.instance("p3.16xlarge"), 1)
     assert even.inside is not None
     uneven = even.model_copy(update={"inside": even.inside.model_copy(update={"slowest_share": 0.2})})
-    assert path_of(uneven, Draws()).inside == pytest.approx(0.2 * path_of(even, Draws()).inside)
+    assert fabric_of(uneven, Draws()).inside == pytest.approx(0.2 * fabric_of(even, Draws()).inside)

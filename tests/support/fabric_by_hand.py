@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from stash.derive.predict.collectives import Hops, Path
+from stash.derive.predict.collectives import Fabric, Hops
 
 
 def hops(start: float = 0.0, inside: float = 0.0, between: float = 0.0) -> Hops:
     return Hops(np.array([start]), np.array([inside]), np.array([between]))
 
 
-def path(
+def fabric(
     nodes: int, devices: int, inside: float = np.inf, between: float = np.inf, latency: Hops | None = None
-) -> Path:
-    """One draw of a path; rates in bytes per second."""
+) -> Fabric:
+    """One draw of a fabric; rates in bytes per second."""
     latency = latency or hops()
-    return Path(nodes, devices, np.array([inside]), np.array([between]), latency, latency)
+    return Fabric(nodes, devices, np.array([inside]), np.array([between]), latency, latency)
