@@ -18,6 +18,11 @@ the 95 % interval held the measurement. Beside them stand the simplest ways to p
 `python -m bench.predict`; [how predictions are made](prediction.md) is a page of its own.
 """
 
+PICTURE = """![Predicted over measured, a mark a case: Stash and perfect scaling, by source](pictures/predicted.png)
+
+Throughput on several GPUs: predicted over measured, a mark a case (`python -m bench.predict.plots`; what is beyond 4 is
+drawn at 4).
+"""
 PUBLISHED = """## Published throughput on several GPUs
 
 {cases} throughputs, each predicted from the same source's throughput on one GPU and the data sheet of the machine's
@@ -89,7 +94,7 @@ CPU seconds on one core of the machine that wrote this page.
 def page() -> str:
     """All of ``docs/validation.md``."""
     sections = (_published, _paper, _gavel, _links, testbed.section, _speed)
-    return "\n".join([HEAD, *("\n".join([*section(), ""]) for section in sections)])
+    return "\n".join([HEAD, PICTURE, *("\n".join([*section(), ""]) for section in sections)])
 
 
 def _published() -> list[str]:

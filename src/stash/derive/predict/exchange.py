@@ -31,6 +31,9 @@ testbed's validation goes that far."""
 MODEL_SPREAD = 0.22
 """Standard deviation of the logarithm of an exposed exchange over what the model says, where no measurement on such
 links holds it: of four published jobs (``bench.predict.published.model_spread``), which validate nothing."""
+HELD_SPREAD = 0.04
+"""The same where a measurement holds it: the root mean square of the first two configurations of
+``bench.predict.testbed`` (``FITTED`` there), which validate nothing either."""
 _PLACES = {"interconnect": "inside a node", "network": "between nodes"}
 
 
@@ -110,8 +113,11 @@ class ExchangeModel:
         grown = ratio ** self._draws.uniforms("growth of what the exchange model misses")
         less = np.clip(seen.waited / seen.modelled, 0.0, 1.0)
         # What is below zero is noise of the measurement: it stays as it is.
-        corrected: Array = predicted * less + np.maximum(0.0, seen.waited - seen.modelled) * grown
-        return corrected + np.minimum(0.0, seen.waited) + later * changes.compute
+        corrected = predicted * less + np.maximum(0.0, seen.waited - seen.modelled) * grown
+        if not (changes == AS_MEASURED and self._unchanged(name, target)):
+            corrected = corrected * np.exp(HELD_SPREAD * self._draws.normals("error of the exchange model"))
+        waits: Array = corrected + np.minimum(0.0, seen.waited) + later * changes.compute
+        return waits
 
     def _job(self) -> Exchanged:
         if self._work is None:

@@ -30,6 +30,7 @@ from stash.derive.stalls.breakdown import (
     Stall,
     Waits,
 )
+from stash.derive.stalls.method_error import method_error
 
 
 class Used(Record):
@@ -162,7 +163,7 @@ def forecast(
         nodes=target.nodes,
         rungs=rungs,
         stalls=tuple(
-            Stall(name=name, time=time, share=time.value / step.value)
+            Stall(name=name, time=time, share=time.value / step.value, method=method_error(name, time.value))
             for name, time in zip(names, times, strict=True)
         ),
         skipped=tuple(unknown),
