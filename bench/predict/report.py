@@ -20,8 +20,8 @@ the 95 % interval held the measurement. Beside them stand the simplest ways to p
 
 PICTURE = """![Predicted over measured, a mark a case: Stash and perfect scaling, by source](pictures/predicted.png)
 
-Throughput on several GPUs: predicted over measured, a mark a case (`python -m bench.predict.plots`; what is beyond 4 is
-drawn at 4).
+Throughput on several GPUs: predicted over measured, a mark a case; what is beyond 4 is drawn at 4. The picture is
+made by `python -m bench.predict.plots`.
 """
 PUBLISHED = """## Published throughput on several GPUs
 
