@@ -97,7 +97,8 @@ class ExchangeModel:
             if changes == AS_MEASURED and self._unchanged(name, target):
                 return self._waited(name)
             raise
-        later = stragglers.waiting(self._steps, _ranks(self._base, name), fabric.ranks) or 0.0
+        slowest = stragglers.waiting(self._steps, _ranks(self._base, name), fabric.ranks)
+        later = (slowest or 0.0) * changes.compute
         if seen is None:
             if not work.ready:
                 raise UnknownFactError(
@@ -105,7 +106,7 @@ class ExchangeModel:
                     f"{_PLACES[name]}; profile again with this Stash"
                 )
             error = np.exp(MODEL_SPREAD * self._draws.normals("error of the exchange model"))
-            return exposed(fabric, work, target.backend, changes) * error + later * changes.compute
+            return exposed(fabric, work, target.backend, changes) * error + changes.copy_seconds + later
         # How much more a longer backward pass hides depends on readiness: without it, on anything up to its length.
         hidden = seen.hidden * changes.compute ** self._draws.uniforms("growth of what is hidden")
         predicted = exposed(fabric, work, target.backend, changes, hidden)
@@ -116,7 +117,7 @@ class ExchangeModel:
         corrected = predicted * less + np.maximum(0.0, seen.waited - seen.modelled) * grown
         if not (changes == AS_MEASURED and self._unchanged(name, target)):
             corrected = corrected * np.exp(HELD_SPREAD * self._draws.normals("error of the exchange model"))
-        waits: Array = corrected + np.minimum(0.0, seen.waited) + later * changes.compute
+        waits: Array = corrected + np.minimum(0.0, seen.waited) + changes.copy_seconds + later
         return waits
 
     def _job(self) -> Exchanged:
