@@ -116,7 +116,7 @@ class ExchangeModel:
         # What is below zero is noise of the measurement: it stays as it is.
         corrected = predicted * less + np.maximum(0.0, seen.waited - seen.modelled) * grown
         if not (changes == AS_MEASURED and self._unchanged(name, target)):
-            corrected = corrected * np.exp(HELD_SPREAD * self._draws.normals("error of the exchange model"))
+            corrected = corrected * (1 + HELD_SPREAD * self._draws.normals("error of the exchange model"))
         waits: Array = corrected + np.minimum(0.0, seen.waited) + changes.copy_seconds + later
         return waits
 
