@@ -227,3 +227,11 @@ def test_a_network_of_unknown_spread_leaves_the_ends_unknown() -> None:
     model, _ = model_of(0.01)
     (part,) = model.on(base.model_copy(update={"network": Network(bytes_per_second=claimed)})).parts
     assert not part.spread_known
+
+
+def test_an_exchange_that_was_hidden_altogether_divides_by_nothing() -> None:
+    profile = job(-0.0005, ready=(None, None, None), bucket_bytes=(3 * MB,))
+    base = of_profile(profile)
+    with np.errstate(all="raise"):
+        (part,) = ExchangeModel(profile, attribute(profile), base, DRAWS).on(at(0.5e8, base)).parts
+    assert np.isfinite(part.seconds).all()
