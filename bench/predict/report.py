@@ -8,6 +8,7 @@ import numpy as np
 
 from bench.predict import gavel, links, published, slowest, speed, testbed
 from bench.predict.errors import Prediction, errors, summary, worst
+from stash.derive.predict import efficiency
 from stash.derive.predict.exchange import MODEL_SPREAD
 
 HEAD = """# How wrong predictions are
@@ -27,9 +28,10 @@ PUBLISHED = """## Published throughput on several GPUs
 
 {cases} throughputs, each predicted from the same source's throughput on one GPU and the data sheet of the machine's
 links; no profile was there to hold the model to. *Split*: what links reach of their sheets comes from published
-collectives of other people, what devices of a node cost each other from 27 rows of TensorFlow's, and the model's
-own spread ({spread:.0%}) from four of DLPerf's BERT; none of those 31 are in the table. When gradients are ready is
-published for ResNet-50 and VGG16 (arXiv 2006.10103), and taken as even for the others.
+collectives of other people, what devices of a node cost each other ({crowding:.1%} of a step, {low:.0%} to {high:.0%})
+from 27 rows of TensorFlow's, and the model's own spread ({spread:.0%}) from four of DLPerf's BERT; none of those 31 are
+in the table. When gradients are ready is published for ResNet-50 and VGG16 (arXiv 2006.10103), and taken as even for
+the others.
 
 Over all: median / 90th {own}; perfect scaling {perfect}; payload over one link {plain}.
 """
@@ -110,8 +112,12 @@ def page() -> str:
 
 def _published() -> list[str]:
     found = list(published.throughputs())
+    crowding = efficiency.crowding()
     head = PUBLISHED.format(
         cases=len(found),
+        crowding=crowding.value,
+        low=crowding.low,
+        high=crowding.high,
         spread=MODEL_SPREAD,
         own=errors(each.error for each in found).words,
         perfect=_baseline(found, "perfect scaling"),

@@ -235,3 +235,23 @@ def test_an_exchange_that_was_hidden_altogether_divides_by_nothing() -> None:
     with np.errstate(all="raise"):
         (part,) = ExchangeModel(profile, attribute(profile), base, DRAWS).on(at(0.5e8, base)).parts
     assert np.isfinite(part.seconds).all()
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.floats(-0.0005, 0.2), st.lists(st.floats(0.0, 0.05), min_size=3, max_size=3), st.booleans())
+def test_the_forecast_of_what_was_measured_is_the_measurement(exposed: float, gaps: list[float], known: bool) -> None:
+    ready = np.cumsum(gaps).tolist() if known else [None] * 3
+    profile = job(exposed, ready=ready)
+    breakdown, base = attribute(profile), of_profile(profile)
+    (part,) = ExchangeModel(profile, breakdown, base, DRAWS).on(base).parts
+    stall = breakdown.stall("network")
+    assert stall is not None
+    assert part.seconds.mean() == pytest.approx(stall.seconds, abs=1e-12)
+    assert part.origin == "measured"
+
+
+@given(st.integers(1, 64), st.sampled_from(["p3.8xlarge", "p4d.24xlarge", "g4dn.12xlarge", "p2.xlarge"]))
+def test_only_several_nodes_have_a_network_stall(nodes: int, name: str) -> None:
+    found = model_of(0.01)[0].on(of_instance(catalog.instance(name), nodes))
+    names = {part.name for part in found.parts} | {each.name for each in found.missing if each.possible}
+    assert ("network" in names) == (nodes > 1)
