@@ -22,7 +22,9 @@ from stash.base.printable import printable_line, strict_json
 if TYPE_CHECKING:
     from stash.base.records import Probe, Profile
     from stash.derive.comparison import Decision, DifferingFact
+    from stash.derive.predict.features import Features, Regression
     from stash.keep.catalog import Catalog
+    from stash.show.features import Supposed
 
 
 def output_file(wanted: Path | None, stem: str, suffix: str) -> Path:
@@ -180,6 +182,18 @@ def print_decisions(decisions: Sequence[Decision], json: bool = False) -> None:
     for decision in decisions:
         line = printable_line(f"{decision.verdict}: {decision.sentence} ({decision.limit})")
         print(line if colour else plain_text(line))
+
+
+def print_features(
+    models: Sequence[Features], found: Regression, supposed: Sequence[Supposed] = (), json: bool = False
+) -> None:
+    """Print the regression of stalls on layers and gradients, as a report or as JSON."""
+    from stash.show.features import document, render, view
+
+    if json:
+        print(strict_json(document(models, found, supposed)))
+        return
+    print(render(view(models, found, supposed), *_screen()), end="")
 
 
 def _screen() -> tuple[int, bool]:
