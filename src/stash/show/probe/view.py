@@ -14,6 +14,7 @@ from stash.base.words.quantities import bits_parts, listed, parts, plain, quanti
 from stash.base.words.units import format_bits, format_bytes, format_rate, format_seconds
 from stash.derive.advise.findings import next_steps
 from stash.derive.findings import Compared, Comparison, Curve, Finding, Interval, Likeness, Link, Near, Reading
+from stash.show.grid import Grid
 
 UNKNOWN = "unknown"
 
@@ -24,19 +25,6 @@ class Sheet:
 
     title: str
     facts: tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True)
-class Grid:
-    """One table under its title. Columns are numbers unless named in ``texts``; the first has no head."""
-
-    title: str
-    head: tuple[str, ...]
-    """Of the columns after the first."""
-    rows: tuple[tuple[str, ...], ...]
-    texts: frozenset[int]
-    below: str = ""
-    """A sentence under the table."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +47,7 @@ def view(probe: Probe, reading: Reading, saved: str | None = None) -> ProbeView:
     grids += [_comparison(comparison, several) for comparison in reading.comparisons]
     grids += _likenesses(reading.nearest, several)
     return ProbeView(
-        machines=tuple(_machine(host, node, several) for node, host in enumerate(probe.hosts)),
+        machines=tuple(machine(host, node, several) for node, host in enumerate(probe.hosts)),
         grids=tuple(grids),
         findings=tuple(_sentence(finding, several) for finding in reading.findings) or ("No findings.",),
         next_steps=tuple(_next_steps(probe, reading, saved)),
@@ -67,7 +55,8 @@ def view(probe: Probe, reading: Reading, saved: str | None = None) -> ProbeView:
     )
 
 
-def _machine(host: Host, node: int, several: bool) -> Sheet:
+def machine(host: Host, node: int, several: bool) -> Sheet:
+    """What a host is, named by its node too if it is one of ``several``."""
     title = f"node {node}: {host.hostname}" if several else host.hostname
     kind = " ".join(part for part in (host.cloud, host.instance) if part) or UNKNOWN
     source = f" (from {host.instance_source})" if host.instance and host.instance_source else ""
