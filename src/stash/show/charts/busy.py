@@ -10,7 +10,7 @@ from stash.base.words.units import BYTES
 from stash.derive.stalls import Use
 from stash.derive.stalls.usage import Resource
 from stash.show.charts.axes import extent, plain_axis, whisker
-from stash.show.charts.chart import Bar, Blank, Chart, Dot, Key, Lane, Mark, band, centre
+from stash.show.charts.chart import Bar, Blank, Chart, Dot, Drawn, Lane, Legend, band, centre
 from stash.show.grid import Grid
 
 _PERCENT = Scale("%", 0.01, 1)
@@ -28,7 +28,7 @@ def shares(uses: Sequence[Use], rungs: Sequence[str]) -> Chart | Blank:
     if not known:
         return Blank(name, title, "no block recorded how busy its host was")
     x = extent([1.0, *(end for use in known for end in (use.least, use.most))])
-    marks: list[Mark] = []
+    marks: list[Drawn] = []
     for use in known:
         y = centre(rungs.index(use.rung), len(rungs))
         marks += whisker(x, use.least, use.most, y, _SHARES[use.resource][1])
@@ -46,7 +46,7 @@ def shares(uses: Sequence[Use], rungs: Sequence[str]) -> Chart | Blank:
         x=plain_axis(x, "% of the time", 0.01),
         marks=tuple(marks),
         lanes=tuple(Lane(rung) for rung in rungs),
-        keys=tuple(Key(_SHARES[each][1], _SHARES[each][0]) for each in present),
+        keys=tuple(Legend(_SHARES[each][1], _SHARES[each][0]) for each in present),
         table=Grid(title, tuple(f"{_SHARES[each][0]}, %" for each in present), rows, frozenset({0}), first="rung"),
     )
 
@@ -63,7 +63,7 @@ def traffic(uses: Sequence[Use], rungs: Sequence[str], resource: Resource) -> Ch
     scale = scale_for(max(use.amount for use in by.values()), BYTES)
     x = extent([end for use in by.values() for end in (use.least, use.most)])
     series = dict(zip(rungs, stall_names(rungs), strict=True))
-    marks: list[Mark] = []
+    marks: list[Drawn] = []
     lanes = []
     for number, rung in enumerate(rungs):
         use = by.get(rung)

@@ -86,14 +86,14 @@ class Lane:
 
 
 @dataclass(frozen=True)
-class Key:
+class Legend:
     """What a series is called, where the rows do not say it."""
 
     series: str
     text: str
 
 
-Mark = Bar | Whisker | Dot | Trail | Rule
+Drawn = Bar | Whisker | Dot | Trail | Rule
 
 
 @dataclass(frozen=True)
@@ -107,13 +107,13 @@ class Chart:
     how: str
     """How to read it."""
     x: Axis
-    marks: tuple[Mark, ...]
+    marks: tuple[Drawn, ...]
     table: Grid
     """The same as text: for whoever cannot see the chart, or wants its numbers."""
     y: Axis | None = None
     lanes: tuple[Lane, ...] = ()
     """Rows, top to bottom; a chart has these or a ``y`` axis."""
-    keys: tuple[Key, ...] = ()
+    keys: tuple[Legend, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from stash.derive.comparison import FASTER, SLOWER, RunComparison
 from stash.derive.comparison.differences import RATE
 from stash.show.charts.axes import extent, plain_axis, time_scale, whisker
-from stash.show.charts.chart import Chart, Dot, Lane, Mark, Rule, centre
+from stash.show.charts.chart import Chart, Dot, Drawn, Lane, Rule, centre
 from stash.show.comparison.view import ComparisonView, Line
 from stash.show.grid import Grid
 
@@ -22,7 +22,7 @@ def changes(comparison: RunComparison, view: ComparisonView, name: str) -> Chart
     words = {line.name: line for line in view.lines}
     scale = time_scale(max(comparison.step.before.value, comparison.step.after.value))
     x = extent([end for line in lines for end in (line.change.value, line.change.low, line.change.high)])
-    marks: list[Mark] = [Rule(x.at(0.0))]
+    marks: list[Drawn] = [Rule(x.at(0.0))]
     lanes = []
     for number, line in enumerate(lines):
         series, y = _SERIES.get(line.verdict, "plain"), centre(number, len(lines))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from stash.base.stats.intervals import Interval
 from stash.base.words.quantities import plus_minus
-from stash.base.words.rounding import scale_for
+from stash.base.words.rounding import Scale, scale_for
 from stash.base.words.units import BYTES, format_bytes
-from stash.derive.stalls import Breakdown, Readiness
+from stash.derive.stalls import Breakdown, Communication, Readiness
 from stash.show.charts.axes import extent, plain_axis, time_scale, whisker
-from stash.show.charts.chart import Bar, Blank, Chart, Dot, Key, Lane, Mark, Trail, band, centre
+from stash.show.charts.chart import Bar, Blank, Chart, Dot, Drawn, Lane, Legend, Trail, band, centre
 from stash.show.grid import Grid
 
 _MOST_POINTS = 600
@@ -28,15 +28,12 @@ def readiness(ready: Readiness) -> Chart | Blank:
     for each in (*ready.gradients[::every], last):
         points += [(x.at(each.ready_seconds), y.at(before)), (x.at(each.ready_seconds), y.at(each.bytes_so_far))]
         before = each.bytes_so_far
-    marks: list[Mark] = [Trail(tuple(points), "plain")]
+    marks: list[Drawn] = [Trail(tuple(points), "plain")]
     so_far = 0
     for bucket in ready.buckets:
         so_far += bucket.bytes
         says = f"bucket {bucket.number}: {format_bytes(bucket.bytes)}, ready after {time.text(bucket.ready_seconds)}"
         marks.append(Dot(x.at(bucket.ready_seconds), min(1.0, y.at(so_far)), "interconnect", says))
-    buckets = tuple(
-        (f"bucket {b.number}", format_bytes(b.bytes), time.number(b.ready_seconds)) for b in ready.buckets
-    )
     return Chart(
         name="gradients",
         title=title,
@@ -46,17 +43,20 @@ def readiness(ready: Readiness) -> Chart | Blank:
         x=plain_axis(x, f"{time.unit} since the first gradient", time.size),
         y=plain_axis(y, f"{size.unit} ready", size.size),
         marks=tuple(marks),
-        keys=(Key("plain", "gradients"), *([Key("interconnect", "buckets")] if ready.buckets else [])),
-        table=Grid(
-            title="Buckets and gradients",
-            first="what",
-            head=("size", f"ready, {time.unit}"),
-            rows=(
-                *buckets,
-                *((each.name, format_bytes(each.bytes), time.number(each.ready_seconds)) for each in ready.gradients),
-            ),
-            texts=frozenset({0}),
-        ),
+        keys=(Legend("plain", "gradients"), *([Legend("interconnect", "buckets")] if ready.buckets else [])),
+        table=_ready_table(ready, time),
+    )
+
+
+def _ready_table(ready: Readiness, time: Scale) -> Grid:
+    named = [(f"bucket {each.number}", each.bytes, each.ready_seconds) for each in ready.buckets]
+    named += [(each.name, each.bytes, each.ready_seconds) for each in ready.gradients]
+    return Grid(
+        title="Buckets and gradients",
+        first="what",
+        head=("size", f"ready, {time.unit}"),
+        rows=tuple((name, format_bytes(size), time.number(at)) for name, size, at in named),
+        texts=frozenset({0}),
     )
 
 
@@ -67,15 +67,10 @@ def exchange(breakdown: Breakdown) -> Chart | Blank:
     if found.exposed_seconds is None:
         return Blank("exchange", title, "no rung with and none without an exchange were both climbed")
     exposed = Interval(value=found.exposed_seconds, low=found.exposed_low, high=found.exposed_high)
-    bars = [
-        ("by itself", found.total_seconds, None, "transfer", "the collectives were not run by themselves"),
-        ("without its bytes", found.latency_seconds, None, "plain", "latency was not measured"),
-        ("exposed", found.exposed_seconds, exposed, "interconnect", ""),
-        ("hidden", found.hidden_seconds, None, "compute", "the exchange by itself is unknown"),
-    ]
+    bars = _parts(found, exposed)
     scale = time_scale(max(found.exposed_seconds, found.total_seconds or 0.0))
     x = extent([exposed.low, exposed.high, *(value for _, value, *_ in bars)])
-    marks: list[Mark] = []
+    marks: list[Drawn] = []
     lanes, rows = [], []
     for number, (name, value, spread, series, why) in enumerate(bars):
         if value is None:
@@ -105,6 +100,19 @@ def exchange(breakdown: Breakdown) -> Chart | Blank:
             texts=frozenset({0, 3}),
         ),
     )
+
+
+_PartOfIt = tuple[str, float | None, Interval | None, str, str]
+"""Name, seconds, interval if known, series, why it is unknown."""
+
+
+def _parts(found: Communication, exposed: Interval) -> list[_PartOfIt]:
+    return [
+        ("by itself", found.total_seconds, None, "transfer", "the collectives were not run by themselves"),
+        ("without its bytes", found.latency_seconds, None, "plain", "latency was not measured"),
+        ("exposed", found.exposed_seconds, exposed, "interconnect", ""),
+        ("hidden", found.hidden_seconds, None, "compute", "the exchange by itself is unknown"),
+    ]
 
 
 def _exchange_in_words(breakdown: Breakdown) -> str:

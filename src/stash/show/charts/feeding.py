@@ -8,7 +8,7 @@ from stash.base.words.units import format_bytes, format_seconds
 from stash.derive.stalls import Breakdown, DataBlock
 from stash.derive.stalls.figures import pace
 from stash.show.charts.axes import Extent, extent, plain_axis
-from stash.show.charts.chart import Axis, Bar, Blank, Chart, Dot, Key, Lane, Mark, Tick, band
+from stash.show.charts.chart import Axis, Bar, Blank, Chart, Dot, Drawn, Lane, Legend, Tick, band
 from stash.show.grid import Grid
 
 _SERIES = {"warm": "prep", "cold": "fetch"}
@@ -28,7 +28,7 @@ def rates(breakdown: Breakdown) -> Chart | Blank:
         return Blank("rates", title, "neither devices nor loaders were measured by themselves")
     speed = breakdown.samples_per_second
     x = extent([*(rate for _, rate, *_ in named), speed])
-    marks: list[Mark] = []
+    marks: list[Drawn] = []
     lanes, rows = [], []
     every = (*named, ("the job, as it runs", speed, "plain", "samples were not counted"))
     for number, (name, rate, series, why) in enumerate(every):
@@ -87,20 +87,18 @@ def residency(blocks: Sequence[DataBlock]) -> Chart | Blank:
         x=Axis("round", ticks),
         y=Axis("of the files' pages in memory", tuple(Tick(part / 4, f"{25 * part}%") for part in range(5))),
         marks=marks,
-        keys=tuple(Key(_SERIES[name], name) for name in dict.fromkeys(block.rung for block, _ in seen)),
-        table=Grid(
-            title="What every data block read",
-            first="round",
-            head=(
-                "rung",
-                "in memory before",
-                "fetched from storage, a sample",
-                "files opened, a sample",
-                "step waited",
-            ),
-            rows=tuple(map(_row, blocks)),
-            texts=frozenset({1}),
-        ),
+        keys=tuple(Legend(_SERIES[name], name) for name in dict.fromkeys(block.rung for block, _ in seen)),
+        table=_reading(blocks),
+    )
+
+
+def _reading(blocks: Sequence[DataBlock]) -> Grid:
+    return Grid(
+        title="What every data block read",
+        first="round",
+        head=("rung", "in memory before", "fetched from storage, a sample", "files opened, a sample", "step waited"),
+        rows=tuple(map(_row, blocks)),
+        texts=frozenset({1}),
     )
 
 

@@ -14,7 +14,7 @@ from stash.base.words.rounding import Scale
 from stash.derive.stalls import Breakdown, Missing, Stall
 from stash.derive.stalls.figures import figures
 from stash.show.charts.axes import Extent, extent, plain_axis, time_scale, whisker
-from stash.show.charts.chart import Bar, Chart, Key, Lane, Mark, band, centre
+from stash.show.charts.chart import Bar, Chart, Drawn, Lane, Legend, band, centre
 from stash.show.grid import Grid
 from stash.show.profile.view import UNKNOWN, Row, table_rows
 
@@ -26,7 +26,7 @@ def ladder(breakdown: Breakdown) -> Chart:
     count = len(rows) + 1
     shown = _extent(breakdown)
     known = {stall.name: stall for stall in breakdown.stalls}
-    marks: list[Mark] = []
+    marks: list[Drawn] = []
     reached = 0.0
     for number, row in enumerate(rows):
         stall = known.get(row.name)
@@ -105,7 +105,7 @@ def steps_side_by_side(runs: Sequence[tuple[str, Breakdown]]) -> Chart:
     longest = max(run.step_seconds for _, run in runs)
     scale = time_scale(longest)
     shown = extent([*(_length(run) for _, run in runs), *(run.step.high for _, run in runs)])
-    marks: list[Mark] = []
+    marks: list[Drawn] = []
     for number, (name, run) in enumerate(runs):
         written, reached = figures(run.stalls), 0.0
         for stall in run.stalls:
@@ -118,6 +118,20 @@ def steps_side_by_side(runs: Sequence[tuple[str, Breakdown]]) -> Chart:
     present = [name for name in STALLS if any(run.stall(name) is not None for _, run in runs)]
     lanes = tuple(Lane(name, f"{scale.number(run.step_seconds)} {plus_minus(run.step, scale)} {scale.unit}")
                   for name, run in runs)  # fmt: skip
+    return Chart(
+        name="runs",
+        title="The runs, side by side",
+        caption="",
+        how="One step of each run, made of its stalls; thin lines are the 95% intervals of the steps.",
+        x=plain_axis(shown, f"{scale.unit} of a step", scale.size),
+        marks=tuple(marks),
+        lanes=lanes,
+        keys=tuple(Legend(name, name) for name in present),
+        table=_runs_table(runs, present, scale),
+    )
+
+
+def _runs_table(runs: Sequence[tuple[str, Breakdown]], present: Sequence[str], scale: Scale) -> Grid:
     rows = tuple(
         (
             name,
@@ -127,22 +141,12 @@ def steps_side_by_side(runs: Sequence[tuple[str, Breakdown]]) -> Chart:
         )
         for name, run in runs
     )
-    return Chart(
-        name="runs",
-        title="The runs, side by side",
-        caption="",
-        how="One step of each run, made of its stalls; thin lines are the 95% intervals of the steps.",
-        x=plain_axis(shown, f"{scale.unit} of a step", scale.size),
-        marks=tuple(marks),
-        lanes=lanes,
-        keys=tuple(Key(name, name) for name in present),
-        table=Grid(
-            title="Steps and stalls of the runs",
-            first="run",
-            head=(f"step, {scale.unit}", "95%", *present),
-            rows=rows,
-            texts=frozenset({0}),
-        ),
+    return Grid(
+        title="Steps and stalls of the runs",
+        first="run",
+        head=(f"step, {scale.unit}", "95%", *present),
+        rows=rows,
+        texts=frozenset({0}),
     )
 
 

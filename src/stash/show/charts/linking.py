@@ -8,7 +8,7 @@ from stash.base.words.quantities import bits_parts, parts
 from stash.base.words.units import format_bits, format_bytes, format_rate
 from stash.derive.findings import Curve, Link, Reading
 from stash.show.charts.axes import axis, logarithmic, whisker
-from stash.show.charts.chart import Blank, Chart, Dot, Key, Lane, Mark, Trail, Whisker, centre
+from stash.show.charts.chart import Blank, Chart, Dot, Drawn, Lane, Legend, Trail, Whisker, centre
 from stash.show.grid import Grid
 
 _CURVES = ("contention", "network", "compute", "prep", "interconnect", "fetch", "transfer")
@@ -26,7 +26,7 @@ def links(reading: Reading, several: bool) -> Chart | Blank:
     if not groups:
         return Blank("links", title, "no link was measured")
     x = logarithmic([link.rate.value for members in groups.values() for link in members])
-    marks: list[Mark] = []
+    marks: list[Drawn] = []
     lanes = []
     for number, (name, members) in enumerate(groups.items()):
         y = centre(number, len(groups))
@@ -70,13 +70,13 @@ def all_reduce(curves: Sequence[Curve]) -> Chart | Blank:
         return Blank("all-reduce", title, "no exchange was measured")
     x = logarithmic([float(size.bytes) for curve in known for size in curve.sizes])
     y = logarithmic([size.bus_bytes_per_second.value for curve in known for size in curve.sizes])
-    marks: list[Mark] = []
+    marks: list[Drawn] = []
     keys, rows = [], []
     for number, curve in enumerate(known):
         series = _CURVES[number % len(_CURVES)]
         where = f"across {curve.nodes} nodes" if curve.nodes > 1 else f"inside {curve.hostname}"
         name = f"{curve.backend}, {curve.ranks} ranks {where}"
-        keys.append(Key(series, name))
+        keys.append(Legend(series, name))
         points = [(x.at(size.bytes), y.at(size.bus_bytes_per_second.value)) for size in curve.sizes]
         marks.append(Trail(tuple(points), series))
         for size, (across, up) in zip(curve.sizes, points, strict=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from stash.base.ladder import stall_names
 from stash.base.records import Profile
@@ -11,7 +11,7 @@ from stash.base.words.rounding import Scale
 from stash.derive.stalls import Breakdown, Course, RankTime, RoundTime
 from stash.derive.stalls.figures import slower
 from stash.show.charts.axes import Extent, extent, plain_axis, time_scale, whisker
-from stash.show.charts.chart import Axis, Blank, Chart, Dot, Key, Lane, Mark, Tick, Trail, Whisker, centre
+from stash.show.charts.chart import Axis, Blank, Chart, Dot, Drawn, Lane, Legend, Tick, Trail, Whisker, centre
 from stash.show.grid import Grid
 
 _TREND_NEEDS = 6
@@ -29,7 +29,7 @@ def rounds(course: Course, rungs: Sequence[str]) -> Chart:
     scale = time_scale(y.high)
     numbers = [time.round + 1 for time in course.times]
     x = Extent(min(numbers) - 0.5, max(numbers) + 0.5)
-    marks: list[Mark] = []
+    marks: list[Drawn] = []
     for name in rungs:
         times = [time for time in course.times if time.rung == name]
         kept = [time for time in times if time.round not in course.dropped]
@@ -45,7 +45,7 @@ def rounds(course: Course, rungs: Sequence[str]) -> Chart:
         x=_round_axis(x),
         y=plain_axis(y, f"{scale.unit} of a step", scale.size),
         marks=tuple(marks),
-        keys=tuple(Key(series[name], name) for name in rungs),
+        keys=tuple(Legend(series[name], name) for name in rungs),
         table=Grid(
             title="Every block",
             first="round",
@@ -62,9 +62,9 @@ def rounds(course: Course, rungs: Sequence[str]) -> Chart:
     )  # fmt: skip
 
 
-def _dot(time: RoundTime, course: Course, x: Extent, y: Extent, series: str, told: bool) -> list[Mark]:
+def _dot(time: RoundTime, course: Course, x: Extent, y: Extent, series: str, told: bool) -> list[Drawn]:
     at = x.at(time.round + 1)
-    found: list[Mark] = []
+    found: list[Drawn] = []
     if time.ranks > 1:
         low, high = (_within(end) for end in y.span(time.fastest_seconds, time.slowest_seconds))
         found.append(Whisker((at, at), (low, high), series))
@@ -137,7 +137,7 @@ def ranks(breakdown: Breakdown, times: Sequence[RankTime], profile: Profile) -> 
     many = len(names) > _MOST_LANES
     rows = shared if many else list(names.values())
     place = {name: number for number, name in enumerate(rows)}
-    marks: list[Mark] = []
+    marks: list[Drawn] = []
     for time in found:
         y = centre(place[time.rung if many else names[time.rank]], len(rows))
         if not many:
@@ -147,12 +147,6 @@ def ranks(breakdown: Breakdown, times: Sequence[RankTime], profile: Profile) -> 
         marks.append(Dot(x.at(time.time.value), y, series[time.rung], told))
     slow = breakdown.slow_rank
     seen = f"Rank {slow.rank} is {slower(slow)}." if slow is not None else "No rank stands out from the others."
-    by = {(time.rank, time.rung): time.time for time in found}
-    cells = (
-        (name, *(f"{scale.number(by[rank, each].value)} {plus_minus(by[rank, each], scale)}" if (rank, each) in by
-                 else "unknown" for each in shared))
-        for rank, name in names.items()
-    )  # fmt: skip
     return Chart(
         name="ranks",
         title=title,
@@ -161,14 +155,24 @@ def ranks(breakdown: Breakdown, times: Sequence[RankTime], profile: Profile) -> 
         x=plain_axis(x, f"{scale.unit} of a step", scale.size),
         marks=tuple(marks),
         lanes=tuple(Lane(name) for name in rows),
-        keys=tuple(Key(series[name], name) for name in shared),
-        table=Grid(
-            title=f"Steps of each rank, {scale.unit}",
-            first="rank",
-            head=tuple(shared),
-            rows=tuple(cells),
-            texts=frozenset({0}),
-        ),
+        keys=tuple(Legend(series[name], name) for name in shared),
+        table=_ranks_table(found, names, shared, scale),
+    )
+
+
+def _ranks_table(found: Sequence[RankTime], names: Mapping[int, str], shared: Sequence[str], scale: Scale) -> Grid:
+    by = {(time.rank, time.rung): time.time for time in found}
+    cells = (
+        (name, *(f"{scale.number(by[rank, each].value)} {plus_minus(by[rank, each], scale)}" if (rank, each) in by
+                 else "unknown" for each in shared))
+        for rank, name in names.items()
+    )  # fmt: skip
+    return Grid(
+        title=f"Steps of each rank, {scale.unit}",
+        first="rank",
+        head=tuple(shared),
+        rows=tuple(cells),
+        texts=frozenset({0}),
     )
 
 

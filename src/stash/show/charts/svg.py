@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 
 from stash.base.printable import printable_line, shortened
-from stash.show.charts.chart import Axis, Bar, Chart, Dot, Mark, Rule, Tick, Trail, Whisker
+from stash.show.charts.chart import Axis, Bar, Chart, Dot, Drawn, Rule, Tick, Trail, Whisker
 from stash.show.charts.palette import INK, LIGHT, LINES, MUTED
 
 FONT = "Roboto, Arial, Helvetica, sans-serif"
@@ -185,7 +185,7 @@ class _Frame:
         every = next((n for n in range(1, count) if longest <= self.plane * n / max(1, count - 1)), max(1, count - 1))
         return axis.ticks[::every]
 
-    def mark(self, mark: Mark) -> str:
+    def mark(self, mark: Drawn) -> str:
         match mark:
             case Bar():
                 return self._bar(mark)
