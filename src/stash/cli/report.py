@@ -19,7 +19,7 @@ from stash.cli.show import no_garbage
 
 if TYPE_CHECKING:
     from stash.base.records import Probe, Profile
-    from stash.show.report.of_runs import ReadRun
+    from stash.show.report.of_profile import ReadRun
     from stash.show.report.page import Page
 
 FILES_HELP = "Files of `stash profile` or `stash probe`; of several the first is compared with each other one."
@@ -72,7 +72,6 @@ def read_page(files: Sequence[str], probe: Path | None = None) -> Page:
     """The report's page of these files; raises UserError."""
     from stash.base.records import Profile
     from stash.keep.artefact import load_any, load_probe
-    from stash.show.report.of_runs import page as page_of_runs
 
     twice = next((name for name in files if files.count(name) > 1), None)
     if twice is not None:
@@ -90,13 +89,17 @@ def read_page(files: Sequence[str], probe: Path | None = None) -> Page:
             parts.append(_page_of_probe(artefact, Path(file).name))
     if links is not None and not runs:
         raise UserError("--probe adds links to a profile, and none is given; leave it out")
-    return parts[0] if len(parts) == 1 else page_of_runs(runs, parts)
+    if len(parts) == 1:
+        return parts[0]
+    from stash.show.report.of_runs import page as page_of_runs
+
+    return page_of_runs(runs, parts)
 
 
 def _read_run(profile: Profile, file: str, name: str, links: Probe | None, probe: str) -> ReadRun:
     from stash.derive.stalls import attribute
     from stash.keep.probed import check_of_hosts, with_links
-    from stash.show.report.of_runs import ReadRun
+    from stash.show.report.of_profile import ReadRun
 
     if links is not None:
         check_of_hosts(links, probe, profile, file)
@@ -115,7 +118,7 @@ def _page_of_profile(run: ReadRun, file: str) -> Page:
         from stash.keep.catalog import load as load_catalog
 
         reading = read(probed, load_catalog())
-    return page(run.profile, run.breakdown, verdict(run.breakdown, run.profile), file, reading)
+    return page(run, verdict(run.breakdown, run.profile), file, reading)
 
 
 def _page_of_probe(probe: Probe, file: str) -> Page:

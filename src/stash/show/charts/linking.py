@@ -69,7 +69,7 @@ def all_reduce(curves: Sequence[Curve]) -> Chart | Blank:
     if not known:
         return Blank("all-reduce", title, "no exchange was measured")
     x = logarithmic([float(size.bytes) for curve in known for size in curve.sizes])
-    y = logarithmic([size.bus_bytes_per_second.value for curve in known for size in curve.sizes])
+    y = logarithmic([8 * size.bus_bytes_per_second.value for curve in known for size in curve.sizes])
     marks: list[Drawn] = []
     keys, rows = [], []
     for number, curve in enumerate(known):
@@ -77,12 +77,12 @@ def all_reduce(curves: Sequence[Curve]) -> Chart | Blank:
         where = f"across {curve.nodes} nodes" if curve.nodes > 1 else f"inside {curve.hostname}"
         name = f"{curve.backend}, {curve.ranks} ranks {where}"
         keys.append(Legend(series, name))
-        points = [(x.at(size.bytes), y.at(size.bus_bytes_per_second.value)) for size in curve.sizes]
+        points = [(x.at(size.bytes), y.at(8 * size.bus_bytes_per_second.value)) for size in curve.sizes]
         marks.append(Trail(tuple(points), series))
         for size, (across, up) in zip(curve.sizes, points, strict=True):
             bus = size.bus_bytes_per_second
             if bus.low is not None and bus.high is not None and bus.low > 0:
-                marks.append(Whisker((across, across), y.span(bus.low, bus.high), series))
+                marks.append(Whisker((across, across), y.span(8 * bus.low, 8 * bus.high), series))
             says = f"{name}: {format_bytes(size.bytes)} at {format_bits(bus.value)}"
             marks.append(Dot(across, up, series, says))
             rows.append((name, format_bytes(size.bytes), *parts(size.seconds, "seconds"), format_bits(bus.value)))
@@ -92,7 +92,7 @@ def all_reduce(curves: Sequence[Curve]) -> Chart | Blank:
         caption="",
         how="Bus bandwidth as nccl-tests defines it: payload / time × 2(p−1)/p for p ranks, with 95% intervals.",
         x=axis(x, "message", format_bytes),
-        y=axis(y, "bus bandwidth", format_bits),
+        y=axis(y, "bus bandwidth", lambda bits: format_bits(bits / 8)),
         marks=tuple(marks),
         keys=tuple(keys),
         table=Grid(title, ("message", "time", "95%", "bus bandwidth"), tuple(rows), frozenset({0}), first="exchange"),

@@ -16,7 +16,7 @@ LIGHT: Mapping[str, str] = {
     "interconnect": "#e69f00",
     "network": "#d55e00",
     "prep": "#cc79a7",
-    "fetch": "#7a1f4f",
+    "fetch": "#994477",
     "plain": "#8792a0",
     "slower": "#d55e00",
     "faster": "#009e73",

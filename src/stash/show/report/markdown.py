@@ -31,7 +31,7 @@ _WIDTH = 40
 _MOST_ROWS = 40
 """Of a table: a comment has at most 65,536 characters."""
 _TYPED = re.compile("`([^`]+)`")
-_SPECIAL = re.compile(r"([\\`*_\[\]<>|~$]|^[#+-]|(?<=^\d)\.)")
+_SPECIAL = re.compile(r"([\\`*_\[\]<>|~$]|^[#+-]|(?<=^\d)\.(?=\s))")
 
 
 def render(page: Page) -> str:

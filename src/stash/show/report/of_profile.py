@@ -6,6 +6,7 @@ Puts together what others derive and draw. Knows which chapters there are and in
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from stash.base.records import Loader, Profile
 from stash.base.words.quantities import listed
@@ -32,8 +33,18 @@ from stash.show.report.hosts import host_chapter
 from stash.show.report.page import Chapter, Page
 
 
-def page(profile: Profile, breakdown: Breakdown, advice: Advice, source: str, reading: Reading | None = None) -> Page:
-    """The report of one profile, saved as ``source``; with the ``reading`` of its hosts' links if they have any."""
+@dataclass(frozen=True)
+class ReadRun:
+    """One profile and what was derived from it, under the name of its file."""
+
+    name: str
+    profile: Profile
+    breakdown: Breakdown
+
+
+def page(run: ReadRun, advice: Advice, source: str, reading: Reading | None = None) -> Page:
+    """The report of one profile out of the file ``source``; with the ``reading`` of its hosts' links if any."""
+    profile, breakdown = run.profile, run.breakdown
     shown = profile_view(breakdown, advice, profile, explain=True)
     when = f"{profile.created.replace('T', ' ')[:16]} UTC"
     chapters = [*_measured(profile, breakdown), host_chapter(profile, reading)]

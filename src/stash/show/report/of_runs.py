@@ -6,26 +6,16 @@ Profiles of different jobs are shown beside each other, and said to be different
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from stash.base.records import Profile
 from stash.base.words.quantities import listed
 from stash.derive.comparison import DifferingFact, changed, compare, incomparable, network_stall
-from stash.derive.stalls import Breakdown
 from stash.show.charts.chart import Blank, Chart
 from stash.show.charts.differing import changes
 from stash.show.charts.ladder import steps_side_by_side
 from stash.show.comparison.view import view
+from stash.show.grid import Grid
+from stash.show.report.of_profile import ReadRun
 from stash.show.report.page import Chapter, Page
-
-
-@dataclass(frozen=True)
-class ReadRun:
-    """One profile and what was derived from it, under the name of its file."""
-
-    name: str
-    profile: Profile
-    breakdown: Breakdown
 
 
 def page(runs: Sequence[ReadRun], parts: Sequence[Page]) -> Page:
@@ -67,9 +57,12 @@ def _against(first: ReadRun, run: ReadRun, number: int) -> tuple[str, Chapter]:
     shown = view(comparison, (first.profile.workload.name, [first.name], [run.name]), facts, (), network)
     drawn: Chart = changes(comparison, shown, name)
     return shown.verdict, Chapter(
-        name, title, text=shown.verdict, charts=(drawn,), facts=_causes(facts), points=shown.notes,
+        name, title, text=shown.verdict, charts=(drawn,), points=shown.notes, grids=_causes(facts),
     )  # fmt: skip
 
 
-def _causes(facts: Sequence[DifferingFact]) -> tuple[tuple[str, str], ...]:
-    return tuple((fact.name, f"{fact.before} → {fact.after}") for fact in facts)
+def _causes(facts: Sequence[DifferingFact]) -> tuple[Grid, ...]:
+    if not facts:
+        return ()
+    rows = tuple((fact.name, fact.before, fact.after) for fact in facts)
+    return (Grid("What else differs", ("before", "after"), rows, frozenset({0, 1, 2}), first="fact"),)
