@@ -54,7 +54,7 @@ class Format:
 
 
 def _shown(path: Path) -> list[str]:
-    """As ``stash show FILE``, with and without ``--json``, and as ``stash report``, with and without ``--markdown``."""
+    """As ``stash show FILE``, with and without ``--json``, and ``stash report``, with and without ``--markdown``."""
     found = artefact.load_any(path)
     shown = _profile(found, path) if isinstance(found, Profile) else _probe(found)
     page = read_page([str(path)])

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import struct
+import sys
 from pathlib import Path
 
 import probe_builder
@@ -172,6 +173,14 @@ def test_figures_of_several_runs_are_numbered_as_they_were_given(monkeypatch: Pa
     assert run(monkeypatch, "figures", "train.stash.json", "later.stash.json", "--format", "svg", "-o", "f") == 0
     found = {path.stem for path in Path("f").iterdir()}
     assert {"runs", "changes-1", "run1-ladder", "run2-ladder", "run2-links"} <= found
+
+
+def test_without_vl_convert_a_drawing_is_still_there(monkeypatch: Patch, capsys: Capture) -> None:
+    monkeypatch.setitem(sys.modules, "vl_convert", None)
+    assert run(monkeypatch, "figures", "train.stash.json", "--format", "svg", "-o", "made") == 0
+    capsys.readouterr()
+    said = refused(monkeypatch, capsys, "figures", "train.stash.json", "--format", "pdf", "-o", "made")
+    assert "PDF needs vl-convert: type `pip install vl-convert-python`" in said
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import base64
 from functools import cache
 from pathlib import Path
 
+from stash.base.errors import UserError
 from stash.show.charts.chart import Chart
 from stash.show.charts.svg import svg
 
@@ -22,12 +23,17 @@ _FONTS = Path(__file__).parent / "fonts"
 
 
 def content(chart: Chart, ending: str, width_mm: float) -> str | bytes:
-    """The file's content, of ``png``, ``svg`` or ``pdf``."""
+    """The file's content, of ``png``, ``svg`` or ``pdf``; raises UserError where vl-convert is missing."""
     width = round(width_mm * _PIXELS_PER_MM)
     if ending == "svg":
         return svg(chart, width, paper=True, font=_font())
-    import vl_convert
-
+    try:
+        import vl_convert
+    except ImportError:
+        raise UserError(
+            f"{ending.upper()} needs vl-convert: type `pip install vl-convert-python`, or --format svg, which needs "
+            "nothing"
+        ) from None
     vl_convert.register_font_directory(str(_FONTS))
     # A unit of vl-convert is a point.
     drawing = svg(chart, width, paper=True, zoom=_POINTS_PER_PIXEL)

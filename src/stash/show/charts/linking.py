@@ -16,16 +16,16 @@ _CURVES = ("contention", "network", "compute", "prep", "interconnect", "fetch", 
 
 
 def links(reading: Reading, several: bool) -> Chart | Blank:
-    """A row for each group of links: its members' rates, on one logarithmic axis."""
+    """A row for each group of links, of all machines: its members' rates, on one logarithmic axis."""
     title = "What the links carry"
     groups: dict[str, list[Link]] = {}
     for link in reading.links:
         if link.unit == "bytes/s" and link.rate.value > 0:
-            where = f"{link.hostname}, " if several else ""
-            groups.setdefault(f"{where}{link.group}", []).append(link)
+            groups.setdefault(link.group, []).append(link)
     if not groups:
         return Blank("links", title, "no link was measured")
-    x = logarithmic([link.rate.value for members in groups.values() for link in members])
+    ends = ((link.rate.value, link.rate.low, link.rate.high) for members in groups.values() for link in members)
+    x = logarithmic([end for each in ends for end in each if end is not None])
     marks: list[Drawn] = []
     lanes = []
     for number, (name, members) in enumerate(groups.items()):
@@ -34,13 +34,11 @@ def links(reading: Reading, several: bool) -> Chart | Blank:
             low, high = link.rate.low, link.rate.high
             if low is not None and low > 0:
                 marks += whisker(x, low, high, y, "plain")
-            says = f"{name} {link.member}: {_rate(link)}".replace(" :", ":")
+            says = f"{name}, {_which(link, several)}: {_rate(link)}"
             marks.append(Dot(x.at(link.rate.value), y, "contention", says))
         slowest = min(members, key=lambda link: link.rate.value)
         lanes.append(Lane(name, _rate(slowest)))
-    rows = tuple(
-        (name, link.member or "the only one", *_cells(link)) for name, members in groups.items() for link in members
-    )
+    rows = tuple((name, _which(link, several), *_cells(link)) for name, members in groups.items() for link in members)
     return Chart(
         name="links",
         title=title,
@@ -52,6 +50,10 @@ def links(reading: Reading, several: bool) -> Chart | Blank:
         lanes=tuple(lanes),
         table=Grid("Every measured link", ("link", "rate", "95%"), rows, frozenset({0, 1}), first="group"),
     )
+
+
+def _which(link: Link, several: bool) -> str:
+    return ", ".join(part for part in (link.hostname if several else "", link.member) if part) or "the only one"
 
 
 def _cells(link: Link) -> tuple[str, str]:
@@ -69,7 +71,8 @@ def all_reduce(curves: Sequence[Curve]) -> Chart | Blank:
     if not known:
         return Blank("all-reduce", title, "no exchange was measured")
     x = logarithmic([float(size.bytes) for curve in known for size in curve.sizes])
-    y = logarithmic([8 * size.bus_bytes_per_second.value for curve in known for size in curve.sizes])
+    rates = [size.bus_bytes_per_second for curve in known for size in curve.sizes]
+    y = logarithmic([8 * end for rate in rates for end in (rate.value, rate.low, rate.high) if end is not None])
     marks: list[Drawn] = []
     keys, rows = [], []
     for number, curve in enumerate(known):

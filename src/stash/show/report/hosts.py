@@ -50,17 +50,22 @@ def link_charts(reading: Reading, several: bool) -> tuple[Chart | Blank, ...]:
     return linking.links(reading, several), linking.all_reduce(reading.exchanges)
 
 
+_MOST_COLUMNS = 6
+
+
 def machines(hosts: Sequence[Host]) -> Grid:
-    """What the hosts are, a column each; those that are alike share one."""
+    """What the hosts are, a column each; those that are alike share one, and of very many kinds some are shown."""
     sheets = [machine(host, node, len(hosts) > 1) for node, host in enumerate(hosts)]
     alike: dict[tuple[tuple[str, str], ...], list[str]] = {}
     for sheet in sheets:
         alike.setdefault(sheet.facts, []).append(sheet.title)
     labels = dict.fromkeys(label for facts in alike for label, _ in facts)
-    columns = [dict(facts) for facts in alike]
+    columns = [dict(facts) for facts in alike][:_MOST_COLUMNS]
+    left_out = sum(len(names) for names in list(alike.values())[_MOST_COLUMNS:])
     return Grid(
         title="",
-        head=tuple(listed(names, most=4) for names in alike.values()),
+        head=tuple(listed(names, most=4) for names in list(alike.values())[:_MOST_COLUMNS]),
         rows=tuple((label, *(column.get(label, "none stated") for column in columns)) for label in labels),
         texts=frozenset(range(1 + len(columns))),
+        below=f"{left_out} more machines differ from these in some of it." if left_out else "",
     )
