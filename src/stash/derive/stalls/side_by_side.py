@@ -19,14 +19,19 @@ class RankTime(Record):
 
 
 def ranks_side_by_side(profile: Profile, kept: StepTimes) -> tuple[RankTime, ...]:
-    """All ranks' times by rung, in ladder order, ranks ascending; rungs that only the leader climbs have one."""
+    """All ranks' times by rung, in ladder order, ranks ascending; rungs that only the leader climbs have one.
+
+    Blocks of ranks that the profile does not name are left out.
+    """
+    named = {rank.rank for rank in profile.ranks}
     values = rank_values(profile, lambda block: block.seconds)
     found: list[RankTime] = []
     for name in kept.rungs:
         per_rank: dict[int, list[float]] = {}
         for number in kept.rounds:
             for rank, seconds in values.get((number, name), {}).items():
-                per_rank.setdefault(rank, []).append(seconds)
+                if rank in named:
+                    per_rank.setdefault(rank, []).append(seconds)
         found += (
             RankTime(rank=rank, rung=name, time=mean_interval(times)) for rank, times in sorted(per_rank.items())
         )

@@ -135,7 +135,7 @@ def _links(host: Host, node: int, reading: Reading, several: bool) -> list[Grid]
     """One table for all links of one host, each group of links on a line."""
     rows = link_rows([link for link in reading.links if link.node == node])
     title = f"links of node {node}, {host.hostname}" if several else "links"
-    return [Grid(title, ("rate", "95 %", ""), rows, frozenset({0, 2, 3}))] if rows else []
+    return [Grid(title, ("rate", "95 %", ""), rows, frozenset({0, 2, 3}), first="link")] if rows else []
 
 
 def link_rows(links: Sequence[Link]) -> tuple[tuple[str, ...], ...]:
@@ -184,6 +184,7 @@ def _curve(curves: Sequence[Curve], several: bool) -> Grid:
         rows=tuple(rows),
         texts=frozenset({2}),
         below=_fit(curve),
+        first="message",
     )
 
 
@@ -214,6 +215,7 @@ def _comparison(comparison: Comparison, several: bool) -> Grid:
         head=("measured", "catalog", "ratio", ""),
         rows=tuple(map(_comparison_row, comparison.rows)),
         texts=frozenset({0, 4}),
+        first="what",
         below=" ".join(part for part in (gpus, source, comparison.notes) if part),
     )
 
@@ -242,6 +244,7 @@ def _likenesses(likenesses: Sequence[Likeness], several: bool) -> list[Grid]:
             head=("this machine has",),
             rows=rows,
             texts=frozenset({0, 1}),
+            first="type",
         )
         for rows, hosts in tables.items()
     ]

@@ -16,7 +16,6 @@ def page(probe: Probe, reading: Reading, source: str) -> Page:
     names = list(dict.fromkeys(host.hostname for host in probe.hosts))
     several = len(probe.hosts) > 1
     return Page(
-        kind="probe",
         title=listed(names, most=4),
         source=source,
         subtitle=(f"{len(probe.hosts)} machine{'s' if several else ''}", "links measured by stash probe"),
@@ -24,7 +23,7 @@ def page(probe: Probe, reading: Reading, source: str) -> Page:
         next_steps=shown.next_steps,
         chapters=(
             Chapter("hosts", "The machines", label="Machines", grids=(machines(probe.hosts),)),
-            Chapter("links", "What the links carry", label="Links", charts=link_charts(reading, several)),
+            Chapter("links", "The links", label="Links", charts=link_charts(reading, several)),
             Chapter("tables", "Every link, beside the catalog", label="Tables", grids=shown.grids),
             Chapter("unknown", "What is not known, and notes", label="Notes", facts=shown.notes),
         ),

@@ -49,12 +49,10 @@ def page(run: ReadRun, advice: Advice, source: str, reading: Reading | None = No
     when = f"{profile.created.replace('T', ' ')[:16]} UTC"
     chapters = [*_measured(profile, breakdown), host_chapter(profile, reading)]
     return Page(
-        kind="profile",
         title=shown.title,
         source=source,
         subtitle=(source, when),
         verdict=(advice.text,),
-        stalls=advice.stalls,
         bar=tuple(row for row in shown.rows if row.why is None and row.fraction > 0),
         rows=(*shown.rows, shown.total),
         numbers=_numbers(shown, breakdown),

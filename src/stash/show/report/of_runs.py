@@ -28,7 +28,6 @@ def page(runs: Sequence[ReadRun], parts: Sequence[Page]) -> Page:
         verdicts.append(f"{run.name} against {runs[0].name}: {sentence[0].lower()}{sentence[1:]}")
     titles = list(dict.fromkeys(part.title for part in parts))
     return Page(
-        kind="runs",
         title=listed(titles, most=3),
         source=f"{len(parts)} files",
         subtitle=(f"{len(runs)} profiles" if len(runs) == len(parts) else f"{len(parts)} profiles and probes",),

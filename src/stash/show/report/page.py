@@ -35,16 +35,12 @@ class Chapter:
 class Page:
     """A report of one artefact, or of several, which are its ``parts``."""
 
-    kind: str
-    """``profile``, ``probe`` or ``runs``."""
     title: str
     source: str
     """The file, or how many."""
     subtitle: tuple[str, ...] = ()
     verdict: tuple[str, ...] = ()
     """What is said first, a sentence or two each."""
-    stalls: tuple[str, ...] = ()
-    """Those that may dominate."""
     bar: tuple[Row, ...] = ()
     """The step's measured stalls."""
     rows: tuple[Row, ...] = ()

@@ -91,3 +91,11 @@ def test_data_blocks_are_told_by_the_rank_with_most_in_memory_and_by_bytes_a_sam
     assert found[0].resident is None
     last = found[-1]
     assert (last.resident, last.fetched_bytes, last.file_bytes, last.wait_seconds) == (0.25, 120.0, 100.0, 0.1)
+
+
+def test_a_block_of_a_rank_that_nobody_named_is_left_out_of_the_ranks():
+    profile = build({"solo": [0.1] * 3, "crowd": [0.2] * 3})
+    strange = tuple(replace(block, rank=7) for block in profile.blocks if block.rung == "crowd" and block.rank == 1)
+    changed = profile.model_copy(update={"blocks": (*profile.blocks, *strange)})
+    found = ranks_side_by_side(changed, step_matrix(changed).calmed())
+    assert {time.rank for time in found} == {0, 1}
