@@ -121,13 +121,14 @@ def _exchange_facts(profile: Profile) -> Iterator[tuple[str, str]]:
 
 def _data_facts(profile: Profile, breakdown: Breakdown) -> Iterator[tuple[str, str]]:
     work, waits = profile.workload, breakdown.waits
-    disk, decoded = work.sample_disk_bytes, work.sample_bytes
-    yield "a sample on disk", format_bytes(disk) if disk is not None else UNKNOWN
-    yield "a sample as delivered", format_bytes(decoded) if decoded is not None else UNKNOWN
+    unrecorded = f"{UNKNOWN}: not recorded"
+    for name, size in (("a sample on disk", work.sample_disk_bytes), ("a sample as delivered", work.sample_bytes)):
+        yield name, format_bytes(size) if size is not None else unrecorded
     if work.dataset_bytes is not None:
         yield "the data set on disk", f"at most {format_bytes(work.dataset_bytes)}"
-    for name, wait in (("waited, files in memory", waits.warm), ("waited, files on disk", waits.cold)):
-        yield name, f"{format_seconds(wait)} a step" if wait is not None else UNKNOWN
+    for name, rung, wait in (("in memory", "warm", waits.warm), ("on disk", "cold", waits.cold)):
+        why = unrecorded if rung in breakdown.rungs else f"{UNKNOWN}: the rung {rung} was not climbed"
+        yield f"waited, files {name}", f"{format_seconds(wait)} a step" if wait is not None else why
 
 
 def _loaders(loaders: tuple[Loader, ...]) -> tuple[Grid, ...]:
@@ -179,9 +180,13 @@ def _small_print(profile: Profile, breakdown: Breakdown, shown: View, chapters: 
 
 
 def _unknown(breakdown: Breakdown, chapters: list[Chapter]) -> Iterator[tuple[str, str]]:
+    """Stalls, charts that cannot be drawn, and what is missing in those that can; each with its reason."""
     for missing in breakdown.skipped:
         yield f"{missing.name} stall", missing.why
-    for chapter in chapters:
-        for chart in chapter.charts:
-            if isinstance(chart, Blank):
-                yield chart.title.lower(), chart.why
+    for chart in (chart for chapter in chapters if chapter.name != "step" for chart in chapter.charts):
+        if isinstance(chart, Blank):
+            yield chart.title.lower(), chart.why
+        else:
+            for lane in chart.lanes:
+                if lane.quiet:
+                    yield f"{chart.title.lower()}: {lane.name}", lane.text.removeprefix(f"{UNKNOWN}: ")
