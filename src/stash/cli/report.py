@@ -62,7 +62,7 @@ def report(
     if target is None:
         print(text, end="")
         return
-    write_output(target, text)
+    write_output(target, text, new=output is None)
     print(printable_line(f"Wrote {target} ({len(text.encode()) / 1e3:.0f} kB)."))
     if open_it:
         _open(target)

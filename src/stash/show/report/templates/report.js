@@ -36,6 +36,7 @@
   };
   for (const table of document.querySelectorAll("table.sorts")) {
     [...table.tHead.rows[0].cells].forEach((head, column) => {
+      if (!head.textContent.trim()) return;
       const button = document.createElement("button");
       button.type = "button";
       button.append(...head.childNodes);
