@@ -114,11 +114,12 @@ class _Frame:
         lines: list[list[tuple[float, str, str]]] = []
         at = math.inf
         for key in self.chart.keys:
-            room = _long(len(key.text)) + 30
+            text = shortened_name(key.text, _letters(self.width - 30))
+            room = _long(len(text)) + 30
             if at + room > self.width:
                 lines.append([])
                 at = 4.0
-            lines[-1].append((at, key.series, key.text))
+            lines[-1].append((at, key.series, text))
             at += room
         return lines
 
@@ -164,10 +165,11 @@ class _Frame:
             if lane.quiet:
                 below = base + (_LINE if self.stacked else 0)
                 left = 14.0 if self.stacked else self.left + 4
-                room = int((self.width - left - 8) / _LETTER)
-                yield _text(left, below, shortened_name(lane.text, room), "quiet", says=lane.text)
+                text = shortened_name(lane.text, _letters(self.width - left - 8))
+                yield _text(left, below, text, "quiet", says=lane.text)
             elif lane.text:
-                yield _text(self.width - 4, base, lane.text, "", "end")
+                room = self.width - 16 - (_long(len(name)) if self.stacked else 0)
+                yield _text(self.width - 4, base, shortened_name(lane.text, _letters(room)), "", "end")
 
     def labels(self) -> Iterator[str]:
         """What the axes are, and the values at their lines."""
@@ -254,6 +256,11 @@ def _text(x: float, y: float, text: str, tone: str = "", anchor: str = "", says:
 
 def _long(letters: int) -> float:
     return letters * _LETTER
+
+
+def _letters(room: float) -> int:
+    """How many there is room for."""
+    return max(4, int(room / _LETTER))
 
 
 def _short(number: float) -> str:
