@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
+from stash.base import notebooks
 from stash.base.version import __version__ as __version__
 
 __all__ = ["attribute", "load", "profile", "save", "step", "watch"]
@@ -29,6 +30,14 @@ _HOMES = {
     "profile": "stash.measure.launch.function",
     "attribute": "stash.derive.stalls",
 }
+
+
+def _shown_in_a_notebook(profile: Any) -> str:
+    """A profile's cell; what draws it is loaded when a notebook first asks."""
+    return import_module("stash.show.report.cell").render(profile)  # type: ignore[no-any-return]
+
+
+notebooks.show_with(_shown_in_a_notebook)
 
 
 def __getattr__(name: str) -> Any:

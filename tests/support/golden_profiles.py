@@ -14,12 +14,14 @@ from pathlib import Path
 from profile_builder import build
 
 from stash.base.records import Collective, Gpu, Host, Loader, Profile, Rate
+from stash.cli.report import read_page
 from stash.derive.advise import verdict
 from stash.derive.stalls import attribute
 from stash.keep.artefact import load, save
 from stash.show.profile.contract import document
 from stash.show.profile.terminal import render
 from stash.show.profile.view import view
+from stash.show.report.markdown import render as render_markdown
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 
@@ -116,5 +118,7 @@ if __name__ == "__main__":
     for name, make in PROFILES.items():
         if "--profiles" in sys.argv:
             save(make(), GOLDEN / f"{name}.stash.json")
+        summary = render_markdown(read_page([str(GOLDEN / f"{name}.stash.json")]))
+        (GOLDEN / f"{name}.expected.md").write_text(summary, encoding="utf-8")
         for ending, text in outputs(load(GOLDEN / f"{name}.stash.json")).items():
             (GOLDEN / f"{name}.expected.{ending}").write_text(text, encoding="utf-8")

@@ -20,10 +20,12 @@ from stash.cli.check import check
 from stash.cli.compare import compare
 from stash.cli.dataset import app as dataset_app
 from stash.cli.features import features
+from stash.cli.figures import figures
 from stash.cli.options import App
 from stash.cli.probe import probe
 from stash.cli.profile import profile
 from stash.cli.readers import readers_may_leave
+from stash.cli.report import report
 from stash.cli.show import show
 from stash.cli.testbed import app as testbed_app
 from stash.cli.zoo import zoo
@@ -44,6 +46,8 @@ app = App(
 app.command(cls=ProfileCommand, context_settings={"allow_interspersed_args": False})(profile)
 app.command()(probe)
 app.command()(show)
+app.command()(report)
+app.command()(figures)
 app.command()(compare)
 app.command()(check)
 app.command()(features)

@@ -50,6 +50,22 @@ def output_file(wanted: Path | None, stem: str, suffix: str) -> Path:
     return wanted
 
 
+def write_output(target: Path, content: str | bytes, new: bool = False) -> None:
+    """Put ``content`` at ``target``, whole or not at all; raises ArtefactError, which says why not.
+
+    A ``new`` file replaces none that came there meanwhile.
+    """
+    from stash.base.files import write_whole
+
+    try:
+        write_whole(target, content, new=new)
+    except OSError as error:
+        raise ArtefactError(
+            f"cannot write {target}: {error.strerror or error}; nothing was written, so choose another place with "
+            "--output"
+        ) from error
+
+
 def show_then_save(
     artefact: Profile | Probe, target: Path | None, show: Callable[[], None], json: bool = False, new: bool = False
 ) -> None:

@@ -37,7 +37,7 @@ def show(
     from stash.base.records import Probe, Profile
     from stash.keep.artefact import load_any
 
-    with _no_garbage():
+    with no_garbage():
         found = load_any(file)
         if explain and (json or isinstance(found, Probe)):
             raise UserError("--explain is about the report of a profile; type `stash show NAME.stash.json --explain`")
@@ -50,7 +50,7 @@ def show(
 
 
 @contextmanager
-def _no_garbage() -> Iterator[None]:
+def no_garbage() -> Iterator[None]:
     """A large job's blocks are all needed to the end: looking for garbage among them would take half the time."""
     enabled = gc.isenabled()
     gc.disable()

@@ -33,6 +33,18 @@ def check_probed(probe: Probe, path: str, hostname: str) -> None:
         )
 
 
+def check_of_hosts(probe: Probe, path: str, profile: Profile, of: str) -> None:
+    """Raise UserError when the probe saved at ``path`` measured no host of the profile saved at ``of``."""
+    measured, hosts = links_by_hostname(probe), {host.hostname for host in profile.hosts}
+    if not measured:
+        raise UserError(f"--probe {path} holds no measured link; probe again without --no-measure")
+    if not hosts & measured.keys():
+        raise UserError(
+            f"--probe {path} is of {', '.join(sorted(measured))}, and {of} of {', '.join(sorted(hosts))}: give the "
+            "probe of the machines that were profiled"
+        )
+
+
 def with_links(profile: Profile, probe: Probe) -> Profile:
     """``profile`` with the probe's links in those hosts that it knows, and a note naming those that it does not."""
     left = {name: list(links) for name, links in links_by_hostname(probe).items()}

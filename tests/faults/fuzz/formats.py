@@ -13,6 +13,7 @@ from rich.console import Console
 from stash.base.printable import printable, strict_json
 from stash.base.records import Probe, Profile, Settings, Workload
 from stash.cli.catalog_tables import listing, sheet
+from stash.cli.report import read_page
 from stash.derive.advise import verdict
 from stash.derive.findings import read as read_findings
 from stash.derive.stalls import attribute
@@ -31,6 +32,7 @@ from stash.show.probe import terminal as probe_terminal
 from stash.show.probe.view import view as probe_view
 from stash.show.profile import contract, terminal
 from stash.show.profile.view import view
+from stash.show.report import html, markdown
 from tests.faults.fuzz.limits import Reader
 
 CORPUS = Path(__file__).parent / "corpus"
@@ -52,9 +54,11 @@ class Format:
 
 
 def _shown(path: Path) -> list[str]:
-    """As ``stash show FILE``, with and without ``--json``."""
+    """As ``stash show FILE``, with and without ``--json``, and ``stash report``, with and without ``--markdown``."""
     found = artefact.load_any(path)
-    return _profile(found, path) if isinstance(found, Profile) else _probe(found)
+    shown = _profile(found, path) if isinstance(found, Profile) else _probe(found)
+    page = read_page([str(path)])
+    return [*shown, html.render(page), markdown.render(page)]
 
 
 def _profile(profile: Profile, path: Path) -> list[str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from stash.base import notebooks
 from stash.base.records.base import SCHEMA, CommandWords, Count, Duration, Number, Record, Sentence, Whole
 from stash.base.records.host import Host
 
@@ -229,3 +230,7 @@ class Profile(Record):
     @property
     def nodes(self) -> int:
         return len({rank.node for rank in self.ranks})
+
+    def _repr_html_(self) -> str | None:
+        """What a notebook shows; ``None``, for its text, where nobody offered to draw it."""
+        return notebooks.html_of(self)

@@ -111,6 +111,16 @@ def overall_interval(rates: Sequence[float], confidence: float = 0.95) -> Interv
     return Interval(value=1 / mean, low=1 / (mean + arm), high=1 / (mean - arm), repetitions=count)
 
 
+def mean_interval(values: Sequence[float], confidence: float = 0.95) -> Interval:
+    """The mean of ``values``, one at least, and Student's interval of it; its ends are unknown after one value."""
+    count, mean = len(values), math.fsum(values) / len(values)
+    if count < 2:
+        return Interval(value=mean)
+    deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (count - 1))
+    arm = float(stdtrit(count - 1, (1 + confidence) / 2)) * deviation / math.sqrt(count)
+    return Interval(value=mean, low=mean - arm, high=mean + arm, repetitions=count)
+
+
 def unevenness(rates: Mapping[K, Interval], factor: float = UNEVEN) -> tuple[K, tuple[K, ...]] | None:
     """The fastest, and those slower than it by ``factor`` beyond their intervals, slowest first; ``None`` if even.
 

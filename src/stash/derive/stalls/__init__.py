@@ -18,15 +18,25 @@ from stash.derive.stalls.breakdown import (
     Surfacing,
     Waits,
 )
+from stash.derive.stalls.course import Course, RoundTime, course
+from stash.derive.stalls.readiness import Readiness, readiness
+from stash.derive.stalls.side_by_side import RankTime, ranks_side_by_side
 from stash.derive.stalls.standing import Standing, standing
 from stash.derive.stalls.step_times import StepTimes, step_matrix
+from stash.derive.stalls.storage import DataBlock, data_blocks
+from stash.derive.stalls.usage import Use, usage
 
 __all__ = [
     "Breakdown",
     "Communication",
+    "Course",
+    "DataBlock",
     "Missing",
     "Paper",
+    "RankTime",
     "Rates",
+    "Readiness",
+    "RoundTime",
     "SampleCounts",
     "SlowRank",
     "Stability",
@@ -34,8 +44,14 @@ __all__ = [
     "Standing",
     "StepTimes",
     "Surfacing",
+    "Use",
     "Waits",
     "attribute",
+    "course",
+    "data_blocks",
+    "ranks_side_by_side",
+    "readiness",
     "standing",
     "step_matrix",
+    "usage",
 ]

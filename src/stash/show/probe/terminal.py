@@ -9,8 +9,9 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from stash.show.grid import Grid
 from stash.show.layout import INDENT, Renderer, paragraph, terminal_renderer
-from stash.show.probe.view import Grid, ProbeView, Sheet
+from stash.show.probe.view import ProbeView, Sheet
 
 
 def _report(view: ProbeView, width: int, colour: bool) -> list[RenderableType]:

@@ -14,6 +14,7 @@ from stash.base.words.quantities import bits_parts, listed, parts, plain, quanti
 from stash.base.words.units import format_bits, format_bytes, format_rate, format_seconds
 from stash.derive.advise.findings import next_steps
 from stash.derive.findings import Compared, Comparison, Curve, Finding, Interval, Likeness, Link, Near, Reading
+from stash.show.grid import Grid
 
 UNKNOWN = "unknown"
 
@@ -24,19 +25,6 @@ class Sheet:
 
     title: str
     facts: tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True)
-class Grid:
-    """One table under its title. Columns are numbers unless named in ``texts``; the first has no head."""
-
-    title: str
-    head: tuple[str, ...]
-    """Of the columns after the first."""
-    rows: tuple[tuple[str, ...], ...]
-    texts: frozenset[int]
-    below: str = ""
-    """A sentence under the table."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +47,7 @@ def view(probe: Probe, reading: Reading, saved: str | None = None) -> ProbeView:
     grids += [_comparison(comparison, several) for comparison in reading.comparisons]
     grids += _likenesses(reading.nearest, several)
     return ProbeView(
-        machines=tuple(_machine(host, node, several) for node, host in enumerate(probe.hosts)),
+        machines=tuple(machine(host, node, several) for node, host in enumerate(probe.hosts)),
         grids=tuple(grids),
         findings=tuple(_sentence(finding, several) for finding in reading.findings) or ("No findings.",),
         next_steps=tuple(_next_steps(probe, reading, saved)),
@@ -67,7 +55,8 @@ def view(probe: Probe, reading: Reading, saved: str | None = None) -> ProbeView:
     )
 
 
-def _machine(host: Host, node: int, several: bool) -> Sheet:
+def machine(host: Host, node: int, several: bool) -> Sheet:
+    """What a host is, named by its node too if it is one of ``several``."""
     title = f"node {node}: {host.hostname}" if several else host.hostname
     kind = " ".join(part for part in (host.cloud, host.instance) if part) or UNKNOWN
     source = f" (from {host.instance_source})" if host.instance and host.instance_source else ""
@@ -146,7 +135,7 @@ def _links(host: Host, node: int, reading: Reading, several: bool) -> list[Grid]
     """One table for all links of one host, each group of links on a line."""
     rows = link_rows([link for link in reading.links if link.node == node])
     title = f"links of node {node}, {host.hostname}" if several else "links"
-    return [Grid(title, ("rate", "95 %", ""), rows, frozenset({0, 2, 3}))] if rows else []
+    return [Grid(title, ("rate", "95 %", ""), rows, frozenset({0, 2, 3}), first="link")] if rows else []
 
 
 def link_rows(links: Sequence[Link]) -> tuple[tuple[str, ...], ...]:
@@ -195,6 +184,7 @@ def _curve(curves: Sequence[Curve], several: bool) -> Grid:
         rows=tuple(rows),
         texts=frozenset({2}),
         below=_fit(curve),
+        first="message",
     )
 
 
@@ -225,6 +215,7 @@ def _comparison(comparison: Comparison, several: bool) -> Grid:
         head=("measured", "catalog", "ratio", ""),
         rows=tuple(map(_comparison_row, comparison.rows)),
         texts=frozenset({0, 4}),
+        first="what",
         below=" ".join(part for part in (gpus, source, comparison.notes) if part),
     )
 
@@ -253,6 +244,7 @@ def _likenesses(likenesses: Sequence[Likeness], several: bool) -> list[Grid]:
             head=("this machine has",),
             rows=rows,
             texts=frozenset({0, 1}),
+            first="type",
         )
         for rows, hosts in tables.items()
     ]

@@ -1,0 +1,154 @@
+"""``stash report``: profiles and probes as one HTML file to forward, or as Markdown for a pull request.
+
+Parses, loads, writes: what it says comes from ``stash.derive`` and ``stash.show.report``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from stash.base.errors import UserError
+from stash.base.printable import printable_line
+from stash.cli.options import flag, option
+from stash.cli.output import output_file, write_output
+from stash.cli.show import no_garbage
+
+if TYPE_CHECKING:
+    from stash.base.records import Probe, Profile
+    from stash.show.report.of_profile import ReadRun
+    from stash.show.report.page import Page
+
+FILES_HELP = "Files of `stash profile` or `stash probe`; of several the first is compared with each other one."
+OUTPUT_HELP = "Where to write it; else a new file in this folder, named after the first one."
+OPEN_HELP = "Open the report in a browser."
+MARKDOWN_HELP = "Print a summary for a pull request as GitHub's Markdown instead (with -o: write it)."
+PROBE_HELP = "A *.host.json file of the machines that were profiled, whose links the report then shows."
+
+
+def report(
+    files: Annotated[list[str], typer.Argument(metavar="RUN...", help=FILES_HELP, show_default=False)],
+    output: Annotated[Path | None, option("FILE", OUTPUT_HELP, "-o", "--output")] = None,
+    open_it: Annotated[bool, flag("--open", OPEN_HELP)] = False,
+    markdown: Annotated[bool, flag("--markdown", MARKDOWN_HELP)] = False,
+    probe: Annotated[Path | None, option("FILE", PROBE_HELP, "--probe")] = None,
+) -> None:
+    """Write a report to forward: one HTML file that needs nothing beside it, with every chart's table.
+
+    Examples:
+
+        stash report train.stash.json
+
+        stash report monday.stash.json today.stash.json -o week.html --open
+
+        stash report train.stash.json --markdown >> "$GITHUB_STEP_SUMMARY"
+    """
+    if markdown and open_it:
+        raise UserError("--open is for a browser, which shows no Markdown; leave out one of the two")
+    with no_garbage():
+        target = None if markdown and output is None else output_file(output, _stem(files), ".html")
+        page = read_page(files, probe)
+        if markdown:
+            from stash.show.report.markdown import render as render_markdown
+
+            text = render_markdown(page)
+        else:
+            from stash.show.report.html import render
+
+            text = render(page)
+    if target is None:
+        print(text, end="")
+        return
+    write_output(target, text, new=output is None)
+    print(printable_line(f"Wrote {target} ({len(text.encode()) / 1e3:.0f} kB)."))
+    if open_it:
+        _open(target)
+
+
+def read_page(files: Sequence[str], probe: Path | None = None) -> Page:
+    """The report's page of these files; raises UserError."""
+    from stash.base.records import Profile
+    from stash.keep.artefact import load_any, load_probe
+
+    twice = next((name for name in files if files.count(name) > 1), None)
+    if twice is not None:
+        raise UserError(f"{twice} is given twice; name each file once")
+    found = [load_any(Path(name)) for name in files]
+    links = None if probe is None else load_probe(probe)
+    names = _short_names(files)
+    parts, runs = [], []
+    for artefact, file, name in zip(found, files, names, strict=True):
+        if isinstance(artefact, Profile):
+            run = _read_run(artefact, file, name, links, str(probe))
+            runs.append(run)
+            parts.append(_page_of_profile(run, Path(file).name))
+        else:
+            parts.append(_page_of_probe(artefact, Path(file).name))
+    if links is not None and not runs:
+        raise UserError("--probe adds links to a profile, and none is given; leave it out")
+    if len(parts) == 1:
+        return parts[0]
+    from stash.show.report.of_runs import page as page_of_runs
+
+    return page_of_runs(runs, parts)
+
+
+def _read_run(profile: Profile, file: str, name: str, links: Probe | None, probe: str) -> ReadRun:
+    from stash.derive.stalls import attribute
+    from stash.keep.probed import check_of_hosts, with_links
+    from stash.show.report.of_profile import ReadRun
+
+    if links is not None:
+        check_of_hosts(links, probe, profile, file)
+        profile = with_links(profile, links)
+    return ReadRun(name, profile, attribute(profile, file))
+
+
+def _page_of_profile(run: ReadRun, file: str) -> Page:
+    from stash.derive.advise import verdict
+    from stash.show.report.hosts import probe_of
+    from stash.show.report.of_profile import page
+
+    probed, reading = probe_of(run.profile), None
+    if probed is not None:
+        from stash.derive.findings import read
+        from stash.keep.catalog import load as load_catalog
+
+        reading = read(probed, load_catalog())
+    return page(run, verdict(run.breakdown, run.profile), file, reading)
+
+
+def _page_of_probe(probe: Probe, file: str) -> Page:
+    from stash.derive.findings import read
+    from stash.keep.catalog import load as load_catalog
+    from stash.show.report.of_probe import page
+
+    return page(probe, read(probe, load_catalog()), file)
+
+
+def _stem(files: Sequence[str]) -> str:
+    return _short(files[0])
+
+
+def _short_names(files: Sequence[str]) -> list[str]:
+    """Names of files without their folders and endings, if that still tells them apart."""
+    short = [_short(name) for name in files]
+    return short if len(set(short)) == len(short) else list(files)
+
+
+def _short(name: str) -> str:
+    from stash.base.records import SUFFIX
+    from stash.keep.artefact import PROBE_SUFFIX
+
+    return Path(name).name.removesuffix(SUFFIX).removesuffix(PROBE_SUFFIX).removesuffix(".json") or "report"
+
+
+def _open(target: Path) -> None:
+    import sys
+    import webbrowser
+
+    if not webbrowser.open(target.resolve().as_uri()):
+        print(printable_line(f"no browser was found; open {target} in one"), file=sys.stderr)

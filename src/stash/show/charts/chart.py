@@ -1,0 +1,136 @@
+"""A chart as data: axes, rows and marks, placed as fractions of its plane, with the table that says the same.
+
+All arithmetic is done by whoever makes a chart: a renderer turns fractions into its own units and chooses nothing but
+sizes and colours. ``x`` runs from left to right and ``y`` from the bottom up, both from 0 to 1; a chart with rows has
+their names on its left, the first one on top.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stash.show.grid import Grid
+
+
+@dataclass(frozen=True)
+class Tick:
+    """One labelled place on an axis."""
+
+    at: float
+    text: str
+
+
+@dataclass(frozen=True)
+class Axis:
+    """What a direction means, with its unit, and its labelled places."""
+
+    label: str
+    ticks: tuple[Tick, ...]
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A filled rectangle of the colour of ``series``; a faint one stands for something that is not certain."""
+
+    x: tuple[float, float]
+    y: tuple[float, float]
+    series: str
+    says: str = ""
+    """What pointing at it tells."""
+    faint: bool = False
+
+
+@dataclass(frozen=True)
+class Whisker:
+    """An interval: a thin line with ends, level or upright."""
+
+    x: tuple[float, float]
+    y: tuple[float, float]
+    series: str = ""
+
+
+@dataclass(frozen=True)
+class Dot:
+    """One value; hollow if it does not count."""
+
+    x: float
+    y: float
+    series: str
+    says: str = ""
+    hollow: bool = False
+
+
+@dataclass(frozen=True)
+class Trail:
+    """A line through points, in their order."""
+
+    points: tuple[tuple[float, float], ...]
+    series: str
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A line across the whole plane at ``x``: what everything is measured against."""
+
+    x: float
+
+
+@dataclass(frozen=True)
+class Lane:
+    """One row: its name, and what stands at its end."""
+
+    name: str
+    text: str = ""
+    quiet: bool = False
+    """Whether nothing is drawn in it: it is unknown."""
+
+
+@dataclass(frozen=True)
+class Legend:
+    """What a series is called, where the rows do not say it."""
+
+    series: str
+    text: str
+
+
+Drawn = Bar | Whisker | Dot | Trail | Rule
+
+
+@dataclass(frozen=True)
+class Chart:
+    """One chart; ``name`` is unique in a report, and the stem of its file as a figure."""
+
+    name: str
+    title: str
+    caption: str
+    """What is to be seen in it; empty where that is said elsewhere."""
+    how: str
+    """How to read it."""
+    x: Axis
+    marks: tuple[Drawn, ...]
+    table: Grid
+    """The same as text: for whoever cannot see the chart, or wants its numbers."""
+    y: Axis | None = None
+    lanes: tuple[Lane, ...] = ()
+    """Rows, top to bottom; a chart has these or a ``y`` axis."""
+    keys: tuple[Legend, ...] = ()
+
+
+@dataclass(frozen=True)
+class Blank:
+    """A chart that cannot be drawn, and why not."""
+
+    name: str
+    title: str
+    why: str
+
+
+def band(row: int, rows: int, height: float = 0.5) -> tuple[float, float]:
+    """Where a bar of this share of its row's height stands in ``y``."""
+    middle = centre(row, rows)
+    return middle - height / rows / 2, middle + height / rows / 2
+
+
+def centre(row: int, rows: int) -> float:
+    """The middle of a row in ``y``."""
+    return 1 - (row + 0.5) / rows

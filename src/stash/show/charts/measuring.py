@@ -1,0 +1,182 @@
+"""How a profile was measured, drawn: every block of every round, and the ranks beside each other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from stash.base.ladder import stall_names
+from stash.base.records import Profile
+from stash.base.words.quantities import listed, plus_minus
+from stash.base.words.rounding import Scale
+from stash.derive.stalls import Breakdown, Course, RankTime, RoundTime
+from stash.derive.stalls.figures import slower
+from stash.show.charts.axes import Extent, extent, plain_axis, time_scale, whisker
+from stash.show.charts.chart import Axis, Blank, Chart, Dot, Drawn, Lane, Legend, Tick, Trail, Whisker, centre
+from stash.show.grid import Grid
+
+_TREND_NEEDS = 6
+"""Rounds, as ``base.stats.rounds.drift`` does."""
+_MOST_LANES = 32
+"""Ranks that have a row each; of more, every rung has one."""
+_MOST_TOLD = 1000
+"""Dots that say what they are when pointed at: with more, nobody can point at one."""
+
+
+def rounds(course: Course, rungs: Sequence[str]) -> Chart:
+    """A dot for what a step took under each rung in each round, hollow where the round was dropped."""
+    series = dict(zip(rungs, stall_names(rungs), strict=True))
+    y, beyond = _heights(course)
+    scale = time_scale(y.high)
+    numbers = [time.round + 1 for time in course.times]
+    x = Extent(min(numbers) - 0.5, max(numbers) + 0.5)
+    marks: list[Drawn] = []
+    for name in rungs:
+        times = [time for time in course.times if time.rung == name]
+        kept = [time for time in times if time.round not in course.dropped]
+        if len(kept) > 1:
+            marks.append(Trail(tuple((x.at(t.round + 1), y.at(t.step_seconds)) for t in kept), series[name]))
+        for time in times:
+            marks += _dot(time, course, x, y, series[name], len(course.times) <= _MOST_TOLD)
+    return Chart(
+        name="rounds",
+        title="Round after round",
+        caption=_course_in_words(course, beyond, scale),
+        how=_how(course),
+        x=_round_axis(x),
+        y=plain_axis(y, f"{scale.unit} of a step", scale.size),
+        marks=tuple(marks),
+        keys=tuple(Legend(series[name], name) for name in rungs),
+        table=Grid(
+            title="Every block",
+            first="round",
+            head=("rung", f"step, {scale.unit}", "fastest rank", "slowest rank", "ranks", "dropped"),
+            rows=tuple(
+                (
+                    str(t.round + 1), t.rung, scale.number(t.step_seconds), scale.number(t.fastest_seconds),
+                    scale.number(t.slowest_seconds), str(t.ranks), _dropped(t.round, course),
+                )
+                for t in course.times
+            ),
+            texts=frozenset({1, 6}),
+        ),
+    )  # fmt: skip
+
+
+def _dot(time: RoundTime, course: Course, x: Extent, y: Extent, series: str, told: bool) -> list[Drawn]:
+    at = x.at(time.round + 1)
+    found: list[Drawn] = []
+    if time.ranks > 1:
+        low, high = (_within(end) for end in y.span(time.fastest_seconds, time.slowest_seconds))
+        found.append(Whisker((at, at), (low, high), series))
+    gone = _dropped(time.round, course)
+    scale = time_scale(time.step_seconds)
+    says = f"round {time.round + 1}, {time.rung}: {scale.text(time.step_seconds)}{f', {gone}' if gone else ''}"
+    return [*found, Dot(at, _within(y.at(time.step_seconds)), series, says if told else "", hollow=bool(gone))]
+
+
+def _within(place: float) -> float:
+    """The place of a dropped round's block: at the axis' edge if it is beyond."""
+    return min(1.0, max(0.0, place))
+
+
+def _dropped(number: int, course: Course) -> str:
+    return "disturbed" if number in course.disturbed else "incomplete" if number in course.incomplete else ""
+
+
+def _round_axis(x: Extent) -> Axis:
+    first, last = round(x.low + 0.5), round(x.high - 0.5)
+    every = max(1, round((last - first) / 12))
+    return Axis("round", tuple(Tick(x.at(number), str(number)) for number in range(first, last + 1, every)))
+
+
+def _heights(course: Course) -> tuple[Extent, list[RoundTime]]:
+    """The axis of the rounds that count, and the blocks of dropped ones that lie beyond it."""
+    counted = [time for time in course.times if time.round not in course.dropped] or list(course.times)
+    y = extent([end for time in counted for end in (time.fastest_seconds, time.slowest_seconds)], zero=False)
+    return y, [time for time in course.times if not y.low <= time.step_seconds <= y.high]
+
+
+def _how(course: Course) -> str:
+    text = "What a step took under every rung, block by block."
+    if any(time.ranks > 1 for time in course.times):
+        text += " Upright lines reach from the fastest rank to the slowest."
+    return f"{text} Hollow dots are of dropped rounds." if course.dropped else text
+
+
+def _course_in_words(course: Course, beyond: Sequence[RoundTime], scale: Scale) -> str:
+    complete = len({time.round for time in course.times}) - len(course.incomplete)
+    if course.drift is not None:
+        text = f"The step changed by {course.drift:+.1%} from the first round to the last."
+    elif complete < _TREND_NEEDS:
+        text = f"Of {complete} complete round{'s' if complete != 1 else ''} no trend can be told."
+    else:
+        text = "No drift of the step is shown."
+    gone = [f"{len(numbers)} {word}" for numbers, word in
+            ((course.disturbed, "disturbed"), (course.incomplete, "incomplete")) if numbers]  # fmt: skip
+    if gone:
+        text += f" Dropped rounds: {listed(gone)}."
+    if beyond:
+        worst = max(beyond, key=lambda time: time.step_seconds)
+        text += f" Of those {len(beyond)} blocks lie beyond the axis, at whose edge they stand: {worst.rung} took "
+        text += f"{scale.text(worst.step_seconds)}."
+    return text
+
+
+def ranks(breakdown: Breakdown, times: Sequence[RankTime], profile: Profile) -> Chart | Blank:
+    """The ranks' steps under every rung that all of them climb: a row each, or of very many a row for each rung."""
+    title = "Ranks side by side"
+    shared = [name for name in breakdown.rungs if sum(time.rung == name for time in times) > 1]
+    if profile.world_size == 1 or not shared:
+        why = "the job has one rank" if profile.world_size == 1 else "no rung was climbed by all ranks"
+        return Blank("ranks", title, why)
+    series = dict(zip(breakdown.rungs, stall_names(breakdown.rungs), strict=True))
+    found = [time for time in times if time.rung in shared]
+    scale = time_scale(breakdown.step_seconds)
+    x = extent([end for time in found for end in (time.time.value, time.time.low, time.time.high)], zero=False)
+    names = _rank_names(profile)
+    many = len(names) > _MOST_LANES
+    rows = shared if many else list(names.values())
+    place = {name: number for number, name in enumerate(rows)}
+    marks: list[Drawn] = []
+    for time in found:
+        y = centre(place[time.rung if many else names[time.rank]], len(rows))
+        if not many:
+            marks += whisker(x, time.time.low, time.time.high, y, series[time.rung])
+        says = f"{names[time.rank]}, {time.rung}: {scale.number(time.time.value)} {scale.unit}"
+        told = says if len(found) <= _MOST_TOLD else ""
+        marks.append(Dot(x.at(time.time.value), y, series[time.rung], told))
+    slow = breakdown.slow_rank
+    seen = f"Rank {slow.rank} is {slower(slow)}." if slow is not None else "No rank stands out from the others."
+    return Chart(
+        name="ranks",
+        title=title,
+        caption=seen,
+        how="What a step takes each rank by its own clock: means over rounds, with 95% intervals.",
+        x=plain_axis(x, f"{scale.unit} of a step", scale.size),
+        marks=tuple(marks),
+        lanes=tuple(Lane(name) for name in rows),
+        keys=tuple(Legend(series[name], name) for name in shared),
+        table=_ranks_table(found, names, shared, scale),
+    )
+
+
+def _ranks_table(found: Sequence[RankTime], names: Mapping[int, str], shared: Sequence[str], scale: Scale) -> Grid:
+    by = {(time.rank, time.rung): time.time for time in found}
+    cells = (
+        (name, *(f"{scale.number(by[rank, each].value)} {plus_minus(by[rank, each], scale)}" if (rank, each) in by
+                 else "unknown" for each in shared))
+        for rank, name in names.items()
+    )  # fmt: skip
+    return Grid(
+        title=f"Steps of each rank, {scale.unit}",
+        first="rank",
+        head=tuple(shared),
+        rows=tuple(cells),
+        texts=frozenset({0}),
+    )
+
+
+def _rank_names(profile: Profile) -> dict[int, str]:
+    several = profile.nodes > 1
+    ordered = sorted(profile.ranks, key=lambda rank: rank.rank)
+    return {rank.rank: f"rank {rank.rank}{f', node {rank.node}' if several else ''}" for rank in ordered}

@@ -1,0 +1,167 @@
+"""A report's page as GitHub's Markdown, for a pull request: verdict, bar, table; the rest in folds.
+
+Charts are left out, their tables are not. Whatever comes from an artefact is escaped, so that a host's name makes no
+link, mentions nobody and opens no tag.
+"""
+
+from __future__ import annotations
+
+import html
+import itertools
+import re
+from collections.abc import Iterator, Sequence
+
+from stash.base.printable import printable_line
+from stash.show.charts.chart import Blank, Chart
+from stash.show.grid import Grid
+from stash.show.profile.view import Row
+from stash.show.report.page import Chapter, Page
+
+SQUARES = {
+    "compute": "🟩",
+    "transfer": "🟦",
+    "contention": "🟪",
+    "interconnect": "🟨",
+    "network": "🟧",
+    "prep": "🟫",
+    "fetch": "🟥",
+}
+_WIDTH = 40
+"""Squares of the bar."""
+_MOST_ROWS = 40
+"""Of a table: a comment has at most 65,536 characters."""
+_TYPED = re.compile("`([^`]+)`")
+_SPECIAL = re.compile(r"([\\`*_\[\]<>|~$]|^[#+-]|(?<=^\d)\.(?=\s))")
+
+
+def render(page: Page) -> str:
+    """The whole summary, ending in a newline."""
+    return "\n".join(_page(page, 2)).strip("\n") + "\n"
+
+
+def _page(page: Page, level: int) -> Iterator[str]:
+    yield f"{'#' * level} {_fit(page.title)}"
+    if page.subtitle:
+        yield ""
+        yield " · ".join(map(_fit, page.subtitle))
+    for sentence in page.verdict:
+        yield ""
+        yield f"**{_fit(sentence)}**"
+    if page.bar:
+        yield ""
+        yield _bar(page.bar)
+    if page.rows:
+        yield from _stalls(page.rows)
+    yield from _listed("What to do next", page.next_steps, "1.")
+    yield from _listed("Read with care", page.warnings, "-")
+    for chapter in page.chapters:
+        if not chapter.folded:
+            yield from _chapter(chapter)
+    if page.again:
+        yield from _fold("Measure it again", ["```bash", printable_line(page.again).replace("```", "'''"), "```"])
+    for part in page.parts:
+        yield from _fold(f"{part.source}: {part.title}", list(_page(part, level + 1)))
+    if page.made:
+        yield ""
+        yield f"<sub>{_fit(page.source)}, measured {_fit(page.made)}; ± are 95% intervals</sub>"
+
+
+def _bar(rows: Sequence[Row]) -> str:
+    """Squares by share; each stall gets as many as end before the share reached with it."""
+    whole = sum(row.fraction for row in rows)
+    reached, drawn, bar = 0.0, 0, ""
+    for row in rows:
+        reached += row.fraction / whole
+        upto = round(reached * _WIDTH)
+        bar += SQUARES[row.name] * (upto - drawn)
+        drawn = upto
+    return bar
+
+
+def _stalls(rows: Sequence[Row]) -> Iterator[str]:
+    yield ""
+    yield "| | time | 95% | share |"
+    yield "|---|---:|---:|---:|"
+    for row in rows:
+        name = f"{SQUARES.get(row.name, '')} {row.name}".strip()
+        if row.why is not None:
+            yield f"| {row.name} | unknown | | {_fit(row.why)} |"
+        else:
+            noise = " (within noise)" if row.within_noise else ""
+            yield f"| {name} | {_fit(row.time)} | {_fit(row.interval)}{noise} | {_fit(row.share)} |"
+
+
+def _listed(title: str, sentences: Sequence[str], bullet: str) -> Iterator[str]:
+    if sentences:
+        yield ""
+        yield f"**{title}**"
+        yield ""
+        for sentence in sentences:
+            yield f"{bullet} {_fit(sentence)}"
+
+
+def _chapter(chapter: Chapter) -> Iterator[str]:
+    lines: list[str] = [_fit(chapter.text)] if chapter.text else []
+    for chart in chapter.charts:
+        lines += _chart(chart)
+    lines += _listed("Findings", chapter.points, "-")
+    if chapter.facts:
+        lines += ["", "| | |", "|---|---|", *(f"| {_fit(label)} | {_fit(text)} |" for label, text in chapter.facts)]
+    for grid in chapter.grids:
+        lines += _grid(grid)
+    yield from _fold(chapter.title, lines)
+
+
+def _chart(chart: Chart | Blank) -> Iterator[str]:
+    yield ""
+    if isinstance(chart, Blank):
+        yield f"{chart.title}: unknown, because {_fit(chart.why)}."
+        return
+    if chart.caption:
+        yield _fit(chart.caption)
+    yield from _grid(chart.table)
+
+
+def _grid(grid: Grid) -> Iterator[str]:
+    yield ""
+    if grid.title:
+        yield f"**{_fit(grid.title)}**"
+        yield ""
+    heads = (grid.first, *grid.head)
+    yield f"| {' | '.join(map(_fit, heads))} |"
+    yield (
+        "|" + "|".join("---" if not column or column in grid.texts else "---:" for column in range(len(heads))) + "|"
+    )
+    for row in grid.rows[:_MOST_ROWS]:
+        yield f"| {' | '.join(map(_fit, row))} |"
+    if len(grid.rows) > _MOST_ROWS:
+        yield ""
+        yield f"{len(grid.rows) - _MOST_ROWS} more rows are in the HTML report."
+    if grid.below:
+        yield ""
+        yield _fit(grid.below)
+
+
+def _fold(title: str, lines: Sequence[str]) -> Iterator[str]:
+    yield ""
+    yield f"<details><summary>{_fit(title, inside_html=True)}</summary>"
+    if not lines or lines[0]:
+        yield ""
+    yield from lines
+    yield ""
+    yield "</details>"
+
+
+def _fit(text: str, inside_html: bool = False) -> str:
+    """One line of text that stands there as it is, but for what is between backticks, which stays code."""
+    line = printable_line(text)
+    if inside_html:
+        return _quiet(html.escape(line, quote=False))
+    prose = (_SPECIAL.sub(r"\\\1", part.replace("&", "&amp;")) for part in _TYPED.split(line)[::2])
+    typed = (f"`{part.replace('|', chr(92) + '|')}`" for part in _TYPED.split(line)[1::2])
+    return "".join(itertools.chain.from_iterable(itertools.zip_longest(map(_quiet, prose), typed, fillvalue="")))
+
+
+def _quiet(text: str) -> str:
+    """Without mentions, references and links, which GitHub makes of plain words."""
+    return re.sub(r"[@#](?=\w)", r"\g<0><!-- -->", text).replace("://", ":<!-- -->//").replace("www.", "www<!-- -->.")

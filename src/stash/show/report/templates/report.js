@@ -1,0 +1,63 @@
+"use strict";
+(() => {
+  const root = document.documentElement;
+  const dark = () => root.dataset.theme
+    ? root.dataset.theme === "dark"
+    : matchMedia("(prefers-color-scheme: dark)").matches;
+
+  const theme = document.querySelector("#theme");
+  const name = () => { theme.textContent = dark() ? "Light" : "Dark"; };
+  theme.addEventListener("click", () => { root.dataset.theme = dark() ? "light" : "dark"; name(); });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", name);
+  name();
+  document.querySelectorAll(".screen").forEach((button) => { button.hidden = false; });
+
+  // "9.21 ± 0.30 GB/s" sorts by 9.21e9, a duration by its seconds; what has no number comes last.
+  const sizes = { k: 1e3, M: 1e6, G: 1e9, T: 1e12, m: 1e-3, µ: 1e-6 };
+  const key = (text) => {
+    const found = text.replace(/,/g, "").replace("−", "-").match(/^[^\d+-]*([+-]?\d+(?:\.\d+)?)(.*)$/);
+    if (!found) return null;
+    const unit = found[2].match(/(?:^|\s)([kMGTmµ])(?:B|bit|s)\b/);
+    return parseFloat(found[1]) * (unit ? sizes[unit[1]] : 1);
+  };
+  const before = (a, b, words) => {
+    if (words) return a.localeCompare(b, "en", { numeric: true });
+    const [x, y] = [key(a), key(b)];
+    return x === null || y === null ? (x === null) - (y === null) : x - y;
+  };
+  const sort = (table, column, head) => {
+    const down = head.getAttribute("aria-sort") === "ascending";
+    for (const other of table.tHead.rows[0].cells) other.removeAttribute("aria-sort");
+    head.setAttribute("aria-sort", down ? "descending" : "ascending");
+    const words = head.classList.contains("t");
+    const text = (row) => row.cells[column].textContent.trim();
+    const rows = [...table.tBodies[0].rows].sort((a, b) => (down ? -1 : 1) * before(text(a), text(b), words));
+    table.tBodies[0].append(...rows);
+  };
+  for (const table of document.querySelectorAll("table.sorts")) {
+    [...table.tHead.rows[0].cells].forEach((head, column) => {
+      if (!head.textContent.trim()) return;
+      const button = document.createElement("button");
+      button.type = "button";
+      button.append(...head.childNodes);
+      button.addEventListener("click", () => sort(table, column, head));
+      head.append(button);
+    });
+  }
+
+  for (const copy of document.querySelectorAll("button.copy")) {
+    copy.addEventListener("click", async () => {
+      const text = copy.previousElementSibling;
+      try {
+        await navigator.clipboard.writeText(text.textContent);
+        copy.textContent = "Copied";
+      } catch {
+        getSelection().selectAllChildren(text);
+      }
+    });
+  }
+  document.querySelector("#print").addEventListener("click", () => print());
+  addEventListener("beforeprint", () => {
+    document.querySelectorAll("details.run").forEach((run) => { run.open = true; });
+  });
+})();

@@ -1,0 +1,124 @@
+"""The report in a real browser: nothing leaves the page, nothing complains, and everybody can use it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from chromium import CHROMIUM, Chromium
+from reported import hostile, page_of, probed_whole, whole
+
+from stash.show.report.html import render
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
+SLOWER = 1.3
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
+    started = Chromium(tmp_path_factory.mktemp("chromium"))
+    yield started
+    started.close()
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("reports")
+    slow = whole()
+    blocks = tuple(type(b)(**{**{f: getattr(b, f) for f in b.__slots__}, "seconds": SLOWER * b.seconds})
+                   for b in slow.blocks)  # fmt: skip
+    made = {
+        "one": page_of(probed_whole(), folder=folder),
+        "two": page_of(whole(), slow.model_copy(update={"blocks": blocks}), folder=folder),
+        "hostile": page_of(hostile(), folder=folder),
+    }
+    for name, page in made.items():
+        (folder / f"{name}.html").write_text(render(page), encoding="utf-8")
+    return {name: folder / f"{name}.html" for name in made}
+
+
+@pytest.mark.parametrize("name", ["one", "two", "hostile"])
+@pytest.mark.parametrize("width", [400, 1000])
+def test_a_page_loads_nothing_complains_of_nothing_and_never_scrolls_sideways(
+    browser: Chromium, pages: dict[str, Path], name: str, width: int
+) -> None:
+    browser.open(pages[name], width)
+    assert browser.requests == [pages[name].as_uri()]
+    assert browser.complaints == []
+    browser.run("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
+    assert browser.run("document.documentElement.scrollWidth") <= width
+    shown = "[...document.querySelectorAll('svg.chart')].filter((svg) => svg.getBoundingClientRect().width > 0)"
+    assert browser.run(f"{shown}.length") == browser.run("document.querySelectorAll('figure').length")
+    assert browser.run(f"Math.max(...{shown}.map((svg) => svg.getBoundingClientRect().right))") <= width
+
+
+def test_what_a_hostile_artefact_says_is_read_and_never_run(browser: Chromium, pages: dict[str, Path]) -> None:
+    browser.open(pages["hostile"])
+    assert "<script>alert('x')</script>" in browser.run("document.querySelector('h1').textContent")
+    assert browser.run("document.querySelectorAll('script').length") == 1
+
+
+def test_the_page_follows_the_system_by_day_and_by_night_until_somebody_chooses(
+    browser: Chromium, pages: dict[str, Path]
+) -> None:
+    ground = "getComputedStyle(document.body).backgroundColor"
+    browser.open(pages["one"])
+    light = browser.run(ground)
+    browser.open(pages["one"], dark=True)
+    dark = browser.run(ground)
+    assert light != dark
+    assert browser.run("document.querySelector('#theme').textContent") == "Light"
+    browser.run("document.querySelector('#theme').click()")
+    assert browser.run(ground) == light
+    browser.run("document.querySelector('#theme').click()")
+    assert browser.run(ground) == dark
+    browser.print_media()
+    assert browser.run(ground) == "rgb(255, 255, 255)"
+
+
+def test_a_table_sorts_by_its_numbers_and_back_with_the_keyboard_alone(
+    browser: Chromium, pages: dict[str, Path]
+) -> None:
+    browser.open(pages["one"])
+    browser.run("document.querySelector('#ranks details').open = true")
+    browser.run("document.querySelector('#ranks summary').focus()")
+    column = "[...document.querySelectorAll('#ranks tbody tr')].map((row) => parseFloat(row.cells[1].textContent))"
+    before = browser.run(column)
+    for _ in range(3):  # the table itself, which scrolls; the first head; the second
+        browser.press("Tab")
+    assert browser.run("document.activeElement.textContent") == "crowd"
+    browser.press("Enter")
+    up = browser.run(column)
+    assert up == sorted(before)
+    assert browser.run("document.activeElement.parentElement.getAttribute('aria-sort')") == "ascending"
+    browser.press("Enter")
+    assert browser.run(column) == up[::-1]
+
+
+def test_sizes_of_different_units_sort_by_what_they_are(browser: Chromium, pages: dict[str, Path]) -> None:
+    browser.open(pages["one"])
+    table = "document.querySelector('#hosts figure table')"
+    browser.run(f"{table}.tHead.rows[0].cells[2].querySelector('button').click()")
+    rates = browser.run(f"[...{table}.tBodies[0].rows].map((row) => row.cells[2].textContent)")
+    sizes = {"MB/s": 1e6, "GB/s": 1e9}
+    values = [float(rate.split()[0]) * sizes[rate.split()[1]] for rate in rates]
+    assert len({rate.split()[1] for rate in rates}) == 2
+    assert values == sorted(values)
+
+
+def test_the_first_key_leads_past_the_navigation_to_the_verdict(browser: Chromium, pages: dict[str, Path]) -> None:
+    browser.open(pages["one"])
+    browser.press("Tab")
+    assert browser.run("document.activeElement.textContent") == "To the verdict"
+    browser.press("Enter")
+    assert browser.run("document.activeElement.id") == "main"
+
+
+def test_every_control_is_reached_by_the_keyboard_and_has_a_name(browser: Chromium, pages: dict[str, Path]) -> None:
+    browser.open(pages["one"])
+    unnamed = "[...document.querySelectorAll('button, a, summary')].filter((one) => !one.textContent.trim()).length"
+    assert browser.run(unnamed) == 0
+    assert (
+        browser.run('document.querySelectorAll(\'[tabindex]:not([tabindex="0"]):not([tabindex="-1"])\').length') == 0
+    )
