@@ -66,6 +66,18 @@ class Draws:
             return value * np.exp(deviations * arms)
         return value + deviations * np.where(deviations > 0, high - value, value - low)
 
+    def around(self, name: str, mean: Interval) -> Array:
+        """A mean with its interval as draws whose mean it is exactly: what was measured stays what it was.
+
+        Normal on each side likewise, on a scale that knows no end, as differences may be negative.
+        """
+        if mean.low is None or mean.high is None:
+            return np.full(self.count, mean.value)
+        deviations = self.normals(name) / _NORMAL
+        drawn = deviations * np.where(deviations > 0, mean.high - mean.value, mean.value - mean.low)
+        centred: Array = drawn + (mean.value - drawn.mean())
+        return centred
+
 
 @lru_cache(maxsize=256)
 def _uniforms(count: int, seed: int, name: str) -> Array:

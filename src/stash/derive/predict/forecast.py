@@ -7,7 +7,7 @@ stands what only a prediction has: origins, facts, and how far it reaches beyond
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +17,7 @@ from stash.base.ladder import STALLS, rung_adding
 from stash.base.records import Record
 from stash.base.stats.intervals import Interval
 from stash.derive.predict.draws import Array, intervals
-from stash.derive.predict.quantity import ORIGINS, Origin, Quantity
+from stash.derive.predict.quantity import Origin, Quantity, worst
 from stash.derive.predict.target import Target
 from stash.derive.stalls.breakdown import (
     Breakdown,
@@ -110,11 +110,6 @@ class Forecast(Record):
     def origin(self) -> Origin:
         """Of the whole: the least certain of its parts'."""
         return worst(part.origin for part in self.grounds)
-
-
-def worst(origins: Iterable[Origin]) -> Origin:
-    """The least certain of some origins, one at least."""
-    return max(origins, key=ORIGINS.index)
 
 
 def forecast(

@@ -6,6 +6,7 @@ What is unknown is no quantity but ``None``.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal
 
 from pydantic import model_validator
@@ -59,6 +60,11 @@ class Quantity(Record):
                 "source": source or self.source,
             }
         )
+
+
+def worst(origins: Iterable[Origin]) -> Origin:
+    """The least certain of some origins, one at least."""
+    return max(origins, key=ORIGINS.index)
 
 
 def measured(interval: Interval, as_of: str | None, source: str) -> Quantity:

@@ -1,0 +1,154 @@
+"""How long collectives take: α–β models of ring, tree and hierarchical exchange over nodes of several devices.
+
+A *path* is what they find: hops with a latency each (α), links with a rate each (β), as draws. Every function takes
+sizes in bytes, ``[sizes]``, and returns seconds, ``[draws, sizes]``. Reduction itself (γ) is part of a measured rate,
+since no library can be told to move bytes of an all-reduce without adding them up; nowhere else is it known.
+Congestion between jobs, and the start of the first collective of a process, are not modelled.
+
+Sources: Thakur, Rabenseifner, Gropp 2005 (doi 10.1177/1094342005051521) for the terms; NCCL's ``src/graph/tuning.cc``
+for its hops and its choice. Known error: ``docs/validation.md``, per source.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from stash.derive.predict.draws import Array
+from stash.derive.predict.target import Backend
+
+Algorithm = Literal["ring", "tree", "hierarchical"]
+TREE_SHARE = 0.9
+"""Of a link's rate, what NCCL expects its double trees to reach (``src/graph/tuning.cc``)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Hops:
+    """Latencies of one algorithm in seconds, ``[draws]``."""
+
+    start: Array
+    """Of any collective."""
+    inside: Array
+    """Of a hop between two devices of a node."""
+    between: Array
+    """Of a hop between two nodes."""
+
+
+@dataclass(frozen=True, eq=False)
+class Path:
+    """What a collective over ``nodes`` · ``devices`` ranks finds; rates in bytes per second, ``[draws]``."""
+
+    nodes: int
+    devices: int
+    """Of a node."""
+    inside: Array
+    """Bus bandwidth among a node's devices, of the slowest link a ring has to pass; not used with one device."""
+    between: Array
+    """Of one node, one direction, all its interfaces together; not used with one node."""
+    ring: Hops
+    tree: Hops
+
+    @property
+    def ranks(self) -> int:
+        return self.nodes * self.devices
+
+    @property
+    def narrowest(self) -> Array:
+        """The slowest link on a ring through all ranks, ``[draws]``."""
+        if self.nodes == 1:
+            return self.inside
+        return self.between if self.devices == 1 else np.minimum(self.inside, self.between)
+
+
+def all_reduce(path: Path, sizes: Array, backend: Backend, algorithm: Algorithm | None = None) -> Array:
+    """Seconds of an all-reduce of each size, ``[draws, sizes]``: by ``algorithm``, or as the library would choose.
+
+    NCCL estimates ring and tree for each size with terms like these and takes the faster (``ncclTopoGetAlgoTime``).
+    gloo as PyTorch calls it always takes its segmented ring: ``allreduce.cc`` falls through from *unspecified*, and
+    ``ProcessGroupGloo`` specifies nothing; its halving-doubling is of an older interface.
+    """
+    if path.ranks == 1:
+        return np.zeros((len(path.inside), len(sizes)))
+    if algorithm == "hierarchical":
+        return hierarchical(path, sizes)
+    if algorithm == "tree":
+        return tree(path, sizes)
+    if algorithm == "ring" or backend == "gloo":
+        return ring(path, sizes)
+    return np.minimum(ring(path, sizes), tree(path, sizes))
+
+
+def ring(path: Path, sizes: Array) -> Array:
+    """t = start + hops · α + 2(p−1)/p · n / β, β of the narrowest link: reduce-scatter, then all-gather.
+
+    Each rank sends p−1 times n/p twice. Of the 2(p−1) hops on the longest way 2(N−1) are between nodes, as NCCL
+    counts them, since a ring enters every node once.
+    """
+    between = 2 * (path.nodes - 1)
+    hops = path.ring.start + (2 * (path.ranks - 1) - between) * path.ring.inside + between * path.ring.between
+    return _plus(hops, 2 * (path.ranks - 1) / path.ranks / path.narrowest, sizes)
+
+
+def tree(path: Path, sizes: Array) -> Array:
+    """t = start + 2(d−1) · α_in + 2⌈log₂ N⌉ · α_out + max(2n / β_in, 2(N−1)/N · n / β_out) / 0.9.
+
+    NCCL's double trees: two binary trees over nodes carry half of the bytes each, so that every node sends and
+    receives 2(N−1)/N · n in all, less than a ring's 2(p−1)/p · n; inside a node each is a chain of its d devices.
+    All of it is pipelined, so the slower part counts. With two nodes a bus bandwidth computed for rings therefore
+    exceeds the wire's.
+    """
+    depth = int(np.ceil(np.log2(path.nodes)))
+    hops = path.tree.start + 2 * (path.devices - 1) * path.tree.inside + 2 * depth * path.tree.between
+    per_byte = np.zeros_like(path.inside)
+    if path.devices > 1:
+        per_byte = 2 / path.inside
+    if path.nodes > 1:
+        per_byte = np.maximum(per_byte, 2 * (path.nodes - 1) / path.nodes / path.between)
+    return _plus(hops, per_byte / TREE_SHARE, sizes)
+
+
+def hierarchical(path: Path, sizes: Array) -> Array:
+    """Reduce-scatter in each node, all-reduce of the parts between nodes on every interface, all-gather in each node.
+
+    t = start + 2(d−1) · α_in + 2(N−1) · α_out + 2(d−1)/d · n / β_in + 2(N−1)/N · n / β_out: one after the other.
+    """
+    d, n = path.devices, path.nodes
+    hops = path.ring.start + 2 * (d - 1) * path.ring.inside + 2 * (n - 1) * path.ring.between
+    per_byte = np.zeros_like(path.inside)
+    if d > 1:
+        per_byte = 2 * (d - 1) / d / path.inside
+    if n > 1:
+        per_byte = per_byte + 2 * (n - 1) / n / path.between
+    return _plus(hops, per_byte, sizes)
+
+
+def half_exchange(path: Path, sizes: Array) -> Array:
+    """All-gather to, or reduce-scatter of, so many bytes by a ring: each is half of an all-reduce of them.
+
+    t = start + (p−1) hops + (p−1)/p · n / β.
+    """
+    if path.ranks == 1:
+        return np.zeros((len(path.inside), len(sizes)))
+    between = path.nodes - 1
+    hops = path.ring.start + (path.ranks - 1 - between) * path.ring.inside + between * path.ring.between
+    return _plus(hops, (path.ranks - 1) / path.ranks / path.narrowest, sizes)
+
+
+def broadcast(path: Path, sizes: Array) -> Array:
+    """t = start + (p−1) hops + n / β: a pipelined chain, as NCCL's ring broadcasts.
+
+    gloo's tree has ⌈log₂ p⌉ hops that each carry all bytes; for the buffers of a model that is as long for p = 2
+    and up to ⌈log₂ p⌉ times as long for large ones.
+    """
+    if path.ranks == 1:
+        return np.zeros((len(path.inside), len(sizes)))
+    between = path.nodes - 1
+    hops = path.ring.start + (path.ranks - 1 - between) * path.ring.inside + between * path.ring.between
+    return _plus(hops, 1 / path.narrowest, sizes)
+
+
+def _plus(latency: Array, per_byte: Array, sizes: Array) -> Array:
+    seconds: Array = latency[:, None] + per_byte[:, None] * np.asarray(sizes, dtype=np.float64)[None, :]
+    return seconds

@@ -1,0 +1,83 @@
+"""What it costs that a step ends with its slowest rank: the expected maximum over more ranks than were measured.
+
+Ranks that exchange gradients wait for the slowest of each step. The mean of the slowest of n ranks grows with n, and
+four ranks say little of sixty-four: so it comes from the distribution of steps, with a tail where n asks for more
+than was seen. Ranks are taken as alike and independent; a machine that is slow all the time is contention, not this.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.special import ndtri
+
+from stash.base.records import Profile
+from stash.derive.predict.draws import Array
+
+LEAST_STEPS = 20
+"""Single steps of all ranks together, below which their spread is not worth a number."""
+_NODES = 64
+"""Points of the integral over the distribution's tail."""
+
+
+def expected_maximum(ranks: int) -> float:
+    """Of so many independent standard normal numbers: 0 for one, 0.564 for two, 2.344 for sixty-four.
+
+    E[max] = ∫₀¹ Φ⁻¹(u^(1/n)) du, by Gauss and Legendre's rule; within 0.2 % up to 16,384 ranks.
+    """
+    if ranks == 1:
+        return 0.0
+    points, weights = np.polynomial.legendre.leggauss(_NODES)
+    chances = (points + 1) / 2
+    return float(weights @ ndtri(np.exp(np.log(chances) / ranks)) / 2)
+
+
+def largest_of(steps: Array, ranks: int) -> float:
+    """Mean of the largest of ``ranks`` steps drawn from these, in their unit.
+
+    From m steps in ascending order it is Σ x₍ᵢ₎ · [(i/m)ⁿ − ((i−1)/m)ⁿ], exact for the distribution that was seen.
+    Its largest value bounds it, so from n = m/4 on the growth beyond is a normal tail's with the steps' own spread.
+    """
+    ordered = np.sort(np.asarray(steps, dtype=np.float64))
+    seen = min(ranks, max(1, len(ordered) // 4))
+    edges = (np.arange(len(ordered) + 1) / len(ordered)) ** seen
+    inside = float(np.diff(edges) @ ordered)
+    if ranks == seen:
+        return inside
+    spread = float(ordered.std(ddof=1))
+    return inside + spread * (expected_maximum(ranks) - expected_maximum(seen))
+
+
+def single_steps(profile: Profile, rung: str = "crowd") -> Array:
+    """Every rank's single steps under ``rung`` less its own block's mean, ``[steps]`` in seconds; empty if unknown.
+
+    On a GPU the host's clock tells when steps were enqueued and not how long they took; there blocks are compared
+    with their rank's mean instead, and with the root of their length, since noise of single steps averages out.
+    """
+    blocks = [block for block in profile.blocks if block.rung == rung and block.steps > 0]
+    if all(rank.device == "cpu" for rank in profile.ranks):
+        found = [
+            np.asarray(block.step_seconds) - np.mean(block.step_seconds) for block in blocks if block.step_seconds
+        ]
+        # A block's mean is one of its own steps' too: the spread around it is too small by that.
+        widened = [steps * np.sqrt(len(steps) / (len(steps) - 1)) for steps in found if len(steps) > 1]
+        return np.concatenate(widened) if widened else np.empty(0)
+    return _from_blocks(profile, rung)
+
+
+def _from_blocks(profile: Profile, rung: str) -> Array:
+    found = []
+    for rank in profile.ranks:
+        own = [b for b in profile.blocks if (b.rung, b.rank) == (rung, rank.rank) and b.steps > 0]
+        if len(own) < 2:
+            continue
+        means = np.array([block.seconds / block.steps for block in own])
+        lengths = np.array([block.steps for block in own])
+        found.append((means - means.mean()) * np.sqrt(lengths * len(own) / (len(own) - 1)))
+    return np.concatenate(found) if found else np.empty(0)
+
+
+def waiting(steps: Array, before: int, after: int) -> float | None:
+    """Seconds a step that ``after`` ranks wait longer for their slowest than ``before`` did; ``None`` if unknown."""
+    if len(steps) < LEAST_STEPS:
+        return None
+    return largest_of(steps, after) - largest_of(steps, before)
