@@ -32,12 +32,12 @@ def unexplained(loading: Loading, breakdown: Breakdown, draws: Draws, trained_in
     samples = loading.pipeline.batches * loading.pipeline.samples
     prep = breakdown.stall("prep")
     assert prep is not None, "loading() needs it"
-    left = draws.of("stall prep", prep.time) - prep_seconds(loading.pipeline, loading, trained_in)
+    left = draws.around("measured prep", prep.time) - prep_seconds(loading.pipeline, loading, trained_in)
     fetch = breakdown.stall("fetch")
     left_of_fetch = None
     if fetch is not None:
         cold = loading.pipeline.reading(0.0)
-        left_of_fetch = draws.of("stall fetch", fetch.time) - fetch_seconds(cold, loading, trained_in)
+        left_of_fetch = draws.around("measured fetch", fetch.time) - fetch_seconds(cold, loading, trained_in)
         left_of_fetch = left_of_fetch / samples
     return Unexplained(left / samples, left_of_fetch)
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from stash.base.records import Block, Host, Profile
 from stash.base.stats.intervals import Interval, median_interval
 from stash.derive.predict.draws import Array, Draws
-from stash.derive.predict.pipeline import SMT_GAIN, Pipeline, Store, Work, core_capacity
+from stash.derive.predict.pipeline import SMT_GAIN, Pipeline, Store, Work, core_capacity, step_seconds
 from stash.derive.predict.quantity import Quantity, measured
 from stash.derive.predict.queueing import MOST_VARIATION
 from stash.derive.stalls.breakdown import Breakdown
@@ -76,6 +76,7 @@ def loading(profile: Profile, breakdown: Breakdown, draws: Draws) -> Loading | N
         batches=batches,
         cores=None if host is None else cores_worth(host, usable_threads(host), ranks * (workers + 1), draws),
     )
+    work = _held_to_steps(pipeline, work, breakdown)
     rate = _storage_rate(profile, breakdown, pipeline, work)
     if rate is not None:
         store = Store(draws.of("storage", rate))
@@ -163,6 +164,27 @@ def _work(
     )
 
 
+def _held_to_steps(pipeline: Pipeline, work: Work, breakdown: Breakdown) -> Work:
+    """Work that fits into the steps that were measured with it: no worker and no core is busy for longer than they
+    take.
+
+    Workers' times hold waiting for cores, and may hold batches of a neighbouring block. Where batches vary by so much
+    that the queue would have made steps longer than they were, they are taken as equal.
+    """
+    warm = sum(stall.seconds for stall in breakdown.stalls if stall.name != "fetch")
+    trains = warm - breakdown.seconds("prep")
+    samples = pipeline.batches * pipeline.samples
+    most = (warm if pipeline.workers else warm - trains) / samples * max(1, pipeline.workers)
+    made = work.make_seconds if most <= 0 else np.minimum(work.make_seconds, most)
+    on_cores = np.minimum(work.core_seconds, made)
+    if pipeline.cores is not None:
+        left = np.maximum(0.0, pipeline.cores * warm / pipeline.ranks - work.train_core_seconds)
+        on_cores = np.minimum(on_cores, left / samples)
+    held = replace(work, make_seconds=made, core_seconds=on_cores)
+    queued = float(np.mean(step_seconds(pipeline, held, np.full_like(made, trains))))
+    return held if queued <= warm else replace(held, variation=0.0)
+
+
 def _busy_seconds(profile: Profile, rung: str) -> float | None:
     """Of a step: its time times the busy fraction of the host's cores; the median block's."""
     found = [
@@ -196,8 +218,7 @@ def _variation(profile: Profile) -> float:
 
 
 def _storage_rate(profile: Profile, breakdown: Breakdown, pipeline: Pipeline, work: Work) -> Quantity | None:
-    """Bytes per second that storage gave a node's loaders; ``None`` if it kept up, and nobody knows what it could do.
-    """
+    """Bytes per second that storage gave a node's loaders; ``None`` if it kept up: nobody knows what it could do."""
     size = profile.workload.sample_disk_bytes
     if not size or breakdown.stall("fetch") is None:
         return None
@@ -206,7 +227,8 @@ def _storage_rate(profile: Profile, breakdown: Breakdown, pipeline: Pipeline, wo
         reading, source = _reading_in_steps(breakdown, pipeline, work), "steps under cold"
     if reading is None or reading <= 0:
         return None
-    spread, value = _rate_spread(profile) if breakdown.rates.fetch else None, size / reading
+    value = size / reading
+    spread = _spread_of_rate(profile) if breakdown.rates.fetch else _spread_of_stall(breakdown)
     low, high = (None, None) if spread is None else (value / (1 + spread), value * (1 + spread))
     as_of = profile.created[:10]
     return Quantity(value=value, low=low, high=high, origin="measured", as_of=as_of, source=source)
@@ -235,8 +257,15 @@ def _reading_in_steps(breakdown: Breakdown, pipeline: Pipeline, work: Work) -> f
     return min(pipeline.workers * supplied - float(np.mean(work.make_seconds)), supplied / pipeline.ranks)
 
 
-def _rate_spread(profile: Profile) -> float | None:
+def _spread_of_rate(profile: Profile) -> float | None:
     """Half-width of the 95 % interval of F over its repetitions, as a fraction of it."""
     found = [rate.seconds / rate.samples for rate in profile.rates if rate.feed == "cold" and rate.samples]
     interval = median_interval(found) if found and min(found) > 0 else None
     return None if interval is None or interval.half_width is None else interval.half_width / interval.value
+
+
+def _spread_of_stall(breakdown: Breakdown) -> float | None:
+    """Half-width of the 95 % interval of the fetch stall, as a fraction of it."""
+    fetch = breakdown.stall("fetch")
+    width = None if fetch is None else fetch.time.half_width
+    return None if fetch is None or width is None else width / fetch.seconds

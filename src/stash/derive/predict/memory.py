@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from stash.derive.predict.quantity import Quantity
 
 RESERVE = 0.06
-"""Of a device's memory that no tensor gets: CUDA's context, NCCL's buffers, fragments. An allowance, not a measurement:
-about 5 GB of 80, 1 GB of 16."""
+"""Of a device's memory that no tensor gets: CUDA's context, NCCL's buffers, fragments. An allowance, not a
+measurement: about 5 GB of 80, 1 GB of 16."""
 
 
 @dataclass(frozen=True)

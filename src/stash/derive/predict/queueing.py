@@ -57,7 +57,8 @@ def _slow_downs(workers: int, prefetch: int, ranks: int, variation: float) -> Va
     out = hand_outs(made_in, np.ones(made_in.shape[-1]), workers, prefetch)
     warm_up = batches // 10
     step = (out[-1] - out[warm_up]) / (batches - 1 - warm_up)
-    return np.maximum(1.0, step.reshape(len(_LOADS), _LANES).mean(axis=1) / np.maximum(1.0, _LOADS))
+    longer: Values = step.reshape(len(_LOADS), _LANES).mean(axis=1) / np.maximum(1.0, _LOADS)
+    return np.maximum(1.0, longer)
 
 
 def step_with_loader(
@@ -67,9 +68,9 @@ def step_with_loader(
     ``supplied_in``.
 
     max(t, s), which is DS-Analyzer's min(F, P, G) in seconds, times the slow-down by batches that take unlike times
-    (``variation``: standard deviation over mean, at most 1) while ``ranks`` wait for each other. Without workers nothing
-    overlaps: t + s. Against the recursion it stands on, interpolation errs by 1 % at most; the recursion against
-    PyTorch's own loader is in ``docs/validation.md``.
+    (``variation``: standard deviation over mean, at most 1) while ``ranks`` wait for each other. Without workers
+    nothing overlaps: t + s. Against the recursion it stands on, interpolation errs by 1 % at most; the recursion
+    against PyTorch's own loader is in ``docs/validation.md``.
     """
     trained_in, supplied_in = np.asarray(trained_in, np.float64), np.asarray(supplied_in, np.float64)
     if workers == 0:
