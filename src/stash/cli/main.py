@@ -25,6 +25,7 @@ from stash.cli.profile import profile
 from stash.cli.readers import readers_may_leave
 from stash.cli.show import show
 from stash.cli.testbed import app as testbed_app
+from stash.cli.whatif import whatif
 from stash.cli.zoo import zoo
 
 # Some versions of typer carry a click of their own, so its error classes are reached through typer's.
@@ -45,6 +46,7 @@ app.command()(probe)
 app.command()(show)
 app.command()(compare)
 app.command()(check)
+app.command()(whatif)
 app.command()(zoo)
 app.add_typer(dataset_app, name="dataset")
 app.add_typer(catalog_app, name="catalog")

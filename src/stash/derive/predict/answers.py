@@ -7,8 +7,8 @@ text but those sentences about training.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import pairwise
 from dataclasses import dataclass
+from itertools import pairwise
 
 from stash.base.errors import UserError
 from stash.derive.predict.changes import MOST_NODES, OPTIONS, Changes

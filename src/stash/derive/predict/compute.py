@@ -18,6 +18,7 @@ from stash.derive.predict.draws import Array, Draws
 from stash.derive.predict.forecast import Used
 from stash.derive.predict.quantity import Quantity
 from stash.derive.predict.recorded import PROFILE_AGAIN, operators
+from stash.derive.predict.retarget import named_gpu
 from stash.derive.predict.roofline import autocast_ratio, roofline_ratio
 from stash.derive.predict.target import Target
 from stash.keep.catalog import Catalog, GpuFacts
@@ -83,8 +84,10 @@ def compute_scale(
         if not 1 / _LARGE_CHANGE <= ratio <= _LARGE_CHANGE:
             beyond.append(f"the batch changes {max(ratio, 1 / ratio):.3g} times; published speeds change 4 times")
     if target.device != measured.device:
-        first, second = known.gpu(measured.device or ""), known.gpu(target.device or "")
+        first, second = known.gpu(measured.device or ""), named_gpu(target.device or "", known)
         batch = None if before is None else before.batch
+        if wanted.gpu is not None and wanted.gpu.lower() == second.model.lower() != second.name.lower():
+            beyond.append(f"{second.model} is made in several variants: {second.name} is taken")
         quantity = time_ratio(first, second, model, batch, precision, _roofline(profile, first, second))
         if quantity is None:
             raise UserError(f"nothing is known of the speed of {second.name} beside {first.name}; profile there")
@@ -114,7 +117,7 @@ def _roofline(profile: Profile, first: GpuFacts, second: GpuFacts) -> float | No
 def _precision(profile: Profile, target: Target, wanted: Changes, known: Catalog) -> Quantity:
     if target.device is None:
         raise UserError("--precision-of-training: on CPUs nothing was published of it; profile with it instead")
-    gpu = known.gpu(target.device)
+    gpu = named_gpu(target.device, known)
     found = precision_ratio(profile.workload.name, gpu.model, autocast_ratio(operators(profile), gpu))
     if found is None:
         raise UserError(

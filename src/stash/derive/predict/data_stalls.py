@@ -1,9 +1,9 @@
 """The data stalls of a forecast: prep and fetch of a pipeline set up in another way, for a step that trains
 otherwise.
 
-What the model does not explain of the measured stalls is kept: it belongs to fresh batches as such (copies, pinning,
-cold caches) and grows with the samples of a step, no matter who makes them. So a forecast of the measured set-up is
-the measurement, draw by draw. Error: ``docs/validation.md``.
+Where the model says less than was measured, the rest belongs to fresh batches as such (copies, pinning, cold caches):
+it is kept, and grows with the samples of a step, no matter who makes them. Where it says more, it counts in the same
+proportion. So a forecast of the measured set-up is the measurement, draw by draw. Error: ``docs/validation.md``.
 """
 
 from __future__ import annotations
@@ -19,27 +19,48 @@ from stash.derive.stalls.breakdown import Breakdown
 
 
 @dataclass(frozen=True, eq=False)
-class Unexplained:
-    """Seconds per sample and rank that the model leaves over of each measured stall, ``[draws]``."""
+class Held:
+    """How the model is held to one measured stall, ``[draws]``."""
 
-    prep: Array
-    fetch: Array | None
-    """``None`` where fetch was not measured."""
+    less: Array
+    """What it says is taken in this proportion: below 1 where it said too much."""
+    more: Array
+    """Seconds per sample and rank that it did not say."""
+    noise: Array
+    """Seconds below zero that were measured: they stay as they are."""
+
+    def applied(self, modelled: Array, samples: float, share: Array | float = 1.0) -> Array:
+        """A stall of so many samples of a rank, ``share`` of which have the cost that the model does not know."""
+        corrected: Array = modelled * self.less + samples * share * self.more + self.noise
+        return corrected
 
 
-def unexplained(loading: Loading, breakdown: Breakdown, draws: Draws, trained_in: Array) -> Unexplained:
-    """What is left of the measured stalls, for the measured step without data stalls ``trained_in``."""
+@dataclass(frozen=True, eq=False)
+class HeldToMeasurement:
+    """Both stalls; fetch is ``None`` where it was not measured."""
+
+    prep: Held
+    fetch: Held | None
+
+
+def held_to(loading: Loading, breakdown: Breakdown, draws: Draws, trained_in: Array) -> HeldToMeasurement:
+    """The model held to the measured stalls, for the measured step without data stalls ``trained_in``."""
     samples = loading.pipeline.batches * loading.pipeline.samples
-    prep = breakdown.stall("prep")
+    prep, fetch = breakdown.stall("prep"), breakdown.stall("fetch")
     assert prep is not None, "loading() needs it"
-    left = draws.around("measured prep", prep.time) - prep_seconds(loading.pipeline, loading, trained_in)
-    fetch = breakdown.stall("fetch")
-    left_of_fetch = None
-    if fetch is not None:
-        cold = loading.pipeline.reading(0.0)
-        left_of_fetch = draws.around("measured fetch", fetch.time) - fetch_seconds(cold, loading, trained_in)
-        left_of_fetch = left_of_fetch / samples
-    return Unexplained(left / samples, left_of_fetch)
+    modelled = prep_seconds(loading.pipeline, loading, trained_in)
+    held = _held(draws.around("measured prep", prep.time), modelled, samples)
+    if fetch is None:
+        return HeldToMeasurement(held, None)
+    modelled = fetch_seconds(loading.pipeline.reading(0.0), loading, trained_in)
+    return HeldToMeasurement(held, _held(draws.around("measured fetch", fetch.time), modelled, samples))
+
+
+def _held(seen: Array, modelled: Array, samples: float) -> Held:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        less = np.where(modelled > 0, np.clip(seen / modelled, 0.0, 1.0), 1.0)
+    more = np.maximum(0.0, seen - np.maximum(0.0, modelled)) / samples
+    return Held(less, more, np.minimum(0.0, seen))
 
 
 def prep_seconds(pipeline: Pipeline, loading: Loading, trained_in: Array) -> Array:
@@ -54,18 +75,18 @@ def fetch_seconds(pipeline: Pipeline, loading: Loading, trained_in: Array) -> Ar
 
 
 def predicted(
-    pipeline: Pipeline, loading: Loading, left: Unexplained, trained_in: Array
+    pipeline: Pipeline, loading: Loading, held: HeldToMeasurement, trained_in: Array
 ) -> tuple[Array, Array | None]:
     """Prep and fetch of a step on ``pipeline``, in seconds, ``[draws]``; fetch is ``None`` where it was not measured.
 
-    What was left over of fetch is of the reads, so it shrinks with their share.
+    What the model does not know of fetch is of the reads, so it shrinks with their share.
     """
     samples = pipeline.batches * pipeline.samples
-    prep = prep_seconds(pipeline, loading, trained_in) + samples * left.prep
-    if left.fetch is None:
+    prep = held.prep.applied(prep_seconds(pipeline, loading, trained_in), samples)
+    if held.fetch is None:
         return prep, None
-    extra = samples * misses(pipeline) * left.fetch
-    return prep, fetch_seconds(pipeline, loading, trained_in) + extra
+    fetch = fetch_seconds(pipeline, loading, trained_in)
+    return prep, held.fetch.applied(fetch, samples, misses(pipeline))
 
 
 @dataclass(frozen=True)

@@ -47,6 +47,8 @@ def time_ratio(
     """
     if first.name == second.name:
         return Quantity(value=1.0, origin="given", source="the same GPU")
+    if first.model == second.model:
+        return _variants(first, second, precision)
     known = pairs(first.model, second.model, precision)
     own = [pair for pair in known if pair.model == model_key(model) and near(pair.batch, batch)]
     if own:
@@ -59,6 +61,17 @@ def time_ratio(
         return _quantity(math.log(roofline), _spread_of_rooflines(), "a roofline of the job's operators")
     sheet = sheet_ratio(first, second, precision)
     return None if sheet is None else _quantity(math.log(sheet), _spread_of_sheets(), "peak rates of data sheets")
+
+
+def _variants(first: GpuFacts, second: GpuFacts, precision: str) -> Quantity | None:
+    """Of one model: between the ratio of arithmetic and that of memory, as one architecture has one efficiency."""
+    ratio, flops = sheet_ratio(first, second, precision), flops_ratio(first, second, precision)
+    if ratio is None or flops is None:
+        return None
+    memory = ratio * ratio / flops
+    source = f"peak rates of {first.name} and {second.name}"
+    low, high = sorted((flops, memory))
+    return Quantity(value=ratio, low=min(low, ratio), high=max(high, ratio), origin="data sheet", source=source)
 
 
 def sheet_ratio(first: GpuFacts, second: GpuFacts, precision: str) -> float | None:

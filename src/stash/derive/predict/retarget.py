@@ -10,7 +10,7 @@ from stash.derive.predict.changes import MOST_NODES, Changes
 from stash.derive.predict.quantity import Quantity, given
 from stash.derive.predict.sources import network_rate, of_instance
 from stash.derive.predict.target import Network, Storage, Target
-from stash.keep.catalog import Catalog
+from stash.keep.catalog import Catalog, GpuFacts
 
 
 def retarget(measured: Target, wanted: Changes, known: Catalog) -> Target:
@@ -52,11 +52,17 @@ def _with_gpu(target: Target, wanted: Changes, measured: Target, known: Catalog)
         )
     if wanted.gpu is None:
         return target
-    gpu = known.gpu(wanted.gpu)
+    gpu = named_gpu(wanted.gpu, known)
     memory = None
     if gpu.memory_bytes is not None:
         memory = Quantity(value=gpu.memory_bytes, origin="data sheet", as_of=gpu.as_of, source=gpu.source)
     return target.model_copy(update={"device": gpu.name, "device_memory_bytes": memory})
+
+
+def named_gpu(name: str, known: Catalog) -> GpuFacts:
+    """A GPU by variant, or by a model's name its first variant: published speeds seldom tell variants apart."""
+    variants = [gpu for gpu in known.gpus if gpu.model.lower() == name.strip().lower()]
+    return variants[0] if variants else known.gpu(name)
 
 
 def _network(target: Target, rate: float) -> Network:

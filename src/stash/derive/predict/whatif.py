@@ -18,7 +18,7 @@ from stash.base.ladder import DATA_STALLS, EXCHANGE_STALLS
 from stash.base.records import Profile
 from stash.derive.predict.changes import Changes
 from stash.derive.predict.compute import ComputeScale, Passes, compute_scale, passes
-from stash.derive.predict.data_stalls import Suffices, Unexplained, predicted, unexplained, what_suffices
+from stash.derive.predict.data_stalls import HeldToMeasurement, Suffices, held_to, predicted, what_suffices
 from stash.derive.predict.draws import Array, Draws
 from stash.derive.predict.exchange import ExchangeModel, Outcome
 from stash.derive.predict.exchanged import AS_MEASURED, ExchangeChanges
@@ -56,7 +56,7 @@ class Base:
     passes: Passes | None
     exchange: ExchangeModel
     loading: Loading | None
-    left: Unexplained | None
+    held: HeldToMeasurement | None
     catalog: Callable[[], Catalog]
 
     @property
@@ -86,7 +86,7 @@ def base_of(
     if found is None:
         return base
     trains = _trains_for(_predicted_training(base, base.target, AS_IT_IS, done, _no_change(draws)))
-    return replace(base, left=unexplained(found, breakdown, draws, trains))
+    return replace(base, held=held_to(found, breakdown, draws, trains))
 
 
 def _no_change(draws: Draws) -> ComputeScale:
@@ -244,12 +244,12 @@ def _trains_for(outcome: Outcome) -> Array:
 
 def _predicted_data(base: Base, target: Target, wanted: Changes, after: Passes | None, trained_in: Array) -> Outcome:
     told = [item for item in base.breakdown.skipped if item.name in DATA_STALLS]
-    if base.loading is None or base.left is None:
+    if base.loading is None or base.held is None:
         why = lacks(base.profile, base.breakdown) or f"what a batch costs its workers is unknown; {PROFILE_AGAIN}"
         lost = [name for name in DATA_STALLS if base.breakdown.stall(name) is not None]
         return Outcome((), (*told, *(Missing(name=name, why=why, possible=True) for name in lost)))
     pipeline = _pipeline(base, base.loading, target, wanted, after)
-    prep, fetch = predicted(pipeline, base.loading, base.left, trained_in)
+    prep, fetch = predicted(pipeline, base.loading, base.held, trained_in)
     makes = Used(about="one worker's seconds per sample", unit="seconds", quantity=base.loading.make)
     same = wanted == AS_IT_IS
     origin: Origin = "measured" if same else "scaled"
