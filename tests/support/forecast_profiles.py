@@ -1,4 +1,4 @@
-"""A profile with all the facts that predictions need, hand-made: two nodes of two V100s that train ResNet-50 on files."""
+"""Profiles with the facts that predictions need, hand-made: of two nodes of two V100s, and of one node of CPUs."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from stash.base.errors import UserError
-from stash.derive.predict.changes import MOST_NODES, OPTIONS, Changes
+from stash.derive.predict.changes import MOST_NODES, OPTIONS, Alteration
 from stash.derive.predict.forecast import Forecast
 from stash.derive.predict.memory import Footprint, footprint
 from stash.derive.predict.recorded import optimizer_bytes, peak_bytes
@@ -65,7 +65,7 @@ def next_bottleneck(told: Forecast) -> Stall:
     return largest if largest.share >= SMALL_SHARE else told.breakdown.stalls[0]
 
 
-def diminishing(base: Base, wanted: Changes) -> tuple[Diminishing, ...]:
+def diminishing(base: Base, wanted: Alteration) -> tuple[Diminishing, ...]:
     """For each changed number: from which value on doubling it stops to pay, all other changes as they are.
 
     Counted in samples per second, from the value asked for downwards or upwards; what never stops is left out.
@@ -81,7 +81,7 @@ def diminishing(base: Base, wanted: Changes) -> tuple[Diminishing, ...]:
     return tuple(found)
 
 
-def _stops(base: Base, wanted: Changes, name: str, value: float) -> float | None:
+def _stops(base: Base, wanted: Alteration, name: str, value: float) -> float | None:
     worth = WORTH_OF_DEVICES if name in ("nodes", "gpus") else WORTH
     whole = isinstance(getattr(wanted, name), int)
     most = float(_MOST.get(name, float("inf")))
@@ -96,7 +96,7 @@ def _stops(base: Base, wanted: Changes, name: str, value: float) -> float | None
     return None
 
 
-def _speed(base: Base, wanted: Changes, name: str, value: float) -> float | None:
+def _speed(base: Base, wanted: Alteration, name: str, value: float) -> float | None:
     try:
         told = what_if(base, wanted.model_copy(update={name: value}))
     except UserError:
@@ -106,7 +106,7 @@ def _speed(base: Base, wanted: Changes, name: str, value: float) -> float | None
     return told.breakdown.samples_per_second or 1 / told.breakdown.step_seconds
 
 
-def memory_fit(base: Base, wanted: Changes, told: Forecast) -> Fit | None:
+def memory_fit(base: Base, wanted: Alteration, told: Forecast) -> Fit | None:
     """What the step needs of a device's memory; ``None`` where the profile holds no peak, or on CPUs."""
     line = _footprint(base)
     if line is None or base.passes is None:
@@ -124,7 +124,7 @@ def _footprint(base: Base) -> Footprint | None:
                      buckets=base.target.ranks > 1)  # fmt: skip
 
 
-def effects_on_training(base: Base, wanted: Changes, told: Forecast) -> Iterator[str]:
+def effects_on_training(base: Base, wanted: Alteration, told: Forecast) -> Iterator[str]:
     """What the changes do to training itself: one sentence each."""
     before, after = base.breakdown.samples_per_step, told.breakdown.samples_per_step
     if before and after and round(before) != round(after):

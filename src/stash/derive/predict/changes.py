@@ -6,6 +6,7 @@ and their bounds; what they do to a step is ``whatif``'s business.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Literal, get_args
 
@@ -20,11 +21,13 @@ _COMPRESSED = {"none": 1.0, "fp16": 2.0, "bf16": 2.0}
 _PRECISIONS = {"fp32": "fp32", "float32": "fp32", "amp": "amp", "fp16": "amp", "bf16": "amp"}
 
 
-class Changes(Record):
+class Alteration(Record):
     """Facts that differ from the profile's; ``None`` leaves one as it is. Base units."""
 
     network: float | None = None
-    """Bytes per second of a node's network, one direction."""
+    """Bytes per second of a node's network, one direction, as it is sold."""
+    network_times: float | None = None
+    """Times as fast as the profiled one, as collectives see it."""
     nodes: int | None = None
     gpus: int | None = None
     """Of a node; ranks of a node on CPUs."""
@@ -37,6 +40,8 @@ class Changes(Record):
     """Share of the data set that fits into a node's page cache."""
     disk: float | None = None
     """Bytes per second of a node's storage."""
+    disk_times: float | None = None
+    """Times as fast as the profiled one, as the loaders saw it."""
     memory: float | None = None
     """Bytes of a node."""
     batch: int | None = None
@@ -56,11 +61,12 @@ class Changes(Record):
         return tuple(OPTIONS[name] for name, value in self if value is not None)
 
 
-OPTIONS: Mapping[str, str] = {
-    name: {"trained_in": "precision-of-training"}.get(name, name) for name in Changes.model_fields
-}
+_TIMES = {"network": "network_times", "disk": "disk_times"}
+"""What may be given in times of the profiled one, like ``2x``."""
+_CALLED = {"trained_in": "precision-of-training", "network_times": "network", "disk_times": "disk"}
+OPTIONS: Mapping[str, str] = {name: _CALLED.get(name, name) for name in Alteration.model_fields}
 """How each field is called on the command line, without the dashes."""
-_FIELDS = {option: name for name, option in OPTIONS.items()}
+_FIELDS = {OPTIONS[name]: name for name in Alteration.model_fields if name not in _TIMES.values()}
 
 
 def parse(option: str, text: str) -> object:
@@ -77,12 +83,17 @@ def parse(option: str, text: str) -> object:
         raise UserError(f"--{option} {text}: {error}") from None
 
 
-def changes(typed: Mapping[str, str]) -> Changes:
+def changes(typed: Mapping[str, str]) -> Alteration:
     """Of options by name, each as it was typed; raises UserError."""
-    return checked(Changes.model_validate({_FIELDS[name]: parse(name, text) for name, text in typed.items()}))
+    return checked(Alteration.model_validate({_field(name, text): parse(name, text) for name, text in typed.items()}))
 
 
-def checked(wanted: Changes) -> Changes:
+def _field(option: str, text: str) -> str:
+    in_times = option in _TIMES and text.strip().endswith("x")
+    return _TIMES[option] if in_times else _FIELDS.get(option, option)
+
+
+def checked(wanted: Alteration) -> Alteration:
     """The same; raises UserError if two of them contradict each other."""
     if wanted.cache is not None and wanted.memory is not None:
         raise UserError("--cache and --memory both say how much of the data is in memory; leave one of them out")
@@ -124,7 +135,8 @@ def _share(text: str) -> float:
 
 
 def _rate(text: str) -> float:
-    value = parse_rate(text)
+    """A rate, or times the profiled one, like ``2x``."""
+    value = float(text[:-1]) if re.fullmatch(r"[0-9.]*[0-9]x", text) else parse_rate(text)
     if value <= 0:
         raise UserError("nothing would ever arrive; give a rate above 0")
     return value

@@ -12,7 +12,7 @@ import numpy as np
 
 from stash.base.errors import UserError
 from stash.base.records import Profile
-from stash.derive.predict.changes import Changes
+from stash.derive.predict.changes import Alteration
 from stash.derive.predict.devices import batch_exponent, precision_ratio, time_ratio
 from stash.derive.predict.draws import Array, Draws
 from stash.derive.predict.forecast import Used
@@ -52,7 +52,7 @@ class Passes:
         return self.batch * self.accumulated
 
 
-def passes(profile: Profile, samples_per_rank: float | None, wanted: Changes | None = None) -> Passes | None:
+def passes(profile: Profile, samples_per_rank: float | None, wanted: Alteration | None = None) -> Passes | None:
     """Of the profiled job, or with what is ``wanted``; ``None`` if nobody counted its samples."""
     loaders = profile.workload.loaders
     accumulated = max([1, *(loader.batches_per_step for loader in loaders)])
@@ -66,7 +66,7 @@ def compute_scale(
     profile: Profile,
     measured: Target,
     target: Target,
-    wanted: Changes,
+    wanted: Alteration,
     before: Passes | None,
     after: Passes | None,
     draws: Draws,
@@ -105,7 +105,7 @@ def _exponent(name: str, measured: Target, known: Catalog) -> Quantity:
     """On CPUs and on GPUs alike the published ones are of GPUs; a CPU is full with any batch."""
     if measured.device is None:
         return Quantity(
-            value=1.0, low=0.85, high=1.05, origin="data sheet", source="a CPU is full with any batch: an assumption"
+            value=1.0, low=0.9, high=1.1, origin="data sheet", source="a CPU is full with any batch: an assumption"
         )
     return batch_exponent(name, known.gpu(measured.device).model)
 
@@ -114,7 +114,7 @@ def _roofline(profile: Profile, first: GpuFacts, second: GpuFacts) -> float | No
     return roofline_ratio(operators(profile), first, second)
 
 
-def _precision(profile: Profile, target: Target, wanted: Changes, known: Catalog) -> Quantity:
+def _precision(profile: Profile, target: Target, wanted: Alteration, known: Catalog) -> Quantity:
     if target.device is None:
         raise UserError("--precision-of-training: on CPUs nothing was published of it; profile with it instead")
     gpu = named_gpu(target.device, known)

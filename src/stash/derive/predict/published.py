@@ -95,7 +95,7 @@ def left_out_errors(found: Sequence[Pair]) -> list[float]:
     return errors
 
 
-class Change(NamedTuple):
+class SpeedChange(NamedTuple):
     """One model on one GPU, trained in two ways: what changed of its time."""
 
     model: str
@@ -106,7 +106,7 @@ class Change(NamedTuple):
 
 
 @lru_cache(maxsize=1)
-def batch_pairs() -> tuple[Change, ...]:
+def batch_pairs() -> tuple[SpeedChange, ...]:
     """Of each model, GPU, precision and source at several batches: d ln(step seconds) / d ln(batch), fitted."""
     grouped: dict[tuple[str, str, str, str], list[Speed]] = defaultdict(list)
     for speed in speeds():
@@ -118,12 +118,12 @@ def batch_pairs() -> tuple[Change, ...]:
         if len(set(batches)) > 1:
             seconds = [math.log((speed.batch or 1) / speed.per_second) for speed in each]
             slope = float(np.polyfit(batches, seconds, 1)[0])
-            found.append(Change(model, gpu, slope, series, each[0].as_of))
+            found.append(SpeedChange(model, gpu, slope, series, each[0].as_of))
     return tuple(found)
 
 
 @lru_cache(maxsize=1)
-def precision_pairs() -> tuple[Change, ...]:
+def precision_pairs() -> tuple[SpeedChange, ...]:
     """Of each model, GPU and source in both precisions: ln(seconds a sample with amp / in fp32), nearest batches."""
     grouped: dict[tuple[str, str, str], dict[str, list[Speed]]] = defaultdict(lambda: defaultdict(list))
     for speed in speeds():
@@ -135,5 +135,5 @@ def precision_pairs() -> tuple[Change, ...]:
             if alike:
                 fast = min(alike, key=lambda each: abs(math.log((each.batch or 1) / (slow.batch or 1))))
                 change = math.log(slow.per_second / fast.per_second)
-                found.append(Change(model, gpu, change, source, fast.as_of))
+                found.append(SpeedChange(model, gpu, change, source, fast.as_of))
     return tuple(found)

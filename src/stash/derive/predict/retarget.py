@@ -6,14 +6,14 @@ What nobody knows of it stays unknown. A GPU named alone moves into the machines
 from __future__ import annotations
 
 from stash.base.errors import UserError
-from stash.derive.predict.changes import MOST_NODES, Changes
+from stash.derive.predict.changes import MOST_NODES, Alteration
 from stash.derive.predict.quantity import Quantity, given
 from stash.derive.predict.sources import network_rate, of_instance
 from stash.derive.predict.target import Network, Storage, Target
 from stash.keep.catalog import Catalog, GpuFacts
 
 
-def retarget(measured: Target, wanted: Changes, known: Catalog) -> Target:
+def retarget(measured: Target, wanted: Alteration, known: Catalog) -> Target:
     """What ``wanted`` makes of the profiled cluster; raises UserError for unknown names, and if it is too large."""
     nodes = wanted.nodes or measured.nodes
     target = measured
@@ -32,6 +32,8 @@ def retarget(measured: Target, wanted: Changes, known: Catalog) -> Target:
         update["inside"] = None
     if wanted.network is not None:
         update["network"] = _network(target, wanted.network)
+    if wanted.network_times is not None:
+        update["network"] = _faster(target, wanted.network_times)
     if wanted.disk is not None:
         update["storage"] = Storage(bytes_per_second=given(wanted.disk, "--disk"))
     if wanted.cpus is not None:
@@ -44,7 +46,7 @@ def retarget(measured: Target, wanted: Changes, known: Catalog) -> Target:
     return target.model_copy(update=update)
 
 
-def _with_gpu(target: Target, wanted: Changes, measured: Target, known: Catalog) -> Target:
+def _with_gpu(target: Target, wanted: Alteration, measured: Target, known: Catalog) -> Target:
     if measured.device is None:
         raise UserError(
             "the job was profiled on CPUs, and no speed of a GPU follows from that; profile it once on any GPU: "
@@ -57,6 +59,15 @@ def _with_gpu(target: Target, wanted: Changes, measured: Target, known: Catalog)
     if gpu.memory_bytes is not None:
         memory = Quantity(value=gpu.memory_bytes, origin="data sheet", as_of=gpu.as_of, source=gpu.source)
     return target.model_copy(update={"device": gpu.name, "device_memory_bytes": memory})
+
+
+def _faster(target: Target, times: float) -> Network:
+    old = target.network
+    if old is None or old.bytes_per_second is None:
+        raise UserError(f"--network {times:g}x: the network that was profiled is unknown; give a rate, like 100gbit")
+    return old.model_copy(
+        update={"bytes_per_second": old.bytes_per_second.scaled(times, source=f"--network {times:g}x")}
+    )
 
 
 def named_gpu(name: str, known: Catalog) -> GpuFacts:

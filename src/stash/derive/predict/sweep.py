@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from stash.base.errors import UserError
 from stash.derive.predict.answers import lost
-from stash.derive.predict.changes import OPTIONS, Changes, changes, parse
+from stash.derive.predict.changes import OPTIONS, Alteration, changes, parse
 from stash.derive.predict.forecast import Forecast
 from stash.derive.predict.whatif import Base, what_if
 
@@ -68,7 +68,7 @@ def sweep(base: Base, typed: Mapping[str, str], over: Sequence[Axis]) -> tuple[P
     return tuple(points)
 
 
-def _point(base: Base, texts: tuple[str, ...], wanted: Changes) -> Point:
+def _point(base: Base, texts: tuple[str, ...], wanted: Alteration) -> Point:
     try:
         told = what_if(base, wanted)
     except UserError as error:

@@ -7,7 +7,7 @@ theirs. Speed and error: ``docs/validation.md``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -16,12 +16,12 @@ import numpy as np
 from stash.base.errors import UserError
 from stash.base.ladder import DATA_STALLS, EXCHANGE_STALLS
 from stash.base.records import Profile
-from stash.derive.predict.changes import Changes
+from stash.derive.predict.changes import OPTIONS, Alteration
 from stash.derive.predict.compute import ComputeScale, Passes, compute_scale, passes
 from stash.derive.predict.data_stalls import HeldToMeasurement, Suffices, held_to, predicted, what_suffices
 from stash.derive.predict.draws import Array, Draws
 from stash.derive.predict.exchange import ExchangeModel, Outcome
-from stash.derive.predict.exchanged import AS_MEASURED, ExchangeChanges
+from stash.derive.predict.exchanged import AS_MEASURED, ExchangeChanges, exchanged
 from stash.derive.predict.forecast import Forecast, Predicted, Used, forecast
 from stash.derive.predict.loading import Loading, cores_worth, lacks, loading
 from stash.derive.predict.page_cache import cached_share
@@ -36,7 +36,7 @@ from stash.derive.stalls.breakdown import Breakdown, Missing
 from stash.keep.catalog import Catalog
 from stash.keep.catalog.layers import merge
 
-AS_IT_IS = Changes()
+AS_IT_IS = Alteration()
 
 
 @lru_cache(maxsize=1)
@@ -93,12 +93,12 @@ def _no_change(draws: Draws) -> ComputeScale:
     return ComputeScale(np.ones(draws.count))
 
 
-def what_if(base: Base, wanted: Changes = AS_IT_IS, without: str | None = None) -> Forecast:
+def what_if(base: Base, wanted: Alteration = AS_IT_IS, less: Mapping[str, float] | None = None) -> Forecast:
     """The forecast of the profiled job with these changes; raises UserError if they cannot be, or nobody can tell.
 
-    ``without`` is a stall supposed to be gone: how a step is once something else removed it.
+    ``less`` takes seconds off stalls, by name: how a step is once something else made them smaller.
     """
-    if wanted == AS_IT_IS and without is None:
+    if wanted == AS_IT_IS and not less:
         return _as_it_is(base)
     target = retarget(base.target, wanted, base.catalog()) if _moves(wanted) else base.target
     after = passes(base.profile, _samples_per_rank(base), wanted)
@@ -109,18 +109,27 @@ def what_if(base: Base, wanted: Changes = AS_IT_IS, without: str | None = None) 
             base.profile, base.target, target, wanted, base.passes, after, base.draws, base.catalog()
         )
     outcome = _predicted_training(base, target, wanted, after, scale)
-    parts = [part for part in outcome.parts if part.name != without]
-    data = _predicted_data(base, target, wanted, after, _trains_for(Outcome(tuple(parts))))
+    parts = _lessened(outcome.parts, less)
+    trains = _trains_for(Outcome(tuple(parts)))
+    data = _predicted_data(base, target, wanted, after, trains, _trains_otherwise(less))
     samples = None if after is None else after.samples * target.ranks * _replicas(base)
     return forecast(
         target,
-        [*parts, *(part for part in data.parts if part.name != without)],
+        [*parts, *_lessened(data.parts, less)],
         (*outcome.missing, *data.missing),
         samples,
         source=f"a forecast from {base.breakdown.source}",
         repetitions=base.breakdown.repetitions,
         seed=base.draws.seed,
     )
+
+
+def _trains_otherwise(less: Mapping[str, float] | None) -> bool:
+    return any(name not in DATA_STALLS for name in less or {})
+
+
+def _lessened(parts: Sequence[Predicted], less: Mapping[str, float] | None) -> list[Predicted]:
+    return [replace(part, seconds=part.seconds - (less or {}).get(part.name, 0.0)) for part in parts]
 
 
 def _as_it_is(base: Base) -> Forecast:
@@ -137,7 +146,7 @@ def _as_it_is(base: Base) -> Forecast:
     )
 
 
-def suffices(base: Base, wanted: Changes = AS_IT_IS) -> Suffices | None:
+def suffices(base: Base, wanted: Alteration = AS_IT_IS) -> Suffices | None:
     """DS-Analyzer's questions for the job with these changes; ``None`` where its pipeline is unknown."""
     if base.loading is None:
         return None
@@ -152,7 +161,7 @@ def suffices(base: Base, wanted: Changes = AS_IT_IS) -> Suffices | None:
 
 
 def _predicted_training(
-    base: Base, target: Target, wanted: Changes, after: Passes | None, scale: ComputeScale
+    base: Base, target: Target, wanted: Alteration, after: Passes | None, scale: ComputeScale
 ) -> Outcome:
     """Compute, transfer, contention and the exchange: all but the data."""
     more_passes = 1.0 if after is None or base.passes is None else after.accumulated / base.passes.accumulated
@@ -170,7 +179,7 @@ def _predicted_training(
             parts.append(_scaled(base, target, name, seconds, factor, scale))
         else:
             missing.append(_unmeasured(base, target, name))
-    exchange = _exchange(base, target, _exchange_changes(wanted, scale))
+    exchange = _exchange(base, target, _exchange_changes(base, wanted, scale))
     return Outcome((*parts, *exchange.parts), (*missing, *exchange.missing))
 
 
@@ -224,11 +233,13 @@ def _unmeasured(base: Base, target: Target, name: str) -> Missing:
     return told
 
 
-def _exchange_changes(wanted: Changes, scale: ComputeScale) -> ExchangeChanges:
+def _exchange_changes(base: Base, wanted: Alteration, scale: ComputeScale) -> ExchangeChanges:
+    work = exchanged(base.profile)
+    once_already = work is None or work.times == 1.0
     return ExchangeChanges(
         bucket_cap=wanted.bucket,
         compress=1.0 if wanted.compress is None else 1 / wanted.compress,
-        times=None if wanted.accumulate is None else 1.0,
+        times=None if wanted.accumulate is None or once_already else 1.0,
         compute=float(np.mean(scale.factor)),
     )
 
@@ -242,9 +253,22 @@ def _trains_for(outcome: Outcome) -> Array:
 # What is read ----------------------------------------------------------------------------------------------
 
 
-def _predicted_data(base: Base, target: Target, wanted: Changes, after: Passes | None, trained_in: Array) -> Outcome:
+def _as_measured_or_cached(base: Base, told: list[Missing], wanted: Alteration) -> Outcome:
+    """Where nothing else changes: what was measured, without fetch if all data are in memory, as under warm."""
+    seen = [(name, base.stall(name)) for name in DATA_STALLS]
+    parts = [_as_measured(base, name, seconds) for name, seconds in seen if seconds is not None]
+    if wanted.cache is not None:
+        parts = [replace(part, seconds=0 * part.seconds) if part.name == "fetch" else part for part in parts]
+    return Outcome(tuple(parts), tuple(told))
+
+
+def _predicted_data(
+    base: Base, target: Target, wanted: Alteration, after: Passes | None, trained_in: Array, moved: bool
+) -> Outcome:
     told = [item for item in base.breakdown.skipped if item.name in DATA_STALLS]
     if base.loading is None or base.held is None:
+        if set(wanted.names) <= {"cache"} and wanted.cache in (None, 1.0) and not moved:
+            return _as_measured_or_cached(base, told, wanted)
         why = lacks(base.profile, base.breakdown) or f"what a batch costs its workers is unknown; {PROFILE_AGAIN}"
         lost = [name for name in DATA_STALLS if base.breakdown.stall(name) is not None]
         return Outcome((), (*told, *(Missing(name=name, why=why, possible=True) for name in lost)))
@@ -256,7 +280,7 @@ def _predicted_data(base: Base, target: Target, wanted: Changes, after: Passes |
     parts = [Predicted("prep", prep, origin, (makes,), tuple(_beyond(base, target)))]
     if fetch is None:
         return Outcome(tuple(parts), tuple(told))
-    rate = _storage(base, target)
+    rate = _storage(base, target, wanted)
     facts = () if rate is None else (Used(about="a node's storage", unit="bytes/s", quantity=rate),)
     beyond = () if rate is not None or same else ("storage kept up with the workers, so what it can do is not known",)
     parts.append(Predicted("fetch", fetch, origin, facts, beyond, all(fact.quantity.spread_known for fact in facts)))
@@ -269,7 +293,7 @@ def _beyond(base: Base, target: Target) -> list[str]:
     return []
 
 
-def _pipeline(base: Base, found: Loading, target: Target, wanted: Changes, after: Passes | None) -> Pipeline:
+def _pipeline(base: Base, found: Loading, target: Target, wanted: Alteration, after: Passes | None) -> Pipeline:
     old = found.pipeline
     workers = old.workers if wanted.workers is None else wanted.workers
     host = base.profile.hosts[0] if base.profile.hosts else None
@@ -277,7 +301,7 @@ def _pipeline(base: Base, found: Loading, target: Target, wanted: Changes, after
     if target != base.target or workers != old.workers:
         threads = None if target.cores is None else target.cores.value
         cores = cores_worth(host, threads, target.devices * (workers + 1), base.draws)
-    rate = _storage(base, target)
+    rate = _storage(base, target, wanted)
     return replace(
         old,
         ranks=target.devices,
@@ -291,15 +315,17 @@ def _pipeline(base: Base, found: Loading, target: Target, wanted: Changes, after
     )
 
 
-def _storage(base: Base, target: Target) -> Quantity | None:
+def _storage(base: Base, target: Target, wanted: Alteration) -> Quantity | None:
     """What a node's storage delivers: as asked for, or of another machine's data sheet, else as it did."""
+    if wanted.disk_times is not None and base.loading is not None and base.loading.rate is not None:
+        return base.loading.rate.scaled(wanted.disk_times, source=f"--disk {wanted.disk_times:g}x")
     told = None if target.storage is None else target.storage.bytes_per_second
     if told is not None and target.storage != base.target.storage:
         return told
     return None if base.loading is None else base.loading.rate
 
 
-def _cached(base: Base, found: Loading, wanted: Changes) -> float:
+def _cached(base: Base, found: Loading, wanted: Alteration) -> float:
     """Share of the data in memory: none, as under cold, unless asked otherwise."""
     if wanted.cache is not None:
         return wanted.cache
@@ -311,11 +337,11 @@ def _cached(base: Base, found: Loading, wanted: Changes) -> float:
 # What can be asked -----------------------------------------------------------------------------------------
 
 
-def _moves(wanted: Changes) -> bool:
+def _moves(wanted: Alteration) -> bool:
     """Whether the changes are about machines."""
     return any(
         getattr(wanted, name) is not None
-        for name in ("network", "nodes", "gpus", "gpu", "cpus", "disk", "memory", "instance")
+        for name in ("network", "network_times", "nodes", "gpus", "gpu", "cpus", "disk", "memory", "instance")
     )
 
 
@@ -329,16 +355,21 @@ def _replicas(base: Base) -> float:
     return 1.0 if replicas is None else replicas / base.profile.world_size
 
 
-def _check(base: Base, wanted: Changes, after: Passes | None) -> None:
+def _check(base: Base, wanted: Alteration, after: Passes | None) -> None:
     """Raises UserError where the profile lacks what a change needs."""
-    reads = [name for name in ("cache", "memory", "disk") if getattr(wanted, name) is not None]
+    reads = [name for name in ("cache", "memory", "disk", "disk_times") if getattr(wanted, name) is not None]
     if reads and base.breakdown.stall("fetch") is None:
         why = next((item.why for item in base.breakdown.skipped if item.name == "fetch"), "it was not measured")
-        raise UserError(f"--{reads[0]}: the profile does not tell what fetching costs ({why})")
+        raise UserError(f"--{OPTIONS[reads[0]]}: the profile does not tell what fetching costs ({why})")
     if wanted.workers is not None and base.loading is None:
         raise UserError(f"--workers: {lacks(base.profile, base.breakdown) or PROFILE_AGAIN}")
     if wanted.memory is not None and base.loading is not None and not base.loading.dataset_bytes:
         raise UserError("--memory: the size of the data set is unknown; say what fits with --cache instead")
+    if wanted.disk_times is not None and (base.loading is None or base.loading.rate is None):
+        raise UserError(
+            f"--disk {wanted.disk_times:g}x: storage kept up with the loaders, so what it can do is unknown; give a "
+            "rate, like 500MB/s"
+        )
     if wanted.disk is not None and not base.profile.workload.sample_disk_bytes:
         raise UserError(f"--disk: the profile does not hold how many bytes a sample takes on disk; {PROFILE_AGAIN}")
     if after is None and (wanted.batch is not None or wanted.accumulate is not None):
