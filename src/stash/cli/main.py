@@ -19,6 +19,7 @@ from stash.cli.catalog import app as catalog_app
 from stash.cli.check import check
 from stash.cli.compare import compare
 from stash.cli.dataset import app as dataset_app
+from stash.cli.features import features
 from stash.cli.options import App
 from stash.cli.probe import probe
 from stash.cli.profile import profile
@@ -47,6 +48,7 @@ app.command()(show)
 app.command()(compare)
 app.command()(check)
 app.command()(whatif)
+app.command()(features)
 app.command()(zoo)
 app.add_typer(dataset_app, name="dataset")
 app.add_typer(catalog_app, name="catalog")

@@ -22,7 +22,9 @@ from stash.base.printable import printable_line, strict_json
 if TYPE_CHECKING:
     from stash.base.records import Probe, Profile
     from stash.derive.comparison import Decision, DifferingFact
+    from stash.derive.predict.features import Features, Regression
     from stash.keep.catalog import Catalog
+    from stash.show.features import Supposed
     from stash.show.layout import Renderer
 
 
@@ -190,6 +192,18 @@ def printed(shown: V | dict[str, Any], render: Renderer[V]) -> None:
         print(strict_json(shown))
         return
     print(render(shown, *_screen()), end="")
+
+
+def print_features(
+    models: Sequence[Features], found: Regression, supposed: Sequence[Supposed] = (), json: bool = False
+) -> None:
+    """Print the regression of stalls on layers and gradients, as a report or as JSON."""
+    from stash.show.features import document, render, view
+
+    if json:
+        print(strict_json(document(models, found, supposed)))
+        return
+    print(render(view(models, found, supposed), *_screen()), end="")
 
 
 def _screen() -> tuple[int, bool]:

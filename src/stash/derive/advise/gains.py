@@ -26,8 +26,8 @@ def gain(
 ) -> float | None:
     """Seconds saved for as many samples as a step has now, with what surfaces counted; ``None`` if unknown.
 
-    A step of k times the samples is compared with k of today's steps. ``less`` is that of ``what_if``; what is ``done``
-    already is so before and after.
+    A step of k times the samples is compared with k of today's steps. ``less`` is that of ``what_if``; what is
+    ``done`` already is so before and after.
     """
     both = done.model_copy(update=wanted.model_dump(exclude_none=True))
     before, after = _speed(base, done, None), _speed(base, both, less)

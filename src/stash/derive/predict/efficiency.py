@@ -16,8 +16,8 @@ import numpy as np
 from scipy.special import stdtrit
 
 from stash.derive.predict.quantity import Quantity
-from stash.derive.predict.target import Transport, Wiring
-from stash.keep.catalog.collectives import CollectiveRate, collective_rates, hop_latencies
+from stash.derive.predict.target import NetworkKind, Wiring
+from stash.keep.catalog.collectives import CollectiveRate, collective_rates, hop_latencies, node_scaling
 
 SOCKETS_FOLLOW = 25e9 / 8
 """Bytes per second of a line up to which sockets are taken to follow it; what lies above shows their own limit."""
@@ -39,7 +39,7 @@ class Share(NamedTuple):
 
 
 @lru_cache(maxsize=32)
-def reached(link: Wiring | Transport, without: str | None = None) -> Quantity | None:
+def reached(link: Wiring | NetworkKind, without: str | None = None) -> Quantity | None:
     """The share of the claimed rate that an all-reduce reaches over ``link``; ``None`` if nobody published one.
 
     ``without`` leaves out one source, as validation has to. The interval is a prediction of one more machine:
@@ -47,7 +47,7 @@ def reached(link: Wiring | Transport, without: str | None = None) -> Quantity | 
     pooled over links of its scope (inside a node, or between nodes), since several have one or two machines only. A
     wire between nodes carries no more than all.
     """
-    own = [each for each in _shares(without) if each.link == link and not _limited_by_sockets(each.rate)]
+    own = [each for each in published_shares(without) if each.link == link and not _limited_by_sockets(each.rate)]
     if not own:
         return None
     spread, freedom = _pooled(own[0].rate.scope, without)
@@ -58,7 +58,7 @@ def reached(link: Wiring | Transport, without: str | None = None) -> Quantity | 
 @lru_cache(maxsize=32)
 def socket_limit(without: str | None = None) -> Quantity | None:
     """Bytes per second that NCCL's sockets carry from a node where the line is faster than they are."""
-    own = [each for each in _shares(without) if _limited_by_sockets(each.rate)]
+    own = [each for each in published_shares(without) if _limited_by_sockets(each.rate)]
     if len(own) < 2:
         return None
     rates = [each.wire_bytes_per_second for each in own]
@@ -84,6 +84,27 @@ def latency_factor() -> Quantity:
     return _quantity(float(logs.mean()), arm, rates)
 
 
+@lru_cache(maxsize=1)
+def crowding() -> Quantity:
+    """By how much a step takes longer with all devices of a node at work, as a fraction, where nobody measured it.
+
+    Of published models whose exchange is small beside their step, on replayed data: shared host, power, memory and
+    SMs that exchange takes from compute. Mean, and the interval of one more machine.
+    """
+    found = node_scaling()
+    losses = np.array([each.loss for each in found])
+    arm = float(stdtrit(len(losses) - 1, 0.975)) * float(losses.std(ddof=1)) * float(np.sqrt(1 + 1 / len(losses)))
+    mean = float(losses.mean())
+    return Quantity(
+        value=mean,
+        low=mean - arm,
+        high=mean + arm,
+        origin="data sheet",
+        as_of=max(each.as_of for each in found),
+        source="; ".join(dict.fromkeys(each.source for each in found)),
+    )
+
+
 def _by_the_table(rate: CollectiveRate) -> float:
     """Seconds of a ring's hops among this measurement's ranks."""
     between = 2 * (rate.nodes - 1)
@@ -102,7 +123,7 @@ def hop(link: str, algorithm: str) -> tuple[float, float]:
 
 
 @lru_cache(maxsize=32)
-def _shares(without: str | None) -> tuple[Share, ...]:
+def published_shares(without: str | None = None) -> tuple[Share, ...]:
     """One for each machine: its largest message, as what its wire carried."""
     machines: dict[tuple[object, ...], CollectiveRate] = {}
     for rate in collective_rates():
@@ -140,7 +161,7 @@ def _next_machine(
 def _pooled(scope: str, without: str | None) -> tuple[float, int]:
     """Standard deviation of the logarithm of a share within a link, over links of a scope; its degrees of freedom."""
     groups: dict[str, list[float]] = {}
-    for each in _shares(without):
+    for each in published_shares(without):
         if each.rate.scope == scope and not _limited_by_sockets(each.rate):
             groups.setdefault(each.link, []).append(float(np.log(each.share)))
     squares = sum(float(((np.array(group) - np.mean(group)) ** 2).sum()) for group in groups.values())

@@ -16,11 +16,11 @@ import numpy as np
 from stash.base.ladder import EXCHANGE_STALLS, Situation, why_no_stall
 from stash.base.records import Profile
 from stash.derive.predict import stragglers
-from stash.derive.predict.collectives import Path
+from stash.derive.predict.collectives import Fabric
 from stash.derive.predict.draws import Array, Draws
 from stash.derive.predict.exchanged import AS_MEASURED, ExchangeChanges, Exchanged, alone, exchanged, exposed
-from stash.derive.predict.forecast import Predicted
-from stash.derive.predict.paths import UnknownFactError, facts_of, path_of
+from stash.derive.predict.fabric import UnknownFactError, fabric_of, facts_of
+from stash.derive.predict.forecast import Predicted, PredictedStalls
 from stash.derive.predict.quantity import worst
 from stash.derive.predict.target import Target
 from stash.derive.stalls.breakdown import Breakdown, Missing
@@ -28,18 +28,10 @@ from stash.derive.stalls.breakdown import Breakdown, Missing
 FAR = 4.0
 """Times slower, faster or more ranks than measured, beyond which a forecast is said to be an extrapolation: the
 testbed's validation goes that far."""
-MODEL_SPREAD = 0.25
+MODEL_SPREAD = 0.22
 """Standard deviation of the logarithm of an exposed exchange over what the model says, where no measurement on such
-links holds it: of the calibrating half of the published scaling in ``docs/validation.md``."""
+links holds it: of four published jobs (``bench.predict.published.model_spread``), which validate nothing."""
 _PLACES = {"interconnect": "inside a node", "network": "between nodes"}
-
-
-@dataclass(frozen=True, eq=False)
-class Outcome:
-    """The stalls that were predicted, and those that do not exist or that nobody can predict."""
-
-    parts: tuple[Predicted, ...]
-    missing: tuple[Missing, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +57,7 @@ class ExchangeModel:
         self._steps = stragglers.single_steps(profile)
         self._seen = {name: self._calibration(name) for name in EXCHANGE_STALLS}
 
-    def on(self, target: Target, changes: ExchangeChanges = AS_MEASURED) -> Outcome:
+    def on(self, target: Target, changes: ExchangeChanges = AS_MEASURED) -> PredictedStalls:
         """Interconnect and network stall on ``target``.
 
         All draw by draw: with E waited and the model X(·), where the model says too little, E − X(base) is added,
@@ -91,18 +83,18 @@ class ExchangeModel:
         predicted = {part.name for part in parts}
         if "network" in predicted and "interconnect" not in predicted:
             missing = [_within_network(each) if each.possible else each for each in missing]
-        return Outcome(tuple(parts), tuple(missing))
+        return PredictedStalls(tuple(parts), tuple(missing))
 
     def _waits(self, name: str, target: Target, changes: ExchangeChanges) -> Array:
         """What steps wait for, of the exchange up to this stall's scope, ``[draws]``; raises UnknownFactError."""
         work, seen = self._job(), self._calibrating(name, target)
         try:
-            path = path_of(target, self._draws, only_inside=name == "interconnect")
+            fabric = fabric_of(target, self._draws, only_inside=name == "interconnect")
         except UnknownFactError:
             if changes == AS_MEASURED and self._unchanged(name, target):
                 return self._waited(name)
             raise
-        later = stragglers.waiting(self._steps, _ranks(self._base, name), path.ranks) or 0.0
+        later = stragglers.waiting(self._steps, _ranks(self._base, name), fabric.ranks) or 0.0
         if seen is None:
             if not work.ready:
                 raise UnknownFactError(
@@ -110,9 +102,11 @@ class ExchangeModel:
                     f"{_PLACES[name]}; profile again with this Stash"
                 )
             error = np.exp(MODEL_SPREAD * self._draws.normals("error of the exchange model"))
-            return exposed(path, work, target.backend, changes) * error + later * changes.compute
-        predicted = exposed(path, work, target.backend, changes, seen.hidden)
-        ratio = alone(path, work, target.backend, changes) / seen.alone
+            return exposed(fabric, work, target.backend, changes) * error + later * changes.compute
+        # How much more a longer backward pass hides depends on readiness: without it, on anything up to its length.
+        hidden = seen.hidden * changes.compute ** self._draws.uniforms("growth of what is hidden")
+        predicted = exposed(fabric, work, target.backend, changes, hidden)
+        ratio = alone(fabric, work, target.backend, changes) / seen.alone
         grown = ratio ** self._draws.uniforms("growth of what the exchange model misses")
         less = np.clip(seen.waited / seen.modelled, 0.0, 1.0)
         # What is below zero is noise of the measurement: it stays as it is.
@@ -129,12 +123,12 @@ class ExchangeModel:
         if self._work is None or self._stalls[name] is None:
             return None
         try:
-            path: Path = path_of(self._base, self._draws, only_inside=name == "interconnect")
+            fabric: Fabric = fabric_of(self._base, self._draws, only_inside=name == "interconnect")
         except UnknownFactError:
             return None
-        waited, whole = self._waited(name), alone(path, self._work, self._base.backend, AS_MEASURED)
+        waited, whole = self._waited(name), alone(fabric, self._work, self._base.backend, AS_MEASURED)
         hidden = np.maximum(0.0, whole - waited)
-        modelled = exposed(path, self._work, self._base.backend, AS_MEASURED, hidden)
+        modelled = exposed(fabric, self._work, self._base.backend, AS_MEASURED, hidden)
         return _Seen(waited, modelled, whole, hidden)
 
     def _waited(self, name: str) -> Array:

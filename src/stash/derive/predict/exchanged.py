@@ -1,4 +1,4 @@
-"""What a job exchanges in a step, and what of that a path exposes: the model alone, held to no measurement.
+"""What a job exchanges in a step, and what of that a fabric exposes: the model alone, held to no measurement.
 
 Reads buckets, readiness and a script's own collectives out of a profile. Knows DistributedDataParallel; sharded
 models have a module of their own. Buffers that DistributedDataParallel broadcasts and its map of unused parameters
@@ -13,7 +13,7 @@ import numpy as np
 
 from stash.base.records import Profile
 from stash.derive.predict import collectives, timeline
-from stash.derive.predict.collectives import Algorithm, Path
+from stash.derive.predict.collectives import Algorithm, Fabric
 from stash.derive.predict.draws import Array
 from stash.derive.predict.target import Backend
 
@@ -78,35 +78,35 @@ def exchanged(profile: Profile) -> Exchanged | None:
     )
 
 
-def bucket_times(path: Path, work: Exchanged, backend: Backend, changes: ExchangeChanges) -> Array:
+def bucket_times(fabric: Fabric, work: Exchanged, backend: Backend, changes: ExchangeChanges) -> Array:
     """Seconds that each bucket's exchange takes by itself, ``[draws, buckets]``."""
     sizes = np.array(buckets_of(work, changes)) * changes.compress
-    return collectives.all_reduce(path, sizes, backend, changes.algorithm)
+    return collectives.all_reduce(fabric, sizes, backend, changes.algorithm)
 
 
-def alone(path: Path, work: Exchanged, backend: Backend, changes: ExchangeChanges) -> Array:
+def alone(fabric: Fabric, work: Exchanged, backend: Backend, changes: ExchangeChanges) -> Array:
     """T: seconds of a step's whole exchange, nothing else going on, ``[draws]``."""
-    each = bucket_times(path, work, backend, changes).sum(axis=1)
-    everything: Array = each * times_of(work, changes) + others(path, work, backend)
+    each = bucket_times(fabric, work, backend, changes).sum(axis=1)
+    everything: Array = each * times_of(work, changes) + others(fabric, work, backend)
     return everything
 
 
 def exposed(
-    path: Path, work: Exchanged, backend: Backend, changes: ExchangeChanges, hidden: Array | float = 0.0
+    fabric: Fabric, work: Exchanged, backend: Backend, changes: ExchangeChanges, hidden: Array | float = 0.0
 ) -> Array:
-    """X: seconds of a step that this path's exchange lasts beyond the backward pass, ``[draws]``.
+    """X: seconds of a step that this fabric's exchange lasts beyond the backward pass, ``[draws]``.
 
     Where nobody knows when buckets are ready, ``hidden`` seconds of it are behind the backward pass, and the last
-    bucket never is: it is ready when the pass ends.
+    of several buckets never is: it is ready when the pass ends.
     """
-    each = bucket_times(path, work, backend, changes)
+    each = bucket_times(fabric, work, backend, changes)
     if work.ready:
         moments = timeline.bucket_readiness(work.gradients, work.ready, buckets_of(work, changes)) * changes.compute
         late = timeline.exposed(np.broadcast_to(moments, each.shape), each, changes.slowdown)
     else:
         never_hidden = each[:, -1] if each.shape[1] > 1 else np.zeros(len(each))
-        late = np.maximum(each.sum(axis=1) - hidden * changes.compute, never_hidden)
-    return late * times_of(work, changes) + others(path, work, backend)
+        late = np.maximum(each.sum(axis=1) - hidden, never_hidden)
+    return late * times_of(work, changes) + others(fabric, work, backend)
 
 
 def buckets_of(work: Exchanged, changes: ExchangeChanges) -> tuple[float, ...]:
@@ -121,21 +121,21 @@ def times_of(work: Exchanged, changes: ExchangeChanges) -> float:
     return work.times if changes.times is None else changes.times
 
 
-def others(path: Path, work: Exchanged, backend: Backend) -> Array:
+def others(fabric: Fabric, work: Exchanged, backend: Backend) -> Array:
     """Seconds of the script's own collectives (SyncBatchNorm's, a metric's): each is waited for, ``[draws]``."""
-    seconds = np.zeros(len(path.inside))
+    seconds = np.zeros(len(fabric.inside))
     for name, calls, size in work.others:
-        seconds = seconds + calls * _call(name, path, size, backend)
+        seconds = seconds + calls * _call(name, fabric, size, backend)
     return seconds
 
 
-def _call(name: str, path: Path, size: float, backend: Backend) -> Array:
+def _call(name: str, fabric: Fabric, size: float, backend: Backend) -> Array:
     """One collective by its name in ``torch.distributed``, ``[draws]``."""
     sizes = np.array([size])
     if "all_gather" in name:
-        return collectives.half_exchange(path, sizes * path.ranks)[:, 0]
+        return collectives.half_exchange(fabric, sizes * fabric.ranks)[:, 0]
     if "reduce_scatter" in name:
-        return collectives.half_exchange(path, sizes)[:, 0]
+        return collectives.half_exchange(fabric, sizes)[:, 0]
     if "all_reduce" in name:
-        return collectives.all_reduce(path, sizes, backend)[:, 0]
-    return collectives.broadcast(path, sizes)[:, 0]
+        return collectives.all_reduce(fabric, sizes, backend)[:, 0]
+    return collectives.broadcast(fabric, sizes)[:, 0]

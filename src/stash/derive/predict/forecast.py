@@ -56,6 +56,14 @@ class Predicted:
     """Whether the draws hold all there is to be uncertain about; if not, the ends are unknown."""
 
 
+@dataclass(frozen=True, eq=False)
+class PredictedStalls:
+    """The stalls that were predicted, and those that do not exist or that nobody can predict."""
+
+    parts: tuple[Predicted, ...]
+    missing: tuple[Missing, ...] = ()
+
+
 class Grounds(Record):
     """What one stall of a forecast rests on."""
 

@@ -17,7 +17,7 @@ from stash.derive.findings.against import measured as best_links
 from stash.derive.findings.allreduce import Curve, bus_factor, curve
 from stash.derive.predict import efficiency
 from stash.derive.predict.quantity import Quantity, measured
-from stash.derive.predict.target import Backend, Network, NodeLinks, Storage, Target, Transport, Wiring
+from stash.derive.predict.target import Backend, Network, NetworkKind, NodeLinks, Storage, Target, Wiring
 from stash.derive.stalls.missing import ranks_per_node
 from stash.keep.catalog import Instance
 
@@ -227,7 +227,7 @@ class _Sheet:
     def network(self) -> Network | None:
         type_ = self._instance
         remote = type_.rdma_bytes_per_second if type_.rdma else None
-        transport: Transport = "tcp" if remote is None else "efa" if type_.cloud == "aws" else "infiniband"
+        transport: NetworkKind = "tcp" if remote is None else "efa" if type_.cloud == "aws" else "infiniband"
         rate = network_rate(self.fact(remote or type_.network_bytes_per_second), transport)
         return None if rate is None else Network(transport=transport, bytes_per_second=rate)
 
@@ -236,35 +236,36 @@ class _Sheet:
         return None if fact is None or share is None else reach_of(fact, share)
 
 
-def network_rate(claimed: Quantity | None, transport: Transport) -> Quantity | None:
-    """What collectives reach of a line between nodes: its share, and with sockets no more than those can do."""
-    share = efficiency.reached(transport)
-    if claimed is None or share is None:
+def network_rate(claimed: Quantity | None, transport: NetworkKind, without: str | None = None) -> Quantity | None:
+    """What collectives reach of a line between nodes: its share, and with sockets no more than those can do.
+
+    ``without`` leaves out one source of published collectives.
+    """
+    if claimed is None:
         return None
-    rate, limit = reach_of(claimed, share), efficiency.socket_limit()
-    if transport != "tcp" or claimed.value <= efficiency.SOCKETS_FOLLOW or limit is None:
-        return rate
-    return Quantity(
-        value=min(rate.value, limit.value),
-        low=limit.low if limit.low is None else min(limit.low, claimed.value),
-        high=limit.high if limit.high is None else min(limit.high, claimed.value),
-        origin="data sheet",
-        as_of=limit.as_of,
-        source=f"{claimed.source}; {limit.source}",
-    )
+    limit = efficiency.socket_limit(without)
+    if transport == "tcp" and claimed.value > efficiency.SOCKETS_FOLLOW and limit is not None:
+        ends = (None if end is None else min(end, claimed.value) for end in (limit.low, limit.high))
+        return _of_claim(claimed, limit, min(limit.value, claimed.value), *ends)
+    share = efficiency.reached(transport, without)
+    return None if share is None else reach_of(claimed, share)
 
 
 def reach_of(claimed: Quantity, share: Quantity) -> Quantity:
-    """A claim times the share of such claims that is reached; the share's date and source are named beside its
-    own."""
-    low, high = (None if end is None else claimed.value * end for end in (share.low, share.high))
+    """A claim times the share of such claims that is reached."""
+    ends = (None if end is None else claimed.value * end for end in (share.low, share.high))
+    return _of_claim(claimed, share, claimed.value * share.value, *ends)
+
+
+def _of_claim(claimed: Quantity, seen: Quantity, value: float, low: float | None, high: float | None) -> Quantity:
+    """What is reached of a claim, with the sources of both: who claims it, and who saw what is reached."""
     return Quantity(
-        value=claimed.value * share.value,
+        value=value,
         low=low,
         high=high,
         origin="data sheet",
-        as_of=claimed.as_of or share.as_of,
-        source=f"{claimed.source}; {share.source}",
+        as_of=claimed.as_of or seen.as_of,
+        source=f"{claimed.source}; {seen.source}",
     )
 
 

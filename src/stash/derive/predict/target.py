@@ -12,7 +12,7 @@ from stash.derive.predict.quantity import Quantity
 
 Wiring = Literal["nvswitch", "nvlink", "pcie", "host"]
 """Between devices of a node: through switches, direct pairs, PCIe and its switches, or host memory (CPUs)."""
-Transport = Literal["tcp", "efa", "infiniband"]
+NetworkKind = Literal["tcp", "efa", "infiniband"]
 """How nodes talk: sockets, AWS's EFA, or InfiniBand and RoCE."""
 Backend = Literal["nccl", "gloo"]
 
@@ -32,7 +32,7 @@ class NodeLinks(Record):
 class Network(Record):
     """What a collective between nodes finds at one node."""
 
-    transport: Transport | None = None
+    transport: NetworkKind | None = None
     bytes_per_second: Quantity | None = None
     """Of one interface, one direction, as collectives reach it; ``None`` if nobody knows it."""
     nics: int = 1

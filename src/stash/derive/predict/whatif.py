@@ -20,9 +20,9 @@ from stash.derive.predict.changes import OPTIONS, Alteration
 from stash.derive.predict.compute import ComputeScale, Passes, compute_scale, passes
 from stash.derive.predict.data_stalls import HeldToMeasurement, Suffices, held_to, predicted, what_suffices
 from stash.derive.predict.draws import Array, Draws
-from stash.derive.predict.exchange import ExchangeModel, Outcome
+from stash.derive.predict.exchange import ExchangeModel
 from stash.derive.predict.exchanged import AS_MEASURED, ExchangeChanges, exchanged
-from stash.derive.predict.forecast import Forecast, Predicted, Used, forecast
+from stash.derive.predict.forecast import Forecast, Predicted, PredictedStalls, Used, forecast
 from stash.derive.predict.loading import Loading, cores_worth, lacks, loading
 from stash.derive.predict.page_cache import cached_share
 from stash.derive.predict.pipeline import Pipeline, Store
@@ -110,7 +110,7 @@ def what_if(base: Base, wanted: Alteration = AS_IT_IS, less: Mapping[str, float]
         )
     outcome = _predicted_training(base, target, wanted, after, scale)
     parts = _lessened(outcome.parts, less)
-    trains = _trains_for(Outcome(tuple(parts)))
+    trains = _trains_for(PredictedStalls(tuple(parts)))
     data = _predicted_data(base, target, wanted, after, trains, _trains_otherwise(less))
     samples = None if after is None else after.samples * target.ranks * _replicas(base)
     return forecast(
@@ -162,7 +162,7 @@ def suffices(base: Base, wanted: Alteration = AS_IT_IS) -> Suffices | None:
 
 def _predicted_training(
     base: Base, target: Target, wanted: Alteration, after: Passes | None, scale: ComputeScale
-) -> Outcome:
+) -> PredictedStalls:
     """Compute, transfer, contention and the exchange: all but the data."""
     more_passes = 1.0 if after is None or base.passes is None else after.accumulated / base.passes.accumulated
     more_samples = 1.0 if after is None or base.passes is None else after.samples / base.passes.samples
@@ -180,17 +180,17 @@ def _predicted_training(
         else:
             missing.append(_unmeasured(base, target, name))
     exchange = _exchange(base, target, _exchange_changes(base, wanted, scale))
-    return Outcome((*parts, *exchange.parts), (*missing, *exchange.missing))
+    return PredictedStalls((*parts, *exchange.parts), (*missing, *exchange.missing))
 
 
-def _exchange(base: Base, target: Target, changed: ExchangeChanges) -> Outcome:
+def _exchange(base: Base, target: Target, changed: ExchangeChanges) -> PredictedStalls:
     """As measured where nothing of it changes, so that no model adds doubts of its own."""
     links = ("nodes", "devices", "inside", "network")
     if changed == AS_MEASURED and all(getattr(target, name) == getattr(base.target, name) for name in links):
         seen = [(name, base.stall(name)) for name in EXCHANGE_STALLS]
         measured_parts = [_as_measured(base, name, seconds) for name, seconds in seen if seconds is not None]
         lost = [_unmeasured(base, target, name) for name, seconds in seen if seconds is None]
-        return Outcome(tuple(measured_parts), tuple(lost))
+        return PredictedStalls(tuple(measured_parts), tuple(lost))
     return base.exchange.on(target, changed)
 
 
@@ -244,7 +244,7 @@ def _exchange_changes(base: Base, wanted: Alteration, scale: ComputeScale) -> Ex
     )
 
 
-def _trains_for(outcome: Outcome) -> Array:
+def _trains_for(outcome: PredictedStalls) -> Array:
     """A step without waiting for data, ``[draws]``."""
     total: Array = np.sum([part.seconds for part in outcome.parts], axis=0)
     return total
@@ -253,25 +253,25 @@ def _trains_for(outcome: Outcome) -> Array:
 # What is read ----------------------------------------------------------------------------------------------
 
 
-def _as_measured_or_cached(base: Base, told: list[Missing], wanted: Alteration) -> Outcome:
+def _as_measured_or_cached(base: Base, told: list[Missing], wanted: Alteration) -> PredictedStalls:
     """Where nothing else changes: what was measured, without fetch if all data are in memory, as under warm."""
     seen = [(name, base.stall(name)) for name in DATA_STALLS]
     parts = [_as_measured(base, name, seconds) for name, seconds in seen if seconds is not None]
     if wanted.cache is not None:
         parts = [replace(part, seconds=0 * part.seconds) if part.name == "fetch" else part for part in parts]
-    return Outcome(tuple(parts), tuple(told))
+    return PredictedStalls(tuple(parts), tuple(told))
 
 
 def _predicted_data(
     base: Base, target: Target, wanted: Alteration, after: Passes | None, trained_in: Array, moved: bool
-) -> Outcome:
+) -> PredictedStalls:
     told = [item for item in base.breakdown.skipped if item.name in DATA_STALLS]
     if base.loading is None or base.held is None:
         if set(wanted.names) <= {"cache"} and wanted.cache in (None, 1.0) and not moved:
             return _as_measured_or_cached(base, told, wanted)
         why = lacks(base.profile, base.breakdown) or f"what a batch costs its workers is unknown; {PROFILE_AGAIN}"
         lost = [name for name in DATA_STALLS if base.breakdown.stall(name) is not None]
-        return Outcome((), (*told, *(Missing(name=name, why=why, possible=True) for name in lost)))
+        return PredictedStalls((), (*told, *(Missing(name=name, why=why, possible=True) for name in lost)))
     pipeline = _pipeline(base, base.loading, target, wanted, after)
     prep, fetch = predicted(pipeline, base.loading, base.held, trained_in)
     makes = Used(about="one worker's seconds per sample", unit="seconds", quantity=base.loading.make)
@@ -279,12 +279,12 @@ def _predicted_data(
     origin: Origin = "measured" if same else "scaled"
     parts = [Predicted("prep", prep, origin, (makes,), tuple(_beyond(base, target)))]
     if fetch is None:
-        return Outcome(tuple(parts), tuple(told))
+        return PredictedStalls(tuple(parts), tuple(told))
     rate = _storage(base, target, wanted)
     facts = () if rate is None else (Used(about="a node's storage", unit="bytes/s", quantity=rate),)
     beyond = () if rate is not None or same else ("storage kept up with the workers, so what it can do is not known",)
     parts.append(Predicted("fetch", fetch, origin, facts, beyond, all(fact.quantity.spread_known for fact in facts)))
-    return Outcome(tuple(parts), tuple(told))
+    return PredictedStalls(tuple(parts), tuple(told))
 
 
 def _beyond(base: Base, target: Target) -> list[str]:

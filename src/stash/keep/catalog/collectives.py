@@ -1,7 +1,7 @@
-"""Published measurements of collectives and of their latencies: ``data/collectives.csv``, ``data/hop_latencies.csv``.
+"""Published measurements that predictions rest on: ``collectives.csv``, ``hop_latencies.csv``, ``node_scaling.csv``.
 
-What links reached where somebody measured, beside what their data sheet claims. Turns the files into records in base
-units, and judges nothing: what follows for other machines, ``derive.predict.efficiency`` says.
+What links reached where somebody measured, beside what their data sheet claims; and what devices of a node lost to
+each other. Turns the files into records in base units, and judges nothing: ``derive.predict.efficiency`` does.
 """
 
 from __future__ import annotations
@@ -93,4 +93,42 @@ def hop_latencies() -> tuple[HopLatency, ...]:
             notes=row["notes"],
         )
         for row in rows("hop_latencies.csv")
+    )
+
+
+class NodeScaling(Record):
+    """One model on one device of a node and on several, as somebody published it."""
+
+    model: str
+    machine: str
+    gpu: str
+    devices: int
+    one_per_second: Amount
+    all_per_second: Amount
+    as_of: str
+    source: str
+    notes: str = ""
+
+    @property
+    def loss(self) -> float:
+        """By how much a step takes longer with all devices, as a fraction of it on one."""
+        return self.one_per_second * self.devices / self.all_per_second - 1
+
+
+@lru_cache(maxsize=1)
+def node_scaling() -> tuple[NodeScaling, ...]:
+    """Every published pair, in the file's order."""
+    return tuple(
+        NodeScaling(
+            model=row["model"],
+            machine=row["machine"],
+            gpu=row["gpu"],
+            devices=int(row["devices"]),
+            one_per_second=float(row["one_per_s"]),
+            all_per_second=float(row["all_per_s"]),
+            as_of=row["as_of"],
+            source=row["source"],
+            notes=row["notes"],
+        )
+        for row in rows("node_scaling.csv")
     )

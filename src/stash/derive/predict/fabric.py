@@ -1,4 +1,4 @@
-"""From a target's facts to the path its collectives take, as draws: what is known, with its spread.
+"""From a target's facts to the fabric its collectives take, as draws: what is known, with its spread.
 
 A latency that nobody measured on the target is NCCL's own table times how far published machines are from that table.
 A rate that nobody knows is an error that says which: it is never assumed.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from stash.base.errors import StashError
-from stash.derive.predict.collectives import Hops, Path
+from stash.derive.predict.collectives import Fabric, Hops
 from stash.derive.predict.draws import Array, Draws
 from stash.derive.predict.efficiency import hop, latency_factor
 from stash.derive.predict.forecast import Used
@@ -21,7 +21,7 @@ class UnknownFactError(StashError):
     """A fact that a prediction needs and nobody knows; the message is a clause that says which, and how to add it."""
 
 
-def path_of(target: Target, draws: Draws, only_inside: bool = False) -> Path:
+def fabric_of(target: Target, draws: Draws, only_inside: bool = False) -> Fabric:
     """What a collective over all of ``target`` finds, or over one node of it; raises UnknownFactError."""
     nodes = 1 if only_inside else target.nodes
     never = np.full(draws.count, np.inf)
@@ -34,7 +34,7 @@ def path_of(target: Target, draws: Draws, only_inside: bool = False) -> Path:
         share = target.inside.slowest_share if target.inside is not None else 1.0
         inside = draws.of("rate inside a node", rate_inside(target)) * share
     ring, tree = _hops(target, draws)
-    return Path(nodes=nodes, devices=target.devices, inside=inside, between=between, ring=ring, tree=tree)
+    return Fabric(nodes=nodes, devices=target.devices, inside=inside, between=between, ring=ring, tree=tree)
 
 
 def rate_inside(target: Target) -> Quantity:
@@ -64,7 +64,7 @@ def _network_holds_all(target: Target) -> bool:
 
 
 def facts_of(target: Target, only_inside: bool = False) -> tuple[Used, ...]:
-    """The facts about links that ``path_of`` reads, those that are known."""
+    """The facts about links that ``fabric_of`` reads, those that are known."""
     found: list[tuple[str, str, Quantity | None]] = []
     if target.devices > 1 and target.inside is not None:
         found += [

@@ -1,0 +1,42 @@
+"""What links reach of their claims, predicted for each published machine from all other sources.
+
+Split: leave one source out. The share of a machine's claim is predicted from the machines of the same kind of link
+that other people measured; a kind that only one source measured cannot be predicted, and is counted.
+"""
+
+from __future__ import annotations
+
+from bench.predict.errors import Prediction
+from bench.predict.published import DRAWS
+from stash.derive.predict import efficiency
+from stash.derive.predict.quantity import Quantity
+from stash.derive.predict.sources import network_rate, reach_of
+from stash.keep.catalog.collectives import CollectiveRate
+
+
+def shares() -> tuple[list[Prediction], int]:
+    """Every machine that other sources say something of, and how many there are of which none does."""
+    found, alone = [], 0
+    for each in efficiency.published_shares():
+        rate = _predicted(each.rate)
+        if rate is None:
+            alone += 1
+            continue
+        found.append(
+            Prediction(
+                source=f"{each.link}, {'inside a node' if each.rate.scope == 'inside' else 'between nodes'}",
+                name=f"{each.rate.ranks} × {each.rate.gpu}, {each.rate.source}",
+                measured=each.wire_bytes_per_second,
+                predicted=DRAWS.of("share", rate),
+                baselines={"the data sheet": each.rate.claimed_bytes_per_second},
+            )
+        )
+    return found, alone
+
+
+def _predicted(rate: CollectiveRate) -> Quantity | None:
+    claim = Quantity(value=rate.claimed_bytes_per_second, origin="data sheet", as_of=rate.as_of, source="its sheet")
+    if rate.scope == "between":
+        return network_rate(claim, rate.link, rate.source)  # type: ignore[arg-type]
+    share = efficiency.reached(rate.link, rate.source)  # type: ignore[arg-type]
+    return None if share is None else reach_of(claim, share)

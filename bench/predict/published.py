@@ -1,0 +1,241 @@
+"""Published throughputs on several GPUs, predicted from the same source's throughput on one and the data sheet's
+links.
+
+Split: of every group of rows (source, model, machine, batch, precision, data) the row of one GPU is given, and all
+others are predicted. What links reach of their claims comes from published *collectives* (``collectives.csv``),
+other measurements by other people; for arXiv 2006.10103 those of its own authors are left out. What devices of a
+node cost each other besides (``node_scaling.csv``) comes from 27 rows of TensorFlow's, and how far the model is off
+from four of BERT's; neither are predicted. Where nobody published when a model's gradients are ready, they are
+ready evenly by bytes, over a share of the step that is the mean of the three models of which somebody did.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path as File
+
+import numpy as np
+from scipy.special import stdtrit
+
+from bench.predict.errors import Prediction
+from stash.derive.predict import collectives, efficiency, timeline
+from stash.derive.predict.collectives import Fabric, Hops
+from stash.derive.predict.draws import Array, Draws
+from stash.derive.predict.exchange import MODEL_SPREAD
+from stash.derive.predict.quantity import Quantity
+from stash.derive.predict.sources import network_rate, reach_of
+from stash.derive.predict.target import NetworkKind, Wiring
+from stash.keep.catalog.collectives import node_scaling
+
+DATA = File(__file__).parent / "data"
+GBIT, GB = 1e9 / 8, 1e9
+DRAWS = Draws()
+STEPS = {"resnet50": 0.12809, "resnet101": 0.19201, "vgg16": 0.19452}
+"""Seconds of a whole step on one V100, by the source of ``gradients_v100.csv``."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What the data sheet of a published machine says of its links."""
+
+    wiring: Wiring
+    inside: float
+    """Bytes per second of one GPU's links, one direction."""
+    transport: NetworkKind | None = None
+    between: float | None = None
+    """Bytes per second of all of a node's interfaces."""
+
+
+MACHINES = {
+    "GCE n1-standard-32 + 8xK80": Machine("pcie", 15.75 * GB),
+    "NVIDIA DGX-1 (P100)": Machine("nvlink", 80 * GB),
+    "4 nodes x 8 V100-SXM2-16GB (NVLink mesh), Xeon Gold 5118": Machine("nvlink", 150 * GB, "infiniband", 100 * GBIT),
+    "DGX-1 16GB V100": Machine("nvlink", 150 * GB),
+    "DGX-1 32GB V100": Machine("nvlink", 150 * GB),
+    "DGX-1 16GB": Machine("nvlink", 150 * GB),
+    "DGX-1 32GB": Machine("nvlink", 150 * GB),
+    "DGX-2": Machine("nvswitch", 150 * GB),
+    "DGX-A100 80GB": Machine("nvswitch", 300 * GB),
+}
+"""By the name in the tables: NVIDIA's data sheets, as in ``keep/catalog/data/gpus.csv``."""
+
+
+def rows(name: str) -> list[dict[str, str]]:
+    with (DATA / name).open(encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+# What a model exchanges -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """Gradients in the order in which they are ready: bytes, and when, as a fraction of the whole step."""
+
+    gradients: tuple[int, ...]
+    ready: Array
+    bucket: float = 25 * timeline.MIB
+    """Bytes of a bucket: DistributedDataParallel's default, unless the script is known to differ."""
+
+    @property
+    def bytes(self) -> int:
+        return sum(self.gradients)
+
+
+@cache
+def timed(name: str) -> Model:
+    """A model whose gradients somebody timed on a V100."""
+    own = [row for row in rows("gradients_v100.csv") if row["model"] == name]
+    moments = np.cumsum([float(row["seconds_since_previous_gradient"]) for row in own])
+    return Model(tuple(int(row["gradient_bytes"]) for row in own), (moments - moments[0]) / STEPS[name])
+
+
+@cache
+def model(name: str, half: bool) -> Model:
+    """A published model; with ``half`` its gradients travel in 16 bits."""
+    row = next(row for row in rows("models.csv") if row["model"] == name)
+    bucket, parts, size = float(row["bucket_bytes"]), int(row["parts"]), int(row["parameters"])
+    known = {"ResNet-50": "resnet50", "ResNet50v1.5": "resnet50", "VGG16": "vgg16"}
+    if name in known:
+        found = timed(known[name])
+        return Model(tuple(each // (2 if half else 1) for each in found.gradients), found.ready, bucket)
+    passes = float(np.mean([timed(each).ready[-1] for each in STEPS]))
+    return Model((size * (2 if half else 4) // parts,) * parts, np.linspace(0.0, passes, parts), bucket)
+
+
+# What links do --------------------------------------------------------------------------------------------------
+
+
+def fabric(machine: Machine, nodes: int, devices: int, without: str | None = None) -> Fabric:
+    """The fabric of so many devices on these machines, from claims and what others reached of such claims."""
+    never = np.full(DRAWS.count, np.inf)
+    inside = between = never
+    if devices > 1:
+        share = efficiency.reached(machine.wiring, without)
+        assert share is not None
+        inside = DRAWS.of("rate inside a node", reach_of(_claim(machine.inside), share))
+    if nodes > 1 and machine.between is not None and machine.transport is not None:
+        rate = network_rate(_claim(machine.between), machine.transport, without)
+        assert rate is not None
+        between = DRAWS.of("rate between nodes", rate)
+    factor = DRAWS.of("latency of published machines", efficiency.latency_factor())
+    ring, tree = (
+        Hops(*(seconds * factor for seconds in _hops(machine.wiring, algorithm))) for algorithm in ("ring", "tree")
+    )
+    return Fabric(nodes, devices, inside, between, ring, tree)
+
+
+def _hops(wiring: Wiring, algorithm: str) -> tuple[float, float, float]:
+    start, inside = efficiency.hop(wiring, algorithm)
+    return start, inside, efficiency.hop("network", algorithm)[1]
+
+
+def _claim(rate: float) -> Quantity:
+    return Quantity(value=rate, origin="data sheet", as_of="2026-11-20", source="the machine's data sheet")
+
+
+def exposed(model: Model, step: float, fabric: Fabric, spread: float = MODEL_SPREAD) -> Array:
+    """Seconds of a step that the exchange lasts beyond the backward pass, ``[draws]``."""
+    buckets = timeline.bucket_sizes(model.gradients, model.bucket)
+    ready = timeline.bucket_readiness(model.gradients, tuple(model.ready * step), buckets)
+    each = collectives.all_reduce(fabric, np.array(buckets, dtype=np.float64), "nccl")
+    error = np.exp(spread * DRAWS.normals("error of the exchange model"))
+    late: Array = timeline.exposed(np.broadcast_to(ready, each.shape), each) * error
+    return late
+
+
+def over_one_nic(model: Model, ranks: int, rate: float) -> float:
+    """The plain α–β of a ring whose payload crosses one link, none of it hidden."""
+    return 2 * (ranks - 1) / ranks * model.bytes / rate
+
+
+# The predictions ------------------------------------------------------------------------------------------------
+
+
+def throughputs() -> Iterator[Prediction]:
+    """Every published throughput on several GPUs of a known machine."""
+    fitted = {(each.source, each.model, each.machine) for each in node_scaling()}
+    groups: dict[tuple[str, ...], list[dict[str, str]]] = {}
+    for row in rows("throughputs.csv"):
+        if row["hardware"] in MACHINES and row["metric"].endswith("/s") and not _of(fitted, row):
+            key = tuple(row[name] for name in ("source", "model", "hardware", "batch_per_gpu", "precision", "data"))
+            groups.setdefault(key, []).append(row)
+    for key, group in groups.items():
+        alone = next((row for row in group if row["n_gpus"] == "1"), None)
+        if alone is not None:
+            others = (row for row in group if row is not alone and not _calibrates(row))
+            yield from (_prediction(key, alone, row) for row in others)
+
+
+def _calibrates(row: dict[str, str]) -> bool:
+    """The rows that say how far an exposed exchange is from the model: BERT in float32 over InfiniBand."""
+    return row["model"] == "BERT-base pretrain" and row["precision"] == "fp32" and row["n_nodes"] != "1"
+
+
+def model_spread() -> float:
+    """How far the exchange of four published jobs is from what the model says: the source of ``MODEL_SPREAD``.
+
+    Root mean square of the logarithm of seen over said, seen being what a step takes longer than on one node of the
+    same source. Widened to what Student's distribution asks of four.
+    """
+    logs = []
+    table = [row for row in rows("throughputs.csv") if row["model"] == "BERT-base pretrain"]
+    for row in filter(_calibrates, table):
+        ranks, batch, machine = int(row["n_gpus"]), float(row["batch_per_gpu"]), MACHINES[row["hardware"]]
+        alike = [r for r in table if (r["batch_per_gpu"], r["precision"]) == (row["batch_per_gpu"], row["precision"])]
+        node = next(r for r in alike if r["n_gpus"] == "8")
+        seen = batch * ranks / float(row["value"]) - batch * 8 / float(node["value"])
+        alone = next(r for r in alike if r["n_gpus"] == "1")
+        said = exposed(model(row["model"], False), batch / float(alone["value"]), fabric(machine, ranks // 8, 8), 0.0)
+        logs.append(np.log(seen / np.median(said)))
+    return float(np.sqrt(np.mean(np.square(logs)))) * float(stdtrit(len(logs), 0.975)) / 1.96
+
+
+def _of(fitted: set[tuple[str, str, str]], row: dict[str, str]) -> bool:
+    """Whether what devices of a node cost each other was learned from this row."""
+    mine = (row["source"].split(" (")[0], row["model"], row["hardware"])
+    return row["data"] == "synthetic" and mine in fitted
+
+
+def _prediction(key: tuple[str, ...], alone: dict[str, str], row: dict[str, str]) -> Prediction:
+    source, name, hardware, batch, precision, data = key
+    machine, ranks, nodes = MACHINES[hardware], int(row["n_gpus"]), int(row["n_nodes"])
+    exchanges = model(name, half=precision == "amp")
+    # A step's samples do not matter to its share of time, so one stands for the batch where that was not published.
+    samples = float(batch or 128)
+    step = samples / float(alone["value"])
+    crowded = step * (1 + DRAWS.around("crowding", efficiency.crowding().interval))
+    whole = crowded + exposed(exchanges, step, fabric(machine, nodes, ranks // nodes))
+    link = machine.between if nodes > 1 and machine.between else machine.inside
+    plain = step + over_one_nic(exchanges, ranks, link)
+    short = source.split(" (")[0].replace("NVIDIA/DeepLearningExamples", "NVIDIA").removeprefix("Oneflow-Inc/")
+    return Prediction(
+        source=f"{short}, {'several nodes' if nodes > 1 else 'one node'}, {data} data",
+        name=f"{name} on {ranks} × {row['gpu']}, batch {batch or '?'}, {precision}",
+        measured=float(row["value"]),
+        predicted=ranks * samples / whole,
+        baselines={
+            "perfect scaling": ranks * float(alone["value"]),
+            "payload over one link": ranks * samples / plain,
+        },
+    )
+
+
+PAPER = "arXiv 2006.10103"
+PAPERS_AUTHOR = "gist zarzen/c2dca465"
+
+
+def scaling_factors() -> list[tuple[str, Array, Array]]:
+    """(model, scaling factor at 64 V100 over 100 Gbit/s of sockets, the same if they used all of it), as draws."""
+    found = []
+    for name, step in STEPS.items():
+        exchanges = timed(name)
+        machine = Machine("nvlink", 150 * GB, "tcp", 100 * GBIT)
+        seen = fabric(machine, 8, 8, without=PAPERS_AUTHOR)
+        full = Fabric(8, 8, seen.inside, np.full(DRAWS.count, 100 * GBIT), seen.ring, seen.tree)
+        sockets, whole = (step / (step + exposed(exchanges, step, each)) for each in (seen, full))
+        found.append((name, sockets, whole))
+    return found

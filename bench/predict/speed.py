@@ -1,0 +1,135 @@
+"""How long predictions take, how that grows, and how many draws a forecast needs. CPU seconds, so that load is no
+matter.
+
+    python -m bench.predict.speed
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from stash.base.records import Block, Collective, Gradient, Loader, Profile, Rank, Settings, Workload
+from stash.derive.predict import collectives, timeline
+from stash.derive.predict.collectives import Fabric, Hops
+from stash.derive.predict.draws import Array, Draws, intervals
+from stash.derive.predict.exchange import ExchangeModel
+from stash.derive.predict.forecast import Predicted, forecast
+from stash.derive.predict.sources import of_profile
+from stash.derive.predict.target import Target
+from stash.derive.stalls import attribute
+
+COUNTS = (32, 64, 128, 256, 512, 1024, 4096)
+TARGET = Target(name="four nodes", nodes=4, devices=1, backend="gloo")
+SHAPES = ((10, 8), (100, 128), (1000, 2048), (1000, 16384), (10000, 16384))
+"""(buckets, ranks)"""
+
+
+def main() -> None:
+    for line in (*draws_table(), "", *timeline_table(), "", forecast_line()):
+        print(line)
+
+
+def cpu_seconds(work: Callable[[], object], least: float = 0.2) -> float:
+    """Of one call, over as many as take ``least`` seconds."""
+    work()
+    calls, began = 0, time.process_time()
+    while time.process_time() - began < least:
+        work()
+        calls += 1
+    return (time.process_time() - began) / calls
+
+
+def draws_table() -> list[str]:
+    """How far the ends of a forecast are from those of very many draws, and what it costs."""
+    lines = ["| draws | ends off by | one forecast |", "| ---: | ---: | ---: |"]
+    truth = _ends(Draws(65536, seed=0))
+    for count in COUNTS:
+        off = [np.abs(_ends(Draws(count, seed)) / truth - 1).max() for seed in range(20)]
+        seconds = cpu_seconds(lambda count=count: _one_forecast(Draws(count)))  # type: ignore[misc]
+        lines.append(f"| {count} | {np.mean(off):.1%} | {seconds * 1e3:.2f} ms |")
+    return lines
+
+
+def timeline_table() -> list[str]:
+    """The exchange and the timeline of large jobs."""
+    lines = ["| buckets | ranks | timeline | with overlap slowing compute |", "| ---: | ---: | ---: | ---: |"]
+    for buckets, ranks in SHAPES:
+        fabric = _fabric(ranks // 8, 8)
+        plain, slowed = (cpu_seconds(lambda k=k, b=buckets, p=fabric: _timeline(p, b, k)) for k in (0.0, 0.1))  # type: ignore[misc]
+        lines.append(f"| {buckets:,} | {ranks:,} | {plain * 1e3:.1f} ms | {slowed * 1e3:.1f} ms |")
+    return lines
+
+
+def forecast_line() -> str:
+    """One more question to a model that was made before, its breakdown included."""
+    profile = made_up()
+    breakdown, base = attribute(profile), of_profile(profile)
+    model = ExchangeModel(profile, breakdown, base, Draws())
+    target = base.model_copy(update={"nodes": 8})
+    asked = cpu_seconds(lambda: model.on(target))
+    first = cpu_seconds(lambda: ExchangeModel(profile, breakdown, base, Draws()))
+    return f"One exchange forecast takes {asked * 1e3:.2f} ms, after {first * 1e3:.2f} ms once a profile."
+
+
+def _ends(draws: Draws) -> Array:
+    """Both ends of a step that is a sum of what forecasts are made of."""
+    fabric = _fabric(4, 1, draws)
+    exchange = collectives.all_reduce(fabric, np.full(5, 25e6), "gloo")
+    late = timeline.exposed(np.broadcast_to(np.linspace(0, 0.1, 5), exchange.shape), exchange)
+    (found,) = intervals((late + 0.2 + 0.01 * draws.normals("compute"))[None, :])
+    return np.array([found.low, found.high], dtype=np.float64)
+
+
+def _one_forecast(draws: Draws) -> object:
+    fabric = _fabric(4, 1, draws)
+    exchange = collectives.all_reduce(fabric, np.full(5, 25e6), "gloo")
+    late = timeline.exposed(np.broadcast_to(np.linspace(0, 0.1, 5), exchange.shape), exchange)
+    parts = [Predicted("compute", 0.2 + 0.01 * draws.normals("compute"), "measured")]
+    return forecast(TARGET, [*parts, Predicted("network", late, "scaled")])
+
+
+def _fabric(nodes: int, devices: int, draws: Draws | None = None) -> Fabric:
+    draws = draws or Draws()
+    some = 1e-5 * np.exp(0.2 * draws.normals("latency"))
+    hops = Hops(some, some, some)
+    rate = 1e9 * np.exp(0.1 * draws.normals("rate"))
+    return Fabric(nodes, devices, 10 * rate, rate, hops, hops)
+
+
+def _timeline(fabric: Fabric, buckets: int, slowdown: float) -> Array:
+    exchange = collectives.all_reduce(fabric, np.full(buckets, 1e6), "nccl")
+    return timeline.exposed(np.broadcast_to(np.linspace(0, 1, buckets), exchange.shape), exchange, slowdown)
+
+
+def made_up(steps: Sequence[float] = (0.1, 0.101, 0.099, 0.1)) -> Profile:
+    """A profile of two nodes with 160 gradients in five buckets."""
+    gradients = tuple(Gradient(name=str(i), bytes=640_000, ready_seconds=0.0004 * i) for i in range(160))
+    blocks = tuple(
+        Block(round=number, rung=rung, rank=rank, steps=10, seconds=10 * (step + more), step_seconds=(step,) * 10)
+        for number, step in enumerate(steps)
+        for rung, more, ranks in (("solo", 0.0, (0,)), ("crowd", 0.0, (0, 1)), ("cluster", 0.02, (0, 1)))
+        for rank in ranks
+    )
+    return Profile(
+        stash_version="0", created="2026-11-22T00:00:00+00:00", hosts=(), software={}, blocks=blocks,
+        workload=Workload(
+            command=("x",), name="x", gradients=gradients, bucket_bytes=(20_480_000,) * 5, batch=8,
+            loaders=(Loader(kind="map"),),
+        ),
+        ranks=tuple(Rank(rank=rank, node=rank, local_rank=0, device="cpu") for rank in (0, 1)),
+        settings=Settings(
+            precision=0.02, budget_seconds=60, rungs=("solo", "crowd", "cluster"), isolated=False, why="x"
+        ),
+        collectives=tuple(
+            Collective(scope="world", ranks=2, bytes=102_400_000, seconds=0.1 + 0.001 * i, latency_seconds=0.001)
+            for i in range(4)
+        ),
+        ended="budget", elapsed_seconds=60,
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

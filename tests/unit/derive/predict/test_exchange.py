@@ -1,0 +1,224 @@
+"""The exchange stalls of a forecast: by hand, and what must hold of every one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from profile_builder import build
+
+from stash.base.records import Collective, Gradient, Loader, Profile
+from stash.derive.predict.draws import Draws
+from stash.derive.predict.exchange import ExchangeModel
+from stash.derive.predict.exchanged import AS_MEASURED, ExchangeChanges, exchanged
+from stash.derive.predict.quantity import Quantity
+from stash.derive.predict.quantity import given as wished
+from stash.derive.predict.sources import of_instance, of_profile
+from stash.derive.predict.target import Network, Target
+from stash.derive.stalls import attribute
+from stash.keep import catalog
+
+DRAWS = Draws()
+WIGGLE = (-0.001, 0.001, -0.0005, 0.0005)
+MB = 10**6
+
+
+def job(
+    exposed: float, rate: float = 1e8, ready: Sequence[float | None] = (0.0, 0.02, 0.04), **work: object
+) -> Profile:
+    """Two nodes of one device: three gradients of 1 MB, a bucket each, 10 ms apiece at 100 MB/s of bus bandwidth."""
+    gradients = tuple(Gradient(name=str(i), bytes=MB, ready_seconds=moment) for i, moment in enumerate(ready))
+    runs = tuple(
+        Collective(scope="world", ranks=2, bytes=3 * MB, seconds=0.03 * noise, latency_seconds=1e-6)
+        for noise in (0.99, 1.0, 1.0, 1.01)
+    )
+    steps = [0.1 + each for each in WIGGLE]
+    return build(
+        {"solo": steps, "crowd": steps, "cluster": [each + exposed for each in steps]},
+        ranks=2,
+        nodes=2,
+        collectives=runs,
+        workload={"gradients": gradients, "bucket_bytes": (MB,) * 3, **work},
+    )
+
+
+@cache
+def model_of(exposed: float, known: bool = True) -> tuple[ExchangeModel, Target]:
+    profile = job(exposed, ready=(0.0, 0.02, 0.04) if known else (None, None, None))
+    base = of_profile(profile)
+    return ExchangeModel(profile, attribute(profile), base, DRAWS), base
+
+
+def network(exposed: float, target: Target | None = None, changes: ExchangeChanges = AS_MEASURED) -> np.ndarray:
+    model, base = model_of(exposed)
+    (part,) = model.on(target or base, changes).parts
+    return part.seconds
+
+
+def at(rate: float, base: Target, nodes: int = 2) -> Target:
+    assert base.network is not None
+    wished_for = base.network.model_copy(update={"bytes_per_second": wished(rate, "--network")})
+    return base.model_copy(update={"network": wished_for, "nodes": nodes})
+
+
+def test_where_nothing_changes_the_forecast_is_the_measurement() -> None:
+    for exposed in (0.0, 0.005, 0.01, 0.05, -0.0001):
+        profile = job(exposed)
+        stall = attribute(profile).stall("network")
+        assert stall is not None
+        drawn = network(exposed)
+        assert drawn.mean() == pytest.approx(stall.seconds, abs=1e-12)
+        assert stall.low is not None
+        assert np.percentile(drawn, 2.5) == pytest.approx(stall.low, abs=2e-4)
+        (part,) = model_of(exposed)[0].on(model_of(exposed)[1]).parts
+        assert part.origin == "measured"
+        assert part.beyond == ()
+
+
+def test_a_model_that_was_right_predicts_the_timeline() -> None:
+    # Buckets of 10 ms, ready every 20 ms: the last is exposed, 10 ms. At a quarter of the rate each takes 40 ms and
+    # the stream is always behind: 0 + 3 · 40 − 40 = 80 ms.
+    _, base = model_of(0.01)
+    assert network(0.01, at(0.25e8, base)).mean() == pytest.approx(0.08, rel=0.05)
+    assert network(0.01, at(1e9, base)).mean() == pytest.approx(0.001, abs=3e-4)
+
+
+def test_more_ranks_send_more_over_each_link() -> None:
+    # Four ranks send 2·3/4 of a bucket where two sent 2·1/2: 15 ms each, still behind the pass but for the last.
+    _, base = model_of(0.01)
+    rate = base.network
+    assert rate is not None
+    found = network(0.01, base.model_copy(update={"nodes": 4}))
+    assert found.mean() == pytest.approx(0.015, rel=0.1)
+
+
+def test_what_the_model_misses_stays_or_grows_with_the_exchange() -> None:
+    # 20 ms were exposed where the model says 10: the 10 it misses become between 10 and 40 at a quarter of the rate.
+    _, base = model_of(0.02)
+    found = network(0.02, at(0.25e8, base)) - 0.08
+    assert 0.008 < found.min() < 0.012
+    assert 0.035 < found.max() < 0.046
+
+
+def test_where_the_model_says_too_much_its_share_is_kept() -> None:
+    # 5 ms were exposed where the model says 10: half of the 80 ms at a quarter of the rate.
+    _, base = model_of(0.005)
+    assert network(0.005, at(0.25e8, base)).mean() == pytest.approx(0.04, rel=0.1)
+
+
+def test_smaller_buckets_overlap_more_and_larger_ones_less() -> None:
+    _, base = model_of(0.01)
+    slow = at(0.5e8, base)  # 20 ms a bucket: exposed is the last one's 20 ms
+    assert network(0.01, slow).mean() == pytest.approx(0.02, rel=0.05)
+    one = network(0.01, slow, ExchangeChanges(bucket_cap=3e6))
+    # The first bucket closes at 1 MiB, so it takes two gradients: ready at 20 ms, 40 ms long; the last 20 more.
+    assert one.mean() == pytest.approx(0.04, rel=0.1)
+
+
+def test_compression_halves_what_travels() -> None:
+    _, base = model_of(0.01)
+    assert network(0.01, base, ExchangeChanges(compress=0.5)).mean() == pytest.approx(0.005, rel=0.1)
+
+
+def test_exchanging_after_each_of_several_batches_costs_as_many_times() -> None:
+    _, base = model_of(0.01)
+    assert network(0.01, base, ExchangeChanges(times=4.0)).mean() == pytest.approx(0.04, rel=0.1)
+
+
+def test_a_shorter_backward_pass_hides_less() -> None:
+    _, base = model_of(0.01)
+    # Buckets ready every 5 ms and 10 ms long: 30 − 10.
+    assert network(0.01, base, ExchangeChanges(compute=0.25)).mean() == pytest.approx(0.02, rel=0.05)
+
+
+def test_one_node_has_no_network_stall_and_one_device_none_at_all() -> None:
+    model, base = model_of(0.01)
+    found = model.on(base.model_copy(update={"nodes": 1, "devices": 1}))
+    assert found.parts == ()
+    assert [each.name for each in found.missing] == ["interconnect", "network"]
+    assert not any(each.possible for each in found.missing)
+
+
+def test_a_target_without_network_facts_is_unknown_and_never_assumed() -> None:
+    model, base = model_of(0.01)
+    found = model.on(base.model_copy(update={"network": None, "nodes": 4}))
+    assert found.parts == ()
+    assert found.missing[-1].possible
+    assert "say it with --network" in found.missing[-1].why
+
+
+def test_without_readiness_as_much_hides_as_did_and_the_forecast_says_so() -> None:
+    # 30 ms alone, 10 exposed: 20 hide. At half of the rate 60 ms less 20 are exposed.
+    model, base = model_of(0.01, known=False)
+    (part,) = model.on(at(0.5e8, base)).parts
+    assert part.seconds.mean() == pytest.approx(0.04, rel=0.1)
+    assert "does not tell when gradients are ready" in part.beyond[0]
+
+
+def test_a_data_sheet_says_data_sheet_and_is_wide() -> None:
+    model, _ = model_of(0.01)
+    found = {part.name: part for part in model.on(of_instance(catalog.instance("p3.8xlarge"), 2)).parts}
+    assert set(found) == {"interconnect", "network"}
+    assert found["network"].origin == "data sheet"
+    assert any("no exchange inside a node" in sentence for sentence in found["interconnect"].beyond)
+    assert found["interconnect"].seconds.std() > 0.1 * found["interconnect"].seconds.mean()
+
+
+def test_far_targets_are_said_to_be_far() -> None:
+    model, base = model_of(0.01)
+    (part,) = model.on(at(1e9, base, nodes=16)).parts
+    assert any("16 ranks are more than 4 times the 2 measured" in sentence for sentence in part.beyond)
+    assert any("links between nodes are 10 times as fast" in sentence for sentence in part.beyond)
+
+
+def test_a_profile_without_gradients_says_what_adds_them() -> None:
+    profile = job(0.01, ready=(), bucket_bytes=())
+    base = of_profile(profile)
+    found = ExchangeModel(profile, attribute(profile), base, DRAWS).on(at(1e7, base))
+    assert "profile again" in found.missing[-1].why
+
+
+def test_collectives_of_the_script_s_own_are_counted() -> None:
+    extra = {"collectives_per_step": {"all_reduce": 10.0}, "collective_bytes_per_step": {"all_reduce": 1e6}}
+    profile = job(0.02, **extra)
+    base = of_profile(profile)
+    model = ExchangeModel(profile, attribute(profile), base, DRAWS)
+    (part,) = model.on(at(0.25e8, base)).parts
+    # The buckets' 80 ms, and ten collectives of 0.1 MB: 1 ms each before, 4 ms now.
+    assert part.seconds.mean() == pytest.approx(0.12, rel=0.05)
+
+
+def test_accumulating_without_leaving_out_exchanges_is_counted() -> None:
+    loaders = (Loader(kind="map", batches_per_step=4),)
+    assert exchanged(job(0.01, skips_exchanges=False, loaders=loaders)).times == 4.0  # type: ignore[union-attr]
+    assert exchanged(job(0.01, skips_exchanges=True, loaders=loaders)).times == 1.0  # type: ignore[union-attr]
+
+
+@settings(deadline=None)
+@given(st.sampled_from([0.0, 0.005, 0.01, 0.03]), st.floats(1e5, 1e11), st.floats(1.0, 100.0), st.integers(2, 64))
+def test_a_faster_network_never_waits_longer(exposed: float, rate: float, faster: float, nodes: int) -> None:
+    _, base = model_of(exposed)
+    before, after = network(exposed, at(rate, base, nodes)), network(exposed, at(rate * faster, base, nodes))
+    assert np.all(after <= before + 1e-12)
+
+
+@settings(deadline=None)
+@given(st.floats(0.01, 100.0), st.floats(1e6, 1e10))
+def test_scaling_bytes_and_rates_by_one_factor_changes_nothing(factor: float, rate: float) -> None:
+    model, base = model_of(0.01)
+    slow, fast = at(rate, base), at(rate / factor, base)
+    (same,) = model.on(fast, ExchangeChanges(compress=1 / factor)).parts
+    (plain,) = model.on(slow).parts
+    assert same.seconds == pytest.approx(plain.seconds, rel=1e-6)
+
+
+def test_a_network_of_unknown_spread_leaves_the_ends_unknown() -> None:
+    _, base = model_of(0.01)
+    claimed = Quantity(value=1e8, origin="data sheet", source="a sheet")
+    model, _ = model_of(0.01)
+    (part,) = model.on(base.model_copy(update={"network": Network(bytes_per_second=claimed)})).parts
+    assert not part.spread_known
