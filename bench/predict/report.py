@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bench.predict import gavel, links, published, speed, testbed
+from bench.predict import cpu_sensitivity, gavel, gpus, links, loader_queue, published, speed, testbed
 from bench.predict.errors import Prediction, errors, summary, worst
 from stash.derive.predict.exchange import MODEL_SPREAD
 
@@ -88,7 +88,8 @@ CPU seconds on one core of the machine that wrote this page.
 
 def page() -> str:
     """All of ``docs/validation.md``."""
-    sections = (_published, _paper, _gavel, _links, testbed.section, _speed)
+    data = (gpus.section, cpu_sensitivity.section, loader_queue.section)
+    sections = (_published, _paper, _gavel, _links, testbed.section, *data, _speed)
     return "\n".join([HEAD, *("\n".join([*section(), ""]) for section in sections)])
 
 

@@ -114,6 +114,8 @@ class Suffices:
         return min(rate for rate in (self.device_rate, self.prep_rate, self.fetch_rate) if rate is not None)
 
 
+ENOUGH = 1.05
+"""Supply that takes this much longer than the rest of a step is enough."""
 _MOST_WORKERS = 256
 _SHARES = 101
 _HEADROOM = 1.05
@@ -135,12 +137,14 @@ def what_suffices(pipeline: Pipeline, loading: Loading, trained_in: float, nodes
     fetch_rate, needed, cached = None, None, None
     if pipeline.store is not None and work.disk_bytes:
         read = float(np.mean(pipeline.store.seconds(work.disk_bytes, work.reads or 0.0)))
-        needed = ranks * work.disk_bytes / slower
+        room = min(max(1, pipeline.workers) * slower * ENOUGH - make, slower * ENOUGH / ranks)
+        needed = work.disk_bytes / room if room > 0 else None
         alone = max((make + read) / max(1, pipeline.workers), ranks * read, limit)
         fetch_rate = everyone / alone
         shares = np.linspace(0, 1, _SHARES)
         missing = misses(pipeline.reading(shares[:, None], pipeline.store)).mean(axis=1)
-        enough = shares[ranks * read * missing <= slower * (1 + 1e-9)]
+        supplied = np.maximum((make + read * missing) / max(1, pipeline.workers), ranks * read * missing)
+        enough = shares[supplied <= slower * ENOUGH]
         cached = float(enough[0]) if len(enough) else None
     return Suffices(
         cores_per_rank=core / per_sample,
