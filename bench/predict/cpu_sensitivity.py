@@ -26,17 +26,17 @@ HEAD = """## CPU cores for each GPU
 
 {cases} relative throughputs of Synergy (OSDI 2022) on V100, at 1 to 24 cores for each GPU with memory for all data.
 *Split*: of each model the speed at 3 cores is given, and the speed at the most cores: the device's own. All others
-are predicted by the queue of workers, a worker for each core. *Two threads* takes cores beyond three for second threads
-of the same three. Both given numbers were published without a spread, so there is no interval to hold anything.
-Baseline: min(P, G) of DS-Analyzer.
+are predicted by the queue of workers, a worker for each core. *Two threads* takes cores beyond three for second
+threads of the same three. Both given numbers were published without a spread, so there is no interval to hold
+anything. Baseline: min(P, G) of DS-Analyzer.
 """
 FAILURES = """
-- Where all batches take the same time the queue is min(P, G), so with nothing known of their spread it is no better:
-  it earns its keep where a profile tells the spread, and where storage and cores are shared.
-- AlexNet and ShuffleNet gain half of what nine cores would bring (2 of 3 times three cores' speed) and then go on to
-  2.9: their curve is no maximum of two lines, and no published fact tells why.
-- Taking cores beyond three for second threads is three times as far off: these were whole cores. It is what a rented
-  machine's vCPUs may be, and a forecast for one counts them so.
+- Where all batches take the same time the queue is min(P, G), so with nothing known of their spread it is no
+  better: it earns its keep where a profile tells the spread, and where storage and cores are shared.
+- AlexNet and ShuffleNet gain half of what nine cores would bring (2 of 3 times three cores' speed) and then go on
+  to 2.9: their curve is no maximum of two lines, and no published fact tells why.
+- Taking cores beyond three for second threads is three times as far off: these were whole cores. It is what a
+  rented machine's vCPUs may be, and a forecast for one counts them so.
 """
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -41,24 +41,24 @@ _UNKNOWN_BATCH = 128
 HEAD = """## Another GPU
 
 {cases} published pairs of one model on two GPUs, as seconds on the second for each on the first. *Split*: what is
-predicted is left out. *Same model* is the mean of its pairs at other batches and of other sources; *other models* is
-the mean of the rest on the same two GPUs, which is what a forecast uses of a model that nobody published; *roofline* is
-that of the model's operators, which are known of torchvision's models only; *data sheets* are the geometric mean of the ratios of arithmetic and of memory, fitted to nothing. Baseline: the
-ratio of peak FLOP/s.
+predicted is left out. *Same model* is the mean of its pairs at other batches and of other sources; *other models*
+is the mean of the rest on the same two GPUs, which is what a forecast uses of a model that nobody published;
+*roofline* is that of the model's operators, which are known of torchvision's models only; *data sheets* are the
+geometric mean of the ratios of arithmetic and of memory, fitted to nothing. Baseline: the ratio of peak FLOP/s.
 """
 FAILURES = """
-- All that *other models* and *data sheets* miss is Gavel's *Recommendation*, which trains faster on older GPUs, and its
-  *A3C*: on those machines something other than the GPU limits them, which no ratio of GPUs tells. Intervals are a factor
-  of three and wider because of them.
-- Rooflines take a K80 for almost twice as fast as it is: convolutions reached a smaller share of its peak than of a
-  P100's. All their published pairs but three series have a K80 on one side, so between newer GPUs they are worth more
-  than this table shows, and their interval is as wide as it says all the same.
+- All that *other models* and *data sheets* miss is Gavel's *Recommendation*, which trains faster on older GPUs, and
+  its *A3C*: on those machines something other than the GPU limits them, which no ratio of GPUs tells. Intervals are
+  a factor of three and wider because of them.
+- Rooflines, and sheets less so, take a K80 for almost twice as fast as it is: convolutions reached a smaller share
+  of its peak than of a P100's. So pairs with a K80 and those without have intervals of their own; between the later
+  GPUs the roofline is the better one, though ten pairs of two networks are little to say so.
 """
 BATCHES = """## Another batch
 
-Seconds of a step at one batch from those at another grow as batchᵞ: γ of each of {cases} series of published speeds,
-each model predicted from the others. Median error of a doubled batch {median:.1%}, 90th percentile {ninetieth:.1%};
-baseline, in proportion to the batch (γ = 1): {plain:.1%}, {plain_ninetieth:.1%}.
+Seconds of a step at one batch from those at another grow as batchᵞ: γ of each of {cases} series of published
+speeds, each model predicted from the others. Median error of a doubled batch {median:.1%}, 90th percentile
+{ninetieth:.1%}; baseline, in proportion to the batch (γ = 1): {plain:.1%}, {plain_ninetieth:.1%}.
 """
 
 
@@ -88,14 +88,10 @@ def _ways(first: GpuFacts, second: GpuFacts, own: Pair, rest: list[Pair]) -> dic
     if rest:
         errors = left_out_errors(rest)
         found["other models"] = _drawn(by_model(rest), arm(errors) if len(errors) > 1 else arm([0.7]))
-    roofline = _roofline(first, second, own)
-    if roofline is not None:
-        others = [math.log(r / m) for model, r, m in _rooflines() if model != own.model]
-        found["roofline of operators"] = _drawn(math.log(roofline), arm(others))
-    sheet = sheet_ratio(first, second, own.precision)
-    if sheet is not None:
-        others = [math.log(s) - pair.log_ratio for s, pair in _sheets() if pair.model != own.model]
-        found["data sheets"] = _drawn(math.log(sheet), arm(others))
+    for way, told in (("roofline of operators", _roofline), ("data sheets", _sheet)):
+        ratio = told(first, second, own)
+        if ratio is not None:
+            found[way] = _drawn(math.log(ratio), arm(_errors(told, own, first.model == "K80")))
     return found
 
 
@@ -139,14 +135,18 @@ def _roofline(first: GpuFacts, second: GpuFacts, pair: Pair) -> float | None:
     return roofline_ratio(operators(model, pair.batch or _UNKNOWN_BATCH), first, second)
 
 
-def _rooflines() -> list[tuple[str, float, float]]:
-    found = [(own, _roofline(first, second, own)) for first, second, own, _ in _cases()]
-    return [(own.model, told, math.exp(own.log_ratio)) for own, told in found if told is not None]
+def _errors(told: Callable[[GpuFacts, GpuFacts, Pair], float | None], own: Pair, old: bool) -> list[float]:
+    """Of other models' pairs, with or without a K80 as the one that is predicted."""
+    found = [
+        (told(first, second, pair), pair)
+        for first, second, pair, _ in _cases()
+        if pair.model != own.model and (first.model == "K80") is old
+    ]
+    return [math.log(ratio) - pair.log_ratio for ratio, pair in found if ratio is not None]
 
 
-def _sheets() -> list[tuple[float, Pair]]:
-    found = [(sheet_ratio(first, second, own.precision), own) for first, second, own, _ in _cases()]
-    return [(told, own) for told, own in found if told is not None]
+def _sheet(first: GpuFacts, second: GpuFacts, pair: Pair) -> float | None:
+    return sheet_ratio(first, second, pair.precision)
 
 
 def _batches() -> list[str]:

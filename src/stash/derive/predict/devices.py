@@ -58,9 +58,17 @@ def time_ratio(
         spread = _spread_between(first.model, second.model, precision)
         return _from_pairs(known, spread, f"{count} other models on both GPUs")
     if roofline is not None:
-        return _quantity(math.log(roofline), _spread_of_rooflines(), "a roofline of the job's operators")
+        spread = _spread_of_rooflines(_old(first, second))
+        return _quantity(math.log(roofline), spread, "a roofline of the job's operators")
     sheet = sheet_ratio(first, second, precision)
-    return None if sheet is None else _quantity(math.log(sheet), _spread_of_sheets(), "peak rates of data sheets")
+    if sheet is None:
+        return None
+    return _quantity(math.log(sheet), _spread_of_sheets(_old(first, second)), "peak rates of data sheets")
+
+
+def _old(*gpus_asked_about: GpuFacts) -> bool:
+    """Whether one is a Kepler, whose kernels reach a far smaller share of its peak than those of all later ones."""
+    return any(gpu.architecture == "Kepler" for gpu in gpus_asked_about)
 
 
 def _variants(first: GpuFacts, second: GpuFacts, precision: str) -> Quantity | None:
@@ -135,12 +143,17 @@ def _spread_between(first: str, second: str, precision: str) -> float:
     return arm(everywhere)
 
 
-@lru_cache(maxsize=1)
-def _spread_of_sheets() -> float:
-    """Of ``sheet_ratio``, which is fitted to nothing, against every published pair: a model counts once a pair."""
+@lru_cache(maxsize=2)
+def _spread_of_sheets(old: bool) -> float:
+    """Of ``sheet_ratio``, which is fitted to nothing, against published pairs with or without an ``old`` GPU.
+
+    A model counts once a pair of GPUs.
+    """
     by_name = {gpu.model: gpu for gpu in reversed(gpus())}
     errors = []
     for first, second, found in published():
+        if _old(by_name[first], by_name[second]) is not old:
+            continue
         for kind in PRECISIONS:
             sheet = sheet_ratio(by_name[first], by_name[second], kind)
             for model in sorted({pair.model for pair in found if pair.precision == kind} if sheet else ()):
@@ -149,10 +162,17 @@ def _spread_of_sheets() -> float:
     return arm(errors)
 
 
-@lru_cache(maxsize=1)
-def _spread_of_rooflines() -> float:
+@lru_cache(maxsize=2)
+def _spread_of_rooflines(old: bool) -> float:
     """Of operators' rooflines, fitted to nothing either, as ``python -m bench.predict.gpus`` found it."""
-    return arm([math.log(float(row["roofline"]) / float(row["published"])) for row in rows("roofline_errors.csv")])
+    by_name = {gpu.model: gpu for gpu in reversed(gpus())}
+    return arm(
+        [
+            math.log(float(row["roofline"]) / float(row["published"]))
+            for row in rows("roofline_errors.csv")
+            if _old(by_name[row["first"]], by_name[row["second"]]) is old
+        ]
+    )
 
 
 # Another batch, another precision --------------------------------------------------------------------------
@@ -200,7 +220,7 @@ def precision_ratio(model: str, gpu: str | None, roofline: float | None = None) 
     own = [each for each in every if each.model == model_key(model)]
     spread = arm(_left_out([(each.model, each.log_ratio) for each in precision_pairs()]))
     if not own and roofline is not None:
-        return _quantity(math.log(roofline), _spread_of_rooflines(), "a roofline of the job's operators")
+        return _quantity(math.log(roofline), _spread_of_rooflines(False), "a roofline of the job's operators")
     found = own or every
     if not found:
         return None

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from stash.base.errors import UserError
 from stash.derive.predict.changes import MOST_NODES, Alteration
+from stash.derive.predict.efficiency import SOCKETS_FOLLOW
 from stash.derive.predict.quantity import Quantity, given
 from stash.derive.predict.sources import network_rate, of_instance
-from stash.derive.predict.target import Network, Storage, Target
+from stash.derive.predict.target import Network, Storage, Target, Transport
 from stash.keep.catalog import Catalog, GpuFacts
 
 
@@ -61,6 +62,15 @@ def _with_gpu(target: Target, wanted: Alteration, measured: Target, known: Catal
     return target.model_copy(update={"device": gpu.name, "device_memory_bytes": memory})
 
 
+def _reached(claimed: Quantity, transport: Transport) -> Quantity | None:
+    """What collectives reach of a line; sockets of a faster one at least what they reach where they still follow."""
+    found, least = network_rate(claimed, transport), network_rate(given(SOCKETS_FOLLOW, "--network"), transport)
+    if found is None or least is None or transport != "tcp" or claimed.value <= SOCKETS_FOLLOW:
+        return found
+    ends = {name: max(getattr(found, name) or 0.0, getattr(least, name) or 0.0) for name in ("value", "low", "high")}
+    return found.model_copy(update=ends)
+
+
 def _faster(target: Target, times: float) -> Network:
     old = target.network
     if old is None or old.bytes_per_second is None:
@@ -80,5 +90,5 @@ def _network(target: Target, rate: float) -> Network:
     """A line of that rate: what collectives reach of it is published for NCCL; gloo's sockets fill what they get."""
     old = target.network or Network()
     claimed = given(rate, "--network")
-    reached = claimed if target.backend == "gloo" else network_rate(claimed, old.transport or "tcp")
+    reached = claimed if target.backend == "gloo" else _reached(claimed, old.transport or "tcp")
     return old.model_copy(update={"bytes_per_second": reached, "nics": 1})
