@@ -19,6 +19,7 @@ from stash.derive.predict.draws import Array, Draws
 from stash.derive.predict.pipeline import SMT_GAIN, Pipeline, Store, Work, core_capacity, step_seconds
 from stash.derive.predict.quantity import Quantity, measured
 from stash.derive.predict.queueing import MOST_VARIATION
+from stash.derive.predict.recorded import batch_times
 from stash.derive.stalls.breakdown import Breakdown
 from stash.derive.stalls.missing import ranks_per_node
 from stash.derive.stalls.step_times import rank_values
@@ -203,18 +204,20 @@ def _reads_per_sample(profile: Profile) -> float | None:
 
 
 def _variation(profile: Profile) -> float:
-    """Of the time to make a batch, from how means over blocks of so many batches scatter: s = sd of means · √batches.
+    """Of the time to make a batch, from how means of so many batches scatter: s = sd of means · √batches.
 
-    A machine that drifts makes this larger than it is. Zero, and so no slow-down, if there are too few blocks to
-    tell.
+    Of each worker where they were recorded, else of all of them in each block. A machine that drifts makes this larger
+    than it is. Zero, and so no slow-down, if there are too few blocks to tell.
     """
-    blocks = [b for b in profile.blocks if b.rung == "warm" and b.fetch_seconds and b.steps]
-    if len(blocks) < _LEAST_BLOCKS:
+    found = batch_times(profile)
+    if len(found) < _LEAST_BLOCKS:
+        blocks = [b for b in profile.blocks if b.rung == "warm" and b.fetch_seconds and b.steps]
+        each = profile.workload.loaders[0].batches_per_step
+        found = [((b.fetch_seconds or 0.0) / b.steps, b.steps * each) for b in blocks]
+    if len(found) < _LEAST_BLOCKS:
         return 0.0
-    batches = profile.workload.loaders[0].batches_per_step
-    times = [(b.fetch_seconds or 0.0) / b.steps for b in blocks]
-    many = statistics.mean(b.steps * batches for b in blocks)
-    return float(min(MOST_VARIATION, statistics.stdev(times) / statistics.mean(times) * many**0.5))
+    means, many = [mean for mean, _ in found], statistics.mean(batches for _, batches in found)
+    return float(min(MOST_VARIATION, statistics.stdev(means) / statistics.mean(means) * many**0.5))
 
 
 def _storage_rate(profile: Profile, breakdown: Breakdown, pipeline: Pipeline, work: Work) -> Quantity | None:

@@ -32,10 +32,10 @@ def peak_bytes(profile: Profile) -> float | None:
     return max(held, default=None)
 
 
-def batch_times(profile: Profile) -> list[float]:
-    """Mean seconds of a batch by each worker and block, files in memory; empty if they were not recorded."""
+def batch_times(profile: Profile) -> list[tuple[float, int]]:
+    """Mean seconds of a batch, and of how many, by worker and block, files in memory; empty if not recorded."""
     return [
-        seconds / batches
+        (seconds / batches, batches)
         for each in getattr(profile, "workers", ())
         if each.feed == "warm"
         for seconds, batches in zip(each.seconds, each.batches, strict=True)

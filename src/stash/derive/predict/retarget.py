@@ -10,7 +10,7 @@ from stash.derive.predict.changes import MOST_NODES, Alteration
 from stash.derive.predict.efficiency import SOCKETS_FOLLOW
 from stash.derive.predict.quantity import Quantity, given
 from stash.derive.predict.sources import network_rate, of_instance
-from stash.derive.predict.target import Network, Storage, Target, Transport
+from stash.derive.predict.target import Network, NetworkKind, Storage, Target
 from stash.keep.catalog import Catalog, GpuFacts
 
 
@@ -62,7 +62,7 @@ def _with_gpu(target: Target, wanted: Alteration, measured: Target, known: Catal
     return target.model_copy(update={"device": gpu.name, "device_memory_bytes": memory})
 
 
-def _reached(claimed: Quantity, transport: Transport) -> Quantity | None:
+def _reached(claimed: Quantity, transport: NetworkKind) -> Quantity | None:
     """What collectives reach of a line; sockets of a faster one at least what they reach where they still follow."""
     found, least = network_rate(claimed, transport), network_rate(given(SOCKETS_FOLLOW, "--network"), transport)
     if found is None or least is None or transport != "tcp" or claimed.value <= SOCKETS_FOLLOW:
