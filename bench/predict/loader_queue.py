@@ -59,7 +59,7 @@ def section() -> list[str]:
 
 def predictions() -> Iterator[Prediction]:
     """A prediction for each set-up."""
-    handing_over = _measured([0.0] * _BATCHES, 1, 2) - _STEP
+    handing_over = float(np.median(np.diff(_handed_out([0.0] * _BATCHES, 1, 2)))) - _STEP
     for workers, prefetch, variation, load in CASES:
         mean = load * workers * _STEP
         drawn = np.random.default_rng(workers).gamma(variation**-2, variation**2, _BATCHES) if variation else None
@@ -83,12 +83,17 @@ def predictions() -> Iterator[Prediction]:
 
 def _measured(seconds: list[float], workers: int, prefetch: int) -> float:
     """Mean seconds of a step after the queues have filled."""
+    moments = _handed_out(seconds, workers, prefetch)
+    return (moments[-1] - moments[_WARM_UP]) / (len(moments) - 1 - _WARM_UP)
+
+
+def _handed_out(seconds: list[float], workers: int, prefetch: int) -> list[float]:
     loader = DataLoader(_Slow(seconds), batch_size=None, num_workers=workers, prefetch_factor=prefetch)
-    handed_out = []
+    moments = []
     for _ in loader:
-        handed_out.append(time.perf_counter())
+        moments.append(time.perf_counter())
         time.sleep(_STEP)
-    return (handed_out[-1] - handed_out[_WARM_UP]) / (len(handed_out) - 1 - _WARM_UP)
+    return moments
 
 
 if __name__ == "__main__":

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bench.predict import cpu_sensitivity, gavel, gpus, links, loader_queue, published, speed, testbed
+from bench.predict import cpu_sensitivity, gavel, gpus, links, loader_queue, published, slowest, speed, testbed
 from bench.predict.errors import Prediction, errors, summary, worst
+from stash.derive.predict import efficiency
 from stash.derive.predict.exchange import MODEL_SPREAD
 
 HEAD = """# How wrong predictions are
@@ -18,13 +19,19 @@ the 95 % interval held the measurement. Beside them stand the simplest ways to p
 `python -m bench.predict`; [how predictions are made](prediction.md) is a page of its own.
 """
 
+PICTURE = """![Predicted over measured, a mark a case: Stash and perfect scaling, by source](pictures/predicted.png)
+
+Throughput on several GPUs: predicted over measured, a mark a case; what is beyond 4 is drawn at 4. The picture is
+made by `python -m bench.predict.plots`.
+"""
 PUBLISHED = """## Published throughput on several GPUs
 
 {cases} throughputs, each predicted from the same source's throughput on one GPU and the data sheet of the machine's
 links; no profile was there to hold the model to. *Split*: what links reach of their sheets comes from published
-collectives of other people, what devices of a node cost each other from 27 rows of TensorFlow's, and the model's
-own spread ({spread:.0%}) from four of DLPerf's BERT; none of those 31 are in the table. When gradients are ready is
-published for ResNet-50 and VGG16 (arXiv 2006.10103), and taken as even for the others.
+collectives of other people, what devices of a node cost each other ({crowding:.1%} of a step, {low:.0%} to
+{high:.0%}) from 27 rows of TensorFlow's, and the model's own spread ({spread:.0%}) from four of DLPerf's BERT; none of
+those 31 are in the table. When gradients are ready is published for ResNet-50 and VGG16 (arXiv 2006.10103), and taken as even for
+the others.
 
 Over all: median / 90th {own}; perfect scaling {perfect}; payload over one link {plain}.
 """
@@ -72,12 +79,23 @@ GAVEL_FAILURES = """
 
 LINKS = """## What links reach of their data sheets
 
-{cases} published machines, each predicted from machines that other sources measured; {alone} are the only ones of
-their kind. *Split*: leave one source out.
+{cases} published machines, each predicted from machines that other sources measured. Of {alone} more nobody else
+measured the kind. *Split*: leave one source out.
 """
 LINKS_FAILURES = """
 - Machines with a wrong setting are in it (a third of what InfiniBand claims, an eighth of what sockets do), since a
   user's may be one too: `stash probe` tells.
+"""
+
+SLOWEST = """## Waiting for the slowest of many ranks
+
+What the slowest of n ranks takes longer than their mean, from 250 steps such as a profile sees, of a small network
+on 2 cores (`bench/noise/two_ranks.csv`). *Split*: alternate stretches of that recording, each half for the other.
+Intervals are from resampling those steps.
+"""
+SLOWEST_FAILURES = """
+- These steps have a long tail, as on any virtual machine: of 512 ranks the slowest is farther out than a normal tail
+  beyond 250 steps says, and how far depends on which 250 were seen.
 """
 
 SPEED = """## Speed
@@ -89,14 +107,18 @@ CPU seconds on one core of the machine that wrote this page.
 def page() -> str:
     """All of ``docs/validation.md``."""
     data = (gpus.section, cpu_sensitivity.section, loader_queue.section)
-    sections = (_published, _paper, _gavel, _links, testbed.section, *data, _speed)
-    return "\n".join([HEAD, *("\n".join([*section(), ""]) for section in sections)])
+    sections = (_published, _paper, _gavel, _links, _slowest, testbed.section, *data, _speed)
+    return "\n".join([HEAD, PICTURE, *("\n".join([*section(), ""]) for section in sections)])
 
 
 def _published() -> list[str]:
     found = list(published.throughputs())
+    crowding = efficiency.crowding()
     head = PUBLISHED.format(
         cases=len(found),
+        crowding=crowding.value,
+        low=crowding.low,
+        high=crowding.high,
         spread=MODEL_SPREAD,
         own=errors(each.error for each in found).words,
         perfect=_baseline(found, "perfect scaling"),
@@ -127,6 +149,10 @@ def _gavel() -> list[str]:
 def _links() -> list[str]:
     found, alone = links.shares()
     return [LINKS.format(cases=len(found), alone=alone), *summary(found), LINKS_FAILURES.rstrip()]
+
+
+def _slowest() -> list[str]:
+    return [SLOWEST, *summary(slowest.waits()), SLOWEST_FAILURES.rstrip()]
 
 
 def _speed() -> list[str]:

@@ -25,7 +25,7 @@ JSON_HELP = "Print coefficients and errors as JSON (docs/format.md)."
 
 
 def features(
-    files: Annotated[list[str] | None, typer.Argument(metavar="[FILE]...", help=FILES_HELP)] = None,
+    files: Annotated[list[str] | None, typer.Argument(metavar="FILE", help=FILES_HELP)] = None,
     zoo: Annotated[bool, flag("--zoo", ZOO_HELP)] = False,
     json: Annotated[bool, flag("--json", JSON_HELP)] = False,
 ) -> None:

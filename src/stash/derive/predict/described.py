@@ -151,48 +151,43 @@ def _mistakes(error: ValidationError, path: str, lines: Lines) -> str:
 
 
 def _target(told: _Described, path: str) -> Target:
-    def fact(ends: _Ends | None) -> Quantity | None:
-        if ends is None:
-            return None
-        # What a user wrote without a spread is a wish: taken as exact.
-        return Quantity(
-            value=ends.value,
-            low=ends.low,
-            high=ends.high,
-            origin="given",
-            as_of=told.as_of,
-            source=told.source or path,
-        )
-
     inside, network, disk = told.inside, told.network, told.disk
+    as_of, source = told.as_of, told.source or path
     return Target(
         name=told.name,
         nodes=told.nodes,
         devices=told.devices,
         backend=told.backend or ("gloo" if told.device is None else "nccl"),
         device=told.device,
-        device_memory_bytes=fact(told.device_memory),
+        device_memory_bytes=_fact(told.device_memory, as_of, source),
         inside=inside
         and NodeLinks(
             wiring=inside.wiring,
-            bytes_per_second=fact(inside.bandwidth),
-            latency_seconds=fact(inside.latency),
+            bytes_per_second=_fact(inside.bandwidth, as_of, source),
+            latency_seconds=_fact(inside.latency, as_of, source),
             slowest_share=inside.slowest_share,
         ),
         network=network
         and Network(
             transport=network.transport,
-            bytes_per_second=fact(network.bandwidth),
+            bytes_per_second=_fact(network.bandwidth, as_of, source),
             nics=network.nics,
-            latency_seconds=fact(network.latency),
+            latency_seconds=_fact(network.latency, as_of, source),
         ),
-        cores=fact(told.cores),
-        memory_bytes=fact(told.memory),
+        cores=_fact(told.cores, as_of, source),
+        memory_bytes=_fact(told.memory, as_of, source),
         storage=disk
         and Storage(
-            bytes_per_second=fact(disk.bandwidth),
-            burst_bytes_per_second=fact(disk.burst),
-            reads_per_second=fact(disk.reads_per_second),
+            bytes_per_second=_fact(disk.bandwidth, as_of, source),
+            burst_bytes_per_second=_fact(disk.burst, as_of, source),
+            reads_per_second=_fact(disk.reads_per_second, as_of, source),
             remote=disk.remote,
         ),
     )
+
+
+def _fact(ends: _Ends | None, as_of: str | None, source: str) -> Quantity | None:
+    """What a user wrote; without a spread it is a wish, and taken as exact."""
+    if ends is None:
+        return None
+    return Quantity(value=ends.value, low=ends.low, high=ends.high, origin="given", as_of=as_of, source=source)

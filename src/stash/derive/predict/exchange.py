@@ -22,7 +22,7 @@ from stash.derive.predict.exchanged import AS_MEASURED, ExchangeChanges, Exchang
 from stash.derive.predict.fabric import UnknownFactError, fabric_of, facts_of
 from stash.derive.predict.forecast import Predicted, PredictedStalls
 from stash.derive.predict.quantity import worst
-from stash.derive.predict.target import Target
+from stash.derive.predict.target import Backend, Target
 from stash.derive.stalls.breakdown import Breakdown, Missing
 
 FAR = 4.0
@@ -31,6 +31,9 @@ testbed's validation goes that far."""
 MODEL_SPREAD = 0.22
 """Standard deviation of the logarithm of an exposed exchange over what the model says, where no measurement on such
 links holds it: of four published jobs (``bench.predict.published.model_spread``), which validate nothing."""
+HELD_SPREAD = 0.04
+"""The same where a measurement holds it: the root mean square of the first two configurations of
+``bench.predict.testbed`` (``FITTED`` there), which validate nothing either."""
 _PLACES = {"interconnect": "inside a node", "network": "between nodes"}
 
 
@@ -94,24 +97,34 @@ class ExchangeModel:
             if changes == AS_MEASURED and self._unchanged(name, target):
                 return self._waited(name)
             raise
-        later = stragglers.waiting(self._steps, _ranks(self._base, name), fabric.ranks) or 0.0
-        if seen is None:
-            if not work.ready:
-                raise UnknownFactError(
-                    "the profile tells neither when gradients are ready nor what their exchange costs "
-                    f"{_PLACES[name]}; profile again with this Stash"
-                )
-            error = np.exp(MODEL_SPREAD * self._draws.normals("error of the exchange model"))
-            return exposed(fabric, work, target.backend, changes) * error + later * changes.compute
+        slowest = stragglers.waiting(self._steps, _ranks(self._base, name), fabric.ranks)
+        later = (slowest or 0.0) * changes.compute + changes.copy_seconds
+        if seen is not None:
+            same = changes == AS_MEASURED and self._unchanged(name, target)
+            return self._held(seen, fabric, target.backend, changes, HELD_SPREAD * (not same)) + later
+        if not work.ready:
+            raise UnknownFactError(
+                "the profile tells neither when gradients are ready nor what their exchange costs "
+                f"{_PLACES[name]}; profile again with this Stash"
+            )
+        error = np.exp(MODEL_SPREAD * self._draws.normals("error of the exchange model"))
+        return exposed(fabric, work, target.backend, changes) * error + later
+
+    def _held(self, seen: _Seen, fabric: Fabric, backend: Backend, changes: ExchangeChanges, spread: float) -> Array:
+        """The model on ``fabric``, held to what was waited on the profile's own, ``[draws]``; see ``on``."""
+        work = self._job()
         # How much more a longer backward pass hides depends on readiness: without it, on anything up to its length.
         hidden = seen.hidden * changes.compute ** self._draws.uniforms("growth of what is hidden")
-        predicted = exposed(fabric, work, target.backend, changes, hidden)
-        ratio = alone(fabric, work, target.backend, changes) / seen.alone
+        predicted = exposed(fabric, work, backend, changes, hidden)
+        ratio = alone(fabric, work, backend, changes) / seen.alone
         grown = ratio ** self._draws.uniforms("growth of what the exchange model misses")
-        less = np.clip(seen.waited / seen.modelled, 0.0, 1.0)
+        nothing = np.zeros_like(predicted)
+        less = np.divide(seen.waited, seen.modelled, out=nothing, where=seen.modelled > 0).clip(0.0, 1.0)
+        corrected = predicted * less + np.maximum(0.0, seen.waited - seen.modelled) * grown
+        error = 1 + spread * self._draws.normals("error of the exchange model")
         # What is below zero is noise of the measurement: it stays as it is.
-        corrected: Array = predicted * less + np.maximum(0.0, seen.waited - seen.modelled) * grown
-        return corrected + np.minimum(0.0, seen.waited) + later * changes.compute
+        waits: Array = corrected * error + np.minimum(0.0, seen.waited)
+        return waits
 
     def _job(self) -> Exchanged:
         if self._work is None:

@@ -47,6 +47,8 @@ class ExchangeChanges:
     """``None``: as the library chooses."""
     compute: float = 1.0
     """Of the backward pass's length as profiled."""
+    copy_seconds: float = 0.0
+    """Of a step, added: copies into buckets that were views before, or, negative, no more (``timeline.copies``)."""
     slowdown: float = 0.0
     """How much slower the backward pass is while buckets travel; 0 leaves that to what was measured."""
 

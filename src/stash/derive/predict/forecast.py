@@ -30,6 +30,7 @@ from stash.derive.stalls.breakdown import (
     Stall,
     Waits,
 )
+from stash.derive.stalls.method_error import method_error
 
 
 class Used(Record):
@@ -139,39 +140,43 @@ def forecast(
     if names[:1] != STALLS[:1] or len(set(names)) < len(names):
         raise StashError(f"{source} has no breakdown: its stalls are {', '.join(names) or 'none'}; please report it")
     drawn = np.array([part.seconds for part in ordered])
-    known = [part.spread_known for part in ordered]
-    found = intervals(np.vstack([drawn, drawn.sum(axis=0)]), repetitions)
-    *times, step = (
-        each if spread else _endless(each) for each, spread in zip(found, [*known, all(known)], strict=True)
-    )
     grounds = tuple(
         Grounds(stall=part.name, origin=part.origin, facts=part.facts, beyond=part.beyond) for part in ordered
     )
-    rungs = _rungs(names)
-    seconds = dict(zip(names, (time.value for time in times), strict=True))
     warnings = tuple(dict.fromkeys(sentence for part in grounds for sentence in part.beyond))
+    step, stalls = _times(ordered, drawn, repetitions)
     breakdown = Breakdown(
         source=source,
-        step_seconds=sum(seconds.values()),
+        step_seconds=sum(stall.seconds for stall in stalls),
         step=step,
-        samples=_counts(samples, target.ranks, rungs),
+        samples=_counts(samples, target.ranks, _rungs(names)),
         waits=Waits(),
         rounds=0,
         rounds_dropped=0,
         world_size=target.ranks,
         nodes=target.nodes,
-        rungs=rungs,
-        stalls=tuple(
-            Stall(name=name, time=time, share=time.value / step.value)
-            for name, time in zip(names, times, strict=True)
-        ),
+        rungs=_rungs(names),
+        stalls=stalls,
         skipped=tuple(unknown),
-        paper=_paper(seconds),
+        paper=_paper({stall.name: stall.seconds for stall in stalls}),
         stability=Stability(ok=not warnings, warnings=warnings),
         rates=Rates(),
         communication=Communication(),
     )
     return Forecast(target=target, breakdown=breakdown, grounds=grounds, draws=drawn.shape[1], seed=seed)
+
+
+def _times(parts: Sequence[Predicted], drawn: Array, repetitions: int) -> tuple[Interval, tuple[Stall, ...]]:
+    """The step's interval and the stalls', from ``[stalls, draws]``; without ends where a spread is not known."""
+    known = [part.spread_known for part in parts]
+    found = intervals(np.vstack([drawn, drawn.sum(axis=0)]), repetitions)
+    *times, step = (
+        each if spread else _endless(each) for each, spread in zip(found, [*known, all(known)], strict=True)
+    )
+    return step, tuple(
+        Stall(name=part.name, time=time, share=time.value / step.value, method=method_error(part.name, time.value))
+        for part, time in zip(parts, times, strict=True)
+    )
 
 
 def _endless(found: Interval) -> Interval:

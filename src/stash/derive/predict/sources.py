@@ -239,16 +239,21 @@ class _Sheet:
 def network_rate(claimed: Quantity | None, transport: NetworkKind, without: str | None = None) -> Quantity | None:
     """What collectives reach of a line between nodes: its share, and with sockets no more than those can do.
 
-    ``without`` leaves out one source of published collectives.
+    ``without`` leaves out one source of published collectives; a faster line never carries less.
     """
     if claimed is None:
         return None
-    limit = efficiency.socket_limit(without)
-    if transport == "tcp" and claimed.value > efficiency.SOCKETS_FOLLOW and limit is not None:
-        ends = (None if end is None else min(end, claimed.value) for end in (limit.low, limit.high))
-        return _of_claim(claimed, limit, min(limit.value, claimed.value), *ends)
     share = efficiency.reached(transport, without)
-    return None if share is None else reach_of(claimed, share)
+    limit = efficiency.socket_limit(without) if transport == "tcp" else None
+    rate = None if share is None else reach_of(claimed, share)
+    if limit is None:
+        return rate
+    if rate is None:  # nobody else saw a line that sockets can fill
+        rate = claimed.model_copy(update={"low": claimed.value, "high": claimed.value})
+    ends = (
+        None if a is None or b is None else min(a, b) for a, b in ((rate.low, limit.low), (rate.high, limit.high))
+    )
+    return _of_claim(rate, limit, min(rate.value, limit.value), *ends)
 
 
 def reach_of(claimed: Quantity, share: Quantity) -> Quantity:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from probe_builder import gpus, host, links, probe, ring, stream
 from profile_builder import build
 
@@ -10,7 +12,7 @@ from stash.base.records import Collective, Limits, Profile
 from stash.derive.predict import efficiency
 from stash.derive.predict.draws import Draws
 from stash.derive.predict.fabric import UnknownFactError, fabric_of
-from stash.derive.predict.quantity import given
+from stash.derive.predict.quantity import given as wished
 from stash.derive.predict.sources import network_rate, of_instance, of_probe, of_profile
 from stash.derive.predict.target import Network, NodeLinks
 from stash.keep import catalog
@@ -131,13 +133,24 @@ def test_a_mesh_of_unknown_cut_may_be_as_slow_as_its_pcie() -> None:
 
 
 def test_fast_lines_of_sockets_are_held_to_what_sockets_do() -> None:
-    slow, fast = (network_rate(given(rate, "--network"), "tcp") for rate in (10e9 / 8, 100e9 / 8))
+    slow, fast = (network_rate(wished(rate, "--network"), "tcp") for rate in (10e9 / 8, 100e9 / 8))
     limit = efficiency.socket_limit()
     assert slow is not None
     assert fast is not None
     assert limit is not None
     assert slow.value == pytest.approx(10e9 / 8, rel=0.05)
     assert fast.value == limit.value
+
+
+@given(st.floats(1e6, 1e12), st.floats(1.0, 100.0))
+def test_a_faster_line_never_carries_less(rate: float, faster: float) -> None:
+    slow, fast = (network_rate(wished(each, "--network"), "tcp") for each in (rate, rate * faster))
+    assert slow is not None
+    assert fast is not None
+    assert slow.value <= fast.value
+    assert slow.low is not None
+    assert fast.low is not None
+    assert slow.low <= fast.low
 
 
 def test_a_type_without_network_facts_has_no_network() -> None:

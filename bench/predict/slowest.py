@@ -1,0 +1,49 @@
+"""What ranks wait for their slowest, predicted from half of a recording of real steps for its other half.
+
+Split: by time, in alternate stretches of 500 steps of ``bench/noise/two_ranks.csv``, each half for the other. Two
+ranks really ran side by side; more of them are steps of the unseen half drawn at random, so that they test the tail
+beyond what was seen, and not whether many ranks are independent.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bench.common import ROOT
+from bench.predict.errors import Prediction
+from stash.derive.predict.draws import Array
+from stash.derive.predict.stragglers import largest_of
+
+RECORDING = ROOT / "bench" / "noise" / "two_ranks.csv"
+_STRETCH = 500
+_KEPT = 250
+"""Steps that a profile would have seen: so many calibrate."""
+_GROUPS = 2000
+RANKS = (2, 8, 64, 512)
+
+
+def waits() -> list[Prediction]:
+    """Of every half and number of ranks: what the slowest takes longer than the mean, in thousandths of a step."""
+    steps = np.loadtxt(RECORDING, delimiter=",", comments="#")
+    even = (np.arange(len(steps)) // _STRETCH) % 2 == 0
+    found = []
+    for half, (seen, unseen) in enumerate(((steps[even], steps[~even]), (steps[~even], steps[even]))):
+        known = _around_zero(seen)[:: max(1, 2 * len(seen) // _KEPT)]
+        found += [_wait(half, known, _around_zero(unseen, ravel=False), ranks) for ranks in RANKS]
+    return found
+
+
+def _around_zero(steps: Array, ravel: bool = True) -> Array:
+    centred = steps - steps.mean(axis=0)
+    return centred.ravel() if ravel else centred
+
+
+def _wait(half: int, known: Array, unseen: Array, ranks: int) -> Prediction:
+    random = np.random.default_rng(ranks)
+    together = unseen if ranks == unseen.shape[1] else random.choice(unseen.ravel(), (_GROUPS, ranks))
+    measured = float(together.max(axis=1).mean())
+    normal = float(known.std(ddof=1)) * float(np.sqrt(2 * np.log(ranks)))
+    again = [largest_of(random.choice(known, len(known)), ranks) for _ in range(256)]
+    said = largest_of(known, ranks)
+    drawn = np.array(again) + said - np.mean(again)
+    return Prediction(f"{ranks} ranks", f"half {half + 1}", measured, drawn, {"σ·√(2 ln n)": normal})

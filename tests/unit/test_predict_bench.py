@@ -1,0 +1,98 @@
+"""Validation keeps its promises: what was fitted is not tested, and nothing is left out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from bench.predict import gavel, links, published, testbed
+from bench.predict.errors import Prediction, coverage, errors, summary
+from bench.predict.report import page
+from bench.predict.speed import made_up
+from stash.derive.predict.draws import Draws
+from stash.derive.predict.exchange import HELD_SPREAD, MODEL_SPREAD
+from stash.keep.catalog.collectives import node_scaling
+
+DRAWS = Draws()
+
+
+def test_the_model_s_spread_is_what_its_rows_say() -> None:
+    assert published.model_spread() == pytest.approx(MODEL_SPREAD, abs=0.01)
+
+
+def test_the_spread_of_a_model_that_is_held_is_that_of_its_two_configurations() -> None:
+    fitted = [row for row in testbed.rows() if row["configuration"] in testbed.FITTED and row["stall"] == "network"]
+    logs = [np.log(float(row["predicted"]) / float(row["measured"])) for row in fitted]
+    assert len(logs) == 2
+    assert np.sqrt(np.mean(np.square(logs))) == pytest.approx(HELD_SPREAD, abs=0.005)
+
+
+def test_rows_that_something_was_learned_from_are_not_predicted() -> None:
+    names = {(each.source, each.name) for each in published.throughputs()}
+    assert len(names) > 80
+    assert not any("BERT-base" in name and "fp32" in name and "several nodes" in source for source, name in names)
+    assert not any(
+        "synthetic" in source and name.split(" on ")[0] in {each.model for each in node_scaling()}
+        for source, name in names
+    )
+
+
+def test_every_other_row_of_a_known_machine_is_predicted() -> None:
+    table = [row for row in published.rows("throughputs.csv") if row["hardware"] in published.MACHINES]
+    several = [row for row in table if row["metric"].endswith("/s") and row["n_gpus"] != "1"]
+    assert len(list(published.throughputs())) == len(several) - len(node_scaling()) - 4
+
+
+def test_gavel_s_smallest_batches_are_given_and_all_others_predicted() -> None:
+    found = [each.name for each in gavel.batches()]
+    assert not any("batch 16" in name and "ResNet" in name for name in found)
+    assert any("ResNet-50" in name and "batch 128" in name for name in found)
+
+
+def test_links_are_predicted_from_other_sources_only() -> None:
+    found, alone = links.shares()
+    assert alone == 1  # a pair of GPUs on NVLink
+    assert len(found) > 20
+
+
+def test_the_testbed_plans_forty_unseen_configurations() -> None:
+    unseen = [each for each in testbed.ALL if not each.calibrates]
+    assert len(unseen) >= 40
+    assert sum(each.calibrates for each in testbed.ALL) == 3
+    assert all(testbed.calibration_of(each).calibrates for each in unseen)
+
+
+def test_a_testbed_s_target_is_shaped_and_not_looked_at() -> None:
+    seen, wanted = testbed.Configuration(2, "100mbit", 4), testbed.Configuration(4, "200mbit", 1)
+    said = testbed.predict(made_up(), seen, wanted)
+    same = testbed.predict(made_up(), seen, seen)
+    assert said.target.nodes == 4
+    assert said.target.network is not None
+    assert said.target.network.bytes_per_second is not None
+    assert same.target.network is not None
+    assert same.target.network.bytes_per_second is not None
+    ratio = said.target.network.bytes_per_second.value / same.target.network.bytes_per_second.value
+    assert ratio == pytest.approx(2.0)
+    assert same.breakdown.step_seconds == pytest.approx(0.12, rel=0.01)
+
+
+def test_errors_are_counted_by_hand() -> None:
+    found = errors([0.1, -0.2, 0.3])
+    assert (found.cases, found.median) == (3, pytest.approx(0.2))
+    assert found.bias == pytest.approx(0.2 / 3)
+    assert found.ninetieth == pytest.approx(0.28)
+
+
+def test_an_interval_covers_what_it_holds() -> None:
+    inside = Prediction("a", "x", 1.0, 1 + 0.1 * DRAWS.normals("x"), {"simple": 2.0})
+    outside = Prediction("a", "y", 2.0, 1 + 0.1 * DRAWS.normals("y"), {"simple": 2.0})
+    assert coverage([inside, outside]) == 0.5
+    assert summary([inside, outside])[2].startswith("| a | 2 | 25.0% / 45.0% | -25.0% | 50% | 50.0% / 90.0%")
+
+
+@pytest.mark.slow
+def test_the_page_has_every_kind_of_evidence() -> None:
+    text = page()
+    for head in ("Published throughput", "arXiv 2006.10103", "Gavel", "data sheets", "Emulated clusters", "Speed"):
+        assert f"## {head}" in text or head in text
+    assert "nan" not in text
