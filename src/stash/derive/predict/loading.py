@@ -206,8 +206,8 @@ def _reads_per_sample(profile: Profile) -> float | None:
 def _variation(profile: Profile) -> float:
     """Of the time to make a batch, from how means of so many batches scatter: s = sd of means · √batches.
 
-    Of each worker where they were recorded, else of all of them in each block. A machine that drifts makes this larger
-    than it is. Zero, and so no slow-down, if there are too few blocks to tell.
+    Of each worker where they were recorded, else of all of them in each block. A machine that drifts makes this
+    larger than it is. Zero, and so no slow-down, if there are too few blocks to tell.
     """
     found = batch_times(profile)
     if len(found) < _LEAST_BLOCKS:
