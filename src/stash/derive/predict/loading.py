@@ -75,7 +75,7 @@ def loading(profile: Profile, breakdown: Breakdown, draws: Draws) -> Loading | N
         prefetch=loader.prefetch_factor or DEFAULT_PREFETCH,
         samples=samples,
         batches=batches,
-        cores=None if host is None else cores_worth(host, usable_threads(host), ranks * (workers + 1), draws),
+        cores=None if host is None else cores_worth(rented(host), usable_threads(host), ranks * (workers + 1), draws),
     )
     work = _held_to_steps(pipeline, work, breakdown)
     rate = _storage_rate(profile, breakdown, pipeline, work)
@@ -101,17 +101,22 @@ def usable_threads(host: Host) -> float | None:
     return min(known) if known else None
 
 
-def cores_worth(host: Host | None, threads: float | None, busy: float, draws: Draws) -> Array | None:
+def rented(host: Host | None) -> bool:
+    """Whether a machine is known to be a cloud's."""
+    return host is not None and (host.cloud or host.instance) is not None
+
+
+def cores_worth(shared: bool, threads: float | None, busy: float, draws: Draws) -> Array | None:
     """What so many hardware threads are worth to ``busy`` threads, in cores; ``None`` if their number is unknown.
 
-    On rented machines a vCPU is one of two threads of a core; elsewhere nobody has told Stash, and each counts whole.
+    Where cores are ``shared``, as on rented machines, a vCPU is one of two threads of a core; elsewhere nobody has
+    told Stash, and each counts whole.
     """
     if not threads:
         return None
-    rented = host is not None and (host.cloud or host.instance) is not None
     low, high = SMT_GAIN
     gain = low + (high - low) * draws.uniforms("second thread of a core")
-    return core_capacity(threads, busy, 2 if rented else 1, gain) * np.ones(draws.count)
+    return core_capacity(threads, busy, 2 if shared else 1, gain) * np.ones(draws.count)
 
 
 def _per_step(profile: Profile, rung: str, field: Callable[[Block], float | None]) -> list[float]:

@@ -72,6 +72,8 @@ class Pipeline:
     """Share of the data set that fits into the node's page cache."""
     keeps: float | Array = 1.0
     """How well the page cache keeps it, see ``page_cache``."""
+    training: float | Array = 1.0
+    """Times what training took of the cores when that was measured."""
 
     def reading(self, cached: float | Array, store: Store | None = None) -> Pipeline:
         """The same with another part of the data in memory."""
@@ -118,7 +120,8 @@ def step_seconds(pipeline: Pipeline, work: Work, trained_in: Array) -> Array:
     if pipeline.cores is None:
         return queued
     made = batches * pipeline.samples * work.core_seconds
-    return np.maximum(queued, ranks * (work.train_core_seconds + made) / pipeline.cores)
+    trained = pipeline.training * work.train_core_seconds
+    return np.maximum(queued, ranks * (trained + made) / pipeline.cores)
 
 
 def _read_seconds(pipeline: Pipeline, work: Work) -> Array:

@@ -23,7 +23,7 @@ from stash.derive.predict.draws import Array, Draws
 from stash.derive.predict.exchange import ExchangeModel
 from stash.derive.predict.exchanged import AS_MEASURED, ExchangeChanges, exchanged
 from stash.derive.predict.forecast import Forecast, Predicted, PredictedStalls, Used, forecast
-from stash.derive.predict.loading import Loading, cores_worth, lacks, loading
+from stash.derive.predict.loading import Loading, cores_worth, lacks, loading, rented
 from stash.derive.predict.page_cache import cached_share
 from stash.derive.predict.pipeline import Pipeline, Store
 from stash.derive.predict.quantity import Origin, Quantity, measured
@@ -111,7 +111,7 @@ def what_if(base: Base, wanted: Alteration = AS_IT_IS, less: Mapping[str, float]
     outcome = _predicted_training(base, target, wanted, after, scale)
     parts = _lessened(outcome.parts, less)
     trains = _trains_for(PredictedStalls(tuple(parts)))
-    data = _predicted_data(base, target, wanted, after, trains, _trains_otherwise(less))
+    data = _predicted_data(base, target, wanted, after, scale, trains, _trains_otherwise(less))
     samples = None if after is None else after.samples * target.ranks * _replicas(base)
     return forecast(
         target,
@@ -164,7 +164,7 @@ def _predicted_training(
     base: Base, target: Target, wanted: Alteration, after: Passes | None, scale: ComputeScale
 ) -> PredictedStalls:
     """Compute, transfer, contention and the exchange: all but the data."""
-    more_passes = 1.0 if after is None or base.passes is None else after.accumulated / base.passes.accumulated
+    more_passes = _more_passes(base, after)
     more_samples = 1.0 if after is None or base.passes is None else after.samples / base.passes.samples
     parts, missing = [], []
     for name, factor in (
@@ -199,6 +199,10 @@ def _as_measured(base: Base, name: str, seconds: Array) -> Predicted:
     assert stall is not None, "it has seconds"
     fact = measured(stall.time, base.profile.created[:10], base.source)
     return Predicted(name, seconds, "measured", (Used(about=f"{name} as it was", unit="seconds", quantity=fact),))
+
+
+def _more_passes(base: Base, after: Passes | None) -> float:
+    return 1.0 if after is None or base.passes is None else after.accumulated / base.passes.accumulated
 
 
 def _scaled(base: Base, target: Target, name: str, seconds: Array, factor: Array, scale: ComputeScale) -> Predicted:
@@ -263,7 +267,13 @@ def _as_measured_or_cached(base: Base, told: list[Missing], wanted: Alteration) 
 
 
 def _predicted_data(
-    base: Base, target: Target, wanted: Alteration, after: Passes | None, trained_in: Array, moved: bool
+    base: Base,
+    target: Target,
+    wanted: Alteration,
+    after: Passes | None,
+    scale: ComputeScale,
+    trained_in: Array,
+    moved: bool,
 ) -> PredictedStalls:
     told = [item for item in base.breakdown.skipped if item.name in DATA_STALLS]
     if base.loading is None or base.held is None:
@@ -273,6 +283,9 @@ def _predicted_data(
         lost = [name for name in DATA_STALLS if base.breakdown.stall(name) is not None]
         return PredictedStalls((), (*told, *(Missing(name=name, why=why, possible=True) for name in lost)))
     pipeline = _pipeline(base, base.loading, target, wanted, after)
+    # On CPUs it is passes that take cores, elsewhere launching them.
+    busier = _more_passes(base, after) * (scale.factor if target.device is None else 1.0)
+    pipeline = replace(pipeline, training=busier)
     prep, fetch = predicted(pipeline, base.loading, base.held, trained_in)
     makes = Used(about="one worker's seconds per sample", unit="seconds", quantity=base.loading.make)
     same = wanted == AS_IT_IS
@@ -300,7 +313,8 @@ def _pipeline(base: Base, found: Loading, target: Target, wanted: Alteration, af
     cores = old.cores
     if target != base.target or workers != old.workers:
         threads = None if target.cores is None else target.cores.value
-        cores = cores_worth(host, threads, target.devices * (workers + 1), base.draws)
+        shared = wanted.instance is not None or rented(host)
+        cores = cores_worth(shared, threads, target.devices * (workers + 1), base.draws)
     rate = _storage(base, target, wanted)
     return replace(
         old,

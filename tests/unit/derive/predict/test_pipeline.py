@@ -56,6 +56,11 @@ def test_training_needs_cores_too():
     assert step_seconds(replace(NODE, cores=one(2.0)), WORK, one(0.12)).tolist() == [pytest.approx(0.2)]
 
 
+def test_training_that_does_more_needs_more_cores():
+    busier = replace(NODE, cores=one(2.0), training=3.0)
+    assert step_seconds(busier, WORK, one(0.12)).tolist() == [pytest.approx(0.4)]  # 2 · (300 + 100) ms on 2
+
+
 def test_storage_is_shared_by_the_ranks_of_a_node():
     # 1 MB a batch at 20 MB/s is 50 ms, 100 ms for both ranks; its workers alone would take (100 + 50)/4
     cold = replace(NODE, cached=0.0, store=Store(one(20e6)))
