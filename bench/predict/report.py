@@ -29,9 +29,9 @@ PUBLISHED = """## Published throughput on several GPUs
 {cases} throughputs, each predicted from the same source's throughput on one GPU and the data sheet of the machine's
 links; no profile was there to hold the model to. *Split*: what links reach of their sheets comes from published
 collectives of other people, what devices of a node cost each other ({crowding:.1%} of a step, {low:.0%} to
-{high:.0%}) from 27 rows of TensorFlow's, and the model's own spread ({spread:.0%}) from four of DLPerf's BERT; none of
-those 31 are in the table. When gradients are ready is published for ResNet-50 and VGG16 (arXiv 2006.10103), and taken as even for
-the others.
+{high:.0%}) from 27 rows of TensorFlow's, and the model's own spread ({spread:.0%}) from four of DLPerf's BERT; none
+of those 31 are in the table. When gradients are ready is published for ResNet-50 and VGG16 (arXiv 2006.10103), and
+taken as even for the others.
 
 Over all: median / 90th {own}; perfect scaling {perfect}; payload over one link {plain}.
 """
