@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bench.predict import gavel, links, published, slowest, speed, testbed
+from bench.predict import cpu_sensitivity, gavel, gpus, links, loader_queue, published, slowest, speed, testbed
 from bench.predict.errors import Prediction, errors, summary, worst
 from stash.derive.predict import efficiency
 from stash.derive.predict.exchange import MODEL_SPREAD
@@ -106,7 +106,8 @@ CPU seconds on one core of the machine that wrote this page.
 
 def page() -> str:
     """All of ``docs/validation.md``."""
-    sections = (_published, _paper, _gavel, _links, _slowest, testbed.section, _speed)
+    data = (gpus.section, cpu_sensitivity.section, loader_queue.section)
+    sections = (_published, _paper, _gavel, _links, _slowest, testbed.section, *data, _speed)
     return "\n".join([HEAD, PICTURE, *("\n".join([*section(), ""]) for section in sections)])
 
 

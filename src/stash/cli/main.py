@@ -28,6 +28,7 @@ from stash.cli.readers import readers_may_leave
 from stash.cli.report import report
 from stash.cli.show import show
 from stash.cli.testbed import app as testbed_app
+from stash.cli.whatif import whatif
 from stash.cli.zoo import zoo
 
 # Some versions of typer carry a click of their own, so its error classes are reached through typer's.
@@ -50,6 +51,7 @@ app.command()(report)
 app.command()(figures)
 app.command()(compare)
 app.command()(check)
+app.command()(whatif)
 app.command()(features)
 app.command()(zoo)
 app.add_typer(dataset_app, name="dataset")

@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from stash.base.errors import ArtefactError, UserError
 from stash.base.interrupts import postponed
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from stash.derive.predict.features import Features, Regression
     from stash.keep.catalog import Catalog
     from stash.show.features import Supposed
+    from stash.show.layout import Renderer
 
 
 def output_file(wanted: Path | None, stem: str, suffix: str) -> Path:
@@ -149,6 +150,7 @@ def print_probe(
     print(render(shown, *_screen()), end="")
 
 
+V = TypeVar("V")
 Side = tuple[str, ...]
 """Names of one or more files."""
 
@@ -198,6 +200,14 @@ def print_decisions(decisions: Sequence[Decision], json: bool = False) -> None:
     for decision in decisions:
         line = printable_line(f"{decision.verdict}: {decision.sentence} ({decision.limit})")
         print(line if colour else plain_text(line))
+
+
+def printed(shown: V | dict[str, Any], render: Renderer[V]) -> None:
+    """Print a view by its renderer, or a document as JSON."""
+    if isinstance(shown, dict):
+        print(strict_json(shown))
+        return
+    print(render(shown, *_screen()), end="")
 
 
 def print_features(

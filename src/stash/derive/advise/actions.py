@@ -5,6 +5,8 @@ At most three sentences. Remedies themselves, one function per stall, are in ``s
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from stash.base.ladder import NOT_ASKED
 from stash.base.words.quantities import listed
 from stash.derive.advise.case import Case, Remedy
@@ -41,15 +43,15 @@ def hidden_behind(breakdown: Breakdown, name: str) -> Surfacing | None:
 
 def _against(case: Case, name: str) -> tuple[str, ...]:
     """The most valuable remedies; where a hidden stall would eat their gain, also one against that."""
-    step = case.breakdown.step_seconds
     hidden = hidden_behind(case.breakdown, name)
-    ceiling = step if hidden is None else max(0.0, case.seconds(name) - hidden.seconds)
-    remedies = _best(case, name)
     if hidden is None:
-        return tuple(_sentence(case, remedy, ceiling) for remedy in remedies[:MOST_STEPS])
+        return tuple(_sentence(case, remedy) for remedy in _best(case, name)[:MOST_STEPS])
     behind = REMEDIES[hidden.appears](Case(case.breakdown, case.profile, removed=name))[:1]
-    steps = tuple(_sentence(case, remedy, ceiling) for remedy in remedies[: MOST_STEPS - len(behind)])
-    if ceiling < case.seconds(name) / 2:
+    first = hidden.seconds > case.seconds(name) / 2
+    if first and behind and behind[0].asks is not None:
+        case = replace(case, done=behind[0].asks)  # what the others save once that is done
+    steps = tuple(_sentence(case, remedy) for remedy in _best(case, name)[: MOST_STEPS - len(behind)])
+    if first:
         return (*(f"First, against {hidden.appears}: {_lower(remedy.text)}." for remedy in behind), *steps)
     return (*steps, *(f"Then, against {hidden.appears}: {_lower(remedy.text)}." for remedy in behind))
 
@@ -60,7 +62,7 @@ def _first_of_each(case: Case, claims: Claims) -> tuple[str, ...]:
     for stall in claims.certain:
         remedy = next((each for each in _best(case, stall.name) if each.text not in found), None)
         if remedy is not None:
-            found[remedy.text] = f"Against {stall.name}: {_lower(_sentence(case, remedy, stall.seconds))}"
+            found[remedy.text] = f"Against {stall.name}: {_lower(_sentence(case, remedy))}"
     return tuple(found.values())[:MOST_STEPS]
 
 
@@ -94,15 +96,15 @@ def _unmeasured(claims: Claims) -> list[str]:
     ]
 
 
-def _sentence(case: Case, remedy: Remedy, ceiling: float) -> str:
-    saves = min(remedy.saves or 0.0, ceiling)
+def _sentence(case: Case, remedy: Remedy) -> str:
+    saves = remedy.saves or 0.0
     cost = f" {_upper(remedy.cost)}." if remedy.cost else ""
     if saves < _WORTH_SAYING * case.breakdown.step_seconds:
         return f"{remedy.text}.{cost}"
     samples = case.breakdown.samples_per_step
     many = f" for every {samples:.0f} samples" if samples else " for as many samples"
     gain = figures(case.breakdown.stalls).part(saves, many if remedy.per_sample else " a step")
-    return f"{remedy.text}; saves up to {gain}.{cost}"
+    return f"{remedy.text}; saves about {gain}.{cost}"
 
 
 def _lower(sentence: str) -> str:

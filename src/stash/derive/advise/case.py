@@ -5,10 +5,15 @@ Knows how to read a breakdown and its profile together; which remedy fits is dec
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from stash.base.ladder import DATA_STALLS
 from stash.base.records import Loader, Profile
+from stash.derive.advise.gains import gain
+from stash.derive.predict.changes import Alteration
+from stash.derive.predict.whatif import AS_IT_IS, Base, base_of
 from stash.derive.stalls.breakdown import Breakdown
 from stash.derive.stalls.missing import ranks_per_node
 from stash.derive.stalls.step_times import mean_over_rounds, rank_values
@@ -19,7 +24,7 @@ LARGER_BATCH = "the effective batch grows, so tune the learning rate again"
 
 @dataclass(frozen=True)
 class Remedy:
-    """Something to do, without a full stop, the seconds per step it saves at most, and what it costs."""
+    """Something to do, without a full stop, the seconds per step it saves, and what it costs."""
 
     text: str
     saves: float | None = None
@@ -29,6 +34,8 @@ class Remedy:
     """Steps become longer, of more samples: ``saves`` is for as many samples as a step has now."""
     name: str = ""
     """What programs know it by, where one has to (``bench/remedies.py``); texts change."""
+    asks: Alteration | None = None
+    """The question to ``stash whatif`` whose answer ``saves`` is; ``None`` where it is no such question."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +46,21 @@ class Case:
     profile: Profile
     removed: str | None = None
     """A stall supposed to be gone already."""
+    done: Alteration = AS_IT_IS
+    """What is supposed to be done already, before any remedy."""
+
+    @cached_property
+    def base(self) -> Base:
+        """What every forecast from the profile starts with."""
+        return base_of(self.profile, self.breakdown)
+
+    def saves(self, wanted: Alteration = AS_IT_IS, less: Mapping[str, float] | None = None) -> float | None:
+        """Seconds that a remedy saves, see ``gains``."""
+        return gain(self.base, wanted, {**self._gone, **(less or {})}, self.done)
+
+    @property
+    def _gone(self) -> dict[str, float]:
+        return {} if self.removed is None else {self.removed: self.seconds(self.removed)}
 
     @property
     def busy_seconds(self) -> float:

@@ -1,7 +1,6 @@
 """What would make the data stalls smaller, prep and fetch: workers, cores, memory, disk.
 
-Gains are upper bounds from the model in the comment beside them, for a step of the same batch. ``None`` means
-the gain cannot be derived from what was measured.
+What each saves is the answer of ``stash whatif`` to the same question; ``None`` means that nobody can tell.
 """
 
 from __future__ import annotations
@@ -10,19 +9,21 @@ import math
 
 from stash.base.words.units import format_bytes, format_rate, format_seconds
 from stash.derive.advise.case import Case, Remedy
+from stash.derive.predict.changes import Alteration
 
 HEADROOM = 1.1
 """Workers are asked for with this margin, since their pace varies."""
 SMALL_FILE = 256e3
+CACHED = Alteration(cache=1.0)
+"""All data in memory."""
 
 
 def for_prep(case: Case) -> list[Remedy]:
-    prep = case.seconds("prep")
     found = _workers(case)
     found.append(
         Remedy(
             "Make samples cheaper to prepare: decode and resize them once and store that, or augment on the device",
-            prep,
+            case.saves(less={"prep": case.seconds("prep")}),
         )
     )
     loader = case.loader
@@ -45,7 +46,6 @@ def _workers(case: Case) -> list[Remedy]:
     workers = case.loader.workers if case.loader is not None else None
     if workers is None:
         return []
-    prep = case.seconds("prep")
     busy, alone = case.busy_seconds, case.loader_seconds
     # without workers a step waits for all of the work, and that was timed step by step
     work = case.breakdown.waits.warm if workers == 0 else case.block_mean("fetch_seconds", "warm")
@@ -64,34 +64,32 @@ def _workers(case: Case) -> list[Remedy]:
             )
         ]
     if room is None or needed <= room:
-        # workers take over the work and no more: whatever else makes a step on fresh batches slower stays
-        saves = prep if workers else min(prep, work)
-        return [Remedy(f"Use num_workers={needed} instead of {workers} ({why})", saves, name="workers")]
+        return [_more_workers(case, f"Use num_workers={needed} instead of {workers} ({why})", needed)]
     return _too_few_cores(case, workers, room, needed, work)
+
+
+def _more_workers(case: Case, text: str, workers: int) -> Remedy:
+    wanted = Alteration(workers=workers)
+    return Remedy(text, case.saves(wanted), name="workers", asks=wanted)
 
 
 def _too_few_cores(case: Case, workers: int, room: int, needed: int, work: float) -> list[Remedy]:
     """More workers than cores: use all cores there are, and rent more."""
-    prep, busy, cores = case.seconds("prep"), case.busy_seconds, case.cores_per_rank
+    cores = case.cores_per_rank
     found = []
     if room > workers:
-        left = max(0.0, work / room - busy)
-        found.append(
-            Remedy(
-                f"Use num_workers={room} instead of {workers}, all that {cores:g} cores per device allow",
-                max(0.0, prep - left),
-                name="workers",
-            )
-        )
+        use = f"Use num_workers={room} instead of {workers}, all that {cores:g} cores per device allow"
+        found.append(_more_workers(case, use, room))
     more = (
         f"Rent {needed + 1} cores per device instead of {cores:g}, for num_workers={needed} "
         f"(preparing a step takes {format_seconds(work)} of one worker)"
     )
-    return [*found, Remedy(more, prep)]
+    wanted = Alteration(cpus=(needed + 1) * case.base.target.devices, workers=needed)
+    return [*found, Remedy(more, case.saves(wanted), name="cores", asks=wanted)]
 
 
 def for_fetch(case: Case) -> list[Remedy]:
-    work, fetch = case.profile.workload, case.seconds("fetch")
+    work = case.profile.workload
     found = [*_cache(case), *_disk_rate(case)]
     cold = [block for block in case.profile.blocks if block.rung == "cold" and block.files and block.file_bytes]
     files = sum(block.files or 0 for block in cold)
@@ -106,12 +104,12 @@ def for_fetch(case: Case) -> list[Remedy]:
             Remedy(f"Use more than num_workers={case.loader.workers}, so that more reads are under way at once")
         )
     if not found:
-        found.append(Remedy("Move the data to a faster disk, or keep it in memory", fetch))
+        found.append(Remedy("Move the data to a faster disk, or keep it in memory", case.saves(CACHED), asks=CACHED))
     return found
 
 
 def _cache(case: Case) -> list[Remedy]:
-    work, fetch = case.profile.workload, case.seconds("fetch")
+    work = case.profile.workload
     samples = case.loader.samples if case.loader is not None else None
     size = work.dataset_bytes
     if size is None and samples and work.sample_disk_bytes:  # of several loaders, or an older profile
@@ -124,14 +122,16 @@ def _cache(case: Case) -> list[Remedy]:
             Remedy(
                 f"Read the data set once before training: its {format_bytes(size)} fit into a node's memory "
                 f"({format_bytes(memory)}), and only the first epoch pays for fetching",
-                fetch,
+                case.saves(CACHED),
+                asks=CACHED,
             )
         ]
     return [
         Remedy(
             f"Choose nodes with {format_bytes(size / 0.7)} of memory to cache the data set "
             f"({format_bytes(size)}; {format_bytes(memory)} now)",
-            fetch,
+            case.saves(CACHED),
+            asks=CACHED,
         )
     ]
 
@@ -142,10 +142,6 @@ def _disk_rate(case: Case) -> list[Remedy]:
         return []
     per_node = work.sample_disk_bytes / case.profile.nodes
     measured = f" ({format_rate(per_node * rates.fetch)} measured)" if rates.fetch else ""
-    return [
-        Remedy(
-            f"Use a disk that delivers {format_rate(per_node * rates.device)} to each node{measured}",
-            case.seconds("fetch"),
-            name="faster-disk",
-        )
-    ]
+    wanted = Alteration(disk=per_node * rates.device)
+    text = f"Use a disk that delivers {format_rate(per_node * rates.device)} to each node{measured}"
+    return [Remedy(text, case.saves(wanted), name="faster-disk", asks=wanted)]

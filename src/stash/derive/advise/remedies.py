@@ -1,7 +1,7 @@
 """What would make each stall smaller, and by how much where that can be derived: one function per stall.
 
-Gains are upper bounds from the model in the comment beside them, for a step of the same batch. ``None`` means
-the gain cannot be derived from what was measured. Those of data and of the exchange have modules of their own.
+What each saves is a forecast's (``gains``), ``None`` where nobody can tell. Those of data and of the exchange have
+modules of their own.
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ def _hidden_exchange(case: Case) -> list[Remedy]:
 
 def for_transfer(case: Case) -> list[Remedy]:
     work, seconds = case.profile.workload, case.seconds("transfer")
-    found = []
+    saves, found = case.saves(less={"transfer": seconds}), []
     if case.loader is not None and case.loader.pin_memory is False:
         found.append(
             Remedy(
-                "Pass pin_memory=True to the DataLoader, and copy with batch.to(device, non_blocking=True)", seconds
+                "Pass pin_memory=True to the DataLoader, and copy with batch.to(device, non_blocking=True)", saves
             ),
         )
     else:
         found.append(
             Remedy(
                 "Copy with batch.to(device, non_blocking=True) and fetch the next batch one step ahead",
-                seconds,
+                saves,
             )
         )
     if work.sample_bytes and work.batch and seconds > 0:
@@ -77,7 +77,7 @@ def for_contention(case: Case) -> list[Remedy]:
             Remedy(
                 f"Look at rank {slow.rank} ({place.device} on node {place.node}): other processes, "
                 "clocks, temperature, more data than the others",
-                slow.seconds - slow.others_seconds,
+                case.saves(less={"contention": slow.seconds - slow.others_seconds}),
                 name="slow-rank",
             )
         )

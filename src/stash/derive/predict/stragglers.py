@@ -7,6 +7,8 @@ than was seen. Ranks are taken as alike and independent; a machine that is slow 
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 from scipy.special import ndtri
 
@@ -19,6 +21,7 @@ _NODES = 64
 """Points of the integral over the distribution's tail."""
 
 
+@lru_cache(maxsize=256)
 def expected_maximum(ranks: int) -> float:
     """Of so many independent standard normal numbers: 0 for one, 0.564 for two, 2.344 for sixty-four.
 

@@ -6,6 +6,7 @@ are written and nothing of what they mean.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -58,7 +59,7 @@ class Figures:
 
         One that is a stall's whole time is written as the stall is.
         """
-        same = next((name for name, stall in self.stalls.items() if stall.seconds == seconds), None)
+        same = next((name for name, stall in self.stalls.items() if math.isclose(stall.seconds, seconds)), None)
         if same is not None:
             return f"{self.time(same)}{of} ({self.share(same)})"
         return f"{format_seconds(seconds)}{of} ({seconds / self.step_seconds:.0%})"

@@ -1,6 +1,6 @@
 """Remarks where two figures of one report seem to contradict each other: which they are, and why both hold.
 
-Each is a sentence about figures that stand in the breakdown. Changes no number, and says nothing of what to do.
+Each is a sentence about figures that stand in the breakdown. Alteration no number, and says nothing of what to do.
 """
 
 from __future__ import annotations

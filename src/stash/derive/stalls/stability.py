@@ -1,7 +1,7 @@
 """Whether a profile's numbers deserve trust, and what to do where they do not.
 
 Turns the checks of ``stash.base.stats.rounds`` (drift, two modes, spread, rounds) and what hosts report of themselves
-(steal time) into warnings, each ending in advice. Changes no number.
+(steal time) into warnings, each ending in advice. Alteration no number.
 """
 
 from __future__ import annotations

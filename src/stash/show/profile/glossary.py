@@ -14,7 +14,7 @@ ALWAYS = {
     "±": "half of the 95% interval that the noise of rounds leaves open; stalls without one were measured once",
     "unknown": "not measured, for the reason beside it, and not zero; contained in X: its time is part of row X",
     "within noise": "the interval contains zero: this stall may not exist; it may even be measured as negative",
-    "saves up to": "the most a remedy can gain by a model of the step, not a promise",
+    "saves about": "what a remedy gains by the forecast of `stash whatif`, not a promise",
 }
 ROWS = {
     "compute": "what one device needs for the step when nothing is in its way",

@@ -1,0 +1,95 @@
+"""Throughput against CPU cores for each GPU, as Synergy published it: predicted from one point, beside min(P, G).
+
+Split: of each model its speed at three cores is given (it is 1 by definition), and where the curve is flat (its last
+point): what the device can do. Every number of cores between is predicted; the rows of too little memory are fetch's
+business, of which nothing is published, and only those of the most memory are used.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections import defaultdict
+from collections.abc import Iterator
+
+import numpy as np
+
+from bench.common import ROOT
+from bench.predict.errors import Prediction, summary, worst
+from stash.derive.predict.draws import Draws
+from stash.derive.predict.pipeline import SMT_GAIN, Pipeline, Work, core_capacity, step_seconds
+
+TABLE = ROOT / "bench/predict/data/synergy.csv"
+DRAWS = Draws()
+_PHYSICAL = 3
+"""Cores of a GPU that Synergy's machines have without a second thread: 24 for 8 GPUs (its section 5)."""
+HEAD = """## CPU cores for each GPU
+
+{cases} relative throughputs of Synergy (OSDI 2022) on V100, at 1 to 24 cores for each GPU with memory for all data.
+*Split*: of each model the speed at 3 cores is given, and the speed at the most cores: the device's own. All others
+are predicted by the queue of workers, a worker for each core. *Two threads* takes cores beyond three for second
+threads of the same three. Both given numbers were published without a spread, so there is no interval to hold
+anything. Baseline: min(P, G) of DS-Analyzer.
+"""
+FAILURES = """
+- Where all batches take the same time the queue is min(P, G), so with nothing known of their spread it is no
+  better: it earns its keep where a profile tells the spread, and where storage and cores are shared.
+- AlexNet and ShuffleNet gain half of what nine cores would bring (2 of 3 times three cores' speed) and then go on
+  to 2.9: their curve is no maximum of two lines, and no published fact tells why.
+- Taking cores beyond three for second threads is three times as far off: these were whole cores. It is what a
+  rented machine's vCPUs may be, and a forecast for one counts them so.
+"""
+
+
+def section() -> list[str]:
+    """Of the page on validation."""
+    found = list(predictions())
+    count = len(found) // 2
+    lines = [HEAD.format(cases=count), *summary(found), "", "The farthest off:", ""]
+    return [*lines, *worst([each for each in found if each.source == "whole cores"]), FAILURES.rstrip()]
+
+
+def predictions() -> Iterator[Prediction]:
+    """Each point between, with whole cores and with second threads."""
+    for model, curve in _curves().items():
+        device, cores = curve[max(curve)], sorted(curve)
+        if device <= 1.0:  # flat from three cores on: nothing tells what its samples cost
+            continue
+        for count in cores:
+            if count in (_PHYSICAL, max(curve)):
+                continue
+            for way in ("whole cores", "two threads"):
+                yield Prediction(
+                    source=way,
+                    name=f"{model} with {count} cores",
+                    measured=curve[count],
+                    predicted=_predicted(device, count, way),
+                    baselines={"min(P, G)": min(count / _PHYSICAL, device)},
+                )
+
+
+def _predicted(device: float, cores: int, way: str) -> np.ndarray:
+    """Of a step that trains one sample in 1/device, made by three cores in 1/3 · 3: P at three cores is 1."""
+    ones = np.ones(DRAWS.count)
+    worth = np.full(DRAWS.count, float(cores))
+    if way == "two threads":
+        low, high = SMT_GAIN
+        gain = low + (high - low) * DRAWS.uniforms("second thread of a core")
+        worth = core_capacity(2 * _PHYSICAL, cores, 2, gain) * ones
+    work = Work(make_seconds=_PHYSICAL * ones, core_seconds=_PHYSICAL * ones, train_core_seconds=0 * ones)
+    node = Pipeline(ranks=1, workers=cores, prefetch=2, samples=1, batches=1, cores=worth)
+    return 1 / step_seconds(node, work, ones / device)
+
+
+def _curves() -> dict[str, dict[int, float]]:
+    with TABLE.open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    most = max(float(row["mem_gb_per_gpu"]) for row in rows)
+    found: dict[str, dict[int, float]] = defaultdict(dict)
+    for row in rows:
+        if float(row["mem_gb_per_gpu"]) == most:
+            found[row["model"]][int(row["cpus_per_gpu"])] = float(row["relative_throughput_vs_3cpu"])
+    return found
+
+
+if __name__ == "__main__":
+    print("\n".join(section()))

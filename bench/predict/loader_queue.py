@@ -1,0 +1,100 @@
+"""The queue of workers against PyTorch's own DataLoader: batches that take set times to make, steps that take set
+times.
+
+Both sleep, so nothing else is in it than who waits for whom. Predicted from the mean and the spread of the batches'
+times alone, beside max(t, w/W), which is min(P, G). Split: the model has no parameter to fit.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from bench.predict.errors import Prediction, summary, worst
+from stash.derive.predict.draws import Draws
+from stash.derive.predict.queueing import step_with_loader
+
+DRAWS = Draws()
+_BATCHES = 60
+_WARM_UP = 12
+_STEP = 0.06
+CASES = [
+    (workers, prefetch, variation, load)
+    for workers, prefetch, variation in ((2, 2, 0.0), (1, 2, 0.6), (2, 2, 0.6), (4, 2, 0.6), (4, 1, 0.6))
+    for load in (0.7, 1.0, 1.4)
+]
+"""Workers, prefetch_factor, spread of batches, and supply over training."""
+HEAD = """## The queue of workers
+
+{cases} set-ups of PyTorch's DataLoader whose batches and steps take set times: a step's mean time, predicted from the
+mean and the spread of the batches' times. *Split*: the model has nothing to fit; what handing over a batch takes by
+itself is measured first, with batches that take no time. There is no interval: what varies here is the luck of few
+batches. Baseline: the longer of training and supply, which is min(P, G).
+"""
+
+
+class _Slow(Dataset[torch.Tensor]):
+    """Batches that take as long as they are told to."""
+
+    def __init__(self, seconds: list[float]) -> None:
+        self._seconds = seconds
+
+    def __len__(self) -> int:
+        return len(self._seconds)
+
+    def __getitem__(self, number: int) -> torch.Tensor:
+        time.sleep(self._seconds[number])
+        return torch.zeros(1)
+
+
+def section() -> list[str]:
+    """Of the page on validation."""
+    found = list(predictions())
+    return [HEAD.format(cases=len(found)), *summary(found), "", "The farthest off:", "", *worst(found)]
+
+
+def predictions() -> Iterator[Prediction]:
+    """A prediction for each set-up."""
+    handing_over = float(np.median(np.diff(_handed_out([0.0] * _BATCHES, 1, 2)))) - _STEP
+    for workers, prefetch, variation, load in CASES:
+        mean = load * workers * _STEP
+        drawn = np.random.default_rng(workers).gamma(variation**-2, variation**2, _BATCHES) if variation else None
+        seconds = [mean] * _BATCHES if drawn is None else (mean * drawn / drawn.mean()).tolist()
+        told = step_with_loader(
+            np.full(DRAWS.count, _STEP + handing_over),
+            np.full(DRAWS.count, mean / workers),
+            workers,
+            prefetch,
+            1,
+            variation,
+        )
+        yield Prediction(
+            source="equal batches" if not variation else "batches of unlike times (0.6 of the mean)",
+            name=f"{workers} workers, prefetch {prefetch}, supply {load:g} of training",
+            measured=_measured(seconds, workers, prefetch),
+            predicted=told,
+            baselines={"max(t, w/W)": max(_STEP + handing_over, mean / workers)},
+        )
+
+
+def _measured(seconds: list[float], workers: int, prefetch: int) -> float:
+    """Mean seconds of a step after the queues have filled."""
+    moments = _handed_out(seconds, workers, prefetch)
+    return (moments[-1] - moments[_WARM_UP]) / (len(moments) - 1 - _WARM_UP)
+
+
+def _handed_out(seconds: list[float], workers: int, prefetch: int) -> list[float]:
+    loader = DataLoader(_Slow(seconds), batch_size=None, num_workers=workers, prefetch_factor=prefetch)
+    moments = []
+    for _ in loader:
+        moments.append(time.perf_counter())
+        time.sleep(_STEP)
+    return moments
+
+
+if __name__ == "__main__":
+    print("\n".join(section()))

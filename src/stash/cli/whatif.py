@@ -1,0 +1,114 @@
+"""``stash whatif``: what a profiled job's step would be with other machines or settings.
+
+Parses, loads, shows: what it says comes from ``stash.derive.predict`` and ``stash.show.forecast``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from stash.base.errors import UserError
+from stash.cli.options import flag, option
+
+if TYPE_CHECKING:
+    from stash.derive.predict.whatif import Base
+
+FILE_HELP = "A profile, of `stash profile`."
+JSON_HELP = "Print the answer as JSON; its keys are a contract (docs/format.md)."
+SWEEP_HELP = "A curve over a range, like nodes=1..64, or a list, like gpu=V100,T4; give it twice for two dimensions."
+OUTPUT_HELP = "Draw the sweep's curve into this file: .png, .svg or .html."
+_MACHINES, _JOB, _SHOWN = "Machines", "The job", "What is shown"
+
+
+def _machine(metavar: str, text: str, *names: str) -> typer.models.OptionInfo:
+    return option(metavar, text, *names, panel=_MACHINES)
+
+
+def _job(metavar: str, text: str, *names: str) -> typer.models.OptionInfo:
+    return option(metavar, text, *names, panel=_JOB)
+
+
+def whatif(
+    run: Annotated[str, typer.Argument(metavar="RUN", help=FILE_HELP, show_default=False)],
+    instance: Annotated[str | None, _machine("NAME", "Instances of this type (`stash catalog`).")] = None,
+    nodes: Annotated[str | None, _machine("N", "Machines.")] = None,
+    gpus: Annotated[str | None, _machine("N", "Devices of a node, a rank each.")] = None,
+    gpu: Annotated[str | None, _machine("NAME", "Another GPU, like A100-SXM4-80GB.")] = None,
+    network: Annotated[str | None, _machine("RATE", "Of a node, like 100gbit.")] = None,
+    cpus: Annotated[str | None, _machine("N", "Hardware threads of a node.")] = None,
+    memory: Annotated[str | None, _machine("SIZE", "Of a node; what of the data it caches follows.")] = None,
+    disk: Annotated[str | None, _machine("RATE", "Of a node's storage, like 500MB/s.")] = None,
+    cache: Annotated[str | None, _machine("PERCENT", "Of the data set that fits into memory.")] = None,
+    workers: Annotated[str | None, _job("N", "Of each rank's loader.")] = None,
+    batch: Annotated[str | None, _job("N", "Samples of a device in one pass.")] = None,
+    accumulate: Annotated[str | None, _job("N", "Passes of a step, gradients exchanged once.")] = None,
+    compress: Annotated[str | None, _job("HOW", "Gradients on the way: fp16, or like 4x.")] = None,
+    bucket: Annotated[str | None, _job("SIZE", "DDP's bucket_cap_mb, in MiB.")] = None,
+    trained_in: Annotated[str | None, _job("HOW", "fp32 or amp.", "--precision-of-training")] = None,
+    over: Annotated[list[str] | None, option("A=1..64", SWEEP_HELP, "--sweep", panel=_SHOWN)] = None,
+    output: Annotated[Path | None, option("FILE", OUTPUT_HELP, "--output", "-o", panel=_SHOWN)] = None,
+    json: Annotated[bool, flag("--json", JSON_HELP, panel=_SHOWN)] = False,
+) -> None:
+    """Say what a step would be on machines never touched, beside what was measured, and how sure that is.
+
+    Examples:
+
+        stash whatif train.stash.json --network 100gbit --nodes 8
+
+        stash whatif train.stash.json --sweep nodes=1..64 --gpu A100-SXM4-80GB
+    """
+    given = {
+        "instance": instance, "nodes": nodes, "gpus": gpus, "gpu": gpu, "network": network, "cpus": cpus,
+        "memory": memory, "disk": disk, "cache": cache, "workers": workers, "batch": batch, "accumulate": accumulate,
+        "compress": compress, "bucket": bucket, "precision-of-training": trained_in,
+    }  # fmt: skip
+    typed = {name: text for name, text in given.items() if text is not None}
+    if output is not None and not over:
+        raise UserError("--output draws a curve; say over what, like --sweep nodes=1..64")
+    if over:
+        _sweep(_base(run), typed, over, output, json)
+    else:
+        _answer(_base(run), typed, json)
+
+
+def _base(run: str) -> Base:
+    from stash.cli.compare import read
+    from stash.derive.predict.whatif import base_of
+    from stash.derive.stalls import attribute
+    from stash.keep.catalog import load
+
+    profile = read(run)
+    return base_of(profile, attribute(profile, run), catalog=load)
+
+
+def _answer(base: Base, typed: dict[str, str], json: bool) -> None:
+    from stash.cli.output import printed
+    from stash.derive.predict.answered import answered
+    from stash.show.forecast.contract import document
+    from stash.show.forecast.terminal import render
+    from stash.show.forecast.view import view
+
+    answer = answered(base, typed)
+    printed(document(answer) if json else view(answer), render)
+
+
+def _sweep(base: Base, typed: dict[str, str], over: list[str], output: Path | None, json: bool) -> None:
+    from stash.cli.output import output_file, printed
+    from stash.derive.predict.sweep import axes, sweep
+    from stash.show.forecast.contract import sweep_document
+    from stash.show.forecast.curves import sweep_view
+    from stash.show.forecast.curves_terminal import render_sweep
+
+    found = axes(over)
+    target = None if output is None else output_file(output, "", output.suffix)
+    points = sweep(base, typed, found)
+    name, measured = base.profile.workload.name, base.breakdown
+    shown = sweep_view(name, typed, found, points, measured.samples_per_second, measured.step_seconds)
+    if target is not None:
+        from stash.show.forecast.picture import save_picture
+
+        save_picture(shown, target)
+    printed(sweep_document(name, typed, found, points) if json else shown, render_sweep)

@@ -1,0 +1,138 @@
+"""What a forecast means for whoever asked: what limits the step next, where more of the same stops to pay, what fits.
+
+Also what the changes do to training itself, which no time tells. Reads forecasts and makes more of them; writes no
+text but those sentences about training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+from stash.base.errors import UserError
+from stash.derive.predict.changes import MOST_NODES, OPTIONS, Alteration
+from stash.derive.predict.forecast import Forecast
+from stash.derive.predict.memory import Footprint, footprint
+from stash.derive.predict.recorded import optimizer_bytes, peak_bytes
+from stash.derive.predict.whatif import Base, what_if
+from stash.derive.stalls.breakdown import SMALL_SHARE, Missing, Stall
+
+WORTH = 0.05
+"""Of samples per second: a doubling that brings less does not pay."""
+WORTH_OF_DEVICES = 0.5
+"""The same of twice the devices, which would double the speed if nothing were lost."""
+_DOUBLINGS = 12
+_MOST = {"nodes": MOST_NODES, "gpus": 16, "cpus": 1024, "workers": 128, "cache": 1.0, "batch": 65_536,
+         "accumulate": 1024, "compress": 1024.0}  # fmt: skip
+_SCALABLE = ("network", "nodes", "gpus", "cpus", "workers", "cache", "disk", "memory", "batch", "compress",
+             "accumulate")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Diminishing:
+    """Where twice as much of something stops to pay."""
+
+    option: str
+    value: float
+    """Doubled from here on it brings less than ``gain``."""
+    gain: float
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A device's memory: what a step needs of it, and the batch that would just fit."""
+
+    needed_bytes: float
+    memory_bytes: float | None
+    largest_batch: int | None
+
+
+def lost(base: Base, told: Forecast) -> tuple[Missing, ...]:
+    """Stalls of the target that nobody can predict, other than those which the profile itself could not tell."""
+    never_known = {item.name for item in base.breakdown.skipped if item.possible}
+    return tuple(item for item in told.unknown if item.name not in never_known or _new(base, item))
+
+
+def _new(base: Base, item: Missing) -> bool:
+    return item.why not in {known.why for known in base.breakdown.skipped}
+
+
+def next_bottleneck(told: Forecast) -> Stall:
+    """The largest stall of the forecast, or compute where all are small."""
+    stalls = [stall for stall in told.breakdown.stalls if stall.name != "compute"]
+    largest = max(stalls, key=lambda stall: stall.seconds, default=told.breakdown.stalls[0])
+    return largest if largest.share >= SMALL_SHARE else told.breakdown.stalls[0]
+
+
+def diminishing(base: Base, wanted: Alteration) -> tuple[Diminishing, ...]:
+    """For each changed number: from which value on doubling it stops to pay, all other changes as they are.
+
+    Counted in samples per second, from the value asked for downwards or upwards; what never stops is left out.
+    """
+    found = []
+    for name in _SCALABLE:
+        value = getattr(wanted, name)
+        if value:
+            stop = _stops(base, wanted, name, float(value))
+            if stop is not None:
+                gain = WORTH_OF_DEVICES if name in ("nodes", "gpus") else WORTH
+                found.append(Diminishing(OPTIONS[name], stop, gain))
+    return tuple(found)
+
+
+def _stops(base: Base, wanted: Alteration, name: str, value: float) -> float | None:
+    worth = WORTH_OF_DEVICES if name in ("nodes", "gpus") else WORTH
+    whole = isinstance(getattr(wanted, name), int)
+    most = float(_MOST.get(name, float("inf")))
+    values = [value * 2.0**power for power in range(-_DOUBLINGS // 2, _DOUBLINGS // 2 + 1)]
+    ladder = [max(1.0, round(each)) if whole else each for each in values]
+    ladder = sorted({each for each in ladder if each <= most})
+    speeds = [(each, _speed(base, wanted, name, int(each) if whole else each)) for each in ladder]
+    known = [(each, speed) for each, speed in speeds if speed is not None]
+    for (each, speed), (_, faster) in pairwise(known):
+        if faster < speed * (1 + worth):
+            return each
+    return None
+
+
+def _speed(base: Base, wanted: Alteration, name: str, value: float) -> float | None:
+    try:
+        told = what_if(base, wanted.model_copy(update={name: value}))
+    except UserError:
+        return None
+    if lost(base, told):
+        return None
+    return told.breakdown.samples_per_second or 1 / told.breakdown.step_seconds
+
+
+def memory_fit(base: Base, wanted: Alteration, told: Forecast) -> Fit | None:
+    """What the step needs of a device's memory; ``None`` where the profile holds no peak, or on CPUs."""
+    line = _footprint(base)
+    if line is None or base.passes is None:
+        return None
+    memory = None if told.target.device_memory_bytes is None else told.target.device_memory_bytes.value
+    batch = wanted.batch or base.passes.batch
+    return Fit(line.at(batch), memory, None if memory is None else line.largest_batch(memory))
+
+
+def _footprint(base: Base) -> Footprint | None:
+    work, peak = base.profile.workload, peak_bytes(base.profile)
+    if peak is None or base.passes is None or work.parameter_bytes is None:
+        return None
+    return footprint(peak, base.passes.batch, work.parameter_bytes, optimizer_bytes(base.profile) or 0.0,
+                     buckets=base.target.ranks > 1)  # fmt: skip
+
+
+def effects_on_training(base: Base, wanted: Alteration, told: Forecast) -> Iterator[str]:
+    """What the changes do to training itself: one sentence each."""
+    before, after = base.breakdown.samples_per_step, told.breakdown.samples_per_step
+    if before and after and round(before) != round(after):
+        yield (
+            f"a step trains {after:,.0f} samples instead of {before:,.0f}, so tune the learning rate again; an epoch "
+            "has that many fewer steps"
+        )
+    if wanted.compress is not None and wanted.compress > 1:
+        yield "gradients lose digits on the way, so compare the loss before relying on it"
+    if wanted.trained_in == "amp":
+        yield "passes compute in 16 bits, so compare the loss, and scale it if gradients underflow"

@@ -1,0 +1,139 @@
+"""Published pairs: one model trained on two GPUs, at two batches or in two precisions, and how its time changed.
+
+What an estimate from such pairs is worth is told by its errors over models that were left out when they were
+predicted: fit and test never share a model. Knows the table of published speeds alone, no job and no data sheet.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import stdtrit
+
+from stash.keep.catalog.speeds import Speed, speeds
+
+_ALIKE = 4.0
+"""Batches that differ by more than this factor are no witness for each other."""
+PRECISIONS = ("fp32", "amp")
+
+
+class Pair(NamedTuple):
+    """One model on two GPUs: how many times as long the second takes."""
+
+    model: str
+    batch: int | None
+    precision: str
+    source: str
+    as_of: str | None
+    log_ratio: float
+    """ln(seconds on the second / seconds on the first)."""
+
+
+def pairs(first: str, second: str, precision: str, table: Sequence[Speed] | None = None) -> tuple[Pair, ...]:
+    """Every published pair of these two GPU models at this precision; none for a GPU with itself."""
+    table = speeds() if table is None else table
+    found: dict[tuple[str, int | None, str], dict[str, list[Speed]]] = defaultdict(lambda: defaultdict(list))
+    for speed in table:
+        if speed.precision == precision and speed.gpu in (first, second):
+            found[speed.key, speed.batch, speed.series][speed.gpu].append(speed)
+    made = []
+    for (model, batch, series), by_gpu in sorted(found.items(), key=str):
+        if first != second and by_gpu.keys() >= {first, second}:
+            ratio = _mean_log(by_gpu[first]) - _mean_log(by_gpu[second])
+            made.append(Pair(model, batch, precision, series, by_gpu[second][0].as_of, ratio))
+    return tuple(made)
+
+
+def _mean_log(same: Iterable[Speed]) -> float:
+    return float(np.mean([math.log(speed.per_second) for speed in same]))
+
+
+def near(one: int | None, other: int | None) -> bool:
+    return one is None or other is None or max(one, other) <= _ALIKE * min(one, other)
+
+
+def by_model(found: Iterable[Pair]) -> float:
+    """The mean log ratio over models, each counting once however many batches of it were published."""
+    grouped: dict[str, list[float]] = defaultdict(list)
+    for pair in found:
+        grouped[pair.model].append(pair.log_ratio)
+    return float(np.mean([np.mean(ratios) for ratios in grouped.values()]))
+
+
+def arm(errors: Sequence[float]) -> float:
+    """Half of a 95 % interval for a new error, of errors around zero: t · rms · √(1 + 1/n); infinite for none."""
+    count = len(errors)
+    if not count:
+        return math.inf
+    rms = math.sqrt(sum(error * error for error in errors) / count)
+    return float(stdtrit(count, 0.975)) * rms * math.sqrt(1 + 1 / count)
+
+
+def published() -> tuple[tuple[str, str, tuple[Pair, ...]], ...]:
+    """All pairs of GPU models, the older first, each with its published pairs."""
+    order = list(dict.fromkeys(speed.gpu for speed in speeds()))
+    return tuple(
+        (first, second, found)
+        for number, first in enumerate(order)
+        for second in order[number + 1 :]
+        if (found := tuple(pair for kind in PRECISIONS for pair in pairs(first, second, kind)))
+    )
+
+
+def left_out_errors(found: Sequence[Pair]) -> list[float]:
+    """For each model ln(predicted / published), predicted from the other models alone."""
+    errors = []
+    for model in sorted({pair.model for pair in found}):
+        rest = [pair for pair in found if pair.model != model]
+        if rest:
+            errors.append(by_model(rest) - by_model([pair for pair in found if pair.model == model]))
+    return errors
+
+
+class SpeedChange(NamedTuple):
+    """One model on one GPU, trained in two ways: what changed of its time."""
+
+    model: str
+    gpu: str
+    log_ratio: float
+    source: str
+    as_of: str | None
+
+
+@lru_cache(maxsize=1)
+def batch_pairs() -> tuple[SpeedChange, ...]:
+    """Of each model, GPU, precision and source at several batches: d ln(step seconds) / d ln(batch), fitted."""
+    grouped: dict[tuple[str, str, str, str], list[Speed]] = defaultdict(list)
+    for speed in speeds():
+        if speed.batch is not None:
+            grouped[speed.key, speed.gpu, speed.precision, speed.series].append(speed)
+    found = []
+    for (model, gpu, _, series), each in sorted(grouped.items()):
+        batches = [math.log(speed.batch or 1) for speed in each]
+        if len(set(batches)) > 1:
+            seconds = [math.log((speed.batch or 1) / speed.per_second) for speed in each]
+            slope = float(np.polyfit(batches, seconds, 1)[0])
+            found.append(SpeedChange(model, gpu, slope, series, each[0].as_of))
+    return tuple(found)
+
+
+@lru_cache(maxsize=1)
+def precision_pairs() -> tuple[SpeedChange, ...]:
+    """Of each model, GPU and source in both precisions: ln(seconds a sample with amp / in fp32), nearest batches."""
+    grouped: dict[tuple[str, str, str], dict[str, list[Speed]]] = defaultdict(lambda: defaultdict(list))
+    for speed in speeds():
+        grouped[speed.key, speed.gpu, speed.source][speed.precision].append(speed)
+    found = []
+    for (model, gpu, source), by_precision in sorted(grouped.items()):
+        for slow in by_precision["fp32"]:
+            alike = [fast for fast in by_precision["amp"] if near(fast.batch, slow.batch)]
+            if alike:
+                fast = min(alike, key=lambda each: abs(math.log((each.batch or 1) / (slow.batch or 1))))
+                change = math.log(slow.per_second / fast.per_second)
+                found.append(SpeedChange(model, gpu, change, source, fast.as_of))
+    return tuple(found)

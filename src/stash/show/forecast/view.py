@@ -1,0 +1,250 @@
+"""A forecast beside its measurement, made ready to be shown: every string that a renderer needs.
+
+All times are in the unit of the step. Knows nothing of terminals or colours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from stash.base.ladder import STALLS
+from stash.base.stats.intervals import Interval
+from stash.base.words.quantities import Unit, listed, plain, plus_minus
+from stash.base.words.rounding import Scale, scale_for
+from stash.base.words.units import SECONDS, format_bits, format_bytes, format_rate, format_seconds
+from stash.derive.predict.answered import WhatIf
+from stash.derive.predict.answers import Diminishing
+from stash.derive.predict.forecast import Used
+from stash.derive.predict.quantity import Quantity
+from stash.derive.stalls.figures import pace
+
+UNKNOWN = "unknown"
+_MOST_SOURCE = 90
+"""Characters of a source in a line."""
+
+
+@dataclass(frozen=True)
+class ForecastLine:
+    """One stall, or the step: as it was, as it would be, what lies between, and where the prediction comes from."""
+
+    name: str
+    before: str
+    after: str
+    change: str
+    origin: str
+
+
+@dataclass(frozen=True)
+class ForecastView:
+    """Everything that is said of one question, in the order in which it is said."""
+
+    title: str
+    question: str
+    verdict: str
+    unit: str
+    lines: tuple[ForecastLine, ...]
+    total: ForecastLine
+    facts: tuple[tuple[str, str], ...]
+    """Label and text."""
+    warnings: tuple[str, ...]
+    """Where the forecast reaches beyond what was calibrated."""
+    footer: str
+
+
+def view(answer: WhatIf) -> ForecastView:
+    """The view of one answer."""
+    measured, told = answer.measured, answer.told.breakdown
+    scale = scale_for(max(measured.step_seconds, told.step_seconds), SECONDS, 4)
+    return ForecastView(
+        title=answer.workload,
+        question=f"what if {asked(answer)}" if answer.typed else "as it was measured",
+        verdict=_verdict(answer, scale),
+        unit=scale.unit,
+        lines=tuple(_lines(answer, scale)),
+        total=_line("step", measured.step, told.step, "at least" if answer.lost else "", scale),
+        facts=tuple(_facts(answer)),
+        warnings=answer.told.beyond,
+        footer=_footer(answer),
+    )
+
+
+def asked(answer: WhatIf) -> str:
+    """``"network 100gbit and nodes 8"``."""
+    return listed([f"{name} {text}" for name, text in answer.typed.items()], most=20)
+
+
+def _verdict(answer: WhatIf, scale: Scale) -> str:
+    before, after = answer.measured.step, answer.told.breakdown.step
+    if answer.lost:
+        names = listed([item.name for item in answer.lost])
+        known, now = f"{_number(after, scale)} {scale.unit}", f"{_number(before, scale)} {scale.unit}"
+        return (
+            f"Nobody can tell the step: {names} cannot be predicted. The rest of it would take {known}; the whole "
+            f"takes {now} now."
+        )
+    text = (
+        f"The step would take {_number(after, scale)} {scale.unit} instead of {_number(before, scale)} {scale.unit} "
+        f"({after.value / before.value - 1:+.1%})"
+    )
+    was, would = answer.measured.samples_per_second, answer.told.breakdown.samples_per_second
+    if was and would:
+        text += f": {pace(would)} samples/s instead of {pace(was)}, {_times(would / was)}"
+    return f"{text}."
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:.2f} times as fast" if not 0.995 < ratio < 1.005 else "as fast as now"
+
+
+def _lines(answer: WhatIf, scale: Scale) -> Iterator[ForecastLine]:
+    grounds = {part.stall: part for part in answer.told.grounds}
+    reasons = {item.name: item.why for item in answer.told.breakdown.skipped}
+    for name in STALLS:
+        before, after = answer.measured.stall(name), answer.told.breakdown.stall(name)
+        if before is None and after is None and name not in {item.name for item in answer.lost}:
+            continue
+        origin = grounds[name].origin if name in grounds else reasons.get(name, "")
+        yield _line(name, before.time if before else None, after.time if after else None, origin, scale)
+
+
+def _line(name: str, before: Interval | None, after: Interval | None, origin: str, scale: Scale) -> ForecastLine:
+    change = "" if before is None or after is None else _apart(after.value - before.value, scale)
+    return ForecastLine(name, _number(before, scale), _number(after, scale), change, origin)
+
+
+def _apart(seconds: float, scale: Scale) -> str:
+    written = f"{seconds / scale.size:+,.{scale.decimals}f}"
+    return written if float(written.replace(",", "")) else f"{0:.{scale.decimals}f}"
+
+
+def _number(time: Interval | None, scale: Scale) -> str:
+    if time is None:
+        return "–"
+    return f"{scale.number(time.value)} {plus_minus(time, scale)}"
+
+
+def _facts(answer: WhatIf) -> Iterator[tuple[str, str]]:
+    yield from _whys(answer)
+    for item in answer.lost:
+        yield item.name, f"unknown: {item.why}"
+    yield "next", _next(answer)
+    for stop in answer.enough:
+        yield "enough", _enough(stop)
+    yield from _data(answer)
+    yield from _memory(answer)
+    for sentence in answer.training:
+        yield "training", sentence
+
+
+def _whys(answer: WhatIf) -> Iterator[tuple[str, str]]:
+    """The facts that each changed stall rests on, every fact once; of latencies nobody wants to read here."""
+    told: set[str] = set()
+    for part in answer.told.grounds:
+        if part.origin == "measured":
+            continue
+        new = [fact for fact in part.facts if fact.about not in told and not _unsaid(fact)]
+        told |= {fact.about for fact in new}
+        if new:
+            yield part.stall, "; ".join(_used(fact) for fact in new)
+
+
+def _unsaid(fact: Used) -> bool:
+    return fact.about.endswith("as it was") or fact.about.startswith("latency")
+
+
+def _used(fact: Used) -> str:
+    source = fact.quantity.source
+    short = source if len(source) <= _MOST_SOURCE else source[: _MOST_SOURCE - 2] + " …"
+    dated = f", {fact.quantity.as_of}" if fact.quantity.as_of and fact.quantity.as_of not in short else ""
+    return f"{fact.about} {_quantity(fact)} ({fact.quantity.origin}: {short}{dated})"
+
+
+def _quantity(fact: Used) -> str:
+    told: Quantity = fact.quantity
+    value, *ends = (None if end is None else _plain(end, fact) for end in (told.value, told.low, told.high))
+    if None in ends or ends[0] == ends[1]:
+        return value or UNKNOWN
+    return f"{value} ({ends[0]} to {ends[1]})"
+
+
+def _plain(value: float, fact: Used) -> str:
+    unit = fact.unit
+    if unit == "bytes/s" and "between nodes" in fact.about:
+        return format_bits(value)
+    known: dict[str, Unit] = {"bytes/s": "bytes/s", "seconds": "seconds", "bytes": "bytes", "fraction": "fraction"}
+    return plain(value, known[unit]) if unit in known else f"{value:.3g}"
+
+
+def _next(answer: WhatIf) -> str:
+    stall, told = answer.next, answer.told.breakdown
+    if stall.name == "compute":
+        return f"compute limits the step, {stall.share:.0%} of it: every stall is small"
+    gone = 1 - stall.seconds / told.step_seconds
+    return (
+        f"{stall.name} limits the step next, {format_seconds(stall.seconds)} of it ({stall.share:.0%}); "
+        f"without it a step would be {1 / gone:.2f} times as fast"
+    )
+
+
+def _enough(stop: Diminishing) -> str:
+    devices = "with twice as many, speed grows by less than half of what it could"
+    pays = devices if stop.option in ("nodes", "gpus") else f"twice as much brings less than {stop.gain:.0%}"
+    return f"from {stop.option} {_option(stop.option, stop.value)} on, {pays}"
+
+
+def _option(option: str, value: float) -> str:
+    if option == "network":
+        return format_bits(value)
+    if option == "disk":
+        return format_rate(value)
+    if option in ("memory", "bucket"):
+        return format_bytes(value)
+    if option == "cache":
+        return f"{value:.0%}"
+    return f"{value:g}x" if option == "compress" else f"{value:g}"
+
+
+def _data(answer: WhatIf) -> Iterator[tuple[str, str]]:
+    """DS-Analyzer's rates and its three questions."""
+    found = answer.data
+    if found is None:
+        return
+    fetch = "" if found.fetch_rate is None else f", fetch {pace(found.fetch_rate)}"
+    rates = f"devices {pace(found.device_rate)}, prep {pace(found.prep_rate)}{fetch} samples/s"
+    yield "data", f"{rates}; the least of them, {pace(found.baseline)}, is what DS-Analyzer would predict"
+    masks = "more workers than one would start" if found.workers is None else f"{found.workers} workers a device"
+    cores = "" if not found.cores_per_rank else f" on {found.cores_per_rank:.2g} cores"
+    parts = [f"{masks}{cores} hide making samples"]
+    if found.disk_bytes_per_second is not None:
+        parts.append(f"a disk faster than {format_rate(found.disk_bytes_per_second)} for each node does not help")
+        cached = "no part" if found.cached is None else f"{found.cached:.0%}"
+        parts.append(
+            "storage keeps up with nothing in memory"
+            if found.cached == 0
+            else f"with {cached} of the data in memory storage keeps up"
+        )
+    yield "suffices", "; ".join(parts)
+
+
+def _memory(answer: WhatIf) -> Iterator[tuple[str, str]]:
+    if not answer.on_device:
+        return
+    if answer.fit is None:
+        yield "memory", "unknown: the profile holds no peak of the device's memory; profile again with this Stash"
+        return
+    fit = answer.fit
+    if fit.memory_bytes is None:
+        yield "memory", f"{format_bytes(fit.needed_bytes)} of a device; what it has is unknown"
+        return
+    verdict = "fits" if fit.needed_bytes <= fit.memory_bytes else "does not fit"
+    text = f"{format_bytes(fit.needed_bytes)} of {format_bytes(fit.memory_bytes)}, {verdict}"
+    yield "memory", f"{text}; the largest batch would be {fit.largest_batch}"
+
+
+def _footer(answer: WhatIf) -> str:
+    told = answer.told
+    return (
+        f"{told.target.nodes} × {told.target.devices} ranks, machines {told.target.name}; 95 % intervals from "
+        f"{told.draws} draws of every uncertain fact"
+    )

@@ -1,0 +1,118 @@
+"""``stash whatif``: what it prints for people and for programs, its curves and pictures, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from forecast_profiles import cpu_job, gpu_job
+
+from stash.cli.main import main
+from stash.keep.artefact import save
+
+Patch = pytest.MonkeyPatch
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def files(tmp_path: Path, monkeypatch: Patch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    save(gpu_job(), tmp_path / "gpu.stash.json")
+    save(cpu_job(), tmp_path / "cpu.stash.json")
+    return tmp_path
+
+
+def run(monkeypatch: Patch, *words: str) -> int:
+    monkeypatch.setattr("sys.argv", ["stash", "whatif", *words])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    return int(ended.value.code or 0)
+
+
+def test_the_answer_stands_beside_the_measurement(monkeypatch: Patch, capsys: Capture):
+    assert run(monkeypatch, "cpu.stash.json", "--workers", "4") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert lines[0] == "  resnet18 | what if workers 4"
+    assert lines[2].startswith("  The step would take ")
+    row = next(line for line in lines if line.startswith("  prep"))
+    assert "30.0 +/- " in row
+    assert row.endswith("scaled")
+    assert any(line.startswith("  step") for line in lines)
+    assert any(line.startswith("  suffices") for line in lines)
+
+
+def test_the_document_adds_up(monkeypatch: Patch, capsys: Capture):
+    assert run(monkeypatch, "gpu.stash.json", "--nodes", "8", "--network", "100gbit", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    told = found["forecast"]
+    parts = [stall["seconds"]["value"] for stall in told["stalls"]]
+    assert sum(parts) == pytest.approx(told["step_seconds"]["value"], rel=1e-4)
+    assert found["changes"] == {"nodes": "8", "network": "100gbit"}
+    assert told["step_seconds"]["low"] < told["step_seconds"]["value"] < told["step_seconds"]["high"]
+    assert {fact["origin"] for stall in told["stalls"] for fact in stall["facts"]} >= {"measured", "data sheet"}
+    assert "1,024 samples instead of 256" in found["training"][0]
+
+
+def test_what_nobody_can_predict_is_said_and_no_step_is(monkeypatch: Patch, capsys: Capture):
+    assert run(monkeypatch, "cpu.stash.json", "--nodes", "4") == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "Nobody can tell the step: network cannot be predicted" in out
+    assert "say it with --network" in out
+
+
+def test_a_sweep_is_a_curve_with_bands(monkeypatch: Patch, capsys: Capture):
+    assert run(monkeypatch, "gpu.stash.json", "--sweep", "nodes=1..8") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    points = [line for line in lines[3:] if " o" in line or "-o" in line]
+    assert len(points) == 8
+    assert [line.split()[0] for line in points] == [str(n) for n in range(1, 9)]
+
+
+def test_two_options_are_a_table(monkeypatch: Patch, capsys: Capture):
+    assert run(monkeypatch, "cpu.stash.json", "--sweep", "workers=1..3", "--sweep", "batch=8,16") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.split() == ["workers", "8", "16"] for line in lines)
+
+
+def test_a_sweep_for_programs_has_a_forecast_a_point(monkeypatch: Patch, capsys: Capture):
+    assert run(monkeypatch, "cpu.stash.json", "--sweep", "nodes=1..2", "--json") == 0
+    one, two = json.loads(capsys.readouterr().out)["points"]
+    assert one["values"] == {"nodes": "1"}
+    assert one["forecast"]["step_seconds"]["value"] == pytest.approx(0.2)
+    assert two["forecast"] is None
+    assert "network" in two["why"]
+
+
+def test_a_curve_is_drawn_into_a_file(monkeypatch: Patch, files: Path):
+    pytest.importorskip("altair")
+    assert run(monkeypatch, "gpu.stash.json", "--sweep", "network=1gbit..100gbit", "-o", "curve.svg") == 0
+    drawn = (files / "curve.svg").read_text()
+    assert drawn.startswith("<svg")
+    assert "network, gbit" in drawn
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--nodes", "0"], "from 1 to 16,384"),
+        (["-o", "x.png"], "say over what"),
+        (["--sweep", "nodes=1..4", "-o", "x.gif"], "pictures end in"),
+        (["--gpu", "A1000"], "did you mean A100"),
+        (["--sweep", "nodes=1..4", "--nodes", "2"], "both set and swept"),
+    ],
+)
+def test_what_cannot_be_is_one_sentence(monkeypatch: Patch, capsys: Capture, words: list[str], said: str):
+    assert run(monkeypatch, "gpu.stash.json", *words) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert said in error
+    assert "Traceback" not in error
+
+
+def test_a_probe_or_a_missing_file_is_refused(monkeypatch: Patch, capsys: Capture):
+    assert run(monkeypatch, "nothing.stash.json") == 2
+    assert "there is no file" in capsys.readouterr().err
