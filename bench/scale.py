@@ -162,7 +162,7 @@ class Crowd:
 
 
 def witnessed(made: BlockDone) -> Testimony:
-    """What the processes that made a data block's batches saw: cold files in a cold block, warm ones in a warm one."""
+    """What the processes that made a data block's batches saw: files out of memory in a cold block, else in it."""
     size, pages = made.file_bytes or 0, (made.file_bytes or 0) // PAGE
     return Testimony(
         batches=made.steps,
