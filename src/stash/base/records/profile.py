@@ -63,7 +63,7 @@ class Operator(Record):
     calls: Count
     flops: Number | None = None
     """None of operators whose FLOPs nobody counts: those that are no product, convolution or attention."""
-    bytes: Number | None = None
+    bytes: Whole | None = None
     """Of device memory, if every input were read once and every result written once."""
 
 

@@ -1,7 +1,7 @@
 """Which questions a profile cannot answer for want of a fact, why the fact is missing, and what command adds it.
 
-Profiles of schemas 1 and 2 were made before these facts were recorded; a newer one says itself why it lacks one. Knows
-nothing of how the questions are answered.
+Profiles of schemas 1 and 2 were made before these facts were recorded; a newer one says itself why it lacks one. How
+the questions are answered is not known here.
 """
 
 from __future__ import annotations
