@@ -66,7 +66,7 @@ def test_gradients_are_looked_at_in_several_steps_and_buckets_are_ready_with_the
     rank, model = a_rank(tmp_path)
     seen = [looked(looks.at_gradients(rank), rank, model) for _ in range(3)]
     learned = looks.of_gradients(seen)
-    last = [row for row in learned["gradients"] if row["name"] == "0"][0]
+    last = next(row for row in learned["gradients"] if row["name"] == "0")
     assert last["ready_steps"][0] == pytest.approx(last["ready_seconds"], abs=1e-6)
     assert len(last["ready_steps"]) == 3
     assert [bucket["ready_steps"] for bucket in learned["buckets"]] == [[0.0] * 3, last["ready_steps"]]
