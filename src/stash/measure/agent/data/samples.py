@@ -27,7 +27,7 @@ _MOST_SHAPES = 4096
 
 
 def samples(batch: Any) -> int | None:
-    """How many samples a batch holds, or None if that cannot be told. Asked in every step: the usual batch is quick."""
+    """How many samples a batch holds, or None if that cannot be told; asked in every step, so quick for most."""
     if type(batch) not in (list, tuple) or not all(map(is_tensor, batch)):
         return _counted(batch)
     shapes = tuple([part.shape for part in batch])
