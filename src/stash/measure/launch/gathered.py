@@ -161,6 +161,7 @@ class Gathered:
         facts = {**job.model_dump(), **self.workload}
         facts |= on_disk(self.blocks, [loader.get("samples") for loader in facts["loaders"]])
         facts["batch"] = samples_per_step(self.blocks) or facts["batch"]
+        facts["unrecorded"] = _still_unrecorded(facts)
         return Profile(
             stash_version=__version__,
             created=now(),
@@ -196,6 +197,13 @@ def _held(message: Message) -> Message:
         case BlockDone():
             _BLOCK.validate_python(vars(message))
     return message
+
+
+def _still_unrecorded(facts: dict[str, Any]) -> dict[str, str]:
+    """What no launch recorded; one of a job that was started in several ways may have what another lacks."""
+    spread = any(len(gradient.get("ready_steps", ())) > 1 for gradient in facts["gradients"])
+    recorded = {"operators": bool(facts["operators"]), "ready_steps": spread}
+    return {name: why for name, why in facts["unrecorded"].items() if not recorded.get(name)}
 
 
 def _larger(before: Memory | None, seen: Memory) -> Memory:

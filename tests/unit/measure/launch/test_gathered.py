@@ -130,3 +130,15 @@ def test_what_workers_took_is_kept_block_by_block():
     gathered = told(WorkersTimed("warm", 0, 2, (4, 4), (0.12345678, 0.1)))
     kept = WorkerTimes(feed="warm", rank=0, round=2, batches=(4, 4), seconds=(0.123457, 0.1))
     assert gathered.profile(SETTINGS, JOB, "budget", 9.0).workers == (kept,)
+
+
+def test_what_one_launch_recorded_is_not_missing_because_another_could_not():
+    row = {"operator": "aten.mm", "shapes": "2x2 2x2", "dtype": "float32", "calls": 1, "flops": 16.0, "bytes": 48}
+    gradient = {"name": "w", "bytes": 4, "ready_seconds": 0.0, "ready_steps": [0.0]}
+    gathered = told(
+        JobFacts(operators=[row], gradients=[gradient]),
+        JobFacts(unrecorded={"operators": "not recorded: compiled", "ready_steps": "not recorded: one step"}),
+    )
+    assert gathered.profile(SETTINGS, JOB, "budget", 9.0).workload.unrecorded == {
+        "ready_steps": "not recorded: one step"
+    }

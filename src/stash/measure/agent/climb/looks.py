@@ -16,6 +16,8 @@ from stash.measure.run.messages import JobFacts
 
 _SHARE = 0.05
 """Of the budget, for each of: counting operators, and steps in which gradients are looked at again."""
+_LEAST = 1.0
+"""Seconds that each of these may take whatever the budget is."""
 _MOST = 5
 """Steps in which gradients are looked at: as many as tell a spread from an outlier."""
 Learned = dict[str, Any]
@@ -24,12 +26,16 @@ Learned = dict[str, Any]
 
 def affordable(step_seconds: float, budget: float) -> int:
     """Steps in which gradients are looked at; one is wanted whatever it takes, for the exchange is looked at too."""
-    return max(1, int(min(_MOST, _SHARE * budget / step_seconds))) if step_seconds > 0 else _MOST
+    return max(1, int(min(_MOST, _share(budget) / step_seconds))) if step_seconds > 0 else _MOST
+
+
+def _share(budget: float) -> float:
+    return max(_LEAST, _SHARE * budget)
 
 
 def at_operators(rank: OwnRank) -> Generator[None, None, Learned]:
     """One step."""
-    counter = OperatorCounter(_SHARE * rank.orders.budget)
+    counter = OperatorCounter(_share(rank.orders.budget))
     if rank.leads:
         counter.begin()
     try:

@@ -100,6 +100,8 @@ class OperatorCounter:
             )
             return
         try:
+            import torch.utils.flop_counter  # noqa: F401 - here, not within the step
+
             self._mode = _mode(self)
             self._mode.__enter__()
         except Exception as error:
