@@ -34,6 +34,10 @@ def test_a_profile_of_an_older_schema_says_what_it_cannot_tell_and_what_command_
     )
 
 
+def test_a_profile_of_todays_schema_answers_everything() -> None:
+    assert facts(load(GOLDEN / "schema-3.stash.json")) == []
+
+
 def test_what_a_job_has_no_fact_of_is_not_asked_for() -> None:
     assert "memory" not in facts(build(TIMES))
     assert "ready_steps" not in facts(build({"solo": [0.1]}, ranks=1))

@@ -42,7 +42,8 @@ def looked(look: Generator[None, None, Any], rank: OwnRank, model: nn.Module) ->
 
 
 @pytest.mark.parametrize(
-    ("step_seconds", "budget", "steps"), [(0.1, 60.0, 5), (1.0, 60.0, 3), (9.0, 60.0, 1), (0.0, 60.0, 5), (0.4, 1.0, 2)]
+    ("step_seconds", "budget", "steps"),
+    [(0.1, 60.0, 5), (1.0, 60.0, 3), (9.0, 60.0, 1), (0.0, 60.0, 5), (0.4, 1.0, 2)],
 )
 def test_steps_are_looked_at_for_a_twentieth_of_the_budget_and_once_whatever_it_takes(
     step_seconds: float, budget: float, steps: int
