@@ -187,6 +187,16 @@ def test_a_formula_that_does_not_fit_leaves_the_total_unknown_and_the_rows_known
     assert counter.table()[0]["calls"] == 1
 
 
+def test_bytes_that_cannot_be_told_leave_flops_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(tensor: object) -> bool:
+        raise RuntimeError("no layout")
+
+    monkeypatch.setattr(private, "is_strided", fail)
+    counter = counted(lambda: torch.ones(2, 3) @ torch.ones(3, 4))
+    assert counter.flops == 2 * 2 * 3 * 4
+    assert {row["bytes"] for row in counter.table()} == {None}
+
+
 def test_counting_takes_no_longer_than_it_may() -> None:
     counter = counted(lambda: [torch.ones(3).add(1) for _ in range(5)], seconds=0.0)
     assert counter.table() == []

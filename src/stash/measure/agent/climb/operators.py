@@ -61,12 +61,14 @@ class _Row:
     __slots__ = ("bytes", "calls", "flops")
 
     def __init__(self) -> None:
-        self.calls, self.bytes = 0, 0
+        self.calls = 0
+        self.bytes: int | None = 0
+        """None as soon as those of any call are unknown."""
         self.flops: float | None = None
 
-    def add(self, calls: int, moved: int, flops: float | None) -> None:
+    def add(self, calls: int, moved: int | None, flops: float | None) -> None:
         self.calls += calls
-        self.bytes += moved
+        self.bytes = None if self.bytes is None or moved is None else self.bytes + moved
         if flops is not None:
             self.flops = (self.flops or 0.0) + flops
 
@@ -142,7 +144,11 @@ class OperatorCounter:
         inputs = list(_tensors((*args, *kwargs.values())))
         key = (kind.name, _shapes(inputs), _dtype(inputs or list(_tensors((out,)))))
         known = key in self._rows or len(self._rows) < _MOST_KINDS
-        self._rows.setdefault(key if known else _REST, _Row()).add(1, _moved(kind, args, kwargs, out), flops)
+        try:
+            moved: int | None = _moved(kind, args, kwargs, out)
+        except Exception:  # of a tensor that is laid out in a way of its own
+            moved = None
+        self._rows.setdefault(key if known else _REST, _Row()).add(1, moved, flops)
 
     def _flops(self, kind: _Kind, args: Any, kwargs: Any, out: Any) -> float | None:
         if kind.formula is None:
@@ -164,11 +170,11 @@ class OperatorCounter:
         if self.why is not None:
             return []
         flops = sum(row.flops or 0.0 for row in self._rows.values()) or 1.0
-        moved = sum(row.bytes for row in self._rows.values()) or 1.0
+        moved = sum(row.bytes or 0 for row in self._rows.values()) or 1.0
 
         def weight(key: RowKey) -> float:
             row = self._rows[key]
-            return max((row.flops or 0.0) / flops, row.bytes / moved)
+            return max((row.flops or 0.0) / flops, (row.bytes or 0) / moved)
 
         named = sorted((key for key in self._rows if key != _REST), key=weight, reverse=True)[: most - 1]
         rest = _Row()
