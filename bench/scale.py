@@ -15,21 +15,29 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
 import torch
+import torch.distributed as dist
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from bench.common import machine, table
 from stash.base.ladder import RUNGS, rung
 from stash.base.records import Gpu, Host, Loader, Profile, Rank, Rate, Settings, Workload
 from stash.keep.artefact import save
 from stash.measure.agent.climb.control import Place, opened
+from stash.measure.agent.climb.discovery import Introduction
+from stash.measure.agent.climb.judge import BlockReport
+from stash.measure.agent.climb.proof import Testimony
+from stash.measure.agent.climb.replica import FirstBatch
 from stash.measure.launch.gathered import Gathered
+from stash.measure.linux.pagecache import PAGE
 from stash.measure.run.journal import Tail
-from stash.measure.run.messages import BlockDone, Message, Told
+from stash.measure.run.messages import BlockDone, Message, RankSeen, Told
 from stash.measure.run.wire import packed
 from tests.support.climbing import job, orders, reading
 
@@ -119,7 +127,6 @@ class Crowd:
 
     def __init__(self, ranks: int) -> None:
         self.place = Place(0, ranks, 0, 0, tuple(range(PER_NODE)), ranks // PER_NODE)
-        self.node_group = object()
         self.spent: dict[int, float] = defaultdict(float)
         """By round."""
         self._noise = np.random.default_rng(0)
@@ -129,8 +136,8 @@ class Crowd:
         """There is no process group."""
 
     def exchange(self, report: Any, decide: Callable[[list[Any]], Any]) -> Any:
-        if isinstance(report, BlockDone):
-            self._round = report.round
+        if isinstance(report, BlockReport):
+            self._round = report.block.round
         rows = [packed(self._handed_in(report, rank)) for rank in range(self.place.world_size)]
         longest = max(map(len, rows))
         received = torch.stack([torch.frombuffer(bytearray(row.ljust(longest)), dtype=torch.uint8) for row in rows])
@@ -140,21 +147,44 @@ class Crowd:
         return decision
 
     def _handed_in(self, report: Any, rank: int) -> Any:
-        if isinstance(report, BlockDone) and (rank == 0 or rung(report.rung).active == "all"):
-            return Told.of(block(self._noise, report.round, report.rung, rank))
-        if isinstance(report, BlockDone):
+        if isinstance(report, Introduction):
+            seen = RankSeen(rank, rank // PER_NODE, rank % PER_NODE, "cpu")
+            host = {"hostname": f"node{seen.node:04}"} if seen.local_rank == 0 else None
+            groups = report.groups if rank == 0 else ()
+            return replace(report, rank=seen, host=host, groups=groups, batch=FirstBatch(rank, None))
+        if not isinstance(report, BlockReport):
+            return Told.of(report) if isinstance(report, Message) else report
+        told = report.block
+        if rank > 0 and rung(told.rung).active == "leader":
             return None
-        return Told.of(report) if isinstance(report, Message) else report
+        made = block(self._noise, told.round, told.rung, rank)
+        return BlockReport(Told.of(made), witnessed(made) if rung(told.rung).reads_data else Testimony())
+
+
+def witnessed(made: BlockDone) -> Testimony:
+    """What the processes that made a data block's batches saw: files out of memory in a cold block, else in it."""
+    size, pages = made.file_bytes or 0, (made.file_bytes or 0) // PAGE
+    return Testimony(
+        batches=made.steps,
+        files=made.files or 0,
+        pages=pages,
+        resident=0 if made.rung == "cold" else pages,
+        called=size,
+        storage=size if made.rung == "cold" else 0,
+    )
 
 
 def led(ranks: int, rounds: int) -> tuple[list[float], float]:
     """The leader's seconds of processor time in each round, and the launcher's in a round to read what it wrote."""
+    # The job's own group, for discovery to cut at the nodes' edges; of this kind nothing is ever sent.
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=ranks)
     with tempfile.TemporaryDirectory() as folder:
         given = orders(Path(folder), rounds=rounds, budget=1e6)
         crowd = Crowd(ranks)
         leader = job(given, crowd)
         for _ in reading(leader, iter(lambda: torch.zeros(BATCH, 4), None)):
             leader.step(0.2)
+        dist.destroy_process_group()
         began, gathered = time.process_time(), Gathered()
         for message in Tail(given.files.journal).messages():
             gathered.take(message)

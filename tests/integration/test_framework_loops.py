@@ -72,6 +72,9 @@ def test_sharded_models_get_separate_launches(run_profile: RunProfile, data: Pat
     launches = {rung: {block.launch for block in blocks_of(profile, rung)} for rung in COMMUNICATION}
     assert not launches["solo"] & launches["crowd"]
     assert not launches["crowd"] & launches["node"]
+    # AND what its operators do was counted all the same, in a step with all that is gathered
+    assert profile.workload.flops_per_step == sum(row.flops or 0 for row in profile.workload.operators) > 0
+    assert "cannot be switched off" in profile.workload.unrecorded["ready_steps"]
 
 
 @pytest.mark.slow

@@ -40,6 +40,16 @@ def test_plain_ddp_loop_climbs_every_rung_in_one_launch(run_profile: RunProfile,
     assert all(block.samples == block.steps * 16 for block in profile.blocks)
     assert {rate.feed for rate in profile.rates} == {"warm", "cold"}
     assert {collective.scope for collective in profile.collectives} == {"node"}
+    # AND the facts that predictions need
+    assert sum(row.flops or 0 for row in workload.operators) == workload.flops_per_step
+    assert {"aten.convolution", "aten.convolution_backward"} <= {row.operator for row in workload.operators}
+    assert tuple(bucket.bytes for bucket in workload.buckets) == workload.bucket_bytes
+    assert {name for bucket in workload.buckets for name in bucket.gradients} == {g.name for g in workload.gradients}
+    assert workload.optimizer_bytes == 0  # plain SGD keeps nothing
+    assert {times.feed for times in profile.workers} == {"warm", "cold"}
+    assert all(seconds > 0 for times in profile.workers for seconds in times.seconds)
+    assert [held.rank for held in profile.memory] == [0, 1]
+    assert all(held.resident_bytes > 2**20 for held in profile.memory)
 
 
 def test_gradient_accumulation_counts_optimizer_steps(run_profile: RunProfile, data: Path) -> None:

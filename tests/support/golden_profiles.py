@@ -2,7 +2,8 @@
 
 ``PYTHONPATH=src python tests/support/golden_profiles.py`` rewrites the outputs (look at the diff before
 keeping it); ``--profiles`` also the profiles, which only a new schema may need: old ones keep their names
-(``one-node`` and ``two-nodes`` are of schema 1, ``schema-2`` is the first of them anew).
+(``one-node`` and ``two-nodes`` are of schema 1, ``schema-2`` is the first of them anew, ``schema-3`` the same
+with facts for predictions).
 """
 
 from __future__ import annotations
@@ -13,7 +14,19 @@ from pathlib import Path
 
 from profile_builder import build
 
-from stash.base.records import Collective, Gpu, Host, Loader, Profile, Rate
+from stash.base.records import (
+    Bucket,
+    Collective,
+    Gpu,
+    Gradient,
+    Host,
+    Loader,
+    Memory,
+    Operator,
+    Profile,
+    Rate,
+    WorkerTimes,
+)
 from stash.cli.report import read_page
 from stash.derive.advise import verdict
 from stash.derive.stalls import attribute
@@ -101,6 +114,39 @@ def two_nodes() -> Profile:
     )
 
 
+def with_facts() -> Profile:
+    """One node, with a row of everything that schema 3 holds besides."""
+    profile = one_node()
+    weight, bias = (0.0, 0.0, 0.0), (0.041, 0.043, 0.042)
+    facts = {
+        "gradients": (
+            Gradient(name="fc.weight", bytes=2_048_000, ready_seconds=0.0, ready_steps=weight),
+            Gradient(name="conv1.weight", bytes=37_632, ready_seconds=0.041, ready_steps=bias),
+        ),
+        "operators": (
+            Operator(
+                operator="aten.mm",
+                shapes="16x512 512x1000",
+                dtype="float32",
+                calls=1,
+                flops=16_384_000,
+                bytes=2_144_768,
+            ),
+            Operator(operator="others", shapes="", dtype="", calls=240, flops=None, bytes=9_000_000),
+        ),
+        "buckets": (Bucket(bytes=2_085_632, gradients=("fc.weight", "conv1.weight"), ready_steps=bias),),
+        "optimizer_bytes": 46_758_048,
+        "unrecorded": {"others": "not recorded: this file shows what a reason looks like"},
+    }
+    return profile.model_copy(
+        update={
+            "workload": profile.workload.model_copy(update=facts),
+            "workers": (WorkerTimes(feed="warm", rank=0, round=0, batches=(10, 9), seconds=(1.5, 1.5)),),
+            "memory": (Memory(rank=0, resident_bytes=500_000_000, replayed_bytes=24_000_000),),
+        }
+    )
+
+
 PROFILES = {"one-node": one_node, "two-nodes": two_nodes}
 
 
@@ -115,6 +161,8 @@ def outputs(profile: Profile) -> dict[str, str]:
 
 
 if __name__ == "__main__":
+    if "--profiles" in sys.argv:
+        save(with_facts(), GOLDEN / "schema-3.stash.json")
     for name, make in PROFILES.items():
         if "--profiles" in sys.argv:
             save(make(), GOLDEN / f"{name}.stash.json")

@@ -37,7 +37,12 @@ def _blocks_in_columns(document: Document) -> Document:
     return {**document, "blocks": of_rows(rows)}
 
 
-MIGRATIONS: dict[int, Callable[[Document], Document]] = {1: _blocks_in_columns}
+def _without_new_facts(document: Document) -> Document:
+    """Schema 2 had none of the facts that prediction needs; all of them may be missing."""
+    return document
+
+
+MIGRATIONS: dict[int, Callable[[Document], Document]] = {1: _blocks_in_columns, 2: _without_new_facts}
 """``MIGRATIONS[n]`` turns a document of schema n into one of schema n + 1."""
 
 

@@ -152,6 +152,7 @@ def _journal(path: Path) -> list[str]:
 FORMATS = (
     Format("profile-schema-1", "run.stash.json", _shown),
     Format("profile-schema-2", "run.stash.json", _shown),
+    Format("profile-schema-3", "run.stash.json", _shown),
     Format("probe", "node.host.json", _shown),
     Format("own-instances", "instances.yaml", _own),
     Format("catalog-snapshot", "catalog.json", _snapshot),

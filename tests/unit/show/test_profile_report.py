@@ -6,7 +6,7 @@ import io
 import re
 
 import pytest
-from golden_profiles import GOLDEN, PROFILES, outputs
+from golden_profiles import GOLDEN, PROFILES, outputs, with_facts
 from profile_builder import build
 from rich.console import Console
 
@@ -38,6 +38,11 @@ def test_a_golden_profile_still_loads_to_what_was_saved(name):
 
 def test_golden_profiles_of_every_schema_load():
     assert load(GOLDEN / "schema-2.stash.json") == load(GOLDEN / "one-node.stash.json")
+    assert load(GOLDEN / "schema-3.stash.json") == with_facts()
+
+
+def test_facts_for_prediction_change_nothing_of_what_is_said_of_a_measurement():
+    assert outputs(load(GOLDEN / "schema-3.stash.json")) == outputs(load(GOLDEN / "one-node.stash.json"))
 
 
 @pytest.mark.parametrize("width", [60, 72, 80, 100, 120])

@@ -4,7 +4,8 @@ Times are in seconds, sizes in bytes, fractions between 0 and 1; ``None`` means 
 never written as zero. ``docs/format.md`` describes every field.
 
 History of the schema: 1, November 2026, the first. Later the same month hosts gained their probed links and
-more of their identity, all of it optional. 2, the same month: blocks in columns (``stash.keep.columns``).
+more of their identity, all of it optional. 2, the same month: blocks in columns (``stash.keep.columns``). 3, the same
+month: what operators do, gradients in several steps, workers, memory.
 """
 
 from stash.base.records.base import SCHEMA, SUFFIX, Record, now
@@ -27,15 +28,19 @@ from stash.base.records.host import (
 )
 from stash.base.records.profile import (
     Block,
+    Bucket,
     Collective,
     Gradient,
     Launch,
     Loader,
+    Memory,
+    Operator,
     Profile,
     Rank,
     Rate,
     Settings,
     Skipped,
+    WorkerTimes,
     Workload,
 )
 
@@ -43,6 +48,7 @@ __all__ = [
     "SCHEMA",
     "SUFFIX",
     "Block",
+    "Bucket",
     "Collective",
     "Copy",
     "Disk",
@@ -55,7 +61,9 @@ __all__ = [
     "Limits",
     "Links",
     "Loader",
+    "Memory",
     "Nic",
+    "Operator",
     "Preparation",
     "Probe",
     "Profile",
@@ -68,6 +76,7 @@ __all__ = [
     "Stream",
     "Timing",
     "Unmeasured",
+    "WorkerTimes",
     "Workload",
     "now",
 ]

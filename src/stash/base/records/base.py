@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from stash.base.printable import in_words, shortened
 from stash.base.secrets import masked, masked_text
 
-SCHEMA = 2
+SCHEMA = 3
 SUFFIX = ".stash.json"
 
 

@@ -38,6 +38,34 @@ class Gradient(Record):
     bytes: Whole
     ready_seconds: Number | None = None
     """Since the first gradient of the backward pass became ready."""
+    ready_steps: tuple[Number, ...] = ()
+    """The same in each of several steps; the n-th numbers of all gradients and buckets are of one step."""
+
+
+class Bucket(Record):
+    """One of DistributedDataParallel's gradient buckets: exchanged as soon as the last of its gradients is ready."""
+
+    bytes: Whole
+    gradients: tuple[str, ...]
+    """Their names."""
+    ready_steps: tuple[Number, ...] = ()
+    """When all of them were ready, since the backward pass's first gradient was, in each of several steps."""
+
+
+class Operator(Record):
+    """What the calls of one operator did in a step of one device, of those with inputs of like shape and type."""
+
+    operator: str
+    """As PyTorch names it, e.g. ``aten.mm``; ``others`` is the sum of all that have no row of their own."""
+    shapes: str
+    """Of the tensors it is called with, e.g. ``64x512 512x10``; of many, how many they are and hold."""
+    dtype: str
+    """Of the first of them that holds floating point numbers, else of the first."""
+    calls: Count
+    flops: Number | None = None
+    """None of operators whose FLOPs nobody counts: those that are no product, convolution or attention."""
+    bytes: Whole | None = None
+    """Of device memory, if every input were read once and every result written once."""
 
 
 class Workload(Record):
@@ -76,6 +104,14 @@ class Workload(Record):
     """How many replicas of the model the ranks train together; fewer than ranks where some share one."""
     dataset_bytes: Number | None = None
     """Bytes of the whole data set on disk, at most."""
+    operators: tuple[Operator, ...] = ()
+    """Of one step of one device, the heaviest first; together all that the step did."""
+    buckets: tuple[Bucket, ...] = ()
+    """In the order in which they are reduced."""
+    optimizer_bytes: Whole | None = None
+    """Of the state that the optimizer keeps on one device."""
+    unrecorded: dict[str, Sentence] = {}  # noqa: RUF012 - pydantic copies it
+    """Facts that could not be recorded, by name, and why."""
 
 
 class Rank(Record):
@@ -153,6 +189,33 @@ class Rate(Record):
     seconds: Duration
 
 
+class WorkerTimes(Record):
+    """What each process that makes a rank's batches took for them in one data block, training beside it."""
+
+    feed: str
+    """``warm`` or ``cold``: what it contains of reading."""
+    rank: Count
+    round: Whole
+    batches: tuple[Whole, ...]
+    """That each made; workers that made none are left out."""
+    seconds: tuple[Number, ...]
+    """That each took for them: reading, decoding, augmenting, collating."""
+
+
+class Memory(Record):
+    """The most memory that one rank held while blocks were measured."""
+
+    rank: Count
+    allocated_bytes: Whole | None = None
+    """Of its accelerator, by tensors, as PyTorch's allocator counts them; None on a CPU."""
+    reserved_bytes: Whole | None = None
+    """… and by that allocator."""
+    resident_bytes: Whole | None = None
+    """Of the host, by the training process, from its start on (VmHWM): code and replayed batches included."""
+    replayed_bytes: Whole | None = None
+    """Of the batches that Stash kept in host memory for replays."""
+
+
 class Collective(Record):
     """The gradient exchange of one step run by itself: all-reduce of every bucket, nothing else going on."""
 
@@ -222,6 +285,9 @@ class Profile(Record):
     seconds_before_blocks: Number | None = None
     """Of those until the first block, from which the budget counts: imports, compilation, warm-up, discovery."""
     launches: tuple[Launch, ...] = ()
+    workers: tuple[WorkerTimes, ...] = ()
+    """Of the leader's loaders."""
+    memory: tuple[Memory, ...] = ()
 
     @property
     def world_size(self) -> int:

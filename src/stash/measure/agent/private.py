@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 NAMES: Mapping[str, tuple[str, ...]] = {
-    "torch": ("Tensor._version",),
+    "torch": ("Tensor._version", "Tensor._indices", "Tensor._values"),
+    "torch.ops": ("aten.add.Tensor._schema", "aten.add.Tensor.is_view"),
     "torch.utils.data.dataloader": (
         "_BaseDataLoaderIter._reset",
         "_MultiProcessingDataLoaderIter._reset",
@@ -21,7 +22,7 @@ NAMES: Mapping[str, tuple[str, ...]] = {
         "_DatasetKind.Iterable",
     ),
     "torch.utils.data._utils.fetch": ("_MapDatasetFetcher.fetch", "_IterableDatasetFetcher.fetch"),
-    "torch.utils._python_dispatch": ("TorchDispatchMode",),
+    "torch.utils._python_dispatch": ("TorchDispatchMode", "_get_current_dispatch_mode"),
     "torch._dynamo.utils": ("counters",),
     "torch.distributed.distributed_c10d": (
         "_world.pg_names",
@@ -180,9 +181,48 @@ def dispatch_mode() -> Any:
     return TorchDispatchMode
 
 
+def has_dispatch_mode() -> bool:
+    """Whether somebody sees every operator already; modes must be left in the order opposite to their entering."""
+    from torch.utils._python_dispatch import _get_current_dispatch_mode
+
+    return _get_current_dispatch_mode() is not None
+
+
 def overloads(operator: Any) -> Any:
     """The operator without regard to argument types; None of a higher-order one."""
     return getattr(operator, "_overloadpacket", None)
+
+
+def is_view(operator: Any) -> bool:
+    """Whether it makes another tensor around the memory of one that it is given."""
+    return bool(getattr(operator, "is_view", False))
+
+
+def written_arguments(operator: Any) -> frozenset[int | str]:
+    """The arguments that it writes into, by position and by name."""
+    written = [
+        (position, argument.name)
+        for position, argument in enumerate(operator._schema.arguments)
+        if argument.alias_info is not None and argument.alias_info.is_write
+    ]
+    return frozenset(key for pair in written for key in pair)
+
+
+def is_strided(tensor: Any) -> bool:
+    """Whether its numbers lie in one piece of memory, as those of sparse and nested tensors do not."""
+    return tensor.layout is sys.modules["torch"].strided and not tensor.is_nested
+
+
+def dense_parts(tensor: Any) -> list[Any]:
+    """The ordinary tensors that a sparse or nested one is made of, as they are; raises for one of another kind."""
+    torch = sys.modules["torch"]
+    if tensor.layout is torch.sparse_coo:
+        return [tensor._indices(), tensor._values()]
+    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
+        return [tensor.crow_indices(), tensor.col_indices(), tensor.values()]
+    if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
+        return [tensor.ccol_indices(), tensor.row_indices(), tensor.values()]
+    return [tensor.values()]
 
 
 def has_compiled() -> bool:
@@ -235,3 +275,9 @@ def bucket_bytes(ddp: Any) -> list[int]:
     logged = ddp._get_ddp_logging_data()
     text = logged.get("rebuilt_bucket_sizes") or logged.get("bucket_sizes") or ""
     return [int(part) for part in str(text).split(",") if part.strip()]
+
+
+def bucket_parameters(ddp: Any) -> list[list[int]]:
+    """The places of each bucket's parameters among those that are trained; none before DDP has seen their order."""
+    text = str(ddp._get_ddp_logging_data().get("rebuilt_per_bucket_param_indices") or "")
+    return [list(map(int, part.split())) for part in text.split(",") if part.strip()]

@@ -74,23 +74,25 @@ class Listener(Protocol):
 
 
 class _Ear:
-    """The listener of this process; a fork inherits the variable and not the job."""
+    """The listener of this process."""
 
     listener: Listener | None = None
-    pid = -1
 
 
 def listen(listener: Listener) -> None:
     """From now on this process's script is heard by ``listener``."""
-    _Ear.listener, _Ear.pid = listener, os.getpid()
+    _Ear.listener = listener
 
 
-def _own() -> Listener | None:
-    return _Ear.listener if _Ear.pid == os.getpid() else None
+def _forget() -> None:
+    _Ear.listener = None
+
+
+os.register_at_fork(after_in_child=_forget)  # a fork inherits the variable and not the job
 
 
 def _listener() -> Listener | None:
-    own = _own()
+    own = _Ear.listener
     return own if own is not None and own.listens else None
 
 
@@ -101,7 +103,7 @@ def active() -> bool:
 
 def drifted() -> bool:
     """Whether the replicas of this very process have trained apart; so they have when nobody listens any more."""
-    own = _own()
+    own = _Ear.listener
     return own is not None and own.drifted
 
 
@@ -169,7 +171,7 @@ def ended() -> None:
 
 def exits(last: bool = True) -> None:
     """The script's process ends by itself, with an exit code of its own; heard also when nothing else is."""
-    if (own := _own()) is not None:
+    if (own := _Ear.listener) is not None:
         own.exits(last)
 
 

@@ -7,7 +7,21 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from stash.base.errors import StashError
-from stash.base.records import Block, Collective, Host, Launch, Profile, Rank, Rate, Settings, Skipped, Workload, now
+from stash.base.records import (
+    Block,
+    Collective,
+    Host,
+    Launch,
+    Memory,
+    Profile,
+    Rank,
+    Rate,
+    Settings,
+    Skipped,
+    WorkerTimes,
+    Workload,
+    now,
+)
 from stash.base.version import __version__
 from stash.measure.run.messages import (
     BlockDone,
@@ -18,6 +32,7 @@ from stash.measure.run.messages import (
     LadderChosen,
     LaunchSeen,
     LoaderTimed,
+    MemorySeen,
     Message,
     Noted,
     PhaseBegun,
@@ -27,6 +42,7 @@ from stash.measure.run.messages import (
     RoundsPlanned,
     RungSkipped,
     SoftwareSeen,
+    WorkersTimed,
 )
 
 _BLOCK = TypeAdapter(Block)
@@ -46,6 +62,9 @@ class Gathered:
         self.blocks: list[Block] = []
         self.rates: list[Rate] = []
         self.collectives: list[Collective] = []
+        self.workers: list[WorkerTimes] = []
+        self.memory: dict[int, Memory] = {}
+        """The most of each rank."""
         self.steps_of: dict[int, Launch] = {}
         """What a step of the job was, by launch; of launches side by side, in the first that told."""
         self.skipped: dict[str, str] = {}
@@ -101,6 +120,13 @@ class Gathered:
                 self.blocks.append(Block(**{**told, "rank": message.rank + offset}))
             case LoaderTimed():
                 self.rates.append(Rate(**{**vars(message), "rank": message.rank + offset}))
+            case WorkersTimed():
+                took = tuple(_kept(each) for each in message.seconds)
+                own = {**vars(message), "rank": message.rank + offset, "seconds": took}
+                self.workers.append(WorkerTimes(**own))
+            case MemorySeen():
+                seen = Memory(**{**vars(message), "rank": message.rank + offset})
+                self.memory[seen.rank] = _larger(self.memory.get(seen.rank), seen)
             case ExchangeTimed():
                 self.collectives.append(Collective(**vars(message)))
             case RungSkipped():
@@ -135,6 +161,7 @@ class Gathered:
         facts = {**job.model_dump(), **self.workload}
         facts |= on_disk(self.blocks, [loader.get("samples") for loader in facts["loaders"]])
         facts["batch"] = samples_per_step(self.blocks) or facts["batch"]
+        facts["unrecorded"] = _still_unrecorded(facts)
         return Profile(
             stash_version=__version__,
             created=now(),
@@ -152,6 +179,8 @@ class Gathered:
             elapsed_seconds=elapsed,
             seconds_before_blocks=before,
             launches=tuple(self.steps_of[number] for number in sorted(self.steps_of)),
+            workers=tuple(self.workers),
+            memory=tuple(self.memory[rank] for rank in sorted(self.memory)),
         )
 
 
@@ -168,6 +197,20 @@ def _held(message: Message) -> Message:
         case BlockDone():
             _BLOCK.validate_python(vars(message))
     return message
+
+
+def _still_unrecorded(facts: dict[str, Any]) -> dict[str, str]:
+    """What no launch recorded; one of a job that was started in several ways may have what another lacks."""
+    spread = any(len(gradient.get("ready_steps", ())) > 1 for gradient in facts["gradients"])
+    recorded = {"operators": bool(facts["operators"]), "ready_steps": spread}
+    return {name: why for name, why in facts["unrecorded"].items() if not recorded.get(name)}
+
+
+def _larger(before: Memory | None, seen: Memory) -> Memory:
+    """The most of each kind of memory."""
+    known = {} if before is None else before.model_dump(exclude_none=True)
+    last = seen.model_dump(exclude_none=True)
+    return Memory(**{name: max(value, known.get(name, value)) for name, value in {**known, **last}.items()})
 
 
 def _kept(value: Any) -> Any:

@@ -53,6 +53,10 @@ class JobFacts(Message):
     collective_bytes_per_step: dict[str, float] = field(default_factory=dict)
     exchanged_bytes: float | None = None
     replicas: int | None = None
+    operators: list[dict[str, Any]] = field(default_factory=list)
+    buckets: list[dict[str, Any]] = field(default_factory=list)
+    optimizer_bytes: int | None = None
+    unrecorded: dict[str, str] = field(default_factory=dict)
 
     def known(self) -> dict[str, Any]:
         """The fields that were learned."""
@@ -166,6 +170,30 @@ class LoaderTimed(Message):
     round: int
     samples: int
     seconds: float
+
+
+@dataclass(frozen=True)
+class WorkersTimed(Message):
+    """Fields of ``WorkerTimes``: what each process that makes batches took for them."""
+
+    kind = "workers"
+    feed: str
+    rank: int
+    round: int
+    batches: tuple[int, ...]
+    seconds: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class MemorySeen(Message):
+    """Fields of ``Memory``: the most that a rank held so far."""
+
+    kind = "memory"
+    rank: int
+    allocated_bytes: int | None = None
+    reserved_bytes: int | None = None
+    resident_bytes: int | None = None
+    replayed_bytes: int | None = None
 
 
 @dataclass(frozen=True)

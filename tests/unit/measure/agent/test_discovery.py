@@ -56,6 +56,7 @@ def introduced(
             handed_on if rank == 7 else (),
             beyond_node if rank == 7 else (),
             FirstBatch(rank * batches // 8, None),
+            0.2,
         )
         for rank in range(8)
     ]

@@ -40,7 +40,8 @@ def test_gradients_become_ready_on_the_devices_clock() -> None:
     clock = survey.GradientClock(list(model.named_parameters()))
     clock.begin()
     model(torch.randn(64, 512, device="cuda")).sum().backward()
-    times = [row["ready_seconds"] for row in clock.end()]
+    clock.end()
+    times = [row["ready_seconds"] for row in clock.rows]
     assert times[0] == 0.0
     assert times == sorted(times)
 

@@ -17,3 +17,14 @@ def test_a_tally_sums_the_workers_counters_and_a_new_mode_zeroes_them(tmp_path: 
     own.set_mode(WARM)
     assert same.totals()["files"] == 0
     assert same.mode() == (WARM, 2)
+
+
+def test_a_tally_tells_what_each_process_that_made_batches_took(tmp_path: Path):
+    own = Tally(str(tmp_path / "tally"))
+    own.set_mode(WARM)
+    own.add(2, batches=1, making_ns=7)
+    own.add(1, batches=3, making_ns=5)
+    own.add(3, files=1)
+    assert [(counts["batches"], counts["making_ns"]) for counts in own.makers()] == [(3, 5), (1, 7)]
+    own.set_mode(WARM)
+    assert own.makers() == []

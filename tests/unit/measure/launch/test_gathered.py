@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stash.base.records import Block, Settings, Workload
+from stash.base.records import Block, Memory, Settings, WorkerTimes, Workload
 from stash.measure.launch.gathered import Gathered, on_disk, samples_per_step
 from stash.measure.run.messages import (
     BlockDone,
@@ -12,12 +12,14 @@ from stash.measure.run.messages import (
     JobFacts,
     LadderChosen,
     LoaderTimed,
+    MemorySeen,
     Noted,
     PhaseBegun,
     RankSeen,
     RoundDone,
     RungSkipped,
     SoftwareSeen,
+    WorkersTimed,
 )
 
 SETTINGS = Settings(precision=0.02, budget_seconds=60, rungs=("solo", "cold"), isolated=False, why="")
@@ -109,3 +111,34 @@ def test_of_what_was_not_fetched_or_cannot_be_counted_nothing_is_said():
     assert on_disk([warm, cold(storage_bytes=0)], [500]) == {}
     assert on_disk([cold(storage_bytes=50)], [None]) == {"sample_disk_bytes": 5}
     assert on_disk([cold(storage_bytes=50)], [10, 10]) == {"sample_disk_bytes": 5}
+
+
+def test_of_each_rank_the_most_memory_is_kept_whatever_launch_told_of_it():
+    gathered = told(
+        MemorySeen(0, resident_bytes=10),
+        MemorySeen(0, allocated_bytes=5, resident_bytes=8),
+        MemorySeen(1, allocated_bytes=7),
+    )
+    told(MemorySeen(0, allocated_bytes=9), offset=1, gathered=gathered)
+    assert gathered.profile(SETTINGS, JOB, "budget", 9.0).memory == (
+        Memory(rank=0, allocated_bytes=5, resident_bytes=10),
+        Memory(rank=1, allocated_bytes=9),
+    )
+
+
+def test_what_workers_took_is_kept_block_by_block():
+    gathered = told(WorkersTimed("warm", 0, 2, (4, 4), (0.12345678, 0.1)))
+    kept = WorkerTimes(feed="warm", rank=0, round=2, batches=(4, 4), seconds=(0.123457, 0.1))
+    assert gathered.profile(SETTINGS, JOB, "budget", 9.0).workers == (kept,)
+
+
+def test_what_one_launch_recorded_is_not_missing_because_another_could_not():
+    row = {"operator": "aten.mm", "shapes": "2x2 2x2", "dtype": "float32", "calls": 1, "flops": 16.0, "bytes": 48}
+    gradient = {"name": "w", "bytes": 4, "ready_seconds": 0.0, "ready_steps": [0.0]}
+    gathered = told(
+        JobFacts(operators=[row], gradients=[gradient]),
+        JobFacts(unrecorded={"operators": "not recorded: compiled", "ready_steps": "not recorded: one step"}),
+    )
+    assert gathered.profile(SETTINGS, JOB, "budget", 9.0).workload.unrecorded == {
+        "ready_steps": "not recorded: one step"
+    }

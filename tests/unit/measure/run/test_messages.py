@@ -22,6 +22,8 @@ RECORDS = {
     "RungSkipped": records.Skipped,
     "LaunchSeen": records.Launch,
     "JobFacts": records.Workload,
+    "WorkersTimed": records.WorkerTimes,
+    "MemorySeen": records.Memory,
 }
 """The record that each message becomes a part of."""
 OF_THE_LAUNCHER = {"command", "name", "sample_disk_bytes", "dataset_bytes"}

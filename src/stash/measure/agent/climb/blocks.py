@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import replace
 
 from stash.base.ladder import Visit, round_of_visits
 from stash.measure.agent.climb import alone, coldness
 from stash.measure.agent.climb.judge import BlockReport, Judge, Outcome
 from stash.measure.agent.climb.loops import Loops
+from stash.measure.agent.climb.memory import MemoryWatch
 from stash.measure.agent.climb.plan import Plan, StepPace, plan, slowest
+from stash.measure.agent.climb.proof import Testimony
 from stash.measure.agent.climb.rank import OwnRank
 from stash.measure.agent.climb.supply import Supply
 from stash.measure.agent.data.tally import COLD, IDLE, WARM, Tally, own_seconds, own_tally
 from stash.measure.linux import counters
-from stash.measure.run.messages import BlockDone, PhaseBegun, RoundsPlanned, Told
+from stash.measure.run.messages import BlockDone, Message, PhaseBegun, RoundsPlanned, Told, WorkersTimed
 from stash.measure.run.orders import Orders
 
 _MODES = {"warm": WARM, "cold": COLD}
@@ -38,6 +40,7 @@ class BlockRunner:
         self._sweeping = False
         """All files known to hold many samples are dropped before a cold block."""
         self._after_warm: Visit | None = None
+        self._memory = MemoryWatch(rank)
 
     def start(self, rungs: tuple[str, ...]) -> None:
         """Size the blocks of rounds of these rungs, the same on every rank; the run's clock starts."""
@@ -104,6 +107,7 @@ class BlockRunner:
         waits = sum(feed.wait for feed in rank.feeds)
         served = [sum(feed.samples for feed in rank.feeds)]
         own = [own_seconds(tally)]
+        self._memory.begin()
         before = counters.totals()
         clock = self._loops.begin_block()
         for index in range(size.steps):
@@ -127,7 +131,8 @@ class BlockRunner:
         if rank.feeds and not any(feed.uncounted for feed in rank.feeds):
             each = tuple(after - before for before, after in itertools.pairwise(served))
             block = replace(block, samples=sum(each) or None, step_samples=each)
-        return self._drained(tally, block) if visit.reads_data else BlockReport(Told.of(block))
+        beside = [] if visit.rung == "resident" else [self._memory.end()]
+        return self._drained(tally, block, beside) if visit.reads_data else _report(block, beside)
 
     def _prepare(self, visit: Visit, tally: Tally | None) -> None:
         """Set every loader to the block's feed; a data block starts with empty queues and fresh counters."""
@@ -137,16 +142,17 @@ class BlockRunner:
             coldness.begin(self.rank, tally, _MODES[visit.feed], self._sweeping)
         self._supply.serve(visit)
 
-    def _drained(self, tally: Tally | None, block: BlockDone) -> BlockReport:
+    def _drained(self, tally: Tally | None, block: BlockDone, beside: Sequence[Message | None]) -> BlockReport:
         """Empty the queues, untimed, and add what the loader's processes counted over the whole block."""
         for feed in self.rank.feeds:
             feed.drain()
         if tally is None:
-            return BlockReport(Told.of(block))
+            return _report(block, beside)
         totals, found = tally.totals(), coldness.testimony(tally)
+        workers_took = _times_of_workers(tally, block) if self.rank.leads else None
         tally.set_mode(IDLE)
         if totals["batches"] == 0:
-            return BlockReport(Told.of(block), found)
+            return _report(block, beside, found)
         made = block.steps * sum(feed.per_step for feed in self.rank.feeds)
         share = made / totals["batches"]  # of the block's batches that the measured steps used
         looked = made / totals["looked"] if totals["looked"] else 0.0  # of those whose files were looked at
@@ -163,7 +169,7 @@ class BlockRunner:
             read_bytes=None if found.called is None else round(found.called * share),
             held_bytes=totals["held"],
         )
-        return BlockReport(Told.of(block), found, busy)
+        return _report(block, [*beside, workers_took], found, busy)
 
     def _alone(self, visit: Visit, number: int) -> None:
         """In the first rounds: the loader by itself (rates P and F), and the exchange by itself."""
@@ -176,6 +182,21 @@ class BlockRunner:
             self._after_warm = None
         elif visit.scope != "self":
             alone.time_exchange(self.rank, visit)
+
+
+def _report(
+    block: BlockDone, beside: Sequence[Message | None], testimony: Testimony | None = None, busy: float | None = None
+) -> BlockReport:
+    told = tuple(Told.of(message) for message in beside if message is not None)
+    return BlockReport(Told.of(block), testimony or Testimony(), busy, told)
+
+
+def _times_of_workers(tally: Tally, block: BlockDone) -> WorkersTimed | None:
+    makers = tally.makers()
+    if not makers:
+        return None
+    made, seconds = tuple(each["batches"] for each in makers), tuple(each["making_ns"] * 1e-9 for each in makers)
+    return WorkersTimed(block.rung, block.rank, block.round, made, seconds)
 
 
 def muster(orders: Orders, label: str, patience: float = 120.0) -> None:

@@ -237,8 +237,9 @@ class Climber:
             yield  # the interval under way began at another optimizer's step
             yield
         rank.feeds = self._loops.training()
-        rungs = discovery.choose_rungs(rank)
-        unsafe = yield from discovery.try_switching(rank)
+        ladder = discovery.choose_rungs(rank, step)
+        rungs = ladder.rungs
+        unsafe = yield from discovery.try_switching(rank, ladder.looks)
         if unsafe and rank.orders.may_isolate and rank.place.nodes == 1 and rank.inseparable is None:
             self._finish("unsafe", unsafe)
             return

@@ -13,7 +13,7 @@ from typing import Any
 
 from stash.base.ladder import Situation, reachable, rung
 from stash.measure.agent import private
-from stash.measure.agent.climb import replica, survey
+from stash.measure.agent.climb import looks, replica, survey
 from stash.measure.agent.climb.rank import OwnRank
 from stash.measure.agent.data.batches import why_immovable
 from stash.measure.agent.wraps import replicas
@@ -53,6 +53,8 @@ class Introduction:
     beyond_node: tuple[str, ...]
     """Collectives across nodes that cannot be confined to one."""
     batch: replica.FirstBatch
+    step_seconds: float
+    """Of the last step of the warm-up."""
 
 
 @crosses
@@ -65,21 +67,23 @@ class Ladder:
     inseparable: str | None
     """Why a rank by itself does not do what it does in the whole job, if it does not."""
     pipelined: bool
+    looks: int
+    """Steps in which gradients are looked at."""
 
 
-def choose_rungs(rank: OwnRank) -> tuple[str, ...]:
+def choose_rungs(rank: OwnRank, step_seconds: float) -> Ladder:
     """Tell the leader what each rank is; agree on the rungs."""
     place, orders = rank.place, rank.orders
-    ladder = rank.agree(_introduce(rank), lambda reports: _choose(rank, reports))
+    ladder = rank.agree(_introduce(rank, step_seconds), lambda reports: _choose(rank, reports))
     rank.inseparable = ladder.inseparable
     rank.switches = rank.switches and not ladder.pipelined
     if place.nodes > 1 and not orders.isolated:
         with scope.untouched():
             scope.parts = make(ladder.parts, place.rank)
-    return ladder.rungs
+    return ladder
 
 
-def _introduce(rank: OwnRank) -> Introduction:
+def _introduce(rank: OwnRank, step_seconds: float) -> Introduction:
     place, orders = rank.place, rank.orders
     cores = len(os.sched_getaffinity(0)) if orders.pin else None
     used = [*scope.used.values(), *replicas.groups(), default_group()] if place.nodes > 1 else []
@@ -90,6 +94,7 @@ def _introduce(rank: OwnRank) -> Introduction:
         handed_on=tuple(sorted(scope.handed_on)),
         beyond_node=tuple(scope.beyond_node()),
         batch=replica.of_this_rank(rank.feeds),
+        step_seconds=step_seconds,
     )
 
 
@@ -124,7 +129,8 @@ def _choose(rank: OwnRank, reports: list[Introduction]) -> Ladder:
     parts = parts_on(nodes, groups) if "node" in rungs else []
     if parts and "cluster" in rungs:
         rank.note(_ONLY_THE_SUM)
-    return Ladder(rungs, tuple(parts), pipelined or inseparable, pipelined is not None)
+    affordable = looks.affordable(max(report.step_seconds for report in reports), orders.budget)
+    return Ladder(rungs, tuple(parts), pipelined or inseparable, pipelined is not None, affordable)
 
 
 def _pipelined(reports: list[Introduction]) -> str | None:
@@ -198,12 +204,14 @@ def launch_facts(rank: OwnRank) -> LaunchSeen:
     return LaunchSeen(rank.orders.launch, rank.place.world_size, facts.get("batch"), batches)
 
 
-def try_switching(rank: OwnRank) -> Generator[None, None, str | None]:
-    """Three steps of every rank with no exchange: the value says why switching is unsafe here, or is None.
+def try_switching(rank: OwnRank, steps: int) -> Generator[None, None, str | None]:
+    """A few steps of every rank with no exchange: the value says why switching is unsafe here, or is None.
 
     All ranks take part, so a collective nobody wrapped still completes, and is noticed by the process
-    groups' sequence numbers before any rank is left to step alone.
+    groups' sequence numbers before any rank is left to step alone. In ``steps`` of them gradients are looked at.
     """
+    if not rank.switches or sharded:
+        yield from _look_at_whole_steps(rank, steps)
     rank.drifted = True  # from here on batches are replayed and gradients not always exchanged
     if not rank.switches:
         return None
@@ -214,21 +222,17 @@ def try_switching(rank: OwnRank) -> Generator[None, None, str | None]:
         feed.begin("replay", 0)
     yield  # the first step may still finish what was under way
     before = private.sequence_numbers()
-    flops = survey.FlopCounter()
-    flops.begin()
-    yield
-    counted = flops.end()
-    gradients = survey.GradientClock(survey.trained_parameters(rank.optimizer))
-    gradients.begin()
+    operators = yield from looks.at_operators(rank)
     inputs = survey.InputClock()
     inputs.begin()
-    yield
-    ready = gradients.end()
+    ready = [(yield from looks.at_gradients(rank))]
     _tell_of_unseen_input(rank, inputs.end())
+    for _ in range(steps - 1):
+        ready.append((yield from looks.at_gradients(rank)))
     moved = [n for n, count in private.sequence_numbers().items() if count != before.get(n, count)]
     for feed in rank.feeds:
         feed.ring.judge()
-    rank.tell(JobFacts(flops_per_step=counted, gradients=ready))
+    rank.tell(looks.together(rank, operators, looks.of_gradients(ready)))
 
     def judge(reports: list[bool]) -> str | None:
         return "collectives that Stash cannot intercept are issued in every step" if any(reports) else None
@@ -236,6 +240,12 @@ def try_switching(rank: OwnRank) -> Generator[None, None, str | None]:
     verdict = rank.agree(bool(moved), judge)
     rank.set_scope("world")
     return verdict
+
+
+def _look_at_whole_steps(rank: OwnRank, steps: int) -> Generator[None, None, None]:
+    """Of a job whose exchange cannot be switched off: what its operators do, exchange and all."""
+    operators = (yield from looks.at_operators(rank)) if steps > 1 else looks.TOO_LONG
+    rank.tell(looks.together(rank, operators, looks.EXCHANGING))
 
 
 def try_node(rank: OwnRank, rungs: tuple[str, ...]) -> Generator[None, None, tuple[str, ...]]:

@@ -36,6 +36,8 @@ class BlockReport:
     """Of a data block: what it read, and from where."""
     busy: float | None = None
     """Share of the time in which the loader's workers made batches, if it has any."""
+    beside: tuple[Told, ...] = ()
+    """What else it tells of the block: memory that grew, what workers took."""
 
 
 @crosses
@@ -86,7 +88,7 @@ class Judge:
         sweep = visit.feed == "cold" and why is not None and self._may_sweep(done)
         again = first and not stop and (longer or sweep)
         if visit.measured and not again:
-            rank.tell(*(report.block for report in done))
+            rank.tell(*(told for report in done for told in (report.block, *report.beside)))
         drop = "cold" if why is not None and not again else None
         if drop is not None:
             rank.tell(RungSkipped(drop, str(why)))

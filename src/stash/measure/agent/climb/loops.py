@@ -31,7 +31,8 @@ class Loops:
         self.clock: BlockClock | None = None
         """Of the block under way."""
         self._rank, self._over = rank, over
-        self._feeds: weakref.WeakValueDictionary[int, Feed] = weakref.WeakValueDictionary()
+        self._known: dict[int, weakref.ref[Feed]] = {}
+        """The feeds that loops have read, by identity; a mapping of weakref's own takes far longer in every step."""
         self._read_last: list[Feed] = []
         self._steps = 0
         self._passes = 0
@@ -41,10 +42,14 @@ class Loops:
 
     def training(self) -> list[Feed]:
         """The feeds that the job trains from, as far as its steps have shown; they are held from now on."""
-        found = [feed for feed in self._feeds.values() if feed.training and self._still_reads(feed)]
+        found = [feed for feed in self._feeds() if feed.training and self._still_reads(feed)]
         for feed in found:
             feed.hold()
         return [feed for feed in found if len(feed.ring)]
+
+    def _feeds(self) -> list[Feed]:
+        """Those that are still there."""
+        return [feed for reference in self._known.values() if (feed := reference()) is not None]
 
     def passed(self) -> None:
         """A backward pass begins."""
@@ -86,7 +91,9 @@ class Loops:
             self._loaders_are_remade = True
             self._let_stand(feed)
         feed = feed.stands_for or feed
-        self._feeds[id(feed)] = feed
+        known = self._known.get(id(feed))
+        if known is None or known() is not feed:
+            self._known[id(feed)] = weakref.ref(feed)
         if feed.training:
             self._goes_on()
         try:
@@ -112,7 +119,7 @@ class Loops:
         """
         self.forget()
         self._steps += 1
-        feeds = list(self._feeds.values())
+        feeds = self._feeds()
         self._read_last = [feed for feed in feeds if feed.since_step]
         for feed in feeds:
             is_open = feed.loops > 0 or not feed.in_handles

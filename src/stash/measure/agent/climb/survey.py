@@ -1,4 +1,4 @@
-"""What the job is, learned by looking at one or two of its steps: FLOPs, gradients, and how long its input takes.
+"""What the job is, learned by looking at a few of its steps: when gradients are ready, and how long its input takes.
 
 Each observer is put in place at one optimizer step and taken away at the next, in steps that are not
 measured.
@@ -8,91 +8,67 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Mapping
 from typing import Any
 
-from stash.measure.agent import private
 from stash.measure.agent.data import batches
 from stash.measure.agent.data.feeds import Feed
 from stash.measure.agent.data.samples import samples
 from stash.measure.agent.wraps import replicas
 
 
-class FlopCounter:
-    """Counts the FLOPs of matrix products, convolutions and attention through one step of one device."""
-
-    def __init__(self) -> None:
-        self.flops = 0.0
-        self.complete = True
-        self._mode: Any = None
-
-    def begin(self) -> None:
-        if private.has_compiled():
-            return  # compiled code does not pass through a dispatch mode
-        from torch.utils.flop_counter import flop_registry
-
-        counter = self
-
-        class Mode(private.dispatch_mode()):  # type: ignore[misc]
-            supports_higher_order_operators = True
-
-            def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-                out = func(*args, **(kwargs or {}))
-                counter.count(flop_registry.get(private.overloads(func) or func), func, args, kwargs or {}, out)
-                return out
-
-        self._mode = Mode()
-        self._mode.__enter__()
-
-    def count(self, formula: Any, func: Any, args: Any, kwargs: Any, out: Any) -> None:
-        """Add one operator's FLOPs; one whose formula fails, or a higher-order one, leaves the total unknown."""
-        if formula is None:
-            self.complete = self.complete and private.overloads(func) is not None
-            return
-        try:
-            self.flops += formula(*args, **kwargs, out_val=out)
-        except Exception:  # a formula's assertion must never reach the user's forward pass
-            self.complete = False
-
-    def end(self) -> float | None:
-        if self._mode is None:
-            return None
-        self._mode.__exit__(None, None, None)
-        self._mode = None
-        return self.flops if self.complete and self.flops else None
-
-
 class GradientClock:
-    """Notes when each parameter's gradient became ready in one backward pass, without exchanging any."""
+    """Notes when each parameter's gradient became ready in one backward pass, without exchanging any.
+
+    What fails is over with, and is no concern of the pass; ``why`` says so.
+    """
 
     def __init__(self, parameters: list[tuple[str, Any]]) -> None:
+        self.why: str | None = None
         self._parameters = parameters
         self._ready: list[tuple[str, int, Any]] = []
         self._seen: set[str] = set()
         self._handles: list[Any] = []
 
     def begin(self) -> None:
-        for name, parameter in self._parameters:
-            self._handles.append(parameter.register_post_accumulate_grad_hook(self._note(name)))
+        try:
+            for name, parameter in self._parameters:
+                self._handles.append(parameter.register_post_accumulate_grad_hook(self._note(name)))
+        except Exception as error:  # of a kind of parameter that Stash knows nothing about
+            self._give_up(error)
+
+    def _give_up(self, error: Exception) -> None:
+        self.why = f"noting when gradients were ready failed ({type(error).__name__}: {str(error)[:200]})"
 
     def _note(self, name: str) -> Any:
         def ready(parameter: Any) -> None:
-            size = parameter.numel() * parameter.element_size()
-            if name in self._seen:  # another micro-batch of an accumulated step: its last one counts
-                self._ready.clear()
-                self._seen.clear()
-            self._seen.add(name)
-            self._ready.append((name, size, Instant(parameter.device)))
+            try:
+                self._take(name, parameter)
+            except Exception as error:  # which must not end the user's backward pass
+                self._give_up(error)
 
         return ready
 
-    def end(self) -> list[dict[str, Any]]:
+    def _take(self, name: str, parameter: Any) -> None:
+        if name in self._seen:  # another micro-batch of an accumulated step: its last one counts
+            self._ready.clear()
+            self._seen.clear()
+        self._seen.add(name)
+        self._ready.append((name, parameter.numel() * parameter.element_size(), Instant(parameter.device)))
+
+    def end(self) -> None:
+        """Take the hooks away."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
         """``[{name, bytes, ready_seconds}]`` in the order in which gradients became ready.
 
         Devices have clocks of their own: of a model on several, those on the first one's device have a time.
         """
-        for handle in self._handles:
-            handle.remove()
-        if not self._ready:
+        if not self._ready or self.why is not None:
             return []
         first = self._ready[0][2]
         rows = [{"name": n, "bytes": size, "ready_seconds": first.until(at)} for n, size, at in self._ready]
@@ -145,6 +121,41 @@ class Instant:
         self._event.synchronize()
         other._event.synchronize()
         return float(self._event.elapsed_time(other._event)) / 1e3
+
+
+def readiness(looks: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """The rows of the first look, each with the seconds of all looks if it was ready in each."""
+    times = [{row["name"]: row["ready_seconds"] for row in look} for look in looks]
+    rows = []
+    for row in looks[0] if looks else []:
+        seconds = [each.get(row["name"]) for each in times]
+        rows.append({**row, "ready_steps": [] if None in seconds else list(map(_microseconds, seconds))})
+    return rows
+
+
+def bucketed(gradients: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Fields of ``records.Bucket``: a bucket is ready when the last of its gradients is."""
+    steps = {row["name"]: row["ready_steps"] for row in gradients}
+    rows = []
+    for size, names in replicas.bucket_contents():
+        known = [steps.get(name, []) for name in names]
+        last = [max(each) for each in zip(*known, strict=True)] if len(set(map(len, known))) == 1 else []
+        rows.append({"bytes": size, "gradients": list(names), "ready_steps": last})
+    return rows
+
+
+def _microseconds(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 6)
+
+
+def optimizer_bytes(optimizer: Any) -> int | None:
+    """Of what it keeps for each parameter on this device; None of an update that is no optimizer of PyTorch's."""
+    state = getattr(optimizer, "state", None)
+    if not isinstance(state, Mapping):
+        return None
+    kept = [value for values in state.values() if isinstance(values, Mapping) for value in values.values()]
+    own = [value.to_local() if hasattr(value, "to_local") else value for value in filter(batches.is_tensor, kept)]
+    return sum(int(value.numel() * value.element_size()) for value in own)
 
 
 def trained_parameters(optimizer: Any) -> list[tuple[str, Any]]:

@@ -21,10 +21,24 @@ _DEEP = 8
 
 Votes = frozenset[int]
 SILENT: Votes = frozenset()
+_of_shapes: dict[tuple[Any, ...], int | None] = {}
+"""What was found of plain lists and tuples of tensors, whose votes depend on nothing but their shapes."""
+_MOST_SHAPES = 4096
 
 
 def samples(batch: Any) -> int | None:
-    """How many samples a batch holds, or None if that cannot be told."""
+    """How many samples a batch holds, or None if that cannot be told; asked in every step, so quick for most."""
+    if type(batch) not in (list, tuple) or not all(map(is_tensor, batch)):
+        return _counted(batch)
+    shapes = tuple([part.shape for part in batch])
+    if shapes not in _of_shapes:
+        if len(_of_shapes) >= _MOST_SHAPES:
+            _of_shapes.clear()
+        _of_shapes[shapes] = _counted(batch)
+    return _of_shapes[shapes]
+
+
+def _counted(batch: Any) -> int | None:
     fields = isinstance(batch, (list, tuple)) and _told(batch) is None
     return _only(_votes_of_fields(batch) if fields else _votes(batch, 0))
 

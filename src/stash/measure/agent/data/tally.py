@@ -85,6 +85,11 @@ class Tally:
         slots = _SLOT.iter_unpack(self._memory[_HEADER.size :])
         return dict(zip(FIELDS, map(sum, zip(*slots, strict=True)), strict=True))
 
+    def makers(self) -> list[dict[str, int]]:
+        """The counters of each process that made batches since the mode was last set, the training process first."""
+        slots = (dict(zip(FIELDS, slot, strict=True)) for slot in _SLOT.iter_unpack(self._memory[_HEADER.size :]))
+        return [counts for counts in slots if counts["batches"]]
+
 
 class _Own:
     """The tally of this process, and the process that made it."""

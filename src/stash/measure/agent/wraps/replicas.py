@@ -8,6 +8,7 @@ reducer gets another process group and goes on as under *world*, where all is as
 from __future__ import annotations
 
 import functools
+import itertools
 import weakref
 from types import ModuleType
 from typing import Any
@@ -134,12 +135,30 @@ def gradient_facts() -> tuple[list[int], list[tuple[str, Any]]]:
     """Bucket sizes in bytes in the order they are reduced, and (name, parameter) of all trained parameters."""
     buckets: list[int] = []
     named: list[tuple[str, Any]] = []
-    several = len(modules()) > 1
-    for index, ddp in enumerate(modules()):
+    for ddp, front in _fronts():
         buckets += private.bucket_bytes(ddp)
-        front = f"{index}." if several else ""
         named += [(front + name, p) for name, p in ddp.module.named_parameters() if p.requires_grad]
     return buckets, named
+
+
+def _fronts() -> list[tuple[Any, str]]:
+    """Each DDP, and how the names of its parameters begin."""
+    ddps = modules()
+    return [(ddp, f"{index}." if len(ddps) > 1 else "") for index, ddp in enumerate(ddps)]
+
+
+def bucket_contents() -> list[tuple[int, tuple[str, ...]]]:
+    """Bytes of each bucket, in the order in which they are reduced, and the names of the parameters in it."""
+    found = []
+    for ddp, front in _fronts():
+        trained = [name for name, p in ddp.module.named_parameters() if p.requires_grad]
+        reduced = [front + name for name in trained if name not in ddp.parameters_to_ignore]
+        places = private.bucket_parameters(ddp)
+        if sorted(itertools.chain(*places)) != list(range(len(reduced))):
+            continue
+        contents = [tuple(reduced[place] for place in bucket) for bucket in places]
+        found += list(zip(private.bucket_bytes(ddp), contents, strict=True))
+    return found
 
 
 def reduced_bytes() -> int:

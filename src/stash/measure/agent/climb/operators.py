@@ -1,0 +1,295 @@
+"""What the operators of one step do: their FLOPs and the bytes they move, by operator, shape and data type.
+
+A counter is put in place at one optimizer step and taken away at the next, in a step that is not measured. FLOPs are
+counted by PyTorch's own formulas. Bytes are what an operator moves if it reads every input once and writes every
+result once: what caches and fused kernels spare is not known here.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from stash.measure.agent import private
+
+OTHERS = "others"
+"""The name of the row that holds the sum of all operators without a row."""
+MOST_ROWS = 200
+_MOST_KINDS = 20_000
+"""Rows kept while counting: a loop over lengths may have another shape in every call."""
+_MOST_SHAPES = 4
+_WRITE_ONLY = frozenset({
+    "copy_", "fill_", "zero_", "uniform_", "normal_", "bernoulli_", "random_", "exponential_", "_foreach_copy_",
+    "_foreach_zero_",
+})  # fmt: skip
+"""Operators in place that do not read what they overwrite."""
+_UNMOVING = ("empty", "new_empty", "_unsafe_view")
+"""How the names of operators begin that touch no memory, though they say they make a new tensor."""
+_GATHERERS = frozenset({"embedding", "index_select", "gather", "index", "take"})
+"""Operators that read as much of their first input as they write."""
+_SCATTERERS = frozenset({"index_put_", "_index_put_impl_", "index_add_", "index_copy_", "scatter_", "scatter_add_"})
+"""Operators that touch as much of their first input as the others hold."""
+_BAGS = frozenset({"_embedding_bag", "_embedding_bag_forward_only"})
+"""Operators that read a row of their first input for every number of the second."""
+_COMPOSED = frozenset({"linear", "matmul"})
+"""Products without a formula: they are taken apart before they are seen, but of nested tensors."""
+_NO_MEMORY = ("c10d", "_c10d_functional", "prim", "profiler")
+"""Namespaces of what is exchanged between devices, and of what only asks or notes something."""
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """What is known of an operator before it is called."""
+
+    name: str
+    base: str
+    """Without its namespace."""
+    formula: Any
+    written: frozenset[int | str]
+    """Its arguments that it writes into, by position or name."""
+    moves: bool
+    """False of a view: it makes another tensor around the same memory."""
+
+
+class _Row:
+    """The calls of one operator with inputs of one shape and type."""
+
+    __slots__ = ("bytes", "calls", "flops")
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.bytes: int | None = 0
+        """None as soon as those of any call are unknown."""
+        self.flops: float | None = None
+
+    def add(self, calls: int, moved: int | None, flops: float | None) -> None:
+        self.calls += calls
+        self.bytes = None if self.bytes is None or moved is None else self.bytes + moved
+        if flops is not None:
+            self.flops = (self.flops or 0.0) + flops
+
+
+RowKey = tuple[str, str, str]
+"""Operator, shapes, data type."""
+_REST: RowKey = (OTHERS, "", "")
+
+
+class OperatorCounter:
+    """Counts what one step does; whatever fails while it counts ends the counting, never the step.
+
+    ``seconds``: how long its own work may take altogether. ``why`` says why there is no table, if there is none.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.why: str | None = None
+        self._left = seconds
+        self._rows: dict[RowKey, _Row] = {}
+        self._complete = True
+        """Every operator's FLOPs are known, or none to speak of."""
+        self._mode: Any = None
+
+    def begin(self) -> None:
+        if private.has_dispatch_mode():
+            self.why = "the script looks at every operator itself (a dispatch mode)"
+            return
+        if private.has_compiled():
+            self.why = (
+                "the job is compiled (torch.compile), and compiled code runs no operators that could be counted"
+            )
+            return
+        try:
+            import torch.utils.flop_counter  # noqa: F401 - here, not within the step
+
+            self._mode = _mode(self)
+            self._mode.__enter__()
+        except Exception as error:
+            self._mode = None
+            self._give_up(error)
+
+    def end(self) -> None:
+        """Take the counter away."""
+        if self._mode is not None:
+            self._mode.__exit__(None, None, None)
+            self._mode = None
+
+    def saw(self, operator: Any, args: Any, kwargs: Any, out: Any) -> None:
+        """An operator was called."""
+        if self.why is not None:
+            return
+        began = time.perf_counter()
+        try:
+            self._count(operator, args, kwargs, out)
+        except Exception as error:  # of a kind of tensor that Stash knows nothing about
+            self._give_up(error)
+        self._left -= time.perf_counter() - began
+        if self._left < 0:
+            self.why = "the step calls so many operators that counting them would take too long"
+
+    def _give_up(self, error: Exception) -> None:
+        self.why = f"counting a step's operators failed ({type(error).__name__}: {str(error)[:200]})"
+
+    def _count(self, operator: Any, args: Any, kwargs: Any, out: Any) -> None:
+        kind = _kind(operator)
+        if kind is None:  # of higher order: what it calls is not seen
+            self._complete = False
+            return
+        self._complete = self._complete and kind.base not in _COMPOSED
+        if not kind.moves and kind.formula is None:
+            return
+        flops = self._flops(kind, args, kwargs, out)
+        inputs = list(_tensors((*args, *kwargs.values())))
+        key = (kind.name, _shapes(inputs), _dtype(inputs or list(_tensors((out,)))))
+        known = key in self._rows or len(self._rows) < _MOST_KINDS
+        try:
+            moved: int | None = _moved(kind, args, kwargs, out)
+        except Exception:  # of a tensor that is laid out in a way of its own
+            moved = None
+        self._rows.setdefault(key if known else _REST, _Row()).add(1, moved, flops)
+
+    def _flops(self, kind: _Kind, args: Any, kwargs: Any, out: Any) -> float | None:
+        if kind.formula is None:
+            return None
+        try:
+            return float(kind.formula(*args, **kwargs, out_val=out))
+        except Exception:  # a formula's assertion, of shapes that it was not written for
+            self._complete = False
+            return None
+
+    @property
+    def flops(self) -> float | None:
+        """Of the whole step; None if not all of them could be counted, or there are none."""
+        total = sum(row.flops or 0.0 for row in self._rows.values())
+        return total if self._complete and self.why is None and total else None
+
+    def table(self, most: int = MOST_ROWS) -> list[dict[str, Any]]:
+        """Fields of ``records.Operator``, the heaviest first; with the row of the others they are the whole step."""
+        if self.why is not None:
+            return []
+        flops = sum(row.flops or 0.0 for row in self._rows.values()) or 1.0
+        moved = sum(row.bytes or 0 for row in self._rows.values()) or 1.0
+
+        def weight(key: RowKey) -> float:
+            row = self._rows[key]
+            return max((row.flops or 0.0) / flops, (row.bytes or 0) / moved)
+
+        named = sorted((key for key in self._rows if key != _REST), key=weight, reverse=True)[: most - 1]
+        rest = _Row()
+        for key in self._rows.keys() - set(named):
+            rest.add(self._rows[key].calls, self._rows[key].bytes, self._rows[key].flops)
+        rows = [_fields(key, self._rows[key]) for key in named]
+        return [*rows, _fields(_REST, rest)] if rest.calls else rows
+
+
+def _fields(key: RowKey, row: _Row) -> dict[str, Any]:
+    operator, shapes, dtype = key
+    what = {"operator": operator, "shapes": shapes, "dtype": dtype}
+    return {**what, "calls": row.calls, "flops": row.flops, "bytes": row.bytes}
+
+
+def _mode(counter: OperatorCounter) -> Any:
+    class Mode(private.dispatch_mode()):  # type: ignore[misc]
+        supports_higher_order_operators = True
+
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if any(map(_dispatches_itself, types)):  # what DTensor makes of it for this device is seen in its turn
+                return NotImplemented
+            kwargs = kwargs or {}
+            out = func(*args, **kwargs)
+            counter.saw(func, args, kwargs, out)
+            return out
+
+    return Mode()
+
+
+def _dispatches_itself(cls: Any) -> bool:
+    """Whether a class of tensors makes other calls of those that it gets."""
+    return cls.__torch_dispatch__ is not sys.modules["torch"].Tensor.__torch_dispatch__
+
+
+@cache
+def _kind(operator: Any) -> _Kind | None:
+    """None of an operator of higher order."""
+    from torch.utils.flop_counter import flop_registry
+
+    packet = private.overloads(operator)
+    if packet is None:
+        return None
+    name = str(packet)
+    space, _, base = name.partition(".")
+    moves = not (private.is_view(operator) or space in _NO_MEMORY or base.startswith(_UNMOVING))
+    return _Kind(name, base, flop_registry.get(packet), private.written_arguments(operator), moves)
+
+
+# Bytes ----------------------------------------------------------------------------------------------------
+
+
+def _moved(kind: _Kind, args: Any, kwargs: Any, out: Any) -> int:
+    """Bytes read and written by one call."""
+    if not kind.moves:
+        return 0
+    given = [*enumerate(args), *kwargs.items()]
+    written = list(_tensors(value for name, value in given if name in kind.written))
+    inputs = list(_tensors(value for _, value in given))
+    changed = {id(tensor) for tensor in written}
+    results = [*written, *(tensor for tensor in _tensors((out,)) if id(tensor) not in changed)]
+    if kind.base in _WRITE_ONLY or "out" in kind.written:
+        inputs = [tensor for tensor in inputs if id(tensor) not in changed]
+    sizes = {id(tensor): _bytes(tensor) for tensor in (*inputs, *results)}
+    if inputs and (most := _most_of_first(kind, inputs, results)) is not None:
+        sizes[id(inputs[0])] = min(sizes[id(inputs[0])], most)
+    return sum(sizes[id(tensor)] for tensor in (*inputs, *results))
+
+
+def _most_of_first(kind: _Kind, inputs: list[Any], results: list[Any]) -> int | None:
+    """Bytes of its first input that a call can touch, where it need not touch all of it."""
+    table, others = inputs[0], inputs[1:]
+    if kind.base in _GATHERERS:
+        return sum(map(_bytes, results))
+    if kind.base in _BAGS:
+        return int(others[0].numel() * table.shape[-1] * table.element_size())
+    sparse = [tensor for tensor in others if not private.is_strided(tensor)]
+    if kind.base in _SCATTERERS or sparse:
+        return sum(_bytes(tensor) for tensor in sparse or others if tensor.is_floating_point())
+    return None
+
+
+def _bytes(tensor: Any) -> int:
+    """In memory: numbers that an expanded tensor repeats are there once."""
+    if not private.is_strided(tensor):
+        return sum(map(_bytes, private.dense_parts(tensor)))
+    count = 1
+    for size, stride in zip(tensor.shape, tensor.stride(), strict=True):
+        count *= int(size) if stride or not size else 1
+    return count * int(tensor.element_size())
+
+
+# What a row is called ---------------------------------------------------------------------------------------
+
+
+def _tensors(values: Iterable[Any]) -> Iterator[Any]:
+    """The tensors among an operator's arguments or results, lists of them included; each once."""
+    seen: set[int] = set()
+    ahead = list(values)[::-1]
+    while ahead:
+        value = ahead.pop()
+        if isinstance(value, sys.modules["torch"].Tensor):
+            if id(value) not in seen:
+                seen.add(id(value))
+                yield value
+        elif isinstance(value, (list, tuple)):
+            ahead += value[::-1]
+
+
+def _shapes(tensors: list[Any]) -> str:
+    if len(tensors) > _MOST_SHAPES:
+        return f"{len(tensors)} tensors of {sum(int(tensor.numel()) for tensor in tensors)} numbers"
+    return " ".join("x".join(map(str, tensor.shape)) or "1" for tensor in tensors)
+
+
+def _dtype(tensors: list[Any]) -> str:
+    chosen = [tensor for tensor in tensors if tensor.is_floating_point()] or tensors
+    return str(chosen[0].dtype).removeprefix("torch.") if chosen else ""
