@@ -12,8 +12,8 @@ from typing import Literal, get_args
 
 from stash.base.errors import UnitError, UserError
 from stash.base.records import Record
+from stash.base.words.spelling import nearest
 from stash.base.words.units import parse_bytes, parse_rate
-from stash.keep.catalog.names import nearest
 
 TrainedIn = Literal["fp32", "amp"]
 MOST_NODES = 16_384

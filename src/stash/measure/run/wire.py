@@ -42,7 +42,7 @@ def unpacked(data: bytes) -> Any:
     if len(data) > LONGEST:
         raise WireError(f"a rank sent {len(data)} bytes, more than any rank has to say")
     try:
-        return _value(_JSON.decode(data.decode()))
+        return _JSON.decode(data.decode())
     except (ValueError, TypeError, LookupError, RecursionError) as error:
         raise WireError(
             f"a rank sent what no rank of this version says ({type(error).__name__}: {str(error)[:100]}); "
@@ -62,35 +62,38 @@ def _plain(value: Any) -> Any:
     name = type(value).__name__
     if name not in _RECORDS or not isinstance(value, _RECORDS[name]):
         raise TypeError(f"{name} does not cross from rank to rank")
-    return {_RECORD: name, "fields": [_plain(getattr(value, field)) for field in _fields(_RECORDS[name])]}
+    return {_RECORD: name, "fields": [_plain(getattr(value, field)) for field, *_ in _fields(_RECORDS[name])]}
 
 
-def _value(plain: Any) -> Any:
-    if plain is None or type(plain) in (int, str):  # most of it
-        return plain
-    if isinstance(plain, list):
-        return [_value(each) for each in plain]
-    if isinstance(plain, float) and not math.isfinite(plain):
-        raise ValueError("a number is too large")  # as 1e999 is
-    if not isinstance(plain, dict):
-        return plain
-    if _TUPLE in plain:
-        return tuple(map(_value, plain[_TUPLE]))
-    if _DICT in plain:
-        return {_value(key): _value(each) for key, each in plain[_DICT]}
-    record = _RECORDS[plain[_RECORD]]
-    values, hints = list(map(_value, plain["fields"])), _fields(record)
-    for value, (name, hint) in zip(values, hints.items(), strict=True):
-        if type(value) not in _usual(hint) and not fits(value, hint):
-            raise TypeError(f"{record.__name__}.{name} is no {hint}")
-    return record(*values)
+def _built(found: dict[str, Any]) -> Any:
+    """What an object of JSON stands for; those within it have been built."""
+    if _RECORD in found:
+        record, values = _RECORDS[found[_RECORD]], _listed(found["fields"])
+        for value, (name, hint, usual) in zip(values, _fields(record), strict=True):
+            if type(value) not in usual and not fits(value, hint):
+                raise TypeError(f"{record.__name__}.{name} is no {hint}")
+        return record(*values)
+    if _TUPLE in found:
+        return tuple(_listed(found[_TUPLE]))
+    return dict(map(_listed, _listed(found[_DICT])))
+
+
+def _listed(value: Any) -> list[Any]:
+    if type(value) is not list:
+        raise TypeError(f"{type(value).__name__} is no list")
+    return value
 
 
 def _not_finite(word: str) -> NoReturn:
     raise ValueError(f"{word} is no number")
 
 
-_JSON = json.JSONDecoder(parse_constant=_not_finite)
+def _finite(number: str) -> float:
+    value = float(number)
+    return value if math.isfinite(value) else _not_finite(number)
+
+
+_JSON = json.JSONDecoder(parse_float=_finite, parse_constant=_not_finite, object_hook=_built)
 """Made once: a leader of a thousand ranks reads six thousand reports a round."""
 
 
@@ -109,10 +112,10 @@ def _usual(hint: Any) -> frozenset[type]:
 
 
 @cache
-def _fields(record: type) -> dict[str, Any]:
-    """The types of its fields, by name, in order."""
+def _fields(record: type) -> tuple[tuple[str, Any, frozenset[type]], ...]:
+    """Its fields in order: name, annotated type, types of values that need no closer look."""
     hints = get_type_hints(record)
-    return {field.name: hints[field.name] for field in dataclasses.fields(record)}
+    return tuple((field.name, hints[field.name], _usual(hints[field.name])) for field in dataclasses.fields(record))
 
 
 def fits(value: Any, hint: Any) -> bool:
