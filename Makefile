@@ -6,6 +6,7 @@
 # make faults what goes wrong on real machines, done to real profiles, and the table of docs/reliability.md (root)
 # make compat real projects (timm, keras, transformers …) under Stash, and the table of docs/compatibility.md
 # make house  the shape of the sources in figures
+# make validate every prediction against measurements it was not fitted to, and the tables of docs/validation.md (root)
 # make remedies what the advice promises against what it brings, on emulated clusters (root)
 # make gpu    what a GPU can show, against truth made on it: MINUTES=8, tables in gpu.md
 # make peers  the same faulty jobs given to other tools (root); make headlines: the paper's two effects (root)
@@ -16,7 +17,7 @@ DATA := data/images
 # Seconds: as long as two cores without other work need until every stall is known to +/-2 % of the step.
 DEMO_BUDGET ?= 120
 
-.PHONY: demo test test-all check bench truth broken faults remedies gpu peers headlines compat house clean
+.PHONY: demo test test-all check bench truth broken faults validate remedies gpu peers headlines compat house clean
 
 # The pinned torch is the CPU-sized one the tests run with; a GPU build of it serves as well.
 $(BIN)/stash: pyproject.toml constraints-dev.txt
@@ -53,6 +54,8 @@ bench: $(BIN)/stash $(DATA)/stash-dataset.json
 	$(BIN)/python -m bench.interval_coverage
 	$(BIN)/python -m bench.catalog
 	$(BIN)/python -m bench.scale
+	$(BIN)/python -m bench.report --drawn-by
+	$(BIN)/python -m bench.comparison
 
 truth: $(BIN)/stash
 	$(BIN)/python -m bench.truth
@@ -65,6 +68,11 @@ faults: $(BIN)/stash
 	$(BIN)/python -m tests.faults
 	$(BIN)/python -m tests.faults.fuzz --mutations 10000
 	$(BIN)/python -m tests.faults.soak --profiles 50 --at-once 8
+
+validate: $(BIN)/stash
+	$(BIN)/python -m bench.predict.testbed
+	$(BIN)/python -m bench.predict.plots
+	$(BIN)/python -m bench.predict
 
 remedies: $(BIN)/stash
 	$(BIN)/python -m bench.remedies

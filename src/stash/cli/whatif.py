@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 FILE_HELP = "A profile, of `stash profile`."
 JSON_HELP = "Print the answer as JSON; its keys are a contract (docs/format.md)."
 SWEEP_HELP = "A curve over a range, like nodes=1..64, or a list, like gpu=V100,T4; give it twice for two dimensions."
-OUTPUT_HELP = "Draw the sweep's curve into this file: .png, .svg or .html."
+OUTPUT_HELP = "Draw the sweep's curve into this file: .png, .svg, .pdf or .html."
 _MACHINES, _JOB, _SHOWN = "Machines", "The job", "What is shown"
 
 
@@ -96,7 +96,7 @@ def _answer(base: Base, typed: dict[str, str], json: bool) -> None:
 
 
 def _sweep(base: Base, typed: dict[str, str], over: list[str], output: Path | None, json: bool) -> None:
-    from stash.cli.output import output_file, printed
+    from stash.cli.output import output_file, printed, write_output
     from stash.derive.predict.sweep import axes, sweep
     from stash.show.forecast.contract import sweep_document
     from stash.show.forecast.curves import sweep_view
@@ -108,7 +108,7 @@ def _sweep(base: Base, typed: dict[str, str], over: list[str], output: Path | No
     name, measured = base.profile.workload.name, base.breakdown
     shown = sweep_view(name, typed, found, points, measured.samples_per_second, measured.step_seconds)
     if target is not None:
-        from stash.show.forecast.picture import save_picture
+        from stash.show.forecast.picture import picture
 
-        save_picture(shown, target)
+        write_output(target, picture(shown, target.suffix))
     printed(sweep_document(name, typed, found, points) if json else shown, render_sweep)

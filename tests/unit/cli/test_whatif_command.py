@@ -88,11 +88,12 @@ def test_a_sweep_for_programs_has_a_forecast_a_point(monkeypatch: Patch, capsys:
 
 
 def test_a_curve_is_drawn_into_a_file(monkeypatch: Patch, files: Path):
-    pytest.importorskip("altair")
-    assert run(monkeypatch, "gpu.stash.json", "--sweep", "network=1gbit..100gbit", "-o", "curve.svg") == 0
-    drawn = (files / "curve.svg").read_text()
-    assert drawn.startswith("<svg")
-    assert "network, gbit" in drawn
+    for ending in ("svg", "html"):
+        assert run(monkeypatch, "gpu.stash.json", "--sweep", "network=1gbit..100gbit", "-o", f"curve.{ending}") == 0
+        drawn = (files / f"curve.{ending}").read_text()
+        assert "network, gbit" in drawn
+        assert drawn.count("<circle") >= 7
+    assert (files / "curve.svg").read_text().startswith("<svg")
 
 
 @pytest.mark.parametrize(

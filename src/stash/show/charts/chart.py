@@ -69,6 +69,14 @@ class Trail:
 
 
 @dataclass(frozen=True)
+class Ribbon:
+    """The stretch between two lines: places along ``x``, each with its lower and its upper ``y``."""
+
+    edges: tuple[tuple[float, float, float], ...]
+    series: str
+
+
+@dataclass(frozen=True)
 class Rule:
     """A line across the whole plane at ``x``: what everything is measured against."""
 
@@ -93,7 +101,7 @@ class Legend:
     text: str
 
 
-Drawn = Bar | Whisker | Dot | Trail | Rule
+Drawn = Bar | Whisker | Dot | Trail | Ribbon | Rule
 
 
 @dataclass(frozen=True)

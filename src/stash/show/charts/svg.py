@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 
 from stash.base.printable import printable_line, shortened
-from stash.show.charts.chart import Axis, Bar, Chart, Dot, Drawn, Rule, Tick, Trail, Whisker
+from stash.show.charts.chart import Axis, Bar, Chart, Dot, Drawn, Ribbon, Rule, Tick, Trail, Whisker
 from stash.show.charts.palette import INK, LIGHT, LINES, MUTED
 
 FONT = "Roboto, Arial, Helvetica, sans-serif"
@@ -33,6 +33,7 @@ RULES = (
     "svg.chart .hollow{fill:none;stroke:currentColor;stroke-width:1.4}",
     "svg.chart .faint{fill-opacity:.35}",
     "svg.chart .bold{stroke-width:1.4}",
+    "svg.chart .ribbon{fill:currentColor;fill-opacity:.18}",
     "svg.chart .trail{stroke-width:1.4;stroke-opacity:.6}",
 )
 """Of style, that hold on any page."""
@@ -198,6 +199,13 @@ class _Frame:
             case Trail():
                 points = "L".join(f"{self.across(x)} {self.down(y)}" for x, y in mark.points)
                 return f'<path class="trail s-{mark.series}" d="M{points}"/>'
+            case Ribbon():
+                around = [
+                    *((x, low) for x, low, _ in mark.edges),
+                    *((x, high) for x, _, high in reversed(mark.edges)),
+                ]
+                points = " ".join(f"{self.across(x)},{self.down(y)}" for x, y in around)
+                return f'<polygon class="ribbon s-{mark.series}" points="{points}"/>'
             case Rule():
                 line = f"M{self.across(mark.x)} {_short(self.top)}V{_short(self.bottom)}"
                 return f'<path class="quiet bold" d="{line}"/>'
