@@ -25,7 +25,7 @@ _EXAMPLE = "write it like nodes=1..64, network=10gbit..100gbit or gpu=V100,A100-
 
 
 @dataclass(frozen=True)
-class Axis:
+class SweptOption:
     """One option and the values it takes, as typed or as a number is written."""
 
     option: str
@@ -41,7 +41,7 @@ class Point:
     why: str | None = None
 
 
-def axes(asked: Sequence[str]) -> tuple[Axis, ...]:
+def axes(asked: Sequence[str]) -> tuple[SweptOption, ...]:
     """One or two; raises UserError."""
     if len(asked) > 2:
         raise UserError("a sweep has one or two dimensions; give --sweep once or twice")
@@ -54,7 +54,7 @@ def axes(asked: Sequence[str]) -> tuple[Axis, ...]:
     return found
 
 
-def sweep(base: Base, typed: Mapping[str, str], over: Sequence[Axis]) -> tuple[Point, ...]:
+def sweep(base: Base, typed: Mapping[str, str], over: Sequence[SweptOption]) -> tuple[Point, ...]:
     """A forecast for each combination of the axes' values, the last axis fastest; raises UserError for no point."""
     both = [axis.option for axis in over if axis.option in typed]
     if both:
@@ -77,7 +77,7 @@ def _point(base: Base, texts: tuple[str, ...], wanted: Alteration) -> Point:
     return Point(texts, None, unknown[0].why) if unknown else Point(texts, told)
 
 
-def _axis(text: str) -> Axis:
+def _axis(text: str) -> SweptOption:
     option, found, values = text.partition("=")
     option = option.strip().removeprefix("--")
     if not found or not values.strip():
@@ -91,7 +91,7 @@ def _axis(text: str) -> Axis:
         texts = _between(option, text, first.strip(), last.strip())
     for each in texts:
         parse(option, each)
-    return Axis(option, texts)
+    return SweptOption(option, texts)
 
 
 def _between(option: str, text: str, first: str, last: str) -> tuple[str, ...]:

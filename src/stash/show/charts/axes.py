@@ -15,6 +15,8 @@ from stash.show.charts.chart import Axis, Tick, Whisker
 
 _ROUND = (1.0, 2.0, 2.5, 5.0, 10.0)
 _PLACES = 6
+_TINY = 1e-300
+"""Below it nothing is told apart: a tenth of it has too few digits."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +46,9 @@ def extent(values: Iterable[float | None], zero: bool = True) -> Extent:
     low, high = min(known, default=0.0), max(known, default=1.0)
     if zero:
         low, high = min(low, 0.0), max(high, 0.0)
-    if high - low <= 1e-9 * max(abs(low), abs(high)):
-        low, high = (low - 0.5, high + 0.5) if low == 0 else (low - abs(low) / 10, high + abs(high) / 10)
+    size = max(abs(low), abs(high))
+    if high - low <= max(1e-9 * size, _TINY):
+        low, high = (low - 0.5, high + 0.5) if size <= _TINY else (low - abs(low) / 10, high + abs(high) / 10)
     step = _step(high - low)
     return Extent(step * math.floor(low / step + 1e-9), step * math.ceil(high / step - 1e-9), step)
 

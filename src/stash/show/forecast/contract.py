@@ -8,7 +8,7 @@ from typing import Any
 from stash.base.stats.intervals import Interval
 from stash.derive.predict.answered import WhatIf
 from stash.derive.predict.forecast import Forecast, Used
-from stash.derive.predict.sweep import Axis, Point
+from stash.derive.predict.sweep import Point, SweptOption
 from stash.derive.stalls.breakdown import Breakdown
 
 SCHEMA = 1
@@ -42,7 +42,7 @@ def document(answer: WhatIf) -> dict[str, Any]:
 
 
 def sweep_document(
-    workload: str, typed: dict[str, str], over: Sequence[Axis], points: Sequence[Point]
+    workload: str, typed: dict[str, str], over: Sequence[SweptOption], points: Sequence[Point]
 ) -> dict[str, Any]:
     """Of a sweep: one forecast a point, null where there is none, with the reason."""
     return {

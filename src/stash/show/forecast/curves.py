@@ -13,7 +13,7 @@ from stash.base.words.quantities import listed, plus_minus
 from stash.base.words.rounding import Scale, scale_for
 from stash.base.words.units import SECONDS
 from stash.derive.predict.answers import next_bottleneck
-from stash.derive.predict.sweep import Axis, Point
+from stash.derive.predict.sweep import Point, SweptOption
 
 _RATE = ((1.0, "samples/s"),)
 
@@ -58,7 +58,7 @@ class SweepView:
 def sweep_view(
     workload: str,
     typed: dict[str, str],
-    over: Sequence[Axis],
+    over: Sequence[SweptOption],
     points: Sequence[Point],
     measured_rate: float | None,
     measured_step: float,
