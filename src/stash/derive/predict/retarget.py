@@ -20,6 +20,11 @@ def retarget(measured: Target, wanted: Alteration, known: Catalog) -> Target:
     target = measured
     if wanted.instance is not None:
         target = of_instance(known.instance(wanted.instance), nodes)
+        if measured.device is None and target.device is None:
+            raise UserError(
+                f"--instance {wanted.instance}: nobody published how fast its CPUs train; run `stash profile` there, "
+                "or change single facts with --nodes, --network and --disk"
+            )
         if measured.device is not None and target.device is None:
             raise UserError(
                 f"--instance {wanted.instance} has no GPU, and the job was profiled on {measured.device}; a step on "

@@ -214,6 +214,8 @@ def _scaled(base: Base, target: Target, name: str, seconds: Array, factor: Array
     contained = [item.name for item in base.breakdown.skipped if item.contained_in == name and item.possible]
     if contained and not same:
         beyond.append(f"{name} contains {' and '.join(contained)}, which nobody measured apart")
+    if name == "compute" and target.device is None and target.cores != base.target.cores:
+        beyond.append("compute is as on the cores that were measured: what others make of it is not known")
     if name != "compute" and target.device != base.target.device:
         beyond.append(f"{name} was measured on {base.target.device}, and is taken over")
     if name == "contention" and target.devices != base.target.devices:

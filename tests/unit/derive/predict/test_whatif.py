@@ -183,6 +183,12 @@ def test_a_profile_on_cpus_tells_nothing_of_gpus():
         what_if(CPU, changes({"gpu": "A100"}))
 
 
+def test_other_cpus_are_not_taken_to_train_as_fast():
+    with pytest.raises(UserError, match="how fast its CPUs train"):
+        what_if(CPU, changes({"instance": "c5.9xlarge"}))
+    assert any("compute is as on the cores" in each for each in what_if(CPU, changes({"cpus": "32"})).beyond)
+
+
 def test_a_profile_without_the_facts_says_which_command_adds_them():
     bare = gpu_job(workload={"name": "x", "parameter_bytes": 10**8, "loaders": ()})
     with pytest.raises(UserError, match=r"stash\.watch"):
