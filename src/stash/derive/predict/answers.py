@@ -14,7 +14,7 @@ from stash.base.errors import UserError
 from stash.derive.predict.changes import MOST_NODES, OPTIONS, Alteration
 from stash.derive.predict.forecast import Forecast
 from stash.derive.predict.memory import Footprint, footprint
-from stash.derive.predict.recorded import optimizer_bytes, peak_bytes
+from stash.derive.predict.recorded import peak_bytes
 from stash.derive.predict.whatif import Base, what_if
 from stash.derive.stalls.breakdown import SMALL_SHARE, Missing, Stall
 
@@ -120,7 +120,7 @@ def _footprint(base: Base) -> Footprint | None:
     work, peak = base.profile.workload, peak_bytes(base.profile)
     if peak is None or base.passes is None or work.parameter_bytes is None:
         return None
-    return footprint(peak, base.passes.batch, work.parameter_bytes, optimizer_bytes(base.profile) or 0.0,
+    return footprint(peak, base.passes.batch, work.parameter_bytes, work.optimizer_bytes or 0.0,
                      buckets=base.target.ranks > 1)  # fmt: skip
 
 

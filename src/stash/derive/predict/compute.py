@@ -17,7 +17,7 @@ from stash.derive.predict.devices import batch_exponent, precision_ratio, time_r
 from stash.derive.predict.draws import Array, Draws
 from stash.derive.predict.forecast import Used
 from stash.derive.predict.quantity import Quantity
-from stash.derive.predict.recorded import PROFILE_AGAIN, operators
+from stash.derive.predict.recorded import PROFILE_AGAIN
 from stash.derive.predict.retarget import named_gpu
 from stash.derive.predict.roofline import autocast_ratio, roofline_ratio
 from stash.derive.predict.target import Target
@@ -111,14 +111,14 @@ def _exponent(name: str, measured: Target, known: Catalog) -> Quantity:
 
 
 def _roofline(profile: Profile, first: GpuFacts, second: GpuFacts) -> float | None:
-    return roofline_ratio(operators(profile), first, second)
+    return roofline_ratio(profile.workload.operators, first, second)
 
 
 def _precision(profile: Profile, target: Target, wanted: Alteration, known: Catalog) -> Quantity:
     if target.device is None:
         raise UserError("--precision-of-training: on CPUs nothing was published of it; profile with it instead")
     gpu = named_gpu(target.device, known)
-    found = precision_ratio(profile.workload.name, gpu.model, autocast_ratio(operators(profile), gpu))
+    found = precision_ratio(profile.workload.name, gpu.model, autocast_ratio(profile.workload.operators, gpu))
     if found is None:
         raise UserError(
             f"--precision-of-training: nothing was published of it on {gpu.model}, and the profile holds no "

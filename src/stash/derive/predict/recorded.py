@@ -6,29 +6,14 @@ One place to look for them. Knows no model of anything.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from stash.base.records import Profile
-from stash.derive.predict.roofline import OperatorCalls
 
 PROFILE_AGAIN = "profile again with this Stash (`stash profile …`), which records it"
 
 
-def operators(profile: Profile) -> Sequence[OperatorCalls]:
-    """FLOPs and bytes by operator and shape, of one step of one device; empty if they were not recorded."""
-    found: Sequence[OperatorCalls] = getattr(profile.workload, "operators", ())
-    return found
-
-
-def optimizer_bytes(profile: Profile) -> float | None:
-    """Of the state that the optimizer keeps on one device."""
-    found: float | None = getattr(profile.workload, "optimizer_bytes", None)
-    return found
-
-
 def peak_bytes(profile: Profile) -> float | None:
     """The most that tensors held on one device, of the rank with most; ``None`` on CPUs, and if nobody looked."""
-    held = [each.allocated_bytes for each in getattr(profile, "memory", ()) if each.allocated_bytes]
+    held = [each.allocated_bytes for each in profile.memory if each.allocated_bytes]
     return max(held, default=None)
 
 
@@ -36,7 +21,7 @@ def batch_times(profile: Profile) -> list[tuple[float, int]]:
     """Mean seconds of a batch, and of how many, by worker and block, files in memory; empty if not recorded."""
     return [
         (seconds / batches, batches)
-        for each in getattr(profile, "workers", ())
+        for each in profile.workers
         if each.feed == "warm"
         for seconds, batches in zip(each.seconds, each.batches, strict=True)
         if batches

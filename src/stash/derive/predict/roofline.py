@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Protocol
 
+from stash.base.records import Operator
 from stash.keep.catalog.facts import GpuFacts
 
 LAUNCH_SECONDS = 5e-6
@@ -22,24 +22,7 @@ Precision*)."""
 _HALF = ("float16", "bfloat16", "half")
 
 
-class OperatorCalls(Protocol):
-    """What a roofline needs of one operator: the record that profiles hold of it."""
-
-    @property
-    def operator(self) -> str: ...
-    @property
-    def shapes(self) -> str: ...
-    @property
-    def dtype(self) -> str: ...
-    @property
-    def calls(self) -> int: ...
-    @property
-    def flops(self) -> float | None: ...
-    @property
-    def bytes(self) -> float | None: ...
-
-
-def device_seconds(operators: Iterable[OperatorCalls], gpu: GpuFacts, half: bool = False) -> float | None:
+def device_seconds(operators: Iterable[Operator], gpu: GpuFacts, half: bool = False) -> float | None:
     """Of one step at peak rates; ``None`` if a rate that some operator needs is not known, or there is none.
 
     With ``half`` products and convolutions of 32-bit numbers run in 16 bits, as ``torch.autocast`` has it.
@@ -53,21 +36,21 @@ def device_seconds(operators: Iterable[OperatorCalls], gpu: GpuFacts, half: bool
     return seconds if any_of_them else None
 
 
-def roofline_ratio(operators: Iterable[OperatorCalls], first: GpuFacts, second: GpuFacts) -> float | None:
+def roofline_ratio(operators: Iterable[Operator], first: GpuFacts, second: GpuFacts) -> float | None:
     """Seconds on ``second`` over seconds on ``first``."""
     every = tuple(operators)
     old, new = device_seconds(every, first), device_seconds(every, second)
     return None if old is None or new is None else new / old
 
 
-def autocast_ratio(operators: Iterable[OperatorCalls], gpu: GpuFacts) -> float | None:
+def autocast_ratio(operators: Iterable[Operator], gpu: GpuFacts) -> float | None:
     """Seconds with products and convolutions in 16 bits over seconds as it is."""
     every = tuple(operators)
     old, new = device_seconds(every, gpu), device_seconds(every, gpu, half=True)
     return None if old is None or new is None else new / old
 
 
-def _seconds_of(operator: OperatorCalls, gpu: GpuFacts, half: bool) -> float | None:
+def _seconds_of(operator: Operator, gpu: GpuFacts, half: bool) -> float | None:
     if not operator.calls:
         return 0.0
     flops, size = operator.flops or 0.0, operator.bytes or 0.0
@@ -81,7 +64,7 @@ def _seconds_of(operator: OperatorCalls, gpu: GpuFacts, half: bool) -> float | N
     return max(flops / peak, size / rate, operator.calls * LAUNCH_SECONDS)
 
 
-def _peak(operator: OperatorCalls, gpu: GpuFacts, narrowed: bool) -> float | None:
+def _peak(operator: Operator, gpu: GpuFacts, narrowed: bool) -> float | None:
     """FLOP/s that the operator's type and shapes allow on this GPU.
 
     PyTorch's defaults: convolutions of float32 run as TF32 where there is such a thing, matrix products do not.
@@ -95,7 +78,7 @@ def _peak(operator: OperatorCalls, gpu: GpuFacts, narrowed: bool) -> float | Non
     return gpu.fp32_flops_per_second
 
 
-def _fits_tensor_cores(operator: OperatorCalls) -> bool:
+def _fits_tensor_cores(operator: Operator) -> bool:
     """Channels of a convolution, inner dimensions of a product: multiples of eight. Unknown ones count as such."""
     shapes = [[int(size) for size in shape.split("x")] for shape in re.findall(r"\b\d+(?:x\d+)+\b", operator.shapes)]
     inner = [shape[1] if "conv" in operator.operator else shape[-1] for shape in shapes]

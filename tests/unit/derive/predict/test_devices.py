@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import pytest
 
+from stash.base.records import Operator
 from stash.derive.predict.devices import batch_exponent, flops_ratio, precision_ratio, sheet_ratio, time_ratio
 from stash.derive.predict.memory import RESERVE, Footprint, footprint
 from stash.derive.predict.published import arm, by_model, left_out_errors, pairs
@@ -109,13 +109,8 @@ def test_mixed_precision_is_published_for_some_gpus_and_else_told_by_operators()
 # Rooflines -------------------------------------------------------------------------------------------------
 
 
-class Calls(NamedTuple):
-    operator: str
-    shapes: str
-    dtype: str
-    calls: int
-    flops: float | None
-    bytes: float | None
+def calls(operator: str, shapes: str, dtype: str, times: int, flops: float | None, size: float) -> Operator:
+    return Operator(operator=operator, shapes=shapes, dtype=dtype, calls=times, flops=flops, bytes=int(size))
 
 
 GPU = GpuFacts(
@@ -123,27 +118,29 @@ GPU = GpuFacts(
     tensor_fp16_flops_per_second=100e12, fp16_flops_per_second=20e12, tensor_tf32_flops_per_second=50e12,
     memory_bytes_per_second=1e12,
 )  # fmt: skip
-PRODUCT = Calls("aten.mm", "4096x4096 4096x4096", "float32", 1, 1e12, 2e8)
+PRODUCT = calls("aten.mm", "4096x4096 4096x4096", "float32", 1, 1e12, 2e8)
 
 
 def test_an_operator_takes_its_arithmetic_its_bytes_or_its_launch_whichever_is_longest():
     assert device_seconds([PRODUCT], GPU) == pytest.approx(0.1)
-    assert device_seconds([Calls("aten.add", "1000x1000", "float32", 1, None, 5e9)], GPU) == pytest.approx(0.005)
-    assert device_seconds([Calls("aten.add", "8", "float32", 100, None, 96)], GPU) == pytest.approx(
+    assert device_seconds([calls("aten.add", "1000x1000", "float32", 1, None, 5e9)], GPU) == pytest.approx(0.005)
+    assert device_seconds([calls("aten.add", "8", "float32", 100, None, 96)], GPU) == pytest.approx(
         100 * LAUNCH_SECONDS
     )
     assert device_seconds([], GPU) is None
 
 
 def test_tensor_cores_take_convolutions_and_halves_whose_inner_sizes_are_multiples_of_eight():
-    assert device_seconds([PRODUCT._replace(operator="aten.convolution")], GPU) == pytest.approx(1e12 / 50e12)
-    assert device_seconds([PRODUCT._replace(dtype="float16")], GPU) == pytest.approx(1e12 / 100e12)
-    odd = PRODUCT._replace(dtype="float16", shapes="4096x1001 1001x4096")
+    assert device_seconds([PRODUCT.model_copy(update={"operator": "aten.convolution"})], GPU) == pytest.approx(
+        1e12 / 50e12
+    )
+    assert device_seconds([PRODUCT.model_copy(update={"dtype": "float16"})], GPU) == pytest.approx(1e12 / 100e12)
+    odd = PRODUCT.model_copy(update={"dtype": "float16", "shapes": "4096x1001 1001x4096"})
     assert device_seconds([odd], GPU) == pytest.approx(1e12 / 20e12)
 
 
 def test_autocast_makes_products_shorter_and_leaves_the_rest():
-    rest = Calls("aten.add", "1000x1000", "float32", 1, None, 5e9)
+    rest = calls("aten.add", "1000x1000", "float32", 1, None, 5e9)
     assert autocast_ratio([PRODUCT, rest], GPU) == pytest.approx((0.01 + 0.005) / (0.1 + 0.005))
 
 
