@@ -11,6 +11,7 @@ import typer
 
 from stash.base.errors import UserError
 from stash.cli.options import flag, option
+from stash.cli.storing import StoreOption
 
 FILES_HELP = "Profiles of one job, of `stash profile`; several tell how launches differ."
 
@@ -22,6 +23,7 @@ def check(
     against: Annotated[list[str] | None, option("FILE", "A baseline's profile; may be repeated.")] = None,
     slower: Annotated[str | None, option("PERCENT", "How much slower than it a step may be.")] = None,
     json: Annotated[bool, flag("--json", "Print the decisions as JSON.")] = False,
+    store: StoreOption = None,
 ) -> None:
     """Check that a job keeps its limits: exit code 0 if it does, 1 if it does not, 3 if nobody can tell.
 
@@ -33,8 +35,8 @@ def check(
 
         stash check today.stash.json --against monday.stash.json --slower 5%
     """
-    from stash.cli.compare import read
     from stash.cli.output import print_decisions
+    from stash.cli.runs import profile_of
     from stash.derive.comparison import (
         CANNOT_TELL,
         FAILS,
@@ -55,11 +57,11 @@ def check(
         raise UserError(
             "stash check needs a limit, like --max network=15% or --against monday.stash.json --slower 5%"
         )
-    profiles = [read(name) for name in files]
+    profiles = [profile_of(name, store)[0] for name in files]
     runs = [attribute(profile, name) for profile, name in zip(profiles, files, strict=True)]
     decisions = [held(limit, runs) for limit in limits]
     if against is not None and slower is not None:
-        baseline = [read(name) for name in against]
+        baseline = [profile_of(name, store)[0] for name in against]
         facts = incomparable(baseline, profiles)
         if facts:
             told = ", ".join(f"{fact.name} ({fact.before} and {fact.after})" for fact in facts)

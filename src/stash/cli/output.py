@@ -18,11 +18,13 @@ from typing import TYPE_CHECKING
 from stash.base.errors import ArtefactError, UserError
 from stash.base.interrupts import postponed
 from stash.base.printable import printable_line, strict_json
+from stash.cli.storing import keep_copy
 
 if TYPE_CHECKING:
     from stash.base.records import Probe, Profile
     from stash.derive.comparison import Decision, DifferingFact
     from stash.keep.catalog import Catalog
+    from stash.keep.store import Store
 
 
 def output_file(wanted: Path | None, stem: str, suffix: str) -> Path:
@@ -49,20 +51,30 @@ def output_file(wanted: Path | None, stem: str, suffix: str) -> Path:
 
 
 def show_then_save(
-    artefact: Profile | Probe, target: Path | None, show: Callable[[], None], json: bool = False, new: bool = False
+    artefact: Profile | Probe,
+    target: Path | None,
+    show: Callable[[], None],
+    json: bool = False,
+    new: bool = False,
+    copies: Store | None = None,
 ) -> None:
     """``show`` it first: should saving fail, the measured minute is not lost. Raises ArtefactError.
 
     Where standard output is ``json``, nothing else is printed there. A ``new`` file takes no name that another has.
+    A store for ``copies`` gets one, whether or not saving fails.
     """
+    saved = None
     try:
         show()
     finally:
-        with postponed():
-            saved = None if target is None else _saved(artefact, target, new)
-    if saved is not None:
-        note = printable_line(f"Saved {saved}; show it again with `stash show {shlex.quote(str(saved))}`.")
-        print(note if json else f"\n{note}", file=sys.stderr if json else sys.stdout)
+        try:
+            with postponed():
+                saved = None if target is None else _saved(artefact, target, new)
+            if saved is not None:
+                note = printable_line(f"Saved {saved}; show it again with `stash show {shlex.quote(str(saved))}`.")
+                print(note if json else f"\n{note}", file=sys.stderr if json else sys.stdout)
+        finally:
+            keep_copy(artefact, copies, saved)
 
 
 def _saved(artefact: Profile | Probe, target: Path, new: bool) -> Path:

@@ -16,15 +16,17 @@ import typer
 from stash.base.errors import UserError
 from stash.cli.options import flag
 from stash.cli.output import print_probe, print_profile
+from stash.cli.storing import StoreOption
 
-FILE_HELP = "A *.stash.json file of `stash profile`, or a *.host.json file of `stash probe`."
+FILE_HELP = "A *.stash.json file of `stash profile`, or a *.host.json file of `stash probe`; or an id of the store."
 JSON_HELP = "Print the breakdown as JSON, for other programs; its keys are a contract (docs/format.md)."
 
 
 def show(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help=FILE_HELP, show_default=False)],
+    file: Annotated[str, typer.Argument(metavar="FILE", help=FILE_HELP, show_default=False)],
     json: Annotated[bool, flag("--json", JSON_HELP)] = False,
     explain: Annotated[bool, flag("--explain", "Say also what each word of a profile's report means.")] = False,
+    store: StoreOption = None,
 ) -> None:
     """Show where a step's time goes: every stall with its interval, what dominates, what to do next.
 
@@ -35,18 +37,18 @@ def show(
         stash show resnet18.stash.json --json | jq '.stalls[] | {name, seconds}'
     """
     from stash.base.records import Probe, Profile
-    from stash.keep.artefact import load_any
+    from stash.cli.runs import found as run_of
 
     with _no_garbage():
-        found = load_any(file)
+        found = run_of(file, store).artefact
         if explain and (json or isinstance(found, Probe)):
             raise UserError("--explain is about the report of a profile; type `stash show NAME.stash.json --explain`")
         if isinstance(found, Profile):
-            print_profile(found, json, source=file, explain=explain)
+            print_profile(found, json, source=Path(file), explain=explain)
         else:
             from stash.keep.catalog import load as load_catalog
 
-            print_probe(found, load_catalog(), saved=file, json=json)
+            print_probe(found, load_catalog(), saved=Path(file), json=json)
 
 
 @contextmanager

@@ -75,6 +75,10 @@ class Workload(Record):
     """How many replicas of the model the ranks train together; fewer than ranks where some share one."""
     dataset_bytes: Number | None = None
     """Bytes of the whole data set on disk, at most."""
+    git_commit: str | None = None
+    """Of the repository that the script is in, when it was profiled; None if it is in none."""
+    git_dirty: bool | None = None
+    """Whether files of it were changed since that commit; None if nobody could tell."""
 
 
 class Rank(Record):
