@@ -194,6 +194,17 @@ def print_decisions(decisions: Sequence[Decision], json: bool = False) -> None:
         print(line if colour else plain_text(line))
 
 
+def save_junit(decisions: Sequence[Decision], workload: str, target: Path) -> None:
+    """Save what became of each limit as JUnit XML; raises UserError if it cannot be written."""
+    from stash.base.files import write_whole
+    from stash.show.comparison.junit import render
+
+    try:
+        write_whole(target, render(decisions, workload))
+    except OSError as error:
+        raise UserError(f"--junit {target}: {error.strerror or error}; choose another place") from None
+
+
 def _screen() -> tuple[int, bool]:
     """(columns of the terminal, whether to use its colours)."""
     colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
