@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from stash.base.printable import printable_line
-from stash.base.words.units import format_seconds
-from stash.derive.stalls.figures import pace
+from stash.base.words.units import format_seconds, pace
 from stash.keep.store.names import SHOWN
 from stash.keep.store.tables import TABLES, TableRow
 from stash.show.fitted import Column, Listing, fitted
