@@ -19,6 +19,7 @@ from stash.cli.catalog import app as catalog_app
 from stash.cli.check import check
 from stash.cli.compare import compare
 from stash.cli.dataset import app as dataset_app
+from stash.cli.export import export
 from stash.cli.listing import list_command
 from stash.cli.options import App
 from stash.cli.probe import probe
@@ -50,6 +51,7 @@ app.command()(compare)
 app.command()(check)
 app.command("list")(list_command)
 app.command()(query)
+app.command()(export)
 app.command()(zoo)
 app.add_typer(store_app, name="store")
 app.add_typer(dataset_app, name="dataset")

@@ -47,7 +47,7 @@ def query(
     """
     from stash.cli.storing import needed, progress, say_unreadable
     from stash.keep.store import query as queried
-    from stash.keep.store.query import EXAMPLE
+    from stash.keep.store.queries import EXAMPLE
 
     if tables:
         _print_tables()

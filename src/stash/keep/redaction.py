@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from pathlib import PurePath
-from typing import Any
+from typing import Any, overload
 
 from stash.base.records import Host, Probe, Profile
 
@@ -28,6 +28,10 @@ _RELATIVE = re.compile(r"^[^\s/=<>]+/[^\s=]*$")
 _ADDRESS = re.compile(r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?![\w.]|-\w)|\b(?:[0-9a-f]{1,4}:){3,7}[0-9a-f]{1,4}\b")
 
 
+@overload
+def redacted(artefact: Profile) -> Profile: ...
+@overload
+def redacted(artefact: Probe) -> Probe: ...
 def redacted(artefact: Profile | Probe) -> Profile | Probe:
     """``artefact`` with ``host0``, ``host1`` … for its machines and neither paths nor addresses."""
     record = type(artefact)

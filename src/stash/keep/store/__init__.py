@@ -12,11 +12,11 @@ derived comes from above (``Deriver``): this room moves rows and knows nothing o
 
 from stash.keep.store.compaction import Compacted, compact
 from stash.keep.store.digests import Deriver
-from stash.keep.store.query import QueryAnswer, query
+from stash.keep.store.queries import QueryAnswer, query
 from stash.keep.store.shelves import opened
 from stash.keep.store.store import Store
 from stash.keep.store.tables import TABLES, TableColumn, TableRow, TableRows
-from stash.keep.store.verify import Suspect, verify
+from stash.keep.store.verification import Suspect, verify
 
 __all__ = [
     "TABLES",

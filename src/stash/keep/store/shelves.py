@@ -10,6 +10,7 @@ import errno
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -61,7 +62,7 @@ def opened(url: str) -> StoreShelf:
     if "://" not in url and "::" not in url:
         return LocalShelf(Path(url).expanduser(), url)
     try:
-        import fsspec  # type: ignore[import-untyped]
+        fsspec: Any = import_module("fsspec")  # which says nothing of its types
     except ImportError:
         raise UserError(f"{url} needs fsspec, which is not installed: pip install fsspec") from None
     protocol = url.split("://", maxsplit=1)[0]
