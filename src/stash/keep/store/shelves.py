@@ -14,9 +14,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
-from stash.base.errors import StoreError, UserError, one_line
+from stash.base.errors import StashError, StoreError, UserError, one_line
 from stash.base.files import read_up_to, write_whole
 
+_OBJECTS = frozenset(("s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oss", "oci"))
+"""Protocols without folders: making one there would make a bucket, of whatever name somebody mistyped."""
 _AT_ONCE = 500
 """Files asked for together, of a store elsewhere."""
 _PACKAGES = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}
@@ -186,9 +188,12 @@ class RemoteShelf:
         with self._asked("write"):
             if new and self._holds(path, len(content)):
                 return
-            with suppress(FileExistsError, NotImplementedError):
+            if not _OBJECTS.intersection(self._protocols):
                 self.system.makedirs(path.rsplit("/", 1)[0], exist_ok=True)
-            self.system.pipe_file(path, content)
+            try:
+                self.system.pipe_file(path, content)
+            except FileNotFoundError as error:
+                raise StoreError(f"cannot write the store {self.url}: {one_line(error)}") from None
 
     def _holds(self, path: str, size: int) -> bool:
         """Whether the file is there and whole: one that was cut short is put again."""
@@ -210,6 +215,11 @@ class RemoteShelf:
             self.system.get_file(self._path(name), str(copy))
         return copy
 
+    @property
+    def _protocols(self) -> set[str]:
+        known = self.system.protocol
+        return {known} if isinstance(known, str) else set(known)
+
     def _path(self, name: str) -> str:
         return f"{self.root}/{name}"
 
@@ -217,7 +227,7 @@ class RemoteShelf:
     def _asked(self, what: str) -> Iterator[None]:
         try:
             yield
-        except (FileNotFoundError, UserError):
+        except (FileNotFoundError, StashError):
             raise
         except Exception as error:  # every protocol's package has errors of its own, of any base
             raise StoreError(f"cannot {what} the store {self.url}: {one_line(error)}") from None
