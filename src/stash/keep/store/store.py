@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from stash.base.errors import ArtefactError, StashError, StoreError
 from stash.base.records import Probe, Profile
+from stash.base.secrets import masked_text
 from stash.keep import artefact as artefacts
 from stash.keep.store import digests, names
 from stash.keep.store.digests import Deriver
@@ -41,7 +42,8 @@ class Store:
 
     @property
     def url(self) -> str:
-        return self.shelf.url
+        """As people typed it, to be named in sentences: without a password in it."""
+        return masked_text(self.shelf.url)
 
     def put(self, content: bytes, source: str) -> str:
         """Keep an artefact's bytes as they are; its name here. Raises ArtefactError if they are none."""

@@ -84,3 +84,8 @@ def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> 
         opened("s3://bucket/runs")
     with pytest.raises(UserError, match="Install s3fs"):
         opened("other://bucket/runs")
+
+
+def test_a_password_in_a_url_is_not_shown() -> None:
+    url = "memory://me:hunter2@host/runs"
+    assert opened(url).url == "memory://***@host/runs"
