@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from stash.keep.store import Deriver, Store
 
 ENVIRONMENT = "STASH_STORE"
+_WORTH_SAYING = 2_000
+"""Artefacts, from which on reading them takes seconds."""
 StoreOption = Annotated[
     str | None, option("URL", f"A store: a folder or a URL, like s3://bucket/runs; else ${ENVIRONMENT}.", "--store")
 ]
@@ -90,18 +92,12 @@ def keep_copy(artefact: Profile | Probe, store: Store | None, saved: Path | None
 
 def progress(what: str) -> Callable[[int, int], None]:
     """Says on stderr how far it is, where that takes long enough to be asked."""
-    last = 0
 
     def say(done: int, of: int) -> None:
-        nonlocal last
-        if of >= _WORTH_SAYING and (done - last >= _WORTH_SAYING or done == of):
-            last = done
+        if of >= _WORTH_SAYING and (done == of or done % max(_WORTH_SAYING, of // 10) == 0):
             print(f"{what} {done:,} of {of:,}", file=sys.stderr, flush=True)
 
     return say
-
-
-_WORTH_SAYING = 2_000
 
 
 def say_unreadable(store: Store) -> None:

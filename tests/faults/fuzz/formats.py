@@ -212,9 +212,10 @@ def _stored(path: Path) -> list[str]:
     """As ``stash list``, ``stash store verify`` and a copy kept in a store; what a query would read, but no query."""
     opened = needed(str(path.parent))
     there = [path.name]
-    rows = [*opened.heads(there), *opened.rows(there), *opened.blocks(there)]
-    said = [strict_json(rows), *(printable(str(each)) for each in (*verify(opened)[1], *opened.unreadable.values()))]
-    lines = [list(row) for row in opened.heads(there)]
+    rows = [*opened.rows(there)]
+    said = [strict_json([*rows, *opened.blocks(there)])]
+    said += [printable(str(each)) for each in (*verify(opened)[1], *opened.unreadable.values())]
+    lines = [each["artefacts"][0] for each in rows]
     console = Console(width=120, color_system=None)
     with console.capture() as capture:
         console.print(listed(lines, 120).table)

@@ -103,7 +103,7 @@ def test_a_store_of_changed_files_is_listed_asked_and_verified(
 ) -> None:
     for form in FORMATS:
         if form.name in ("stored", "stored-probe"):
-            for number in range(40):
+            for number in range(20):
                 name = f"{number}-{form.file}"
                 (tmp_path / name).write_bytes(content(form, form.corpus, number))
     counts = " union all ".join(f"select '{table}', count(*), max(id) from {table}" for table in TABLES)
