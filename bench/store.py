@@ -101,7 +101,7 @@ def measured(folder: Path, count: int, brief: bool) -> list[list[str]]:
     def measure(what: str, command: list[str]) -> None:
         wall, cpu, memory = cost(command)
         rows.append([what, f"{wall:.2f}", f"{cpu:.2f}", f"{memory:.0f}"])
-        print(f"{count:,}: {what}: {wall:.2f} s", file=sys.stderr, flush=True)
+        print(f"{count:,}: {' | '.join(rows[-1])}", file=sys.stderr, flush=True)
 
     for what, command in {**listing, **asking}.items():
         if not (brief and "block" in what):
