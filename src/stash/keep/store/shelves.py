@@ -45,7 +45,10 @@ class StoreShelf(Protocol):
         """The content of many files, in no order; ``None`` of those that cannot be read."""
 
     def put(self, name: str, content: bytes, new: bool) -> None:
-        """Place a file whole. A ``new`` one never changes: if it is there already, nothing happens."""
+        """Place a file whole. A ``new`` one never changes: if it is there already, nothing happens.
+
+        Any other is of a cache, which a power cut may take.
+        """
 
     def place(self, name: str) -> str:
         """Where a file is, in one way of writing it."""
@@ -123,7 +126,7 @@ class LocalShelf:
         path = self.folder / name
         try:
             self._make(path.parent)
-            write_whole(path, content, new=new)
+            write_whole(path, content, new=new, lasting=new)  # what is not new is of the index
         except FileExistsError:
             return
         except OSError as error:
