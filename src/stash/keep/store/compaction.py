@@ -11,13 +11,12 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, NamedTuple
 
 from stash.base.errors import StoreError
 from stash.keep.store import names
 from stash.keep.store.digests import HEAD
-from stash.keep.store.parquet import PartWriter, column_of, columns_of, connected, copy_into, union_of
+from stash.keep.store.parquet import PartWriter, column_of, columns_of, copy_into, union_of, workplace
 from stash.keep.store.store import Store
 from stash.keep.store.tables import TABLES, VERSION
 
@@ -76,8 +75,7 @@ def compact(
     stored = store.contents().stored
     before = newest(store)
     folder = f"index/tables-{hashlib.sha256(chr(10).join(stored).encode()).hexdigest()[:16]}"
-    with TemporaryDirectory(prefix="stash-store-") as place, connected(Path(place)) as connection:
-        temporary = Path(place)
+    with workplace() as (connection, temporary):
         kept = KeptTables({}, frozenset()) if rebuild else kept_tables(store, before, TABLES, connection, temporary)
         fresh = [name for name in stored if name not in kept.names]
         gone = leave_out(connection, kept.names - set(stored))

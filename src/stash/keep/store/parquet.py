@@ -6,8 +6,10 @@ Rows pass through a file of JSON lines, which needs nothing but DuckDB itself. K
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from stash.base.errors import StoreError, UserError, one_line
@@ -20,7 +22,18 @@ _MEMORY = "256MB"
 """Of DuckDB; what is beyond goes to its temporary folder."""
 
 
-def connected(temporary: Path) -> DuckDBPyConnection:
+@contextmanager
+def workplace() -> Iterator[tuple[DuckDBPyConnection, Path]]:
+    """A database and a folder of its own, both gone afterwards; raises StoreError where there is no room for one."""
+    try:
+        folder = TemporaryDirectory(prefix="stash-store-")
+    except OSError as error:
+        raise StoreError(f"no folder for temporary files: {one_line(error)}; name one with TMPDIR") from None
+    with folder as name, _connected(Path(name)) as connection:
+        yield connection, Path(name)
+
+
+def _connected(temporary: Path) -> DuckDBPyConnection:
     """A database in memory that spills to ``temporary`` and fetches nothing; raises UserError without DuckDB."""
     try:
         import duckdb
@@ -79,8 +92,8 @@ class PartWriter:
 
 
 def copy_into(connection: DuckDBPyConnection, select: str, target: Path) -> None:
-    """Write what ``select`` gives to a Parquet file."""
-    connection.execute(f"COPY ({select}) TO {quoted(target)} (FORMAT parquet, COMPRESSION zstd)")
+    """Write what ``select`` gives to a Parquet file; raises StoreError where no space is left."""
+    _asked(connection, target, f"COPY ({select}) TO {quoted(target)} (FORMAT parquet, COMPRESSION zstd)")
 
 
 def union_of(files: Sequence[Path], without: str | None = None) -> str:
@@ -107,7 +120,7 @@ def _asked(connection: DuckDBPyConnection, file: Path, sql: str) -> list[tuple[A
     try:
         return connection.execute(sql).fetchall()
     except duckdb.Error as error:
-        raise StoreError(f"{file} cannot be read: {one_line(error)}") from None
+        raise StoreError(f"DuckDB cannot read or write {file}: {one_line(error)}") from None
 
 
 def quoted(text: object) -> str:

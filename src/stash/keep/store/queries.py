@@ -10,13 +10,12 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from stash.base.errors import UserError
 from stash.base.printable import printable_line
 from stash.keep.store.compaction import KeptTables, kept_tables, leave_out, newest, parts_of
-from stash.keep.store.parquet import connected, quoted, union_of
+from stash.keep.store.parquet import quoted, union_of, workplace
 from stash.keep.store.store import Store
 from stash.keep.store.tables import TABLES
 
@@ -58,8 +57,7 @@ def query(store: Store, sql: str, say: Callable[[int, int], None] = lambda done,
     """
     _one_select(sql)
     tables = [table for table in TABLES if re.search(rf"\b{table}\b", sql, re.IGNORECASE)] or list(TABLES)
-    with TemporaryDirectory(prefix="stash-store-") as place, connected(Path(place)) as connection:
-        temporary = Path(place)
+    with workplace() as (connection, temporary):
         contents = store.contents()
         kept = kept_tables(store, newest(store), tables, connection, temporary)
         there = [*contents.stored, *contents.loose]

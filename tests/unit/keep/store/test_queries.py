@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from stores import at, made
 
-from stash.base.errors import UserError
+from stash.base.errors import StoreError, UserError
 from stash.keep.artefact import to_bytes
 from stash.keep.store import TABLES, Store, compact, query
 from stash.keep.store.compaction import POINTER, newest
@@ -192,4 +192,26 @@ def _leaves(folder: Path) -> Iterator[Path]:
 def test_a_query_changes_nothing_in_the_store(store: Store, tmp_path: Path) -> None:
     before = {path: path.read_bytes() for path in _leaves(tmp_path)}
     asked(store, COUNTS)
+    assert {path: path.read_bytes() for path in _leaves(tmp_path)} == before
+
+
+def test_without_room_for_temporary_files_a_sentence_says_so(of_one: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*arguments: object, **options: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("stash.keep.store.parquet.TemporaryDirectory", full)
+    for ask in (lambda: asked(of_one, "from profiles"), lambda: compact(of_one)):
+        with pytest.raises(
+            StoreError, match=r"no folder for temporary files: .*No space left.*; name one with TMPDIR"
+        ):
+            ask()
+
+
+def test_a_disk_that_is_full_halfway_leaves_no_half_tables(
+    store: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    before = {path: path.read_bytes() for path in _leaves(tmp_path)}
+    monkeypatch.setattr("stash.keep.store.parquet.quoted", lambda text: f"'/dev/full/{text}'")
+    with pytest.raises(StoreError, match="DuckDB cannot read or write"):
+        compact(store)
     assert {path: path.read_bytes() for path in _leaves(tmp_path)} == before
