@@ -8,8 +8,6 @@ is timed without the network. Knows nothing of what a network of that size adds.
 from __future__ import annotations
 
 import argparse
-import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -26,6 +24,7 @@ import torch.distributed as dist
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from bench.common import machine, table
+from bench.costs import cost
 from stash.base.ladder import RUNGS, rung
 from stash.base.records import Gpu, Host, Loader, Profile, Rank, Rate, Settings, Workload
 from stash.keep.artefact import save
@@ -192,19 +191,6 @@ def led(ranks: int, rounds: int) -> tuple[list[float], float]:
     if len(gathered.blocks) != rounds * sum(1 if each.active == "leader" else ranks for each in RUNGS[1:]):
         raise RuntimeError(f"only {len(gathered.blocks)} blocks were written down")
     return [crowd.spent[number] for number in range(rounds)], followed
-
-
-def cost(command: list[str]) -> tuple[float, float, float]:
-    """Seconds on the wall and of processor time, and peak resident MB, of a child process; raises if it fails.
-
-    The child of a large process starts with that process's peak, so this one must stay small.
-    """
-    began = time.perf_counter()
-    child = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    _, status, used = os.wait4(child.pid, 0)
-    if status:
-        raise RuntimeError(f"{command} failed with status {status}")
-    return time.perf_counter() - began, used.ru_utime + used.ru_stime, used.ru_maxrss / 1e3
 
 
 def main() -> int:

@@ -11,13 +11,14 @@ from importlib import import_module
 from stash.base import notebooks
 from stash.base.version import __version__ as __version__
 
-__all__ = ["attribute", "load", "profile", "save", "step", "watch"]
+__all__ = ["attribute", "frame", "load", "profile", "save", "step", "watch"]
 
 TYPE_CHECKING = False  # as typing has it, whose import would take longer than all the rest here
 if TYPE_CHECKING:
     from typing import Any
 
     from stash.derive.stalls import attribute
+    from stash.derive.tables import frame
     from stash.keep.artefact import load, save
     from stash.measure.agent.watch import step, watch
     from stash.measure.launch.function import profile
@@ -29,6 +30,7 @@ _HOMES = {
     "save": "stash.keep.artefact",
     "profile": "stash.measure.launch.function",
     "attribute": "stash.derive.stalls",
+    "frame": "stash.derive.tables",
 }
 
 

@@ -4,6 +4,7 @@
     ├── UserError              the command or its input is wrong; exit code 2
     │   ├── UnitError          a quantity that cannot be read ("10 gbots")
     │   └── ArtefactError      a profile file that is missing, damaged or from a newer Stash
+    ├── StoreError             a store that cannot be reached, read or written; exit code 1
     └── JobError               the training job failed, hung or never took a step; exit code 1
 
 A message says what happened, to what, and what to type next. Only ``cli/main`` prints them. What other libraries
@@ -31,6 +32,10 @@ class UnitError(UserError):
 
 class ArtefactError(UserError):
     """A profile cannot be read or written."""
+
+
+class StoreError(StashError):
+    """A store cannot be reached, read or written; what was measured is not touched by that."""
 
 
 class JobError(StashError):

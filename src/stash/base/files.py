@@ -15,11 +15,11 @@ from pathlib import Path
 _PART = 2**20
 
 
-def write_whole(path: Path, content: str | bytes, mode: int = 0o666, new: bool = False) -> None:
+def write_whole(path: Path, content: str | bytes, mode: int = 0o666, new: bool = False, lasting: bool = True) -> None:
     """Put ``content`` (text as UTF-8) at ``path``, with ``mode`` less the umask; raises OSError.
 
     A link at ``path`` is replaced, never followed. A ``new`` file replaces nothing: raises FileExistsError if the
-    name is taken by then.
+    name is taken by then. One that need not be ``lasting`` (a cache) is not waited for until it is in storage.
     """
     temporary = path.parent / f".{path.name}.{secrets.token_hex(4)}.tmp"
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
@@ -27,7 +27,8 @@ def write_whole(path: Path, content: str | bytes, mode: int = 0o666, new: bool =
         with os.fdopen(handle, "wb") as file:
             file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
-            os.fsync(file.fileno())
+            if lasting:
+                os.fsync(file.fileno())
         if new:
             _place_anew(temporary, path)
         else:
@@ -35,6 +36,8 @@ def write_whole(path: Path, content: str | bytes, mode: int = 0o666, new: bool =
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+    if not lasting:
+        return
     with contextlib.suppress(OSError):  # some file systems refuse; the new name is then as durable as they are
         flush(path.parent)
 

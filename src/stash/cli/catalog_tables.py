@@ -6,7 +6,6 @@ Only turns records into text and tables; unknown is shown as unknown, never as z
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date
 from typing import TYPE_CHECKING
 
@@ -17,13 +16,13 @@ from stash.base.errors import UserError
 from stash.base.printable import printable_line
 from stash.base.words.units import format_bytes, format_rate
 from stash.keep.catalog.ages import OLD_DAYS, Age, age
+from stash.show.fitted import Column, Listing, fitted
 
 if TYPE_CHECKING:
     from stash.keep.catalog import Catalog, GpuFacts, Instance, Offer, OfferFilter
 
 _UNKNOWN = "?"
 _NO_GPU = "-"
-_GAP = 2
 OLD = "*"
 _OPTIONS = {
     "gpu": "--gpu",
@@ -40,29 +39,6 @@ _OPTIONS = {
 }
 
 
-@dataclass(frozen=True)
-class Column:
-    """One column of the list; where the screen is too narrow, those of the highest ``rank`` are left out first."""
-
-    head: str
-    rank: int
-    cells: tuple[str, ...]
-    right: bool = False
-
-    @property
-    def width(self) -> int:
-        return max(map(len, (self.head, *self.cells)))
-
-
-@dataclass(frozen=True)
-class Listing:
-    """The list as it fits: what is printed, how wide that is, and the heads of the columns left out."""
-
-    table: Table
-    width: int
-    left_out: tuple[str, ...]
-
-
 def listing(offers: Sequence[Offer], today: date, width: int | None = None) -> Listing:
     """The offers, one to a line that is never wrapped, in the columns that fit ``width`` (``None``: all of them).
 
@@ -71,20 +47,7 @@ def listing(offers: Sequence[Offer], today: date, width: int | None = None) -> L
     regions = {(offer.instance.cloud, offer.region) for offer in offers}
     several = len(regions) > len({cloud for cloud, _ in regions})
     every = [column for column in _columns(offers, today) if several or column.head != "region"]
-    shown = every
-    while width is not None and _total(shown) > width and any(column.rank for column in shown):
-        last = max(shown, key=lambda column: column.rank)
-        shown = [column for column in shown if column is not last]
-    made = Table(box=None, padding=(0, _GAP, 0, 0), pad_edge=False, header_style="dim")
-    for column in shown:
-        made.add_column(column.head, justify="right" if column.right else "left", no_wrap=True)
-    for row in zip(*(column.cells for column in shown), strict=True):
-        made.add_row(*map(Text, row))
-    return Listing(made, _total(shown), tuple(column.head for column in every if column not in shown))
-
-
-def _total(columns: Sequence[Column]) -> int:
-    return sum(column.width for column in columns) + _GAP * (len(columns) - 1)
+    return fitted(every, width)
 
 
 def _columns(offers: Sequence[Offer], today: date) -> list[Column]:

@@ -13,9 +13,9 @@ import typer
 
 from stash.base.errors import UserError
 from stash.cli.options import flag
+from stash.cli.storing import StoreOption
 
 if TYPE_CHECKING:
-    from stash.base.records import Profile
     from stash.derive.comparison import DifferingFact
 
 FILES_HELP = "Profiles: the first is compared with each other one; with the word vs, all before it with all after it."
@@ -27,6 +27,7 @@ def compare(
     files: Annotated[list[str], typer.Argument(metavar="BEFORE... [vs] AFTER...", help=FILES_HELP)],
     anyway: Annotated[bool, flag("--anyway", ANYWAY_HELP)] = False,
     json: Annotated[bool, flag("--json", JSON_HELP)] = False,
+    store: StoreOption = None,
 ) -> None:
     """Say what differs between runs of a job, stall by stall, and whether more than chance is shown.
 
@@ -37,29 +38,20 @@ def compare(
         stash compare before-*.stash.json vs after-*.stash.json
     """
     from stash.cli.output import print_comparisons
+    from stash.cli.runs import profile_of
     from stash.derive.comparison import incomparable
 
-    profiles: dict[str, Profile] = {}
     pairs = sides(files)
-    for names in (name for pair in pairs for side in pair for name in side):
-        profiles.setdefault(names, read(names))
-    loaded = [([profiles[name] for name in before], [profiles[name] for name in after]) for before, after in pairs]
+    words = dict.fromkeys(word for pair in pairs for side in pair for word in side)
+    runs = {word: profile_of(word, store) for word in words}
+    for before, after in pairs:
+        _refuse_itself((*before, *after), [runs[word][1] for word in (*before, *after)])
+    loaded = [([runs[name][0] for name in before], [runs[name][0] for name in after]) for before, after in pairs]
     different = [incomparable(before, after) for before, after in loaded]
     refused = next((index for index, facts in enumerate(different) if facts), None)
     if refused is not None and not anyway:
         raise UserError(_refusal(pairs[refused], different[refused]))
     print_comparisons(pairs, loaded, different, json)
-
-
-def read(name: str) -> Profile:
-    """The profile of that file; raises UserError if it is a probe."""
-    from stash.base.records import Profile
-    from stash.keep.artefact import load_any
-
-    found = load_any(Path(name))
-    if not isinstance(found, Profile):
-        raise UserError(f"{name} is a probe of a machine; give the *.stash.json files of `stash profile`")
-    return found
 
 
 Side = tuple[str, ...]
@@ -75,16 +67,16 @@ def sides(words: Sequence[str]) -> list[tuple[Side, Side]]:
     if not pairs or not all(before and after for before, after in pairs):
         raise UserError("stash compare needs two profiles, like `stash compare monday.stash.json today.stash.json`")
     for before, after in pairs:
-        twice = _in_both(before, after)
-        if twice is not None:
-            raise UserError(f"{twice} is on both sides: a profile does not differ from itself")
+        words_of_both = (*before, *after)
+        _refuse_itself(words_of_both, [str(Path(name).resolve()) for name in words_of_both])
     return pairs
 
 
-def _in_both(before: Side, after: Side) -> str | None:
-    places = [Path(name).resolve() for name in (*before, *after)]
-    repeated = [name for name, place in zip((*before, *after), places, strict=True) if places.count(place) > 1]
-    return repeated[0] if repeated else None
+def _refuse_itself(names: Side, places: Sequence[str]) -> None:
+    """Raise UserError if one place has two of the names: by their paths before they are read, by their ids after."""
+    twice = next((name for name, place in zip(names, places, strict=True) if places.count(place) > 1), None)
+    if twice is not None:
+        raise UserError(f"{twice} is on both sides: a profile does not differ from itself")
 
 
 def _refusal(pair: tuple[Side, Side], facts: Sequence[DifferingFact]) -> str:

@@ -13,6 +13,7 @@ import typer
 
 from stash.base.errors import UserError
 from stash.cli.options import flag
+from stash.cli.storing import StoreOption
 
 if TYPE_CHECKING:
     from stash.base.records import Profile
@@ -28,6 +29,7 @@ def features(
     files: Annotated[list[str] | None, typer.Argument(metavar="FILE", help=FILES_HELP)] = None,
     zoo: Annotated[bool, flag("--zoo", ZOO_HELP)] = False,
     json: Annotated[bool, flag("--json", JSON_HELP)] = False,
+    store: StoreOption = None,
 ) -> None:
     """Say how the communication stall grows with a model's layers and gradients, and how wrong that is.
 
@@ -40,19 +42,19 @@ def features(
     from stash.cli.output import print_features
     from stash.derive.predict.features import regress, terms_known
 
-    models = _models(files or sorted(str(path) for path in Path().glob("*.stash.json")))
+    models = _models(files or sorted(str(path) for path in Path().glob("*.stash.json")), store)
     found = regress(models, _affordable(terms_known(models), len(models)))
     print_features(models, found, tuple(_supposed(models, found)) if zoo else (), json)
 
 
-def _models(names: Sequence[str]) -> list[Features]:
-    from stash.cli.compare import read
+def _models(names: Sequence[str], store: str | None) -> list[Features]:
+    from stash.cli.runs import profile_of
     from stash.derive.predict.draws import Draws
     from stash.derive.predict.features import features as seen_from_afar
 
     if not names:
         raise UserError("no profile is in this folder; name some, like `stash features runs/*.stash.json`")
-    profiles = {name: read(name) for name in names}
+    profiles = {name: profile_of(name, store)[0] for name in names}
     places = {_place(profile): name for name, profile in profiles.items()}
     if len(places) > 1:
         one, other = list(places.values())[:2]

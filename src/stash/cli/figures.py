@@ -15,6 +15,7 @@ from stash.base.printable import printable_line
 from stash.cli.options import option
 from stash.cli.output import write_output
 from stash.cli.report import FILES_HELP, PROBE_HELP, read_page
+from stash.cli.storing import StoreOption
 
 if TYPE_CHECKING:
     from stash.show.charts.chart import Chart
@@ -33,6 +34,7 @@ def figures(
     folder: Annotated[Path, option("DIR", FOLDER_HELP, "-o", "--output")] = Path("figures"),
     width: Annotated[float, option("MM", WIDTH_HELP, "--width")] = 170.0,
     probe: Annotated[Path | None, option("FILE", PROBE_HELP, "--probe")] = None,
+    store: StoreOption = None,
 ) -> None:
     """Write every chart of a report, ready for paper: fonts embedded, colours that the colour-blind tell apart.
 
@@ -45,7 +47,7 @@ def figures(
     wanted = _formats(formats)
     if not _NARROWEST <= width <= _WIDEST:
         raise UserError(f"--width {width:g}: a figure is {_NARROWEST:g} to {_WIDEST:g} mm wide, like --width 85")
-    page = read_page(files, probe)
+    page = read_page(files, probe, store)
     _make(folder)
     from stash.show.charts.files import content
 

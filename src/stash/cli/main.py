@@ -19,14 +19,18 @@ from stash.cli.catalog import app as catalog_app
 from stash.cli.check import check
 from stash.cli.compare import compare
 from stash.cli.dataset import app as dataset_app
+from stash.cli.export import export
 from stash.cli.features import features
 from stash.cli.figures import figures
+from stash.cli.listing import list_command
 from stash.cli.options import App
 from stash.cli.probe import probe
 from stash.cli.profile import profile
+from stash.cli.query import query
 from stash.cli.readers import readers_may_leave
 from stash.cli.report import report
 from stash.cli.show import show
+from stash.cli.store import app as store_app
 from stash.cli.testbed import app as testbed_app
 from stash.cli.whatif import whatif
 from stash.cli.zoo import zoo
@@ -53,7 +57,11 @@ app.command()(compare)
 app.command()(check)
 app.command()(whatif)
 app.command()(features)
+app.command("list")(list_command)
+app.command()(query)
+app.command()(export)
 app.command()(zoo)
+app.add_typer(store_app, name="store")
 app.add_typer(dataset_app, name="dataset")
 app.add_typer(catalog_app, name="catalog")
 app.add_typer(testbed_app, name="testbed")

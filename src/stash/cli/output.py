@@ -18,12 +18,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from stash.base.errors import ArtefactError, UserError
 from stash.base.interrupts import postponed
 from stash.base.printable import printable_line, strict_json
+from stash.cli.storing import keep_copy
 
 if TYPE_CHECKING:
     from stash.base.records import Probe, Profile
     from stash.derive.comparison import Decision, DifferingFact
     from stash.derive.predict.features import Features, Regression
     from stash.keep.catalog import Catalog
+    from stash.keep.store import Store
     from stash.show.features import Supposed
     from stash.show.layout import Renderer
 
@@ -68,20 +70,30 @@ def write_output(target: Path, content: str | bytes, new: bool = False) -> None:
 
 
 def show_then_save(
-    artefact: Profile | Probe, target: Path | None, show: Callable[[], None], json: bool = False, new: bool = False
+    artefact: Profile | Probe,
+    target: Path | None,
+    show: Callable[[], None],
+    json: bool = False,
+    new: bool = False,
+    copies: Store | None = None,
 ) -> None:
     """``show`` it first: should saving fail, the measured minute is not lost. Raises ArtefactError.
 
     Where standard output is ``json``, nothing else is printed there. A ``new`` file takes no name that another has.
+    A store for ``copies`` gets one, whether or not saving fails.
     """
+    saved = None
     try:
         show()
     finally:
-        with postponed():
-            saved = None if target is None else _saved(artefact, target, new)
-    if saved is not None:
-        note = printable_line(f"Saved {saved}; show it again with `stash show {shlex.quote(str(saved))}`.")
-        print(note if json else f"\n{note}", file=sys.stderr if json else sys.stdout)
+        try:
+            with postponed():
+                saved = None if target is None else _saved(artefact, target, new)
+            if saved is not None:
+                note = printable_line(f"Saved {saved}; show it again with `stash show {shlex.quote(str(saved))}`.")
+                print(note if json else f"\n{note}", file=sys.stderr if json else sys.stdout)
+        finally:
+            keep_copy(artefact, copies, saved)
 
 
 def _saved(artefact: Profile | Probe, target: Path, new: bool) -> Path:
@@ -220,6 +232,17 @@ def print_features(
         print(strict_json(document(models, found, supposed)))
         return
     print(render(view(models, found, supposed), *_screen()), end="")
+
+
+def save_junit(decisions: Sequence[Decision], workload: str, target: Path) -> None:
+    """Save what became of each limit as JUnit XML; raises UserError if it cannot be written."""
+    from stash.base.files import write_whole
+    from stash.show.comparison.junit import render
+
+    try:
+        write_whole(target, render(decisions, workload))
+    except OSError as error:
+        raise UserError(f"--junit {target}: {error.strerror or error}; choose another place") from None
 
 
 def _screen() -> tuple[int, bool]:

@@ -20,6 +20,7 @@ from stash.base.interrupts import REQUESTS, interrupted_by
 from stash.base.platforms import require_linux
 from stash.cli.options import Nnodes, NodeRank, NprocPerNode, RdzvEndpoint, RdzvId, cluster, flag, option, positive
 from stash.cli.output import output_file, print_probe, show_then_save
+from stash.cli.storing import StoreOption, store_for_copies
 
 if TYPE_CHECKING:
     from stash.base.records import Probe
@@ -54,6 +55,7 @@ def probe(
     output: Annotated[
         Path | None, option("FILE", "Where the probe goes; else named after the machine.", "-o", "--output")
     ] = None,
+    store: StoreOption = None,
     json: Annotated[bool, flag("--json", "Print probe, links and findings as JSON (docs/probe.md).")] = False,
     nproc_per_node: NprocPerNode = None,
     nnodes: Nnodes = None,
@@ -80,6 +82,7 @@ def probe(
         if name is not None:
             known.instance(name)  # an unknown name is refused before anything is measured
     positive("--budget", budget, "a number of seconds above 0", finite=True)
+    copies = store_for_copies(store)
     target = output_file(output, _machine_name(), _suffix()) if output is not None or not no_measure else None
     with _said_if_interrupted(), interrupted_by(*REQUESTS):  # as orderly as Ctrl-C, until the probe is saved
         if no_measure:
@@ -96,9 +99,8 @@ def probe(
         if found is None:
             print("This node is done; the probe is written on node 0.", file=sys.stderr)
             return
-        show_then_save(
-            found, target, partial(print_probe, found, known, against, target, json), json, new=output is None
-        )
+        show = partial(print_probe, found, known, against, target, json)
+        show_then_save(found, target, show, json, new=output is None, copies=copies)
 
 
 @contextmanager

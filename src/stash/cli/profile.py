@@ -35,10 +35,12 @@ from stash.cli.options import (
     positive,
 )
 from stash.cli.output import output_file, print_profile, show_then_save
+from stash.cli.storing import StoreOption, store_for_copies
 
 if TYPE_CHECKING:
     from stash.base.records import Probe, Profile
     from stash.keep.growing import Growing
+    from stash.keep.store import Store
     from stash.measure.launch.climb import Expedition
     from stash.measure.launch.job import Job
     from stash.measure.launch.wishes import Result
@@ -70,6 +72,7 @@ def profile(
     probe: Annotated[
         Path | None, option("FILE", "Keep the links that `stash probe` measured with the profile.")
     ] = None,
+    store: StoreOption = None,
     dry_run: Annotated[bool, flag("--dry-run", "Print the command that would be started, and stop.")] = False,
     nproc_per_node: NprocPerNode = None,
     nnodes: Nnodes = None,
@@ -109,7 +112,7 @@ def profile(
         patience=positive("--patience", patience),
         keep_logging=keep_logging,
     )
-    target, probed = _output(output, chosen), _probe(probe)
+    target, probed, copies = _output(output, chosen), _probe(probe), store_for_copies(store)
     where = cluster(nproc_per_node, nnodes, node_rank, rdzv_endpoint, rdzv_id, ranks=jobs.shape(chosen) == "ranks")
     if where.inherited and stands_alone(os.environ):
         print(
@@ -125,7 +128,7 @@ def profile(
     # A batch system's time limit and a closed terminal are as orderly as Ctrl-C, until the profile is saved.
     with interrupted_by(*REQUESTS):
         file = Growing(target, new=output is None)
-        _finish(_watched(expedition, probed, file), file)
+        _finish(_watched(expedition, probed, file), file, copies)
 
 
 def _job(words: Split, workload: str | None, data: str | None, batch: int | None) -> Job:
@@ -209,12 +212,13 @@ def _with_links(profile: Profile, probe: Probe | None) -> Profile:
     return with_links(profile, probe)
 
 
-def _finish(result: Result, file: Growing) -> None:
+def _finish(result: Result, file: Growing, copies: Store | None) -> None:
     """Show and save what was measured, then say what went wrong, if anything did."""
     if result.profile is None:
         print(*result.swept, sep="\n", end="\n" if result.swept else "", file=sys.stderr)
     else:
-        show_then_save(result.profile, file.target, partial(print_profile, result.profile), new=file.new)
+        show = partial(print_profile, result.profile)
+        show_then_save(result.profile, file.target, show, new=file.new, copies=copies)
     if result.failure is not None:
         if result.failure.own_words:
             print(printable(masked_text(last_of(result.failure.own_words.rstrip()))), file=sys.stderr)

@@ -16,6 +16,7 @@ from stash.base.printable import printable_line
 from stash.cli.options import flag, option
 from stash.cli.output import output_file, write_output
 from stash.cli.show import no_garbage
+from stash.cli.storing import StoreOption
 
 if TYPE_CHECKING:
     from stash.base.records import Probe, Profile
@@ -35,6 +36,7 @@ def report(
     open_it: Annotated[bool, flag("--open", OPEN_HELP)] = False,
     markdown: Annotated[bool, flag("--markdown", MARKDOWN_HELP)] = False,
     probe: Annotated[Path | None, option("FILE", PROBE_HELP, "--probe")] = None,
+    store: StoreOption = None,
 ) -> None:
     """Write a report to forward: one HTML file that needs nothing beside it, with every chart's table.
 
@@ -50,7 +52,7 @@ def report(
         raise UserError("--open is for a browser, which shows no Markdown; leave out one of the two")
     with no_garbage():
         target = None if markdown and output is None else output_file(output, _stem(files), ".html")
-        page = read_page(files, probe)
+        page = read_page(files, probe, store)
         if markdown:
             from stash.show.report.markdown import render as render_markdown
 
@@ -68,15 +70,16 @@ def report(
         _open(target)
 
 
-def read_page(files: Sequence[str], probe: Path | None = None) -> Page:
+def read_page(files: Sequence[str], probe: Path | None = None, store: str | None = None) -> Page:
     """The report's page of these files; raises UserError."""
     from stash.base.records import Profile
-    from stash.keep.artefact import load_any, load_probe
+    from stash.cli.runs import found as run_of
+    from stash.keep.artefact import load_probe
 
     twice = next((name for name in files if files.count(name) > 1), None)
     if twice is not None:
         raise UserError(f"{twice} is given twice; name each file once")
-    found = [load_any(Path(name)) for name in files]
+    found = [run_of(name, store).artefact for name in files]
     links = None if probe is None else load_probe(probe)
     names = _short_names(files)
     parts, runs = [], []

@@ -6,25 +6,37 @@ Parses, loads, shows: everything it says comes from ``stash.derive`` and ``stash
 from __future__ import annotations
 
 import gc
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from stash.base.errors import UserError
-from stash.cli.options import flag
+from stash.base.printable import printable_line
+from stash.cli.options import flag, option
 from stash.cli.output import print_probe, print_profile
+from stash.cli.storing import StoreOption
 
-FILE_HELP = "A *.stash.json file of `stash profile`, or a *.host.json file of `stash probe`."
+if TYPE_CHECKING:
+    from stash.base.records import Probe, Profile
+    from stash.cli.runs import FoundRun
+
+FILE_HELP = "A *.stash.json file of `stash profile`, or a *.host.json file of `stash probe`; or an id of the store."
 JSON_HELP = "Print the breakdown as JSON, for other programs; its keys are a contract (docs/format.md)."
 
 
 def show(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help=FILE_HELP, show_default=False)],
+    file: Annotated[str, typer.Argument(metavar="FILE", help=FILE_HELP, show_default=False)],
     json: Annotated[bool, flag("--json", JSON_HELP)] = False,
     explain: Annotated[bool, flag("--explain", "Say also what each word of a profile's report means.")] = False,
+    redact: Annotated[bool, flag("--redact", "Leave out names of machines, paths and addresses.")] = False,
+    output: Annotated[
+        Path | None, option("FILE", "With --redact: save what is left, to be passed on.", "-o", "--output")
+    ] = None,
+    store: StoreOption = None,
 ) -> None:
     """Show where a step's time goes: every stall with its interval, what dominates, what to do next.
 
@@ -33,20 +45,42 @@ def show(
         stash show resnet18.stash.json
 
         stash show resnet18.stash.json --json | jq '.stalls[] | {name, seconds}'
+
+        stash show resnet18.stash.json --redact -o shared.stash.json
     """
     from stash.base.records import Probe, Profile
-    from stash.keep.artefact import load_any
+    from stash.cli.runs import found as run_of
 
+    if output is not None and not redact:
+        raise UserError(f"--output {output} belongs to --redact: it saves what is left of a profile to be passed on")
     with no_garbage():
-        found = load_any(file)
+        run = run_of(str(file), store)
+        found = _fit_to_share(run, output) if redact else run.artefact
         if explain and (json or isinstance(found, Probe)):
             raise UserError("--explain is about the report of a profile; type `stash show NAME.stash.json --explain`")
         if isinstance(found, Profile):
-            print_profile(found, json, source=file, explain=explain)
+            print_profile(found, json, source=Path(file), explain=explain)
         else:
             from stash.keep.catalog import load as load_catalog
 
-            print_probe(found, load_catalog(), saved=file, json=json)
+            print_probe(found, load_catalog(), saved=Path(file), json=json)
+
+
+def _fit_to_share(run: FoundRun, output: Path | None) -> Profile | Probe:
+    """The artefact without names and paths, saved if there is a file to save it to."""
+    from stash.cli.output import output_file
+    from stash.keep.artefact import save
+    from stash.keep.redaction import redacted
+
+    found = redacted(run.artefact)
+    if output is not None:
+        if str(output.resolve()) == run.place:
+            raise UserError(
+                f"--output {output} is the profile itself, which would lose its names; choose another file"
+            )
+        save(found, output_file(output, "", ""))
+        print(printable_line(f"Saved {output}: no names of machines, no paths, no addresses."), file=sys.stderr)
+    return found
 
 
 @contextmanager

@@ -12,6 +12,7 @@ import typer
 
 from stash.base.errors import UserError
 from stash.cli.options import flag, option
+from stash.cli.storing import StoreOption
 
 if TYPE_CHECKING:
     from stash.derive.predict.whatif import Base
@@ -51,6 +52,7 @@ def whatif(
     over: Annotated[list[str] | None, option("A=1..64", SWEEP_HELP, "--sweep", panel=_SHOWN)] = None,
     output: Annotated[Path | None, option("FILE", OUTPUT_HELP, "--output", "-o", panel=_SHOWN)] = None,
     json: Annotated[bool, flag("--json", JSON_HELP, panel=_SHOWN)] = False,
+    store: StoreOption = None,
 ) -> None:
     """Say what a step would be on machines never touched, beside what was measured, and how sure that is.
 
@@ -69,18 +71,18 @@ def whatif(
     if output is not None and not over:
         raise UserError("--output draws a curve; say over what, like --sweep nodes=1..64")
     if over:
-        _sweep(_base(run), typed, over, output, json)
+        _sweep(_base(run, store), typed, over, output, json)
     else:
-        _answer(_base(run), typed, json)
+        _answer(_base(run, store), typed, json)
 
 
-def _base(run: str) -> Base:
-    from stash.cli.compare import read
+def _base(run: str, store: str | None) -> Base:
+    from stash.cli.runs import profile_of
     from stash.derive.predict.whatif import base_of
     from stash.derive.stalls import attribute
     from stash.keep.catalog import load
 
-    profile = read(run)
+    profile, _ = profile_of(run, store)
     return base_of(profile, attribute(profile, run), catalog=load)
 
 

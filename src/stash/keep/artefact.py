@@ -22,7 +22,7 @@ from stash.base.records import SCHEMA, SUFFIX, Probe, Profile
 from stash.keep.columns import ColumnError, from_columns, of_rows, to_columns
 
 Document = dict[str, Any]
-_LARGEST = 2**29
+LARGEST = 2**29
 """Bytes of a file that is read: a profile of 1,024 ranks and 30 rounds takes 19 MB."""
 Artefact = TypeVar("Artefact", Profile, Probe)
 
@@ -178,14 +178,34 @@ def load_any(path: str | os.PathLike[str]) -> Profile | Probe:
     What cannot be read is taken for what it is called like.
     """
     source = Path(path)
-    expected = _KINDS[Probe if source.name.endswith(PROBE_SUFFIX) else Profile]
-    document = _parsed(source, _text(source, expected), expected)
+    return from_bytes(content_of(source), source)
+
+
+def content_of(source: Path) -> bytes:
+    """The bytes of a file that is to be a profile or a probe; raises ArtefactError."""
+    return _content(source, _expected(source))
+
+
+def from_bytes(content: bytes, source: str | os.PathLike[str]) -> Profile | Probe:
+    """The same of what is saved at ``source``, as bytes: for what comes from elsewhere than a file."""
+    source = Path(source)
+    expected = _expected(source)
+    document = _parsed(source, _text(source, content, expected), expected)
     return _made(source, document, Probe) if _kind_of(document) == _KINDS[Probe] else _made(source, document, Profile)
+
+
+def to_bytes(artefact: Profile | Probe) -> bytes:
+    """What a file of ``artefact`` holds."""
+    return _written(document(artefact)).encode()
+
+
+def _expected(source: Path) -> _ArtefactKind:
+    return _KINDS[Probe if source.name.endswith(PROBE_SUFFIX) else Profile]
 
 
 def _load(source: Path, record: type[Artefact]) -> Artefact:
     kind = _KINDS[record]
-    return _made(source, _parsed(source, _text(source, kind), kind), record)
+    return _made(source, _parsed(source, _text(source, _content(source, kind), kind), kind), record)
 
 
 def _made(source: Path, document: Document, record: type[Artefact]) -> Artefact:
@@ -221,18 +241,22 @@ def _kind_of(document: Document) -> _ArtefactKind | None:
     return next((kind for kind in _KINDS.values() if kind.mark in document), None)
 
 
-def _text(source: Path, kind: _ArtefactKind) -> str:
+def _text(source: Path, content: bytes, kind: _ArtefactKind) -> str:
+    if len(content) > LARGEST:
+        raise ArtefactError(f"{source} {kind.is_not} it is larger than {LARGEST // 2**20} MB; {_others(kind)}")
     try:
-        content = read_up_to(source, _LARGEST)
-        if len(content) > _LARGEST:
-            raise ArtefactError(f"{source} {kind.is_not} it is larger than {_LARGEST // 2**20} MB; {_others(kind)}")
         return content.decode("utf-8")
+    except UnicodeDecodeError:
+        raise ArtefactError(f"{source} {kind.is_not} it is not text") from None
+
+
+def _content(source: Path, kind: _ArtefactKind) -> bytes:
+    try:
+        return read_up_to(source, LARGEST)
     except FileNotFoundError:
         raise ArtefactError(f"there is no file {source}{_suggestions(source, kind)}") from None
     except IsADirectoryError:
         raise ArtefactError(f"{source} {kind.folder}{_suggestions(source / 'x', kind)}") from None
-    except UnicodeDecodeError:
-        raise ArtefactError(f"{source} {kind.is_not} it is not text") from None
     except OSError as error:
         raise ArtefactError(f"cannot read {source}: {error.strerror or error}") from error
 

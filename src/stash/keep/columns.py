@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import MISSING, Field, fields
+from functools import lru_cache
 from itertools import accumulate, chain, groupby, pairwise, repeat
 from typing import Any, get_args, get_origin, get_type_hints
 
@@ -37,7 +38,7 @@ def of_rows(rows: Sequence[dict[str, Any]]) -> dict[str, Packed]:
 
     Raises ColumnError where a list is none, which a column could not say.
     """
-    lists = [name for name, kind in get_type_hints(Block).items() if _items(kind) is not None]
+    lists = [name for name, kind in _types().items() if _items(kind) is not None]
     for number, row in enumerate(rows):
         for name in lists:
             if not isinstance(row.get(name, []), list):
@@ -46,7 +47,7 @@ def of_rows(rows: Sequence[dict[str, Any]]) -> dict[str, Packed]:
 
 
 def _columns(values_of: Callable[[Field[Any]], list[Any]]) -> dict[str, Packed]:
-    types, columns = get_type_hints(Block), {}
+    types, columns = _types(), {}
     for field in fields(Block):
         values, default = values_of(field), _default(field)
         if default is MISSING or any(value != default for value in values):
@@ -65,7 +66,7 @@ def _packed(values: list[Any], of_lists: bool = False) -> Packed:
 
 def from_columns(columns: dict[str, Any]) -> tuple[Block, ...]:
     """The blocks of ``columns``; raises ColumnError. Columns of fields that a later Stash added are left alone."""
-    types, most = get_type_hints(Block, include_extras=True), _MOST_UNSAID + _written(columns)
+    types, most = _types(extras=True), _MOST_UNSAID + _written(columns)
     read = {f.name: _read(f.name, columns[f.name], types[f.name], most) for f in fields(Block) if f.name in columns}
     count = len(next(iter(read.values()), ()))
     for name, values in read.items():
@@ -122,10 +123,22 @@ def _part(name: str, column: Any, part: str) -> Any:
 
 def _checked(name: str, values: Any, kind: Any) -> list[Any]:
     try:
-        return TypeAdapter(list[kind]).validate_python(values)
+        return _adapter(kind).validate_python(values)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         raise ColumnError(f"blocks.{'.'.join([name, *map(str, first['loc'])])}: {first['msg'].lower()}") from None
+
+
+@lru_cache
+def _adapter(kind: Any) -> TypeAdapter[list[Any]]:
+    """Of lists of such values; making it takes longer than reading most columns."""
+    return TypeAdapter(list[kind])
+
+
+@lru_cache
+def _types(extras: bool = False) -> dict[str, Any]:
+    """The types of a block's fields."""
+    return get_type_hints(Block, include_extras=extras)
 
 
 def _items(kind: Any) -> Any:

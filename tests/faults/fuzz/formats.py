@@ -8,13 +8,28 @@ from datetime import date
 from functools import lru_cache
 from pathlib import Path
 
+from breakdowns import CALM
+from profile_builder import build
 from rich.console import Console
 
 from stash.base.printable import printable, strict_json
 from stash.base.records import Probe, Profile, Settings, Workload
 from stash.cli.catalog_tables import listing, sheet
 from stash.cli.report import read_page
+from stash.cli.storing import needed
 from stash.derive.advise import verdict
+from stash.derive.comparison import (
+    changed,
+    compare,
+    held,
+    incomparable,
+    network_stall,
+    not_slower,
+    parse,
+    parse_requirement,
+    parse_slower,
+    required,
+)
 from stash.derive.findings import read as read_findings
 from stash.derive.stalls import attribute
 from stash.keep import artefact
@@ -22,17 +37,27 @@ from stash.keep.catalog import Catalog, Instance, OfferFilter, layers, own, snap
 from stash.keep.catalog.facts import KINDS
 from stash.keep.catalog.published import DamagedError, gpuhunt, skypilot
 from stash.keep.catalog.table import Columns
+from stash.keep.redaction import redacted
+from stash.keep.store import verify
+from stash.keep.store.digests import rows_of
 from stash.lab.testbed import emulation
 from stash.lab.zoo.manifest import MANIFEST, read_manifest
 from stash.measure.launch.gathered import Gathered
 from stash.measure.run import orders
 from stash.measure.run.journal import Tail
+from stash.show.comparison import contract as comparison_contract
+from stash.show.comparison import junit
+from stash.show.comparison import terminal as comparison_terminal
+from stash.show.comparison.view import view as comparison_view
+from stash.show.export.openmetrics import render
+from stash.show.export.runs import exported
 from stash.show.probe import contract as probe_contract
 from stash.show.probe import terminal as probe_terminal
 from stash.show.probe.view import view as probe_view
 from stash.show.profile import contract, terminal
 from stash.show.profile.view import view
 from stash.show.report import html, markdown
+from stash.show.store import artefacts as listed
 from tests.faults.fuzz.limits import Reader
 
 CORPUS = Path(__file__).parent / "corpus"
@@ -46,11 +71,17 @@ class Format:
     file: str
     """What a file of it is called where Stash looks for it."""
     read: Reader
+    like: str = ""
+    """The format whose files it begins with, if they are another's: what is read is the same, what is done is not."""
+
+    @property
+    def folder(self) -> str:
+        return self.like or self.name
 
     @property
     def corpus(self) -> list[bytes]:
         """The files to begin with, in the order of their names."""
-        return [path.read_bytes() for path in sorted((CORPUS / self.name).iterdir())]
+        return [path.read_bytes() for path in sorted((CORPUS / self.folder).iterdir())]
 
 
 def _shown(path: Path) -> list[str]:
@@ -149,6 +180,61 @@ def _journal(path: Path) -> list[str]:
     return _shown(saved)
 
 
+def _compared(path: Path) -> list[str]:
+    """As ``stash compare --anyway``, ``stash check``, ``stash show --redact`` and ``stash export``."""
+    found = artefact.load_any(path)
+    if not isinstance(found, Profile):
+        return _probe(redacted(found))
+    whole = build(CALM)
+    runs = {"whole": attribute(whole, "whole.stash.json"), "changed": attribute(found, str(path))}
+    said = []
+    for before, after in (("whole", "changed"), ("changed", "whole")):
+        sides = [[found if name == "changed" else whole] for name in (before, after)]
+        names = (found.workload.name, (before,), (after,))
+        told = (
+            compare([runs[before]], [runs[after]]),
+            names,
+            changed(*sides),
+            incomparable(*sides),
+            network_stall(*sides),
+        )
+        said += [strict_json(comparison_contract.document(*told)), comparison_terminal.render(comparison_view(*told))]
+    decisions = [
+        held(parse("--max", "step=250ms"), [runs["changed"]]),
+        not_slower(parse_slower("5%"), [runs["whole"]], [runs["changed"]]),
+        required(parse_requirement("ranks=2"), {"changed": found}),
+    ]
+    return [
+        *said,
+        *_profile(redacted(found), path),
+        junit.render(decisions, found.workload.name),
+        render([exported(found)]),
+    ]
+
+
+def _stored(path: Path) -> list[str]:
+    """As ``stash list``, ``stash store verify`` and a copy kept in a store; what a query would read, but no query."""
+    opened = needed(str(path.parent))
+    there = [path.name]
+    rows = [*opened.rows(there)]
+    said = [strict_json([*rows, *opened.blocks(there)])]
+    said += [printable(str(each)) for each in (*verify(opened)[1], *opened.unreadable.values())]
+    lines = [each["artefacts"][0] for each in rows]
+    console = Console(width=120, color_system=None)
+    with console.capture() as capture:
+        console.print(listed(lines, 120).table)
+    kept = needed(str(path.parent / "kept"))
+    name = kept.put(path.read_bytes(), path.name)
+    kept.load(kept.find(name[17:30]))
+    return [*said, capture.get()]
+
+
+def _digest(path: Path) -> list[str]:
+    name = "20261122T120000Z-0123456789abcdef01234567.stash.json"
+    rows = rows_of(name, path.read_bytes())
+    return [] if rows is None else [strict_json(rows)]
+
+
 FORMATS = (
     Format("profile-schema-1", "run.stash.json", _shown),
     Format("profile-schema-2", "run.stash.json", _shown),
@@ -162,4 +248,8 @@ FORMATS = (
     Format("dataset", MANIFEST, _manifest),
     Format("orders", "orders.json", _orders),
     Format("journal", "journal.jsonl", _journal),
+    Format("compared", "run.stash.json", _compared, like="profile-schema-2"),
+    Format("stored", "run.stash.json", _stored, like="profile-schema-2"),
+    Format("stored-probe", "node.host.json", _stored, like="probe"),
+    Format("digest", "digest.jsonl", _digest),
 )

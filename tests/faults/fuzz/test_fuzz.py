@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from stash.base.errors import UserError
+from stash.cli.main import main
+from stash.keep.store import TABLES
 from tests.faults.fuzz import limits
 from tests.faults.fuzz.formats import CORPUS, FORMATS, Format
 from tests.faults.fuzz.limits import problem_with
@@ -27,7 +29,7 @@ def test_nothing_but_text_or_a_sentence_comes_of_a_changed_file(form: Format) ->
 
 
 def test_every_format_has_whole_files_to_begin_with() -> None:
-    assert {path.name for path in CORPUS.iterdir()} == {form.name for form in FORMATS}
+    assert {path.name for path in CORPUS.iterdir()} == {form.folder for form in FORMATS}
     assert all(form.corpus for form in FORMATS)
 
 
@@ -94,3 +96,22 @@ def test_what_takes_too_long_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     began = time.process_time()
     assert problem_with(_endless, Path("file")) == "more than 0 s"
     assert time.process_time() - began < 2
+
+
+def test_a_store_of_changed_files_is_listed_asked_and_verified(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for form in FORMATS:
+        if form.name in ("stored", "stored-probe"):
+            for number in range(20):
+                name = f"{number}-{form.file}"
+                (tmp_path / name).write_bytes(content(form, form.corpus, number))
+    counts = " union all ".join(f"select '{table}', count(*), max(id) from {table}" for table in TABLES)
+    for words, code in ((("list", "--all"), 0), (("query", counts), 0), (("store", "verify"), 1)):
+        monkeypatch.setattr("sys.argv", ["stash", *words, "--store", str(tmp_path)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert (ended.value.code or 0) == code, words
+    said = capsys.readouterr()
+    assert "files are not" in said.out
+    assert "Traceback" not in said.err

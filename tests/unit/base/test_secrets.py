@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import pytest
 
+from stash.base import secrets
 from stash.base.secrets import is_secret, masked, masked_text
 
 HIDDEN = "s3cr3tValue"
@@ -93,3 +95,9 @@ def test_time_is_linear_in_the_text() -> None:
 
     seconds(1000)
     assert seconds(200_000) < 40 * seconds(20_000) + 0.05
+
+
+def test_the_words_that_make_a_name_secret_are_documented():
+    page = (Path(__file__).parents[3] / "docs" / "format.md").read_text()
+    section = page.partition("## Who may read it")[2].partition("\n## ")[0]
+    assert [word for word in (*secrets._ANYWHERE, *secrets._AT_THE_END) if f"`{word}`" not in section] == []

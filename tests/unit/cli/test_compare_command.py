@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from breakdowns import CALM
@@ -83,6 +84,13 @@ def test_different_jobs_are_refused_unless_anyway(monkeypatch: Patch, capsys: Ca
         (("--max", "step=176ms", "--max", "step=1ms"), 1),
         (("--against", "b.stash.json", "--slower", "5%"), 0),
         (("--against", "slow.stash.json", "--slower", "5%"), 0),
+        (("--against", "slow.stash.json", "--slower", "5%", "--slower", "prep=10%"), 0),
+        (("--against", "b.stash.json", "--slower", "network=5%"), 2),
+        (("--against", "b.stash.json", "--slower", "speed=5%"), 2),
+        (("--require", "ranks=2"), 0),
+        (("--require", "ranks=8"), 1),
+        (("--require", "kernel=6"), 3),
+        (("--require", "colour=red"), 2),
         (("--against", "b.stash.json"), 2),
         (("--slower", "5%"), 2),
         (("--against", "other.stash.json", "--slower", "5%"), 2),
@@ -115,3 +123,13 @@ def test_a_probe_is_no_profile(files: Path, monkeypatch: Patch, capsys: Capture)
     save(probe(host()), files / "node.host.json")
     assert run(monkeypatch, "compare", "a.stash.json", "node.host.json") == 2
     assert "node.host.json is a probe of a machine" in capsys.readouterr().err
+
+
+def test_check_writes_junit_beside_its_lines(monkeypatch: Patch, capsys: Capture) -> None:
+    words = ("--max", "step=1ms", "--require", "nodes=1", "--junit", "stash.xml")
+    assert run(monkeypatch, "check", "a.stash.json", *words) == 1
+    assert capsys.readouterr().out.splitlines()[0] == "passes: nodes is 1; asked for is 1 (--require nodes=1)"
+    suite = ElementTree.parse("stash.xml").getroot()[0]
+    assert [case[0].tag for case in suite] == ["system-out", "failure"]
+    assert run(monkeypatch, "check", "a.stash.json", "--max", "step=1s", "--junit", "no/where.xml") == 2
+    assert "--junit no/where.xml: No such file or directory; choose another place" in capsys.readouterr().err

@@ -139,7 +139,7 @@ def test_what_cannot_have_been_measured_is_refused_by_the_name_of_its_field(tmp_
 
 
 def test_an_endless_file_is_not_read_to_its_end(tmp_path, monkeypatch):
-    monkeypatch.setattr(artefact, "_LARGEST", 100)
+    monkeypatch.setattr(artefact, "LARGEST", 100)
     save(PROFILE, tmp_path / "a.stash.json")
     with pytest.raises(ArtefactError, match="it is larger than"):
         load(tmp_path / "a.stash.json")

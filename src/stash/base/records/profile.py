@@ -112,6 +112,10 @@ class Workload(Record):
     """Of the state that the optimizer keeps on one device."""
     unrecorded: dict[str, Sentence] = {}  # noqa: RUF012 - pydantic copies it
     """Facts that could not be recorded, by name, and why."""
+    git_commit: str | None = None
+    """Of the repository that the script is in, when it was profiled; None if it is in none."""
+    git_dirty: bool | None = None
+    """Whether files of it were changed since that commit; None if nobody could tell."""
 
 
 class Rank(Record):

@@ -112,3 +112,8 @@ def format_bits(bytes_per_second: float) -> str:
     """A network's rate in bits per second, as links are named: ``1.25e9`` is ``"10 Gbit/s"``."""
     scale = scale_for(bytes_per_second * 8, BITS)
     return f"{bytes_per_second * 8 / scale.size:.3g} {scale.unit}"
+
+
+def pace(samples_per_second: float) -> str:
+    """``"70.3"`` or ``"1,783"``: samples per second, without the unit."""
+    return f"{samples_per_second:,.{0 if samples_per_second >= 1000 else 1}f}"

@@ -9,19 +9,21 @@ from stash.derive.comparison.differences import (
     RunComparison,
     compare,
 )
-from stash.derive.comparison.facts import DifferingFact, changed, incomparable
+from stash.derive.comparison.facts import DifferingFact, changed, incomparable, told
 from stash.derive.comparison.limits import (
     CANNOT_TELL,
     FAILS,
     PASSES,
     Decision,
     Limit,
+    Tolerance,
     held,
     not_slower,
     overall,
     parse,
     parse_slower,
 )
+from stash.derive.comparison.requirements import Requirement, parse_requirement, required
 from stash.derive.comparison.scaling import network_stall
 
 __all__ = [
@@ -36,7 +38,9 @@ __all__ = [
     "Difference",
     "DifferingFact",
     "Limit",
+    "Requirement",
     "RunComparison",
+    "Tolerance",
     "changed",
     "compare",
     "held",
@@ -45,5 +49,8 @@ __all__ = [
     "not_slower",
     "overall",
     "parse",
+    "parse_requirement",
     "parse_slower",
+    "required",
+    "told",
 ]

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from stash.base.records import Host, Profile, Record
+from stash.base.records import Host, Profile, Record, Workload
 from stash.base.words.quantities import listed
 
 UNSAID = "unknown"
+_COMMIT = 12
+"""Characters of a commit."""
 
 
 class DifferingFact(Record):
@@ -19,6 +21,11 @@ class DifferingFact(Record):
     name: str
     before: str
     after: str
+
+
+def told(profile: Profile) -> dict[str, str]:
+    """Every fact that a profile says of its job, its machines and its software, by the names used here."""
+    return {**_essentials(profile), **_circumstances(profile)}
 
 
 def incomparable(before: Sequence[Profile], after: Sequence[Profile]) -> tuple[DifferingFact, ...]:
@@ -32,9 +39,9 @@ def changed(before: Sequence[Profile], after: Sequence[Profile]) -> tuple[Differ
 
 
 def _differing(
-    told: Callable[[Profile], Mapping[str, str]], before: Sequence[Profile], after: Sequence[Profile]
+    facts_of: Callable[[Profile], Mapping[str, str]], before: Sequence[Profile], after: Sequence[Profile]
 ) -> tuple[DifferingFact, ...]:
-    first, second = ([told(profile) for profile in side] for side in (before, after))
+    first, second = ([facts_of(profile) for profile in side] for side in (before, after))
     names = dict.fromkeys(name for facts in (*first, *second) for name in facts)
     found = (DifferingFact(name=name, before=_said(first, name), after=_said(second, name)) for name in names)
     return tuple(fact for fact in found if fact.before != fact.after)
@@ -63,6 +70,7 @@ def _circumstances(profile: Profile) -> dict[str, str]:
 def _of_job(profile: Profile) -> Iterator[tuple[str, str]]:
     workload = profile.workload
     yield "arguments", " ".join(workload.command[1:])
+    yield "commit", _commit(workload)
     yield "parameters", _text(workload.parameters)
     yield "gradient buckets", _text(len(workload.bucket_bytes) or None)
     yield "communication hook", _text(workload.exchange_hook)
@@ -98,6 +106,13 @@ _MACHINE: Mapping[str, Callable[[Host], str]] = {
     "GPUs": _gpus,
     "kernel": lambda host: _text(host.kernel),
 }
+
+
+def _commit(workload: Workload) -> str:
+    """Of the script's repository; with uncommitted changes, two of the same commit may still differ."""
+    if workload.git_commit is None:
+        return UNSAID
+    return workload.git_commit[:_COMMIT] + (" with changes" if workload.git_dirty else "")
 
 
 def _text(value: object) -> str:

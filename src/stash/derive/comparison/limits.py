@@ -21,8 +21,6 @@ from stash.derive.stalls import Breakdown
 
 PASSES, FAILS, CANNOT_TELL = "passes", "fails", "cannot tell"
 
-PASSES, FAILS, CANNOT_TELL = "passes", "fails", "cannot tell"
-
 
 class Limit(Record):
     """One limit: a stall, the step or the rate, at most or at least ``value`` (seconds, a share, or samples/s)."""
@@ -31,6 +29,15 @@ class Limit(Record):
     value: float
     share: bool = False
     at_most: bool = True
+    typed: str
+    """The whole option, as somebody typed it."""
+
+
+class Tolerance(Record):
+    """How much longer than a baseline's the step, or a stall, may be: by a fraction of it."""
+
+    name: str
+    fraction: float
     typed: str
     """The whole option, as somebody typed it."""
 
@@ -59,19 +66,21 @@ def parse(option: str, text: str) -> Limit:
     return Limit(name=name, value=number, share=share, at_most=at_most, typed=typed)
 
 
-def parse_slower(text: str) -> float:
-    """The fraction in ``--slower 5%``; raises UserError."""
-    if not text.strip().endswith("%"):
-        raise UserError(f"cannot read --slower {text!r}; write a share of the step in per cent, like 5%")
-    return _number(f"--slower {text}", text.strip().removesuffix("%")) / 100
+def parse_slower(text: str) -> Tolerance:
+    """What ``--slower 5%`` (of the step) or ``--slower network=20%`` (of that stall) allows; raises UserError."""
+    name, sign, value = (part.strip() for part in text.rpartition("="))
+    name = name if sign else STEP
+    if not value.endswith("%") or name not in (STEP, *STALLS):
+        raise UserError(
+            f"cannot read --slower {text!r}; write per cent of the step, like 5%, or of a stall, like network=20%"
+        )
+    typed = f"--slower {text}"
+    return Tolerance(name=name, fraction=_number(typed, value.removesuffix("%")) / 100, typed=typed)
 
 
 def held(limit: Limit, runs: Sequence[Breakdown]) -> Decision:
     """Whether runs of one job keep a limit; raises UserError if they do not have what it is about."""
-    missing = [run for run in runs if not _has(run, limit.name)]
-    if missing:
-        known = ", ".join(stall.name for stall in missing[0].stalls)
-        raise UserError(f"{limit.typed}: {missing[0].source} has no {limit.name}; it has {known} and {STEP}")
+    _refuse_without(limit.name, limit.typed, runs)
     found = measured(limit.name, runs)
     bound = measured(STEP, runs).scaled(limit.value) if limit.share else _exact(limit.value)
     beyond = change(bound, found) if limit.at_most else change(found, bound)
@@ -83,14 +92,20 @@ def held(limit: Limit, runs: Sequence[Breakdown]) -> Decision:
     )
 
 
-def not_slower(tolerance: float, before: Sequence[Breakdown], after: Sequence[Breakdown]) -> Decision:
-    """Whether the step is slower than a baseline's by more than a fraction of it."""
-    first, second = measured(STEP, before), measured(STEP, after)
+def not_slower(tolerance: Tolerance, before: Sequence[Breakdown], after: Sequence[Breakdown]) -> Decision:
+    """Whether the step, or a stall, is longer than a baseline's by more than a fraction of that.
+
+    Raises UserError if a side does not have the stall.
+    """
+    _refuse_without(tolerance.name, tolerance.typed, [*before, *after])
+    first, second = measured(tolerance.name, before), measured(tolerance.name, after)
     apart = change(first, second)
+    share = f" ({apart.value / first.value:+.1%})" if first.value > 0 else ""
+    what = f"the {tolerance.name}" if tolerance.name == STEP else f"the {tolerance.name} stall"
     return Decision(
-        limit=f"--slower {100 * tolerance:g}%", verdict=_verdict(change(first.scaled(1 + tolerance), second)),
-        sentence=f"the step changed by {quantity(apart, 'seconds')} from {format_seconds(first.value)} "
-        f"({apart.value / first.value:+.1%}); asked for is at most {100 * tolerance:+g}%",
+        limit=tolerance.typed, verdict=_verdict(change(first.scaled(1 + tolerance.fraction), second)),
+        sentence=f"{what} changed by {quantity(apart, 'seconds')} from {format_seconds(first.value)}{share}; "
+        f"asked for is at most {100 * tolerance.fraction:+g}%",
     )  # fmt: skip
 
 
@@ -105,6 +120,13 @@ def _verdict(beyond: Interval) -> str:
     if beyond.low is None or beyond.high is None:
         return CANNOT_TELL
     return FAILS if beyond.low > 0 else PASSES if beyond.high <= 0 else CANNOT_TELL
+
+
+def _refuse_without(name: str, typed: str, runs: Sequence[Breakdown]) -> None:
+    missing = next((run for run in runs if not _has(run, name)), None)
+    if missing is not None:
+        known = ", ".join(stall.name for stall in missing.stalls)
+        raise UserError(f"{typed}: {missing.source} has no {name}; it has {known} and {STEP}")
 
 
 def _has(run: Breakdown, name: str) -> bool:

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 
 from stash.base.words.quantities import plus_minus
 from stash.base.words.rounding import Scale, round_to_sum, scale_for
-from stash.base.words.units import SECONDS, format_seconds
+from stash.base.words.units import SECONDS, format_seconds, pace
 from stash.derive.stalls.breakdown import SlowRank, Stall
 
+__all__ = ["Figures", "figures", "pace", "slower"]
 _STEP_DIGITS = 4
 """Of a step's time, which all its stalls share; one more than elsewhere, since they are parts of it."""
 
@@ -82,11 +83,6 @@ def figures(stalls: Sequence[Stall]) -> Figures:
         shares=dict(zip(names, shares, strict=True)),
         step_seconds=step,
     )
-
-
-def pace(samples_per_second: float) -> str:
-    """``"70.3"`` or ``"1,783"``: samples per second, without the unit."""
-    return f"{samples_per_second:,.{0 if samples_per_second >= 1000 else 1}f}"
 
 
 def slower(slow: SlowRank) -> str:

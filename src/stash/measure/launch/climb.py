@@ -30,6 +30,7 @@ from stash.measure.launch.measurement import Measurement, Timer
 from stash.measure.launch.neighbours import NeighbouringRuns
 from stash.measure.launch.numbering import numbered
 from stash.measure.launch.process import Process
+from stash.measure.launch.repository import commit_of
 from stash.measure.launch.request import Request
 from stash.measure.launch.temporary import TemporaryFolder
 from stash.measure.launch.wishes import Result, Watcher, Wishes
@@ -81,6 +82,7 @@ class Expedition:
         result = Result(None, None, interrupted=True)  # while the folder is made, or removed
         with suppress(KeyboardInterrupt), self._neighbours, TemporaryFolder() as folder:
             self.measurement.cluster = numbered(self.measurement.cluster)
+            self.measurement.commit = commit_of(self.job)  # as it is now, that it is about to be run
             result = self._run_in(folder)
         return result
 

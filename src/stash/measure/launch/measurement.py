@@ -15,6 +15,7 @@ from stash.derive.stalls import StepTimes, step_matrix
 from stash.measure.launch.engines.base import Cluster
 from stash.measure.launch.gathered import Gathered
 from stash.measure.launch.job import Job
+from stash.measure.launch.repository import Commit
 from stash.measure.launch.wishes import Moment, Wishes
 from stash.measure.run.messages import Message, RoundsPlanned
 
@@ -46,6 +47,8 @@ class Measurement:
     """StartedProcess so far."""
     isolated: str | None = None
     """Why every communication rung has launches of its own; ``None`` while one launch climbs the whole ladder."""
+    commit: Commit = Commit()  # noqa: RUF009 - a tuple
+    """Of the script's repository, when it was started."""
 
     def __post_init__(self) -> None:
         self.began = self.clock.time()
@@ -89,7 +92,12 @@ class Measurement:
             why=self.isolated or "scope switched inside one launch",
             launches=max(1, self.launches),
         )
-        workload = Workload(command=self.job.command, name=self.job.title)
+        workload = Workload(
+            command=self.job.command,
+            name=self.job.title,
+            git_commit=self.commit.name,
+            git_dirty=self.commit.dirty,
+        )
         elapsed = self.clock.monotonic() - self._began
         before = None if self._first_block is None else self._first_block - self._began
         return self.gathered.profile(settings, workload, ended, elapsed, before)

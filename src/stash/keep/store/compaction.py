@@ -1,0 +1,167 @@
+"""All digests and blocks of a store as Parquet tables beside the artefacts, so that a query opens a few files only.
+
+A generation of tables is written whole before ``tables.json`` names it, so whoever reads meanwhile reads the one
+before, which is kept until the next. Artefacts that came since are read by themselves (``query``).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from stash.base.errors import StoreError
+from stash.keep.store import names
+from stash.keep.store.digests import HEAD
+from stash.keep.store.parquet import PartWriter, column_of, columns_of, copy_into, union_of, workplace
+from stash.keep.store.store import Store
+from stash.keep.store.tables import TABLES, VERSION
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+POINTER = "index/tables.json"
+BLOCKS = "blocks"
+_MOST_POINTER = 10_000
+
+
+class Generation(NamedTuple):
+    """A set of tables that were written together."""
+
+    folder: str
+    """In the store."""
+    before: str | None = None
+    """The one that it replaced, which somebody may still read."""
+
+    def file(self, table: str) -> str:
+        """In the store."""
+        return f"{self.folder}/{table}.parquet"
+
+
+class Compacted(NamedTuple):
+    """What a compaction did."""
+
+    artefacts: int
+    """In the tables now."""
+    fresh: int
+    """Of those, new in them."""
+
+
+def newest(store: Store) -> Generation | None:
+    """The tables that the store says are the newest; ``None`` if there are none of this version."""
+    try:
+        found = json.loads(store.shelf.read(POINTER, _MOST_POINTER))
+    except (FileNotFoundError, ValueError, RecursionError):
+        return None
+    if not isinstance(found, dict) or found.get("version") != VERSION:
+        return None
+    folder, before = found.get("folder"), found.get("before")
+    if not _is_generation(folder):
+        return None
+    return Generation(str(folder), str(before) if _is_generation(before) else None)
+
+
+def compact(
+    store: Store, rebuild: bool = False, say: Callable[[int, int], None] = lambda done, of: None
+) -> Compacted:
+    """Write the tables of all stored artefacts; with ``rebuild`` nothing of ``index/`` is used for that.
+
+    ``say`` hears how many new ones of how many are read. Files under names of their own are left out, since they may
+    change. Raises StoreError.
+    """
+    stored = store.contents().stored
+    before = newest(store)
+    folder = f"index/tables-{hashlib.sha256(chr(10).join(stored).encode()).hexdigest()[:16]}"
+    with workplace() as (connection, temporary):
+        kept = KeptTables({}, frozenset()) if rebuild else kept_tables(store, before, TABLES, connection, temporary)
+        fresh = [name for name in stored if name not in kept.names]
+        gone = leave_out(connection, kept.names - set(stored))
+        parts = parts_of(store, fresh, TABLES, connection, temporary, say, trust=not rebuild)
+        for table in TABLES:
+            file = temporary / f"{table}.new.parquet"
+            old = [union_of([kept.files[table]], gone)] if kept.files else []
+            copy_into(connection, " UNION ALL ".join([*old, union_of(parts[table])]), file)
+            store.shelf.put(Generation(folder).file(table), file.read_bytes(), new=False)
+    _point(store, folder, before)
+    unread = len(store.unreadable.keys() & set(fresh))
+    return Compacted(len(stored) - unread, len(fresh) - unread)
+
+
+def _point(store: Store, folder: str, before: Generation | None) -> None:
+    """Say that these are the newest tables, and remove those that nobody can be reading any more."""
+    past = [] if before is None else [each for each in (before.folder, before.before) if each not in (None, folder)]
+    pointer = {"version": VERSION, "folder": folder, "before": past[0] if past else None}
+    store.shelf.put(POINTER, (json.dumps(pointer) + "\n").encode(), new=False)
+    for old in past[1:]:
+        with suppress(StoreError, FileNotFoundError):
+            store.shelf.remove(str(old))
+
+
+class KeptTables(NamedTuple):
+    """Tables that were compacted before, as files of this machine."""
+
+    files: dict[str, Path]
+    names: frozenset[str]
+    """Of the artefacts in them."""
+
+
+def kept_tables(
+    store: Store,
+    generation: Generation | None,
+    tables: Iterable[str],
+    connection: DuckDBPyConnection,
+    temporary: Path,
+) -> KeptTables:
+    """Those of ``tables`` and which artefacts are in them; nothing if they are damaged or gone, as a cache may be."""
+    wanted = dict.fromkeys((HEAD, *tables))
+    if generation is not None:
+        with suppress(StoreError, FileNotFoundError):
+            files = {table: store.shelf.here(generation.file(table), temporary) for table in wanted}
+            columns = {table: columns_of(connection, file) for table, file in files.items()}
+            if columns == {table: [column.name for column in TABLES[table]] for table in wanted}:
+                return KeptTables(files, frozenset(column_of(connection, files[HEAD], "file")))
+    return KeptTables({}, frozenset())
+
+
+def parts_of(
+    store: Store,
+    wanted: Sequence[str],
+    tables: Iterable[str],
+    connection: DuckDBPyConnection,
+    temporary: Path,
+    say: Callable[[int, int], None],
+    trust: bool = True,
+) -> dict[str, list[Path]]:
+    """Parquet files with the rows of these artefacts, by table; raises StoreError where no space is left for them.
+
+    What is derived anew is kept in the store if it can be; digests that are there are used if they are ``trust``ed.
+    """
+    try:
+        writers = {table: PartWriter(connection, table, temporary) for table in tables}
+        derived = store.rows(wanted, trust) if writers.keys() - {BLOCKS} else ()
+        for done, rows in enumerate(derived, 1):
+            for table in writers.keys() & rows.keys():
+                writers[table].add(rows[table])
+            say(done, len(wanted))
+        for blocks in store.blocks(wanted) if BLOCKS in writers else ():
+            writers[BLOCKS].add(blocks)
+        return {table: writer.close() for table, writer in writers.items()}
+    except OSError as error:
+        raise StoreError(f"cannot read {store.url} by way of {temporary}: {error.strerror or error}") from None
+
+
+def leave_out(connection: DuckDBPyConnection, gone: Iterable[str]) -> str | None:
+    """A table of the ids of artefacts that are in the tables and no more in the store; its name, if there are any."""
+    ids = [[names.id_of(name)] for name in gone]
+    if not ids:
+        return None
+    connection.execute("CREATE TABLE gone (id VARCHAR)")
+    connection.executemany("INSERT INTO gone VALUES (?)", ids)
+    return "gone"
+
+
+def _is_generation(folder: object) -> bool:
+    return isinstance(folder, str) and folder.startswith("index/tables-") and folder[13:].isalnum()

@@ -1,0 +1,102 @@
+"""A store on an S3-like server, of moto, on this machine's loopback interface: what commands do with it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from breakdowns import CALM
+from profile_builder import build
+
+from stash.base.errors import StoreError
+from stash.cli.main import main
+from stash.cli.output import show_then_save
+from stash.cli.storing import opened, store_for_copies
+from stash.keep.artefact import load, save
+from stash.keep.store.names import id_of
+
+server = pytest.importorskip("moto.server")
+boto3 = pytest.importorskip("boto3")
+fsspec = pytest.importorskip("fsspec")
+pytest.importorskip("s3fs")
+
+URL = "s3://bucket/team/runs"
+Patch = pytest.MonkeyPatch
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[str]:
+    """The server's address; no credentials but these are looked for, and no metadata service."""
+    started = server.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    started.start()
+    host, port = started.get_host_and_port()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
+        patch.setenv("AWS_ACCESS_KEY_ID", "testing")
+        patch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
+        patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+        patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+        boto3.client("s3").create_bucket(Bucket="bucket")
+        yield f"http://{host}:{port}"
+    started.stop()
+
+
+def run(monkeypatch: Patch, *words: str) -> int:
+    monkeypatch.setattr("sys.argv", ["stash", *words])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    return int(ended.value.code or 0)
+
+
+def test_a_bucket_is_a_store(endpoint: str, tmp_path: Path, monkeypatch: Patch, capsys: Capture) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("STASH_STORE", URL)
+    assert run(monkeypatch, "list") == 2
+    assert f"there is no store {URL}, or nothing in it yet" in capsys.readouterr().err
+    for day in (1, 2, 3):
+        save(build(CALM, created=f"2026-11-0{day}T12:00:00+00:00"), f"{day}.stash.json")
+    assert run(monkeypatch, "store", "add", "1.stash.json", "2.stash.json", "1.stash.json") == 0
+    capsys.readouterr()
+    assert run(monkeypatch, "list", "--json") == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["created"][:10] for row in rows] == ["2026-11-02", "2026-11-01"]
+    assert run(monkeypatch, "compare", rows[0]["id"][:6], rows[1]["id"][:6]) == 0
+    assert run(monkeypatch, "show", f"{URL}/{rows[0]['file']}", "--json") == 0
+    assert run(monkeypatch, "compare", rows[0]["id"], f"{URL}/{rows[0]['file']}") == 2  # itself
+    capsys.readouterr()
+    sql = "select count(distinct id), count(*) from stalls"
+    for _ in range(2):
+        assert run(monkeypatch, "query", sql, "--format", "csv") == 0
+        assert capsys.readouterr().out.splitlines()[1] == "2,14"
+        assert run(monkeypatch, "store", "compact") == 0
+        capsys.readouterr()
+    assert run(monkeypatch, "store", "add", "3.stash.json") == 0
+    assert run(monkeypatch, "query", "select count(*) from blocks", "--format", "csv") == 0
+    assert capsys.readouterr().out.splitlines()[-1] == str(3 * len(load("1.stash.json").blocks))
+    assert run(monkeypatch, "store", "verify") == 0
+    fsspec.filesystem("s3").pipe_file("bucket/team/runs/notes.txt", b"x")
+    assert run(monkeypatch, "store", "verify") == 1
+    assert "foreign:    notes.txt" in capsys.readouterr().out
+
+
+def test_a_measurement_keeps_its_copy_there(endpoint: str, tmp_path: Path, capsys: Capture) -> None:
+    profile = build(CALM, created="2026-11-09T12:00:00+00:00")
+    show_then_save(profile, tmp_path / "a.stash.json", lambda: None, copies=store_for_copies("s3://bucket/copies"))
+    assert "A copy is in s3://bucket/copies" in capsys.readouterr().err
+    store = opened("s3://bucket/copies")
+    (name,) = store.contents().stored
+    assert store.load(name) == profile
+    assert store.find(id_of(name)[:5]) == name
+
+
+def test_a_bucket_that_is_not_there_loses_nothing(endpoint: str, tmp_path: Path, capsys: Capture) -> None:
+    target = tmp_path / "a.stash.json"
+    show_then_save(build(CALM), target, lambda: None, copies=store_for_copies("s3://nobody-s/runs"))
+    assert "note: no copy was kept: cannot write the store s3://nobody-s/runs: " in capsys.readouterr().err
+    assert load(target) == build(CALM)
+    with pytest.raises(StoreError, match="cannot write the store"):
+        opened("s3://nobody-s/runs").put(target.read_bytes(), "a.stash.json")
+    assert [each["Name"] for each in boto3.client("s3").list_buckets()["Buckets"]] == ["bucket"]

@@ -1,0 +1,29 @@
+"""Stores for tests: of a few profiles and a probe, put there as commands put them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from breakdowns import CALM
+from probe_builder import p3_8xlarge, probe
+from profile_builder import build
+
+from stash.base.records import Profile
+from stash.cli.storing import opened
+from stash.keep.artefact import to_bytes
+from stash.keep.store import Store
+
+
+def at(day: int, **fields: object) -> Profile:
+    """A calm profile of that day of November."""
+    return build(CALM, created=f"2026-11-{day:02}T12:00:00+00:00", **fields)  # type: ignore[arg-type]
+
+
+def made(folder: Path | str, days: int = 3, probes: bool = True) -> Store:
+    """A store of a profile a day, and of a probe."""
+    store = opened(str(folder))
+    for day in range(1, days + 1):
+        store.put(to_bytes(at(day)), "run.stash.json")
+    if probes:
+        store.put(to_bytes(probe(p3_8xlarge())), "node.host.json")
+    return store
