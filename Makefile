@@ -55,6 +55,7 @@ bench: $(BIN)/stash $(DATA)/stash-dataset.json
 	$(BIN)/python -m bench.catalog
 	$(BIN)/python -m bench.scale
 	$(BIN)/python -m bench.report --drawn-by
+	$(BIN)/python -m bench.store --artefacts 10000 --brief
 	$(BIN)/python -m bench.comparison
 
 truth: $(BIN)/stash

@@ -51,13 +51,16 @@ def rows(text: str, required: tuple[str, ...]) -> Iterator[CsvRow]:
     if not text.endswith("\n"):
         raise DamagedError("it is cut off: its last line is not complete")
     reader = csv.DictReader(io.StringIO(text))
-    missing = [column for column in required if column not in (reader.fieldnames or ())]
-    if missing:
-        raise DamagedError(f"it has no column {missing[0]!r}; the format may have changed")
-    for row in reader:
-        if None in row or None in row.values():
-            raise DamagedError(f"line {reader.line_num} has more or fewer fields than the head")
-        yield row
+    try:
+        missing = [column for column in required if column not in (reader.fieldnames or ())]
+        if missing:
+            raise DamagedError(f"it has no column {missing[0]!r}; the format may have changed")
+        for row in reader:
+            if None in row or None in row.values():
+                raise DamagedError(f"line {reader.line_num} has more or fewer fields than the head")
+            yield row
+    except csv.Error as error:
+        raise DamagedError(f"line {reader.line_num + 1}: {error}") from None
 
 
 def believable(price: float, gpu_count: float, vcpus: float | None) -> bool:

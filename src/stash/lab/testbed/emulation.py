@@ -105,18 +105,29 @@ class Emulation(_Strict):
         return passes + self.optimizer_seconds
 
     def scaled(self, size: float = 1.0, time: float = 1.0) -> Emulation:
-        """All bytes times ``size`` and all times times ``time``; scale links by ``scaled_rate``."""
-        layers = tuple(
-            LayerSpec(
-                name=layer.name,
-                bytes=round(layer.bytes * size),
-                forward_seconds=layer.forward_seconds * time,
-                backward_seconds=layer.backward_seconds * time,
-            )
+        """All bytes times ``size`` and all times times ``time``; scale links by ``scaled_rate``.
+
+        Raises UserError where that is more than a description may say.
+        """
+        layers = [
+            {
+                "name": layer.name,
+                "bytes": round(layer.bytes * size),
+                "forward_seconds": layer.forward_seconds * time,
+                "backward_seconds": layer.backward_seconds * time,
+            }
             for layer in self.layers
-        )
+        ]
         delays = ("optimizer_seconds", "prep_seconds", "read_seconds", "copy_seconds")
-        return self.model_copy(update={"layers": layers, **{name: getattr(self, name) * time for name in delays}})
+        longer = {name: getattr(self, name) * time for name in delays}
+        try:
+            return Emulation.model_validate({**self.model_dump(), "layers": layers, **longer})
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+            where = ".".join(map(str, first["loc"]))
+            raise UserError(
+                f"{size:g} times the bytes and {time:g} times the time is too much: {where}: {first['msg'].lower()}"
+            ) from None
 
 
 def scaled_rate(rate: float, size: float = 1.0, time: float = 1.0) -> float:

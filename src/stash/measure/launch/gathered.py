@@ -89,11 +89,7 @@ class Gathered:
         try:
             self._take(_held(message), offset)
         except ValidationError as error:
-            first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-            where = ".".join(map(str, first["loc"]))
-            raise StashError(
-                f"the job's agents told what cannot be: {message.kind}.{where}: {first['msg'].lower()}"
-            ) from None
+            raise _impossible(message.kind, error) from None
 
     def _take(self, message: Message, offset: int) -> None:
         self.led = True
@@ -153,7 +149,10 @@ class Gathered:
     def profile(
         self, settings: Settings, job: Workload, ended: str, elapsed: float, before: float | None = None
     ) -> Profile:
-        """The artefact of what was told; ``elapsed`` seconds, of which ``before`` passed until the first block."""
+        """The artefact of what was told; ``elapsed`` seconds, of which ``before`` passed until the first block.
+
+        Raises StashError if what follows from it cannot be.
+        """
         steal = [block.steal for block in self.blocks if block.steal is not None]
         hosts = [Host(**host) for host in self.hosts]
         if steal and hosts:
@@ -162,10 +161,14 @@ class Gathered:
         facts |= on_disk(self.blocks, [loader.get("samples") for loader in facts["loaders"]])
         facts["batch"] = samples_per_step(self.blocks) or facts["batch"]
         facts["unrecorded"] = _still_unrecorded(facts)
+        try:
+            workload = Workload.model_validate(facts)
+        except ValidationError as error:
+            raise _impossible("workload", error) from None
         return Profile(
             stash_version=__version__,
             created=now(),
-            workload=Workload.model_validate(facts),
+            workload=workload,
             hosts=tuple(hosts),
             ranks=tuple(Rank(**{**vars(seen), "rank": rank}) for rank, seen in sorted(self.ranks.items())),
             software=self.software,
@@ -182,6 +185,12 @@ class Gathered:
             workers=tuple(self.workers),
             memory=tuple(self.memory[rank] for rank in sorted(self.memory)),
         )
+
+
+def _impossible(kind: str, error: ValidationError) -> StashError:
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    where = ".".join(map(str, first["loc"]))
+    return StashError(f"the job's agents told what cannot be: {kind}.{where}: {first['msg'].lower()}")
 
 
 def _held(message: Message) -> Message:
