@@ -22,7 +22,7 @@ from stash.keep.redaction import redacted
 
 KEPT = {
     "a", "backend", "bus", "cloud", "collective_bytes_per_step", "collectives_per_step", "cpu", "created",
-    "device", "disk", "driver", "ended", "exchange_hook", "feed",
+    "device", "disk", "driver", "dtype", "ended", "exchange_hook", "feed", "gradients", "operator", "shapes",
     "filesystem", "git_commit", "instance", "instance_source", "kernel", "kind", "link", "model", "name", "pattern",
     "pcie", "pcie_max", "precision", "rdma", "reader", "rung", "rungs", "scope", "software", "source",
     "stash_version", "target", "topology", "virtualization",

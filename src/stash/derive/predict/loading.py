@@ -16,7 +16,7 @@ import numpy as np
 from stash.base.records import Block, Host, Profile
 from stash.base.stats.intervals import Interval, median_interval
 from stash.derive.predict.draws import Array, Draws
-from stash.derive.predict.pipeline import SMT_GAIN, Pipeline, Store, Work, core_capacity, step_seconds
+from stash.derive.predict.pipeline import SMT_GAIN, Pipeline, SampleStore, Work, core_capacity, step_seconds
 from stash.derive.predict.quantity import Quantity, measured
 from stash.derive.predict.queueing import MOST_VARIATION
 from stash.derive.predict.recorded import batch_times
@@ -80,7 +80,7 @@ def loading(profile: Profile, breakdown: Breakdown, draws: Draws) -> Loading | N
     work = _held_to_steps(pipeline, work, breakdown)
     rate = _storage_rate(profile, breakdown, pipeline, work)
     if rate is not None:
-        store = Store(draws.of("storage", rate))
+        store = SampleStore(draws.of("storage", rate))
         pipeline = pipeline.reading(1.0, store)
     return Loading(pipeline, work, make, rate, dataset_bytes(profile))
 
@@ -219,6 +219,7 @@ def _variation(profile: Profile) -> float:
         blocks = [b for b in profile.blocks if b.rung == "warm" and b.fetch_seconds and b.steps]
         each = profile.workload.loaders[0].batches_per_step
         found = [((b.fetch_seconds or 0.0) / b.steps, b.steps * each) for b in blocks]
+    found = [(mean, batches) for mean, batches in found if mean > 0 and batches > 0]
     if len(found) < _LEAST_BLOCKS:
         return 0.0
     means, many = [mean for mean, _ in found], statistics.mean(batches for _, batches in found)

@@ -7,20 +7,19 @@ epoch, in which all is fetched.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-Values = NDArray[np.float64]
+from stash.derive.predict.draws import Array
 
 USABLE = 0.7
 """Of a machine's memory: what the page cache may take, as training and its workers need the rest."""
 
 
-def ideal_hits(cached: Values) -> Values:
+def ideal_hits(cached: Array) -> Array:
     """Share of reads served by a cache that keeps what it has: the part of the data set that fits."""
     return np.minimum(1.0, np.asarray(cached, np.float64))
 
 
-def least_recently_used_hits(cached: Values) -> Values:
+def least_recently_used_hits(cached: Array) -> Array:
     """Share of reads served by a cache that drops what was read longest ago, when ``cached`` of the data set fits.
 
     A sample at place v of one shuffled epoch and u of the next (shares of it) is still there if fewer than ``cached``
@@ -34,7 +33,7 @@ def least_recently_used_hits(cached: Values) -> Values:
     return 1.0 - missing + lost
 
 
-def page_cache_hits(cached: Values, keeps: Values) -> Values:
+def page_cache_hits(cached: Array, keeps: Array) -> Array:
     """Between the two, as Linux is: its two lists protect what was read twice (``keeps`` 1: ideal, 0: least recent).
 
     Where Linux lies depends on its version and on other readers, and is not known here: a forecast draws ``keeps``

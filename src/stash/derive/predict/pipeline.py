@@ -36,7 +36,7 @@ class Work:
 
 
 @dataclass(frozen=True, eq=False)
-class Store:
+class SampleStore:
     """Where samples lie, as one node sees it: draws, ``None`` where there is no such limit."""
 
     bytes_per_second: Array
@@ -67,7 +67,7 @@ class Pipeline:
     """Of one step."""
     cores: Array | None = None
     """What the node's hardware threads are worth with all of them busy, in cores; ``None``: unknown, and no limit."""
-    store: Store | None = None
+    store: SampleStore | None = None
     cached: float | Array = 1.0
     """Share of the data set that fits into the node's page cache."""
     keeps: float | Array = 1.0
@@ -75,7 +75,7 @@ class Pipeline:
     training: float | Array = 1.0
     """Times what training took of the cores when that was measured."""
 
-    def reading(self, cached: float | Array, store: Store | None = None) -> Pipeline:
+    def reading(self, cached: float | Array, store: SampleStore | None = None) -> Pipeline:
         """The same with another part of the data in memory."""
         return replace(self, cached=cached, store=store or self.store)
 

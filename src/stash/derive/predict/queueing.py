@@ -9,9 +9,8 @@ from __future__ import annotations
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
-Values = NDArray[np.float64]
+from stash.derive.predict.draws import Array
 
 _LOADS = np.geomspace(0.4, 2.5, 13)
 """w / (W · t) at which the slow-down is tabulated; beyond them it no longer depends on the load."""
@@ -22,7 +21,7 @@ _CV_STEP = 0.05
 MOST_VARIATION = 1.0
 
 
-def hand_outs(made_in: Values, trained_in: Values, workers: int, prefetch: int) -> Values:
+def hand_outs(made_in: Array, trained_in: Array, workers: int, prefetch: int) -> Array:
     """When each batch is handed out, in seconds, of workers and a device that start together: ``[batch, lane]``.
 
     ``made_in[batch, rank, lane]`` is what making each batch takes a worker, ``trained_in[lane]`` what a step takes
@@ -45,7 +44,7 @@ def hand_outs(made_in: Values, trained_in: Values, workers: int, prefetch: int) 
 
 
 @lru_cache(maxsize=256)
-def _slow_downs(workers: int, prefetch: int, ranks: int, variation: float) -> Values:
+def _slow_downs(workers: int, prefetch: int, ranks: int, variation: float) -> Array:
     """A step's mean time over max(t, w / W), at each of ``_LOADS``, for gamma-distributed times of making a batch.
 
     By simulation with a fixed seed, the same draws at every load. The first tenth, in which queues fill, is left out.
@@ -57,13 +56,13 @@ def _slow_downs(workers: int, prefetch: int, ranks: int, variation: float) -> Va
     out = hand_outs(made_in, np.ones(made_in.shape[-1]), workers, prefetch)
     warm_up = batches // 10
     step = (out[-1] - out[warm_up]) / (batches - 1 - warm_up)
-    longer: Values = step.reshape(len(_LOADS), _LANES).mean(axis=1) / np.maximum(1.0, _LOADS)
+    longer: Array = step.reshape(len(_LOADS), _LANES).mean(axis=1) / np.maximum(1.0, _LOADS)
     return np.maximum(1.0, longer)
 
 
 def step_with_loader(
-    trained_in: Values, supplied_in: Values, workers: int, prefetch: int, ranks: int = 1, variation: float = 0.0
-) -> Values:
+    trained_in: Array, supplied_in: Array, workers: int, prefetch: int, ranks: int = 1, variation: float = 0.0
+) -> Array:
     """Seconds of a step that trains for ``trained_in`` on batches that the workers could supply every
     ``supplied_in``.
 

@@ -23,6 +23,6 @@ def batch_times(profile: Profile) -> list[tuple[float, int]]:
         (seconds / batches, batches)
         for each in profile.workers
         if each.feed == "warm"
-        for seconds, batches in zip(each.seconds, each.batches, strict=True)
-        if batches
+        for seconds, batches in zip(each.seconds, each.batches, strict=False)
+        if batches > 0
     ]

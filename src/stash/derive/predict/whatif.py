@@ -25,7 +25,7 @@ from stash.derive.predict.exchanged import AS_MEASURED, ExchangeChanges, exchang
 from stash.derive.predict.forecast import Forecast, Predicted, PredictedStalls, Used, forecast
 from stash.derive.predict.loading import Loading, cores_worth, lacks, loading, rented
 from stash.derive.predict.page_cache import cached_share
-from stash.derive.predict.pipeline import Pipeline, Store
+from stash.derive.predict.pipeline import Pipeline, SampleStore
 from stash.derive.predict.quantity import Origin, Quantity, measured
 from stash.derive.predict.recorded import PROFILE_AGAIN
 from stash.derive.predict.retarget import retarget
@@ -325,7 +325,7 @@ def _pipeline(base: Base, found: Loading, target: Target, wanted: Alteration, af
         samples=old.samples if after is None else after.batch,
         batches=old.batches if after is None else after.accumulated,
         cores=cores,
-        store=None if rate is None else Store(base.draws.of("storage", rate)),
+        store=None if rate is None else SampleStore(base.draws.of("storage", rate)),
         cached=_cached(base, found, wanted),
         keeps=base.draws.uniforms("page cache"),
     )

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from stash.derive.predict.page_cache import cached_share, ideal_hits, least_recently_used_hits, page_cache_hits
 from stash.derive.predict.pipeline import (
     Pipeline,
-    Store,
+    SampleStore,
     Work,
     core_capacity,
     remote_rate,
@@ -63,14 +63,14 @@ def test_training_that_does_more_needs_more_cores():
 
 def test_storage_is_shared_by_the_ranks_of_a_node():
     # 1 MB a batch at 20 MB/s is 50 ms, 100 ms for both ranks; its workers alone would take (100 + 50)/4
-    cold = replace(NODE, cached=0.0, store=Store(one(20e6)))
+    cold = replace(NODE, cached=0.0, store=SampleStore(one(20e6)))
     assert supply_seconds(cold, WORK).tolist() == [pytest.approx(0.1)]
 
 
 def test_operations_per_second_can_be_the_limit_and_latency_is_each_workers_own():
-    few = Store(one(1e9), reads_per_second=one(100.0))
+    few = SampleStore(one(1e9), reads_per_second=one(100.0))
     assert few.seconds(1e6, 10).tolist() == [pytest.approx(0.1)]
-    far = replace(NODE, ranks=1, cached=0.0, store=Store(one(1e12), latency_seconds=0.02))
+    far = replace(NODE, ranks=1, cached=0.0, store=SampleStore(one(1e12), latency_seconds=0.02))
     assert supply_seconds(far, WORK).tolist() == [pytest.approx((0.1 + 0.2) / 4, rel=1e-4)]
 
 
@@ -144,8 +144,10 @@ def test_more_cache_never_serves_less(one_share, other, keeps):
 @settings(max_examples=60, deadline=None)
 def test_faster_storage_and_more_workers_never_make_a_step_longer(cached, faster, workers, trained, variation):
     work = replace(WORK, variation=variation)
-    cold = replace(NODE, workers=workers, cached=cached, store=Store(one(10e6)))
+    cold = replace(NODE, workers=workers, cached=cached, store=SampleStore(one(10e6)))
     step = step_seconds(cold, work, one(trained))[0]
-    assert step_seconds(replace(cold, store=Store(one(10e6 * faster))), work, one(trained))[0] <= step * (1 + 1e-9)
+    assert step_seconds(replace(cold, store=SampleStore(one(10e6 * faster))), work, one(trained))[0] <= step * (
+        1 + 1e-9
+    )
     if not variation:  # of unlike batches a step's mean is simulated, so there is noise of a per cent
         assert step_seconds(replace(cold, workers=workers + 1), work, one(trained))[0] <= step * (1 + 1e-9)

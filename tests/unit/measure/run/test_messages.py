@@ -26,7 +26,7 @@ RECORDS = {
     "MemorySeen": records.Memory,
 }
 """The record that each message becomes a part of."""
-OF_THE_LAUNCHER = {"command", "name", "sample_disk_bytes", "dataset_bytes"}
+OF_THE_LAUNCHER = {"command", "name", "sample_disk_bytes", "dataset_bytes", "git_commit", "git_dirty"}
 """Fields of ``Workload`` that no agent knows."""
 
 
