@@ -54,7 +54,7 @@ def of_profile(profile: Profile) -> Target:
 def _own_links(profile: Profile, devices: int) -> tuple[NodeLinks | None, Network | None]:
     """What the gradient exchange run by itself tells of the links inside a node, and between nodes."""
     buckets = max(1, len(profile.workload.bucket_bytes))
-    timed = [run for run in profile.collectives if run.ranks > 1 and run.seconds > 0]
+    timed = [run for run in profile.collectives if run.ranks > 1 and run.seconds > 0 and run.bytes > 0]
     of_scope = {scope: [run for run in timed if run.scope == scope] for scope in ("node", "world")}
     source, as_of = "the profile's own exchange", profile.created[:10]
     inside = network = None
