@@ -129,6 +129,8 @@ def _make_seconds(profile: Profile, breakdown: Breakdown, workers: int, samples:
     """Of one worker per sample: as the workers were timed, or waited for if there are none, or from P."""
     field: Callable[[Block], float | None] = lambda block: block.fetch_seconds  # noqa: E731
     source = "what workers took in the warm blocks"
+    if not samples:
+        return None
     if workers == 0:
         field, source = (lambda block: block.wait_seconds), "what steps waited for the loader in the warm blocks"
     found = [value / samples for value in _per_step(profile, "warm", field) if value > 0]
