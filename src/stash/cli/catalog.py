@@ -174,7 +174,7 @@ def _price(text: str | None) -> float | None:
     if text is None:
         return None
     bare = text.strip().removeprefix("$")
-    return quantities.price(f"${bare}/h" if bare.replace(".", "", 1).isdigit() else text)
+    return quantities.price(f"${bare}/h" if bare.replace(".", "", 1).isdecimal() else text)
 
 
 def _positive(option: str, value: float | None) -> float | None:

@@ -147,7 +147,7 @@ def _plain(typed: str, name: str, value: str) -> float:
     if name == RATE:
         return _number(typed, value)
     seconds = parse_seconds(value)
-    if value.replace(".", "").isdigit():
+    if value.replace(".", "").isdecimal():
         raise UserError(f"{typed}: {value} of what? Write {_example(name)}")
     return seconds
 

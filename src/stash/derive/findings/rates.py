@@ -85,7 +85,7 @@ def links(host: Host, node: int = 0) -> tuple[Link, ...]:
 def gpu_index(device: str) -> int | None:
     """3 for ``cuda:3``; ``None`` for the host."""
     kind, _, index = device.partition(":")
-    return int(index) if kind == "cuda" and index.isdigit() else None
+    return int(index) if kind == "cuda" and index.isdecimal() else None
 
 
 def _copy_name(copy: Copy) -> tuple[str, str]:

@@ -89,7 +89,7 @@ def plain(job: Job) -> CommandLine:
 def is_rank(environment: Mapping[str, str]) -> bool:
     """Whether a launcher has made this process one of its ranks; a number alone is left from somewhere else."""
     numbers = (environment.get(name, "") for name in ("RANK", "WORLD_SIZE"))
-    return "MASTER_ADDR" in environment and all(number.isdigit() for number in numbers)
+    return "MASTER_ADDR" in environment and all(number.isdecimal() for number in numbers)
 
 
 def ranks_here(asked: Asked, machine: Machine, environment: Mapping[str, str]) -> int:
