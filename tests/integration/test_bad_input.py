@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from conftest import RunProfile, Start
 from PIL import Image
 from runs import PATIENCE, Outcome
 
+from conftest import RunProfile, Start
 from stash.derive.stalls import step_matrix
 
 WriteScript = Callable[..., Path]
@@ -169,6 +169,7 @@ def test_full_disk_says_so_and_still_shows_the_breakdown(
 # Jobs that fail by themselves ----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_exception_before_the_first_step_shows_the_scripts_own_traceback(
     run_profile: RunProfile, script: WriteScript
 ) -> None:
@@ -181,6 +182,7 @@ def test_exception_before_the_first_step_shows_the_scripts_own_traceback(
     assert "torch/distributed" not in outcome.stderr
 
 
+@pytest.mark.slow
 def test_exception_in_the_middle_keeps_finished_rounds(start: Start, script: WriteScript, tmp_path: Path) -> None:
     # GIVEN a script that fails after a round
     poison = tmp_path / "poison"
@@ -316,6 +318,7 @@ def test_termination_during_warm_up_is_as_orderly_as_an_interrupt(
     assert not outcome.survivors
 
 
+@pytest.mark.slow
 def test_interrupt_while_measuring_keeps_finished_rounds(start: Start, data: Path) -> None:
     run = start("plain_ddp.py", data, "--workers", 1, budget=FOREVER, precision=0.05)
     run.wait_for("round 1 done")

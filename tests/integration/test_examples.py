@@ -7,13 +7,15 @@ import shutil
 from pathlib import Path
 
 import pytest
-from conftest import RunProfile, measured
 
+from conftest import RunProfile, measured
 from stash import attribute
 from stash.lab.zoo.datasets import make_dataset
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 SCRIPTS = sorted(EXAMPLES.glob("*.py"))
+FRAMEWORKS = ("hf_trainer", "lightning_fit")
+"""Whose loops other tests profile, too."""
 SAMPLES_PER_STEP = {
     "accumulate_amp": 8,  # four batches of two
     "ddp": 8,
@@ -33,7 +35,13 @@ def sets(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
+@pytest.mark.parametrize(
+    "script",
+    [
+        pytest.param(script, id=script.stem, marks=[pytest.mark.slow] * (script.stem in FRAMEWORKS))
+        for script in SCRIPTS
+    ],
+)
 def test_an_example_is_profiled_as_its_first_line_says(
     run_profile: RunProfile, sets: Path, tmp_path: Path, script: Path
 ) -> None:

@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import SCRIPTS, RunProfile, Start, blocks_of, measured, skipped
 
+from conftest import SCRIPTS, RunProfile, Start, blocks_of, measured, skipped
 from stash.base.records import Profile
 from stash.derive.stalls import attribute, step_matrix
 
@@ -129,6 +129,7 @@ def on_two_nodes(start: Start, ranks: int, port: int, folder: Path, *words: obje
     return measured(first)
 
 
+@pytest.mark.slow
 def test_groups_of_the_scripts_own_are_confined_to_a_node(
     start: Start, data: Path, tmp_path: Path, free_port: int
 ) -> None:

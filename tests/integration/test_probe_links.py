@@ -118,6 +118,7 @@ def test_nodes_that_do_not_come_are_named_in_time(tmp_path: Path, monkeypatch: p
     assert leftovers(tmp_path) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupting_leaves_nothing(tmp_path: Path, number: int) -> None:
     command = words(tmp_path / "probe.json", 1, 0, 60, "reads", "")

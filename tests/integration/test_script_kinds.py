@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import COMMUNICATION, FILES, FULL, RunProfile, Start, blocks_of, climbed, read_from_disk, skipped
 from runs import PATIENCE
+
+from conftest import COMMUNICATION, FILES, FULL, RunProfile, Start, blocks_of, climbed, read_from_disk, skipped
 
 # Loops as everybody writes them --------------------------------------------------------------------------
 
@@ -121,6 +122,7 @@ def test_random_batches_and_gradients_averaged_by_hand(run_profile: RunProfile) 
     assert len(profile.workload.gradients) == 8
 
 
+@pytest.mark.slow
 def test_two_optimizers_step_at_the_rarer_one(run_profile: RunProfile, data: Path) -> None:
     # GIVEN a critic that steps twice for each step of the generator, on a loader that is only in the for statement
     profile = climbed(run_profile("gan.py", data))
@@ -141,6 +143,7 @@ def test_not_distributed_at_all_measures_compute_and_data(run_profile: RunProfil
     read_from_disk(profile)
 
 
+@pytest.mark.slow
 def test_compiled_model(run_profile: RunProfile, data: Path) -> None:
     assert climbed(run_profile("compiled.py", data)).workload.batch == 16
 
@@ -239,6 +242,7 @@ def test_watch_outside_a_profile_returns_its_argument() -> None:
 # Schedules, ends and side effects ------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [pytest.param("break", marks=pytest.mark.slow), "range"])
 def test_loop_that_stops_by_itself_is_started_again(start: Start, data: Path, tmp_path: Path, how: str) -> None:
     # GIVEN what many scripts do in a quick trial, a hundred steps of some 10 ms, and then the model is saved
@@ -263,6 +267,7 @@ def test_loop_that_stops_by_itself_is_started_again(start: Start, data: Path, tm
     assert not model.exists()
 
 
+@pytest.mark.slow
 def test_loop_too_short_for_a_round_says_so(run_profile: RunProfile, data: Path, tmp_path: Path) -> None:
     # GIVEN a loop of ten steps
     outcome = run_profile("stops_early.py", data, tmp_path / "final.pt", "--steps", 10)

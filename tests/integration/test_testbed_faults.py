@@ -99,6 +99,7 @@ def begin(
     return run
 
 
+@pytest.mark.slow
 def test_when_a_link_dies_both_sides_say_so_and_both_keep_the_finished_rounds(tmp_path: Path) -> None:
     with Testbed(2, network="1gbit", verify=False) as bed:
         run = begin(bed, tmp_path)

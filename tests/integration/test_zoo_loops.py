@@ -9,8 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import Start, measured
 from runs import PATIENCE, Outcome
+
+from conftest import Start, measured
 
 ZOO = Path(__file__).parents[1] / "zoo"
 RunProfile = Callable[..., Outcome]
@@ -66,7 +67,7 @@ def test_no_file_that_was_there_before_is_another_one_afterwards(start: Start, t
         ("epochs.py", 20),
         pytest.param("dropped_iterator.py", 10, marks=pytest.mark.slow),
         pytest.param("remade_loader.py", 20, marks=pytest.mark.slow),
-        ("infinite_loader.py", 20),
+        pytest.param("infinite_loader.py", 20, marks=pytest.mark.slow),
     ],
 )
 def test_one_launch_climbs_through_many_short_epochs(

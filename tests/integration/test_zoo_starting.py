@@ -10,9 +10,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from conftest import RunProfile, Start, measured
 from runs import PATIENCE, Started
 
+from conftest import RunProfile, Start, measured
 from stash.derive.stalls import step_matrix
 
 ZOO = Path(__file__).parents[1] / "zoo"
@@ -59,6 +59,7 @@ def test_ranks_on_cpus_that_ask_for_cuda_are_tried_as_one_process(run_profile: R
     assert any("as one plain process, since its 2 ranks on CPUs failed" in note for note in profile.notes)
 
 
+@pytest.mark.slow
 def test_one_rank_that_asks_for_its_rank_gets_it(run_profile: RunProfile) -> None:
     profile = measured(run_profile("--nproc-per-node", 1, "--rungs", "solo", "wants_rank.py", folder=ZOO))
     assert profile.world_size == 1
@@ -158,6 +159,7 @@ def temporary() -> Iterator[Path]:
         yield Path(folder)
 
 
+@pytest.mark.slow
 def test_the_temporary_folder_is_left_as_it_was(start: Start, tmp_path: Path, temporary: Path) -> None:
     theirs = {"torchinductor_root"}  # a cache of PyTorch's own, which any training script makes there
 

@@ -212,7 +212,7 @@ CUSTOMISED = {
 CASES = [
     Case(
         "concurrency", "two profiles at once", options=("--budget", "300", "--precision", "0.05"), act=beside,
-        check=both_say_so, expected=Expected((130,), ("another profile",), rounds=1), pace="quick",
+        check=both_say_so, expected=Expected((130,), ("another profile",), rounds=1), pace="fast",
     ),
     Case(
         "concurrency", "two users with one temporary folder", prepare=of_another_user, program=as_user(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import subprocess
 import sys
@@ -41,7 +42,10 @@ def test_the_same_seed_makes_the_same_files_in_every_process() -> None:
         "import json; from tests.faults.fuzz.formats import FORMATS; from tests.faults.fuzz.play import content; "
         "form = FORMATS[0]; print(json.dumps([content(form, form.corpus, n).hex() for n in range(5)]))"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment
+    )
     assert json.loads(done.stdout) == here
 
 
