@@ -18,13 +18,15 @@ def watch(device: str) -> MemoryWatch:
 
 
 def test_a_cpus_memory_is_the_hosts_and_is_told_when_it_grew(monkeypatch: pytest.MonkeyPatch) -> None:
-    readings = iter([1000, 1005, 1100])
+    readings = iter([1000, 1000, 1005, 1100])
     monkeypatch.setattr(memory, "peak_resident_bytes", lambda: next(readings))
     watched = watch("cpu")
     watched.begin()
     first = watched.end()
     assert first is not None
     assert (first.rank, first.resident_bytes, first.allocated_bytes, first.replayed_bytes) == (3, 1000, None, 40)
+    assert watched.end() == first  # whose block did not count
+    watched.written_down()
     assert watched.end() is None  # by half a percent
     last = watched.end()
     assert last is not None

@@ -90,6 +90,8 @@ class BlockRunner:
         if outcome.again:
             self._plan, self._sweeping = self._learned, self._sweeping or outcome.sweep
             return (yield from self.visit(visit, number))
+        if visit.measured:
+            self._memory.written_down()
         if outcome.alone:
             self._alone(visit, number)
         return outcome

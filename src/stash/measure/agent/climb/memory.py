@@ -24,13 +24,14 @@ class MemoryWatch:
     def __init__(self, rank: OwnRank) -> None:
         self._rank = rank
         self._told: MemorySeen | None = None
+        self._handed_in: MemorySeen | None = None
 
     def begin(self) -> None:
         """Before the timed steps of a block."""
         self._of_device("reset_peak_memory_stats")
 
     def end(self) -> MemorySeen | None:
-        """After them; None if nothing grew."""
+        """After them; None if nothing grew beyond what was ``written_down``."""
         seen = MemorySeen(
             rank=self._rank.place.rank,
             allocated_bytes=self._of_device("max_memory_allocated"),
@@ -38,10 +39,12 @@ class MemoryWatch:
             resident_bytes=peak_resident_bytes(),
             replayed_bytes=sum(batches.size(kept) for feed in self._rank.feeds for kept in feed.ring.kept),
         )
-        if not _grew(self._told, seen):
-            return None
-        self._told = seen
-        return seen
+        self._handed_in = seen if _grew(self._told, seen) else None
+        return self._handed_in
+
+    def written_down(self) -> None:
+        """The block counts, and with it what was told beside it."""
+        self._told = self._handed_in or self._told
 
     def _of_device(self, function: str) -> int | None:
         """What PyTorch's allocator of this rank's device answers; None where there is none that counts."""
