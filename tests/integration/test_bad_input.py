@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from conftest import RunProfile, Start
 from PIL import Image
 from runs import PATIENCE, Outcome
 
-from conftest import RunProfile, Start
 from stash.derive.stalls import step_matrix
 
 WriteScript = Callable[..., Path]

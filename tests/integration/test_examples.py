@@ -7,8 +7,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-
 from conftest import RunProfile, measured
+
 from stash import attribute
 from stash.lab.zoo.datasets import make_dataset
 

@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from conftest import SCRIPTS, RunProfile, Start, blocks_of, measured, skipped
+
 from stash.base.records import Profile
 from stash.derive.stalls import attribute, step_matrix
 

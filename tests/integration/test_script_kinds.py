@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from runs import PATIENCE
-
 from conftest import COMMUNICATION, FILES, FULL, RunProfile, Start, blocks_of, climbed, read_from_disk, skipped
+from runs import PATIENCE
 
 # Loops as everybody writes them --------------------------------------------------------------------------
 

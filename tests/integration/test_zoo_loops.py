@@ -9,9 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from runs import PATIENCE, Outcome
-
 from conftest import Start, measured
+from runs import PATIENCE, Outcome
 
 ZOO = Path(__file__).parents[1] / "zoo"
 RunProfile = Callable[..., Outcome]

@@ -10,9 +10,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from conftest import RunProfile, Start, measured
 from runs import PATIENCE, Started
 
-from conftest import RunProfile, Start, measured
 from stash.derive.stalls import step_matrix
 
 ZOO = Path(__file__).parents[1] / "zoo"
