@@ -6,10 +6,22 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Iterator
 
 import pytest
 
 from stash.base.interrupts import REQUESTS, interrupted_by, postponed
+
+
+@pytest.fixture(autouse=True)
+def heard() -> Iterator[None]:
+    """Signals as in a terminal: whoever starts the tests in the background has them ignored."""
+    before = {number: signal.getsignal(number) for number in REQUESTS}
+    for number in REQUESTS:
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 def test_each_of_the_signals_is_an_interruption_and_the_handlers_come_back() -> None:

@@ -43,7 +43,7 @@ def time_loader(rank: OwnRank, visit: Visit, number: int, mode: int, sweeping: b
         tally.set_mode(IDLE)
 
     # a batch that cannot be counted has no rate, rather than one of zero
-    own = LoaderTimed(visit.feed, rank.place.rank, number, samples, seconds) if samples else None
+    own = LoaderTimed(visit.feed, rank.place.rank, number, samples, seconds) if samples and seconds >= 0 else None
     rank.agree(own, lambda reports: rank.tell(*(report for report in reports if report is not None)))
 
 
