@@ -17,6 +17,7 @@ from rich.live import Live
 from rich.text import Text
 
 from stash.base.printable import printable_line
+from stash.base.words.counting import counted
 from stash.derive.advise import verdict
 from stash.derive.stalls import Standing, attribute, standing
 from stash.derive.stalls.stability import MIN_ROUNDS
@@ -116,7 +117,7 @@ class Progress:
         if moment is None or not moment.elapsed:
             far = f"{now - self._since:.0f} s"  # no block has begun yet, from which the budget counts
         else:
-            rounds = f"{self._standing.rounds} round{'s' if self._standing.rounds != 1 else ''}, "
+            rounds = f"{counted(self._standing.rounds, 'round')}, "
             far = rounds + _how_far(self._standing, moment.elapsed + now - self._heard, self._wishes)
         forecast = _forecast(moment.round_seconds, self._wishes.budget) if moment else ""
         lines = [head, *(Text(f"  {line}", style="dim") for line in (far, forecast) if line)]

@@ -15,11 +15,13 @@ from stash.cli.options import flag, option
 from stash.cli.storing import StoreOption
 
 if TYPE_CHECKING:
+    from stash.derive.predict.target import Target
     from stash.derive.predict.whatif import Base
 
 FILE_HELP = "A profile, of `stash profile`."
 JSON_HELP = "Print the answer as JSON; its keys are a contract (docs/format.md)."
 SWEEP_HELP = "A curve over a range, like nodes=1..64, or a list, like gpu=V100,T4; give it twice for two dimensions."
+CLUSTER_HELP = "Machines as a YAML file describes them (docs/prediction.md), or as `stash probe` measured them."
 OUTPUT_HELP = "Draw the sweep's curve into this file: .png, .svg, .pdf or .html."
 _MACHINES, _JOB, _SHOWN = "Machines", "The job", "What is shown"
 
@@ -35,6 +37,7 @@ def _job(metavar: str, text: str, *names: str) -> typer.models.OptionInfo:
 def whatif(
     run: Annotated[str, typer.Argument(metavar="RUN", help=FILE_HELP, show_default=False)],
     instance: Annotated[str | None, _machine("NAME", "Instances of this type (`stash catalog`).")] = None,
+    cluster: Annotated[str | None, _machine("FILE", CLUSTER_HELP)] = None,
     nodes: Annotated[str | None, _machine("N", "Machines.")] = None,
     gpus: Annotated[str | None, _machine("N", "Devices of a node, a rank each.")] = None,
     gpu: Annotated[str | None, _machine("NAME", "Another GPU, like A100-SXM4-80GB.")] = None,
@@ -63,9 +66,9 @@ def whatif(
         stash whatif train.stash.json --sweep nodes=1..64 --gpu A100-SXM4-80GB
     """
     given = {
-        "instance": instance, "nodes": nodes, "gpus": gpus, "gpu": gpu, "network": network, "cpus": cpus,
-        "memory": memory, "disk": disk, "cache": cache, "workers": workers, "batch": batch, "accumulate": accumulate,
-        "compress": compress, "bucket": bucket, "precision-of-training": trained_in,
+        "instance": instance, "cluster": cluster, "nodes": nodes, "gpus": gpus, "gpu": gpu, "network": network,
+        "cpus": cpus, "memory": memory, "disk": disk, "cache": cache, "workers": workers, "batch": batch,
+        "accumulate": accumulate, "compress": compress, "bucket": bucket, "precision-of-training": trained_in,
     }  # fmt: skip
     typed = {name: text for name, text in given.items() if text is not None}
     if output is not None and not over:
@@ -83,7 +86,26 @@ def _base(run: str, store: str | None) -> Base:
     from stash.keep.catalog import load
 
     profile, _ = profile_of(run, store)
-    return base_of(profile, attribute(profile, run), catalog=load)
+    return base_of(profile, attribute(profile, run), catalog=load, clusters=_cluster)
+
+
+def _cluster(file: str) -> Target:
+    """Machines of a file; raises UserError."""
+    from stash.base.records import SUFFIX
+    from stash.derive.predict.described import target_of_text
+    from stash.derive.predict.sources import of_probe
+    from stash.keep.artefact import PROBE_SUFFIX, load_probe
+
+    path = Path(file)
+    if path.name.endswith(SUFFIX):
+        raise UserError(f"--cluster {file} is a profile; give a *{PROBE_SUFFIX} of `stash probe`, or a description")
+    if path.name.endswith(PROBE_SUFFIX):
+        return of_probe(load_probe(path))
+    try:
+        return target_of_text(path.read_text(encoding="utf-8"), file)
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise UserError(f"--cluster {file}: {why}; docs/prediction.md shows what such a file says") from None
 
 
 def _answer(base: Base, typed: dict[str, str], json: bool) -> None:

@@ -19,6 +19,7 @@ from pydantic import ValidationError
 from stash.base.errors import ArtefactError
 from stash.base.files import read_up_to, write_whole
 from stash.base.records import SCHEMA, SUFFIX, Probe, Profile
+from stash.base.records.mistakes import first_mistake
 from stash.keep.columns import ColumnError, from_columns, of_rows, to_columns
 
 Document = dict[str, Any]
@@ -220,9 +221,7 @@ def _made(source: Path, document: Document, record: type[Artefact]) -> Artefact:
                 f"{source} is a {other.name}, not a {kind.name}; name one of the *{kind.suffix} files that "
                 f"`{kind.command}` writes"
             ) from None
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise ArtefactError(f"{source} {kind.is_not} {where}: {first['msg'].lower()}; {_others(kind)}") from error
+        raise ArtefactError(f"{source} {kind.is_not} {first_mistake(error)}; {_others(kind)}") from error
 
 
 def _others(kind: _ArtefactKind) -> str:

@@ -17,6 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from stash.base.records import Block
 from stash.base.records.base import Count
+from stash.base.records.mistakes import first_mistake
 
 Packed = list[Any] | dict[str, Any]
 _MOST_UNSAID = 10_000
@@ -125,8 +126,7 @@ def _checked(name: str, values: Any, kind: Any) -> list[Any]:
     try:
         return _adapter(kind).validate_python(values)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        raise ColumnError(f"blocks.{'.'.join([name, *map(str, first['loc'])])}: {first['msg'].lower()}") from None
+        raise ColumnError(first_mistake(error, "blocks", name)) from None
 
 
 @lru_cache

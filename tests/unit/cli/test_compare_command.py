@@ -8,11 +8,11 @@ from xml.etree import ElementTree
 
 import pytest
 from breakdowns import CALM
+from commands import run
 from profile_builder import build
 
 from stash.base.errors import UserError
 from stash.cli.compare import sides
-from stash.cli.main import main
 from stash.keep.artefact import save
 
 SLOW = {name: [1.2 * value for value in values] for name, values in CALM.items()}
@@ -26,13 +26,6 @@ def files(tmp_path: Path, monkeypatch: Patch) -> Path:
     for name, times, batch in (("a", CALM, 8), ("b", CALM, 8), ("slow", SLOW, 8), ("other", CALM, 16)):
         save(build(times, batch=batch), tmp_path / f"{name}.stash.json")
     return tmp_path
-
-
-def run(monkeypatch: Patch, *words: str) -> int:
-    monkeypatch.setattr("sys.argv", ["stash", *words])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    return int(ended.value.code or 0)
 
 
 def test_the_first_is_compared_with_each_other_one() -> None:

@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
+from commands import run
 from profile_builder import build
 
 from stash.base.records import Collective, Gradient
-from stash.cli.main import main
 from stash.keep.artefact import save
 
 Patch = pytest.MonkeyPatch
@@ -35,13 +35,6 @@ def folder(tmp_path: Path, monkeypatch: Patch) -> Path:
         )
         save(made, tmp_path / f"{name}.stash.json")
     return tmp_path
-
-
-def run(monkeypatch: Patch, *words: str) -> int:
-    monkeypatch.setattr("sys.argv", ["stash", *words])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    return int(ended.value.code or 0)
 
 
 def test_without_words_all_profiles_of_the_folder_are_taken(monkeypatch: Patch, capsys: Capture) -> None:

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import probe_builder
 import pytest
+from commands import run
 from golden_profiles import GOLDEN
 from profile_builder import build
 from reported import probed_whole, whole
 
 from stash.base import files
-from stash.cli.main import main
 from stash.keep.artefact import save
 
 Patch = pytest.MonkeyPatch
@@ -33,13 +33,6 @@ def place(tmp_path: Path, home: Path, monkeypatch: Patch) -> Path:
     save(build({"solo": [0.1] * 3, "crowd": [0.2] * 3}), folder / "other.stash.json")
     save(probe_builder.probe(probe_builder.p3_8xlarge()), folder / "vm.host.json")
     return folder
-
-
-def run(monkeypatch: Patch, *words: str) -> int:
-    monkeypatch.setattr("sys.argv", ["stash", *words])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    return int(ended.value.code or 0)
 
 
 def refused(monkeypatch: Patch, capsys: Capture, *words: str, code: int = 2) -> str:

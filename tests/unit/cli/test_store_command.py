@@ -8,11 +8,11 @@ import json
 from pathlib import Path
 
 import pytest
+from commands import run
 from probe_builder import p3_8xlarge, probe
 from stores import at, made
 
 from stash.base.errors import StoreError
-from stash.cli.main import main
 from stash.cli.output import show_then_save
 from stash.cli.storing import ENVIRONMENT, opened, store_for_copies
 from stash.keep.artefact import load, save, to_bytes
@@ -29,13 +29,6 @@ def store(tmp_path: Path, monkeypatch: Patch) -> Store:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "100")
     return made("runs")
-
-
-def run(monkeypatch: Patch, *words: str) -> int:
-    monkeypatch.setattr("sys.argv", ["stash", *words])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    return int(ended.value.code or 0)
 
 
 def test_a_list_has_a_line_for_each_the_newest_first(store: Store, monkeypatch: Patch, capsys: Capture) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import commands
+import probe_builder
 import pytest
 from forecast_profiles import cpu_job, gpu_job
+from golden_profiles import GOLDEN
 
-from stash.cli.main import main
 from stash.keep.artefact import save
 
 Patch = pytest.MonkeyPatch
@@ -25,10 +27,7 @@ def files(tmp_path: Path, monkeypatch: Patch) -> Path:
 
 
 def run(monkeypatch: Patch, *words: str) -> int:
-    monkeypatch.setattr("sys.argv", ["stash", "whatif", *words])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    return int(ended.value.code or 0)
+    return commands.run(monkeypatch, "whatif", *words)
 
 
 def test_the_answer_stands_beside_the_measurement(monkeypatch: Patch, capsys: Capture):
@@ -112,6 +111,58 @@ def test_what_cannot_be_is_one_sentence(monkeypatch: Patch, capsys: Capture, wor
     assert error.startswith("error: ")
     assert said in error
     assert "Traceback" not in error
+
+
+LAB = """
+nodes: 4
+devices: 2
+inside: {wiring: host, bandwidth: 2GB/s}
+network: {transport: tcp, bandwidth: 110MB/s, latency: 40us}
+"""
+
+
+def test_what_an_old_profile_cannot_tell_is_said_with_the_command_that_records_it(
+    files: Path, monkeypatch: Patch, capsys: Capture
+):
+    old = GOLDEN / "schema-2.stash.json"
+    assert run(monkeypatch, str(old), "--batch", "64", "--json") == 0
+    told = json.loads(capsys.readouterr().out)["unanswered"]
+    assert [item["fact"] for item in told] == ["operators", "ready_steps", "workers"]
+    assert {item["command"] for item in told} == {"stash profile train.py"}
+    assert run(monkeypatch, str(old), "--batch", "64") == 0
+    assert "`stash profile train.py` records it" in " ".join(capsys.readouterr().out.split())
+
+
+def test_machines_may_be_described_or_probed(files: Path, monkeypatch: Patch, capsys: Capture):
+    (files / "lab.yaml").write_text(LAB)
+    assert run(monkeypatch, "cpu.stash.json", "--cluster", "lab.yaml", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["target"]["nodes"], found["target"]["devices"]) == (4, 2)
+    network = next(stall for stall in found["forecast"]["stalls"] if stall["name"] == "network")
+    assert network["seconds"]["value"] > 0
+    assert {fact["source"] for fact in network["facts"]} == {"lab.yaml"}
+    save(probe_builder.probe(probe_builder.p3_8xlarge()), files / "vm.host.json")
+    assert run(monkeypatch, "gpu.stash.json", "--cluster", "vm.host.json", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["target"]["devices"] == 4
+
+
+@pytest.mark.parametrize(
+    ("file", "more", "said"),
+    [
+        ("nowhere.yaml", (), "No such file"),
+        ("cpu.stash.json", (), "is a profile"),
+        ("bad.yaml", (), "line 1: nodez"),
+        ("lab.yaml", ("--cpus", "3"), "says already what --cpus"),
+        ("lab.yaml", ("--instance", "p3.8xlarge"), "says already what"),
+    ],
+)
+def test_a_file_that_describes_no_cluster(
+    files: Path, monkeypatch: Patch, capsys: Capture, file: str, more: tuple[str, ...], said: str
+):
+    (files / "lab.yaml").write_text(LAB)
+    (files / "bad.yaml").write_text("nodez: 4\n")
+    assert run(monkeypatch, "cpu.stash.json", "--cluster", file, *more) == 2
+    assert said in capsys.readouterr().err
 
 
 def test_a_probe_or_a_missing_file_is_refused(monkeypatch: Patch, capsys: Capture):

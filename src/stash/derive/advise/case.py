@@ -74,11 +74,6 @@ class Case:
         samples, rate = self.breakdown.samples_per_step, self.breakdown.rates.prep
         return samples / rate if samples and rate else None
 
-    @property
-    def exchange_seconds(self) -> float | None:
-        """What a step's whole exchange takes by itself; unknown where the job's own hook does it in another way."""
-        return None if self.profile.workload.exchange_hook else self.breakdown.communication.total_seconds
-
     def seconds(self, *stalls: str) -> float:
         return self.breakdown.seconds(*stalls)
 

@@ -20,6 +20,7 @@ from stash.derive.predict.answers import (
 from stash.derive.predict.changes import changes
 from stash.derive.predict.data_stalls import Suffices
 from stash.derive.predict.forecast import Forecast
+from stash.derive.predict.unanswered import Unanswered, unanswered
 from stash.derive.predict.whatif import Base, suffices, what_if
 from stash.derive.stalls.breakdown import Breakdown, Missing, Stall
 
@@ -43,6 +44,8 @@ class WhatIf:
     on_device: bool
     """Whether the job runs on accelerators."""
     training: tuple[str, ...]
+    unanswered: tuple[Unanswered, ...]
+    """Questions that this profile lacks a fact for."""
 
 
 def answered(base: Base, typed: Mapping[str, str]) -> WhatIf:
@@ -62,4 +65,5 @@ def answered(base: Base, typed: Mapping[str, str]) -> WhatIf:
         fit=memory_fit(base, wanted, told),
         on_device=base.target.device is not None,
         training=tuple(effects_on_training(base, wanted, told)),
+        unanswered=unanswered(base.profile),
     )

@@ -54,6 +54,8 @@ class Alteration(Record):
     """Backward passes of a step, the gradients exchanged once."""
     trained_in: TrainedIn | None = None
     instance: str | None = None
+    cluster: str | None = None
+    """A file that describes machines, or a probe of them."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -97,12 +99,13 @@ def checked(wanted: Alteration) -> Alteration:
     """The same; raises UserError if two of them contradict each other."""
     if wanted.cache is not None and wanted.memory is not None:
         raise UserError("--cache and --memory both say how much of the data is in memory; leave one of them out")
-    if wanted.instance is not None:
-        for name in ("gpu", "gpus", "cpus", "memory"):
-            if getattr(wanted, name) is not None:
-                raise UserError(
-                    f"--instance {wanted.instance} says already what --{name} would change; leave one of them out"
-                )
+    for whole in ("instance", "cluster"):
+        said = getattr(wanted, whole)
+        if said is None:
+            continue
+        for name in ("gpu", "gpus", "cpus", "memory", "instance"):
+            if name != whole and getattr(wanted, name) is not None:
+                raise UserError(f"--{whole} {said} says already what --{name} would change; leave one of them out")
     return wanted
 
 
@@ -114,7 +117,7 @@ def _no_such(option: str) -> str:
 
 def _whole(least: int, most: int) -> Callable[[str], object]:
     def read(text: str) -> int:
-        if not text.lstrip("-").isdigit():
+        if not text.lstrip("-").isdecimal():
             raise UserError(f"it is a whole number, from {least} to {most:,}")
         if not least <= int(text) <= most:
             raise UserError(f"it must be from {least} to {most:,}")
@@ -151,7 +154,7 @@ def _size(text: str) -> float:
 
 def _bucket(text: str) -> float:
     """MiB where no unit is given, as of ``bucket_cap_mb``."""
-    return _size(f"{text}MiB" if text.replace(".", "", 1).isdigit() else text)
+    return _size(f"{text}MiB" if text.replace(".", "", 1).isdecimal() else text)
 
 
 def _compressed(text: str) -> float:
@@ -178,6 +181,12 @@ def _name(text: str) -> str:
     return text
 
 
+def _file(text: str) -> str:
+    if not text:
+        raise UserError("give a file that describes a cluster (docs/prediction.md), or one of `stash probe`")
+    return text
+
+
 _READERS: Mapping[str, Callable[[str], object]] = {
     "network": _rate,
     "nodes": _whole(1, MOST_NODES),
@@ -194,4 +203,5 @@ _READERS: Mapping[str, Callable[[str], object]] = {
     "accumulate": _whole(1, 4096),
     "trained_in": _precision,
     "instance": _name,
+    "cluster": _file,
 }

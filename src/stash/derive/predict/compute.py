@@ -17,7 +17,7 @@ from stash.derive.predict.devices import batch_exponent, precision_ratio, time_r
 from stash.derive.predict.draws import Array, Draws
 from stash.derive.predict.forecast import Used
 from stash.derive.predict.quantity import Quantity
-from stash.derive.predict.recorded import PROFILE_AGAIN
+from stash.derive.predict.recorded import records
 from stash.derive.predict.retarget import named_gpu
 from stash.derive.predict.roofline import autocast_ratio, roofline_ratio
 from stash.derive.predict.target import Target
@@ -80,7 +80,7 @@ def compute_scale(
         ratio = after.batch / before.batch
         exponent = _exponent(name, measured, known)
         factor = factor * ratio ** draws.of("batch exponent", exponent)
-        facts.append(Used(about="seconds ∝ batch to the power", unit="count", quantity=exponent))
+        facts.append(Used(about="growth with the batch, as a power", unit="count", quantity=exponent))
         if not 1 / _LARGE_CHANGE <= ratio <= _LARGE_CHANGE:
             beyond.append(f"the batch changes {max(ratio, 1 / ratio):.3g} times; published speeds change 4 times")
     if target.device != measured.device:
@@ -122,7 +122,7 @@ def _precision(profile: Profile, target: Target, wanted: Alteration, known: Cata
     if found is None:
         raise UserError(
             f"--precision-of-training: nothing was published of it on {gpu.model}, and the profile holds no "
-            f"operators to tell it from; {PROFILE_AGAIN}"
+            f"operators to tell it from; {records(profile)}"
         )
     if wanted.trained_in == "amp":
         return found

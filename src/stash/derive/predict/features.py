@@ -16,6 +16,7 @@ from scipy.special import stdtrit
 from stash.base.errors import UserError
 from stash.base.records import Profile, Record
 from stash.base.stats.intervals import Interval
+from stash.base.words.counting import counted
 from stash.derive.predict.draws import Array, Draws
 from stash.derive.predict.exchanged import AS_MEASURED, Exchanged, exchanged, exposed
 from stash.derive.predict.fabric import UnknownFactError, fabric_of
@@ -136,7 +137,7 @@ def regress(models: Sequence[Features], terms: Sequence[str] = LINE) -> Regressi
     """
     if len(models) < len(terms):
         raise UserError(
-            f"{len(models)} profile{'s' if len(models) != 1 else ''} cannot determine {len(terms)} coefficients "
+            f"{counted(len(models), 'profile')} cannot determine {len(terms)} coefficients "
             f"({', '.join(terms)}); give profiles of more models"
         )
     design = _design(models, terms)

@@ -6,9 +6,21 @@ One place to look for them. Knows no model of anything.
 
 from __future__ import annotations
 
+import shlex
+
 from stash.base.records import Profile
 
-PROFILE_AGAIN = "profile again with this Stash (`stash profile …`), which records it"
+
+def command(profile: Profile) -> str:
+    """What profiles this job again, as it was typed: a launcher's command stands behind ``--``."""
+    words = profile.workload.command
+    whole = words[:1] and not (words[0] == "-m" or words[0].endswith(".py"))
+    return shlex.join(("stash", "profile", *(("--",) if whole else ()), *words))
+
+
+def records(profile: Profile) -> str:
+    """The end of a sentence about a fact that ``profile`` lacks."""
+    return f"`{command(profile)}` records it"
 
 
 def peak_bytes(profile: Profile) -> float | None:

@@ -5,6 +5,8 @@ What nobody knows of it stays unknown. A GPU named alone moves into the machines
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from stash.base.errors import UserError
 from stash.derive.predict.changes import MOST_NODES, Alteration
 from stash.derive.predict.efficiency import SOCKETS_FOLLOW
@@ -14,10 +16,15 @@ from stash.derive.predict.target import Network, NetworkKind, Storage, Target
 from stash.keep.catalog import Catalog, GpuFacts
 
 
-def retarget(measured: Target, wanted: Alteration, known: Catalog) -> Target:
+def retarget(measured: Target, wanted: Alteration, known: Catalog, clusters: Callable[[str], Target]) -> Target:
     """What ``wanted`` makes of the profiled cluster; raises UserError for unknown names, and if it is too large."""
-    nodes = wanted.nodes or measured.nodes
-    target = measured
+    other = None if wanted.cluster is None else clusters(wanted.cluster)
+    nodes = wanted.nodes or (other or measured).nodes
+    target = other or measured
+    if other is not None and other.device is None and measured.device is not None:
+        raise UserError(
+            f"--cluster {wanted.cluster} has no device, and the job was profiled on {measured.device}; name one there"
+        )
     if wanted.instance is not None:
         target = of_instance(known.instance(wanted.instance), nodes)
         if measured.device is None and target.device is None:
@@ -30,11 +37,11 @@ def retarget(measured: Target, wanted: Alteration, known: Catalog) -> Target:
                 f"--instance {wanted.instance} has no GPU, and the job was profiled on {measured.device}; a step on "
                 "its CPUs can only be measured: run `stash profile` there"
             )
-    if wanted.gpu is not None or (wanted.instance is not None and target.device != measured.device):
+    if wanted.gpu is not None or target.device != measured.device:
         target = _with_gpu(target, wanted, measured, known)
     devices = wanted.gpus or target.devices
     update: dict[str, object] = {"nodes": nodes, "devices": devices}
-    if devices > 1 and target.devices == 1 and wanted.instance is None:
+    if devices > 1 and target.devices == 1:
         update["inside"] = None
     if wanted.network is not None:
         update["network"] = _network(target, wanted.network)

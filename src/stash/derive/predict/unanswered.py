@@ -6,11 +6,16 @@ the questions are answered is not known here.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable
 from typing import NamedTuple
 
+from stash.base.errors import UserError
 from stash.base.records import Profile
+from stash.derive.predict.changes import OPTIONS, Alteration
+from stash.derive.predict.compute import Passes
+from stash.derive.predict.loading import Loading, lacks
+from stash.derive.predict.recorded import command, records
+from stash.derive.stalls.breakdown import Breakdown
 
 _OLD = "it was made by a Stash that did not record this"
 _UNSEEN = "none of its blocks showed this"
@@ -71,7 +76,7 @@ _FACTS = (
 def unanswered(profile: Profile) -> tuple[Unanswered, ...]:
     """What this profile cannot tell; empty of one that has every fact that its job has."""
     return tuple(
-        Unanswered(fact.question, fact.name, _why(profile, fact.name), _again(profile))
+        Unanswered(fact.question, fact.name, _why(profile, fact.name), command(profile))
         for fact in _FACTS
         if fact.concerns(profile) and not fact.recorded(profile)
     )
@@ -85,8 +90,28 @@ def _why(profile: Profile, name: str) -> str:
     return _UNSEEN if newer else _OLD
 
 
-def _again(profile: Profile) -> str:
-    """The command that profiles this job, as it was typed: a launcher's stands behind ``--``."""
-    words = profile.workload.command
-    whole = words[:1] and not (words[0] == "-m" or words[0].endswith(".py"))
-    return shlex.join(("stash", "profile", *(("--",) if whole else ()), *words))
+def refuse_unanswerable(
+    profile: Profile, breakdown: Breakdown, found: Loading | None, wanted: Alteration, after: Passes | None
+) -> None:
+    """Raises UserError where the profile lacks what ``wanted`` needs; ``after`` are the passes of a step then."""
+    reads = [name for name in ("cache", "memory", "disk", "disk_times") if getattr(wanted, name) is not None]
+    if reads and breakdown.stall("fetch") is None:
+        why = next((item.why for item in breakdown.skipped if item.name == "fetch"), "it was not measured")
+        raise UserError(f"--{OPTIONS[reads[0]]}: the profile does not tell what fetching costs ({why})")
+    if wanted.workers is not None and found is None:
+        raise UserError(f"--workers: {lacks(profile, breakdown) or records(profile)}")
+    if wanted.memory is not None and found is not None and not found.dataset_bytes:
+        raise UserError("--memory: the size of the data set is unknown; say what fits with --cache instead")
+    if wanted.disk_times is not None and (found is None or found.rate is None):
+        raise UserError(
+            f"--disk {wanted.disk_times:g}x: storage kept up with the loaders, so what it can do is unknown; give a "
+            "rate, like 500MB/s"
+        )
+    if wanted.disk is not None and not profile.workload.sample_disk_bytes:
+        raise UserError(
+            f"--disk: the profile does not hold how many bytes a sample takes on disk; {records(profile)}"
+        )
+    if after is None and (wanted.batch is not None or wanted.accumulate is not None):
+        raise UserError("samples per step are unknown, so no other batch can be told; profile again with --batch N")
+    if wanted.bucket is not None and not profile.workload.gradients:
+        raise UserError(f"--bucket: the profile does not hold the gradients' sizes; {records(profile)}")

@@ -16,7 +16,7 @@ import numpy as np
 from stash.base.errors import UserError
 from stash.base.ladder import DATA_STALLS, EXCHANGE_STALLS
 from stash.base.records import Profile
-from stash.derive.predict.changes import OPTIONS, Alteration
+from stash.derive.predict.changes import Alteration
 from stash.derive.predict.compute import ComputeScale, Passes, compute_scale, passes
 from stash.derive.predict.data_stalls import HeldToMeasurement, Suffices, held_to, predicted, what_suffices
 from stash.derive.predict.draws import Array, Draws
@@ -27,22 +27,31 @@ from stash.derive.predict.loading import Loading, cores_worth, lacks, loading, r
 from stash.derive.predict.page_cache import cached_share
 from stash.derive.predict.pipeline import Pipeline, SampleStore
 from stash.derive.predict.quantity import Origin, Quantity, measured
-from stash.derive.predict.recorded import PROFILE_AGAIN
+from stash.derive.predict.recorded import records
 from stash.derive.predict.retarget import retarget
 from stash.derive.predict.sources import of_profile
 from stash.derive.predict.target import Target
+from stash.derive.predict.unanswered import refuse_unanswerable
 from stash.derive.stalls import attribute
 from stash.derive.stalls.breakdown import Breakdown, Missing
 from stash.keep.catalog import Catalog
 from stash.keep.catalog.layers import merge
 
 AS_IT_IS = Alteration()
+_OF_MACHINES = (
+    "network", "network_times", "nodes", "gpus", "gpu", "cpus", "disk", "memory", "instance", "cluster",
+)  # fmt: skip
 
 
 @lru_cache(maxsize=1)
 def shipped_catalog() -> Catalog:
     """Only the facts that come with Stash."""
     return merge(None, None)
+
+
+def no_files(name: str) -> Target:
+    """Where nobody reads files."""
+    raise UserError(f"--cluster {name}: files of clusters are read by `stash whatif` only")
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +67,8 @@ class Base:
     loading: Loading | None
     held: HeldToMeasurement | None
     catalog: Callable[[], Catalog]
+    clusters: Callable[[str], Target]
+    """Machines by the file that describes them."""
 
     @property
     def source(self) -> str:
@@ -74,6 +85,7 @@ def base_of(
     breakdown: Breakdown | None = None,
     draws: Draws | None = None,
     catalog: Callable[[], Catalog] = shipped_catalog,
+    clusters: Callable[[str], Target] = no_files,
 ) -> Base:
     """What forecasts from ``profile`` start with; raises StashError if it has no complete round."""
     breakdown, draws = breakdown or attribute(profile), draws or Draws()
@@ -82,7 +94,7 @@ def base_of(
     found = loading(profile, breakdown, draws)
     target = of_profile(profile)
     exchange = ExchangeModel(profile, breakdown, target, draws)
-    base = Base(profile, breakdown, target, draws, done, exchange, found, None, catalog)
+    base = Base(profile, breakdown, target, draws, done, exchange, found, None, catalog, clusters)
     if found is None:
         return base
     trains = _trains_for(_predicted_training(base, base.target, AS_IT_IS, done, _no_change(draws)))
@@ -100,9 +112,11 @@ def what_if(base: Base, wanted: Alteration = AS_IT_IS, less: Mapping[str, float]
     """
     if wanted == AS_IT_IS and not less:
         return _as_it_is(base)
-    target = retarget(base.target, wanted, base.catalog()) if _moves(wanted) else base.target
+    target = base.target
+    if _moves(wanted):
+        target = retarget(base.target, wanted, base.catalog(), base.clusters)
     after = passes(base.profile, _samples_per_rank(base), wanted)
-    _check(base, wanted, after)
+    refuse_unanswerable(base.profile, base.breakdown, base.loading, wanted, after)
     scale = _no_change(base.draws)
     if target.device != base.target.device or wanted.batch is not None or wanted.trained_in is not None:
         scale = compute_scale(
@@ -281,7 +295,10 @@ def _predicted_data(
     if base.loading is None or base.held is None:
         if set(wanted.names) <= {"cache"} and wanted.cache in (None, 1.0) and not moved:
             return _as_measured_or_cached(base, told, wanted)
-        why = lacks(base.profile, base.breakdown) or f"what a batch costs its workers is unknown; {PROFILE_AGAIN}"
+        why = (
+            lacks(base.profile, base.breakdown)
+            or f"what a batch costs its workers is unknown; {records(base.profile)}"
+        )
         lost = [name for name in DATA_STALLS if base.breakdown.stall(name) is not None]
         return PredictedStalls((), (*told, *(Missing(name=name, why=why, possible=True) for name in lost)))
     pipeline = _pipeline(base, base.loading, target, wanted, after)
@@ -355,10 +372,7 @@ def _cached(base: Base, found: Loading, wanted: Alteration) -> float:
 
 def _moves(wanted: Alteration) -> bool:
     """Whether the changes are about machines."""
-    return any(
-        getattr(wanted, name) is not None
-        for name in ("network", "network_times", "nodes", "gpus", "gpu", "cpus", "disk", "memory", "instance")
-    )
+    return any(getattr(wanted, name) is not None for name in _OF_MACHINES)
 
 
 def _samples_per_rank(base: Base) -> float | None:
@@ -369,26 +383,3 @@ def _samples_per_rank(base: Base) -> float | None:
 def _replicas(base: Base) -> float:
     replicas = base.profile.workload.replicas
     return 1.0 if replicas is None else replicas / base.profile.world_size
-
-
-def _check(base: Base, wanted: Alteration, after: Passes | None) -> None:
-    """Raises UserError where the profile lacks what a change needs."""
-    reads = [name for name in ("cache", "memory", "disk", "disk_times") if getattr(wanted, name) is not None]
-    if reads and base.breakdown.stall("fetch") is None:
-        why = next((item.why for item in base.breakdown.skipped if item.name == "fetch"), "it was not measured")
-        raise UserError(f"--{OPTIONS[reads[0]]}: the profile does not tell what fetching costs ({why})")
-    if wanted.workers is not None and base.loading is None:
-        raise UserError(f"--workers: {lacks(base.profile, base.breakdown) or PROFILE_AGAIN}")
-    if wanted.memory is not None and base.loading is not None and not base.loading.dataset_bytes:
-        raise UserError("--memory: the size of the data set is unknown; say what fits with --cache instead")
-    if wanted.disk_times is not None and (base.loading is None or base.loading.rate is None):
-        raise UserError(
-            f"--disk {wanted.disk_times:g}x: storage kept up with the loaders, so what it can do is unknown; give a "
-            "rate, like 500MB/s"
-        )
-    if wanted.disk is not None and not base.profile.workload.sample_disk_bytes:
-        raise UserError(f"--disk: the profile does not hold how many bytes a sample takes on disk; {PROFILE_AGAIN}")
-    if after is None and (wanted.batch is not None or wanted.accumulate is not None):
-        raise UserError("samples per step are unknown, so no other batch can be told; profile again with --batch N")
-    if wanted.bucket is not None and not base.profile.workload.gradients:
-        raise UserError(f"--bucket: the profile does not hold the gradients' sizes; {PROFILE_AGAIN}")

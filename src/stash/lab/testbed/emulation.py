@@ -12,6 +12,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from stash.base.errors import UnitError, UserError
+from stash.base.records.mistakes import first_mistake
 from stash.base.words.units import parse_bytes, parse_rate, parse_seconds
 
 
@@ -123,10 +124,8 @@ class Emulation(_Strict):
         try:
             return Emulation.model_validate({**self.model_dump(), "layers": layers, **longer})
         except ValidationError as error:
-            first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-            where = ".".join(map(str, first["loc"]))
             raise UserError(
-                f"{size:g} times the bytes and {time:g} times the time is too much: {where}: {first['msg'].lower()}"
+                f"{size:g} times the bytes and {time:g} times the time is too much: {first_mistake(error)}"
             ) from None
 
 

@@ -22,6 +22,7 @@ from stash.base.records import (
     Workload,
     now,
 )
+from stash.base.records.mistakes import first_mistake
 from stash.base.version import __version__
 from stash.measure.run.messages import (
     BlockDone,
@@ -89,7 +90,7 @@ class Gathered:
         try:
             self._take(_held(message), offset)
         except ValidationError as error:
-            raise _impossible(message.kind, error) from None
+            raise _impossible(error, message.kind) from None
 
     def _take(self, message: Message, offset: int) -> None:
         self.led = True
@@ -164,7 +165,7 @@ class Gathered:
         try:
             workload = Workload.model_validate(facts)
         except ValidationError as error:
-            raise _impossible("workload", error) from None
+            raise _impossible(error, "workload") from None
         return Profile(
             stash_version=__version__,
             created=now(),
@@ -187,10 +188,8 @@ class Gathered:
         )
 
 
-def _impossible(kind: str, error: ValidationError) -> StashError:
-    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    where = ".".join(map(str, first["loc"]))
-    return StashError(f"the job's agents told what cannot be: {kind}.{where}: {first['msg'].lower()}")
+def _impossible(error: ValidationError, kind: str) -> StashError:
+    return StashError(f"the job's agents told what cannot be: {first_mistake(error, kind)}")
 
 
 def _held(message: Message) -> Message:

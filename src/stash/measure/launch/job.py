@@ -51,6 +51,13 @@ class Job:
     def title(self) -> str:
         return self.name or (called(self.command) if self.kind == "command" else Path(self.target).name)
 
+    @property
+    def batch(self) -> int | None:
+        """The batch of a workload, which Stash's own --batch can change."""
+        if self.target != "stash.lab.zoo.train" or "--batch" not in self.arguments:
+            return None
+        return int(self.arguments[self.arguments.index("--batch") + 1])
+
 
 def called(words: tuple[str, ...]) -> str:
     """What a launcher's command is about: the script or module that it starts, or itself if that cannot be seen."""

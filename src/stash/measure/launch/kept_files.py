@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
+from stash.base.words.counting import counted
 from stash.measure.launch.temporary import Swept
 from stash.measure.run.kept import Aftermath
 
@@ -42,7 +43,7 @@ def of_killed_runs(swept: Swept) -> list[str]:
 
 
 def _count(paths: Sequence[str]) -> str:
-    return f"{len(paths)} file{'s' if len(paths) > 1 else ''}"
+    return counted(len(paths), "file")
 
 
 def _names(paths: Sequence[str]) -> str:

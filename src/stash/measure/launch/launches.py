@@ -24,7 +24,6 @@ from stash.measure.launch.diagnose import (
     left_early,
 )
 from stash.measure.launch.engines.base import Cluster
-from stash.measure.launch.job import Job
 from stash.measure.launch.measurement import Measurement
 from stash.measure.launch.peers import Peers
 from stash.measure.launch.printed import closed, own_output
@@ -390,14 +389,6 @@ class Launches:
                 steps={rank: beat.steps for rank, beat in beats.items()},
                 left=each.peers.left if each.peers is not None else None,
                 title=job.title,
-                batch=_batch_argument(job),
+                batch=job.batch,
             )
         )
-
-
-def _batch_argument(job: Job) -> int | None:
-    """The batch of a workload, which Stash's own --batch can change."""
-    words = job.arguments
-    if job.target != "stash.lab.zoo.train" or "--batch" not in words:
-        return None
-    return int(words[words.index("--batch") + 1])

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from stash.base.ladder import stall_names
 from stash.base.records import Profile
+from stash.base.words.counting import counted
 from stash.base.words.quantities import listed, plus_minus
 from stash.base.words.rounding import Scale
 from stash.derive.stalls import Breakdown, Course, RankTime, RoundTime
@@ -108,7 +109,7 @@ def _course_in_words(course: Course, beyond: Sequence[RoundTime], scale: Scale) 
     if course.drift is not None:
         text = f"The step changed by {course.drift:+.1%} from the first round to the last."
     elif complete < _TREND_NEEDS:
-        text = f"Of {complete} complete round{'s' if complete != 1 else ''} no trend can be told."
+        text = f"Of {counted(complete, 'complete round')} no trend can be told."
     else:
         text = "No drift of the step is shown."
     gone = [f"{len(numbers)} {word}" for numbers, word in

@@ -38,6 +38,7 @@ def document(answer: WhatIf) -> dict[str, Any]:
             "largest_batch": answer.fit.largest_batch,
         },
         "training": list(answer.training),
+        "unanswered": [{**item._asdict()} for item in answer.unanswered],
     }  # fmt: skip
 
 

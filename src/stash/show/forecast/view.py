@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from stash.base.ladder import STALLS
 from stash.base.stats.intervals import Interval
+from stash.base.words.counting import counted
 from stash.base.words.quantities import Unit, listed, plain, plus_minus
 from stash.base.words.rounding import Scale, scale_for
 from stash.base.words.units import SECONDS, format_bits, format_bytes, format_rate, format_seconds
@@ -135,6 +136,7 @@ def _facts(answer: WhatIf) -> Iterator[tuple[str, str]]:
     yield from _memory(answer)
     for sentence in answer.training:
         yield "training", sentence
+    yield from _unanswered(answer)
 
 
 def _whys(answer: WhatIf) -> Iterator[tuple[str, str]]:
@@ -213,7 +215,9 @@ def _data(answer: WhatIf) -> Iterator[tuple[str, str]]:
     fetch = "" if found.fetch_rate is None else f", fetch {pace(found.fetch_rate)}"
     rates = f"devices {pace(found.device_rate)}, prep {pace(found.prep_rate)}{fetch} samples/s"
     yield "data", f"{rates}; the least of them, {pace(found.baseline)}, is what DS-Analyzer would predict"
-    masks = "more workers than one would start" if found.workers is None else f"{found.workers} workers a device"
+    masks = "more workers than one would start"
+    if found.workers is not None:
+        masks = f"{counted(found.workers, 'worker')} a device"
     cores = "" if not found.cores_per_rank else f" on {found.cores_per_rank:.2g} cores"
     parts = [f"{masks}{cores} hide making samples"]
     if found.disk_bytes_per_second is not None:
@@ -231,7 +235,6 @@ def _memory(answer: WhatIf) -> Iterator[tuple[str, str]]:
     if not answer.on_device:
         return
     if answer.fit is None:
-        yield "memory", "unknown: the profile holds no peak of the device's memory; profile again with this Stash"
         return
     fit = answer.fit
     if fit.memory_bytes is None:
@@ -240,6 +243,16 @@ def _memory(answer: WhatIf) -> Iterator[tuple[str, str]]:
     verdict = "fits" if fit.needed_bytes <= fit.memory_bytes else "does not fit"
     text = f"{format_bytes(fit.needed_bytes)} of {format_bytes(fit.memory_bytes)}, {verdict}"
     yield "memory", f"{text}; the largest batch would be {fit.largest_batch}"
+
+
+def _unanswered(answer: WhatIf) -> Iterator[tuple[str, str]]:
+    """What this profile cannot tell; the command that records it only once."""
+    if answer.unanswered:
+        by_why: dict[str, list[str]] = {}
+        for item in answer.unanswered:
+            by_why.setdefault(item.why, []).append(item.question)
+        told = "; ".join(f"{'; '.join(questions)}: {why}" for why, questions in by_why.items())
+        yield "untold", f"{told}. `{answer.unanswered[0].command}` records it"
 
 
 def _footer(answer: WhatIf) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from stash.base.records import Disk, Gpu, Host, Limits, Nic, Probe
+from stash.base.words.counting import counted
 from stash.base.words.quantities import bits_parts, listed, parts, plain, quantity
 from stash.base.words.units import format_bits, format_bytes, format_rate, format_seconds
 from stash.derive.advise.findings import next_steps
@@ -110,7 +111,7 @@ def _gpus(gpus: Sequence[Gpu]) -> str:
 def _routes(host: Host) -> str:
     kinds: dict[str, list[str]] = {}
     for route in host.routes:
-        lanes = f"{route.nvlinks} NVLink{'s' if route.nvlinks > 1 else ''}" if route.nvlinks else route.kind
+        lanes = counted(route.nvlinks, "NVLink") if route.nvlinks else route.kind
         kinds.setdefault(lanes, []).append(f"{route.a}-{route.b}")
     if len(kinds) == 1:
         return f"{next(iter(kinds))} between all pairs"

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from stash.base.ladder import EXCHANGE_STALLS, STALLS
 from stash.base.records import Profile
 from stash.base.stats.intervals import Interval
+from stash.base.words.counting import counted
 from stash.base.words.quantities import listed, plus_minus
 from stash.base.words.units import format_bits, format_bytes, format_seconds
 from stash.derive.advise import Advice
@@ -102,7 +103,7 @@ def table_rows(
 
 def _subtitle(breakdown: Breakdown, profile: Profile) -> tuple[str, ...]:
     speed = breakdown.samples_per_second
-    nodes = f"{breakdown.nodes} node{'s' if breakdown.nodes != 1 else ''}"
+    nodes = counted(breakdown.nodes, "node")
     return (
         f"{_devices(breakdown, profile)} on {nodes}",
         _batch(breakdown.samples),
@@ -121,17 +122,17 @@ def _batch(samples: SampleCounts | None) -> str:
 def _devices(breakdown: Breakdown, profile: Profile) -> str:
     count = breakdown.world_size
     if all(rank.device == "cpu" for rank in profile.ranks):
-        return f"{count} CPU rank{'s' if count != 1 else ''}"
+        return counted(count, "CPU rank")
     names = {gpu.name for host in profile.hosts for gpu in host.gpus}
     if len(names) == 1:
         return f"{count} × {names.pop()}"
-    return f"{count} device{'s' if count != 1 else ''}"
+    return counted(count, "device")
 
 
 def _details(warnings: int) -> str:
     if not warnings:
         return "Details"
-    return f"Details, with {warnings} warning{'s' if warnings != 1 else ''}"
+    return f"Details, with {counted(warnings, 'warning')}"
 
 
 def _facts(breakdown: Breakdown, advice: Advice) -> tuple[tuple[str, str], ...]:
@@ -209,7 +210,7 @@ def _method(breakdown: Breakdown) -> str:
 
 
 def _footer(breakdown: Breakdown, profile: Profile) -> str:
-    rounds = f"{breakdown.rounds} round{'s' if breakdown.rounds != 1 else ''}"
+    rounds = counted(breakdown.rounds, "round")
     launches = profile.settings.launches
     where = "one launch" if launches == 1 else f"{launches} launches"
     ended = {

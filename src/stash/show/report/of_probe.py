@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from stash.base.records import Probe
+from stash.base.words.counting import counted
 from stash.base.words.quantities import listed
 from stash.derive.findings import Reading
 from stash.show.probe.view import view
@@ -18,7 +19,7 @@ def page(probe: Probe, reading: Reading, source: str) -> Page:
     return Page(
         title=listed(names, most=4),
         source=source,
-        subtitle=(f"{len(probe.hosts)} machine{'s' if several else ''}", "links measured by stash probe"),
+        subtitle=(counted(len(probe.hosts), "machine"), "links measured by stash probe"),
         verdict=shown.findings,
         next_steps=shown.next_steps,
         chapters=(

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from stash.base.records import Loader, Profile
+from stash.base.words.counting import counted
 from stash.base.words.quantities import listed
 from stash.base.words.units import format_bytes, format_seconds
 from stash.derive.advise import Advice
@@ -72,7 +73,7 @@ def _numbers(shown: View, breakdown: Breakdown) -> tuple[tuple[str, str], ...]:
         ("speed", speed),
         ("job", devices),
         ("batch", batch.removeprefix("batch ")),
-        ("measured", f"{breakdown.rounds} round{'s' if breakdown.rounds != 1 else ''}{dropped}"),
+        ("measured", counted(breakdown.rounds, "round") + dropped),
     )
 
 

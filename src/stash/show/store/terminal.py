@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from stash.base.printable import printable_line
+from stash.base.words.counting import counted
 from stash.base.words.units import format_seconds, pace
 from stash.keep.store.names import SHOWN
 from stash.keep.store.tables import TABLES, TableRow
@@ -84,7 +85,7 @@ def _most(row: Named) -> str:
     """What dominates, of a profile; how many findings, of a probe."""
     if row["kind"] != "profile":
         count = row["findings"]
-        return "probe, not measured" if count is None else f"{count} finding{'s' if count != 1 else ''}"
+        return "probe, not measured" if count is None else counted(count, "finding")
     if row["stall"] is None or row["stall_pct"] is None:
         return "nobody can tell" if row["stall"] is None else str(row["stall"])
     return f"{row['stall']} {row['stall_pct']:.0f}%"

@@ -93,7 +93,6 @@ class Climber:
         self._parting = parting or Parting(rank.orders.files)
         self._exits = False
         """The script comes to an end by itself."""
-        self._parted = False
         self._goodbye: threading.Thread | None = None
         """Says that the loop is over, to ranks that may not come to hear it."""
         self._once = threading.Lock()
@@ -314,7 +313,6 @@ class Climber:
             feed.end_workers()
         self._part()
         checkpoints.sweep()
-        self._parted = True
         if not self._exits:
             self._parting.here()
 

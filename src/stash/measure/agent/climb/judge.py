@@ -72,7 +72,6 @@ class Judge:
         self._steady = False
         """Storage was seen to go on as it begins."""
         self._credit_told = self._reading_told = False
-        self._began = rank.clock.now()
 
     def decide(self, visit: Visit, number: int, reports: list[BlockReport | None], step: float) -> Outcome:
         """Write the block down, unless it is to be run again; each of its steps took ``step`` seconds."""
