@@ -65,6 +65,22 @@ class PredictedStalls:
     missing: tuple[Missing, ...] = ()
 
 
+@dataclass(frozen=True, eq=False)
+class StallDraws:
+    """One changed job: its stalls as draws, the stalls it cannot have or nobody can predict, samples of a step."""
+
+    target: Target
+    parts: tuple[Predicted, ...]
+    missing: tuple[Missing, ...]
+    samples: float | None
+
+    @property
+    def step(self) -> Array:
+        """Seconds of a step, ``[draws]``; a lower bound while a part of it is missing that is possible."""
+        total: Array = np.sum([part.seconds for part in self.parts], axis=0)
+        return total
+
+
 class Grounds(Record):
     """What one stall of a forecast rests on."""
 

@@ -22,7 +22,7 @@ from stash.derive.predict.data_stalls import HeldToMeasurement, Suffices, held_t
 from stash.derive.predict.draws import Array, Draws
 from stash.derive.predict.exchange import ExchangeModel
 from stash.derive.predict.exchanged import AS_MEASURED, ExchangeChanges, exchanged
-from stash.derive.predict.forecast import Forecast, Predicted, PredictedStalls, Used, forecast
+from stash.derive.predict.forecast import Forecast, Predicted, PredictedStalls, StallDraws, Used, forecast
 from stash.derive.predict.loading import Loading, cores_worth, lacks, loading, rented
 from stash.derive.predict.page_cache import cached_share
 from stash.derive.predict.pipeline import Pipeline, SampleStore
@@ -110,6 +110,24 @@ def what_if(base: Base, wanted: Alteration = AS_IT_IS, less: Mapping[str, float]
 
     ``less`` takes seconds off stalls, by name: how a step is once something else made them smaller.
     """
+    return forecast_of(base, stall_draws(base, wanted, less))
+
+
+def forecast_of(base: Base, drawn: StallDraws) -> Forecast:
+    """The forecast of stalls drawn from ``base``."""
+    return forecast(
+        drawn.target,
+        drawn.parts,
+        drawn.missing,
+        drawn.samples,
+        source=f"a forecast from {base.breakdown.source}",
+        repetitions=base.breakdown.repetitions,
+        seed=base.draws.seed,
+    )
+
+
+def stall_draws(base: Base, wanted: Alteration = AS_IT_IS, less: Mapping[str, float] | None = None) -> StallDraws:
+    """What ``what_if`` makes its forecast of: for whoever computes on with every draw. Raises UserError likewise."""
     if wanted == AS_IT_IS and not less:
         return _as_it_is(base)
     target = base.target
@@ -127,15 +145,7 @@ def what_if(base: Base, wanted: Alteration = AS_IT_IS, less: Mapping[str, float]
     trains = _trains_for(PredictedStalls(tuple(parts)))
     data = _predicted_data(base, target, wanted, after, scale, trains, _trains_otherwise(less))
     samples = None if after is None else after.samples * target.ranks * _replicas(base)
-    return forecast(
-        target,
-        [*parts, *_lessened(data.parts, less)],
-        (*outcome.missing, *data.missing),
-        samples,
-        source=f"a forecast from {base.breakdown.source}",
-        repetitions=base.breakdown.repetitions,
-        seed=base.draws.seed,
-    )
+    return StallDraws(target, (*parts, *_lessened(data.parts, less)), (*outcome.missing, *data.missing), samples)
 
 
 def _trains_otherwise(less: Mapping[str, float] | None) -> bool:
@@ -146,18 +156,11 @@ def _lessened(parts: Sequence[Predicted], less: Mapping[str, float] | None) -> l
     return [replace(part, seconds=part.seconds - (less or {}).get(part.name, 0.0)) for part in parts]
 
 
-def _as_it_is(base: Base) -> Forecast:
-    """What was measured, as a forecast: no model has a part in it."""
+def _as_it_is(base: Base) -> StallDraws:
+    """What was measured: no model has a part in it."""
     found = [(stall.name, base.stall(stall.name)) for stall in base.breakdown.stalls]
-    return forecast(
-        base.target,
-        [_as_measured(base, name, seconds) for name, seconds in found if seconds is not None],
-        base.breakdown.skipped,
-        base.breakdown.samples_per_step,
-        source=f"a forecast from {base.breakdown.source}",
-        repetitions=base.breakdown.repetitions,
-        seed=base.draws.seed,
-    )
+    parts = tuple(_as_measured(base, name, seconds) for name, seconds in found if seconds is not None)
+    return StallDraws(base.target, parts, base.breakdown.skipped, base.breakdown.samples_per_step)
 
 
 def suffices(base: Base, wanted: Alteration = AS_IT_IS) -> Suffices | None:
