@@ -1,14 +1,12 @@
-"""Predictions against emulated clusters: calibrated on a few configurations, compared with many that were not seen.
+"""Predictions against emulated clusters: a few configurations are profiled, many others predicted and then measured.
 
-    python -m bench.predict.testbed --plan                what would be run, without root
-    python -m bench.predict.testbed --only "4 x 200mbit"  one of them, with what it is predicted from (root)
-    python -m bench.predict.testbed                       all of them (root; an hour and a half)
+    python -m bench.predict.testbed --plan           what would be run, without root
+    python -m bench.predict.testbed --only "4 x 2"   those whose name contains this (root)
+    python -m bench.predict.testbed                  all that have not been measured yet (root; 40 minutes)
 
-Split: three configurations, one node count and one bucket size at three rates, are profiled and calibrate; every
-other combination of nodes, rate and bucket size is predicted from the calibration of the nearest rate and then
-measured. A target's rate is the calibration's own bus bandwidth times the ratio of the rates that the links are
-shaped to: nothing of the target is looked at before it is predicted. Results are kept in ``data/testbed.csv``, a
-line a stall.
+Measured configurations are kept in ``data/testbed.csv``, a line a stall, and the profiles that calibrate beside it:
+predictions are made anew from these profiles whenever the page is written, by the functions behind ``stash whatif``,
+which are told how many times as fast a link or a disk is shaped, and nothing else of the target.
 """
 
 from __future__ import annotations
@@ -16,232 +14,245 @@ from __future__ import annotations
 import argparse
 import csv
 import math
-import sys
 import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import date
-from functools import partial
+from functools import lru_cache
 from itertools import product
 from pathlib import Path
 
-import numpy as np
-import yaml
-
 from bench.common import ROOT
-from bench.predict.errors import Prediction, summary
+from bench.predict.errors import Prediction, summary, worst
+from bench.truth.cases import Case, Layer, Rates
+from bench.truth.jobs import cluster, profile
 from stash import load
 from stash.base.records import Profile
 from stash.base.words.units import parse_rate
-from stash.derive.predict.draws import Draws, intervals
-from stash.derive.predict.exchange import ExchangeModel
-from stash.derive.predict.exchanged import ExchangeChanges
-from stash.derive.predict.forecast import Forecast, Predicted, forecast
-from stash.derive.predict.sources import of_profile
-from stash.derive.predict.target import Target
+from stash.derive.predict.changes import Alteration
+from stash.derive.predict.forecast import StallDraws
 from stash.derive.predict.timeline import MIB
+from stash.derive.predict.whatif import Base, base_of, stall_draws
 from stash.derive.stalls import attribute
+from stash.keep.artefact import save
 
-RESULTS = Path(__file__).parent / "data" / "testbed.csv"
-RATES = ("100mbit", "200mbit", "400mbit", "800mbit", "1600mbit")
-NODES = (2, 3, 4)
-BUCKETS = (1, 4, 25)
-"""MiB, as ``bucket_cap_mb``."""
-CALIBRATING = ("100mbit", "400mbit", "1600mbit")
-LAYERS = tuple((600_000 + 150_000 * (number % 4), 0.004, 0.008) for number in range(12))
-"""Bytes of gradient, seconds of the forward and of the backward pass: about 10 MB and 144 ms a step."""
+KEPT = Path(__file__).parent / "data" / "testbed"
+RESULTS = KEPT / "measured.csv"
+FIELDS = ("configuration", "stall", "seconds", "low", "high", "as_of")
+LAYERS = tuple(Layer(600_000 + 150_000 * (number % 4), 0.004, 0.008) for number in range(12))
+"""About 10 MB of gradients and 144 ms a step."""
+SMALL = tuple(Layer(300_000, 0.002, 0.004) for _ in range(4))
+"""24 ms a step at a batch of 4, whose loader is the matter."""
+PREP = 0.012
+"""Seconds of a worker to make a batch of 4, besides reading it."""
 FITTED = ("3 x 200mbit, 4 MiB", "4 x 800mbit, 1 MiB")
-"""From which the model's own spread was taken (``exchange.HELD_SPREAD``): they are not in the table of errors."""
-PORT = 29_588
-DRAWS = Draws()
+"""From which the exchange model's own spread was taken (``exchange.HELD_SPREAD``): not in the table of errors."""
+LEAST_SHARE = 0.05
+"""Of a step: smaller stalls are judged by the step's error only."""
+
+
+def _unknown(case: Case, rates: Rates) -> dict[str, float]:
+    raise NotImplementedError("the truth of these configurations is measured")
 
 
 @dataclass(frozen=True)
 class Configuration:
-    """One job on one emulated cluster of one device a node."""
+    """One job on one emulated cluster."""
 
-    nodes: int
-    rate: str
-    bucket: int
-
-    @property
-    def name(self) -> str:
-        return f"{self.nodes} x {self.rate}, {self.bucket} MiB"
+    family: str
+    name: str
+    case: Case
+    seen: str
+    """The configuration that it is predicted from; its own name where it calibrates."""
+    changes: Alteration
 
     @property
     def calibrates(self) -> bool:
-        return self.nodes == NODES[0] and self.bucket == BUCKETS[1] and self.rate in CALIBRATING
+        return self.seen == self.name
 
 
-ALL = tuple(Configuration(*each) for each in product(NODES, RATES, BUCKETS))
+# What is run ----------------------------------------------------------------------------------------------------
+
+RATES = ("100mbit", "200mbit", "400mbit", "800mbit", "1600mbit")
+CALIBRATING = ("100mbit", "400mbit", "1600mbit")
+NODES, BUCKETS = (2, 3, 4), (1, 4, 25)
 
 
-def calibration_of(wanted: Configuration) -> Configuration:
-    """The calibrating configuration whose rate is nearest, by ratio."""
-    near = min(CALIBRATING, key=lambda rate: abs(math.log(parse_rate(rate) / parse_rate(wanted.rate))))
-    return Configuration(NODES[0], near, BUCKETS[1])
+def _networks() -> Iterator[Configuration]:
+    """One device a node: nodes, link rates and bucket sizes."""
+    for nodes, rate, bucket in product(NODES, RATES, BUCKETS):
+        near = min(CALIBRATING, key=lambda other: abs(math.log(parse_rate(other) / parse_rate(rate))))
+        name = f"{nodes} x {rate}, {bucket} MiB"
+        changes = Alteration(
+            nodes=None if nodes == NODES[0] else nodes,
+            network_times=None if near == rate else parse_rate(rate) / parse_rate(near),
+            bucket=None if bucket == BUCKETS[1] else float(bucket * MIB),
+        )
+        case = Case(name, _unknown, LAYERS, nodes=nodes, network=rate, bucket_mb=bucket)
+        yield Configuration("network", name, case, f"2 x {near}, 4 MiB", changes)
 
 
-# Predicting -----------------------------------------------------------------------------------------------------
+def _nodes_of_two() -> Iterator[Configuration]:
+    """Two devices a node, which share a link of their own: nodes and rates of the network."""
+    for nodes, rate in ((2, "400mbit"), (2, "100mbit"), (2, "1600mbit"), (3, "400mbit"), (3, "100mbit")):
+        name = f"{nodes} x 2 devices, {rate}"
+        changes = Alteration(
+            nodes=None if nodes == 2 else nodes,
+            network_times=None if rate == "400mbit" else parse_rate(rate) / parse_rate("400mbit"),
+        )
+        case = Case(name, _unknown, LAYERS, nodes=nodes, devices=2, network=rate, interconnect="2gbit", bucket_mb=4)
+        yield Configuration("two devices a node", name, case, "2 x 2 devices, 400mbit", changes)
 
 
-def target_of(base: Target, seen: Configuration, wanted: Configuration) -> Target:
-    """The calibration's cluster with more nodes, and links as much faster as they are shaped to be."""
-    assert base.network is not None
-    assert base.network.bytes_per_second is not None
-    factor = parse_rate(wanted.rate) / parse_rate(seen.rate)
-    rate = base.network.bytes_per_second.scaled(factor, "scaled", f"shaped to {wanted.rate}")
-    network = base.network.model_copy(update={"bytes_per_second": rate})
-    return base.model_copy(update={"network": network, "nodes": wanted.nodes, "name": wanted.name})
+def _loaders() -> Iterator[Configuration]:
+    """One device that waits for its loader: disk limits, workers and batch sizes."""
+    for disk, workers, batch in product(("10MB/s", "20MB/s", "40MB/s", "80MB/s"), (0, 1, 2), (4, 8)):
+        seen = (disk, workers, batch) == ("20MB/s", 1, 4)
+        if not seen and (batch == 8) == (disk in ("20MB/s", "80MB/s")) and workers != 1:
+            continue  # each disk with each number of workers, and each batch with each disk: half of the product
+        name = f"disk {disk}, {workers} workers, batch {batch}"
+        times = batch / 4
+        case = Case(
+            name, _unknown, tuple(Layer(a.bytes, a.forward * times, a.backward * times) for a in SMALL),
+            files=600, file_bytes=100_000, disk=disk, workers=workers, batch=batch, prep=PREP * times,
+        )  # fmt: skip
+        changes = Alteration(
+            disk_times=None if disk == "20MB/s" else parse_rate(disk) / parse_rate("20MB/s"),
+            workers=None if workers == 1 else workers,
+            batch=None if batch == 4 else batch,
+        )
+        yield Configuration("loader", name, case, "disk 20MB/s, 1 workers, batch 4", changes)
 
 
-def predict(profile: Profile, seen: Configuration, wanted: Configuration) -> Forecast:
-    """The step of ``wanted`` from a profile of ``seen``: its compute stays, its exchange is forecast."""
-    breakdown, base = attribute(profile), of_profile(profile)
-    target = target_of(base, seen, wanted)
-    changes = ExchangeChanges(bucket_cap=None if wanted.bucket == seen.bucket else float(wanted.bucket * MIB))
-    outcome = ExchangeModel(profile, breakdown, base, DRAWS).on(target, changes)
-    kept = [
-        Predicted(stall.name, DRAWS.around(f"measured {stall.name}", stall.time), "measured")
-        for stall in breakdown.stalls
-        if stall.name in ("compute", "contention")
-    ]
-    return forecast(target, [*kept, *outcome.parts], outcome.missing, source=wanted.name, seed=DRAWS.seed)
+ALL = (*_networks(), *_nodes_of_two(), *_loaders())
 
 
 # Measuring ------------------------------------------------------------------------------------------------------
 
 
-def measure(configuration: Configuration, folder: Path, budget: float) -> Profile:
+def measure(configuration: Configuration, budget: float) -> Profile:
     """A profile of the configuration on an emulated cluster; needs root."""
-    from stash.lab.testbed import Testbed
-
-    model = folder / "model.yaml"
-    layers = [
-        {"name": f"layer {i}", "bytes": size, "forward_seconds": forward, "backward_seconds": backward}
-        for i, (size, forward, backward) in enumerate(LAYERS)
-    ]
-    model.write_text(yaml.safe_dump({"name": "predicted", "layers": layers}), encoding="utf-8")
-    output = folder / "node-0.stash.json"
-    with Testbed(configuration.nodes, 1, network=configuration.rate) as bed:
-        command = partial(_command, configuration, model, folder, budget, bed.address(0))
-        runs = bed.run_all(command, env={"NO_COLOR": "1", "OMP_NUM_THREADS": "1"})
-        codes = [run.wait(budget + 120) for run in runs]
-        if any(codes):
-            raise RuntimeError(f"{configuration.name}: exit codes {codes}\n" + "\n".join(run.output for run in runs))
-    return load(output)
+    with tempfile.TemporaryDirectory() as folder, cluster(configuration.case) as (bed, _):
+        return profile(configuration.case, Path(folder), bed, budget, 0.5)
 
 
-def _command(
-    configuration: Configuration, model: Path, folder: Path, budget: float, address: str, node: int
-) -> list[str]:
-    return [
-        *(sys.executable, "-m", "stash", "profile", "--nproc-per-node", "1", "--nnodes", str(configuration.nodes)),
-        *("--node-rank", str(node), "--rdzv-endpoint", f"{address}:{PORT}", "--rungs", "solo,crowd,cluster"),
-        *("--budget", str(budget), "-o", str(folder / f"node-{node}.stash.json")),
-        *("-m", "stash.lab.testbed.train", "--model", str(model), "--bucket-mb", str(configuration.bucket)),
-    ]
-
-
-def compare(wanted: Sequence[Configuration], budget: float) -> None:
-    """Profile what calibrates, predict and then measure what is wanted, and keep a line of each stall."""
-    calibrations: dict[Configuration, Profile] = {}
-    for configuration in wanted:
-        seen = calibration_of(configuration)
-        with tempfile.TemporaryDirectory() as folder:
-            if seen not in calibrations:
-                calibrations[seen] = measure(seen, Path(folder), budget)
-        predicted = predict(calibrations[seen], seen, configuration)
-        with tempfile.TemporaryDirectory() as folder:
-            found = attribute(measure(configuration, Path(folder), budget))
-        lines = _lines(configuration, predicted, {s.name: s.seconds for s in found.stalls}, found.step_seconds)
-        _keep(lines)
-        for line in lines:
-            print("  ".join(line), flush=True)
-
-
-FIELDS = ("configuration", "stall", "measured", "predicted", "low", "high", "as_of")
-
-
-def _lines(
-    configuration: Configuration, predicted: Forecast, stalls: dict[str, float], step: float
-) -> list[tuple[str, ...]]:
-    rows = [("step", step, predicted.breakdown.step)]
-    rows += [(stall.name, stalls[stall.name], stall.time) for stall in predicted.breakdown.stalls]
-    return [
-        (
-            *(configuration.name, name, f"{measured:.6g}", f"{said.value:.6g}"),
-            *(f"{said.low:.6g}" if said.low is not None else "", f"{said.high:.6g}" if said.high is not None else ""),
-            date.today().isoformat(),
-        )
-        for name, measured, said in rows
-    ]
-
-
-def _keep(lines: Sequence[tuple[str, ...]]) -> None:
-    """The file with these lines in the place of older ones of the same configuration."""
-    kept = [] if not RESULTS.exists() else [row for row in rows() if row["configuration"] != lines[0][0]]
-    with RESULTS.open("w", newline="", encoding="utf-8") as file:
+def keep(configuration: Configuration, found: Profile) -> None:
+    """Write down what was measured, and the profile itself if others are predicted from it."""
+    KEPT.mkdir(exist_ok=True)
+    if configuration.calibrates:
+        save(found, _file(configuration.name))
+    breakdown = attribute(found)
+    lines = [("step", breakdown.step), *((stall.name, stall.time) for stall in breakdown.stalls)]
+    new = not RESULTS.exists()
+    with RESULTS.open("a", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(FIELDS)
-        writer.writerows([tuple(row[name] for name in FIELDS) for row in kept])
-        writer.writerows(lines)
+        if new:
+            writer.writerow(FIELDS)
+        for name, time in lines:
+            ends = ("" if end is None else f"{end:.6g}" for end in (time.low, time.high))
+            writer.writerow([configuration.name, name, f"{time.value:.6g}", *ends, date.today().isoformat()])
 
 
-def rows() -> list[dict[str, str]]:
-    with RESULTS.open(encoding="utf-8") as file:
-        return list(csv.DictReader(file))
+def _file(name: str) -> Path:
+    return KEPT / f"{name.replace(', ', '-').replace(' ', '-').replace('/', '-')}.stash.json"
+
+
+def measured() -> dict[str, dict[str, dict[str, str]]]:
+    """Rows by configuration and stall."""
+    found: dict[str, dict[str, dict[str, str]]] = {}
+    if RESULTS.exists():
+        with RESULTS.open(encoding="utf-8") as file:
+            for row in csv.DictReader(file):
+                found.setdefault(row["configuration"], {})[row["stall"]] = row
+    return found
+
+
+# Predicting -----------------------------------------------------------------------------------------------------
+
+
+@lru_cache
+def _base(seen: str) -> Base:
+    return base_of(load(_file(seen)))
+
+
+def predicted(configuration: Configuration) -> StallDraws:
+    """The stalls of the configuration as its calibration's profile has it told."""
+    return stall_draws(_base(configuration.seen), configuration.changes)
+
+
+def predictions() -> list[tuple[Configuration, Prediction]]:
+    """Of steps, and of stalls that are no small part of one; of all that is measured and neither calibrates nor was
+    fitted to."""
+    rows, found = measured(), []
+    for configuration in ALL:
+        if configuration.calibrates or configuration.name in FITTED or configuration.name not in rows:
+            continue
+        drawn, seen = predicted(configuration), rows[configuration.name]
+        step = float(seen["step"]["seconds"])
+        found.append((configuration, Prediction("the step", configuration.name, step, drawn.step)))
+        for part in drawn.parts:
+            row = seen.get(part.name)
+            if row is not None and part.name != "compute" and float(row["seconds"]) > LEAST_SHARE * step:
+                one = Prediction(part.name, configuration.name, float(row["seconds"]), part.seconds)
+                found.append((configuration, one))
+    return found
 
 
 # Showing --------------------------------------------------------------------------------------------------------
 
 SECTION = """## Emulated clusters
 
-{cases} configurations, measured between {first} and {last}. *Split*: {calibrating} calibrate, one for each of three
-link rates; all others are predicted, from the nearest of these rates, before they are measured. The model's own
-spread comes from two more ({fitted}), which are not in the table.
+{cases} configurations that were predicted by `stash whatif` from {calibrating} profiles of others, measured between
+{first} and {last}. *Split*: what is profiled calibrates (three link rates; one cluster of two devices a node; one
+disk), and nothing else of the others is known but how many times as fast their links or disks are shaped. The
+exchange model's own spread comes from two more ({fitted}), which are not in the tables. Stalls are judged where they
+are at least {share:.0%} of the step.
 """
 
 
 def section() -> list[str]:
-    """Of the page on validation, from the results that are kept."""
-    learned = {*FITTED, *(each.name for each in ALL if each.calibrates)}
-    unseen = [row for row in rows() if row["configuration"] not in learned] if RESULTS.exists() else []
-    if not unseen:
+    """Of the page on validation, from what was measured."""
+    found, rows = predictions(), measured()
+    if not found:
         return ["## Emulated clusters", "", "Not measured yet: `python -m bench.predict.testbed` (root) does."]
-    dates = sorted(row["as_of"] for row in unseen)
-    cases = len({row["configuration"] for row in unseen})
-    calibrating = sum(each.calibrates for each in ALL)
+    names = {configuration.name for configuration, _ in found}
+    dates = sorted(rows[name]["step"]["as_of"] for name in names)
     head = SECTION.format(
-        cases=cases, first=dates[0], last=dates[-1], calibrating=calibrating, fitted=" and ".join(FITTED)
-    )
-    return [head, *summary([_kept(row) for row in unseen if row["stall"] in ("step", "network")])]
-
-
-def _kept(row: dict[str, str]) -> Prediction:
-    """A row as a prediction whose draws have its mean and its ends."""
-    low, high, value = (float(row[name]) for name in ("low", "high", "predicted"))
-    spread = np.interp(DRAWS.uniforms("kept"), [0.0, 0.025, 0.975, 1.0], [low, low, high, high])
-    (found,) = intervals(spread[None, :])
-    return Prediction(row["stall"], row["configuration"], float(row["measured"]), spread + value - found.value)
+        cases=len(names), calibrating=len({configuration.seen for configuration, _ in found}), first=dates[0],
+        last=dates[-1], fitted=" and ".join(FITTED), share=LEAST_SHARE,
+    )  # fmt: skip
+    steps = [(configuration, each) for configuration, each in found if each.source == "the step"]
+    families = [replace(each, source=f"the step, {configuration.family}") for configuration, each in steps]
+    stalls = [each for _, each in found if each.source != "the step"]
+    whole = [each for _, each in steps]
+    return [head, *summary([*whole, *families, *stalls]), "", "Farthest off:", "", *worst(whole)]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.predict.testbed", description=__doc__)
     parser.add_argument("--plan", action="store_true", help="print what would be run")
-    parser.add_argument("--only", metavar="WORDS", help="configurations whose name contains this")
-    parser.add_argument("--budget", type=float, default=45.0, metavar="SECONDS", help="of each profile (default 45)")
+    parser.add_argument("--only", metavar="WORDS", default="", help="configurations whose name contains this")
+    parser.add_argument("--budget", type=float, default=25.0, metavar="SECONDS", help="of each profile (default 25)")
     options = parser.parse_args()
-    wanted = [each for each in ALL if not each.calibrates and (options.only or "") in each.name]
+    wanted = [each for each in ALL if options.only in each.name]
     if not wanted:
         parser.error(f"no configuration is called {options.only!r}; --plan lists them")
     if options.plan:
-        for each in wanted:
-            print(f"{each.name:24} from {calibration_of(each).name}")
-        print(f"{len(wanted)} configurations, about {len(wanted) * (options.budget + 30) / 60:.0f} minutes")
+        _print_plan(wanted, options.budget)
         return
-    compare(wanted, options.budget)
+    done = measured()
+    for configuration in wanted:
+        if configuration.name not in done:
+            found = measure(configuration, options.budget)
+            keep(configuration, found)
+            print(f"{configuration.name}: {attribute(found).step_seconds:.4f} s", flush=True)
     print(f"kept in {RESULTS.relative_to(ROOT)}; `python -m bench.predict` writes the page")
+
+
+def _print_plan(wanted: Sequence[Configuration], budget: float) -> None:
+    for each in wanted:
+        print(f"{each.name:36} {'calibrates' if each.calibrates else f'from {each.seen}'}")
+    print(f"{len(wanted)} configurations, about {len(wanted) * (budget + 12) / 60:.0f} minutes")
 
 
 if __name__ == "__main__":

@@ -67,6 +67,8 @@ class Case:
     accumulate: int = 1
     """Batches to a step; the truths by hand are of one."""
     disk: str | None = None
+    bucket_mb: int = 1
+    """As ``bucket_cap_mb``."""
     neighbour: bool = False
     """Another process burns a core in bursts of half a second while the profile is taken."""
 

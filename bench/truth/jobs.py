@@ -43,7 +43,7 @@ def profile(case: Case, folder: Path, bed: Testbed | None, budget: float, precis
     (folder / "model.yaml").write_text(describe(case))
     data = _files(case)
     job = [
-        *("-m", "stash.lab.testbed.train", "--model", str(folder / "model.yaml"), "--bucket-mb", "1"),
+        *("-m", "stash.lab.testbed.train", "--model", str(folder / "model.yaml"), "--bucket-mb", str(case.bucket_mb)),
         *("--batch", str(case.batch), "--workers", str(case.workers)),
         *("--accumulate", str(case.accumulate)),
         *(["--data", str(data)] if data else []),
