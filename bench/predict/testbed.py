@@ -43,8 +43,8 @@ LAYERS = tuple(Layer(600_000 + 150_000 * (number % 4), 0.004, 0.008) for number 
 """About 10 MB of gradients and 144 ms a step."""
 SMALL = tuple(Layer(300_000, 0.002, 0.004) for _ in range(4))
 """24 ms a step at a batch of 4, whose loader is the matter."""
-PREP = 0.012
-"""Seconds of a worker to make a batch of 4, besides reading it."""
+PREP = 0.06
+"""Seconds of a worker to make a batch of 4 where no disk limits it; an emulated loader reads meanwhile."""
 FITTED = ("3 x 200mbit, 4 MiB", "4 x 800mbit, 1 MiB")
 """From which the exchange model's own spread was taken (``exchange.HELD_SPREAD``): not in the table of errors."""
 LEAST_SHARE = 0.05
@@ -104,27 +104,42 @@ def _nodes_of_two() -> Iterator[Configuration]:
         yield Configuration("two devices a node", name, case, "2 x 2 devices, 400mbit", changes)
 
 
-def _loaders() -> Iterator[Configuration]:
-    """One device that waits for its loader: disk limits, workers and batch sizes."""
+def _disks() -> Iterator[Configuration]:
+    """One device whose loader waits for its disk: limits, workers and batch sizes."""
     for disk, workers, batch in product(("10MB/s", "20MB/s", "40MB/s", "80MB/s"), (0, 1, 2), (4, 8)):
         seen = (disk, workers, batch) == ("20MB/s", 1, 4)
         if not seen and (batch == 8) == (disk in ("20MB/s", "80MB/s")) and workers != 1:
             continue  # each disk with each number of workers, and each batch with each disk: half of the product
-        name = f"disk {disk}, {workers} workers, batch {batch}"
-        times = batch / 4
-        case = Case(
-            name, _unknown, tuple(Layer(a.bytes, a.forward * times, a.backward * times) for a in SMALL),
-            files=600, file_bytes=100_000, disk=disk, workers=workers, batch=batch, prep=PREP * times,
-        )  # fmt: skip
         changes = Alteration(
             disk_times=None if disk == "20MB/s" else parse_rate(disk) / parse_rate("20MB/s"),
             workers=None if workers == 1 else workers,
             batch=None if batch == 4 else batch,
         )
-        yield Configuration("loader", name, case, "disk 20MB/s, 1 workers, batch 4", changes)
+        case = Case(
+            f"disk {disk}, workers {workers}, batch {batch}", _unknown, _of_batch(batch), files=600,
+            file_bytes=200_000, disk=disk, workers=workers, batch=batch,
+        )  # fmt: skip
+        yield Configuration("disk", case.name, case, "disk 20MB/s, workers 1, batch 4", changes)
 
 
-ALL = (*_networks(), *_nodes_of_two(), *_loaders())
+def _preparation() -> Iterator[Configuration]:
+    """One device whose loader has much to compute: workers and batch sizes."""
+    for workers, batch in product((0, 1, 2, 3, 4), (4, 8)):
+        changes = Alteration(workers=None if workers == 1 else workers, batch=None if batch == 4 else batch)
+        case = Case(
+            f"prep, workers {workers}, batch {batch}", _unknown, _of_batch(batch), workers=workers, batch=batch,
+            prep=PREP * batch / 4,
+        )  # fmt: skip
+        yield Configuration("prep", case.name, case, "prep, workers 1, batch 4", changes)
+
+
+def _of_batch(batch: int) -> tuple[Layer, ...]:
+    return tuple(
+        replace(layer, forward=layer.forward * batch / 4, backward=layer.backward * batch / 4) for layer in SMALL
+    )
+
+
+ALL = (*_networks(), *_nodes_of_two(), *_disks(), *_preparation())
 
 
 # Measuring ------------------------------------------------------------------------------------------------------
