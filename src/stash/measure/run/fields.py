@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from functools import lru_cache
-from types import NoneType, UnionType
-from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from functools import cache
+from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
+
+from stash.measure.run.annotated import JSON, fits, plain
 
 T = TypeVar("T")
 
@@ -15,41 +16,25 @@ def made(cls: type[T], fields: Mapping[str, Any]) -> T:
 
     Raises TypeError for a field that is not there or unknown, and ValueError for one of another type.
     """
-    types = _types(cast(Hashable, cls))
+    known, values = _fields(cast(Hashable, cls)), dict(fields)
     for name, value in fields.items():
-        if name in types and not _fits(value, types[name]):
-            raise ValueError(f"{name} is no {types[name]}")
-    return cls(**{name: _as(types.get(name), value) for name, value in fields.items()})
+        hint, kinds, is_tuple = known.get(name, _ANYTHING)
+        if type(value) not in kinds and not fits(value, hint, JSON):
+            raise ValueError(f"{name} is no {hint}")
+        if is_tuple and type(value) is list:
+            values[name] = tuple(value)
+    return cls(**values)
 
 
-@lru_cache(maxsize=64)
-def _types(cls: Hashable) -> dict[str, Any]:
-    return get_type_hints(cls)
+_ANYTHING: tuple[Any, frozenset[type], bool] = (Any, frozenset(), False)
+"""Of a field that is not known: ``cls`` itself refuses it."""
 
 
-def _as(kind: Any, value: Any) -> Any:
-    """``value`` of ``kind``: JSON turns tuples into lists."""
-    return tuple(value) if isinstance(value, list) and _is_tuple(kind) else value
+@cache
+def _fields(cls: Hashable) -> Mapping[str, tuple[Any, frozenset[type], bool]]:
+    """Annotated type, types of values that need no closer look, and whether lists are tuples, by name."""
+    return {name: (hint, plain(hint), _is_tuple(hint)) for name, hint in get_type_hints(cls).items()}
 
 
-def _is_tuple(kind: Any) -> bool:
-    return get_origin(kind) is tuple or any(get_origin(part) is tuple for part in get_args(kind))
-
-
-def _fits(value: Any, kind: Any) -> bool:
-    origin, parts = get_origin(kind), get_args(kind)
-    if kind in (Any, object):
-        return True
-    if origin in (Union, UnionType):
-        return any(_fits(value, part) for part in parts)
-    if origin in (list, tuple):
-        several = origin is list or parts[-1] is ...
-        items = isinstance(value, list) and (several or len(value) == len(parts))
-        return items and all(_fits(item, parts[0]) for item in value)
-    if origin is dict:
-        return isinstance(value, dict) and all(_fits(item, parts[1]) for item in value.values())
-    if kind is int:
-        return type(value) is int or (type(value) is float and value.is_integer())
-    if kind is float:
-        return type(value) in (int, float)
-    return isinstance(value, NoneType if kind is None else kind)
+def _is_tuple(hint: Any) -> bool:
+    return get_origin(hint) is tuple or any(get_origin(part) is tuple for part in get_args(hint))

@@ -9,9 +9,10 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import types
 from functools import cache
-from typing import Any, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, NoReturn, TypeVar, get_type_hints
+
+from stash.measure.run.annotated import fits, plain
 
 LONGEST = 32 << 20
 """Bytes of one message: the leader's news for those who keep a copy of its journal are the longest."""
@@ -69,8 +70,8 @@ def _built(found: dict[str, Any]) -> Any:
     """What an object of JSON stands for; those within it have been built."""
     if _RECORD in found:
         record, values = _RECORDS[found[_RECORD]], _listed(found["fields"])
-        for value, (name, hint, usual) in zip(values, _fields(record), strict=True):
-            if type(value) not in usual and not fits(value, hint):
+        for value, (name, hint, kinds) in zip(values, _fields(record), strict=True):
+            if type(value) not in kinds and not fits(value, hint):
                 raise TypeError(f"{record.__name__}.{name} is no {hint}")
         return record(*values)
     if _TUPLE in found:
@@ -98,41 +99,7 @@ _JSON = json.JSONDecoder(parse_float=_finite, parse_constant=_not_finite, object
 
 
 @cache
-def _parts(hint: Any) -> tuple[Any, tuple[Any, ...]]:
-    return get_origin(hint), get_args(hint)
-
-
-@cache
-def _usual(hint: Any) -> frozenset[type]:
-    """Types whose values certainly fit an annotated one: most values are of such, and looking closer takes long."""
-    origin, of = _parts(hint)
-    if origin in (Union, types.UnionType):
-        return frozenset().union(*map(_usual, of))
-    return frozenset({hint}) if isinstance(hint, type) and origin is None else frozenset()
-
-
-@cache
 def _fields(record: type) -> tuple[tuple[str, Any, frozenset[type]], ...]:
     """Its fields in order: name, annotated type, types of values that need no closer look."""
     hints = get_type_hints(record)
-    return tuple((field.name, hints[field.name], _usual(hints[field.name])) for field in dataclasses.fields(record))
-
-
-def fits(value: Any, hint: Any) -> bool:
-    """Whether a value is of an annotated type."""
-    origin, of = _parts(hint)
-    if hint is Any:
-        return True
-    if origin in (Union, types.UnionType):
-        return any(fits(value, each) for each in of)
-    if origin is tuple and of[-1] is not Ellipsis:
-        return isinstance(value, tuple) and len(value) == len(of) and all(map(fits, value, of))
-    if origin in (tuple, list):
-        return isinstance(value, origin) and all(fits(each, of[0]) for each in value)
-    if origin is dict:
-        return isinstance(value, dict) and all(fits(k, of[0]) and fits(v, of[1]) for k, v in value.items())
-    if hint is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    if hint is int:
-        return isinstance(value, int) and not isinstance(value, bool)
-    return isinstance(value, hint)
+    return tuple((field.name, hints[field.name], plain(hints[field.name])) for field in dataclasses.fields(record))

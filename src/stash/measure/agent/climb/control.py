@@ -155,8 +155,13 @@ class Control:
 
 
 def opened(reports: Any) -> list[Any]:
-    """Reports out of a tensor of bytes, a row for each rank; blanks behind them do not matter."""
-    return [unpacked(row.tobytes()) for row in reports.numpy()]
+    """Reports out of a tensor of bytes, a row for each rank; blanks behind them do not matter.
+
+    What many ranks say alike is read once: most have nothing to say but that they are there.
+    """
+    rows = [row.tobytes() for row in reports.numpy()]
+    said = {row: unpacked(row) for row in set(rows)}
+    return [said[row] for row in rows]
 
 
 def _tensor(data: bytes) -> Any:
