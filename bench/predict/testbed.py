@@ -28,8 +28,10 @@ from bench.truth.cases import Case, Layer, Rates
 from bench.truth.jobs import cluster, profile
 from stash import load
 from stash.base.records import Profile
+from stash.base.stats.intervals import Interval
 from stash.base.words.units import parse_rate
 from stash.derive.predict.changes import Alteration
+from stash.derive.predict.draws import Array, Draws
 from stash.derive.predict.forecast import StallDraws
 from stash.derive.predict.timeline import MIB
 from stash.derive.predict.whatif import Base, base_of, stall_draws
@@ -47,8 +49,13 @@ PREP = 0.06
 """Seconds of a worker to make a batch of 4 where no disk limits it; an emulated loader reads meanwhile."""
 FITTED = ("3 x 200mbit, 4 MiB", "4 x 800mbit, 1 MiB")
 """From which the exchange model's own spread was taken (``exchange.HELD_SPREAD``): not in the table of errors."""
+WIDEST = 0.05
+"""Half of a measured step's interval at most, as a part of the step: wider ones are measured again."""
 LEAST_SHARE = 0.05
 """Of a step: smaller stalls are judged by the step's error only."""
+
+
+DRAWS = Draws()
 
 
 def _unknown(case: Case, rates: Rates) -> dict[str, float]:
@@ -152,17 +159,18 @@ def measure(configuration: Configuration, budget: float) -> Profile:
 
 
 def keep(configuration: Configuration, found: Profile) -> None:
-    """Write down what was measured, and the profile itself if others are predicted from it."""
+    """Write down what was measured, in the place of what was before, and the profile itself if others are predicted
+    from it."""
     KEPT.mkdir(exist_ok=True)
     if configuration.calibrates:
         save(found, _file(configuration.name))
     breakdown = attribute(found)
     lines = [("step", breakdown.step), *((stall.name, stall.time) for stall in breakdown.stalls)]
-    new = not RESULTS.exists()
-    with RESULTS.open("a", newline="", encoding="utf-8") as file:
+    kept = [row for name, rows in measured().items() if name != configuration.name for row in rows.values()]
+    with RESULTS.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
-        if new:
-            writer.writerow(FIELDS)
+        writer.writerow(FIELDS)
+        writer.writerows([row[name] for name in FIELDS] for row in kept)
         for name, time in lines:
             ends = ("" if end is None else f"{end:.6g}" for end in (time.low, time.high))
             writer.writerow([configuration.name, name, f"{time.value:.6g}", *ends, date.today().isoformat()])
@@ -180,6 +188,18 @@ def measured() -> dict[str, dict[str, dict[str, str]]]:
             for row in csv.DictReader(file):
                 found.setdefault(row["configuration"], {})[row["stall"]] = row
     return found
+
+
+def interval(row: dict[str, str]) -> Interval:
+    """What was measured of a stall, or of the step."""
+    low, high = (float(row[end]) if row[end] else None for end in ("low", "high"))
+    return Interval(value=float(row["seconds"]), low=low, high=high)
+
+
+def disturbed(rows: dict[str, dict[str, str]]) -> bool:
+    """Whether other work on the machine left the step too uncertain to judge a prediction by."""
+    step = interval(rows["step"])
+    return step.half_width is None or step.half_width > WIDEST * step.value
 
 
 # Predicting -----------------------------------------------------------------------------------------------------
@@ -203,14 +223,19 @@ def predictions() -> list[tuple[Configuration, Prediction]]:
         if configuration.calibrates or configuration.name in FITTED or configuration.name not in rows:
             continue
         drawn, seen = predicted(configuration), rows[configuration.name]
-        step = float(seen["step"]["seconds"])
-        found.append((configuration, Prediction("the step", configuration.name, step, drawn.step)))
+        step = interval(seen["step"])
+        found.append((configuration, _judged("the step", configuration, step, drawn.step)))
         for part in drawn.parts:
-            row = seen.get(part.name)
-            if row is not None and part.name != "compute" and float(row["seconds"]) > LEAST_SHARE * step:
-                one = Prediction(part.name, configuration.name, float(row["seconds"]), part.seconds)
-                found.append((configuration, one))
+            time = interval(seen[part.name]) if part.name in seen else None
+            if time is not None and part.name != "compute" and time.value > LEAST_SHARE * step.value:
+                found.append((configuration, _judged(part.name, configuration, time, part.seconds)))
     return found
+
+
+def _judged(source: str, configuration: Configuration, time: Interval, drawn: Array) -> Prediction:
+    """Its draws hold the measurement's own spread, too: what is judged is whether the two agree."""
+    spread = DRAWS.around(f"measured again {source}", time) - time.value
+    return Prediction(source, configuration.name, time.value, drawn + spread)
 
 
 # Showing --------------------------------------------------------------------------------------------------------
@@ -221,7 +246,8 @@ SECTION = """## Emulated clusters
 {first} and {last}. *Split*: what is profiled calibrates (three link rates; one cluster of two devices a node; one
 disk), and nothing else of the others is known but how many times as fast their links or disks are shaped. The
 exchange model's own spread comes from two more ({fitted}), which are not in the tables. Stalls are judged where they
-are at least {share:.0%} of the step.
+are at least {share:.0%} of the step; a step whose interval is wider than ±{widest:.0%} is measured again. *In the
+interval*: the forecast's and the measurement's own, together.
 """
 
 
@@ -234,7 +260,7 @@ def section() -> list[str]:
     dates = sorted(rows[name]["step"]["as_of"] for name in names)
     head = SECTION.format(
         cases=len(names), calibrating=len({configuration.seen for configuration, _ in found}), first=dates[0],
-        last=dates[-1], fitted=" and ".join(FITTED), share=LEAST_SHARE,
+        last=dates[-1], fitted=" and ".join(FITTED), share=LEAST_SHARE, widest=WIDEST,
     )  # fmt: skip
     steps = [(configuration, each) for configuration, each in found if each.source == "the step"]
     families = [replace(each, source=f"the step, {configuration.family}") for configuration, each in steps]
@@ -257,7 +283,7 @@ def main() -> None:
         return
     done = measured()
     for configuration in wanted:
-        if configuration.name not in done:
+        if configuration.name not in done or disturbed(done[configuration.name]):
             found = measure(configuration, options.budget)
             keep(configuration, found)
             print(f"{configuration.name}: {attribute(found).step_seconds:.4f} s", flush=True)

@@ -112,10 +112,14 @@ def exposed(
 
 
 def buckets_of(work: Exchanged, changes: ExchangeChanges) -> tuple[float, ...]:
-    """Bytes of each bucket after the changes, before compression."""
-    if changes.bucket_cap is None or not work.gradients:
+    """Bytes of each bucket after the changes, before compression.
+
+    A cap that is asked for is the first bucket's, too: only where nobody names one does PyTorch begin with 1 MiB.
+    """
+    cap = changes.bucket_cap
+    if cap is None or not work.gradients:
         return work.buckets
-    return tuple(float(size) for size in timeline.bucket_sizes(work.gradients, changes.bucket_cap))
+    return tuple(float(size) for size in timeline.bucket_sizes(work.gradients, cap, first=cap))
 
 
 def times_of(work: Exchanged, changes: ExchangeChanges) -> float:
