@@ -220,7 +220,9 @@ def predictions() -> list[tuple[Configuration, Prediction]]:
     fitted to."""
     rows, found = measured(), []
     for configuration in ALL:
-        if configuration.calibrates or configuration.name in FITTED or configuration.name not in rows:
+        if configuration.calibrates or configuration.name in FITTED:
+            continue
+        if configuration.name not in rows or configuration.seen not in rows:
             continue
         drawn, seen = predicted(configuration), rows[configuration.name]
         step = interval(seen["step"])
