@@ -180,6 +180,8 @@ class Block:
     """Bytes that system calls of these processes read, from wherever (/proc/PID/io); what is mapped is not called."""
     held_bytes: Whole | None = None
     """Sizes of the files of many samples that were dropped from memory before a cold block."""
+    cpu_seconds: Number | None = None
+    """Processor time of this rank's own process, whatever else ran on the host; not its loader's workers'."""
 
 
 class Rate(Record):

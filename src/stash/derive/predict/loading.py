@@ -157,7 +157,8 @@ def _work(
     replay = next((name for name in ("cluster", "node", "crowd", "solo") if name in breakdown.rungs), None)
     busy = None if replay is None else _busy_seconds(profile, replay)
     if threads and busy is not None:
-        training = np.full(draws.count, busy * threads / ranks)
+        own = None if replay is None else _median_step(profile, replay, lambda block: block.cpu_seconds)
+        training = np.full(draws.count, busy * threads / ranks if own is None else own)
         with_loading = _busy_seconds(profile, "warm")
         if with_loading is not None:
             more = (with_loading - busy) * threads / ranks / samples
@@ -194,12 +195,14 @@ def _held_to_steps(pipeline: Pipeline, work: Work, breakdown: Breakdown) -> Work
 
 
 def _busy_seconds(profile: Profile, rung: str) -> float | None:
-    """Of a step: its time times the busy fraction of the host's cores; the median block's."""
-    found = [
-        block.cpu * block.seconds / block.steps
-        for block in profile.blocks
-        if block.rung == rung and block.cpu is not None and block.steps
-    ]
+    """Of a step: its time times the busy fraction of the host's cores, whoever kept them busy; the median block's."""
+    return _median_step(profile, rung, lambda block: None if block.cpu is None else block.cpu * block.seconds)
+
+
+def _median_step(profile: Profile, rung: str, field: Callable[[Block], float | None]) -> float | None:
+    """Of all blocks of a rung, by step."""
+    blocks = [(block, field(block)) for block in profile.blocks if block.rung == rung and block.steps]
+    found = [value / block.steps for block, value in blocks if value is not None]
     return statistics.median(found) if found else None
 
 

@@ -158,6 +158,7 @@ class BlockDone(Message):
     launch: int = 0
     read_bytes: int | None = None
     held_bytes: int | None = None
+    cpu_seconds: float | None = None
 
 
 @dataclass(frozen=True)

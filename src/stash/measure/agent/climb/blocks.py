@@ -110,7 +110,7 @@ class BlockRunner:
         served = [sum(feed.samples for feed in rank.feeds)]
         own = [own_seconds(tally)]
         self._memory.begin()
-        before = counters.totals()
+        before, spent = counters.totals(), time.process_time()
         clock = self._loops.begin_block()
         for index in range(size.steps):
             yield
@@ -119,13 +119,13 @@ class BlockRunner:
             clock.step(now, self._loops.between, own[-1] - own[-2])
             served.append(sum(feed.samples for feed in rank.feeds))
         self._loops.clock = None
-        machine = counters.since(before)
+        machine, spent = counters.since(before), time.process_time() - spent
         block = BlockDone(
             round=number, rung=visit.rung, rank=rank.place.rank, steps=size.steps,
             seconds=sum(clock.steps), step_seconds=tuple(clock.steps), interrupted_seconds=clock.interrupted,
             started=clock.started - self._began, launch=rank.orders.launch,
             gpu=counters.gpu_utilisation(rank.clock.gpu), cpu=machine.cpu, steal=machine.steal,
-            network_bytes=machine.network_bytes, disk_bytes=machine.disk_bytes,
+            network_bytes=machine.network_bytes, disk_bytes=machine.disk_bytes, cpu_seconds=float(f"{spent:.3g}"),
         )  # fmt: skip
         if rank.feeds:
             waited = sum(feed.wait for feed in rank.feeds) - waits - (own[-1] - own[0])
