@@ -182,6 +182,8 @@ class Block:
     """Sizes of the files of many samples that were dropped from memory before a cold block."""
     cpu_seconds: Number | None = None
     """Processor time of this rank's own process, whatever else ran on the host; not its loader's workers'."""
+    fetch_cpu_seconds: Number | None = None
+    """Of ``fetch_seconds``, processor time: the rest waited, for files, for cores or for what a script sleeps."""
 
 
 class Rate(Record):

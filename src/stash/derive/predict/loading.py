@@ -152,25 +152,35 @@ def _work(
     ranks: int,
 ) -> Work:
     made = draws.of("making a sample", make)
-    training, on_cores = np.zeros(draws.count), made
-    threads = host.cores if host is not None else None
-    replay = next((name for name in ("cluster", "node", "crowd", "solo") if name in breakdown.rungs), None)
-    busy = None if replay is None else _busy_seconds(profile, replay)
-    if threads and busy is not None:
-        own = None if replay is None else _median_step(profile, replay, lambda block: block.cpu_seconds)
-        training = np.full(draws.count, busy * threads / ranks if own is None else own)
-        with_loading = _busy_seconds(profile, "warm")
-        if with_loading is not None:
-            more = (with_loading - busy) * threads / ranks / samples
-            on_cores = np.minimum(made, max(0.0, more))
+    training, making = _on_cores(profile, breakdown, host, ranks)
     return Work(
         make_seconds=made,
-        core_seconds=on_cores,
-        train_core_seconds=training,
+        core_seconds=made if making is None else np.minimum(made, making / samples),
+        train_core_seconds=np.full(draws.count, training),
         disk_bytes=profile.workload.sample_disk_bytes,
         reads=_reads_per_sample(profile),
         variation=_variation(profile),
     )
+
+
+def _on_cores(profile: Profile, breakdown: Breakdown, host: Host | None, ranks: int) -> tuple[float, float | None]:
+    """Seconds of processor time that one rank's step takes to train, and to make its batches.
+
+    Of the job's own processes; profiles of before these were counted tell only how busy the whole host was, and what
+    others did there counts as the job's. ``None``: nobody knows how much of making a batch is waiting.
+    """
+    replay = next((name for name in ("cluster", "node", "crowd", "solo") if name in breakdown.rungs), None)
+    if replay is None:
+        return 0.0, None
+    training = _median_step(profile, replay, lambda block: block.cpu_seconds)
+    making = _median_step(profile, "warm", lambda block: block.fetch_cpu_seconds)
+    threads = host.cores if host is not None else None
+    busy, with_loading = _busy_seconds(profile, replay), _busy_seconds(profile, "warm")
+    if threads and busy is not None:
+        training = busy * threads / ranks if training is None else training
+        if making is None and with_loading is not None:
+            making = max(0.0, with_loading - busy) * threads / ranks
+    return training or 0.0, making
 
 
 def _held_to_steps(pipeline: Pipeline, work: Work, breakdown: Breakdown) -> Work:

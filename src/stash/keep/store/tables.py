@@ -123,7 +123,9 @@ TABLES: dict[str, tuple[TableColumn, ...]] = {
         *_columns("BIGINT", network_bytes="sent by the host", disk_bytes="read by the host"),
         *_columns("DOUBLE", started="since the first block"),
         *_columns("BIGINT", launch="which of them", read_bytes="by system calls", held_bytes="dropped before it"),
-        *_columns("DOUBLE", cpu_seconds="processor time of the rank's own process"),
+        *_columns(
+            "DOUBLE", cpu_seconds="processor time of the rank's own process", fetch_cpu_seconds="of making batches"
+        ),
     ),
     "ranks": (
         _ID,

@@ -159,6 +159,7 @@ class BlockDone(Message):
     read_bytes: int | None = None
     held_bytes: int | None = None
     cpu_seconds: float | None = None
+    fetch_cpu_seconds: float | None = None
 
 
 @dataclass(frozen=True)

@@ -164,6 +164,7 @@ class BlockRunner:
         block = replace(
             block,
             fetch_seconds=making,
+            fetch_cpu_seconds=totals["cpu_ns"] * 1e-9 * share,
             resident=found.resident / found.pages if found.pages else None,
             files=round(totals["files"] * looked),
             file_bytes=round(totals["bytes"] * looked),

@@ -66,13 +66,15 @@ class recorded:  # noqa: N801 - a context manager reads as a verb
         if _first_of_block(self.shared, self.maker) or _Seen.mode == COLD:
             self.counts["looked"] = 1
             _here.counts = self.counts
+        self.spent = time.process_time_ns()
         self.began = time.perf_counter_ns()
         self.entering = self.began - entered
 
     def __exit__(self, *error: object) -> None:
-        ended = time.perf_counter_ns()
+        ended, spent = time.perf_counter_ns(), time.process_time_ns()
         counts, _here.counts = self.counts, None
         counts["making_ns"] = ended - self.began - counts["own_ns"]
+        counts["cpu_ns"] = spent - self.spent - counts["own_ns"]
         after = bytes_read()
         if after is None or self.before is None:
             counts["untold"] = 1

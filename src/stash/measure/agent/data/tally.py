@@ -19,8 +19,8 @@ _NAME_BYTES = 32
 VARIABLE = "STASH_TALLY"
 """The environment variable by which workers find the tally of their training process."""
 FIELDS = (
-    "batches", "making_ns", "own_ns", "looked", "files", "bytes", "heads", "pages", "resident", "foreign", "called",
-    "storage", "untold", "held",
+    "batches", "making_ns", "cpu_ns", "own_ns", "looked", "files", "bytes", "heads", "pages", "resident", "foreign",
+    "called", "storage", "untold", "held",
 )  # fmt: skip
 """What is counted; ``data/reading`` says of what."""
 _NOTHING = (0,) * len(FIELDS)
