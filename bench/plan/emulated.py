@@ -34,6 +34,10 @@ class FleetType:
     disk: str
     dollars_per_hour: float
 
+    @property
+    def most_nodes(self) -> int:
+        return min(max(NODES), MOST_RANKS // self.devices)
+
 
 TYPES = (
     FleetType("a1", 1, None, "150mbit", "20MB/s", 0.50),
@@ -45,7 +49,7 @@ TYPES = (
     FleetType("b3", 3, "1200mbit", "400mbit", "40MB/s", 1.70),
     FleetType("c4", 4, "2400mbit", "1gbit", "80MB/s", 3.10),
 )
-PROFILED = (TYPES[3], 2)
+PROFILED = (TYPES[4], 2)
 """Where each model is profiled: two nodes of a cheap type, which have every stall. All else is forecast."""
 
 
@@ -104,7 +108,7 @@ CANDIDATES = tuple(
     for model in MODELS
     for type_ in TYPES
     for nodes in NODES
-    if nodes * type_.devices <= MOST_RANKS
+    if nodes <= type_.most_nodes
 )
 
 
@@ -160,7 +164,9 @@ def _machine(base: Target, type_: FleetType) -> Target:
             "devices": type_.devices,
             "inside": None if type_.devices == 1 else inside,
             "network": network,
-            "cores": None,  # all hosts share this machine's: none has a number of its own
+            # All hosts share this machine's cores, and none keeps data in memory from one epoch to the next.
+            "cores": None,
+            "memory_bytes": None,
             "storage": Storage(bytes_per_second=given(parse_rate(type_.disk), f"the data sheet of {type_.name}")),
         }
     )

@@ -85,8 +85,8 @@ def main() -> int:
     parser.add_argument("--plan", action="store_true", help="print what would be run")
     parser.add_argument("--judge", action="store_true", help="decide from what is kept, and judge")
     parser.add_argument("--only", default="", metavar="WORDS", help="candidates whose name contains this")
-    parser.add_argument("--budget", type=float, default=60.0, metavar="SECONDS", help="of a profile (default 60)")
-    parser.add_argument("--seconds", type=float, default=18.0, help="of steps of a run (default 18)")
+    parser.add_argument("--budget", type=float, default=120.0, metavar="SECONDS", help="of a profile (default 120)")
+    parser.add_argument("--seconds", type=float, default=16.0, help="of steps of a run (default 16)")
     options = parser.parse_args()
     if options.judge:
         from bench.plan.fleet_judge import page

@@ -42,11 +42,11 @@ FIELDS = (
 Row = Mapping[str, str]
 
 
-def rows(path: Path = TABLE) -> dict[str, Row]:
+def rows() -> dict[str, Row]:
     """Lines that are kept, by their candidate's name."""
-    if not path.exists():
+    if not TABLE.exists():
         return {}
-    with path.open(encoding="utf-8") as file:
+    with TABLE.open(encoding="utf-8") as file:
         found = list(csv.DictReader(file))
     return {f"{row['model']} on {row['nodes']} x {row['instance']}": row for row in found}
 
@@ -70,7 +70,7 @@ def drawn(base: Base, candidate: Candidate) -> StallDraws:
 
 
 def start_of(model: FleetModel, budget: float) -> Base:
-    """What forecasts of ``model`` start with, profiled now if it was not before; raises RuntimeError if that fails."""
+    """What forecasts of ``model`` start with, profiled now if it was not yet; raises RuntimeError if that fails."""
     path = profile_path(model)
     if not path.exists():
         case = case_of(profiled(model))
@@ -123,12 +123,12 @@ def _ends(name: str, found: Interval | None) -> dict[str, str]:
     return {name + end: "" if value is None else f"{value:.6g}" for end, value in zip(ENDS, values, strict=True)}
 
 
-def keep(line: Row, path: Path = TABLE) -> None:
+def keep(line: Row) -> None:
     """The table with this line at its end; whole or not at all, as a run may be interrupted."""
-    kept = [*rows(path).values(), line]
-    part = path.with_suffix(".part")
+    kept = [*rows().values(), line]
+    part = TABLE.with_suffix(".part")
     with part.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
         writer.writeheader()
         writer.writerows(kept)
-    part.replace(path)
+    part.replace(TABLE)

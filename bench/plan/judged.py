@@ -15,6 +15,8 @@ import numpy as np
 from bench.common import table
 from stash.base.plan import Goal
 
+SURELY, LIKELY = 0.9, 0.51
+"""The confidence that ``stash recommend`` asks for by itself, and the least that a goal can have."""
 CLOSE = 0.03
 """More than the best, of what was asked for, that still counts as the best."""
 
@@ -64,7 +66,10 @@ def judge(goal: Goal, truths: Mapping[str, Truth], chosen: str | None) -> Verdic
     return Verdict(chosen, best, True, keeping[chosen].of(goal) / keeping[best].of(goal) - 1)
 
 
-HEADS = ("who chooses", "goals", "goal kept", "within 3 % of the best", "more than the best: median", "90th", "worst")
+HEADS = (
+    *("who chooses", "goals", "kept", "chose nothing", "within 3 % of the best"),
+    *("more than the best: median", "90th", "worst"),
+)
 
 
 def verdict_table(by_chooser: Mapping[str, Sequence[Verdict]]) -> str:
@@ -77,13 +82,13 @@ def _line(name: str, verdicts: Iterable[Verdict]) -> list[str]:
     more = [each.more for each in possible if each.more is not None]
     count = len(possible)
     if not count:
-        return [name, "0", *["–"] * 5]
-    shares = [
-        f"{sum(each.kept for each in possible) / count:.0%}",
-        f"{sum(each.right for each in possible) / count:.0%}",
-    ]
+        return [name, "0", *["–"] * (len(HEADS) - 2)]
+    kept, none, right = (
+        f"{sum(true) / count:.0%}"
+        for true in zip(*((each.kept, each.chosen is None, each.right) for each in possible), strict=True)
+    )
     percentiles = [f"{np.percentile(more, q):.1%}" for q in (50, 90, 100)] if more else ["–"] * 3
-    return [name, str(count), *shares, *percentiles]
+    return [name, str(count), kept, none, right, *percentiles]
 
 
 BINS = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
