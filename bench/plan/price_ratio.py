@@ -162,20 +162,22 @@ def dates(names: Iterable[str]) -> str:
     return " and ".join(found)
 
 
-def main() -> None:
-    print(f"From measurements; prices of a GPU for an hour: {prices()}.\n")
-    heads = ["job", "dearest", "cheapest for the work", "fastest", "price ratio", "becomes best at", "of its price"]
-    print(table(heads, list(measured())))
-    print(f"\nForecast for {', '.join(INSTANCES)}; prices on demand in us-east-1 of {dates(INSTANCES)}.\n")
-    heads = [
-        "model",
-        "cheapest for the work",
-        "p3dn.24xlarge is fastest",
-        "price ratio",
-        "becomes best at",
-        "of its price",
+def lines() -> list[str]:
+    """Both tables in Markdown."""
+    of_price = ["price ratio", "becomes best at", "of its price"]
+    return [
+        f"From measurements; prices of a GPU for an hour: {prices()}.",
+        "",
+        table(["job", "dearest", "cheapest for the work", "fastest", *of_price], list(measured())),
+        "",
+        f"Forecast for {', '.join(INSTANCES)}; prices on demand in us-east-1 of {dates(INSTANCES)}.",
+        "",
+        table(["model", "cheapest for the work", "p3dn.24xlarge is fastest", *of_price], list(forecast())),
     ]
-    print(table(heads, list(forecast())))
+
+
+def main() -> None:
+    print("\n".join(lines()))
 
 
 if __name__ == "__main__":
