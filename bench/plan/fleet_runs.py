@@ -99,7 +99,7 @@ def steps_of(candidate: Candidate, seconds: float, expected: float) -> np.ndarra
     with cluster(case) as (bed, _):
         if data is not None:
             drop_cache(data)
-        return np.diff(moments(case, bed, count, data))[LEAD_IN:]
+        return np.diff(moments(case, bed, count, data, pinned=False))[LEAD_IN:]
 
 
 def line_of(candidate: Candidate, said: Forecast, steps: np.ndarray) -> Row:

@@ -242,7 +242,7 @@ def test_no_sample_is_read_twice_in_a_run(monkeypatch: pytest.MonkeyPatch) -> No
 
         def __exit__(self, *_: object) -> None: ...
 
-    def moments(case: Any, bed: Any, steps: int, data: Any) -> np.ndarray:
+    def moments(case: Any, bed: Any, steps: int, data: Any, pinned: bool) -> np.ndarray:
         asked[case.ranks] = steps
         return np.arange(steps, dtype=np.float64)
 
