@@ -29,6 +29,8 @@ Table = Mapping[Job, Cells]
 DRAWS = Draws()
 FEW = 3
 """Models: from fewer of a pair of set-ups nobody can tell how models differ, and all pairs' errors are taken."""
+PLATEAU = 0.95
+"""Of the most that was seen trained, or made: what lies above counts as all of it."""
 NOBODY_TELLS = math.log(10)
 """Half of an interval where fewer errors than that are visible: a factor of ten either way."""
 
@@ -71,7 +73,7 @@ class Known:
 
     def seconds_per_sample(self, job: Job, setup: Setup) -> Array | None:
         """Of a hidden cell, ``[draws]``; ``None`` if nothing visible tells."""
-        for way in (self._by_own_pairs, self._by_links, self._by_other_models, self._by_sheets):
+        for way in (self._by_own_pairs, self._by_cores, self._by_links, self._by_other_models, self._by_sheets):
             told = way(job, setup)
             if told is not None:
                 middle, half = told
@@ -105,6 +107,11 @@ class Known:
             if found:
                 told.append((by_model(found) - math.log(rate), spread(found, seen)))
         return min(told, key=lambda each: each[1]) if told else None
+
+    def _by_cores(self, job: Job, setup: Setup) -> tuple[float, float] | None:
+        """Cores make samples at the rate that they were seen to, up to what the GPU trains."""
+        rate = _supplied(self.visible[job], setup)
+        return None if rate is None else (-math.log(rate), self._spread_of_cores)
 
     def _by_links(self, job: Job, setup: Setup) -> tuple[float, float] | None:
         """One GPU of the same machine, and the exchange over its links, as forecasts without a profile have it."""
@@ -176,6 +183,15 @@ class Known:
         return arm(errors) if len(errors) >= FEW else NOBODY_TELLS
 
     @cached_property
+    def _spread_of_cores(self) -> float:
+        errors = []
+        for cells in self.visible.values():
+            for setup, rate in cells.items():
+                told = _supplied({each: seen for each, seen in cells.items() if each != setup}, setup)
+                errors += [math.log(rate / told)] if told else []
+        return arm(errors) if len(errors) >= FEW else NOBODY_TELLS
+
+    @cached_property
     def _spread_of_sheets(self) -> float:
         errors = []
         for job, cells in self.visible.items():
@@ -184,6 +200,24 @@ class Known:
                 if ratio is not None:
                     errors.append(ratio - math.log(cells[first] / cells[second]))
         return arm(errors) if len(errors) >= FEW else NOBODY_TELLS
+
+
+def _supplied(seen: Mapping[Setup, float], setup: Setup) -> float | None:
+    """Samples per second with this many cores: DS-Analyzer's min(P, G), as the queue of workers is for equal batches.
+
+    P is known from fewer cores than the GPU could use, G from more; ``None`` where the one that is asked for is not.
+    """
+    known = {each.cores: rate for each, rate in seen.items() if each.cores is not None}
+    if setup.cores is None or not known:
+        return None
+    trained = max(known.values())
+    waiting = {cores: rate for cores, rate in known.items() if rate < PLATEAU * trained}
+    enough = [cores for cores in known if cores not in waiting]
+    made = max((rate / cores for cores, rate in waiting.items()), default=None) or trained / min(enough)
+    reached = len(enough) > 1 or trained < PLATEAU * made * min(enough)
+    if setup.cores >= min(enough):
+        return trained if reached else None
+    return min(made * setup.cores, trained) if waiting or not reached else None
 
 
 def _of_sheets(first: Setup, second: Setup, precision: str) -> float | None:

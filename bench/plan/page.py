@@ -33,18 +33,19 @@ kept yet; `python -m bench.plan.fleet --judge` prints this.
 NOT_RUN = "Not run yet."
 PUBLISHED = """## Published measurements, a part of them hidden
 
-Throughputs that others published, on K80, P100, V100 and A100, one to 32 of them. The chooser sees a part of a table
-and names one of a job's hidden set-ups; then the hidden numbers are looked at. `python -m bench.plan.published`
-prints this.
+Throughputs that others published: on K80, P100, V100 and A100, one to 32 of them (Gavel; TensorFlow, DLPerf, NVIDIA),
+and on one V100 with 1 to 24 cores (Synergy). The chooser sees a part of a table and names one of a job's hidden
+set-ups; then the hidden numbers are looked at. `python -m bench.plan.published` prints this.
 
 *Splits*, {seeds} of each kind, drawn with seeds 0 to {last}. Each source is a table of its own, and so are Gavel's
 packed and spread jobs, as their rows of one GPU are the same measurement. Rows that Stash's models of exchange and
 crowding were learned from are left out (TensorFlow's on synthetic data, DLPerf's BERT in float32 on several nodes).
 
-*Forecasts* are made as those of other GPUs are: by the model's own pairs at other batches, by the exchange over links
-whose data sheet is known, by other models' pairs, by data sheets; intervals are those of the same errors within the
-visible part. *No leakage*: a forecaster is handed the visible part and nothing else, and a test scrambles all hidden
-numbers and finds every forecast and every choice unchanged.
+*Forecasts* are made as those of other GPUs are: by the model's own pairs at other batches, by what cores make and the
+GPU trains, by the exchange over links whose data sheet is known, by other models' pairs, by data sheets; intervals
+are those of the same errors within the visible part. *No leakage*: a forecaster is handed the visible part and
+nothing else, and a test scrambles all hidden numbers and finds every forecast and every choice unchanged. One thing
+followed a first look at choices: curves of cores that are flat from the fewest visible on tell nothing of fewer.
 
 Deadlines are 1 to 1/32 of the time that the job takes where it is known to run cheapest, budgets 4 to 1/4 of the cost
 there. Prices of a GPU for an hour: {prices}.
@@ -52,6 +53,8 @@ there. Prices of a GPU for an hour: {prices}.
 PUBLISHED_FINDINGS = """What this shows:
 
 - Where half of a table is visible, and where links are known, choices are right more often than any rule's.
+- Of Synergy's models those are missed whose curve is no maximum of two lines ([AlexNet and
+  ShuffleNet](validation.md#cpu-cores-for-each-gpu)). Rules see one GPU everywhere, and take the fewest cores.
 - Where all that is known of a model is one row on one K80, forecasts for other GPUs are other models' ratios, which
   lie a factor of three apart, and choices are no better than rules'. *SkyPilot* does best on Gavel's tables then: it
   takes one GPU of the next kind, a P100, which happens to be the cheapest for most of those jobs. The remedy is a

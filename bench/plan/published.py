@@ -22,7 +22,7 @@ from stash.derive.plan.rules import RuleFacts
 from bench.plan.half_hidden import Known, Table, half_of_cells, half_of_models
 from bench.plan.judged import LIKELY, SURELY, Truth, Verdict, judge, reliability_table, verdict_table
 from bench.plan.ruled import choices, offered
-from bench.plan.tables import Job, Setup, gavel, others, prices
+from bench.plan.tables import Job, Setup, gavel, others, prices, synergy
 from stash.base.plan import Goal, TrainingWork
 from stash.derive.predict.draws import Array
 
@@ -172,7 +172,12 @@ def sources() -> dict[str, Table]:
     everything = gavel()
     packed = {job: cells for job, cells in everything.items() if job.source == "Gavel, packed"}
     spread = {job: cells for job, cells in everything.items() if job.source == "Gavel, spread"}
-    return {"Gavel, packed": packed, "Gavel, spread": spread, "TensorFlow, DLPerf, NVIDIA": others()}
+    return {
+        "Gavel, packed": packed,
+        "Gavel, spread": spread,
+        "TensorFlow, DLPerf, NVIDIA": others(),
+        "Synergy, by cores": synergy(),
+    }
 
 
 def section(name: str, found: Mapping[str, list[Question]]) -> list[str]:

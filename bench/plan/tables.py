@@ -29,6 +29,8 @@ class Setup:
     nodes: int
     machine: str
     """As the source calls it, or how Gavel placed the job."""
+    cores: int | None = None
+    """Rented with the GPU, where that is what differs."""
 
     @property
     def name(self) -> str:
@@ -36,7 +38,10 @@ class Setup:
 
     @property
     def dollars_per_hour(self) -> float:
-        return self.count * dollars_per_gpu_hour(self.gpu)
+        if self.cores is None:
+            return self.count * dollars_per_gpu_hour(self.gpu)
+        core = dollars_per_core_hour()
+        return self.count * (_price("n1-standard-8+1xV100") - 8 * core) + self.cores * core
 
     @property
     def facts(self) -> GpuFacts:
@@ -69,6 +74,19 @@ def dollars_per_gpu_hour(gpu: str) -> float:
     return min(each.dollars_per_gpu_hour for each in offers if each.dollars_per_gpu_hour)
 
 
+@lru_cache(maxsize=1)
+def dollars_per_core_hour() -> float:
+    """Of a core with its memory, from two types with the same GPU and unlike numbers of cores for each."""
+    few, many = _price("n1-standard-8+1xV100"), _price("n1-standard-96+8xV100")
+    return (many - 8 * few) / (96 - 8 * 8)
+
+
+@lru_cache(maxsize=8)
+def _price(name: str) -> float:
+    offers = shipped_catalog().query(OfferFilter(cloud=PRICES_OF))
+    return min(each.dollars_per_hour for each in offers if each.instance.name == name)
+
+
 def prices() -> str:
     """The prices in words, with their dates."""
     told = []
@@ -77,7 +95,7 @@ def prices() -> str:
         cheapest = min(offers, key=lambda offer: offer.dollars_per_gpu_hour or 0.0)
         when = cheapest.as_of or "undated"
         told.append(f"{gpu} ${cheapest.dollars_per_gpu_hour:.2f} ({cheapest.instance.name}, {when})")
-    return ", ".join(told)
+    return f"{', '.join(told)}, a core ${dollars_per_core_hour():.3f}"
 
 
 def gavel() -> dict[Job, Cells]:
@@ -107,6 +125,20 @@ def others() -> dict[Job, Cells]:
         job = Job(source.removeprefix("Oneflow-Inc/").removesuffix(" report v1"), row["model"], batch, precision)
         gpu = row["gpu"].split("-")[0]
         found[job][Setup(gpu, int(row["n_gpus"]), int(row["n_nodes"]), row["hardware"])] = float(row["value"])
+    return dict(found)
+
+
+def synergy() -> dict[Job, Cells]:
+    """Synergy's speeds of one V100 with more and fewer cores, relative to three, with memory for all data."""
+    found: dict[Job, Cells] = defaultdict(dict)
+    table = rows("synergy.csv")
+    most = max(float(row["mem_gb_per_gpu"]) for row in table)
+    for row in table:
+        if float(row["mem_gb_per_gpu"]) == most:
+            cores = int(row["cpus_per_gpu"])
+            setup = Setup("V100", 1, 1, f"{cores} cores", cores)
+            job = Job("Synergy", row["model"], int(row["batch"]), "fp32")
+            found[job][setup] = float(row["relative_throughput_vs_3cpu"])
     return dict(found)
 
 

@@ -124,6 +124,23 @@ def test_another_model_s_pair_tells_a_hidden_cell() -> None:
     assert float(np.median(drawn)) == pytest.approx(1 / 100, rel=1e-3)
 
 
+def test_more_cores_make_more_up_to_what_the_gpu_was_seen_to_train() -> None:
+    def with_cores(count: int) -> Setup:
+        return Setup("V100", 1, 1, f"{count} cores", count)
+
+    job = Job("Synergy", "one", 32, "fp32")
+    known = Known({job: {with_cores(2): 2.0, with_cores(8): 5.0}})
+    for cores, rate in ((3, 3.0), (6, 5.0), (24, 5.0)):
+        drawn = known.seconds_per_sample(job, with_cores(cores))
+        assert drawn is not None
+        assert float(np.median(drawn)) == pytest.approx(1 / rate, rel=1e-3)
+    drawn = Known({job: {with_cores(2): 2.0}}).seconds_per_sample(job, with_cores(4))
+    assert drawn is not None
+    assert float(np.median(drawn)) == pytest.approx(
+        1 / 2.0, rel=1e-3
+    )  # nobody saw what the GPU can do: it is the same one
+
+
 def test_where_no_pair_is_visible_data_sheets_tell() -> None:
     two, four = _setup("V100", 2), _setup("V100", 4)
     asked = Job("s", "other", 32, "fp32")
