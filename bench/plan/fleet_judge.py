@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import yaml
 from stash.derive.plan.bill import BillFacts
+from stash.derive.plan.chance import surely
 from stash.derive.plan.recommend import recommend
 from stash.derive.plan.rules import rule_facts
 
@@ -32,7 +33,7 @@ from bench.plan.emulated import (
     machines,
     profiled,
 )
-from bench.plan.fleet_runs import Row, base_for, profile_path, rows
+from bench.plan.fleet_runs import Row, base_for, drawn, profile_path, rows
 from bench.plan.judged import LIKELY, SURELY, Truth, Verdict, judge, reliability_table, verdict_table
 from bench.plan.ruled import choices, offered
 from stash.base.errors import UserError
@@ -43,6 +44,8 @@ from stash.keep.catalog import Catalog, GpuFacts, own
 from stash.keep.catalog.table import Columns
 
 SAMPLES = 1_000_000
+QUANTILES = (0.15, 0.375, 0.625, 0.85)
+"""Of a candidate's forecast, at which deadlines are set; one in each of the reliability table's middle lines."""
 DEADLINES = tuple(2.0 ** (-step / 3) for step in range(-4, 6))
 """Times what the training would take where it was profiled."""
 BUDGETS = tuple(2.0 ** (-step / 3) for step in range(-1, 6))
@@ -173,13 +176,13 @@ def key(candidate: Candidate) -> str:
 
 def page() -> str:
     """The part of ``docs/recommendation.md`` that the fleet gives."""
-    surely, likely = judged(SURELY), judged(LIKELY)
-    ours = [verdict for each in surely for verdict in each.verdicts]
+    sure, likely = judged(SURELY), judged(LIKELY)
+    ours = [verdict for each in sure for verdict in each.verdicts]
     nothing = [each for each in ours if each.best is None]
     by_chooser = {
         f"Stash, {SURELY:.0%} sure": ours,
         "Stash, more likely than not": [verdict for each in likely for verdict in each.verdicts],
-        **rule_verdicts(surely),
+        **rule_verdicts(sure),
     }
     refused = sum(each.right for each in nothing)
     return "\n".join(
@@ -192,7 +195,11 @@ def page() -> str:
             "",
             "What was said of deadlines and budgets, and what came true:",
             "",
-            reliability_table([pair for each in surely for pair in each.probabilities()]),
+            reliability_table([pair for each in sure for pair in each.probabilities()]),
+            "",
+            "The same of deadlines set for each candidate where its forecast says so much:",
+            "",
+            reliability_table(at_quantiles(sure)),
             "",
             "What was forecast, and what was run:",
             "",
@@ -200,9 +207,19 @@ def page() -> str:
             "",
             f"Not decided as well as possible, asked to be {SURELY:.0%} sure:",
             "",
-            *misses(surely),
+            *misses(sure),
         ]
     )
+
+
+def at_quantiles(every: Sequence[Judged]) -> list[tuple[float, bool]]:
+    """(said, came true): goals seldom fall where a probability is neither small nor large, so these are made to."""
+    kept, found = rows(), []
+    for each in every:
+        for candidate in (one for one in CANDIDATES if one.model == each.model):
+            step, seen = drawn(each.base, candidate).step, float(kept[candidate.name]["measured_step"])
+            found += [(said, seen <= surely(step, said)) for said in QUANTILES]
+    return found
 
 
 def rule_verdicts(every: Sequence[Judged]) -> dict[str, list[Verdict]]:
