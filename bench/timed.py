@@ -2,7 +2,7 @@
 
 The stopwatch is PyTorch's own optimizer hook and a list; rank 0 writes ``OUT``, a JSON list of the moments
 (seconds) at which optimizer steps ended. Ranks are pinned to their share of the cores, as Stash pins them on
-CPUs, so that a comparison is not one of placements.
+CPUs, so that a comparison is not one of placements; ``TIMED_UNPINNED`` in the environment leaves them alone.
 """
 
 import atexit
@@ -20,7 +20,7 @@ out, module, *arguments = sys.argv[1:]
 rank, ranks = int(os.environ.get("LOCAL_RANK", "0")), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
 cores = sorted(os.sched_getaffinity(0))
 share = len(cores) // max(ranks, 2)
-if not torch.cuda.is_available():
+if not torch.cuda.is_available() and "TIMED_UNPINNED" not in os.environ:
     os.sched_setaffinity(0, cores[rank * share : (rank + 1) * share])
 moments: list[float] = []
 register_optimizer_step_post_hook(lambda *_: moments.append(time.perf_counter()))

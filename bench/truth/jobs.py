@@ -41,7 +41,7 @@ def cluster(case: Case) -> Iterator[tuple[Testbed | None, Rates]]:
 
 def profile(case: Case, folder: Path, bed: Testbed | None, budget: float, precision: float) -> Profile:
     (folder / "model.yaml").write_text(describe(case))
-    data = _files(case)
+    data = files(case)
     job = [
         *("-m", "stash.lab.testbed.train", "--model", str(folder / "model.yaml"), "--bucket-mb", str(case.bucket_mb)),
         *("--batch", str(case.batch), "--workers", str(case.workers)),
@@ -96,7 +96,7 @@ def describe(case: Case) -> str:
     return yaml.safe_dump(fields)
 
 
-def _files(case: Case) -> Path | None:
+def files(case: Case) -> Path | None:
     """A folder of as many files of that size as the case needs, made once."""
     if not case.files:
         return None

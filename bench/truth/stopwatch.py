@@ -29,13 +29,22 @@ SECONDS = 3.0
 
 def step(case: Case, bed: Testbed | None) -> float:
     """Typical step of the untouched job on all ranks of ``case``, in seconds."""
+    ends = moments(case, bed, LEAD_IN + round(SECONDS / COMPUTE))
+    return _typical(np.diff(ends)[LEAD_IN:], max(1, case.workers))
+
+
+def moments(case: Case, bed: Testbed | None, steps: int, data: Path | None = None, pinned: bool = True) -> np.ndarray:
+    """When each of ``steps`` steps of the untouched job ended on rank 0, in seconds; ``data`` are its files.
+
+    ``pinned`` gives the ranks of each host a core of their own, of which there have to be enough.
+    """
     with tempfile.TemporaryDirectory() as folder:
         model, out = Path(folder) / "model.yaml", Path(folder) / "moments.json"
         model.write_text(describe(case))
-        steps = LEAD_IN + round(SECONDS / COMPUTE)
         job = [
             *(str(TIMED), str(out), "stash.lab.testbed.train", "--model", str(model), "--bucket-mb", "1"),
             *("--batch", str(case.batch), "--workers", str(case.workers), "--steps", str(steps)),
+            *(["--data", str(data)] if data else []),
         ]
 
         def command(node: int) -> list[str]:
@@ -47,16 +56,18 @@ def step(case: Case, bed: Testbed | None) -> float:
             torchrun = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={case.devices}", *where]
             return [*torchrun, *job]
 
+        environment = {"OMP_NUM_THREADS": "1", **({} if pinned else {"TIMED_UNPINNED": "1"})}
         if bed is None:
-            environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-            done = subprocess.run(command(0), env=environment, capture_output=True, text=True, check=False)
+            done = subprocess.run(
+                command(0), env={**os.environ, **environment}, capture_output=True, text=True, check=False
+            )
             codes, words = [done.returncode], done.stderr
         else:
-            nodes = [bed.run(command(node), node, {"OMP_NUM_THREADS": "1"}) for node in range(case.nodes)]
+            nodes = [bed.run(command(node), node, environment) for node in range(case.nodes)]
             codes, words = [node.wait(180) for node in nodes], nodes[0].output
         if any(codes) and not out.exists():  # gloo sometimes aborts at its very end, with all steps done
             raise RuntimeError(f"{case.name}, untouched: exit codes {codes}\n{words}")
-        return _typical(np.diff(json.loads(out.read_text()))[LEAD_IN:], max(1, case.workers))
+        return np.array(json.loads(out.read_text()))
 
 
 def _typical(steps: np.ndarray, turn: int) -> float:

@@ -1,0 +1,288 @@
+"""The product's decisions on the emulated fleet, and what they were worth: from kept profiles and truths alone.
+
+Each goal is asked of ``derive.plan`` as a user would ask it, with the fleet as own machines whose links the profile
+tells. Nothing that was run is looked at before all choices are made.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import date
+from functools import cached_property
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import yaml
+from stash.derive.plan.bill import BillFacts
+from stash.derive.plan.chance import surely
+from stash.derive.plan.recommend import recommend
+from stash.derive.plan.rules import rule_facts
+
+from bench.common import table
+from bench.plan.emulated import (
+    CANDIDATES,
+    MODELS,
+    NODES,
+    PROFILED,
+    TYPES,
+    Candidate,
+    FleetModel,
+    machines,
+    profiled,
+)
+from bench.plan.fleet_runs import Row, base_for, drawn, profile_path, rows
+from bench.plan.judged import LIKELY, SURELY, Truth, Verdict, judge, reliability_table, verdict_table
+from bench.plan.ruled import choices, offered
+from stash.base.errors import UserError
+from stash.base.plan import Constraints, Goal, RentalPlan, TrainingWork
+from stash.derive.predict.whatif import Base
+from stash.keep.artefact import load
+from stash.keep.catalog import Catalog, GpuFacts, own
+from stash.keep.catalog.table import Columns
+
+SAMPLES = 1_000_000
+QUANTILES = (0.15, 0.375, 0.625, 0.85)
+"""Of a candidate's forecast, at which deadlines are set; one in each of the reliability table's middle lines."""
+DEADLINES = tuple(2.0 ** (-step / 3) for step in range(-4, 6))
+"""Times what the training would take where it was profiled."""
+BUDGETS = tuple(2.0 ** (-step / 3) for step in range(-1, 6))
+"""Times what it would cost there."""
+CONSTRAINTS = Constraints(
+    clouds=(own.ON_PREMISE,),
+    most_nodes=max(NODES),
+    quotas={each.name: each.most_nodes for each in TYPES},
+)
+DEVICE = GpuFacts(
+    name="emulated",
+    model="emulated",
+    fp32_flops_per_second=1e12,
+    as_of="2026-11-22",
+    source="every type has the same, so that its peak does not matter",
+)
+
+
+def fleet_catalog() -> Catalog:
+    """A market of nothing but the fleet, as machines of one's own."""
+    listed = [{"name": each.name, "price": f"${each.dollars_per_hour}/h", "network": each.network} for each in TYPES]
+    placed = own.of_text(yaml.safe_dump({"instances": listed}), Path("the emulated fleet")).placed({})
+    index = {key: number for number, key in enumerate(placed.instances)}
+    return Catalog((), tuple(placed.instances.values()), Columns.of(placed.prices, index), ("the emulated fleet",))
+
+
+def goals(base: Base, confidence: float) -> list[Goal]:
+    """Deadlines, budgets, and both: by what training takes where it was profiled, which is what a user knows."""
+    here = profiled(MODELS[0])
+    steps = math.ceil(SAMPLES / here.samples_per_step)
+    seconds = steps * base.breakdown.step_seconds
+    dollars = seconds / 3600 * here.dollars_per_hour
+    limits: list[tuple[float | None, float | None]] = [
+        *((late, None) for late in DEADLINES),
+        *((None, dear) for dear in BUDGETS),
+        *product(DEADLINES[1::3], BUDGETS[::3]),
+    ]
+    work = TrainingWork(samples=SAMPLES, text=f"{SAMPLES:,} samples")
+    return [
+        Goal(
+            work=work,
+            confidence=confidence,
+            deadline_seconds=None if late is None else late * seconds,
+            budget_dollars=None if dear is None else dear * dollars,
+        )
+        for late, dear in limits
+    ]
+
+
+def truth_of(candidate: Candidate, row: Row) -> Truth:
+    """What the training takes and costs by the step that was run."""
+    steps = math.ceil(SAMPLES / candidate.samples_per_step)
+    seconds = steps * float(row["measured_step"])
+    return Truth(seconds, seconds / 3600 * candidate.dollars_per_hour)
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One model of the fleet: its goals, the plans for them, and the truth of every candidate."""
+
+    model: FleetModel
+    base: Base
+    truths: dict[str, Truth]
+    confidence: float
+    """With which limits are to be kept."""
+
+    @cached_property
+    def goals(self) -> list[Goal]:
+        return goals(self.base, self.confidence)
+
+    @cached_property
+    def plans(self) -> list[RentalPlan]:
+        known, catalog = machines(self.base.target), fleet_catalog()
+        listed, name = [each.name for each in TYPES], profile_path(self.model).name
+        day = date.fromisoformat(self.base.profile.created[:10])
+        return [
+            recommend(
+                [self.base], goal, CONSTRAINTS, catalog, BillFacts(), [name], day, machines=known, listed=listed
+            )
+            for goal in self.goals
+        ]
+
+    @cached_property
+    def verdicts(self) -> list[Verdict]:
+        chosen = [None if plan.chosen is None else plan.chosen.name for plan in self.plans]
+        return [judge(goal, self.truths, name) for goal, name in zip(self.goals, chosen, strict=True)]
+
+    def probabilities(self) -> list[tuple[float, bool]]:
+        """(said, came true) of every deadline and budget of every choice that a plan shows."""
+        found = []
+        for goal, plan in zip(self.goals, self.plans, strict=True):
+            for choice in plan.choices:
+                truth = self.truths[choice.name]
+                if choice.on_time is not None and goal.deadline_seconds is not None:
+                    found.append((choice.on_time, truth.seconds <= goal.deadline_seconds))
+                if choice.within_budget is not None and goal.budget_dollars is not None:
+                    found.append((choice.within_budget, truth.dollars <= goal.budget_dollars))
+        return found
+
+
+def judged(confidence: float) -> list[Judged]:
+    """Every model; raises UserError while some of its candidates were not run."""
+    kept = rows()
+    left = [each.name for each in CANDIDATES if each.name not in kept]
+    left += [profiled(model).name for model in MODELS if not profile_path(model).exists()]
+    if left:
+        raise UserError(
+            f"{len(left)} runs are missing, like {left[0]}: `python -m bench.plan.fleet` (root) does them"
+        )
+    return [
+        Judged(
+            model,
+            base_for(load(profile_path(model))),
+            {key(each): truth_of(each, kept[each.name]) for each in CANDIDATES if each.model == model},
+            confidence,
+        )
+        for model in MODELS
+    ]
+
+
+def key(candidate: Candidate) -> str:
+    """As a plan's choice is named."""
+    return f"{candidate.nodes} × {candidate.type.name}"
+
+
+# Showing ----------------------------------------------------------------------------------------------------------
+
+
+def page() -> str:
+    """The part of ``docs/recommendation.md`` that the fleet gives."""
+    sure, likely = judged(SURELY), judged(LIKELY)
+    ours = [verdict for each in sure for verdict in each.verdicts]
+    nothing = [each for each in ours if each.best is None]
+    by_chooser = {
+        f"Stash, {SURELY:.0%} sure": ours,
+        "Stash, more likely than not": [verdict for each in likely for verdict in each.verdicts],
+        **rule_verdicts(sure),
+    }
+    refused = sum(each.right for each in nothing)
+    return "\n".join(
+        [
+            f"{len(ours)} goals, {len(ours) - len(nothing)} of which something keeps; {len(CANDIDATES)} candidates.",
+            "",
+            verdict_table(by_chooser),
+            "",
+            f"Of the {len(nothing)} goals that nothing keeps, {refused} were said to be so.",
+            "",
+            "What was said of deadlines and budgets, and what came true:",
+            "",
+            reliability_table([pair for each in sure for pair in each.probabilities()]),
+            "",
+            "The same of deadlines set for each candidate where its forecast says so much:",
+            "",
+            reliability_table(at_quantiles(sure)),
+            "",
+            "What was forecast, and what was run:",
+            "",
+            forecast_table(rows()),
+            "",
+            f"Not decided as well as possible, asked to be {SURELY:.0%} sure:",
+            "",
+            *misses(sure),
+        ]
+    )
+
+
+def at_quantiles(every: Sequence[Judged]) -> list[tuple[float, bool]]:
+    """(said, came true): goals seldom fall where a probability is neither small nor large, so these are made to."""
+    kept, found = rows(), []
+    for each in every:
+        for candidate in (one for one in CANDIDATES if one.model == each.model):
+            step, seen = drawn(each.base, candidate).step, float(kept[candidate.name]["measured_step"])
+            found += [(said, seen <= surely(step, said)) for said in QUANTILES]
+    return found
+
+
+def rule_verdicts(every: Sequence[Judged]) -> dict[str, list[Verdict]]:
+    """What each rule would have chosen, judged alike."""
+    found: dict[str, list[Verdict]] = {}
+    for each in every:
+        for goal in each.goals:
+            for rule, chosen in by_rules(each.base, goal).items():
+                found.setdefault(rule, []).append(judge(goal, each.truths, chosen))
+    return found
+
+
+def by_rules(base: Base, goal: Goal) -> dict[str, str | None]:
+    """Every type has the same device, whose peak is the same; what one does by itself, the profile tells."""
+    offers = [offered(each.name, DEVICE, each.devices, each.most_nodes, each.dollars_per_hour) for each in TYPES]
+    type_, nodes = PROFILED
+    known = rule_facts([base], goal, fleet_catalog())
+    samples = base.breakdown.samples_per_step or 0.0
+    alone = samples / base.breakdown.world_size / base.breakdown.seconds("compute")
+    measured = {(type_.name, nodes): samples / base.breakdown.step_seconds}
+    facts = replace(known, rates={DEVICE.model: alone}, measured=measured)
+    return choices(offers, facts, lambda picked: f"{picked.nodes} × {picked.offer.instance.name}")
+
+
+def forecast_table(kept: dict[str, Row]) -> str:
+    """How far forecasts of steps were off, by model."""
+    lines = []
+    for model in MODELS:
+        own = [row for row in kept.values() if row["model"] == model.name and row["forecast_step"]]
+        errors = np.array([float(row["forecast_step"]) / float(row["measured_step"]) - 1 for row in own])
+        held = [
+            float(r["forecast_step_low"]) <= float(r["measured_step"]) <= float(r["forecast_step_high"]) for r in own
+        ]
+        sizes = np.abs(errors)
+        cells = [
+            f"{np.median(sizes):.1%}",
+            f"{np.percentile(sizes, 90):.1%}",
+            f"{errors.mean():+.1%}",
+            f"{np.mean(held):.0%}",
+        ]
+        lines.append([model.name, str(len(own)), *cells])
+    return table(["model", "candidates", "error of the step: median", "90th", "bias", "in the interval"], lines)
+
+
+def misses(every: Sequence[Judged]) -> list[str]:
+    """A line for each goal that was not decided as well as possible."""
+    lines = []
+    for each in every:
+        for goal, verdict in zip(each.goals, each.verdicts, strict=True):
+            if not verdict.right:
+                how = "the goal was not kept" if verdict.more is None else f"{verdict.more:.1%} more"
+                lines.append(
+                    f"- {each.model.name}, {limits(goal)}: {verdict.chosen or 'nothing'} instead of "
+                    f"{verdict.best or 'nothing'}, {how}"
+                )
+    return lines
+
+
+def limits(goal: Goal) -> str:
+    """A goal in words."""
+    found = []
+    if goal.deadline_seconds is not None:
+        found.append(f"in {goal.deadline_seconds / 3600:.2f} h")
+    if goal.budget_dollars is not None:
+        found.append(f"for ${goal.budget_dollars:.2f}")
+    return " and ".join(found)

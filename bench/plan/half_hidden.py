@@ -1,0 +1,235 @@
+"""A published table of which a part is hidden: the split, and forecasts of what is hidden from what is not.
+
+What a model takes on one set-up over another is told as Stash tells it of two GPUs (``derive.predict.published``): by
+the model's own pairs at other batches, else by the exchange on links whose data sheet is known, else by other models'
+pairs, else by data sheets. Each has the interval of its own errors within the visible part. Only that part is handed
+to a ``Known``; the hidden numbers are not in its memory.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from itertools import combinations
+
+import numpy as np
+
+from bench.plan.tables import Cells, Job, Setup
+from bench.predict import published as links
+from stash.derive.predict import efficiency
+from stash.derive.predict.devices import sheet_ratio
+from stash.derive.predict.draws import Array, Draws
+from stash.derive.predict.published import Pair, arm, by_model, left_out_errors, near, pairs
+from stash.keep.catalog.speeds import Speed, model_key
+
+Table = Mapping[Job, Cells]
+DRAWS = Draws()
+FEW = 3
+"""Models: from fewer of a pair of set-ups nobody can tell how models differ, and all pairs' errors are taken."""
+PLATEAU = 0.95
+"""Of the most that was seen trained, or made: what lies above counts as all of it."""
+NOBODY_TELLS = math.log(10)
+"""Half of an interval where fewer errors than that are visible: a factor of ten either way."""
+
+
+# The splits -------------------------------------------------------------------------------------------------------
+
+
+def half_of_cells(table: Table, seed: int) -> Table:
+    """What stays visible: each job's cells are shuffled, and the first half of them kept, one at least."""
+    random = np.random.default_rng(seed)
+    found = {}
+    for job, cells in table.items():
+        order = random.permutation(len(cells))[: max(1, len(cells) // 2)]
+        setups = list(cells)
+        found[job] = {setups[number]: cells[setups[number]] for number in sorted(order)}
+    return found
+
+
+def half_of_models(table: Table, seed: int) -> Table:
+    """What stays visible: all of one half of the models, and of the others one cell a job, on the fewest GPUs."""
+    random = np.random.default_rng(seed)
+    models = sorted({model_key(job.model) for job in table})
+    hidden = {models[number] for number in random.permutation(len(models))[: (len(models) + 1) // 2]}
+    return {job: _first(cells) if model_key(job.model) in hidden else dict(cells) for job, cells in table.items()}
+
+
+def _first(cells: Cells) -> Cells:
+    setup = min(cells, key=lambda each: (each.count, each.dollars_per_hour, each.name))
+    return {setup: cells[setup]}
+
+
+# The forecasts ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Known:
+    """The visible part of a table, and what it says of the rest."""
+
+    visible: Table
+
+    def seconds_per_sample(self, job: Job, setup: Setup) -> Array | None:
+        """Of a hidden cell, ``[draws]``; ``None`` if nothing visible tells."""
+        for way in (self._by_own_pairs, self._by_cores, self._by_links, self._by_other_models, self._by_sheets):
+            told = way(job, setup)
+            if told is not None:
+                middle, half = told
+                deviations = DRAWS.normals(f"{job.name} on {setup.name}")
+                return np.exp(middle + half / 1.96 * deviations)
+        return None
+
+    def _by_own_pairs(self, job: Job, setup: Setup) -> tuple[float, float] | None:
+        key = model_key(job.model)
+        return self._by_pairs(
+            job,
+            setup,
+            lambda pair: pair.model == key and near(pair.batch, job.batch),
+            lambda found, seen: self._spread_within,
+        )
+
+    def _by_other_models(self, job: Job, setup: Setup) -> tuple[float, float] | None:
+        return self._by_pairs(job, setup, lambda pair: pair.model != model_key(job.model), self._spread_between)
+
+    def _by_pairs(
+        self,
+        job: Job,
+        setup: Setup,
+        witness: Callable[[Pair], bool],
+        spread: Callable[[Sequence[Pair], Setup], float],
+    ) -> tuple[float, float] | None:
+        """(ln seconds, half of its interval): of every visible cell of the job that has such pairs, the surest's."""
+        told = []
+        for seen, rate in self.visible[job].items():
+            found = [pair for pair in self._pairs(seen, setup, job.precision) if witness(pair)]
+            if found:
+                told.append((by_model(found) - math.log(rate), spread(found, seen)))
+        return min(told, key=lambda each: each[1]) if told else None
+
+    def _by_cores(self, job: Job, setup: Setup) -> tuple[float, float] | None:
+        """Cores make samples at the rate that they were seen to, up to what the GPU trains."""
+        rate = _supplied(self.visible[job], setup)
+        return None if rate is None else (-math.log(rate), self._spread_of_cores)
+
+    def _by_links(self, job: Job, setup: Setup) -> tuple[float, float] | None:
+        """One GPU of the same machine, and the exchange over its links, as forecasts without a profile have it."""
+        machine = links.MACHINES.get(setup.machine)
+        alone = next((s for s in self.visible[job] if s.machine == setup.machine and s.count == 1), None)
+        if machine is None or alone is None or setup.count == 1:
+            return None
+        step = 1 / self.visible[job][alone]
+        samples = float(job.batch or 128)
+        whole = _step_on_links(job, step * samples, setup.machine, setup.nodes, setup.count) / samples / setup.count
+        logs = np.log(whole)
+        return float(logs.mean()), 1.96 * float(logs.std())
+
+    def _by_sheets(self, job: Job, setup: Setup) -> tuple[float, float] | None:
+        """Peak rates of the GPUs, and as many times as fast as there are more of them."""
+        told = []
+        for seen, rate in self.visible[job].items():
+            ratio = _of_sheets(seen, setup, job.precision)
+            if ratio is not None:
+                told.append(ratio - math.log(rate))
+        return (float(np.mean(told)), self._spread_of_sheets) if told else None
+
+    # What their intervals are ------------------------------------------------------------------------------------
+
+    @cached_property
+    def _speeds(self) -> tuple[Speed, ...]:
+        return tuple(
+            Speed(job.model, job.batch, job.precision, setup.name, rate, None, job.source, job.source)
+            for job, cells in self.visible.items()
+            for setup, rate in cells.items()
+        )
+
+    @cached_property
+    def _every_pair(self) -> dict[tuple[str, str, str], tuple[Pair, ...]]:
+        """Of each two set-ups that are visible together."""
+        setups = sorted({speed.gpu for speed in self._speeds})
+        by_setup: dict[str, list[Speed]] = defaultdict(list)
+        for speed in self._speeds:
+            by_setup[speed.gpu].append(speed)
+        return {
+            (first, second, precision): pairs(first, second, precision, by_setup[first] + by_setup[second])
+            for first, second in combinations(setups, 2)
+            for precision in ("fp32", "amp")
+        }
+
+    def _pairs(self, first: Setup, second: Setup, precision: str) -> tuple[Pair, ...]:
+        ordered = first.name < second.name
+        key = (first.name, second.name) if ordered else (second.name, first.name)
+        found = self._every_pair.get((*key, precision), ())
+        return found if ordered else tuple(pair._replace(log_ratio=-pair.log_ratio) for pair in found)
+
+    @cached_property
+    def _spread_within(self) -> float:
+        """Of a model's pair against its pairs at other batches, each left out in turn."""
+        errors = []
+        for found in self._every_pair.values():
+            for pair in found:
+                alike = [p for p in found if p != pair and p.model == pair.model and near(p.batch, pair.batch)]
+                errors += [by_model(alike) - pair.log_ratio] if alike else []
+        return arm(errors) if len(errors) >= FEW else NOBODY_TELLS
+
+    def _spread_between(self, found: Sequence[Pair], seen: Setup) -> float:
+        own = left_out_errors(found)
+        return arm(own) if len(own) >= FEW else self._spread_anywhere
+
+    @cached_property
+    def _spread_anywhere(self) -> float:
+        errors = [error for found in self._every_pair.values() for error in left_out_errors(found)]
+        return arm(errors) if len(errors) >= FEW else NOBODY_TELLS
+
+    @cached_property
+    def _spread_of_cores(self) -> float:
+        errors = []
+        for cells in self.visible.values():
+            for setup, rate in cells.items():
+                told = _supplied({each: seen for each, seen in cells.items() if each != setup}, setup)
+                errors += [math.log(rate / told)] if told else []
+        return arm(errors) if len(errors) >= FEW else NOBODY_TELLS
+
+    @cached_property
+    def _spread_of_sheets(self) -> float:
+        errors = []
+        for job, cells in self.visible.items():
+            for first, second in combinations(cells, 2):
+                ratio = _of_sheets(first, second, job.precision)
+                if ratio is not None:
+                    errors.append(ratio - math.log(cells[first] / cells[second]))
+        return arm(errors) if len(errors) >= FEW else NOBODY_TELLS
+
+
+def _supplied(seen: Mapping[Setup, float], setup: Setup) -> float | None:
+    """Samples per second with this many cores: DS-Analyzer's min(P, G), as the queue of workers is for equal batches.
+
+    P is known from fewer cores than the GPU could use, G from more; ``None`` where the one that is asked for is not.
+    """
+    known = {each.cores: rate for each, rate in seen.items() if each.cores is not None}
+    if setup.cores is None or not known:
+        return None
+    trained = max(known.values())
+    waiting = {cores: rate for cores, rate in known.items() if rate < PLATEAU * trained}
+    enough = [cores for cores in known if cores not in waiting]
+    made = max((rate / cores for cores, rate in waiting.items()), default=None) or trained / min(enough)
+    reached = len(enough) > 1 or trained < PLATEAU * made * min(enough)
+    if setup.cores >= min(enough):
+        return trained if reached else None
+    return min(made * setup.cores, trained) if waiting or not reached else None
+
+
+def _of_sheets(first: Setup, second: Setup, precision: str) -> float | None:
+    """ln(seconds on the second / seconds on the first), each GPU adding its whole."""
+    same = first.gpu == second.gpu
+    ratio = 1.0 if same else sheet_ratio(first.facts, second.facts, precision)
+    return None if ratio is None else math.log(ratio * first.count / second.count)
+
+
+@lru_cache(maxsize=4096)
+def _step_on_links(job: Job, step: float, machine: str, nodes: int, count: int) -> Array:
+    """Seconds of a step on several GPUs of a known machine, from one's, ``[draws]`` (``bench.predict.published``)."""
+    crowded = step * (1 + DRAWS.around("crowding", efficiency.crowding().interval))
+    fabric = links.fabric(links.MACHINES[machine], nodes, count // nodes)
+    return crowded + links.exposed(links.model(job.model, job.precision == "amp"), step, fabric)

@@ -1,0 +1,219 @@
+"""Choices on published measurements with a part of the table hidden: what they cost more than the best hidden one.
+
+    python -m bench.plan.published                 both splits, twenty seeds each: a minute
+    python -m bench.plan.published --seeds 3
+
+A chooser is shown the visible part (``half_hidden``), and names one of a job's hidden set-ups for each goal: some
+deadlines, some budgets. The hidden numbers then say what it would have taken and cost. Beside Stash's choice stand
+the rules that people go by (``derive.plan.rules``), with the same facts before them.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from stash.derive.plan.chance import kept, surely
+from stash.derive.plan.rules import RuleFacts
+
+from bench.plan.half_hidden import Known, Table, half_of_cells, half_of_models
+from bench.plan.judged import LIKELY, SURELY, Truth, Verdict, judge, reliability_table, verdict_table
+from bench.plan.ruled import choices, offered
+from bench.plan.tables import Job, Setup, gavel, others, prices, synergy
+from stash.base.plan import Goal, TrainingWork
+from stash.derive.predict.draws import Array
+
+SAMPLES = 1e8
+DEADLINES = (1.0, 1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 32)
+"""Times what the job's cheapest visible set-up takes; eight V100 are up to 60 times as fast as a K80."""
+BUDGETS = (4.0, 2.0, 1.0, 1 / 2, 1 / 4)
+"""Times what it costs there."""
+SPLITS: Mapping[str, Callable[[Table, int], Table]] = {
+    "half of each job's cells are hidden": half_of_cells,
+    "of half of the models all is hidden but one cell a job": half_of_models,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Forecast:
+    """A hidden set-up as draws of the whole training, ``[draws]``."""
+
+    seconds: Array
+    dollars: Array
+
+    def of(self, goal: Goal) -> float:
+        return float((self.seconds if by_time(goal) else self.dollars).mean())
+
+    def keeps(self, goal: Goal) -> bool:
+        """With the confidence that the goal asks for, as ``derive.plan`` has it."""
+        late, dear = goal.deadline_seconds, goal.budget_dollars
+        on_time = late is None or surely(self.seconds, goal.confidence) <= late
+        return on_time and (dear is None or surely(self.dollars, goal.confidence) <= dear)
+
+
+def by_time(goal: Goal) -> bool:
+    return goal.deadline_seconds is None and goal.budget_dollars is not None
+
+
+def goals(seconds: float, dollars: float) -> list[Goal]:
+    """Of one job, by what its cheapest visible set-up takes and costs."""
+    work = TrainingWork(samples=SAMPLES, text=f"{SAMPLES:,.0f} samples")
+    return [
+        Goal(work=work),
+        *(Goal(work=work, deadline_seconds=times * seconds) for times in DEADLINES),
+        *(Goal(work=work, budget_dollars=times * dollars) for times in BUDGETS),
+    ]
+
+
+# Choosing ---------------------------------------------------------------------------------------------------------
+
+
+def stash(forecasts: Mapping[str, Forecast], goal: Goal) -> str | None:
+    """The best by its mean of those that keep the goal surely enough."""
+    keeping = [name for name, each in forecasts.items() if each.keeps(goal)]
+    return min(keeping, key=lambda name: forecasts[name].of(goal)) if keeping else None
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """One job of one split: what is visible of it, what is hidden, and what is asked."""
+
+    job: Job
+    visible: Mapping[Setup, float]
+    hidden: tuple[Setup, ...]
+    truths: Mapping[str, Truth]
+    forecasts: Mapping[str, Forecast]
+
+    @property
+    def goals(self) -> list[Goal]:
+        truth = truth_of(self.profiled, self.visible[self.profiled])
+        return goals(truth.seconds, truth.dollars)
+
+    @property
+    def profiled(self) -> Setup:
+        """The cheapest of the visible set-ups: where the job ran so far."""
+        return min(self.visible, key=lambda each: (each.dollars_per_hour, each.name))
+
+    def verdicts(self) -> Iterator[tuple[str, Verdict]]:
+        for goal in self.goals:
+            for name, confidence in (("90% sure", SURELY), ("more likely than not", LIKELY)):
+                asked = goal.model_copy(update={"confidence": confidence})
+                yield f"Stash, {name}", judge(goal, self.truths, stash(self.forecasts, asked))
+            for name, chosen in self._by_rules(goal).items():
+                yield name, judge(goal, self.truths, chosen)
+
+    def _by_rules(self, goal: Goal) -> dict[str, str | None]:
+        """With the data sheets, and the speed of one GPU of each kind where that is visible."""
+        offers = [offered(each.name, each.facts, each.count, 1, each.dollars_per_hour) for each in self.hidden]
+        facts = RuleFacts(
+            samples=SAMPLES,
+            nodes=1,
+            devices=self.profiled.count,
+            precision=self.job.precision,
+            deadline_seconds=goal.deadline_seconds,
+            budget_dollars=goal.budget_dollars,
+            rates={each.gpu: rate for each, rate in self.visible.items() if each.count == 1},
+        )
+        return choices(offers, facts, lambda picked: picked.offer.instance.name)
+
+    def probabilities(self) -> Iterator[tuple[float, bool]]:
+        for goal in self.goals:
+            for name, each in self.forecasts.items():
+                said = kept(each.seconds, goal.deadline_seconds)
+                if said is not None and goal.deadline_seconds is not None:
+                    yield said, self.truths[name].seconds <= goal.deadline_seconds
+
+
+def questions(table: Table, visible: Table) -> Iterator[Question]:
+    """Of every job with two hidden set-ups or more; the forecasts are made of what is visible alone."""
+    known = Known(visible)
+    for job, cells in table.items():
+        hidden = [setup for setup in cells if setup not in visible[job]]
+        if len(hidden) < 2:
+            continue
+        drawn = {setup: known.seconds_per_sample(job, setup) for setup in hidden}
+        yield Question(
+            job,
+            visible[job],
+            tuple(hidden),
+            {setup.name: truth_of(setup, cells[setup]) for setup in hidden},
+            {setup.name: forecast_of(setup, each) for setup, each in drawn.items() if each is not None},
+        )
+
+
+def truth_of(setup: Setup, per_second: float) -> Truth:
+    seconds = SAMPLES / per_second
+    return Truth(seconds, seconds / 3600 * setup.dollars_per_hour)
+
+
+def forecast_of(setup: Setup, per_sample: Array) -> Forecast:
+    seconds = SAMPLES * per_sample
+    return Forecast(seconds, seconds / 3600 * setup.dollars_per_hour)
+
+
+# Showing ----------------------------------------------------------------------------------------------------------
+
+
+def by_source(
+    tables: Mapping[str, Table], split: Callable[[Table, int], Table], seeds: int
+) -> dict[str, list[Question]]:
+    found: dict[str, list[Question]] = defaultdict(list)
+    for source, table in tables.items():
+        for seed in range(seeds):
+            found[source] += questions(table, split(table, seed))
+    return found
+
+
+def sources() -> dict[str, Table]:
+    """Each a table of its own: nothing is told of one from another."""
+    everything = gavel()
+    packed = {job: cells for job, cells in everything.items() if job.source == "Gavel, packed"}
+    spread = {job: cells for job, cells in everything.items() if job.source == "Gavel, spread"}
+    return {
+        "Gavel, packed": packed,
+        "Gavel, spread": spread,
+        "TensorFlow, DLPerf, NVIDIA": others(),
+        "Synergy, by cores": synergy(),
+    }
+
+
+def section(name: str, found: Mapping[str, list[Question]]) -> list[str]:
+    """One split: a table of verdicts for each source, and one of probabilities for all."""
+    lines = [f"### Where {name}", ""]
+    for source, asked in found.items():
+        verdicts: dict[str, list[Verdict]] = defaultdict(list)
+        for question in asked:
+            for chooser, verdict in question.verdicts():
+                verdicts[chooser].append(verdict)
+        told = [len(question.forecasts) / len(question.truths) for question in asked]
+        jobs = len({question.job for question in asked})
+        lines += [f"*{source}*: {jobs} jobs; {np.mean(told):.0%} of the hidden cells could be forecast.", ""]
+        # The original's table holds what was measured, and that is not hidden: it never has a choice here.
+        choosing = {name: each for name, each in verdicts.items() if any(one.chosen for one in each)}
+        lines += [verdict_table(choosing), ""]
+    said = [pair for asked in found.values() for question in asked for pair in question.probabilities()]
+    return [*lines, "What was said of deadlines, and what came true:", "", reliability_table(said), ""]
+
+
+def lines(seeds: int) -> list[str]:
+    """Every split, in Markdown."""
+    return [line for name, split in SPLITS.items() for line in section(name, by_source(sources(), split, seeds))]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.plan.published",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--seeds", type=int, default=20, help="splits of each kind (default 20)")
+    options = parser.parse_args()
+    print(f"Prices of a GPU for an hour: {prices()}. {options.seeds} splits of each kind.\n")
+    print("\n".join(lines(options.seeds)))
+
+
+if __name__ == "__main__":
+    main()

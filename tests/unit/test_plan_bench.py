@@ -1,0 +1,287 @@
+"""The judges of choices: what is right by hand, that what is hidden stays hidden, and the fleet without a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from forecast_profiles import gpu_job
+
+from bench.plan import emulated, fleet, fleet_judge, fleet_runs, price_ratio, published
+from bench.plan.half_hidden import Known, half_of_cells, half_of_models
+from bench.plan.judged import LIKELY, Truth, Verdict, judge, reliability_table, verdict_table
+from bench.plan.tables import Job, Setup, gavel, others
+from stash.base.errors import UserError
+from stash.base.plan import Goal, TrainingWork
+from stash.base.stats.intervals import Interval
+from stash.derive.predict.quantity import measured
+from stash.derive.predict.target import Network, NodeLinks, Target
+from stash.derive.predict.whatif import forecast_of
+from stash.keep.artefact import save
+
+SEEN = gpu_job(device="cpu")
+"""A profile of two nodes of two ranks that knows all that forecasts ask for."""
+WORK = TrainingWork(samples=1000, text="1,000 samples")
+TRUTHS = {"slow": Truth(100.0, 1.0), "middle": Truth(50.0, 1.02), "fast": Truth(10.0, 5.0)}
+
+
+# What is right ----------------------------------------------------------------------------------------------------
+
+
+def test_a_choice_within_three_percent_of_the_cheapest_is_right() -> None:
+    goal = Goal(work=WORK, deadline_seconds=100)
+    assert judge(goal, TRUTHS, "slow") == Verdict("slow", "slow", True, 0.0)
+    near = judge(goal, TRUTHS, "middle")
+    assert near.right
+    assert near.more == pytest.approx(0.02)
+    assert not judge(goal, TRUTHS, "fast").right
+
+
+def test_a_choice_that_misses_the_deadline_is_wrong_however_cheap() -> None:
+    missed = judge(Goal(work=WORK, deadline_seconds=60), TRUTHS, "slow")
+    assert missed == Verdict("slow", "middle")
+    assert not missed.right
+
+
+def test_where_only_money_is_limited_time_is_what_counts() -> None:
+    verdict = judge(Goal(work=WORK, budget_dollars=2), TRUTHS, "slow")
+    assert verdict.best == "middle"
+    assert verdict.more == pytest.approx(1.0)
+
+
+def test_saying_that_nothing_keeps_a_goal_is_right_only_where_nothing_does() -> None:
+    assert judge(Goal(work=WORK, deadline_seconds=5), TRUTHS, None).right
+    assert not judge(Goal(work=WORK, deadline_seconds=20), TRUTHS, None).right
+    assert not judge(Goal(work=WORK, deadline_seconds=5), TRUTHS, "fast").right
+
+
+def test_a_line_of_verdicts_counts_goals_that_something_keeps() -> None:
+    verdicts = [Verdict("a", "a", True, 0.0), Verdict("a", "b", True, 0.1), Verdict(None, "b"), Verdict(None, None)]
+    assert verdict_table({"me": verdicts}).splitlines()[-1] == "| me | 3 | 67% | 33% | 33% | 5.0% | 9.0% | 10.0% |"
+
+
+def test_what_was_certain_is_in_the_last_line_of_probabilities() -> None:
+    lines = reliability_table([(1.0, True), (0.96, False), (0.1, False)]).splitlines()
+    assert lines[2:] == ["| 5% to 25% | 1 | 10.0% | 0.0% |", "| 95% to 100% | 2 | 98.0% | 50.0% |"]
+
+
+# Tables of which a part is hidden ---------------------------------------------------------------------------------
+
+
+def _setup(gpu: str, count: int) -> Setup:
+    return Setup(gpu, count, 1, "packed")
+
+
+def test_half_of_each_job_s_cells_are_hidden_in_another_way_for_another_seed() -> None:
+    table = gavel()
+    first, again, other = half_of_cells(table, 1), half_of_cells(table, 1), half_of_cells(table, 2)
+    assert first == again != other
+    assert all(len(first[job]) == max(1, len(cells) // 2) for job, cells in table.items())
+
+
+def test_of_a_hidden_model_one_cell_a_job_is_left_and_no_other_batch_helps() -> None:
+    table = {job: cells for job, cells in gavel().items() if job.source == "Gavel, packed"}
+    visible = half_of_models(table, 3)
+    hidden = {job.model for job in table if len(visible[job]) < len(table[job])}
+    shown = {job.model for job in table} - hidden
+    assert hidden
+    assert shown
+    assert all(len(visible[job]) == 1 for job in table if job.model in hidden)
+
+
+@pytest.mark.parametrize("split", [half_of_cells, half_of_models])
+def test_hidden_numbers_change_no_choice(split: Any) -> None:
+    table = others()
+    visible = split(table, 0)
+    random = np.random.default_rng(0)
+    scrambled = {
+        job: {
+            setup: rate if setup in visible[job] else rate * float(np.exp(random.normal()))
+            for setup, rate in cells.items()
+        }
+        for job, cells in table.items()
+    }
+    before, after = (list(published.questions(each, split(each, 0))) for each in (table, scrambled))
+    assert len(before) > 10
+    for one, other in zip(before, after, strict=True):
+        assert one.truths != other.truths
+        assert one.goals == other.goals
+        choices = [[published.stash(each.forecasts, goal) for goal in each.goals] for each in (one, other)]
+        assert choices[0] == choices[1]
+        for name, forecast in one.forecasts.items():
+            assert np.array_equal(forecast.seconds, other.forecasts[name].seconds)
+
+
+def test_another_model_s_pair_tells_a_hidden_cell() -> None:
+    k80, v100 = _setup("K80", 1), _setup("V100", 1)
+    seen = {k80: 10.0, v100: 50.0}
+    table = {Job("s", name, 32, "fp32"): seen for name in ("one", "two", "three")}
+    asked = Job("s", "other", 32, "fp32")
+    drawn = Known({**table, asked: {k80: 20.0}}).seconds_per_sample(asked, v100)
+    assert drawn is not None
+    assert float(np.median(drawn)) == pytest.approx(1 / 100, rel=1e-3)
+
+
+def test_more_cores_make_more_up_to_what_the_gpu_was_seen_to_train() -> None:
+    def with_cores(count: int) -> Setup:
+        return Setup("V100", 1, 1, f"{count} cores", count)
+
+    job = Job("Synergy", "one", 32, "fp32")
+    known = Known({job: {with_cores(2): 2.0, with_cores(8): 5.0}})
+    for cores, rate in ((3, 3.0), (6, 5.0), (24, 5.0)):
+        drawn = known.seconds_per_sample(job, with_cores(cores))
+        assert drawn is not None
+        assert float(np.median(drawn)) == pytest.approx(1 / rate, rel=1e-3)
+    drawn = Known({job: {with_cores(2): 2.0}}).seconds_per_sample(job, with_cores(4))
+    assert drawn is not None
+    assert float(np.median(drawn)) == pytest.approx(
+        1 / 2.0, rel=1e-3
+    )  # nobody saw what the GPU can do: it is the same one
+
+
+def test_where_no_pair_is_visible_data_sheets_tell() -> None:
+    two, four = _setup("V100", 2), _setup("V100", 4)
+    asked = Job("s", "other", 32, "fp32")
+    drawn = Known({asked: {two: 10.0}}).seconds_per_sample(asked, four)
+    assert drawn is not None
+    assert float(np.median(drawn)) == pytest.approx(1 / 20, rel=1e-3)
+    assert drawn.max() > 5 * drawn.min()  # nobody tells how far that is off
+
+
+def test_no_row_that_a_model_of_ours_was_learned_from_is_to_be_chosen() -> None:
+    names = [(job, setup) for job, cells in others().items() for setup in cells]
+    assert not any("BERT-base" in job.model and job.precision == "fp32" and setup.nodes > 1 for job, setup in names)
+    assert not any(job.source == "TensorFlow" and job.model == "ResNet-50" and job.batch == 32 for job, _ in names)
+
+
+def test_the_dearest_instance_is_never_best_at_more_than_its_even_price() -> None:
+    lines = list(price_ratio.measured())
+    assert len(lines) >= 8
+    for line in lines:
+        even, ratio, share = float(line[5]), float(line[4]), float(line[6].rstrip("%")) / 100
+        assert even / ratio == pytest.approx(share, abs=0.02)
+        assert (share >= 1) is (line[1] == line[2])
+
+
+# The fleet --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A place for what the fleet keeps, which is not the repository."""
+    monkeypatch.setattr(fleet_runs, "DATA", tmp_path)
+    monkeypatch.setattr(fleet_runs, "TABLE", tmp_path / "fleet.csv")
+    return tmp_path
+
+
+def test_the_fleet_has_sixty_goals_and_more_candidates_than_that() -> None:
+    assert len(emulated.CANDIDATES) == 63
+    assert max(each.ranks for each in emulated.CANDIDATES) <= emulated.MOST_RANKS
+    base = fleet_runs.base_for(SEEN)
+    assert len(emulated.MODELS) * len(fleet_judge.goals(base, 0.9)) >= 60
+
+
+def test_machines_are_what_links_reached_of_their_data_sheets() -> None:
+    seen, nodes = emulated.PROFILED
+    inside, network = (measured(Interval(value=rate), None, "the profile") for rate in (70e6, 48e6))
+    base = Target(
+        name="seen",
+        nodes=nodes,
+        devices=seen.devices,
+        backend="gloo",
+        inside=NodeLinks(bytes_per_second=inside),
+        network=Network(bytes_per_second=network),
+    )
+    c4 = emulated.machines(base)["c4"]
+    assert c4.nodes == 1
+    assert c4.network is not None
+    assert c4.network.bytes_per_second is not None
+    assert c4.network.bytes_per_second.value == pytest.approx(48e6 * 1000 / 400)
+    assert c4.inside is not None
+    assert c4.inside.bytes_per_second is not None
+    # 2400 Mbit/s among four devices, where 1200 among two were seen to be 70 MB/s.
+    assert c4.inside.bytes_per_second.value == pytest.approx(70e6)
+    assert c4.storage is not None
+    assert c4.storage.bytes_per_second is not None
+    assert c4.storage.bytes_per_second.value == pytest.approx(80e6)
+    assert emulated.machines(base)["a1"].inside is None
+
+
+def _fill(noise: float) -> None:
+    """Every candidate run with a step that is its forecast, but for some noise."""
+    random = np.random.default_rng(0)
+    for model in emulated.MODELS:
+        save(SEEN, fleet_runs.profile_path(model))
+        base = fleet_runs.base_for(SEEN)
+        for candidate in (each for each in emulated.CANDIDATES if each.model == model):
+            said = forecast_of(base, fleet_runs.drawn(base, candidate))
+            assert said.step is not None
+            steps = said.step.value * np.exp(noise * random.normal()) * np.linspace(0.99, 1.01, 9)
+            fleet_runs.keep(fleet_runs.line_of(candidate, said, steps))
+
+
+def test_what_is_kept_is_not_run_again(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    candidate = emulated.CANDIDATES[0]
+    base = fleet_runs.base_for(SEEN)
+    monkeypatch.setattr(fleet_runs, "steps_of", lambda *_: np.array([0.2, 0.21, 0.19]))
+    line = fleet_runs.run(candidate, base, 10)
+    assert fleet_runs.rows() == {candidate.name: line}
+    assert float(line["measured_step"]) == pytest.approx(0.2)
+    assert candidate not in fleet.missing("")
+    assert len(fleet.missing("")) == 62
+
+
+def test_a_run_that_fails_is_tried_twice_and_the_others_go_on(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = []
+
+    def run(candidate: Any, base: Any, seconds: float) -> dict[str, str]:
+        tried.append(candidate.name)
+        if candidate.nodes == 2:
+            raise RuntimeError("no answer\nand a log")
+        return {"measured_step": "1", "forecast_step": "1"}
+
+    monkeypatch.setattr(fleet_runs, "start_of", lambda *_: object())
+    monkeypatch.setattr(fleet_runs, "run", run)
+    wanted = [each for each in emulated.CANDIDATES if each.model.name == "even" and each.type.name == "a1"]
+    failed = fleet.run_all(wanted, 1, 1)
+    assert tried == ["even on 1 x a1", "even on 2 x a1", "even on 2 x a1", "even on 3 x a1"]
+    assert failed == ["even on 2 x a1 could not be run: no answer"]
+
+
+def test_no_sample_is_read_twice_in_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = {}
+
+    class Bed:
+        def __enter__(self) -> tuple[None, dict[str, float]]:
+            return None, {}
+
+        def __exit__(self, *_: object) -> None: ...
+
+    def moments(case: Any, bed: Any, steps: int, data: Any, pinned: bool) -> np.ndarray:
+        asked[case.ranks] = steps
+        return np.arange(steps, dtype=np.float64)
+
+    monkeypatch.setattr(fleet_runs, "cluster", lambda case: Bed())
+    monkeypatch.setattr(fleet_runs, "moments", moments)
+    monkeypatch.setattr(fleet_runs, "files", lambda case: None)
+    for candidate in (emulated.CANDIDATES[0], emulated.profiled(emulated.MODELS[0])):
+        steps = fleet_runs.steps_of(candidate, 1000, 0.01)
+        assert asked[candidate.ranks] * candidate.samples_per_step <= emulated.FILES
+        assert len(steps) >= fleet_runs.LEAST_STEPS
+
+
+def test_choices_from_right_forecasts_are_right(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(emulated, "BATCH", 64)  # as in that profile
+    monkeypatch.setattr(fleet_judge, "DEADLINES", (1.1, 0.6))
+    monkeypatch.setattr(fleet_judge, "BUDGETS", (1.1,))
+    with pytest.raises(UserError, match="66 runs are missing"):
+        fleet_judge.page()
+    _fill(0.0)
+    verdicts = [verdict for each in fleet_judge.judged(LIKELY) for verdict in each.verdicts]
+    assert len(verdicts) == 12
+    assert all(each.right for each in verdicts)
+    page = fleet_judge.page()
+    assert "12 goals" in page
+    assert "| SkyPilot | " in page
