@@ -5,6 +5,7 @@ Parses, loads, shows: what it says comes from ``stash.derive.plan`` and ``stash.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -53,7 +54,7 @@ def check_plan(
     raise typer.Exit({PASSES: 0, FAILS: 1, CANNOT_TELL: 3}[overall(check.decisions)])
 
 
-def read_residuals(pairs: list[str], store: str | None = None) -> Residuals:
+def read_residuals(pairs: Sequence[str], store: str | None = None) -> Residuals:
     """What plans turned out to be, of words like ``train.plan.json:run.stash.json``; raises UserError."""
     from stash.base.plan import PLAN_SUFFIX
     from stash.derive.plan.residuals import Residuals

@@ -35,6 +35,7 @@ from scipy.special import stdtrit
 
 from stash.base.records import Record
 from stash.base.stats.intervals import Interval
+from stash.base.words.quantities import listed
 from stash.derive.predict.draws import Array, Draws
 from stash.derive.predict.forecast import Predicted, StallDraws, Used
 from stash.derive.predict.quantity import Quantity
@@ -75,6 +76,21 @@ class Residuals(Record):
 
     found: tuple[Residual, ...] = ()
     left_out: tuple[str, ...] = ()
+
+    @property
+    def in_words(self) -> tuple[str, ...]:
+        """What is done with them, in sentences for whoever reads a plan."""
+        machines: dict[tuple[str, str], dict[str, None]] = defaultdict(dict)
+        for each in self.found:
+            machines[each.stall, each.origin][each.machine] = None
+        moved = (
+            f"forecasts of {stall} ({origin}) are moved by what it turned out to be on {listed(list(names))}"
+            for (stall, origin), names in machines.items()
+        )
+        return (*moved, *(f"nothing was learnt from {sentence}" for sentence in self.left_out))
+
+
+NO_RESIDUALS = Residuals()
 
 
 class Adjustment(NamedTuple):
@@ -126,6 +142,8 @@ def calibrated(drawn: StallDraws, residuals: Residuals, draws: Draws) -> StallDr
     A stall whose spread nobody knows gets one from two machines on: Student's prediction interval of their log
     ratios.
     """
+    if not residuals.found:
+        return drawn
     return replace(drawn, parts=tuple(_part(part, residuals.found, draws) for part in drawn.parts))
 
 

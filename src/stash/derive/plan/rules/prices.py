@@ -19,16 +19,18 @@ def skypilot(offers: Sequence[Offered], facts: RuleFacts) -> Picked | str:
     """SkyPilot's optimizer: an hour's work on every machine, so the cheapest hour of what was asked for.
 
     The user names accelerators, how many a node has, and the number of nodes; several kinds may be named, and here
-    all are. Run time is what the task's time estimator says, and one hour without one, whatever the resource; cost is
+    all are. Where nothing has as many in a node as the job was profiled on, as many in all are asked for. Run time is what the task's time estimator says, and one hour without one, whatever the resource; cost is
     nodes · price · run time, in which nodes that are reserved already are free. Source: ``sky/optimizer.py``,
     ``Optimizer._estimate_nodes_cost_or_time``, github.com/skypilot-org/skypilot at 005b1cb, read on 2026-11-22.
     """
-    asked = [offer for offer in offers if offer.devices == facts.devices and offer.most_nodes >= facts.nodes]
+    total = facts.nodes * facts.devices
+    together = [Picked(offer, total // offer.devices) for offer in offers if total % offer.devices == 0]
+    possible = [picked for picked in together if picked.nodes <= picked.offer.most_nodes]
+    asked = [picked for picked in possible if picked.nodes == facts.nodes] or possible
     if not asked:
-        return f"no offer has {facts.nodes} nodes of {facts.devices} devices, as the job was profiled on"
-    best = min(asked, key=lambda offer: (_hour(offer), offer.key))
-    return Picked(best, facts.nodes)
+        return f"nothing that is offered has {total} devices in all, as the job was profiled on"
+    return min(asked, key=lambda picked: (_hour(picked), picked.nodes, picked.offer.key))
 
 
-def _hour(offer: Offered) -> float:
-    return 0.0 if offer.price.paid_as == "reserved" else offer.dollars_per_hour
+def _hour(picked: Picked) -> float:
+    return 0.0 if picked.offer.price.paid_as == "reserved" else picked.dollars_per_hour

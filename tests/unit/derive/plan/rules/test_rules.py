@@ -83,8 +83,14 @@ def test_tf32_counts_as_fp32_where_a_gpu_has_it() -> None:
 def test_skypilot_takes_the_cheapest_hour_of_what_the_job_ran_on() -> None:
     """Two nodes of four devices: 2 · $3.6 beats 2 · $12; what has another number of devices was not asked for."""
     assert skypilot(OFFERS, FACTS) == Picked(BOX, 2)
-    assert "no offer has 2 nodes of 3 devices" in str(skypilot(OFFERS, replace(FACTS, devices=3)))
-    assert "no offer has 9 nodes" in str(skypilot(OFFERS, replace(FACTS, nodes=9)))
+    assert "nothing that is offered has 18 devices in all" in str(skypilot(OFFERS, replace(FACTS, devices=9)))
+
+
+def test_skypilot_asks_for_as_many_devices_in_all_where_no_node_has_as_many() -> None:
+    """Two nodes of two, and nothing of two but odd: 2 · $0.5. Without it four of small at $4, or one box at $3.6."""
+    two = replace(FACTS, devices=2)
+    assert skypilot(OFFERS, two) == Picked(ODD, 2)
+    assert skypilot([SMALL, BOX, FAST], two) == Picked(BOX, 1)
 
 
 def test_to_skypilot_reserved_nodes_are_free() -> None:
