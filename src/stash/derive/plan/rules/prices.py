@@ -19,8 +19,9 @@ def skypilot(offers: Sequence[Offered], facts: RuleFacts) -> Picked | str:
     """SkyPilot's optimizer: an hour's work on every machine, so the cheapest hour of what was asked for.
 
     The user names accelerators, how many a node has, and the number of nodes; several kinds may be named, and here
-    all are. Where nothing has as many in a node as the job was profiled on, as many in all are asked for. Run time is what the task's time estimator says, and one hour without one, whatever the resource; cost is
-    nodes · price · run time, in which nodes that are reserved already are free. Source: ``sky/optimizer.py``,
+    all are. Where nothing has as many in a node as the job was profiled on, as many in all are asked for. Run time is
+    what the task's time estimator says, and one hour without one, whatever the resource; cost is nodes · price · run
+    time, in which nodes that are reserved already are free. Source: ``sky/optimizer.py``,
     ``Optimizer._estimate_nodes_cost_or_time``, github.com/skypilot-org/skypilot at 005b1cb, read on 2026-11-22.
     """
     total = facts.nodes * facts.devices
