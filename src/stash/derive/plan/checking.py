@@ -24,7 +24,7 @@ from stash.derive.comparison import CANNOT_TELL, FAILS, FASTER, PASSES, SLOWER, 
 from stash.derive.comparison.differences import STEP, measured
 from stash.derive.plan.assumptions import assumption, facts_seen, unplanned
 from stash.derive.plan.matching import MatchedChoice
-from stash.derive.plan.residuals import Residual, Residuals, residual
+from stash.derive.plan.residuals import Residual, Residuals, before_residuals, residual
 from stash.derive.predict.whatif import Base
 from stash.derive.stalls import Breakdown
 from stash.derive.stalls.breakdown import SIGNIFICANT_SHARE
@@ -129,8 +129,7 @@ def residuals_of(choice: Choice, breakdown: Breakdown) -> Residuals:
     shares = [share for share in shares if not _of_later_epochs(choice, share.name)]
     found = [
         residual(
-            share.name, share.origin, choice.name, share.uncalibrated or share.seconds,
-            measured(share.name, [breakdown]),
+            share.name, share.origin, choice.name, before_residuals(share), measured(share.name, [breakdown]),
         )
         for share in shares
     ]  # fmt: skip

@@ -19,7 +19,7 @@ narrower as the 95 % interval of that t is than the one without residuals. Each 
 one, since the rest is noise of its measurement, and those of one machine for one together: what is its own does not
 average out there. Residuals of other stalls, and of other origins, say nothing. Simulated, intervals of honest
 forecasts hold 92 to 95 % afterwards at 0.7 to 0.85 of their width; of forecasts three times too sure of themselves,
-which held 49 %, 79 % after ten residuals (``test_residuals.py``). Knows no plan and no profile.
+which held 49 %, 79 % after ten residuals (``test_residuals.py``). Knows no profile.
 """
 
 from __future__ import annotations
@@ -33,10 +33,11 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import stdtrit
 
+from stash.base.plan import StallShare
 from stash.base.records import Record
 from stash.base.stats.intervals import Interval
 from stash.base.words.quantities import listed
-from stash.derive.predict.draws import Array, Draws
+from stash.derive.predict.draws import Array, Draws, intervals
 from stash.derive.predict.forecast import Predicted, StallDraws, Used
 from stash.derive.predict.quantity import Quantity
 
@@ -182,12 +183,23 @@ def _given_a_spread(part: Predicted, machines: Sequence[Residual], draws: Draws)
 
 
 def _told(part: Predicted, seconds: Array, machines: int) -> Predicted:
-    """With the fact that it was moved, by how much its mean was."""
-    ratio = float(seconds.mean() / part.seconds.mean())
-    source = f"what {machines} earlier {'forecast' if machines == 1 else 'forecasts'} turned out to be"
-    fact = Quantity(value=ratio, origin="measured", source=source)
-    used = Used(about=f"{part.name} of such forecasts, as it was over as forecast", unit="count", quantity=fact)
+    """With what it was before as a fact, so that residuals of a plan made with it can be found."""
+    (was,) = intervals(part.seconds[np.newaxis])
+    ends = {"low": was.low, "high": was.high} if part.spread_known else {}
+    forecasts = "1 earlier forecast" if machines == 1 else f"{machines} earlier forecasts"
+    fact = Quantity(value=was.value, origin=part.origin, source=f"moved by what {forecasts} turned out to be", **ends)
+    used = Used(about=_before(part.name), unit="seconds", quantity=fact)
     return replace(part, seconds=seconds, facts=(*part.facts, used))
+
+
+def before_residuals(share: StallShare) -> Interval:
+    """What a plan's stall was forecast to be before residuals moved it; as it is where none did."""
+    was = next((fact for fact in share.facts if fact.about == _before(share.name)), None)
+    return share.seconds if was is None else Interval(value=was.value, low=was.low, high=was.high)
+
+
+def _before(stall: str) -> str:
+    return f"{stall} before residuals moved it"
 
 
 def _by_machine(alike: Iterable[Residual]) -> list[Residual]:

@@ -230,9 +230,12 @@ def test_residuals_are_of_stalls_that_are_certainly_above_zero() -> None:
 
 def test_residuals_of_a_calibrated_plan_are_against_what_was_forecast_before() -> None:
     lost = plan_builder.lost()
-    before = Interval(value=0.1, low=0.08, high=0.125)
+    before = PlanFact(
+        about="network before residuals moved it", unit="seconds", value=0.1, low=0.08, high=0.125,
+        origin="data sheet", source="moved by what 1 earlier forecast turned out to be",
+    )  # fmt: skip
     stalls = tuple(
-        each.model_copy(update={"uncalibrated": before}) if each.name == "network" else each for each in lost.stalls
+        each.model_copy(update={"facts": (before,)}) if each.name == "network" else each for each in lost.stalls
     )
     found = check(later(), plan_builder.plan(choices=(lost.model_copy(update={"stalls": stalls}),))).residuals
     assert next(each for each in found.found if each.stall == "network").ratio == pytest.approx(1.8, rel=0.01)

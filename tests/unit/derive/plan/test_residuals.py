@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stash.base.plan import PlanFact, StallShare
 from stash.base.stats.intervals import Interval
-from stash.derive.plan.residuals import Residual, Residuals, adjustment, calibrated, residual
+from stash.derive.plan.residuals import Residual, Residuals, adjustment, before_residuals, calibrated, residual
 from stash.derive.predict.draws import Draws, intervals
 from stash.derive.predict.forecast import Predicted, StallDraws
 from stash.derive.predict.target import Target
@@ -141,11 +142,18 @@ def test_what_is_done_with_residuals_is_said_once_for_each_kind_of_forecast() ->
     )
 
 
-def test_what_was_done_is_among_the_facts() -> None:
+def test_what_a_stall_was_before_is_among_its_facts_and_found_there() -> None:
     after = calibrated(forecast(part()), Residuals(found=(turned_out(2.0),)), DRAWS).parts[0]
-    assert after.facts[-1].about.startswith("network of such forecasts")
-    assert after.facts[-1].quantity.source == "what 1 earlier forecast turned out to be"
-    assert after.facts[-1].quantity.value == pytest.approx(after.seconds.mean() / part().seconds.mean())
+    (was,) = intervals(part().seconds[None, :])
+    fact = after.facts[-1]
+    assert fact.about == "network before residuals moved it"
+    assert fact.quantity.source == "moved by what 1 earlier forecast turned out to be"
+    assert (fact.quantity.value, fact.quantity.low, fact.quantity.high) == (was.value, was.low, was.high)
+    kept = PlanFact(about=fact.about, unit=fact.unit, **fact.quantity.model_dump())
+    (now,) = intervals(after.seconds[None, :])
+    share = StallShare(name="network", seconds=now, share=0.1, dollars=now, origin="data sheet", facts=(kept,))
+    assert before_residuals(share).value == was.value
+    assert before_residuals(share.model_copy(update={"facts": ()})) == now
 
 
 Z = st.floats(-6, 6)
