@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import get_args
 
-from stash.base.plan import PlanFact, StallShare
+from stash.base.plan import PlanFact, Setting, StallShare
 from stash.base.stats.differences import change
 from stash.base.stats.intervals import Interval
 from stash.base.words.quantities import Unit, listed, plain, quantity
@@ -44,6 +44,22 @@ def facts_seen(base: Base) -> dict[str, PlanFact]:
         if base.loading.rate is not None:
             found["a node's storage"] = ("bytes/s", base.loading.rate)
     return {about: _fact(about, unit, each) for about, (unit, each) in found.items() if each.origin == "measured"}
+
+
+def other_settings(planned: Setting, base: Base) -> str:
+    """``"workers 3, not 12"``: settings of the job that the plan changes, and the profile has otherwise; else empty."""
+    loaders = base.profile.workload.loaders
+    ran = {
+        "batch": None if base.passes is None else base.passes.batch,
+        "accumulate": None if base.passes is None else base.passes.accumulated,
+        "workers": loaders[0].workers if loaders else None,
+    }
+    differ = [
+        f"{name} {ran[name]}, not {wanted}"
+        for name, wanted in planned.model_dump(exclude_none=True).items()
+        if ran[name] is not None and ran[name] != wanted
+    ]
+    return listed(differ)
 
 
 def assumption(share: StallShare, apart: Interval, seen: Mapping[str, PlanFact]) -> str:

@@ -22,7 +22,7 @@ from stash.base.words.quantities import listed, quantity
 from stash.base.words.rental import dollars, dollars_interval, span, span_interval
 from stash.derive.comparison import CANNOT_TELL, FAILS, FASTER, PASSES, SLOWER, Decision
 from stash.derive.comparison.differences import STEP, measured
-from stash.derive.plan.assumptions import assumption, facts_seen, unplanned
+from stash.derive.plan.assumptions import assumption, facts_seen, other_settings, unplanned
 from stash.derive.plan.matching import MatchedChoice
 from stash.derive.plan.residuals import Residual, Residuals, before_residuals, residual
 from stash.derive.predict.whatif import Base
@@ -117,14 +117,20 @@ def check_plan(plan: RentalPlan, matched: MatchedChoice, base: Base) -> PlanChec
         dollars=cost,
         spent_seconds=base.profile.elapsed_seconds,
         decisions=tuple(_decisions(plan.goal, step, whole, cost)),
-        assumptions=tuple(_failed(choice, stalls, facts_seen(base))),
-        residuals=residuals_of(choice, breakdown),
+        assumptions=(*_settings_failed(choice, base), *_failed(choice, stalls, facts_seen(base))),
+        residuals=residuals_of(choice, base),
         exact=tuple(_without_spread(choice, stalls)),
     )
 
 
-def residuals_of(choice: Choice, breakdown: Breakdown) -> Residuals:
-    """Of every stall that was planned and measured, against the forecast before any residual had moved it."""
+def residuals_of(choice: Choice, base: Base) -> Residuals:
+    """Of every stall that was planned and measured, against the forecast before any residual had moved it.
+
+    None of a job that ran with other settings than were forecast: what that did to it is no error of the forecast.
+    """
+    otherwise, breakdown = other_settings(choice.setting, base), base.breakdown
+    if otherwise:
+        return Residuals(left_out=(f"{choice.name}: the job ran there with {otherwise}, as planned",))
     shares = [share for share in choice.stalls if breakdown.stall(share.name) is not None]
     shares = [share for share in shares if not _of_later_epochs(choice, share.name)]
     found = [
@@ -199,6 +205,12 @@ def _without_spread(choice: Choice, stalls: Sequence[CheckedLine]) -> Iterator[s
         line.name for line in stalls if _unmeasured(choice, line) and line.planned and line.planned.low is None
     )
     yield from (item.name for item in _beside(choice) if item.seconds.low is None or item.dollars.low is None)
+
+
+def _settings_failed(choice: Choice, base: Base) -> Iterator[str]:
+    otherwise = other_settings(choice.setting, base)
+    if otherwise:
+        yield f"the job ran with {otherwise}, as the plan runs it there; profile it with the plan's settings"
 
 
 def _failed(choice: Choice, lines: Sequence[CheckedLine], seen: Mapping[str, PlanFact]) -> Iterator[str]:

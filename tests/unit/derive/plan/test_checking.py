@@ -9,7 +9,7 @@ import pytest
 from checked_plans import PLANNED, later
 
 from stash.base.errors import UserError
-from stash.base.plan import BillItem, PlanFact, RentalPlan
+from stash.base.plan import BillItem, PlanFact, RentalPlan, Setting
 from stash.base.records import Profile
 from stash.base.stats.intervals import Interval
 from stash.derive.plan.assumptions import assumption
@@ -186,6 +186,16 @@ def test_a_fact_that_is_better_than_planned_explains_no_slower_stall() -> None:
     assert "cannot explain" in assumption(share_with(BANDWIDTH), APART, seen(2e9))
     faster = Interval(value=-0.03, low=-0.04, high=-0.02)
     assert "measured, it is 2.00 ± 0.04 GB/s" in assumption(share_with(BANDWIDTH), faster, seen(2e9))
+
+
+def test_a_job_that_ran_with_other_settings_is_told_first_and_teaches_nothing() -> None:
+    """The plan takes 12 workers and batches of 64; the profile had three, and batches of 64."""
+    lost = plan_builder.lost().model_copy(update={"setting": Setting(workers=12, batch=64)})
+    found = check(later(prep=0.050), plan_builder.plan(choices=(lost,)))
+    assert found.assumptions[0].startswith("the job ran with workers 3, not 12, as the plan runs it there")
+    assert "prep takes" in found.assumptions[1]
+    assert found.residuals.found == ()
+    assert found.residuals.left_out == ("2 × p3.8xlarge: the job ran there with workers 3, not 12, as planned",)
 
 
 def first_epoch(spread: float | None = 0.1) -> RentalPlan:
