@@ -47,7 +47,7 @@ def facts_seen(base: Base) -> dict[str, PlanFact]:
 
 
 def other_settings(planned: Setting, base: Base) -> str:
-    """``"workers 3, not 12"``: settings of the job that the plan changes, and the profile has otherwise; else empty."""
+    """``"workers 3, not 12"``: what the plan changes of the job, and the profile has otherwise; else empty."""
     loaders = base.profile.workload.loaders
     ran = {
         "batch": None if base.passes is None else base.passes.batch,

@@ -136,6 +136,8 @@ def _notes(check: PlanCheck) -> Iterator[str]:
         yield f"Taken exactly as planned, since the plan knows no spread of it: {listed(check.exact)}."
     if check.choice.beyond:
         yield f"The plan had said that it goes beyond what was calibrated: {'; '.join(check.choice.beyond)}."
+    if not check.residuals.found and check.residuals.left_out:
+        yield f"Nothing of this can be given back to forecasts: {'; '.join(check.residuals.left_out)}."
 
 
 def _again(check: PlanCheck, files: tuple[str, str]) -> str:
