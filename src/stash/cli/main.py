@@ -17,6 +17,7 @@ from stash.base.secrets import masked_text
 from stash.cli.arguments import ProfileCommand
 from stash.cli.catalog import app as catalog_app
 from stash.cli.check import check
+from stash.cli.check_plan import check_plan
 from stash.cli.compare import compare
 from stash.cli.dataset import app as dataset_app
 from stash.cli.export import export
@@ -55,6 +56,7 @@ app.command()(report)
 app.command()(figures)
 app.command()(compare)
 app.command()(check)
+app.command("check-plan")(check_plan)
 app.command()(whatif)
 app.command()(features)
 app.command("list")(list_command)
