@@ -1,0 +1,1 @@
+"""A plan of what to rent, for people and for programs."""

@@ -1,0 +1,56 @@
+"""A bill taken apart for showing: every stall's dollars and what else is paid, rounded so that they add up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stash.base.plan import Choice
+from stash.base.words.rental import dollars, money_decimals
+from stash.base.words.rounding import round_to_sum
+
+OTHER = "plain"
+"""The series of what is no stall."""
+
+
+@dataclass(frozen=True)
+class MoneyPart:
+    """One part of a bill."""
+
+    name: str
+    series: str
+    """Its stall, or that of all others."""
+    dollars: str
+    share: str
+    fraction: float
+    """Of the bill; below zero what was measured so."""
+
+
+def money_parts(choice: Choice) -> tuple[MoneyPart, ...]:
+    """Stalls in the ladder's order, then what is paid beside training; together the bill."""
+    found = [(stall.name, stall.name, stall.dollars.value) for stall in choice.stalls]
+    found += [(item.name, OTHER, item.dollars.value) for item in choice.items if item.name != "training"]
+    whole = choice.dollars.value
+    decimals = money_decimals(whole)
+    rounded = round_to_sum([value for _, _, value in found], decimals)
+    return tuple(
+        MoneyPart(name, series, dollars(shown, decimals), _share(value / whole), value / whole)
+        for (name, series, value), shown in zip(found, rounded, strict=True)
+    )
+
+
+def _share(fraction: float) -> str:
+    return "<1%" if 0 < fraction < 0.005 else f"{fraction:.0%}"
+
+
+def stall_dollars(choice: Choice) -> float:
+    """Of the bill: what is neither compute nor paid beside training."""
+    return sum(stall.dollars.value for stall in choice.stalls if stall.name != "compute")
+
+
+def largest_stall(choice: Choice) -> tuple[str, float]:
+    """Its name and its share of the bill; no name where there is none above zero."""
+    stalls = [stall for stall in choice.stalls if stall.name != "compute" and stall.dollars.value > 0]
+    if not stalls:
+        return "", 0.0
+    most = max(stalls, key=lambda stall: stall.dollars.value)
+    return most.name, most.dollars.value / choice.dollars.value
