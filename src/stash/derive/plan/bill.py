@@ -287,8 +287,12 @@ def _clouds_not_counted(facts: BillFacts, rentals: Sequence[Rental]) -> list[str
         left.append(f"{listed(unrounded)} may round use up: how is in no source, and not counted")
     if diskless:
         left.append(f"disks of {listed(diskless)} are not counted (--disk-price $0.08)")
-    if facts.egress_dollars_per_gb is None and facts.data_in is None:
+    if facts.data_in is None and facts.egress_dollars_per_gb is None:
         left.append("data that leave a cloud are not counted: nobody said where they lie (--data-in aws)")
+    elif facts.dataset_bytes is not None and any(
+        _egress(rental, facts) is None and rental.cloud != facts.data_in for rental in rentals
+    ):
+        left.append(f"data that leave {facts.data_in} are not counted: their price is in no source (--egress-price)")
     if any(rental.price.paid_as == "spot" for rental in rented):
         left.append("interruptions of spot instances are not counted: what they repeat is not known")
     return left

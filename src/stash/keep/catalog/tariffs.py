@@ -12,6 +12,9 @@ from functools import lru_cache
 from stash.base.records import Record
 from stash.keep.catalog import shipped
 
+_UNITS = {"s": 1.0, "$/GB": 1.0, "$/GB-month": 1.0, "$/GiB-month": 1e9 / 2**30}
+"""What one of each is in seconds, or in dollars per GB (and month)."""
+
 
 class TariffFact(Record):
     """One published number of a cloud's billing."""
@@ -41,6 +44,7 @@ def tariffs() -> Mapping[str, Tariff]:
     """The shipped tariffs by cloud."""
     found: dict[str, dict[str, object]] = {}
     for row in shipped.rows("tariffs.csv"):
-        fact = TariffFact(value=float(row["value"]), as_of=row["as_of"], source=row["source"], notes=row["notes"])
+        value = float(row["value"]) * _UNITS[row["unit"]]
+        fact = TariffFact(value=value, as_of=row["as_of"], source=row["source"], notes=row["notes"])
         found.setdefault(row["cloud"], {})[row["fact"]] = fact
     return {cloud: Tariff.model_validate({"cloud": cloud, **facts}) for cloud, facts in found.items()}
