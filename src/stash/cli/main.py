@@ -28,6 +28,7 @@ from stash.cli.probe import probe
 from stash.cli.profile import profile
 from stash.cli.query import query
 from stash.cli.readers import readers_may_leave
+from stash.cli.recommend import recommend
 from stash.cli.report import report
 from stash.cli.show import show
 from stash.cli.store import app as store_app
@@ -56,6 +57,7 @@ app.command()(figures)
 app.command()(compare)
 app.command()(check)
 app.command()(whatif)
+app.command()(recommend)
 app.command()(features)
 app.command("list")(list_command)
 app.command()(query)

@@ -84,6 +84,16 @@ class Rule:
 
 
 @dataclass(frozen=True)
+class Tag:
+    """A few words above a place: to its right, or if ``left`` is set to its left."""
+
+    x: float
+    y: float
+    text: str
+    left: bool = False
+
+
+@dataclass(frozen=True)
 class Lane:
     """One row: its name, and what stands at its end."""
 
@@ -101,7 +111,7 @@ class Legend:
     text: str
 
 
-Drawn = Bar | Whisker | Dot | Trail | Ribbon | Rule
+Drawn = Bar | Whisker | Dot | Trail | Ribbon | Rule | Tag
 
 
 @dataclass(frozen=True)

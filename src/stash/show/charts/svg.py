@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 
 from stash.base.printable import printable_line, shortened
-from stash.show.charts.chart import Axis, Bar, Chart, Dot, Drawn, Ribbon, Rule, Tick, Trail, Whisker
+from stash.show.charts.chart import Axis, Bar, Chart, Dot, Drawn, Ribbon, Rule, Tag, Tick, Trail, Whisker
 from stash.show.charts.palette import INK, LIGHT, LINES, MUTED
 
 FONT = "Roboto, Arial, Helvetica, sans-serif"
@@ -24,6 +24,8 @@ _NARROW = 480
 _PLANE_HEIGHT = 240
 _LONGEST_NAME = 40
 _RADIUS, _END = 3.5, 3.5
+_BESIDE = 6
+"""Pixels from a place to the words about it."""
 RULES = (
     f"svg.chart text{{fill:currentColor;font-size:{_SIZE}px}}",
     "svg.chart path{fill:none;stroke:currentColor}",
@@ -209,6 +211,10 @@ class _Frame:
             case Rule():
                 line = f"M{self.across(mark.x)} {_short(self.top)}V{_short(self.bottom)}"
                 return f'<path class="quiet bold" d="{line}"/>'
+            case Tag():
+                away = -_BESIDE if mark.left else _BESIDE
+                x, y = float(self.across(mark.x)) + away, float(self.down(mark.y)) - _BESIDE
+                return _text(x, y, mark.text, "", "end" if mark.left else "")
 
     def _bar(self, bar: Bar) -> str:
         left, right = float(self.across(bar.x[0])), float(self.across(bar.x[1]))

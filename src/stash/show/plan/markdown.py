@@ -1,4 +1,4 @@
-"""A plan as GitHub's Markdown, to paste into a ticket: the verdict, where the dollars go, the choices; the rest folded.
+"""A plan as GitHub's Markdown, to paste into a ticket: the verdict, the dollars, the choices; the rest folded.
 
 Whatever comes from an artefact or a price list is escaped.
 """

@@ -111,9 +111,12 @@ def label(choice: Choice) -> str:
 
 def where(choice: Choice) -> str:
     """``"aws us-east-1, on-demand at $12.24/h"``."""
-    rented, price = choice.rented, choice.rented.price
-    place = " ".join(part for part in (rented.cloud, price.region) if part)
-    return f"{place}, {price.paid_as} at {dollars(rented.dollars_per_hour)}/h"
+    return f"{place(choice)}, {choice.rented.price.paid_as} at {dollars(choice.rented.dollars_per_hour)}/h"
+
+
+def place(choice: Choice) -> str:
+    """``"aws us-east-1"``."""
+    return " ".join(part for part in (choice.rented.cloud, choice.rented.price.region) if part)
 
 
 def settings(choice: Choice) -> str:
