@@ -1,0 +1,193 @@
+"""How earlier forecasts turned out, given back: they shift the intervals of later ones, and shrink or widen them.
+
+A *residual* is one stall of one plan beside what was measured of it on the machine that was rented:
+r = ln(measured / middle of the forecast), with s, the standard deviation that the forecast claimed of that logarithm,
+and m, that of the measurement. z = r / s says how wrong a forecast was in its own units; were all intervals as
+honest as they claim, z would be standard normal. Part of such an error is the model's, the same wherever it is used,
+and part is each machine's own:
+
+    zᵢ = μ + εᵢ,   ε ~ N(0, σ²),   μ ~ N(0, σ²/κ₀),   σ² ~ scaled inverse χ²(ν₀, κ₀/(κ₀+1)),
+
+so that without residuals z is as the forecast claims. With n of them the next one's error is Student's t with ν₀ + n
+degrees of freedom around μₙ (Gelman et al., Bayesian Data Analysis, 3rd ed., §3.3):
+
+    κₙ = κ₀ + n,   μₙ = n z̄ / κₙ,   (ν₀ + n) σₙ² = ν₀ κ₀/(κ₀+1) + Σ(zᵢ − z̄)² + κ₀ n z̄² / κₙ,   scale² = σₙ² (1 + 1/κₙ).
+
+A later forecast of the same stall and origin is moved by μₙ of its own standard deviations and made as much wider or
+narrower as the 95 % interval of that t is than the one without residuals. Each residual counts for s²/(s² + m²) of
+one, since the rest is noise of its measurement, and those of one machine for one together: what is its own does not
+average out there. Residuals of other stalls, and of other origins, say nothing. Knows no plan and no profile.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import stdtrit
+
+from stash.base.records import Record
+from stash.base.stats.intervals import Interval
+from stash.derive.predict.draws import Array, Draws
+from stash.derive.predict.forecast import Predicted, StallDraws, Used
+from stash.derive.predict.quantity import Quantity
+
+OWN_WEIGHT = 10.0
+"""ν₀: residuals that a forecast's claim of its own spread counts for. As many as a typical spread counts for in
+``base/stats/differences``; an assumption, not a measurement."""
+SHARED_WEIGHT = 1.0
+"""κ₀: half of a forecast's variance is taken to be its model's, half its machine's: an assumption likewise."""
+_NORMAL = 1.959964
+_LEAST_WITHOUT_CLAIM = 2
+"""Machines from which a spread can be told where the forecast claims none."""
+
+
+class Residual(Record):
+    """One stall of one forecast, beside what was measured of it."""
+
+    stall: str
+    origin: str
+    """Of the forecast: ``measured``, ``scaled`` or ``data sheet``."""
+    machine: str
+    """``"2 × p3.8xlarge"``."""
+    log_ratio: float
+    """ln(measured / the middle of the forecast)."""
+    claimed: float | None
+    """Standard deviation of the forecast's logarithm; ``None`` where its spread was unknown."""
+    error: float
+    """Standard deviation of the measurement's logarithm."""
+
+
+class Residuals(Record):
+    """What is given back, and what could not be, in a sentence each."""
+
+    found: tuple[Residual, ...] = ()
+    left_out: tuple[str, ...] = ()
+
+
+class Adjustment(NamedTuple):
+    """What residuals make of a forecast, in units of the standard deviation that it claims."""
+
+    shift: float
+    widening: float
+    machines: int
+
+
+def residual(stall: str, origin: str, machine: str, planned: Interval, measured: Interval) -> Residual | str:
+    """Of one stall, in seconds per step; a sentence where there is none: a logarithm needs what is above zero.
+
+    The middle of a forecast is that of the logarithms of its ends, since that is where half of its draws lie.
+    """
+    if measured.low is None or measured.high is None:
+        return f"{stall} of {machine}: one round was measured, whose error nobody knows"
+    if measured.low <= 0 or planned.value <= 0 or (planned.low is not None and planned.low <= 0):
+        return f"{stall} of {machine}: it may be zero, so there is no ratio"
+    error = math.log(measured.high / measured.low) / 2 / _NORMAL
+    middle, claimed = planned.value, None
+    if planned.low is not None and planned.high is not None and planned.high > planned.low:
+        middle = math.sqrt(planned.low * planned.high)
+        claimed = math.log(planned.high / planned.low) / 2 / _NORMAL
+    return Residual(
+        stall=stall, origin=origin, machine=machine,
+        log_ratio=math.log(measured.value / middle), claimed=claimed, error=error,
+    )  # fmt: skip
+
+
+def adjustment(alike: Sequence[Residual]) -> Adjustment:
+    """Of residuals of one stall and origin, all with a claim; with none, nothing is changed."""
+    machines = _by_machine(alike)
+    z = np.array([each.log_ratio / (each.claimed or 1.0) for each in machines])
+    weights = np.array([_weight(each) for each in machines])
+    count = float(weights.sum())
+    kappa, freedom = SHARED_WEIGHT + count, OWN_WEIGHT + count
+    mean = float(weights @ z) / count if count else 0.0
+    squares = float(weights @ (z - mean) ** 2) + SHARED_WEIGHT * count / kappa * mean**2
+    variance = (OWN_WEIGHT * SHARED_WEIGHT / (SHARED_WEIGHT + 1) + squares) / freedom
+    scale = math.sqrt(variance * (1 + 1 / kappa))
+    return Adjustment(count * mean / kappa, scale * _arm(freedom) / _arm(OWN_WEIGHT), len(machines))
+
+
+def calibrated(drawn: StallDraws, residuals: Residuals, draws: Draws) -> StallDraws:
+    """The same forecast with its stalls' draws moved, narrowed or widened; draws keep their order, so pairs of
+    forecasts stay paired.
+
+    A stall whose spread nobody knows gets one from two machines on: Student's prediction interval of their log
+    ratios.
+    """
+    return replace(drawn, parts=tuple(_part(part, residuals.found, draws) for part in drawn.parts))
+
+
+def _part(part: Predicted, found: Iterable[Residual], draws: Draws) -> Predicted:
+    alike = [each for each in found if (each.stall, each.origin) == (part.name, part.origin)]
+    if part.spread_known:
+        return _moved(part, [each for each in alike if each.claimed])
+    return _given_a_spread(part, _by_machine([each for each in alike if each.claimed is None]), draws)
+
+
+def _moved(part: Predicted, alike: Sequence[Residual]) -> Predicted:
+    if not alike or not np.ptp(part.seconds):
+        return part
+    change = adjustment(alike)
+    if np.min(part.seconds) > 0:
+        seconds = np.exp(_spread_anew(np.log(part.seconds), change))
+    else:  # differences may be negative: then it is seconds that are moved
+        seconds = _spread_anew(part.seconds, change)
+    return _told(part, seconds, change.machines)
+
+
+def _spread_anew(values: Array, change: Adjustment) -> Array:
+    middle, deviation = float(np.mean(values)), float(np.std(values))
+    moved: Array = middle + change.shift * deviation + (values - middle) * change.widening
+    return moved
+
+
+def _given_a_spread(part: Predicted, machines: Sequence[Residual], draws: Draws) -> Predicted:
+    count = len(machines)
+    if count < _LEAST_WITHOUT_CLAIM:
+        return part
+    ratios = np.array([each.log_ratio for each in machines])
+    arms = stdtrit(count - 1, draws.uniforms(f"residuals of {part.name}")) * math.sqrt(1 + 1 / count)
+    seconds = part.seconds * np.exp(ratios.mean() + arms * ratios.std(ddof=1))
+    return replace(_told(part, seconds, count), spread_known=True)
+
+
+def _told(part: Predicted, seconds: Array, machines: int) -> Predicted:
+    """With the fact that it was moved, by how much its mean was."""
+    ratio = float(seconds.mean() / part.seconds.mean())
+    source = f"what {machines} earlier {'forecast' if machines == 1 else 'forecasts'} turned out to be"
+    fact = Quantity(value=ratio, origin="measured", source=source)
+    used = Used(about=f"{part.name} of such forecasts, as it was over as forecast", unit="count", quantity=fact)
+    return replace(part, seconds=seconds, facts=(*part.facts, used))
+
+
+def _by_machine(alike: Iterable[Residual]) -> list[Residual]:
+    """One of each machine: the mean of its residuals, whose measurements were independent."""
+    grouped: dict[str, list[Residual]] = defaultdict(list)
+    for each in alike:
+        grouped[each.machine].append(each)
+    return [_mean(each) for each in grouped.values()]
+
+
+def _mean(same: Sequence[Residual]) -> Residual:
+    count = len(same)
+    claims = [each.claimed for each in same if each.claimed is not None]
+    return same[0].model_copy(
+        update={
+            "log_ratio": math.fsum(each.log_ratio for each in same) / count,
+            "claimed": math.fsum(claims) / len(claims) if claims else None,
+            "error": math.hypot(*(each.error for each in same)) / count,
+        }
+    )
+
+
+def _weight(each: Residual) -> float:
+    claimed = each.claimed or 0.0
+    return claimed**2 / (claimed**2 + each.error**2)
+
+
+def _arm(freedom: float) -> float:
+    return float(stdtrit(freedom, 0.975))
