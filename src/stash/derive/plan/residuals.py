@@ -11,12 +11,15 @@ and part is each machine's own:
 so that without residuals z is as the forecast claims. With n of them the next one's error is Student's t with ν₀ + n
 degrees of freedom around μₙ (Gelman et al., Bayesian Data Analysis, 3rd ed., §3.3):
 
-    κₙ = κ₀ + n,   μₙ = n z̄ / κₙ,   (ν₀ + n) σₙ² = ν₀ κ₀/(κ₀+1) + Σ(zᵢ − z̄)² + κ₀ n z̄² / κₙ,   scale² = σₙ² (1 + 1/κₙ).
+    κₙ = κ₀ + n,   μₙ = n z̄ / κₙ,   scale² = σₙ² (1 + 1/κₙ),
+    (ν₀ + n) σₙ² = ν₀ κ₀/(κ₀+1) + Σ(zᵢ − z̄)² + κ₀ n z̄² / κₙ.
 
 A later forecast of the same stall and origin is moved by μₙ of its own standard deviations and made as much wider or
 narrower as the 95 % interval of that t is than the one without residuals. Each residual counts for s²/(s² + m²) of
 one, since the rest is noise of its measurement, and those of one machine for one together: what is its own does not
-average out there. Residuals of other stalls, and of other origins, say nothing. Knows no plan and no profile.
+average out there. Residuals of other stalls, and of other origins, say nothing. Simulated, intervals of honest
+forecasts hold 92 to 95 % afterwards at 0.7 to 0.85 of their width; of forecasts three times too sure of themselves,
+which held 49 %, 79 % after ten residuals (``tests/unit/derive/plan/test_residuals.py``). Knows no plan and no profile.
 """
 
 from __future__ import annotations

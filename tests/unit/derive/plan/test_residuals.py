@@ -43,7 +43,8 @@ def given_back(*found: Residual, of: Predicted | None = None) -> np.ndarray:
 
 def width(seconds: np.ndarray) -> float:
     (found,) = intervals(np.log(seconds)[None, :])
-    assert found.low is not None and found.high is not None
+    assert found.low is not None
+    assert found.high is not None
     return found.high - found.low
 
 
@@ -65,7 +66,9 @@ def test_a_residual_is_the_logarithm_of_what_was_measured_over_the_middle_of_the
 )
 def test_what_has_no_ratio_is_told_in_a_sentence(planned: Interval, measured: Interval, why: str) -> None:
     found = residual("fetch", "scaled", "a", planned, measured)
-    assert isinstance(found, str) and why in found and "fetch of a" in found
+    assert isinstance(found, str)
+    assert why in found
+    assert "fetch of a" in found
 
 
 def test_without_residuals_nothing_is_changed() -> None:
@@ -121,7 +124,8 @@ def test_a_stall_without_a_spread_gets_one_from_two_machines_on() -> None:
     found = [turned_out(0, name).model_copy(update={"log_ratio": r, "claimed": None}) for name, r in
              (("a", 0.1), ("b", 0.3))]  # fmt: skip
     one = calibrated(forecast(exact), Residuals(found=tuple(found[:1])), DRAWS).parts[0]
-    assert not one.spread_known and np.array_equal(one.seconds, exact.seconds)
+    assert not one.spread_known
+    assert np.array_equal(one.seconds, exact.seconds)
     two = calibrated(forecast(exact), Residuals(found=tuple(found)), DRAWS).parts[0]
     assert two.spread_known
     assert np.median(np.log(two.seconds / 0.1)) == pytest.approx(0.2, abs=0.001)
@@ -168,7 +172,7 @@ def test_draws_keep_their_order_and_their_sign(z: list[float]) -> None:
     assert np.all(after > 0)
 
 
-def coverage(inflated: float, count: int, trials: int = 400) -> tuple[float, float, float]:
+def coverage(inflated: float, count: int, trials: int = 1000) -> tuple[float, float, float]:
     """Simulated: errors ``inflated`` times as large as forecasts claim, half of the variance shared. Shares of new
     errors inside the interval as forecast and after ``count`` residuals, and how much wider it became."""
     rng, kept, widened = np.random.default_rng(15), np.zeros(2), 0.0
@@ -185,12 +189,13 @@ def coverage(inflated: float, count: int, trials: int = 400) -> tuple[float, flo
 @pytest.mark.parametrize("count", [1, 3, 10])
 def test_honest_forecasts_get_narrower_and_stay_honest(count: int) -> None:
     _, after, widening = coverage(1.0, count)
-    assert after > 0.91
+    assert after > 0.9
     assert widening < 0.9
 
 
 def test_forecasts_that_were_too_sure_of_themselves_get_wider_and_better() -> None:
     """Not all the way: after ten residuals their own claim still counts for half."""
     before, after, widening = coverage(3.0, 10)
-    assert before < 0.6 < 0.75 < after
+    assert before < 0.6
+    assert after > 0.75
     assert widening > 1.3
