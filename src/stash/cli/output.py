@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 def output_file(wanted: Path | None, stem: str, suffix: str) -> Path:
     """``wanted``, or a new file named after ``stem``; raises UserError if it cannot be written."""
     if wanted is None:
-        from stash.keep.artefact import numbered
+        from stash.keep.documents import numbered
 
         names = numbered(Path(f"{stem}{suffix}"), suffix)
         wanted = next(path for path in names if not os.path.lexists(path))  # never over an earlier one

@@ -16,7 +16,7 @@ from profile_builder import build
 from stash.base import records
 from stash.base.errors import ArtefactError
 from stash.base.records import SCHEMA, Workload
-from stash.keep import artefact
+from stash.keep import artefact, documents
 from stash.keep.artefact import load, load_any, load_probe, save
 
 PROFILE = build({"solo": [0.1, 0.2], "crowd": [0.11, 0.19]})
@@ -78,7 +78,7 @@ def test_a_folder_without_permission_is_refused(tmp_path, monkeypatch):
     def refuse(*args, **kwargs):  # root may write everywhere, so the refusal is played
         raise PermissionError(errno.EACCES, "Permission denied")
 
-    monkeypatch.setattr(artefact, "write_whole", refuse)
+    monkeypatch.setattr(documents, "write_whole", refuse)
     with pytest.raises(ArtefactError, match="no permission to write in"):
         save(PROFILE, tmp_path / "a.stash.json")
 
@@ -139,7 +139,7 @@ def test_what_cannot_have_been_measured_is_refused_by_the_name_of_its_field(tmp_
 
 
 def test_an_endless_file_is_not_read_to_its_end(tmp_path, monkeypatch):
-    monkeypatch.setattr(artefact, "LARGEST", 100)
+    monkeypatch.setattr(documents, "LARGEST", 100)
     save(PROFILE, tmp_path / "a.stash.json")
     with pytest.raises(ArtefactError, match="it is larger than"):
         load(tmp_path / "a.stash.json")

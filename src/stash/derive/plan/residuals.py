@@ -19,7 +19,7 @@ narrower as the 95 % interval of that t is than the one without residuals. Each 
 one, since the rest is noise of its measurement, and those of one machine for one together: what is its own does not
 average out there. Residuals of other stalls, and of other origins, say nothing. Simulated, intervals of honest
 forecasts hold 92 to 95 % afterwards at 0.7 to 0.85 of their width; of forecasts three times too sure of themselves,
-which held 49 %, 79 % after ten residuals (``tests/unit/derive/plan/test_residuals.py``). Knows no plan and no profile.
+which held 49 %, 79 % after ten residuals (``test_residuals.py``). Knows no plan and no profile.
 """
 
 from __future__ import annotations

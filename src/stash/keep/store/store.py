@@ -15,6 +15,7 @@ from stash.base.errors import ArtefactError, StashError, StoreError
 from stash.base.records import Probe, Profile
 from stash.base.secrets import masked_text
 from stash.keep import artefact as artefacts
+from stash.keep.documents import LARGEST
 from stash.keep.store import digests, names
 from stash.keep.store.digests import Deriver
 from stash.keep.store.shelves import StoreShelf
@@ -73,7 +74,7 @@ class Store:
     def load(self, name: str) -> Profile | Probe:
         """The artefact of that name; raises ArtefactError if it is not what its name says, or cannot be read."""
         try:
-            content = self.shelf.read(name, artefacts.LARGEST)
+            content = self.shelf.read(name, LARGEST)
         except FileNotFoundError:
             raise StoreError(f"{name} is gone from {self.url}") from None
         known = names.stored(name)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from stash.base.errors import StashError
 from stash.base.records import SCHEMA, Probe
 from stash.keep import artefact as artefacts
+from stash.keep.documents import LARGEST
 from stash.keep.store import names
 from stash.keep.store.store import Store
 
@@ -47,7 +48,7 @@ def _other(name: str) -> Suspect:
 def _looked_at(store: Store, name: str) -> Iterator[Suspect]:
     """What is wrong with an artefact, if anything is; its content is read once."""
     try:
-        content = store.shelf.read(name, artefacts.LARGEST)
+        content = store.shelf.read(name, LARGEST)
     except FileNotFoundError:
         return  # removed meanwhile
     except StashError as error:

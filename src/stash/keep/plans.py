@@ -1,0 +1,101 @@
+"""Loads and saves plans, ``*.plan.json``: what was weighed, what was chosen, and what that rests on.
+
+Knows the versions of their schema. A plan has the manners of a profile's file (``documents``), and is no artefact: it
+holds nothing that was measured, so stores do not keep it.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from stash.base.errors import ArtefactError
+from stash.base.files import read_up_to
+from stash.base.plan import PLAN_SCHEMA, PLAN_SUFFIX, Choice, RentalPlan
+from stash.base.records import Record
+from stash.base.records.mistakes import first_mistake
+from stash.base.stats.intervals import Interval
+from stash.keep import documents
+from stash.keep.documents import Document, DocumentKind, json_object, json_text, others
+
+MIGRATIONS: dict[int, Callable[[Document], Document]] = {}
+"""``MIGRATIONS[n]`` turns a plan of schema n into one of schema n + 1."""
+_FIRST_FIELD = "plan_schema"
+_KIND = DocumentKind(
+    name="plan",
+    suffix=PLAN_SUFFIX,
+    command="stash recommend",
+    version=_FIRST_FIELD,
+    is_not="is not a plan:",
+    folder="is a folder, not a plan",
+    others="; plans there, newest first:",
+)
+
+
+def save_plan(plan: RentalPlan, path: str | os.PathLike[str]) -> None:
+    """Write ``plan`` to ``path``, replacing it in one step, for its owner alone; raises ArtefactError."""
+    documents.save_text(_written(plan), Path(path), _KIND)
+
+
+def save_new_plan(plan: RentalPlan, path: str | os.PathLike[str]) -> Path:
+    """The same under a name that nothing has: ``path``, else with the first free number; raises ArtefactError."""
+    return documents.save_text_new(_written(plan), Path(path), _KIND)
+
+
+def load_plan(path: str | os.PathLike[str]) -> RentalPlan:
+    """The plan saved at ``path``, of this or any older schema; raises ArtefactError."""
+    source = Path(path)
+    text = documents.text_of(documents.content_of(source, _KIND), source, _KIND)
+    document = documents.parsed(text, source, _KIND)
+    current = documents.migrated(document, source, _KIND, PLAN_SCHEMA, MIGRATIONS)
+    try:
+        plan = RentalPlan.model_validate(current)
+    except ValidationError as error:
+        raise ArtefactError(f"{source} {_KIND.is_not} {first_mistake(error)}; {others(_KIND)}") from error
+    contradiction = next(_contradictions(plan), None)
+    if contradiction is not None:
+        raise ArtefactError(f"{source} {_KIND.is_not} {contradiction}; {others(_KIND)}")
+    return plan
+
+
+def is_plan(word: str) -> bool:
+    """Whether ``word`` is the name of a plan's file: by its ending, or by how what is there begins.
+
+    A file of any name may be one, since ``--output`` may be anything.
+    """
+    if word.endswith(PLAN_SUFFIX):
+        return True
+    try:
+        beginning = read_up_to(Path(word), 64)
+    except (OSError, ValueError):
+        return False
+    return beginning.lstrip(b"{ \t\r\n").startswith(f'"{_FIRST_FIELD}"'.encode())
+
+
+def _contradictions(item: object, name: str = "") -> Iterator[str]:
+    """Numbers that no forecast can have, by the names of their fields: whoever shows a plan computes with them."""
+    if isinstance(item, Interval):
+        if not item.holds_itself:
+            yield f"{name} ({item.value:g}) is not within its interval, {item.low} to {item.high}"
+    elif isinstance(item, Record):
+        for field, value in item:
+            yield from _contradictions(value, f"{name}.{field}" if name else field)
+    elif isinstance(item, tuple):
+        for number, value in enumerate(item):
+            yield from _contradictions(value, f"{name}.{number}")
+    elif isinstance(item, float) and not math.isfinite(item):
+        yield f"{name} is {item}, which is no number"
+    if isinstance(item, Choice) and item.step.value <= 0:
+        yield f"{name}.step takes {item.step.value:g} s"
+
+
+def _written(plan: RentalPlan) -> str:
+    """A line for each field, and for each choice: what changed between two plans is then seen line by line."""
+    fields = plan.model_dump(mode="json")
+    lines = {name: json_text(value) for name, value in fields.items()}
+    lines["choices"] = "[\n  " + ",\n  ".join(json_text(each) for each in fields["choices"]) + "\n ]"
+    return json_object(lines, indent=1) + "\n"

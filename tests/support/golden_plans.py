@@ -1,0 +1,19 @@
+"""The hand-made plan behind ``tests/golden/schema-1.plan.json``.
+
+``PYTHONPATH=src python tests/support/golden_plans.py`` writes it, which only a new schema may need: old ones keep
+their names.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from plan_builder import with_rules
+
+from stash.base.plan import PLAN_SCHEMA
+from stash.keep.plans import save_plan
+
+GOLDEN = Path(__file__).parent.parent / "golden"
+
+if __name__ == "__main__":
+    save_plan(with_rules(), GOLDEN / f"schema-{PLAN_SCHEMA}.plan.json")
