@@ -29,7 +29,11 @@ NOBODY_KNOWS = TrainedJob()
         ({"dataset": "cifar10"}, 50_000, "1 epoch of cifar-10, 50,000 samples"),
         ({"steps": "100k"}, 25.6e6, "100,000 steps of 256 samples, as profiled: 25,600,000 samples"),
         ({"tokens": "300B", "tokens-per-sample": "1000"}, 3e8, "300,000,000,000 tokens, 1,000 a sample: "),
-        ({"epochs": "2", "dataset": "openwebtext", "tokens-per-sample": "1024"}, 2 * 9_035_582_198 / 1024, "2 epochs"),
+        (
+            {"epochs": "2", "dataset": "openwebtext", "tokens-per-sample": "1024"},
+            2 * 9_035_582_198 / 1024,
+            "2 epochs",
+        ),
     ],
 )
 def test_every_way_to_say_how_much_ends_in_samples(typed: dict[str, str], samples: float, text: str) -> None:
