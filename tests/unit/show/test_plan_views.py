@@ -71,8 +71,8 @@ def test_every_choice_has_a_word_its_chance_and_the_reason() -> None:
 def test_a_screen_leaves_out_the_many_that_lost_and_says_how_many() -> None:
     many = plan_builder.plan(choices=(plan_builder.chosen(), *[plan_builder.lost()] * 9))
     told = view(many)
-    assert len(told.lines) == 5
-    assert told.more.startswith("5 choices more: `--json`")
+    assert len(told.lines) == 4
+    assert told.more.startswith("6 choices more: `--json`")
     assert len(view(many, everything=True).lines) == 10
     front = view(plan_builder.plan(), pareto=True)
     assert [line.word for line in front.lines] == ["rent", "tie", "front"]

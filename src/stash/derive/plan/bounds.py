@@ -150,7 +150,9 @@ def _least_exchange(base: Base) -> float:
     return float(min(0.0, sums.min()))
 
 
-def raised(least: Least, number: int, step: Array, shape: Shape, price: Array, confidence: float, onward: bool) -> None:
+def raised(
+    least: Least, number: int, step: Array, shape: Shape, price: Array, confidence: float, onward: bool
+) -> None:
     """Raise the bounds of node count ``number``, and with ``onward`` of those beyond it, by a forecast of its step.
 
     ``step`` and ``price`` (dollars an hour) are ``[draws]``. See the top for when ``onward`` is a bound.

@@ -73,7 +73,9 @@ class Question:
             except UserError as error:
                 unranked.append(_unranked(rentable, str(error)))
         if not chains:
-            raise UserError(f"nothing that may be rented can be forecast: {unranked[-1].instance}: {unranked[-1].why}")
+            raise UserError(
+                f"nothing that may be rented can be forecast: {unranked[-1].instance}: {unranked[-1].why}"
+            )
         return Field(left, tuple(chains), tuple(unranked))
 
     def _chains(self, rentable: Rentable) -> list[Chain]:
@@ -83,7 +85,9 @@ class Question:
             raise UserError(fits.why)
         shapes = self._shapes.of(rentable, number, fits.largest)
         if not shapes:
-            raise UserError("no number of its devices shares out the batch evenly in parts that fit into their memory")
+            raise UserError(
+                "no number of its devices shares out the batch evenly in parts that fit into their memory"
+            )
         return [self.weighing.chain(rentable, shape) for shape in shapes]
 
 

@@ -103,7 +103,10 @@ def _loosened_to(option: str, found: Weighed) -> tuple[str, str]:
         price = math.ceil(found.rental.dollars_per_hour * 100) / 100
         return f"{price:.2f}", f"--max-price {price:.2f}"
     if option == "quota":
-        return f"{found.rental.instance}={found.rental.nodes}", f"a quota of {found.rental.nodes} {found.rental.instance}"
+        return (
+            f"{found.rental.instance}={found.rental.nodes}",
+            f"a quota of {found.rental.nodes} {found.rental.instance}",
+        )
     if option == "spot":
         return "allow", "--spot allow"
     return "", f"leaving out --{option}"

@@ -94,7 +94,9 @@ def said(plan: StepPlan) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """What the policy takes for granted, and what to be warned of: sentences."""
     goal = plan.goal
     if goal.scaling == "per device":
-        policy = f"every device trains {plan.per_device:,} samples a step as profiled, so more devices train more together"
+        policy = (
+            f"every device trains {plan.per_device:,} samples a step as profiled, so more devices train more together"
+        )
     else:
         policy = f"all devices together train {plan.together:,.0f} samples a step as profiled, so more devices train fewer each"
     if goal.scaling == "global":

@@ -29,7 +29,7 @@ from stash.show.charts.chart import (
     centre,
 )
 from stash.show.grid import Grid
-from stash.show.plan.view import WORDS, label, place
+from stash.show.plan.view import WORDS, label, place, table_scale, telling
 
 FRONT = ("chosen", "tied", "front")
 _SERIES = {"chosen": "faster", "tied": "faster", "front": "contention", "lost": "plain", "infeasible": "slower"}
@@ -41,9 +41,9 @@ _WORDS = {
 }
 _FAR = 2.0
 """Times the longest and the dearest of the front, beyond which a choice is not drawn."""
+_SPACE = "\N{NO-BREAK SPACE}"
 _LETTER, _LINE = 0.0115, 0.07
 """Fractions of the plane that a letter is wide, and a line of words high, on the narrowest paper."""
-_MOST_BARS = 12
 
 
 def cost_against_time(plan: RentalPlan) -> Chart | Blank:
@@ -129,12 +129,18 @@ def _tags(shown: Sequence[Choice], x: Extent, y: Extent, unit: float, deadline: 
     line = None if deadline is None else x.at(deadline)
     marks: list[Drawn] = []
     taken: list[tuple[float, float, float]] = []
+    dots = [(x.at(item.seconds.value / unit), y.at(item.dollars.value)) for item in shown]
     for item in sorted(shown, key=lambda item: list(_SERIES).index(item.standing)):
         at, high = x.at(item.seconds.value / unit), y.at(item.dollars.value)
         wide = _LETTER * len(item.name)
         for left, (begin, end) in ((False, (at, at + wide)), (True, (at - wide, at))):
             crosses = begin < 0 or end > 1 or (line is not None and begin < line < end)
-            if not crosses and all(end < a or begin > b or abs(high - c) > _LINE for a, b, c in taken):
+            hides = any(begin < a < end and high < b < high + _LINE for a, b in dots)
+            if (
+                not crosses
+                and (item.standing == "chosen" or not hides)
+                and all(end < a or begin > b or abs(high - c) > _LINE for a, b, c in taken)
+            ):
                 marks.append(Tag(at, high, item.name, left))
                 taken.append((begin, end, high))
                 break
@@ -147,9 +153,9 @@ def _dollar_axis(shown: Extent) -> Axis:
 
 
 def dollars_by_stall(plan: RentalPlan) -> Chart | Blank:
-    """A row for each of the first choices, its bill made of its stalls and of what else is paid."""
+    """A row for each of the choices that say most, its bill made of its stalls and of what else is paid."""
     name, title = "dollars-by-stall", "Where the dollars go"
-    shown = plan.choices[:_MOST_BARS]
+    shown = telling(plan)
     if not shown:
         return Blank(name, title, "of no offer are both its price and the step on it known")
     x = extent([end for item in shown for end in (item.dollars.value, item.dollars.high)])
@@ -188,9 +194,9 @@ def _bill(item: Choice, x: Extent, number: int, rows: int) -> list[Drawn]:
 
 def choices_table(choices: Sequence[Choice], title: str) -> Grid:
     """Every choice with its time, bill and chances, and why it was or was not chosen."""
-    scale = span_scale(choices[0].seconds.value) if choices else span_scale(0.0)
+    scale = table_scale(choices)
     columns: list[tuple[str, Callable[[Choice], str], bool]] = [
-        ("what", label, True),
+        ("what", lambda item: label(item).replace(" ", _SPACE), True),
         ("", lambda item: WORDS[item.standing], True),
         ("time", lambda item: span_interval(item.seconds, scale), False),
         ("cost", lambda item: dollars_interval(item.dollars), False),
@@ -200,6 +206,8 @@ def choices_table(choices: Sequence[Choice], title: str) -> Grid:
         ("where", place, True),
         ("why", lambda item: item.why, True),
     ]
+    if len(set(map(place, choices))) == 1:
+        columns = [column for column in columns if column[0] != "where"]
     told = [(head, cell, text) for head, cell, text in columns if any(map(cell, choices))]
     rows = tuple(tuple(cell(item) for _, cell, _ in told) for item in choices)
     texts = frozenset(number for number, (_, _, text) in enumerate(told) if text)

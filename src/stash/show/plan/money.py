@@ -10,6 +10,8 @@ from stash.base.words.rounding import round_to_sum
 
 OTHER = "plain"
 """The series of what is no stall."""
+_SMALL = 0.005
+"""Of a bill."""
 
 
 @dataclass(frozen=True)
@@ -26,10 +28,17 @@ class MoneyPart:
 
 
 def money_parts(choice: Choice) -> tuple[MoneyPart, ...]:
-    """Stalls in the ladder's order, then what is paid beside training; together the bill."""
+    """Stalls in the ladder's order, then what is paid beside training; together the bill.
+
+    What is less than half a per cent is taken together as the rest, where there is more than one such part.
+    """
+    whole = choice.dollars.value
     found = [(stall.name, stall.name, stall.dollars.value) for stall in choice.stalls]
     found += [(item.name, OTHER, item.dollars.value) for item in choice.items if item.name != "training"]
-    whole = choice.dollars.value
+    small = [part for part in found if abs(part[2]) < _SMALL * whole]
+    if len(small) > 1:
+        found = [part for part in found if part not in small]
+        found.append(("the rest", OTHER, sum(value for _, _, value in small)))
     decimals = money_decimals(whole)
     rounded = round_to_sum([value for _, _, value in found], decimals)
     return tuple(
@@ -39,7 +48,7 @@ def money_parts(choice: Choice) -> tuple[MoneyPart, ...]:
 
 
 def _share(fraction: float) -> str:
-    return "<1%" if 0 < fraction < 0.005 else f"{fraction:.0%}"
+    return "<1%" if 0 < fraction < _SMALL else f"{fraction:.0%}"
 
 
 def stall_dollars(choice: Choice) -> float:

@@ -37,7 +37,7 @@ def page(plan: RentalPlan) -> Page:
     numbers: tuple[tuple[str, str], ...] = ()
     if best is not None:
         numbers = (
-            ("rent", label(best)), ("time", span_interval(best.seconds)), ("cost", dollars_interval(best.dollars)),
+            ("rent", label(best).replace(" ", "\N{NO-BREAK SPACE}")), ("time", span_interval(best.seconds)), ("cost", dollars_interval(best.dollars)),
             *((("on time", chance(best.on_time)),) if best.on_time is not None else ()),
             *((("in budget", chance(best.within_budget)),) if best.within_budget is not None else ()),
             ("price", f"{dollars(best.rented.dollars_per_hour)}/h"), ("where", place(best)),

@@ -25,7 +25,7 @@ _WORDS = {
     WORDS["lost"]: "dim",
     WORDS["infeasible"]: "color(167)",
 }
-_LEAST_BESIDE = 30
+_LEAST_BESIDE = 44
 """Letters of a reason that stands beside its choice."""
 _LEAST_REMARK = 14
 _STALL = 6
@@ -104,12 +104,17 @@ def _choices(view: PlanView, width: int) -> list[Text]:
     whys = [line.why for line in view.lines]
     if _wide(columns) - len(_GAP) > width and _STALL in columns:
         del columns[_STALL]
-        whys = [f"{line.why}; largest stall: {line.stall}" if line.stall else line.why for line in view.lines]
+        whys = [_with_stall(line) for line in view.lines]
     beside = _wide(columns) if width - _wide(columns) >= _LEAST_BESIDE else 0
     lines = [Text(), _row(rows[0], columns, head=True)]
     for row, why in zip(rows[1:], whys, strict=True):
         lines += _with_reason(_row(row, columns), why, beside, INDENT + columns[0] + len(_GAP), width)
     return [*lines, *(paragraph(view.more, width, "", "", dim=True) if view.more else [])]
+
+
+def _with_stall(line: ChoiceLine) -> str:
+    said = not line.stall or "stall" in line.why
+    return line.why if said else f"{line.why}; largest stall: {line.stall}"
 
 
 def _wide(columns: dict[int, int]) -> int:

@@ -22,9 +22,11 @@ WORDS: dict[ChoiceStanding, str] = {
     "lost": "lost",
     "infeasible": "fails",
 }
-_MOST = {"tied": 3, "front": 4, "lost": 4, "infeasible": 3}
+_MOST = {"tied": 2, "front": 2, "lost": 3, "infeasible": 2}
 """Lines of each standing that fit one screen."""
-_MOST_UNRANKED = 3
+_MOST_INFEASIBLE = 6
+"""Where nothing else is to be shown."""
+_MOST_UNRANKED, _MOST_ASSUMED = 2, 2
 _DAY = 10
 """Letters of a date."""
 
@@ -78,8 +80,8 @@ class PlanView:
 
 def view(plan: RentalPlan, pareto: bool = False, everything: bool = False) -> PlanView:
     """The view of a plan; with ``pareto`` the front and nothing else of the choices, or ``everything``."""
-    shown = list(_front_only(plan)) if pareto else list(plan.choices) if everything else list(_telling(plan))
-    scale = span_scale(plan.choices[0].seconds.value) if plan.choices else span_scale(0.0)
+    shown = list(_front_only(plan)) if pareto else list(plan.choices) if everything else telling(plan)
+    scale = table_scale(plan.choices)
     best = plan.chosen
     return PlanView(
         title=plan.workload,
@@ -92,8 +94,13 @@ def view(plan: RentalPlan, pareto: bool = False, everything: bool = False) -> Pl
         rules=tuple(rule_line(rule, plan) for rule in plan.rules),
         facts=tuple(_facts(plan)),
         warnings=plan.warnings,
-        footer=_footer(plan),
+        footer=_footer(plan, shown),
     )
+
+
+def table_scale(choices: Sequence[Choice]) -> Scale:
+    """The unit in which times of several choices stand below each other: the first one's, with one decimal."""
+    return span_scale(choices[0].seconds.value if choices else 0.0)._replace(decimals=1)
 
 
 def question(goal: Goal) -> str:
@@ -127,7 +134,7 @@ def settings(choice: Choice) -> str:
 
 def choice_line(choice: Choice, scale: Scale) -> ChoiceLine:
     """One line of the table, its time in the unit of ``scale``."""
-    changed = settings(choice)
+    changed = settings(choice) if choice.standing in ("chosen", "tied", "front") else ""
     name, share = largest_stall(choice)
     return ChoiceLine(
         word=WORDS[choice.standing],
@@ -188,13 +195,19 @@ def _front_only(plan: RentalPlan) -> Iterator[Choice]:
     return (item for item in plan.choices if item.standing in ("chosen", "tied", "front"))
 
 
-def _telling(plan: RentalPlan) -> Iterator[Choice]:
-    """The chosen one and as many of each other standing as fit, in the plan's order."""
-    seen: dict[str, int] = {}
-    for item in plan.choices:
-        seen[item.standing] = seen.get(item.standing, 0) + 1
-        if seen[item.standing] <= _MOST.get(item.standing, 1):
-            yield item
+def telling(plan: RentalPlan) -> list[Choice]:
+    """The chosen one and as many of each other standing as fit, in the plan's order.
+
+    Of the front those that stand evenly along it, the dearest among them, since neighbours are much alike.
+    """
+    shown: list[Choice] = []
+    for standing in WORDS:
+        found = [item for item in plan.choices if item.standing == standing]
+        most = _MOST.get(standing, 1) if plan.chosen is not None else _MOST_INFEASIBLE
+        if standing == "front" and len(found) > most:
+            found = [found[round((number + 1) * len(found) / most) - 1] for number in range(most)]
+        shown += found[:most]
+    return sorted(shown, key=plan.choices.index)
 
 
 def _more(plan: RentalPlan, hidden: int, pareto: bool) -> str:
@@ -236,10 +249,17 @@ def _facts(plan: RentalPlan) -> Iterator[tuple[str, str]]:
         yield "relax", f"--{wish.option} {wish.to}: {wish.text}"
     if plan.experiment is not None:
         yield "decide", f"{plan.experiment.text}: `{' '.join(plan.experiment.command)}` there"
-    for sentence in plan.assumptions:
-        yield "assumed", sentence
+    if plan.assumptions:
+        yield "assumed", _few(plan.assumptions)
     if plan.unranked:
         yield "unranked", unranked(plan.unranked)
+
+
+def _few(sentences: Sequence[str]) -> str:
+    more = len(sentences) - _MOST_ASSUMED
+    if more <= 1:
+        return "; ".join(sentences)
+    return f"{'; '.join(sentences[:_MOST_ASSUMED])}; and {more} more assumptions, in `-o plan.html`"
 
 
 def unranked(left_out: Sequence[Unranked], most: int = _MOST_UNRANKED) -> str:
@@ -258,13 +278,15 @@ def unranked(left_out: Sequence[Unranked], most: int = _MOST_UNRANKED) -> str:
     return "; ".join(told)
 
 
-def _footer(plan: RentalPlan) -> str:
+def _footer(plan: RentalPlan, shown: Sequence[Choice]) -> str:
     dates = sorted({item.rented.price.as_of for item in plan.choices if item.rented.price.as_of})
     priced = f"prices of {dates[0][:_DAY]}" if dates else "undated prices"
     if len(dates) > 1:
         priced += f" to {dates[-1][:_DAY]}"
     bound = f", {plan.pruned:,} of them ruled out by a bound" if plan.pruned else ""
+    blind = any(None in (item.seconds.half_width, item.dollars.half_width) for item in shown)
+    spread = ", ± ? where that of a fact is not known" if blind else ""
     return (
         f"{plan.weighed:,} combinations of offer, nodes and settings weighed{bound}; {priced}; 95% intervals from "
-        f"{plan.draws:,} draws"
+        f"{plan.draws:,} draws{spread}"
     )
