@@ -41,14 +41,13 @@ def plan_for(asked: Asked) -> RentalPlan:
     from stash.derive.plan.asked_bill import bill_facts
     from stash.derive.plan.recommend import recommend
     from stash.keep.catalog import load
-    from stash.keep.catalog.tariffs import tariffs
 
     names = _names(asked)
     bases = _bases(names, asked.store)
     now = datetime.now().astimezone()
     wanted = goal(asked.typed, _job(bases[0]), now)
     catalog = load(asked.instances)
-    bill = bill_facts(asked.typed, bases[0].profile.workload.dataset_bytes, tariffs())
+    bill = bill_facts(asked.typed, bases[0].profile.workload.dataset_bytes, catalog)
     return recommend(
         bases,
         wanted,

@@ -8,11 +8,9 @@ import pytest
 
 from stash.base.errors import UserError
 from stash.derive.plan.asked import constraints, goal
-from stash.derive.plan.asked_bill import bill_facts
 from stash.derive.plan.asked_work import TrainedJob, work
 from stash.derive.plan.one_job import refuse_different_jobs
 from stash.derive.predict.whatif import shipped_catalog
-from stash.keep.catalog.tariffs import tariffs
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=timezone.utc)
 JOB = TrainedJob(samples_per_step=256.0, dataset_samples=1_281_167)
@@ -142,19 +140,6 @@ def test_a_mistyped_name_is_told_and_excludes_nothing(
     with pytest.raises(UserError) as refused:
         constraints(typed, quotas, shipped_catalog())
     assert str(refused.value).startswith(said)
-
-
-def test_what_is_paid_beside_the_hours_is_read_and_the_rest_stays_unknown() -> None:
-    found = bill_facts({"start": "3m..8m", "image-size": "20GB", "data-in": "AWS"}, 140e9, tariffs())
-    assert found.start_seconds is not None
-    assert (found.start_seconds.low, found.start_seconds.value, found.start_seconds.high) == (180, 330, 480)
-    assert (found.image_bytes, found.dataset_bytes, found.data_in) == (20e9, 140e9, "aws")
-    assert found.download_bytes_per_second is None
-    assert bill_facts({"data-size": "1TB"}, 140e9, tariffs()).dataset_bytes == 1e12
-    with pytest.raises(UserError, match="a range begins with its lower end"):
-        bill_facts({"start": "8m..3m"}, None, tariffs())
-    with pytest.raises(UserError, match="--data-in attic: what its data cost to leave is known of aws"):
-        bill_facts({"data-in": "attic"}, None, tariffs())
 
 
 def test_profiles_of_different_jobs_are_not_mixed() -> None:
