@@ -23,7 +23,7 @@ from stash.base.records import Record
 from stash.base.records.base import Number
 from stash.base.stats.intervals import Interval
 from stash.base.words.quantities import listed
-from stash.derive.predict.draws import Array, Draws, intervals
+from stash.derive.predict.draws import OUTSIDE, Array, Draws, intervals
 from stash.derive.predict.forecast import Predicted, StallDraws, Used
 from stash.keep.catalog.tariffs import Tariff
 
@@ -181,8 +181,18 @@ def bill(
 
 
 def hourly(rental: Rental, draws: Draws) -> Array:
-    """Dollars of one instance for an hour, ``[draws]``: the same however many are rented."""
-    return draws.of(f"price of {rental.cloud}/{rental.instance}", rental.price.dollars_per_hour)
+    """Dollars of one instance for an hour, ``[draws]``: the same however many are rented.
+
+    A list price holds or it has changed; it does not drift. So the draws beyond the ends of its interval are at the
+    ends, and all others at the price.
+    """
+    price = rental.price.dollars_per_hour
+    if price.low is None or price.high is None:
+        return np.full(draws.count, price.value)
+    drawn = draws.uniforms(f"price of {rental.cloud}/{rental.instance}")
+    # One draw more than lies outside, so that the interval of the draws has these ends again.
+    outside = (int(OUTSIDE * draws.count) + 1) / draws.count
+    return np.where(drawn < outside, price.low, np.where(drawn > 1 - outside, price.high, price.value))
 
 
 def _start(stalls: StallDraws, facts: BillFacts, draws: Draws) -> tuple[Array, str, bool] | None:

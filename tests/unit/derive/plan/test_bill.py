@@ -172,14 +172,20 @@ def test_own_machines_pay_neither_idle_time_nor_disks() -> None:
 
 def test_uncertain_steps_and_prices_make_an_uncertain_bill() -> None:
     spread = {"compute": Interval(value=0.3, low=0.27, high=0.33), "network": 0.1}
-    price = Interval(value=7.2, low=3.6, high=7.2)
-    found = bill(stalls(spread), 9000, rental(dollars_per_hour=price), BillFacts(), None, DRAWS)
-    seconds = found.seconds_interval
+    found = bill(stalls(spread), 9000, rental(), BillFacts(), None, DRAWS)
+    seconds, dollars = found.seconds_interval, found.dollars_interval
     assert seconds.value == pytest.approx(HOUR)
     assert (seconds.low, seconds.high) == (pytest.approx(3330, rel=0.01), pytest.approx(3870, rel=0.01))
-    assert found.dollars.max() < 7.2 * 1.15
-    assert found.dollars.min() < 3.7
-    assert np.corrcoef(found.seconds, found.stall_dollars[0])[0, 1] > 0  # draws stay paired
+    assert dollars == seconds.scaled(7.2 / HOUR)  # draws stay paired
+
+
+def test_a_price_holds_or_has_changed() -> None:
+    price = Interval(value=7.2, low=3.6, high=7.2)
+    found = bill(stalls(), 9000, rental(dollars_per_hour=price), BillFacts(), None, DRAWS)
+    assert set(found.dollars.round(6)) == {3.6, 7.2}
+    assert found.dollars_interval.low == pytest.approx(3.6)
+    assert found.dollars_interval.high == pytest.approx(7.2)
+    assert found.dollars_interval.value == pytest.approx(7.2, rel=0.02)
 
 
 def test_an_unknown_spread_leaves_no_ends() -> None:
