@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from stash.base.plan import RentalPlan
     from stash.base.records import Profile
     from stash.derive.plan.asked_work import TrainedJob
+    from stash.derive.plan.bill import BillFacts
     from stash.derive.predict.whatif import Base
+    from stash.keep.catalog import Catalog
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,18 @@ class Asked:
     explain: str | None
 
 
-def plan_for(asked: Asked) -> RentalPlan:
+@dataclass(frozen=True)
+class Planned:
+    """A plan, and what it was made of."""
+
+    plan: RentalPlan
+    profile: Profile
+    """The first of those it was made from: all are of one job."""
+    catalog: Catalog
+    bill: BillFacts
+
+
+def planned(asked: Asked) -> Planned:
     """The plan; raises UserError."""
     from stash.derive.plan.asked import constraints, goal
     from stash.derive.plan.asked_bill import bill_facts
@@ -48,7 +61,7 @@ def plan_for(asked: Asked) -> RentalPlan:
     wanted = goal(asked.typed, _job(bases[0]), now)
     catalog = load(asked.instances)
     bill = bill_facts(asked.typed, bases[0].profile.workload.dataset_bytes, catalog)
-    return recommend(
+    plan = recommend(
         bases,
         wanted,
         constraints(asked.typed, asked.quotas, catalog),
@@ -58,6 +71,7 @@ def plan_for(asked: Asked) -> RentalPlan:
         now.date(),
         listed=() if asked.explain is None else (asked.explain,),
     )
+    return Planned(plan, bases[0].profile, catalog, bill)
 
 
 def _names(asked: Asked) -> list[str]:

@@ -20,6 +20,7 @@ from stash.cli.storing import StoreOption
 
 if TYPE_CHECKING:
     from stash.base.plan import RentalPlan
+    from stash.cli.planning import Planned
 
 RUNS_HELP = "Profiles of the job, of `stash profile`: on one kind of machine, or on several."
 STUDY_HELP = "A folder of profiles: all *.stash.json in it, and below."
@@ -33,6 +34,7 @@ CONFIDENCE_HELP = "How probable it has to be that deadline and budget are kept."
 EXPLAIN_HELP = "How the time and the bill of this type were found, line by line, with every fact's source."
 JSON_HELP = "Print the plan as JSON; its keys are a contract (docs/format.md)."
 OUTPUT_HELP = "Write it too: a page (.html), the plan (.plan.json), a note (.md) or a picture (.png, .svg, .pdf)."
+LAUNCH_HELP = "Write the choice as a SkyPilot task, NAME.sky.yaml; nothing is started."
 INSTANCES_HELP = "Your own machines and prices (docs/how-to/own-instances.md); else the usual file."
 _ENDINGS = (".html", ".md", ".png", ".svg", ".pdf")
 _WORK, _GOAL, _MAY, _BILL, _HOW, _SHOWN = (
@@ -79,6 +81,7 @@ def recommend(
     markdown: Annotated[bool, flag("--markdown", "Print a note to paste into a ticket.", panel=_SHOWN)] = False,
     json: Annotated[bool, flag("--json", JSON_HELP, panel=_SHOWN)] = False,
     output: Annotated[list[Path] | None, option("FILE", OUTPUT_HELP, "--output", "-o", panel=_SHOWN)] = None,
+    launch: Annotated[str | None, option("sky", LAUNCH_HELP, panel=_SHOWN)] = None,
     store: StoreOption = None,
 ) -> None:
     """Say what to rent for a job: the cheapest in time, or the fastest for the money, and which dollars are stalls.
@@ -102,13 +105,18 @@ def recommend(
     }  # fmt: skip
     typed = {name: text for name, text in given.items() if text is not None}
     _refuse_contradictions(explain, markdown, json, pareto)
+    if launch not in (None, "sky"):
+        raise UserError(f"--launch {launch}: sky is what a choice can be written for, as a SkyPilot task")
     targets = _targets(output or ())
-    from stash.cli.planning import Asked, plan_for
+    from stash.cli.planning import Asked, planned
 
-    plan = plan_for(Asked(runs or (), study, store, typed, quota or (), instances, explain))
+    found = planned(Asked(runs or (), study, store, typed, quota or (), instances, explain))
+    plan = found.plan
     _print(plan, explain, markdown, json, pareto)
     for target in targets:
         _write(plan, target, pareto, json or markdown)
+    if launch is not None:
+        _write_task(found, json or markdown)
 
 
 def _refuse_contradictions(explain: str | None, markdown: bool, json: bool, pareto: bool) -> None:
@@ -178,3 +186,17 @@ def _write(plan: RentalPlan, target: Path, pareto: bool, quiet: bool) -> None:
 
         write_output(target, picture(plan, target.suffix))
     print(printable_line(f"Wrote {target}."), file=sys.stderr if quiet else sys.stdout)
+
+
+def _write_task(found: Planned, quiet: bool) -> None:
+    """The chosen one as a SkyPilot task, beside no earlier one; raises UserError where there is nothing to launch."""
+    from stash.cli.output import output_file, write_output
+    from stash.derive.plan.sky import sky_task, task_name
+
+    chosen = found.plan.chosen
+    if chosen is None:
+        raise UserError("--launch sky: nothing keeps deadline and budget, so there is no choice to write down")
+    target = output_file(None, task_name(found.profile), ".sky.yaml")
+    write_output(target, sky_task(chosen, found.profile, found.catalog, found.bill, target.name), new=True)
+    note = f"Wrote {target}, a SkyPilot task of {chosen.name}; nothing was started."
+    print(printable_line(note), file=sys.stderr if quiet else sys.stdout)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import commands
 import pytest
+import yaml
 from forecast_profiles import cpu_job, gpu_job
 
 from stash.keep.artefact import save
@@ -118,3 +119,24 @@ def test_what_cannot_be_is_refused_in_one_sentence(
     assert err.startswith("error: ")
     assert said in err
     assert err.count("\n") == 1
+
+
+def test_the_choice_is_written_as_a_task_and_nothing_is_started(
+    monkeypatch: Patch, capsys: Capture, tmp_path: Path
+) -> None:
+    assert run(monkeypatch, *JOB, "--launch", "sky") == 0
+    assert capsys.readouterr().out.endswith("nothing was started.\n")
+    assert run(monkeypatch, *JOB, "--launch", "sky", "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    first, second = sorted(path.name for path in tmp_path.glob("*.sky.yaml"))  # none is written over
+    task = yaml.safe_load((tmp_path / second).read_text())
+    assert first != second
+    assert f"{task['num_nodes']} × {task['resources']['instance_type']}" == told["chosen"]
+
+
+def test_only_a_choice_can_be_launched_and_only_with_sky(monkeypatch: Patch, capsys: Capture, tmp_path: Path) -> None:
+    assert run(monkeypatch, *JOB, "--launch", "slurm") == 2
+    assert "--launch slurm: sky is what" in capsys.readouterr().err
+    assert run(monkeypatch, *JOB, "--deadline", "1h", "--launch", "sky") == 2
+    assert "there is no choice to write down" in capsys.readouterr().err
+    assert not list(tmp_path.glob("*.yaml"))
