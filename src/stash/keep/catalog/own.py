@@ -53,7 +53,7 @@ Dollars = Annotated[float | None, BeforeValidator(_checked(quantities.price))]
 Purchase = Annotated[float | None, BeforeValidator(_checked(quantities.purchase))]
 Watts = Annotated[float | None, BeforeValidator(_checked(quantities.power))]
 PowerPrice = Annotated[float | None, BeforeValidator(_checked(quantities.power_price))]
-Share = Annotated[float | None, BeforeValidator(_checked(quantities.share))]
+ShareOfTime = Annotated[float | None, BeforeValidator(_checked(quantities.share))]
 Machines = Annotated[int | None, Field(ge=1, le=MOST_MACHINES)]
 Date = Annotated[str | None, BeforeValidator(_date)]
 Name = Annotated[str, Field(min_length=1, max_length=100)]
@@ -106,7 +106,7 @@ class OwnInstance(_Entry):
     count: Machines = None
     purchase: Purchase = None
     years: Annotated[float | None, Field(gt=0, le=50)] = None
-    utilisation: Share = None
+    utilisation: ShareOfTime = None
     power: Watts = None
     power_price: PowerPrice = None
     as_of: Date = None
