@@ -94,7 +94,9 @@ def drawn_market(seed: int) -> tuple[Catalog, Goal, Constraints]:
         if chance.random() < 0.4:
             prices.append(Price("here", each.name, "r2", "on-demand", round(dollars * 1.1, 3), "2026-11-20", "x", ""))
         if chance.random() < 0.4:
-            prices.append(Price("here", each.name, "r1", "spot", round(dollars * 0.5, 3), "2026-11-20", "made up", ""))
+            prices.append(
+                Price("here", each.name, "r1", "spot", round(dollars * 0.5, 3), "2026-11-20", "made up", "")
+            )
     catalog = Catalog(GPUS, tuple(types), Columns.of(prices, index))
     scaling = chance.choice(("per device", "per device", "global"))
     goal = Goal(
@@ -142,5 +144,3 @@ def undominated(found: list[Weighed]) -> list[tuple[float, float]]:
         one for one in points
         if not any(two != one and two[0] <= one[0] and two[1] <= one[1] for two in points)
     )  # fmt: skip
-
-

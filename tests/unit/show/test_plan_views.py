@@ -85,7 +85,7 @@ def test_where_nothing_is_feasible_the_nearest_wishes_are_typed_out() -> None:
         "Nothing that may be rented keeps a deadline of 4 h and a budget of $300 with a probability of 90%."
     )
     assert told.parts == ()
-    assert told.facts[0] == ("relax", "--deadline 10h: 2 × p3.16xlarge is done in 9.3 hours")
+    assert told.relaxations[0] == ("--deadline 10h", "2 × p3.16xlarge is done in 9.3 hours")
     assert "of no offer are both its price and the step on it known" in view(PLANS["nothing known"]).verdict
 
 

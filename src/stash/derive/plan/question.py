@@ -87,7 +87,9 @@ class Question:
             raise UserError(fits.why)
         shapes = self._shapes.of(rentable, number, fits.largest)
         if not shapes:
-            raise UserError("no number of its devices shares out the batch evenly in parts that fit into their memory")
+            raise UserError(
+                "no number of its devices shares out the batch evenly in parts that fit into their memory"
+            )
         return [self.weighing.chain(rentable, shape) for shape in shapes]
 
 

@@ -27,6 +27,9 @@ def _note(view: PlanView) -> Iterator[str]:
     yield escaped(view.question)
     yield ""
     yield f"**{escaped(view.verdict)}**"
+    if view.relaxations:
+        yield ""
+        yield from (f"- `{option}`: {escaped(text)}" for option, text in view.relaxations)
     if view.parts:
         yield from _bill(view)
     yield from _choices(view.lines)

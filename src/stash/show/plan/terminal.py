@@ -38,10 +38,11 @@ def _report(view: PlanView, width: int, colour: bool) -> list[RenderableType]:
         *paragraph(f"{view.title} · {view.question}", width, "", ""),
         Text(),
         *paragraph(view.verdict, width, "", "", bold=True),
+        *_labelled(view.relaxations, width),
         *_bill(view, width, plain=not colour),
         *_choices(view, width),
         *_rules(view, width),
-        *_facts(view, width),
+        *_labelled(view.facts, width),
         *_warnings(view, width),
         Text(),
         *paragraph(view.footer, width, "", "", dim=True),
@@ -166,13 +167,10 @@ def _rules(view: PlanView, width: int) -> list[Text]:
     return lines
 
 
-def _facts(view: PlanView, width: int) -> list[Text]:
-    labels = max((len(label) for label, _ in view.facts), default=0) + 2
-    parts, before = [Text()] * bool(view.facts), ""
-    for label, text in view.facts:
-        parts += paragraph(text, width, ("" if label == before else label).ljust(labels), "bold")
-        before = label
-    return parts
+def _labelled(pairs: Sequence[tuple[str, str]], width: int) -> list[Text]:
+    labels = max((len(label) for label, _ in pairs), default=0) + 2
+    lines = [line for label, text in pairs for line in paragraph(text, width, label.ljust(labels), "bold")]
+    return [Text(), *lines] if lines else []
 
 
 def _warnings(view: PlanView, width: int) -> list[Text]:

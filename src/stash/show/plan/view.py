@@ -65,6 +65,8 @@ class PlanView:
     title: str
     question: str
     verdict: str
+    relaxations: tuple[tuple[str, str], ...]
+    """Options as they would have to be, and what is feasible then."""
     bill: str
     """What the parts are of."""
     parts: tuple[MoneyPart, ...]
@@ -87,6 +89,7 @@ def view(plan: RentalPlan, pareto: bool = False, everything: bool = False) -> Pl
         title=plan.workload,
         question=question(plan.goal),
         verdict=verdict(plan),
+        relaxations=tuple((f"--{wish.option} {wish.to}", wish.text) for wish in plan.relaxations),
         bill="" if best is None else f"Where the {dollars(best.dollars.value)} go",
         parts=() if best is None else money_parts(best),
         lines=tuple(choice_line(item, scale) for item in shown),
@@ -245,8 +248,6 @@ def _broken(choice: Choice, goal: Goal) -> str:
 
 
 def _facts(plan: RentalPlan) -> Iterator[tuple[str, str]]:
-    for wish in plan.relaxations:
-        yield "relax", f"--{wish.option} {wish.to}: {wish.text}"
     if plan.experiment is not None:
         yield "decide", f"{plan.experiment.text}: `{' '.join(plan.experiment.command)}` there"
     if plan.assumptions:
