@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Asked:
+class PlanRequest:
     """One call of ``stash recommend``."""
 
     runs: Sequence[str]
@@ -48,7 +48,7 @@ class Planned:
     bill: BillFacts
 
 
-def planned(asked: Asked) -> Planned:
+def planned(asked: PlanRequest) -> Planned:
     """The plan; raises UserError."""
     from stash.derive.plan.asked import constraints, goal
     from stash.derive.plan.asked_bill import bill_facts
@@ -74,7 +74,7 @@ def planned(asked: Asked) -> Planned:
     return Planned(plan, bases[0].profile, catalog, bill)
 
 
-def _names(asked: Asked) -> list[str]:
+def _names(asked: PlanRequest) -> list[str]:
     """The runs that were named, and those of the study's folder."""
     from stash.base.records import SUFFIX
 

@@ -108,9 +108,9 @@ def recommend(
     if launch not in (None, "sky"):
         raise UserError(f"--launch {launch}: sky is what a choice can be written for, as a SkyPilot task")
     targets = _targets(output or ())
-    from stash.cli.planning import Asked, planned
+    from stash.cli.planning import PlanRequest, planned
 
-    found = planned(Asked(runs or (), study, store, typed, quota or (), instances, explain))
+    found = planned(PlanRequest(runs or (), study, store, typed, quota or (), instances, explain))
     plan = found.plan
     _print(plan, explain, markdown, json, pareto)
     for target in targets:

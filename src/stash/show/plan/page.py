@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from stash.base.errors import UserError
-from stash.base.plan import RentalPlan
+from stash.base.plan import Choice, RentalPlan
 from stash.base.words.rental import chance, dollars, dollars_interval, span_interval
 from stash.show.charts.chart import Blank
 from stash.show.charts.files import content
@@ -33,25 +35,28 @@ def picture(plan: RentalPlan, ending: str) -> str | bytes:
 
 def page(plan: RentalPlan) -> Page:
     """The whole report."""
-    best = plan.chosen
-    numbers: tuple[tuple[str, str], ...] = ()
-    if best is not None:
-        numbers = (
-            ("rent", label(best).replace(" ", "\N{NO-BREAK SPACE}")), ("time", span_interval(best.seconds)), ("cost", dollars_interval(best.dollars)),
-            *((("on time", chance(best.on_time)),) if best.on_time is not None else ()),
-            *((("in budget", chance(best.within_budget)),) if best.within_budget is not None else ()),
-            ("price", f"{dollars(best.rented.dollars_per_hour)}/h"), ("where", place(best)),
-        )  # fmt: skip
     return Page(
         title=f"What to rent for {plan.workload}",
         source=f"A plan of {plan.created[:10]}, from {', '.join(plan.profiles)}",
         subtitle=(question(plan.goal),),
         verdict=(verdict(plan),),
-        numbers=numbers,
+        numbers=() if plan.chosen is None else tuple(_numbers(plan.chosen)),
         warnings=plan.warnings,
         next_steps=_next(plan),
         chapters=tuple(_chapters(plan)),
     )
+
+
+def _numbers(best: Choice) -> Iterator[tuple[str, str]]:
+    yield "rent", label(best).replace(" ", "\N{NO-BREAK SPACE}")
+    yield "time", span_interval(best.seconds)
+    yield "cost", dollars_interval(best.dollars)
+    if best.on_time is not None:
+        yield "on time", chance(best.on_time)
+    if best.within_budget is not None:
+        yield "in budget", chance(best.within_budget)
+    yield "price", f"{dollars(best.rented.dollars_per_hour)}/h"
+    yield "where", place(best)
 
 
 def _next(plan: RentalPlan) -> tuple[str, ...]:
