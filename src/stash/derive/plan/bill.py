@@ -39,7 +39,7 @@ class BillFacts(Record):
     """What a bill needs beside forecast and price; ``None`` is not counted."""
 
     start_seconds: Interval | None = None
-    """From the order to a machine that is up and has its image."""
+    """From the order to a machine that is up; pulling the image and getting the data follow."""
     image_bytes: Number | None = Field(None, ge=0)
     dataset_bytes: Number | None = Field(None, ge=0)
     """Every node gets a copy of its own."""
@@ -65,8 +65,9 @@ class BillPart:
     seconds: Array
     dollars: Array
     text: str
-    seconds_known: bool = True
-    """Whether the draws hold all there is to be uncertain about."""
+    seconds_known: bool
+    """Whether these draws hold all there is to be uncertain about."""
+    dollars_known: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +81,7 @@ class Bill:
     """Of each of those over the whole training."""
     step: Array
     price_known: bool
-    """Whether the price's spread is."""
+    """Whether the draws of the price hold all there is to be uncertain about."""
 
     @cached_property
     def seconds(self) -> Array:
@@ -102,7 +103,7 @@ class Bill:
     @property
     def dollars_known(self) -> bool:
         """Whether the bill's spread is; its interval has no ends if not."""
-        return self.price_known and self.seconds_known
+        return all(part.dollars_known for part in self.parts)
 
     @property
     def seconds_interval(self) -> Interval:
@@ -119,7 +120,7 @@ class Bill:
             BillItem(
                 name=part.name,
                 seconds=_interval(part.seconds, part.seconds_known),
-                dollars=_interval(part.dollars, part.seconds_known and self.price_known),
+                dollars=_interval(part.dollars, part.dollars_known),
                 text=part.text,
             )
             for part in self.parts
@@ -156,27 +157,28 @@ def bill(
     in memory yet. ``None``: not counted.
     """
     per_second = hourly(rental, draws) * rental.nodes / HOUR
-    known = all(part.spread_known for part in stalls.parts)
-    at = f"{rental.nodes} × ${rental.price.dollars_per_hour.value:,.4g}/h"
+    price_known = rental.price.dollars_per_hour.low is not None
     parts = []
+
+    def lasts(name: ItemName, seconds: Array, text: str, known: bool) -> None:
+        parts.append(BillPart(name, seconds, seconds * per_second, text, known, known and price_known))
+
+    known = all(part.spread_known for part in stalls.parts)
     start = _start(stalls, facts, draws)
     if start is not None:
-        seconds, text, start_known = start
-        parts.append(BillPart("start-up", seconds, seconds * per_second, text, start_known))
+        lasts("start-up", *start)
     if first_epoch_seconds is not None:
-        text = "what its data take longer to read than once they are in memory"
-        parts.append(BillPart("first epoch", first_epoch_seconds, first_epoch_seconds * per_second, text, known))
-    trains = steps * stalls.step
-    text = f"{steps:,.0f} steps of {stalls.step.mean():,.4g} s at {at}"
-    parts.append(BillPart("training", trains, trains * per_second, text, known))
+        lasts("first epoch", first_epoch_seconds, "what reading data takes longer until memory caches them", known)
+    at = f"{rental.nodes} × ${rental.price.dollars_per_hour.value:,.4g}/h"
+    lasts("training", steps * stalls.step, f"{steps:,.0f} steps of {stalls.step.mean():,.4g} s at {at}", known)
     wall: Array = np.sum([part.seconds for part in parts], axis=0)
-    parts.extend(_beside(wall, per_second, rental, facts))
+    parts += _beside(wall, all(part.seconds_known for part in parts), per_second, price_known, rental, facts)
     return Bill(
         parts=tuple(parts),
         predicted=stalls.parts,
         stall_dollars=tuple(steps * part.seconds * per_second for part in stalls.parts),
         step=stalls.step,
-        price_known=rental.price.dollars_per_hour.low is not None,
+        price_known=price_known,
     )
 
 
@@ -218,27 +220,33 @@ def _download_rate(stalls: StallDraws, facts: BillFacts) -> float | None:
     return min(facts.download_bytes_per_second, network.nics * network.bytes_per_second.value)
 
 
-def _beside(wall: Array, per_second: Array, rental: Rental, facts: BillFacts) -> list[BillPart]:
+def _beside(
+    wall: Array, wall_known: bool, per_second: Array, price_known: bool, rental: Rental, facts: BillFacts
+) -> list[BillPart]:
     """Items that take no time: what rounding, disks and data that leave add to ``wall`` seconds."""
     nothing = np.zeros_like(wall)
-    found = []
+    found: list[BillPart] = []
+
+    def costs(name: ItemName, dollars: Array, text: str, known: bool) -> None:
+        found.append(BillPart(name, nothing, dollars, text, True, known))
+
     tariff = facts.tariffs.get(rental.cloud)
     if rental.price.paid_as != "own" and tariff is not None and tariff.billed_by_seconds is not None:
         by = tariff.billed_by_seconds.value
         least = 0.0 if tariff.least_seconds is None else tariff.least_seconds.value
         idle = rounded_up(wall, by, least) - wall
         text = f"{rental.cloud} bills by {by:,.0f} s, {least:,.0f} s at least"
-        found.append(BillPart("rounding", nothing, idle * per_second, text))
+        costs("rounding", idle * per_second, text, wall_known and price_known)
     disk = _disk(rental, facts)
     if disk is not None:
         size, rate = disk
         text = f"{rental.nodes} × {size / GB:,.4g} GB at ${rate:,.4g} per GB and month"
-        found.append(BillPart("disk", nothing, rental.nodes * size / GB * rate * wall / MONTH, text))
+        costs("disk", rental.nodes * size / GB * rate * wall / MONTH, text, wall_known)
     egress = _egress(rental, facts)
     if egress is not None:
         size, rate = egress
         text = f"{rental.nodes} × {size / GB:,.4g} GB of data at ${rate:,.4g} per GB"
-        found.append(BillPart("egress", nothing, nothing + rental.nodes * size / GB * rate, text))
+        costs("egress", nothing + rental.nodes * size / GB * rate, text, True)
     return found
 
 

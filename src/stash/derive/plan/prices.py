@@ -25,6 +25,8 @@ _LEAST_PAIRS = 10
 _SAME = 0.005
 """Prices this close (as a fraction) are the same price, rounded differently."""
 _YEAR = 365.25
+EXACT = (1.0, 1.0)
+"""Ends of the interval of a price that is known, by that price."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,16 @@ class PriceMoves:
     """Between their two dates, all pairs together."""
     factors: tuple[float, ...]
     """New price by old price, of those that changed: the smallest first."""
+
+    @property
+    def told(self) -> str:
+        """What was seen, in words."""
+        seen = f"of {self.pairs} prices of this cloud that are known of two dates"
+        if not self.factors:
+            return f"{seen} none changed"
+        least, most = self.factors[0] - 1, self.factors[-1] - 1
+        by = f"{least:+.0%}" if f"{least:+.0%}" == f"{most:+.0%}" else f"{least:+.0%} to {most:+.0%}"
+        return f"{seen}, {len(self.factors)} changed by {by}"
 
     def ends(self, days: float) -> tuple[float, float] | None:
         """Factors between which a price of that age lies with 95 %; ``None`` if too little was seen to say."""
@@ -88,7 +100,7 @@ def _days_between(before: Offer, after: Offer) -> float | None:
 
 def hourly_price(offer: Offer, moves: Mapping[str, PriceMoves], now: date) -> HourlyPrice:
     """The offer's price on the day ``now``, with its spread, date and source."""
-    value, factors = offer.dollars_per_hour, _factors(offer, moves, now)
+    value, (factors, moved) = offer.dollars_per_hour, _spread(offer, moves, now)
     ends = {} if factors is None else {"low": value * factors[0], "high": value * factors[1]}
     return HourlyPrice(
         dollars_per_hour=Interval(value=value, **ends),
@@ -96,6 +108,7 @@ def hourly_price(offer: Offer, moves: Mapping[str, PriceMoves], now: date) -> Ho
         region=offer.region,
         as_of=offer.as_of,
         source=offer.source,
+        moved=moved,
     )
 
 
@@ -116,18 +129,18 @@ def available(offer: Offer) -> int | None:
     return 1 if owned is None and offer.instance.cloud == ON_PREMISE else owned
 
 
-def _factors(offer: Offer, moves: Mapping[str, PriceMoves], now: date) -> tuple[float, float] | None:
-    """Ends of the interval by the price itself; ``None`` if nobody knows them."""
-    paid = paid_as(offer)
+def _spread(offer: Offer, moves: Mapping[str, PriceMoves], now: date) -> tuple[tuple[float, float] | None, str]:
+    """Ends of the interval by the price itself, ``None`` if nobody knows them, and in words how they are known."""
+    paid, asked = paid_as(offer), age(offer.as_of, now)
     if paid == "spot":
-        return None
-    if paid in ("own", "reserved"):
-        return 1.0, 1.0  # agreed, not listed
-    asked = age(offer.as_of, now)
-    if asked is None:
-        # Who writes a price into his own file without a date has it in a contract.
-        return (1.0, 1.0) if offer.instance.layer == "user" else None
-    if not asked.is_old:
-        return 1.0, 1.0
+        return None, "how far spot prices move is in no catalog"
+    # Who writes a price into his own file without a date has it in a contract.
+    if paid in ("own", "reserved") or (asked is None and offer.instance.layer == "user"):
+        return EXACT, ""
+    if asked is not None and not asked.is_old:
+        return EXACT, ""
     known = moves.get(offer.instance.cloud)
-    return None if known is None else known.ends(asked.most)
+    ends = None if known is None or asked is None else known.ends(asked.most)
+    if known is None or ends is None:
+        return None, "how far it has moved since is not known: renew it with `stash catalog refresh`"
+    return ends, f"since when it may have moved: {known.told}"

@@ -137,10 +137,10 @@ def _time(choice: Choice) -> Iterator[DerivationLine]:
 
 def _bill(choice: Choice) -> Iterator[DerivationLine]:
     rented, price = choice.rented, choice.rented.price
-    told = [price.paid_as, price.region or "any region", price.as_of or "undated", price.source]
+    told = [price.paid_as, price.region or "any region", price.as_of or "undated", price.source, price.moved]
     cost = price.dollars_per_hour
     each = f"{dollars(cost.value)} {spread(cost, Scale('$', 1.0, 2))}" if cost.half_width else dollars(cost.value)
-    yield DerivationLine("price", f"{each}/h", ", ".join(told))
+    yield DerivationLine("price", f"{each}/h", ", ".join(filter(None, told)))
     if rented.nodes > 1:
         yield DerivationLine("of all nodes", f"{dollars(rented.dollars_per_hour)}/h", f"{rented.nodes} of them")
     for item in choice.items:

@@ -200,6 +200,18 @@ def test_an_unknown_spread_leaves_no_ends() -> None:
     assert unknown_start.items[1].dollars.low == pytest.approx(7.2)  # the training's is known all the same
 
 
+def test_what_a_price_does_not_move_has_ends_without_it() -> None:
+    facts = BillFacts(
+        dataset_bytes=100e9,
+        egress_dollars_per_gb=0.09,
+        disk_dollars_per_gb_month=0.1,
+        tariffs=tariff(billed_by_seconds=1),
+    )
+    found = made(facts, dollars_per_hour=Interval(value=7.2))
+    ends = {item.name: item.dollars.low is not None for item in found.items}
+    assert ends == {"training": False, "rounding": False, "disk": True, "egress": True}
+
+
 def test_what_is_not_counted_is_said() -> None:
     said = " ".join(not_counted(BillFacts(), [rental(paid_as="spot")], first_epoch=False))
     for word in ("--start", "--image-size", "how much there is", "first epoch", "aws may round", "disks of aws"):
