@@ -17,6 +17,7 @@ from stash.base.secrets import masked_text
 from stash.cli.arguments import ProfileCommand
 from stash.cli.catalog import app as catalog_app
 from stash.cli.check import check
+from stash.cli.check_plan import check_plan
 from stash.cli.compare import compare
 from stash.cli.dataset import app as dataset_app
 from stash.cli.export import export
@@ -62,6 +63,7 @@ app.command(rich_help_panel=_LOOK)(figures)
 app.command(rich_help_panel=_LOOK)(compare)
 app.command(rich_help_panel=_LOOK)(check)
 app.command(rich_help_panel=_CHOOSE)(recommend)
+app.command("check-plan", rich_help_panel=_CHOOSE)(check_plan)
 app.command(rich_help_panel=_CHOOSE)(whatif)
 app.command(rich_help_panel=_CHOOSE)(features)
 app.command("list", rich_help_panel=_KEEP)(list_command)

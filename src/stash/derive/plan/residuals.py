@@ -64,6 +64,11 @@ class Residual(Record):
     error: float
     """Standard deviation of the measurement's logarithm."""
 
+    @property
+    def ratio(self) -> float:
+        """Measured over forecast."""
+        return math.exp(self.log_ratio)
+
 
 class Residuals(Record):
     """What is given back, and what could not be, in a sentence each."""

@@ -1,0 +1,110 @@
+"""Why a stall was not as planned: the facts that its forecast rests on, beside the same facts as they were measured.
+
+A fact that turned out otherwise is the assumption that failed; where all that can be looked at again are as planned,
+it is the model that made a stall of them. Facts meet by what they are about, as forecasts name them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import get_args
+
+from stash.base.plan import PlanFact, StallShare
+from stash.base.stats.differences import change
+from stash.base.stats.intervals import Interval
+from stash.base.words.quantities import Unit, listed, plain, quantity
+from stash.derive.predict.fabric import facts_of
+from stash.derive.predict.quantity import Quantity
+from stash.derive.predict.whatif import Base
+
+_MODELS = {
+    "compute": "how fast the devices compute",
+    "transfer": "copies to the device",
+    "contention": "devices sharing a host",
+    "interconnect": "the exchange inside a node",
+    "network": "the exchange between nodes",
+    "prep": "the loader",
+    "fetch": "reading the data",
+}
+_ORIGINS = {
+    "given": "what was asked for",
+    "measured": "what was measured before",
+    "scaled": "what was measured on other machines",
+    "data sheet": "published figures",
+}
+_UNITS = {unit: unit for unit in get_args(Unit)}
+
+
+def facts_seen(base: Base) -> dict[str, PlanFact]:
+    """What a profile tells of facts that forecasts rest on, by what they are about."""
+    found = {used.about: (used.unit, used.quantity) for used in facts_of(base.target)}
+    if base.loading is not None:
+        found["one worker's seconds per sample"] = ("seconds", base.loading.make)
+        if base.loading.rate is not None:
+            found["a node's storage"] = ("bytes/s", base.loading.rate)
+    return {about: _fact(about, unit, each) for about, (unit, each) in found.items() if each.origin == "measured"}
+
+
+def assumption(share: StallShare, apart: Interval, seen: Mapping[str, PlanFact]) -> str:
+    """What of the plan explains that a stall is off by ``apart`` seconds per step, in a sentence or two."""
+    far = quantity(apart.model_copy(update=_positive(apart)), "seconds")
+    head = f"{share.name} is {far} {'slower' if apart.value > 0 else 'faster'} than planned"
+    again = [(fact, seen[fact.about]) for fact in share.facts if fact.about in seen]
+    failed = [(fact, now) for fact, now in again if _differ(fact, now)]
+    if failed:
+        return f"{head}: {'; '.join(_otherwise(fact, now) for fact, now in failed)}"
+    model = _MODELS.get(share.name, share.name)
+    if again:
+        named = listed([fact.about for fact, _ in again])
+        is_are = "is" if len(again) == 1 else "are"
+        return f"{head}, though {named} {is_are} as planned: the model of {model} is off"
+    rests = f": {listed([_told(fact) for fact in share.facts], most=3)}" if share.facts else ""
+    return f"{head}; the plan took {model} from {_ORIGINS.get(share.origin, share.origin)}{rests}"
+
+
+def unplanned(name: str, seconds: Interval) -> str:
+    """What to say of a stall that the plan did not have."""
+    return f"{name} takes {quantity(seconds, 'seconds')} of a step, and the plan had none"
+
+
+def _otherwise(fact: PlanFact, now: PlanFact) -> str:
+    return f"the plan took {_told(fact)}; measured, it is {_said(now)}"
+
+
+def _told(fact: PlanFact) -> str:
+    dated = f" of {fact.as_of}" if fact.as_of else ""
+    return f"{fact.about} to be {_said(fact)} ({fact.origin}{dated}, {fact.source})"
+
+
+def _said(fact: PlanFact) -> str:
+    unit = _UNITS.get(fact.unit)
+    if unit is None:
+        return f"{fact.value:g} {fact.unit}"
+    return plain(fact.value, unit) if fact.low is None else quantity(_interval(fact), unit)
+
+
+def _differ(fact: PlanFact, now: PlanFact) -> bool:
+    """Whether the whole interval of the difference lies on one side of zero; a claim without spread is exact."""
+    apart = change(_exactly(fact) if fact.low is None else _interval(fact), _interval(now))
+    return apart.low is not None and apart.high is not None and not apart.low <= 0 <= apart.high
+
+
+def _interval(fact: PlanFact) -> Interval:
+    return Interval(value=fact.value, low=fact.low, high=fact.high)
+
+
+def _exactly(fact: PlanFact) -> Interval:
+    return Interval(value=fact.value, low=fact.value, high=fact.value)
+
+
+def _positive(apart: Interval) -> dict[str, float | None]:
+    if apart.value >= 0 or apart.low is None or apart.high is None:
+        return {"value": abs(apart.value)}
+    return {"value": -apart.value, "low": -apart.high, "high": -apart.low}
+
+
+def _fact(about: str, unit: str, found: Quantity) -> PlanFact:
+    return PlanFact(
+        about=about, unit=unit, value=found.value, low=found.low, high=found.high, origin=found.origin,
+        as_of=found.as_of, source=found.source,
+    )  # fmt: skip

@@ -1,0 +1,257 @@
+"""A plan held against what was measured later on the machine that was rented: which of it held, and what did not.
+
+Stall by stall the measurement is as planned unless the whole 95 % interval of the difference lies on one side of
+zero, where the forecast's interval and the measurement's own both count. What a stall was forecast from is looked at
+again wherever the profile tells the same fact, so that a wrong fact is told from a wrong model. Time and cost of the
+whole follow from the measured step, with the plan's other items and at the plan's price.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+from stash.base.ladder import STALLS
+from stash.base.plan import BillItem, Choice, Goal, PlanFact, RentalPlan, StallShare
+from stash.base.records import Record
+from stash.base.stats.differences import change
+from stash.base.stats.intervals import Interval
+from stash.base.words.quantities import listed, quantity
+from stash.base.words.rental import dollars, dollars_interval, span, span_interval
+from stash.derive.comparison import CANNOT_TELL, FAILS, FASTER, PASSES, SLOWER, Decision
+from stash.derive.comparison.differences import STEP, measured
+from stash.derive.plan.assumptions import assumption, facts_seen, unplanned
+from stash.derive.plan.matching import MatchedChoice
+from stash.derive.plan.residuals import Residual, Residuals, residual
+from stash.derive.predict.whatif import Base
+from stash.derive.stalls import Breakdown
+from stash.derive.stalls.breakdown import SIGNIFICANT_SHARE
+
+AS_PLANNED = "as planned"
+
+
+class CheckedLine(Record):
+    """A stall or the step, in seconds per step, as it was planned and as it was measured."""
+
+    name: str
+    planned: Interval | None
+    """``None`` if the plan has no such stall."""
+    measured: Interval | None
+    """``None`` if the profile has none."""
+    origin: str | None
+    """Of what was planned."""
+    verdict: str
+    """``as planned``, ``slower``, ``faster`` or ``cannot tell``."""
+    why: str = ""
+    """Nobody can tell."""
+
+    @property
+    def change(self) -> Interval | None:
+        """Measured less planned."""
+        if self.planned is None or self.measured is None:
+            return None
+        return change(self.planned, self.measured)
+
+    @property
+    def off(self) -> Interval | None:
+        """By how much the plan was certainly wrong: of a stall that it did not have, all of it."""
+        if self.planned is None:
+            return self.measured
+        return self.change if self.verdict in (SLOWER, FASTER) else None
+
+
+class PlanCheck(Record):
+    """What became of a plan."""
+
+    choice: Choice
+    by: str
+    """How the profile was found to be of it."""
+    lines: tuple[CheckedLine, ...]
+    """Stalls in the ladder's order, then the step."""
+    seconds: Interval
+    """Of the whole training at the measured step."""
+    dollars: Interval
+    spent_seconds: float
+    """That measuring took."""
+    decisions: tuple[Decision, ...]
+    """On the step, the deadline and the budget."""
+    assumptions: tuple[str, ...]
+    """Those that failed, the most important first."""
+    residuals: Residuals
+
+    @property
+    def step(self) -> CheckedLine:
+        return self.lines[-1]
+
+    @property
+    def told(self) -> tuple[CheckedLine, ...]:
+        """Lines of which it can be told whether the plan's interval held."""
+        return tuple(line for line in self.lines if line.verdict != CANNOT_TELL)
+
+    @property
+    def held(self) -> tuple[CheckedLine, ...]:
+        return tuple(line for line in self.lines if line.verdict == AS_PLANNED)
+
+    @property
+    def spent_dollars(self) -> float:
+        """What measuring cost at the plan's price."""
+        return self.spent_seconds * _dollars_per_second(self.choice)
+
+
+def check_plan(plan: RentalPlan, matched: MatchedChoice, base: Base) -> PlanCheck:
+    """What became of the ``matched`` choice, as the profile of ``base`` measured it."""
+    choice, breakdown = matched.choice, base.breakdown
+    stalls = tuple(_lines(choice, breakdown))
+    step = _step(choice, breakdown, stalls)
+    assert step.measured is not None, "every profile has a step"
+    whole, cost = _seconds(choice, step.measured), _dollars(choice, step.measured)
+    return PlanCheck(
+        choice=choice,
+        by=matched.by,
+        lines=(*stalls, step),
+        seconds=whole,
+        dollars=cost,
+        spent_seconds=base.profile.elapsed_seconds,
+        decisions=tuple(_decisions(plan.goal, step, whole, cost)),
+        assumptions=tuple(_failed(choice, stalls, facts_seen(base))),
+        residuals=residuals_of(choice, breakdown),
+    )
+
+
+def residuals_of(choice: Choice, breakdown: Breakdown) -> Residuals:
+    """Of every stall that was planned and measured, against the forecast before any residual had moved it."""
+    shares = [share for share in choice.stalls if breakdown.stall(share.name) is not None]
+    found = [
+        residual(
+            share.name, share.origin, choice.name, share.uncalibrated or share.seconds,
+            measured(share.name, [breakdown]),
+        )
+        for share in shares
+    ]  # fmt: skip
+    return Residuals(
+        found=tuple(each for each in found if isinstance(each, Residual)),
+        left_out=tuple(each for each in found if isinstance(each, str)),
+    )
+
+
+# Line by line ----------------------------------------------------------------------------------------------
+
+
+def _lines(choice: Choice, breakdown: Breakdown) -> Iterator[CheckedLine]:
+    shares = {share.name: share for share in choice.stalls}
+    for name in STALLS:
+        share, stall = shares.get(name), breakdown.stall(name)
+        if share is None and stall is None:
+            continue
+        planned = None if share is None else share.seconds
+        seen = None if stall is None else measured(name, [breakdown])
+        verdict, why = _verdict(planned, seen), ""
+        if share is None:
+            why = "not in the plan"
+        elif seen is None:
+            why = next((each.why for each in breakdown.skipped if each.name == name), "not measured")
+        yield CheckedLine(
+            name=name, planned=planned, measured=seen, origin=None if share is None else share.origin,
+            verdict=verdict, why=why,
+        )  # fmt: skip
+
+
+def _verdict(planned: Interval | None, seen: Interval | None) -> str:
+    apart = None if planned is None or seen is None else change(planned, seen)
+    if apart is None or apart.low is None or apart.high is None:
+        return CANNOT_TELL
+    return SLOWER if apart.low > 0 else FASTER if apart.high < 0 else AS_PLANNED
+
+
+def _step(choice: Choice, breakdown: Breakdown, stalls: Sequence[CheckedLine]) -> CheckedLine:
+    """The whole step; planned stalls that nobody measured are counted as planned, and that is said."""
+    inside = {each.name for each in breakdown.skipped if each.contained_in is not None or not each.possible}
+    lacking = [line for line in stalls if line.measured is None and line.name not in inside]
+    as_planned = [line.planned for line in lacking if line.planned is not None]
+    seen = _sum([measured(STEP, [breakdown]), *as_planned])
+    names = listed([line.name for line in lacking])
+    return CheckedLine(
+        name=STEP, planned=choice.step, measured=seen, origin=choice.origin, verdict=_verdict(choice.step, seen),
+        why=f"with {names} as planned, since nobody measured it" if names else "",
+    )  # fmt: skip
+
+
+def _failed(choice: Choice, lines: Sequence[CheckedLine], seen: Mapping[str, PlanFact]) -> Iterator[str]:
+    """What is wrong with the plan's stalls that differ by what is worth a sentence, the largest difference first."""
+    shares: dict[str, StallShare] = {share.name: share for share in choice.stalls}
+    apart = {line.name: line.off for line in lines}
+    worth = {
+        name: off
+        for name, off in apart.items()
+        if off is not None and abs(off.value) >= SIGNIFICANT_SHARE * choice.step.value
+    }
+    for name in sorted(worth, key=lambda each: -abs(worth[each].value)):
+        share = shares.get(name)
+        yield unplanned(name, worth[name]) if share is None else assumption(share, worth[name], seen)
+
+
+# The whole -------------------------------------------------------------------------------------------------
+
+
+def _seconds(choice: Choice, step: Interval) -> Interval:
+    return _sum([step.scaled(choice.steps), *(item.seconds for item in _beside(choice))])
+
+
+def _dollars(choice: Choice, step: Interval) -> Interval:
+    trains = step.scaled(choice.steps * _dollars_per_second(choice))
+    return _sum([trains, *(item.dollars for item in _beside(choice))])
+
+
+def _beside(choice: Choice) -> tuple[BillItem, ...]:
+    return tuple(item for item in choice.items if item.name != "training")
+
+
+def _dollars_per_second(choice: Choice) -> float:
+    return choice.rented.dollars_per_hour / 3600
+
+
+def _sum(parts: Sequence[Interval]) -> Interval:
+    """Of independent parts, arms in quadrature; without ends if a part has none."""
+    value = math.fsum(part.value for part in parts)
+    below = [part.value - part.low for part in parts if part.low is not None]
+    above = [part.high - part.value for part in parts if part.high is not None]
+    if min(len(below), len(above)) < len(parts):
+        return Interval(value=value)
+    return Interval(value=value, low=value - math.hypot(*below), high=value + math.hypot(*above))
+
+
+def _decisions(goal: Goal, step: CheckedLine, seconds: Interval, cost: Interval) -> Iterator[Decision]:
+    yield _on_step(step)
+    if goal.deadline_seconds is not None:
+        yield Decision(
+            limit="deadline",
+            verdict=_keeps(seconds, goal.deadline_seconds),
+            sentence=f"at this step the training takes {span_interval(seconds)}; "
+            f"the deadline is {span(goal.deadline_seconds)}",
+        )
+    if goal.budget_dollars is not None:
+        yield Decision(
+            limit="budget",
+            verdict=_keeps(cost, goal.budget_dollars),
+            sentence=f"at this step the training costs {dollars_interval(cost)}; "
+            f"the budget is {dollars(goal.budget_dollars)}",
+        )
+
+
+def _on_step(step: CheckedLine) -> Decision:
+    verdict = {AS_PLANNED: PASSES, FASTER: PASSES, SLOWER: FAILS}.get(step.verdict, CANNOT_TELL)
+    assert step.planned is not None, "every choice has a step"
+    assert step.measured is not None, "every profile has one"
+    because = f" ({step.why})" if step.why else ""
+    took, planned = quantity(step.measured, "seconds"), quantity(step.planned, "seconds")
+    return Decision(
+        limit=STEP,
+        verdict=verdict,
+        sentence=f"the step is {took}{because}; planned was {planned}",
+    )
+
+
+def _keeps(found: Interval, most: float) -> str:
+    if found.low is None or found.high is None:
+        return CANNOT_TELL
+    return PASSES if found.high <= most else FAILS if found.low > most else CANNOT_TELL

@@ -1,0 +1,119 @@
+"""Which of a plan's choices a later profile is of: by instance type and nodes, else by GPUs and nodes.
+
+A profile says its machine's type only where the firmware or a metadata service tells it, so what is known of it is
+said with the answer. Knows what was rented and what was measured, and compares no times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from stash.base.errors import UserError
+from stash.base.plan import Choice, RentalPlan
+from stash.base.records import Profile
+from stash.base.words.quantities import listed
+from stash.derive.findings.machine import model_of
+from stash.derive.stalls.missing import ranks_per_node
+from stash.keep.catalog import Catalog
+
+_SAME = 0.005
+"""Of the samples of a step: what counting them block by block may differ by."""
+
+
+class MatchedChoice(NamedTuple):
+    """One choice of a plan, and by what a profile is taken to be of it."""
+
+    choice: Choice
+    by: str
+
+
+class _Seen(NamedTuple):
+    """What a profile tells of the machines that it ran on."""
+
+    nodes: int
+    devices: int
+    instance: str | None
+    gpus: tuple[str, ...]
+    """Models; none where ranks ran on CPUs."""
+
+    @property
+    def words(self) -> str:
+        if self.instance is not None:
+            return f"{self.nodes} × {self.instance}"
+        on = f"{self.devices} × {listed(self.gpus)}" if self.gpus else f"{self.devices} ranks on CPUs"
+        return f"{self.nodes} × (a machine of {on})"
+
+
+def choice_of(
+    plan: RentalPlan, profile: Profile, samples_per_step: float | None, catalog: Catalog, instance: str | None = None
+) -> MatchedChoice:
+    """The choice that ``profile`` is of, or is said to be of with ``instance``; UserError says what there is instead.
+
+    Of several on the same machines, that with as many samples of a step; what differs besides (how it is paid for)
+    is no matter to a step, and the plan's first is taken.
+    """
+    if plan.workload != profile.workload.name:
+        raise UserError(f"the plan is for {plan.workload}, and this profile is of {profile.workload.name}")
+    seen = _seen(profile, catalog, instance)
+    here = [choice for choice in plan.choices if _is_on(choice, seen)]
+    if not here:
+        raise UserError(f"this profile is of {seen.words}, which the plan does not have; {_has(plan, seen)}")
+    alike = [choice for choice in here if _as_many(choice, samples_per_step)]
+    if not alike:
+        wanted = listed([f"{choice.samples_per_step:g}" for choice in here])
+        raise UserError(
+            f"this profile trains {samples_per_step:g} samples a step, and the plan's {here[0].name} {wanted}; "
+            "profile with the plan's batch and accumulation"
+        )
+    return MatchedChoice(alike[0], _by(seen, alike, instance))
+
+
+def _seen(profile: Profile, catalog: Catalog, instance: str | None) -> _Seen:
+    host = profile.hosts[0] if profile.hosts else None
+    told = instance or (None if host is None else host.instance)
+    on_cpus = all(rank.device == "cpu" for rank in profile.ranks)
+    gpus = () if host is None or on_cpus else host.gpus
+    return _Seen(
+        nodes=profile.nodes,
+        devices=max(ranks_per_node(profile).values(), default=1),
+        instance=None if told is None else told.rpartition("/")[2].lower(),
+        gpus=tuple(dict.fromkeys(model_of(gpu, catalog) or gpu.name for gpu in gpus)),
+    )
+
+
+def _is_on(choice: Choice, seen: _Seen) -> bool:
+    rented = choice.rented
+    if (rented.nodes, rented.devices) != (seen.nodes, seen.devices):
+        return False
+    if seen.instance is not None:
+        return rented.instance.lower() == seen.instance
+    return (rented.device is None) is not bool(seen.gpus) and all(_named(model, rented.device) for model in seen.gpus)
+
+
+def _named(model: str, device: str | None) -> bool:
+    """Whether a rented device is of a model: ``V100-SXM2-16GB`` is a ``V100``."""
+    return device is not None and model.lower() in (device.lower(), device.lower().partition("-")[0])
+
+
+def _as_many(choice: Choice, samples: float | None) -> bool:
+    return samples is None or abs(choice.samples_per_step - samples) <= _SAME * samples
+
+
+def _has(plan: RentalPlan, seen: _Seen) -> str:
+    same = [each.name for each in plan.choices if each.rented.instance.lower() == seen.instance]
+    names = list(dict.fromkeys(same or [each.name for each in plan.choices]))
+    if seen.instance is None:
+        return f"it has {listed(names)}; say which type it is with --instance NAME"
+    return f"it has {listed(names)}"
+
+
+def _by(seen: _Seen, alike: Sequence[Choice], instance: str | None) -> str:
+    standing = f"{alike[0].name}, the plan's {alike[0].standing} choice"
+    if instance is not None:
+        return f"{standing}, as --instance says"
+    if seen.instance is not None:
+        return f"{standing}, by its instance type"
+    types = list(dict.fromkeys(choice.rented.instance for choice in alike))
+    others = f"; {listed(types[1:])} would fit as well (--instance NAME)" if len(types) > 1 else ""
+    return f"{standing}, by its devices alone, as its instance type is not recorded{others}"

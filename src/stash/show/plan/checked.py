@@ -1,0 +1,147 @@
+"""A plan and what was measured of it made ready to be shown: every string that a renderer needs.
+
+All times of a step in the unit of the step, those of the whole in hours. Knows nothing of terminals or colours.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from stash.base.plan import RentalPlan
+from stash.base.stats.intervals import Interval
+from stash.base.words.counting import counted
+from stash.base.words.quantities import plus_minus
+from stash.base.words.rental import dollars, dollars_interval, span, span_interval, span_scale
+from stash.base.words.rounding import Scale, scale_for
+from stash.base.words.units import SECONDS
+from stash.derive.comparison import FAILS, FASTER, SLOWER
+from stash.derive.plan.checking import AS_PLANNED, CheckedLine, PlanCheck
+from stash.derive.plan.residuals import Residual
+
+
+@dataclass(frozen=True)
+class CheckedRow:
+    """One line of the table of stalls."""
+
+    name: str
+    planned: str
+    planned_spread: str
+    measured: str
+    measured_spread: str
+    change: str
+    origin: str
+    word: str
+
+
+@dataclass(frozen=True)
+class CheckedPlanView:
+    """Everything that is said of a plan beside a later profile, in the order in which it is said."""
+
+    title: str
+    choice: str
+    verdict: str
+    unit: str
+    rows: tuple[CheckedRow, ...]
+    totals: tuple[tuple[str, str, bool], ...]
+    """Time and cost of the whole: label, text, and whether a wish is broken."""
+    failed: tuple[str, ...]
+    """Assumptions."""
+    notes: tuple[str, ...]
+    again: str
+    """How to give it back."""
+
+
+def checked_view(plan: RentalPlan, check: PlanCheck, files: tuple[str, str]) -> CheckedPlanView:
+    """The view of a check of the plan in the first of ``files`` with the profile in the second."""
+    values = [part.value for line in check.lines for part in (line.planned, line.measured) if part is not None]
+    scale = scale_for(max(values), SECONDS, 4)
+    return CheckedPlanView(
+        title=plan.workload,
+        choice=f"{check.by}; the plan is of {plan.created[:10]}",
+        verdict=_verdict(check, scale),
+        unit=scale.unit,
+        rows=tuple(_row(line, scale) for line in check.lines),
+        totals=tuple(_totals(plan, check)),
+        failed=check.assumptions,
+        notes=tuple(_notes(check)),
+        again=_again(check, files),
+    )
+
+
+def _row(line: CheckedLine, scale: Scale) -> CheckedRow:
+    apart = line.change
+    return CheckedRow(
+        name=line.name,
+        planned=_number(line.planned, scale, "none"), planned_spread=_spread(line.planned, scale),
+        measured=_number(line.measured, scale, "unknown"), measured_spread=_spread(line.measured, scale),
+        change="" if apart is None else f"{_signed(apart, scale)} {plus_minus(apart, scale)}",
+        origin=line.origin or "",
+        word=line.verdict if line.change is not None else line.why,
+    )  # fmt: skip
+
+
+def _number(found: Interval | None, scale: Scale, without: str) -> str:
+    return without if found is None else scale.number(found.value)
+
+
+def _spread(found: Interval | None, scale: Scale) -> str:
+    return "" if found is None else plus_minus(found, scale)
+
+
+def _signed(apart: Interval, scale: Scale) -> str:
+    return f"{apart.value / scale.size:+,.{scale.decimals}f}"
+
+
+def _verdict(check: PlanCheck, scale: Scale) -> str:
+    step, apart = check.step, check.step.change
+    assert step.planned is not None, "every choice has a step"
+    assert apart is not None, "every choice and every profile has a step"
+    amount = (
+        f"{_signed(apart, scale)} {plus_minus(apart, scale)} {scale.unit}, {apart.value / step.planned.value:+.1%}"
+    )
+    held = f"{len(check.held)} of {counted(len(check.told), 'interval')} of the plan held"
+    amount += f", {step.why}" if step.why else ""
+    said = {
+        SLOWER: f"Slower than planned: the step is off by {amount}",
+        FASTER: f"Faster than planned: the step is off by {amount}",
+        AS_PLANNED: f"As planned: the step is within the plan's interval ({amount})",
+    }
+    words = said.get(step.verdict, f"Nobody can tell whether the step is as planned ({amount})")
+    return f"{words}; {held}."
+
+
+def _totals(plan: RentalPlan, check: PlanCheck) -> Iterator[tuple[str, str, bool]]:
+    verdicts = {decision.limit: decision.verdict for decision in check.decisions}
+    scale = span_scale(check.choice.seconds.value)
+    time = f"planned {span_interval(check.choice.seconds, scale)}, at this step {span_interval(check.seconds, scale)}"
+    if plan.goal.deadline_seconds is not None:
+        time += f"; the deadline of {span(plan.goal.deadline_seconds)}: {verdicts['deadline']}"
+    yield "time", time, verdicts.get("deadline") == FAILS
+    cost = f"planned {dollars_interval(check.choice.dollars)}, at this step {dollars_interval(check.dollars)}"
+    if plan.goal.budget_dollars is not None:
+        cost += f"; the budget of {dollars(plan.goal.budget_dollars)}: {verdicts['budget']}"
+    yield "cost", cost, verdicts.get("budget") == FAILS
+    yield "so far", f"measuring took {span(check.spent_seconds)}, {dollars(check.spent_dollars)} at that price", False
+
+
+def _notes(check: PlanCheck) -> Iterator[str]:
+    price = check.choice.rented.price
+    if price.paid_as == "spot":
+        paid = dollars(check.choice.rented.dollars_per_hour)
+        yield f"The cost is at the plan's spot price ({paid}/h), which moves."
+    for sentence in check.choice.beyond:
+        yield f"The plan had said that it goes beyond what was calibrated: {sentence}."
+
+
+def _again(check: PlanCheck, files: tuple[str, str]) -> str:
+    if not check.residuals.found:
+        return ""
+    how = ", ".join(_turned_out(each) for each in check.residuals.found)
+    pair = shlex.quote(f"{files[0]}:{files[1]}")
+    return f"Measured over planned: {how}; give this to later forecasts with --calibrate-with {pair}"
+
+
+def _turned_out(each: Residual) -> str:
+    return f"{each.stall} × {each.ratio:.2f}"
