@@ -18,7 +18,7 @@ from stash.derive.plan.rules.peaks import fastest_gpu, flops_per_dollar
 from stash.derive.plan.rules.prices import cheapest_per_hour, skypilot
 
 
-class Rule(NamedTuple):
+class ChoiceRule(NamedTuple):
     """One way to choose."""
 
     name: str
@@ -27,17 +27,17 @@ class Rule(NamedTuple):
     chooses: Chooses
 
 
-RULES: tuple[Rule, ...] = (
-    Rule("cheapest per hour", "one machine of the lowest hourly price", cheapest_per_hour),
-    Rule("fastest GPU", "the GPU of most peak FLOP/s, in its cheapest machine", fastest_gpu),
-    Rule("FLOPs per dollar", "most peak FLOP/s for a dollar an hour", flops_per_dollar),
-    Rule(
+RULES: tuple[ChoiceRule, ...] = (
+    ChoiceRule("cheapest per hour", "one machine of the lowest hourly price", cheapest_per_hour),
+    ChoiceRule("fastest GPU", "the GPU of most peak FLOP/s, in its cheapest machine", fastest_gpu),
+    ChoiceRule("FLOPs per dollar", "most peak FLOP/s for a dollar an hour", flops_per_dollar),
+    ChoiceRule(
         "SkyPilot",
         "nodes and devices as profiled, at the cheapest hour: every machine is taken to need one",
         skypilot,
     ),
-    Rule("linear", "one GPU's published throughput for a dollar, n of them n times as fast", linear),
-    Rule(
+    ChoiceRule("linear", "one GPU's published throughput for a dollar, n of them n times as fast", linear),
+    ChoiceRule(
         "original Stash", "the cheapest within the deadline of the machines that the job was measured on", stash_table
     ),
 )
@@ -60,7 +60,7 @@ def compare_rules(
 
 
 def _of_rule(
-    rule: Rule,
+    rule: ChoiceRule,
     offers: list[Offered],
     facts: RuleFacts,
     goal: Goal,
