@@ -1,7 +1,8 @@
 """Why a stall was not as planned: the facts that its forecast rests on, beside the same facts as they were measured.
 
-A fact that turned out otherwise is the assumption that failed; where all that can be looked at again are as planned,
-it is the model that made a stall of them. Facts meet by what they are about, as forecasts name them.
+A fact that turned out worse is the assumption that failed by which a stall is slower, and one that turned out better
+that by which it is faster; where no fact that can be looked at again explains it, it is the model that made a stall
+of them. Facts meet by what they are about, as forecasts name them.
 """
 
 from __future__ import annotations
@@ -50,14 +51,13 @@ def assumption(share: StallShare, apart: Interval, seen: Mapping[str, PlanFact])
     far = quantity(apart.model_copy(update=_positive(apart)), "seconds")
     head = f"{share.name} is {far} {'slower' if apart.value > 0 else 'faster'} than planned"
     again = [(fact, seen[fact.about]) for fact in share.facts if fact.about in seen]
-    failed = [(fact, now) for fact, now in again if _differ(fact, now)]
+    failed = [(fact, now) for fact, now in again if _explains(fact, now, apart)]
     if failed:
         return f"{head}: {'; '.join(_otherwise(fact, now) for fact, now in failed)}"
     model = _MODELS.get(share.name, share.name)
     if again:
-        named = listed([fact.about for fact, _ in again])
-        is_are = "is" if len(again) == 1 else "are"
-        return f"{head}, though {named} {is_are} as planned: the model of {model} is off"
+        as_it_is = listed([f"{fact.about} ({_said(fact)} planned, {_said(now)} measured)" for fact, now in again])
+        return f"{head}, which {as_it_is} cannot explain: the model of {model} is off"
     rests = f": {listed([_told(fact) for fact in share.facts], most=3)}" if share.facts else ""
     return f"{head}; the plan took {model} from {_ORIGINS.get(share.origin, share.origin)}{rests}"
 
@@ -83,10 +83,16 @@ def _said(fact: PlanFact) -> str:
     return plain(fact.value, unit) if fact.low is None else quantity(_interval(fact), unit)
 
 
-def _differ(fact: PlanFact, now: PlanFact) -> bool:
-    """Whether the whole interval of the difference lies on one side of zero; a claim without spread is exact."""
-    apart = change(_exactly(fact) if fact.low is None else _interval(fact), _interval(now))
-    return apart.low is not None and apart.high is not None and not apart.low <= 0 <= apart.high
+def _explains(fact: PlanFact, now: PlanFact, apart: Interval) -> bool:
+    """Whether a fact is certainly otherwise, and in the direction in which the stall is; a claim without spread is
+    exact. Of a rate less is slower, of anything else more.
+    """
+    other = change(_exactly(fact) if fact.low is None else _interval(fact), _interval(now))
+    if other.low is None or other.high is None:
+        return False
+    slower = other.high < 0 if fact.unit.endswith("/s") else other.low > 0
+    faster = other.low > 0 if fact.unit.endswith("/s") else other.high < 0
+    return slower if apart.value > 0 else faster
 
 
 def _interval(fact: PlanFact) -> Interval:

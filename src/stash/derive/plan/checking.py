@@ -3,7 +3,9 @@
 Stall by stall the measurement is as planned unless the whole 95 % interval of the difference lies on one side of
 zero, where the forecast's interval and the measurement's own both count. What a stall was forecast from is looked at
 again wherever the profile tells the same fact, so that a wrong fact is told from a wrong model. Time and cost of the
-whole follow from the measured step, with the plan's other items and at the plan's price.
+whole follow from the measured step, with the plan's other items and at the plan's price. What nobody measured is
+counted as planned: a stall that the profile lacks, and fetch where the plan's step is one after the first epoch, when
+memory holds the data, since a profile's cold blocks are of the first.
 """
 
 from __future__ import annotations
@@ -78,6 +80,8 @@ class PlanCheck(Record):
     assumptions: tuple[str, ...]
     """Those that failed, the most important first."""
     residuals: Residuals
+    exact: tuple[str, ...] = ()
+    """What is counted as planned though the plan knows no spread of it, so that times and bills hold none of it."""
 
     @property
     def step(self) -> CheckedLine:
@@ -115,12 +119,14 @@ def check_plan(plan: RentalPlan, matched: MatchedChoice, base: Base) -> PlanChec
         decisions=tuple(_decisions(plan.goal, step, whole, cost)),
         assumptions=tuple(_failed(choice, stalls, facts_seen(base))),
         residuals=residuals_of(choice, breakdown),
+        exact=tuple(_without_spread(choice, stalls)),
     )
 
 
 def residuals_of(choice: Choice, breakdown: Breakdown) -> Residuals:
     """Of every stall that was planned and measured, against the forecast before any residual had moved it."""
     shares = [share for share in choice.stalls if breakdown.stall(share.name) is not None]
+    shares = [share for share in shares if not _of_later_epochs(choice, share.name)]
     found = [
         residual(
             share.name, share.origin, choice.name, share.uncalibrated or share.seconds,
@@ -148,12 +154,19 @@ def _lines(choice: Choice, breakdown: Breakdown) -> Iterator[CheckedLine]:
         verdict, why = _verdict(planned, seen), ""
         if share is None:
             why = "not in the plan"
+        elif seen is not None and _of_later_epochs(choice, name):
+            verdict, why = CANNOT_TELL, "planned from memory, measured cold"
         elif seen is None:
             why = next((each.why for each in breakdown.skipped if each.name == name), "not measured")
         yield CheckedLine(
             name=name, planned=planned, measured=seen, origin=None if share is None else share.origin,
             verdict=verdict, why=why,
         )  # fmt: skip
+
+
+def _of_later_epochs(choice: Choice, name: str) -> bool:
+    """Whether what is planned of a stall is of epochs that find the data in memory, which no profile measures."""
+    return name == "fetch" and any(item.name == "first epoch" for item in choice.items)
 
 
 def _verdict(planned: Interval | None, seen: Interval | None) -> str:
@@ -166,14 +179,27 @@ def _verdict(planned: Interval | None, seen: Interval | None) -> str:
 def _step(choice: Choice, breakdown: Breakdown, stalls: Sequence[CheckedLine]) -> CheckedLine:
     """The whole step; planned stalls that nobody measured are counted as planned, and that is said."""
     inside = {each.name for each in breakdown.skipped if each.contained_in is not None or not each.possible}
-    lacking = [line for line in stalls if line.measured is None and line.name not in inside]
-    as_planned = [line.planned for line in lacking if line.planned is not None]
-    seen = _sum([measured(STEP, [breakdown]), *as_planned])
+    lacking = [line for line in stalls if _unmeasured(choice, line) and line.name not in inside]
+    cold = sum(line.measured.value for line in lacking if line.measured is not None)
+    as_planned = [_known(line.planned) for line in lacking if line.planned is not None]
+    seen = _sum([_later(measured(STEP, [breakdown]), -cold), *as_planned])
     names = listed([line.name for line in lacking])
     return CheckedLine(
         name=STEP, planned=choice.step, measured=seen, origin=choice.origin, verdict=_verdict(choice.step, seen),
         why=f"with {names} as planned, since nobody measured it" if names else "",
     )  # fmt: skip
+
+
+def _unmeasured(choice: Choice, line: CheckedLine) -> bool:
+    return line.measured is None or (line.planned is not None and _of_later_epochs(choice, line.name))
+
+
+def _without_spread(choice: Choice, stalls: Sequence[CheckedLine]) -> Iterator[str]:
+    """What is counted as planned, and has no ends in the plan."""
+    yield from (
+        line.name for line in stalls if _unmeasured(choice, line) and line.planned and line.planned.low is None
+    )
+    yield from (item.name for item in _beside(choice) if item.seconds.low is None or item.dollars.low is None)
 
 
 def _failed(choice: Choice, lines: Sequence[CheckedLine], seen: Mapping[str, PlanFact]) -> Iterator[str]:
@@ -194,12 +220,12 @@ def _failed(choice: Choice, lines: Sequence[CheckedLine], seen: Mapping[str, Pla
 
 
 def _seconds(choice: Choice, step: Interval) -> Interval:
-    return _sum([step.scaled(choice.steps), *(item.seconds for item in _beside(choice))])
+    return _sum([step.scaled(choice.steps), *(_known(item.seconds) for item in _beside(choice))])
 
 
 def _dollars(choice: Choice, step: Interval) -> Interval:
     trains = step.scaled(choice.steps * _dollars_per_second(choice))
-    return _sum([trains, *(item.dollars for item in _beside(choice))])
+    return _sum([trains, *(_known(item.dollars) for item in _beside(choice))])
 
 
 def _beside(choice: Choice) -> tuple[BillItem, ...]:
@@ -208,6 +234,20 @@ def _beside(choice: Choice) -> tuple[BillItem, ...]:
 
 def _dollars_per_second(choice: Choice) -> float:
     return choice.rented.dollars_per_hour / 3600
+
+
+def _known(planned: Interval) -> Interval:
+    """As planned, exactly so where the plan knows no spread: ``PlanCheck.exact`` says of what."""
+    return (
+        planned
+        if planned.low is not None
+        else planned.model_copy(update={"low": planned.value, "high": planned.value})
+    )
+
+
+def _later(time: Interval, seconds: float) -> Interval:
+    ends = {name: None if end is None else end + seconds for name, end in (("low", time.low), ("high", time.high))}
+    return time.model_copy(update={"value": time.value + seconds, **ends})
 
 
 def _sum(parts: Sequence[Interval]) -> Interval:

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from stash.base.plan import RentalPlan
 from stash.base.stats.intervals import Interval
 from stash.base.words.counting import counted
-from stash.base.words.quantities import plus_minus
+from stash.base.words.quantities import listed, plus_minus
 from stash.base.words.rental import dollars, dollars_interval, span, span_interval, span_scale
 from stash.base.words.rounding import Scale, scale_for
 from stash.base.words.units import SECONDS
 from stash.derive.comparison import FAILS, FASTER, SLOWER
+from stash.derive.comparison.differences import STEP
 from stash.derive.plan.checking import AS_PLANNED, CheckedLine, PlanCheck
 from stash.derive.plan.residuals import Residual
 
@@ -78,7 +79,7 @@ def _row(line: CheckedLine, scale: Scale) -> CheckedRow:
         measured=_number(line.measured, scale, "unknown"), measured_spread=_spread(line.measured, scale),
         change="" if apart is None else f"{_signed(apart, scale)} {plus_minus(apart, scale)}",
         origin=line.origin or "",
-        word=line.verdict if line.change is not None else line.why,
+        word=line.why if line.why and line.name != STEP else line.verdict,
     )  # fmt: skip
 
 
@@ -131,8 +132,10 @@ def _notes(check: PlanCheck) -> Iterator[str]:
     if price.paid_as == "spot":
         paid = dollars(check.choice.rented.dollars_per_hour)
         yield f"The cost is at the plan's spot price ({paid}/h), which moves."
-    for sentence in check.choice.beyond:
-        yield f"The plan had said that it goes beyond what was calibrated: {sentence}."
+    if check.exact:
+        yield f"Taken exactly as planned, since the plan knows no spread of it: {listed(check.exact)}."
+    if check.choice.beyond:
+        yield f"The plan had said that it goes beyond what was calibrated: {'; '.join(check.choice.beyond)}."
 
 
 def _again(check: PlanCheck, files: tuple[str, str]) -> str:

@@ -30,6 +30,7 @@ def checked_document(plan: RentalPlan, check: PlanCheck) -> dict[str, Any]:
         "spent": {"seconds": check.spent_seconds, "dollars": check.spent_dollars},
         "assumptions": list(check.assumptions),
         "residuals": [{**each.model_dump(), "ratio": each.ratio} for each in check.residuals.found],
+        "exact": list(check.exact),
         "left_out": list(check.residuals.left_out),
     }
 

@@ -9,7 +9,7 @@ import pytest
 from checked_plans import PLANNED, later
 
 from stash.base.errors import UserError
-from stash.base.plan import PlanFact, RentalPlan
+from stash.base.plan import BillItem, PlanFact, RentalPlan
 from stash.base.records import Profile
 from stash.base.stats.intervals import Interval
 from stash.derive.plan.assumptions import assumption
@@ -177,8 +177,41 @@ def test_a_fact_that_was_measured_otherwise_is_the_assumption_that_failed() -> N
 def test_where_facts_are_as_planned_it_is_the_model_that_is_off() -> None:
     said = assumption(share_with(BANDWIDTH), APART, seen(1.25e9))
     assert said.endswith(
-        "though bandwidth between nodes is as planned: the model of the exchange between nodes is off"
+        "which bandwidth between nodes (1.25 GB/s planned, 1.25 ± 0.03 GB/s measured) cannot explain: the model of the "
+        "exchange between nodes is off"
     )
+
+
+def test_a_fact_that_is_better_than_planned_explains_no_slower_stall() -> None:
+    assert "cannot explain" in assumption(share_with(BANDWIDTH), APART, seen(2e9))
+    faster = Interval(value=-0.03, low=-0.04, high=-0.02)
+    assert "measured, it is 2.00 ± 0.04 GB/s" in assumption(share_with(BANDWIDTH), faster, seen(2e9))
+
+
+def first_epoch(spread: float | None = 0.1) -> RentalPlan:
+    """The plan's 2 × p3.8xlarge with data in memory from the second epoch on."""
+    lost = plan_builder.lost()
+    hour = Interval(value=3600.0) if spread is None else plan_builder.around(3600.0, spread)
+    item = BillItem(name="first epoch", seconds=hour, dollars=hour.scaled(24.48 / 3600), text="cold")
+    return plan_builder.plan(choices=(lost.model_copy(update={"items": (*lost.items, item)}),))
+
+
+def test_fetch_of_later_epochs_is_not_what_a_profile_measures() -> None:
+    """Planned 2 ms from memory, measured 40 ms cold: the step of later epochs is 369 + 2 ms."""
+    found = check(later(fetch=0.040), first_epoch())
+    assert verdicts(found)["fetch"] == "cannot tell"
+    assert found.step.measured is not None
+    assert found.step.measured.value == pytest.approx(0.371)
+    assert found.step.verdict == "as planned"
+    assert found.seconds.value == pytest.approx(plan_builder.lost().steps * 0.371 + 300 + 3600)
+    assert "fetch" not in {each.stall for each in found.residuals.found}
+    assert found.exact == ()
+
+
+def test_what_is_counted_as_planned_without_a_spread_is_named() -> None:
+    found = check(later(), first_epoch(spread=None))
+    assert found.exact == ("first epoch",)
+    assert found.seconds.low is not None
 
 
 def test_a_fact_of_a_unit_that_is_not_shown_elsewhere_is_shown() -> None:
