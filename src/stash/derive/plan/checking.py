@@ -155,7 +155,7 @@ def _lines(choice: Choice, breakdown: Breakdown) -> Iterator[CheckedLine]:
         if share is None:
             why = "not in the plan"
         elif seen is not None and _of_later_epochs(choice, name):
-            verdict, why = CANNOT_TELL, "planned from memory, measured cold"
+            verdict, why = CANNOT_TELL, "measured cold"
         elif seen is None:
             why = next((each.why for each in breakdown.skipped if each.name == name), "not measured")
         yield CheckedLine(
@@ -186,7 +186,7 @@ def _step(choice: Choice, breakdown: Breakdown, stalls: Sequence[CheckedLine]) -
     names = listed([line.name for line in lacking])
     return CheckedLine(
         name=STEP, planned=choice.step, measured=seen, origin=choice.origin, verdict=_verdict(choice.step, seen),
-        why=f"with {names} as planned, since nobody measured it" if names else "",
+        why=f"counting {names} as planned" if names else "",
     )  # fmt: skip
 
 

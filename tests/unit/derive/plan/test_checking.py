@@ -132,7 +132,7 @@ def test_a_stall_that_nobody_measured_is_counted_as_planned_and_that_is_said() -
     step = found.step
     assert step.measured is not None
     assert step.measured.value == pytest.approx(0.369 + 0.002)
-    assert step.why == "with fetch as planned, since nobody measured it"
+    assert step.why == "counting fetch as planned"
     assert verdicts(found)["fetch"] == "cannot tell"
     assert step.why in found.decisions[0].sentence
 
@@ -177,8 +177,8 @@ def test_a_fact_that_was_measured_otherwise_is_the_assumption_that_failed() -> N
 def test_where_facts_are_as_planned_it_is_the_model_that_is_off() -> None:
     said = assumption(share_with(BANDWIDTH), APART, seen(1.25e9))
     assert said.endswith(
-        "which bandwidth between nodes (1.25 GB/s planned, 1.25 ± 0.03 GB/s measured) cannot explain: the model of the "
-        "exchange between nodes is off"
+        "which bandwidth between nodes (1.25 GB/s planned, 1.25 ± 0.03 GB/s measured) cannot explain: the model of "
+        "the exchange between nodes is off"
     )
 
 
