@@ -35,6 +35,8 @@ class PlanRequest:
     quotas: Sequence[str]
     instances: Path | None
     explain: str | None
+    rules: bool
+    """Whether other ways to choose stand beside the plan."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,7 @@ def planned(asked: PlanRequest) -> Planned:
         names,
         now.date(),
         listed=() if asked.explain is None else (asked.explain,),
+        rules=asked.rules,
     )
     return Planned(plan, bases[0].profile, catalog, bill)
 

@@ -32,6 +32,7 @@ SCALING_HELP = "What more devices do: each trains the profiled batch (per-device
 EFFICIENCY_HELP = "Samples to train grow with (global batch)^E; 0 to 1, else none are added."
 CONFIDENCE_HELP = "How probable it has to be that deadline and budget are kept."
 EXPLAIN_HELP = "How the time and the bill of this type were found, line by line, with every fact's source."
+RULES_HELP = "What people go by today (price, peak FLOPs, linear scaling …) would have rented, and its regret."
 JSON_HELP = "Print the plan as JSON; its keys are a contract (docs/format.md)."
 OUTPUT_HELP = "Write it too: a page (.html), the plan (.plan.json), a note (.md) or a picture (.png, .svg, .pdf)."
 LAUNCH_HELP = "Write the choice as a SkyPilot task, NAME.sky.yaml; nothing is started."
@@ -78,6 +79,7 @@ def recommend(
     egress_price: Annotated[str | None, option("DOLLARS", "Per GB.", panel=_BILL)] = None,
     pareto: Annotated[bool, flag("--pareto", "The whole front of cost against time.", panel=_SHOWN)] = False,
     explain: Annotated[str | None, option("TYPE", EXPLAIN_HELP, panel=_SHOWN)] = None,
+    rules: Annotated[bool, flag("--compare-rules", RULES_HELP, panel=_SHOWN)] = False,
     markdown: Annotated[bool, flag("--markdown", "Print a note to paste into a ticket.", panel=_SHOWN)] = False,
     json: Annotated[bool, flag("--json", JSON_HELP, panel=_SHOWN)] = False,
     output: Annotated[list[Path] | None, option("FILE", OUTPUT_HELP, "--output", "-o", panel=_SHOWN)] = None,
@@ -110,7 +112,7 @@ def recommend(
     targets = _targets(output or ())
     from stash.cli.planning import PlanRequest, planned
 
-    found = planned(PlanRequest(runs or (), study, store, typed, quota or (), instances, explain))
+    found = planned(PlanRequest(runs or (), study, store, typed, quota or (), instances, explain, rules))
     plan = found.plan
     _print(plan, explain, markdown, json, pareto)
     for target in targets:

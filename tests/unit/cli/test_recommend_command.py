@@ -85,6 +85,18 @@ def test_a_deadline_nothing_keeps_names_what_would_have_to_give(monkeypatch: Pat
     assert "--deadline " in out
 
 
+def test_what_people_go_by_stands_beside_the_plan(monkeypatch: Patch, capsys: Capture) -> None:
+    assert run(monkeypatch, *JOB, "--compare-rules", "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    by_hour = next(rule for rule in told["rules"] if rule["rule"] == "cheapest per hour")
+    best = told["choices"][0]
+    assert by_hour["choice"]["rented"]["instance"] == "p3.2xlarge"
+    assert by_hour["dollars_more"] == pytest.approx(by_hour["choice"]["dollars"]["value"] - best["dollars"]["value"])
+    assert by_hour["dollars_more"] >= 0
+    assert run(monkeypatch, *JOB, "--compare-rules") == 0
+    assert "how people choose" in capsys.readouterr().out
+
+
 def test_a_study_is_every_profile_of_a_folder(monkeypatch: Patch, capsys: Capture, tmp_path: Path) -> None:
     (tmp_path / "runs").mkdir()
     save(gpu_job(), tmp_path / "runs" / "one.stash.json")

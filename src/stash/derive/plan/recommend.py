@@ -13,7 +13,7 @@ from datetime import date
 
 import numpy as np
 
-from stash.base.plan import Choice, ChoiceStanding, Constraints, Experiment, Goal, RentalPlan
+from stash.base.plan import Choice, ChoiceStanding, Constraints, Experiment, Goal, RentalPlan, RuleChoice
 from stash.base.stats.intervals import Interval
 from stash.base.version import __version__
 from stash.derive.plan import reasons
@@ -21,6 +21,7 @@ from stash.derive.plan.bill import BillFacts, not_counted
 from stash.derive.plan.candidates import old_prices
 from stash.derive.plan.question import Field, Question
 from stash.derive.plan.relaxing import limits_of, relaxations
+from stash.derive.plan.ruled import ruled
 from stash.derive.plan.search import ANY, Limits, front, least
 from stash.derive.plan.ties import NEAR, difference, experiment, tied
 from stash.derive.plan.weighing import Chain, Weighed
@@ -49,12 +50,14 @@ def recommend(
     *,
     machines: Mapping[str, Target] | None = None,
     listed: Sequence[str] = (),
+    rules: bool = False,
 ) -> RentalPlan:
     """What to rent for ``goal``: chosen, tied, the front, and what lost, each with its reason.
 
     ``files`` name the profiles of ``bases``, and ``now`` is the day that prices' ages are counted to. ``machines`` are
     one node each of instance types that were measured or described, by name: their facts replace those of the catalog.
-    Types in ``listed`` are among the choices however bad they are. Raises UserError.
+    Types in ``listed`` are among the choices however bad they are. With ``rules``, what other ways to choose would have rented stands
+    beside it. Raises UserError.
     """
     plan = step_plan(bases, goal)
     question = Question(bases, plan, catalog, bill, machines or {})
@@ -81,6 +84,7 @@ def recommend(
         pruned=field.weighed - sum(int(np.count_nonzero(chain.stage == 2)) for chain in field.chains),
         seed=draws.seed,
         draws=draws.count,
+        rules=_ruled(question, field, goal, catalog, outcome) if rules else (),
     )
 
 
@@ -170,6 +174,14 @@ def _nearest_miss(question: Question, chains: Sequence[Chain]) -> list[Weighed]:
         question.weighing.advance(chain, number)
         return _nearest_miss(question, chains)  # it may be that nobody can forecast this one
     return [question.weighing.weighed(chain, number)]
+
+
+def _ruled(
+    question: Question, field: Field, goal: Goal, catalog: Catalog, outcome: _Outcome
+) -> tuple[RuleChoice, ...]:
+    """What other ways to choose would have rented, beside what this one did."""
+    best = None if outcome.chosen is None else _choice(goal, outcome.chosen, "chosen", "")
+    return ruled(question, field, goal, catalog, best, lambda found: _choice(goal, found, "lost", "a rule's choice"))
 
 
 # Records -----------------------------------------------------------------------------------------------------------

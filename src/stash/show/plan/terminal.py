@@ -27,7 +27,6 @@ _WORDS = {
 }
 _LEAST_BESIDE = 44
 """Letters of a reason that stands beside its choice."""
-_LEAST_REMARK = 14
 _STALL = 6
 """The column that goes first where there is little room."""
 _OTHER_LETTER, _OTHER_STYLE = "+", "color(245)"
@@ -157,12 +156,12 @@ def _rules(view: PlanView, width: int) -> list[Text]:
     rows = [(line.rule, line.rents, line.dollars, line.time) for line in (heads, *view.rules)]
     columns = {number: max(len(row[number]) for row in rows) for number in range(4)}
     left = INDENT + sum(columns.values()) + len(_GAP) * 4
-    beside = left if width - left >= _LEAST_REMARK else 0
     lines = [Text()]
     for number, (line, row) in enumerate(zip((heads, *view.rules), rows, strict=True)):
         text = Text(" " * INDENT, style="dim" if number == 0 else "")
         for column, size in columns.items():
             text.append(row[column].rjust(size) if column > 1 else row[column].ljust(size)).append(_GAP)
+        beside = left if len(line.remark) <= width - left else 0
         lines += _with_reason(text, line.remark, beside, INDENT + 2, width)
     return lines
 

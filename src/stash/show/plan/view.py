@@ -224,9 +224,9 @@ def rule_line(rule: RuleChoice, plan: RentalPlan) -> RuleLine:
     """What one rule would have rented, beside the plan."""
     if rule.choice is None:
         return RuleLine(rule.rule, "nothing", "", "", rule.why)
+    if plan.chosen is not None and rule.choice.rented == plan.chosen.rented and not rule.dollars_more:
+        return RuleLine(rule.rule, label(rule.choice), "", "", "the same")
     remark = "" if rule.feasible is not False else _broken(rule.choice, plan.goal)
-    if plan.chosen is not None and rule.choice.name == plan.chosen.name and not rule.dollars_more:
-        remark = remark or "the same"
     return RuleLine(
         rule=rule.rule,
         rents=label(rule.choice),
