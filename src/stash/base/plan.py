@@ -75,6 +75,8 @@ class HourlyPrice(Record):
     region: str | None = None
     as_of: str | None = None
     source: Sentence
+    moved: Sentence = ""
+    """How far it may have moved since, and how that is known; empty where it is exact."""
 
 
 class Rental(Record):
