@@ -62,12 +62,12 @@ def load_plan(path: str | os.PathLike[str]) -> RentalPlan:
     return plan
 
 
-def is_plan(word: str) -> bool:
+def is_plan(word: str | os.PathLike[str]) -> bool:
     """Whether ``word`` is the name of a plan's file: by its ending, or by how what is there begins.
 
     A file of any name may be one, since ``--output`` may be anything.
     """
-    if word.endswith(PLAN_SUFFIX):
+    if os.fspath(word).endswith(PLAN_SUFFIX):
         return True
     try:
         beginning = read_up_to(Path(word), 64)
