@@ -89,8 +89,10 @@ def _contradictions(item: object, name: str = "") -> Iterator[str]:
             yield from _contradictions(value, f"{name}.{number}")
     elif isinstance(item, float) and not math.isfinite(item):
         yield f"{name} is {item}, which is no number"
-    if isinstance(item, Choice) and item.step.value <= 0:
-        yield f"{name}.step takes {item.step.value:g} s"
+    if isinstance(item, Choice):
+        above_zero = {"samples_per_step": item.samples_per_step, "steps": item.steps,
+                      "step": item.step.value, "seconds": item.seconds.value}  # fmt: skip
+        yield from (f"{name}.{field} is {value:g}, not above 0" for field, value in above_zero.items() if value <= 0)
 
 
 def _written(plan: RentalPlan) -> str:

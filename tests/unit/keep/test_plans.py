@@ -119,6 +119,31 @@ def test_anything_else_is_not_a_plan(tmp_path: Path, word: str, monkeypatch: pyt
     assert not is_plan(word)
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "complaint"),
+    [
+        ("samples_per_step", 0, "choices.0.samples_per_step is 0, not above 0"),
+        ("steps", -1, "choices.0.steps is -1, not above 0"),
+        ("step", {"value": 0, "low": 0, "high": 0}, "choices.0.step is 0, not above 0"),
+        (
+            "seconds",
+            {"value": 5, "low": 6, "high": 7},
+            r"choices.0.seconds \(5\) is not within its interval, 6.0 to 7.0",
+        ),
+        ("on_time", float("nan"), "choices.0.on_time is nan, which is no number"),
+        ("dollars", {"value": float("inf")}, r"choices.0.dollars \(inf\) is not within its interval"),
+    ],
+)
+def test_numbers_that_no_forecast_has_are_refused_by_the_name_of_their_field(
+    tmp_path: Path, field: str, value: Any, complaint: str
+) -> None:
+    document = json.loads(PLAN.model_dump_json())
+    document["choices"][0][field] = value
+    (tmp_path / "a.plan.json").write_text(json.dumps(document))
+    with pytest.raises(ArtefactError, match=f"is not a plan: {complaint}"):
+        load_plan(tmp_path / "a.plan.json")
+
+
 def _numbers(item: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """Where numbers are in a document."""
     if isinstance(item, dict | list):
