@@ -60,6 +60,20 @@ def test_the_document_is_a_plan_that_adds_up(monkeypatch: Patch, capsys: Capture
     assert kept.goal.deadline_seconds == 3 * 86400
 
 
+def test_a_kept_plan_is_shown_again_as_it_was(monkeypatch: Patch, capsys: Capture, tmp_path: Path) -> None:
+    assert run(monkeypatch, *JOB, "-o", "kept.plan.json") == 0
+    first = capsys.readouterr().out
+    assert commands.run(monkeypatch, "show", "kept.plan.json") == 0
+    assert first == capsys.readouterr().out + "Wrote kept.plan.json.\n"
+    assert commands.run(monkeypatch, "report", "kept.plan.json", "-o", "kept.html") == 0
+    assert "What to rent for resnet50" in (tmp_path / "kept.html").read_text()
+    capsys.readouterr()
+    assert commands.run(monkeypatch, "show", "kept.plan.json", "--explain") == 2
+    assert (
+        capsys.readouterr().err == "error: --explain is about profiles, and kept.plan.json is a plan; leave it out\n"
+    )
+
+
 def test_one_type_is_explained_and_a_note_is_printed(monkeypatch: Patch, capsys: Capture) -> None:
     assert run(monkeypatch, *JOB, "--explain", "p3.8xlarge") == 0
     out = capsys.readouterr().out

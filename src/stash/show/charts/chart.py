@@ -85,12 +85,13 @@ class Rule:
 
 @dataclass(frozen=True)
 class Tag:
-    """A few words above a place: to its right, or if ``left`` is set to its left."""
+    """A few words about a place; a renderer leaves it out where it would touch dots, rules or tags before it."""
 
     x: float
     y: float
     text: str
-    left: bool = False
+    firm: bool = False
+    """Whether it is worth covering dots."""
 
 
 @dataclass(frozen=True)

@@ -42,8 +42,6 @@ _WORDS = {
 _FAR = 2.0
 """Times the longest and the dearest of the front, beyond which a choice is not drawn."""
 _SPACE = "\N{NO-BREAK SPACE}"
-_LETTER, _LINE = 0.0115, 0.07
-"""Fractions of the plane that a letter is wide, and a line of words high, on the narrowest paper."""
 
 
 def cost_against_time(plan: RentalPlan) -> Chart | Blank:
@@ -61,7 +59,7 @@ def cost_against_time(plan: RentalPlan) -> Chart | Blank:
         points = tuple((x.at(item.seconds.value / scale.size), y.at(item.dollars.value)) for item in front)
         marks.append(Trail(points, "contention"))
     marks += _dots(near, x, y, scale.size)
-    marks += _tags(near, x, y, scale.size, _deadline(plan, scale.size))
+    marks += _tags(near, x, y, scale.size)
     present = list(dict.fromkeys(_SERIES[item.standing] for item in near))
     far = len(plan.choices) - len(near)
     return Chart(
@@ -124,27 +122,13 @@ def _dots(shown: Sequence[Choice], x: Extent, y: Extent, unit: float) -> list[Dr
     return marks
 
 
-def _tags(shown: Sequence[Choice], x: Extent, y: Extent, unit: float, deadline: float | None) -> list[Drawn]:
-    """Names, the best first, of as many as have room for one beside each other and the deadline."""
-    line = None if deadline is None else x.at(deadline)
-    marks: list[Drawn] = []
-    taken: list[tuple[float, float, float]] = []
-    dots = [(x.at(item.seconds.value / unit), y.at(item.dollars.value)) for item in shown]
-    for item in sorted(shown, key=lambda item: list(_SERIES).index(item.standing)):
-        at, high = x.at(item.seconds.value / unit), y.at(item.dollars.value)
-        wide = _LETTER * len(item.name)
-        for left, (begin, end) in ((False, (at, at + wide)), (True, (at - wide, at))):
-            crosses = begin < 0 or end > 1 or (line is not None and begin < line < end)
-            hides = any(begin < a < end and high < b < high + _LINE for a, b in dots)
-            if (
-                not crosses
-                and (item.standing == "chosen" or not hides)
-                and all(end < a or begin > b or abs(high - c) > _LINE for a, b, c in taken)
-            ):
-                marks.append(Tag(at, high, item.name, left))
-                taken.append((begin, end, high))
-                break
-    return marks
+def _tags(shown: Sequence[Choice], x: Extent, y: Extent, unit: float) -> list[Drawn]:
+    """Names, the best first."""
+    ordered = sorted(shown, key=lambda item: list(_SERIES).index(item.standing))
+    return [
+        Tag(x.at(item.seconds.value / unit), y.at(item.dollars.value), item.name, firm=item.standing == "chosen")
+        for item in ordered
+    ]
 
 
 def _dollar_axis(shown: Extent) -> Axis:

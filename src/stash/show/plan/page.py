@@ -48,7 +48,7 @@ def page(plan: RentalPlan) -> Page:
 
 
 def _numbers(best: Choice) -> Iterator[tuple[str, str]]:
-    yield "rent", label(best).replace(" ", "\N{NO-BREAK SPACE}")
+    yield "rent", label(best)
     yield "time", span_interval(best.seconds)
     yield "cost", dollars_interval(best.dollars)
     if best.on_time is not None:
