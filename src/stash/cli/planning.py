@@ -37,6 +37,8 @@ class PlanRequest:
     explain: str | None
     rules: bool
     """Whether other ways to choose stand beside the plan."""
+    calibrate: Sequence[str]
+    """Earlier plans and profiles of what they rented, like ``train.plan.json:run.stash.json``."""
 
 
 @dataclass(frozen=True)
@@ -52,9 +54,11 @@ class Planned:
 
 def planned(asked: PlanRequest) -> Planned:
     """The plan; raises UserError."""
+    from stash.cli.check_plan import read_residuals
     from stash.derive.plan.asked import constraints, goal
     from stash.derive.plan.asked_bill import bill_facts
     from stash.derive.plan.recommend import recommend
+    from stash.derive.plan.residuals import calibrated
     from stash.keep.catalog import load
 
     names = _names(asked)
@@ -62,6 +66,7 @@ def planned(asked: PlanRequest) -> Planned:
     now = datetime.now().astimezone()
     wanted = goal(asked.typed, _job(bases[0]), now)
     catalog = load(asked.instances)
+    residuals = read_residuals(list(asked.calibrate), asked.store)
     bill = bill_facts(asked.typed, bases[0].profile.workload.dataset_bytes, catalog)
     plan = recommend(
         bases,
@@ -73,7 +78,10 @@ def planned(asked: PlanRequest) -> Planned:
         now.date(),
         listed=() if asked.explain is None else (asked.explain,),
         rules=asked.rules,
+        calibrate=(lambda drawn, draws: calibrated(drawn, residuals, draws)) if residuals.found else None,
     )
+    told = tuple(f"--calibrate-with leaves out {sentence}" for sentence in residuals.left_out)
+    plan = plan.model_copy(update={"warnings": (*plan.warnings, *told)})
     return Planned(plan, bases[0].profile, catalog, bill)
 
 

@@ -32,6 +32,7 @@ SCALING_HELP = "What more devices do: each trains the profiled batch (per-device
 EFFICIENCY_HELP = "Samples to train grow with (global batch)^E; 0 to 1, else none are added."
 CONFIDENCE_HELP = "How probable it has to be that deadline and budget are kept."
 EXPLAIN_HELP = "How the time and the bill of this type were found, line by line, with every fact's source."
+CALIBRATE_HELP = "An earlier plan and a profile of what it rented, which move forecasts; may be given several times."
 RULES_HELP = "What people go by today (price, peak FLOPs, linear scaling …) would have rented, and its regret."
 JSON_HELP = "Print the plan as JSON; its keys are a contract (docs/format.md)."
 OUTPUT_HELP = "Write it too: a page (.html), the plan (.plan.json), a note (.md) or a picture (.png, .svg, .pdf)."
@@ -77,6 +78,7 @@ def recommend(
     disk_price: Annotated[str | None, option("DOLLARS", "Per GB and month.", panel=_BILL)] = None,
     data_in: Annotated[str | None, option("CLOUD", "Where the data lie: others pay egress.", panel=_BILL)] = None,
     egress_price: Annotated[str | None, option("DOLLARS", "Per GB.", panel=_BILL)] = None,
+    calibrate: Annotated[list[str] | None, option("PLAN:RUN", CALIBRATE_HELP, "--calibrate-with", panel=_HOW)] = None,
     pareto: Annotated[bool, flag("--pareto", "The whole front of cost against time.", panel=_SHOWN)] = False,
     explain: Annotated[str | None, option("TYPE", EXPLAIN_HELP, panel=_SHOWN)] = None,
     rules: Annotated[bool, flag("--compare-rules", RULES_HELP, panel=_SHOWN)] = False,
@@ -112,7 +114,9 @@ def recommend(
     targets = _targets(output or ())
     from stash.cli.planning import PlanRequest, planned
 
-    found = planned(PlanRequest(runs or (), study, store, typed, quota or (), instances, explain, rules))
+    found = planned(
+        PlanRequest(runs or (), study, store, typed, quota or (), instances, explain, rules, calibrate or ())
+    )
     plan = found.plan
     _print(plan, explain, markdown, json, pareto)
     for target in targets:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import commands
 import pytest
 import yaml
+from checked_plans import later
 from forecast_profiles import cpu_job, gpu_job
 
 from stash.keep.artefact import save
@@ -109,6 +111,22 @@ def test_what_people_go_by_stands_beside_the_plan(monkeypatch: Patch, capsys: Ca
     assert by_hour["dollars_more"] >= 0
     assert run(monkeypatch, *JOB, "--compare-rules") == 0
     assert "how people choose" in capsys.readouterr().out
+
+
+def test_what_was_measured_later_moves_the_forecasts(monkeypatch: Patch, capsys: Capture, tmp_path: Path) -> None:
+    save(later(nodes=1, devices=4, without=("network",), compute=0.2), tmp_path / "rented.stash.json")
+    assert run(monkeypatch, *JOB, "--json", "-o", "first.plan.json") == 0
+    before = compute_of(json.loads(capsys.readouterr().out))
+    assert run(monkeypatch, *JOB, "--json", "--calibrate-with", "first.plan.json:rented.stash.json") == 0
+    assert compute_of(json.loads(capsys.readouterr().out)) > before
+    assert run(monkeypatch, *JOB, "--calibrate-with", "first.plan.json") == 2
+    assert "give a plan and a profile" in capsys.readouterr().err
+
+
+def compute_of(told: dict[str, Any]) -> float:
+    """Seconds of a step on one p3.8xlarge."""
+    found = next(item for item in told["choices"] if item["name"] == "1 × p3.8xlarge")
+    return float(found["stalls"][0]["seconds"]["value"])
 
 
 def test_a_study_is_every_profile_of_a_folder(monkeypatch: Patch, capsys: Capture, tmp_path: Path) -> None:
