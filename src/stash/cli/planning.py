@@ -60,6 +60,7 @@ def planned(asked: PlanRequest) -> Planned:
     from stash.derive.plan.recommend import recommend
     from stash.derive.plan.residuals import calibrated
     from stash.keep.catalog import load
+    from stash.show.plan.explain import type_of
 
     names = _names(asked)
     bases = _bases(names, asked.store)
@@ -76,7 +77,7 @@ def planned(asked: PlanRequest) -> Planned:
         bill,
         names,
         now.date(),
-        listed=() if asked.explain is None else (asked.explain,),
+        listed=() if asked.explain is None else (type_of(asked.explain),),
         rules=asked.rules,
         calibrate=(lambda drawn, draws: calibrated(drawn, residuals, draws)) if residuals.found else None,
     )

@@ -89,6 +89,24 @@ def test_where_nothing_is_feasible_the_nearest_wishes_are_typed_out() -> None:
     assert "of no offer are both its price and the step on it known" in view(PLANS["nothing known"]).verdict
 
 
+def test_capacity_that_is_paid_for_already_costs_nothing_and_has_no_bar() -> None:
+    best = plan_builder.chosen()
+    nothing = Interval(value=0.0, low=0.0, high=0.0)
+    free = best.model_copy(
+        update={
+            "dollars": nothing,
+            "stalls": tuple(stall.model_copy(update={"dollars": nothing}) for stall in best.stalls),
+            "items": tuple(item.model_copy(update={"dollars": nothing}) for item in best.items),
+        }
+    )
+    told = view(plan_builder.plan(choices=(free,)))
+    assert told.parts == ()
+    assert told.lines[0].cost == "$0.00 ± <0.01"
+    assert told.lines[0].stall == "interconnect 15%"
+    assert "stalls" not in told.verdict
+    assert render(told, 80)
+
+
 def test_rules_are_shown_with_what_they_cost_more_and_what_they_miss() -> None:
     by_hour, by_gpu, paper = view(plan_builder.with_rules()).rules
     assert (by_hour.rents, by_hour.dollars, by_hour.time, by_hour.remark) == (

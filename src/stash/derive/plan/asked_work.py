@@ -88,7 +88,7 @@ def _of_epochs(typed: Mapping[str, str], job: TrainedJob) -> TrainingWork:
         raise UserError(
             "--epochs: how large is an epoch? The profile does not know; add --samples 1281167, or --dataset imagenet"
         )
-    text = f"{many} of {job.dataset_samples:,} samples, as the profiled loader has"
+    text = f"{many} of {job.dataset_samples:,} samples, as profiled"
     return TrainingWork(samples=epochs * job.dataset_samples, text=text)
 
 

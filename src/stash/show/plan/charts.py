@@ -170,7 +170,7 @@ def _bill(item: Choice, x: Extent, number: int, rows: int) -> list[Drawn]:
     reached = 0.0
     for name, series, value in parts:
         if value > 0:
-            says = f"{item.name}, {name}: {dollars(value)}, {value / item.dollars.value:.0%} of the bill"
+            says = f"{item.name}, {name}: {dollars(value)} of {dollars(item.dollars.value)}"
             marks.append(Bar(x.span(reached, reached + value), band(number, rows), series, says))
             reached += value
     return [*marks, *whisker(x, item.dollars.low, item.dollars.high, centre(number, rows))]

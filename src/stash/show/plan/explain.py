@@ -52,16 +52,21 @@ def explained(plan: RentalPlan, name: str) -> Derivation:
     """
     wanted = name.strip().lower()
     found = next((item for item in plan.choices if wanted in _names(item)), None)
-    found = found or next((item for item in plan.choices if _NODES.sub("", wanted) in _names(item)), None)
+    found = found or next((item for item in plan.choices if type_of(wanted) in _names(item)), None)
     if found is not None:
         return derivation(found, plan.goal)
-    left_out = next((item for item in plan.unranked if _NODES.sub("", wanted) in _type_names(item)), None)
+    left_out = next((item for item in plan.unranked if type_of(wanted) in _type_names(item)), None)
     if left_out is not None:
         return Derivation(left_out.instance, f"It is not ranked: {left_out.why}.")
     known = {item.rented.instance for item in plan.choices} | {item.instance for item in plan.unranked}
     alike = nearest(name, known)
     hint = f"did you mean {', '.join(alike)}?" if alike else "`stash recommend … --json` lists what was weighed"
     raise UserError(f"--explain {name}: nothing of that type is allowed and weighed; {hint}")
+
+
+def type_of(name: str) -> str:
+    """``"p3.8xlarge"`` of ``"2xp3.8xlarge"``."""
+    return _NODES.sub("", name.strip())
 
 
 def _names(choice: Choice) -> set[str]:

@@ -30,9 +30,12 @@ class MoneyPart:
 def money_parts(choice: Choice) -> tuple[MoneyPart, ...]:
     """Stalls in the ladder's order, then what is paid beside training; together the bill.
 
-    What is less than half a per cent is taken together as the rest, where there is more than one such part.
+    What is less than half a per cent is taken together as the rest, where there is more than one such part. Of what
+    costs nothing, like capacity that is paid for already, there are no parts.
     """
     whole = choice.dollars.value
+    if whole <= 0:
+        return ()
     found = [(stall.name, stall.name, stall.dollars.value) for stall in choice.stalls]
     found += [(item.name, OTHER, item.dollars.value) for item in choice.items if item.name != "training"]
     small = [part for part in found if abs(part[2]) < _SMALL * whole]
@@ -57,9 +60,10 @@ def stall_dollars(choice: Choice) -> float:
 
 
 def largest_stall(choice: Choice) -> tuple[str, float]:
-    """Its name and its share of the bill; no name where there is none above zero."""
-    stalls = [stall for stall in choice.stalls if stall.name != "compute" and stall.dollars.value > 0]
+    """Its name and its share of the bill, or of the step where nothing is paid; no name if none is above zero."""
+    stalls = [stall for stall in choice.stalls if stall.name != "compute" and stall.seconds.value > 0]
     if not stalls:
         return "", 0.0
-    most = max(stalls, key=lambda stall: stall.dollars.value)
-    return most.name, most.dollars.value / choice.dollars.value
+    most = max(stalls, key=lambda stall: stall.seconds.value)
+    whole = choice.dollars.value
+    return most.name, most.dollars.value / whole if whole > 0 else most.share

@@ -22,7 +22,7 @@ NOBODY_KNOWS = TrainedJob()
     [
         ({"samples": "50M"}, 50e6, "50,000,000 samples"),
         ({"epochs": "90", "samples": "1,281,167"}, 90 * 1_281_167, "90 epochs of 1,281,167 samples"),
-        ({"epochs": "90"}, 90 * 1_281_167, "90 epochs of 1,281,167 samples, as the profiled loader has"),
+        ({"epochs": "90"}, 90 * 1_281_167, "90 epochs of 1,281,167 samples, as profiled"),
         ({"epochs": "1", "dataset": "ImageNet"}, 1_281_167, "1 epoch of imagenet, 1,281,167 samples"),
         ({"dataset": "cifar10"}, 50_000, "1 epoch of cifar-10, 50,000 samples"),
         ({"steps": "100k"}, 25.6e6, "100,000 steps of 256 samples, as profiled: 25,600,000 samples"),
