@@ -19,7 +19,7 @@ from stash.show.plan.explain_terminal import render as render_derivation
 from stash.show.plan.markdown import render as render_note
 from stash.show.plan.money import money_parts, stall_dollars
 from stash.show.plan.terminal import render
-from stash.show.plan.view import PlanView, view
+from stash.show.plan.view import PlanView, question, view
 
 PLANS = {
     "one of each": plan_builder.plan(),
@@ -86,6 +86,8 @@ def test_where_nothing_is_feasible_the_nearest_wishes_are_typed_out() -> None:
     )
     assert told.parts == ()
     assert told.relaxations[0] == ("--deadline 10h", "2 × p3.16xlarge is done in 9.3 hours")
+    small = plan_builder.nothing_feasible().goal.model_copy(update={"budget_dollars": 60.0})
+    assert question(small).endswith("within 4 h and $60")
     assert "of no offer are both its price and the step on it known" in view(PLANS["nothing known"]).verdict
 
 

@@ -109,8 +109,13 @@ def table_scale(choices: Sequence[Choice]) -> Scale:
 def question(goal: Goal) -> str:
     """``"90 epochs of 1,281,167 samples, within 24 h and $300"``."""
     within = [span(goal.deadline_seconds)] if goal.deadline_seconds is not None else []
-    within += [dollars(goal.budget_dollars)] if goal.budget_dollars is not None else []
+    within += [_budget(goal.budget_dollars)] if goal.budget_dollars is not None else []
     return goal.work.text + (f", within {listed(within)}" if within else "")
+
+
+def _budget(wanted: float) -> str:
+    """Whole dollars without cents, as they were typed."""
+    return dollars(wanted, 0 if wanted == round(wanted) else None)
 
 
 def label(choice: Choice) -> str:
@@ -189,7 +194,7 @@ def _nothing(plan: RentalPlan) -> str:
         return "Nothing can be recommended: of no offer are both its price and the step on it known."
     goal = plan.goal
     asked = [f"a deadline of {span(goal.deadline_seconds)}"] if goal.deadline_seconds is not None else []
-    asked += [f"a budget of {dollars(goal.budget_dollars)}"] if goal.budget_dollars is not None else []
+    asked += [f"a budget of {_budget(goal.budget_dollars)}"] if goal.budget_dollars is not None else []
     kept = f"keeps {listed(asked)} with a probability of {goal.confidence:.0%}" if asked else "is allowed"
     return f"Nothing that may be rented {kept}."
 
