@@ -114,7 +114,7 @@ def _choices(view: PlanView, width: int) -> list[Text]:
 
 def _with_stall(line: ChoiceLine) -> str:
     said = not line.stall or "stall" in line.why
-    return line.why if said else f"{line.why}; largest stall: {line.stall}"
+    return line.why if said else "; ".join(filter(None, (line.why, f"largest stall: {line.stall}")))
 
 
 def _wide(columns: dict[int, int]) -> int:

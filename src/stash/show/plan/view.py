@@ -92,7 +92,7 @@ def view(plan: RentalPlan, pareto: bool = False, everything: bool = False) -> Pl
         relaxations=tuple((f"--{wish.option} {wish.to}", wish.text) for wish in plan.relaxations),
         bill="" if best is None else f"Where the {dollars(best.dollars.value)} go",
         parts=() if best is None else money_parts(best),
-        lines=tuple(choice_line(item, scale) for item in shown),
+        lines=tuple(choice_line(item, scale, said=not pareto or item.standing != "front") for item in shown),
         more=_more(plan, len(plan.choices) - len(shown), pareto),
         rules=tuple(rule_line(rule, plan) for rule in plan.rules),
         facts=tuple(_facts(plan)),
@@ -140,9 +140,8 @@ def settings(choice: Choice) -> str:
     return ", ".join(f"{name} {value}" for name, value in given.items())
 
 
-def choice_line(choice: Choice, scale: Scale) -> ChoiceLine:
-    """One line of the table, its time in the unit of ``scale``."""
-    changed = settings(choice) if choice.standing in ("chosen", "tied", "front") else ""
+def choice_line(choice: Choice, scale: Scale, said: bool = True) -> ChoiceLine:
+    """One line of the table, its time in the unit of ``scale``; its reason too, if that is to be ``said``."""
     name, share = largest_stall(choice)
     return ChoiceLine(
         word=WORDS[choice.standing],
@@ -152,8 +151,14 @@ def choice_line(choice: Choice, scale: Scale) -> ChoiceLine:
         on_time=chance(choice.on_time),
         in_budget=chance(choice.within_budget),
         stall=f"{name} {share:.0%}" if name else "",
-        why=f"{choice.why} (with {changed})" if changed else choice.why,
+        why=_why(choice) if said else "",
     )
+
+
+def _why(choice: Choice) -> str:
+    """The reason, and settings that change; of what nobody would rent only the reason."""
+    changed = settings(choice) if choice.standing in ("chosen", "tied", "front") else ""
+    return f"{choice.why} (with {changed})" if changed else choice.why
 
 
 def verdict(plan: RentalPlan) -> str:
