@@ -6,11 +6,13 @@ Takes what a plan says, and leaves out of the picture, not of its table, what li
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from stash.base.ladder import STALLS
-from stash.base.plan import Choice, RentalPlan
+from stash.base.plan import Choice, Goal, RentalPlan
 from stash.base.words.counting import counted
 from stash.base.words.rental import chance, dollars, dollars_interval, span_interval, span_scale
+from stash.base.words.rounding import Scale
 from stash.show.charts.axes import Extent, axis, extent, plain_axis, whisker
 from stash.show.charts.chart import (
     Axis,
@@ -44,38 +46,58 @@ _FAR = 2.0
 _SPACE = "\N{NO-BREAK SPACE}"
 
 
+@dataclass(frozen=True)
+class _Plane:
+    """Where times and dollars stand."""
+
+    x: Extent
+    y: Extent
+    unit: Scale
+    """Of times."""
+
+    def across(self, seconds: float) -> float:
+        return self.x.at(seconds / self.unit.size)
+
+    def place(self, choice: Choice) -> tuple[float, float]:
+        return self.across(choice.seconds.value), self.y.at(choice.dollars.value)
+
+
 def cost_against_time(plan: RentalPlan) -> Chart | Blank:
     """A dot for each choice, the front as a line through its own, the deadline as a line across."""
     name, title = "cost-against-time", "Cost against time"
     if not plan.choices:
         return Blank(name, title, "of no offer are both its price and the step on it known")
     near = _near(plan)
-    scale = span_scale(max(item.seconds.value for item in near))
-    x = extent([*(item.seconds.value / scale.size for item in near), _deadline(plan, scale.size)])
-    y = extent([*(item.dollars.value for item in near), plan.goal.budget_dollars])
-    marks = _wishes(plan, x, y, scale.size)
-    front = sorted((item for item in near if item.standing in FRONT), key=lambda item: item.seconds.value)
+    plane = _plane(plan.goal, near)
+    marks = _wishes(plan.goal, plane)
+    front = _unbeaten([item for item in near if item.standing in FRONT])
     if len(front) > 1:
-        points = tuple((x.at(item.seconds.value / scale.size), y.at(item.dollars.value)) for item in front)
-        marks.append(Trail(points, "contention"))
-    marks += _dots(near, x, y, scale.size)
-    marks += _tags(near, x, y, scale.size)
-    present = list(dict.fromkeys(_SERIES[item.standing] for item in near))
+        marks.append(Trail(tuple(map(plane.place, front)), "contention"))
+    marks += [*_dots(near, plane), *_tags(near, plane)]
+    present = {_SERIES[item.standing] for item in near}
     far = len(plan.choices) - len(near)
+    left_out = f"{counted(far, 'choice')} far beyond {'is' if far == 1 else 'are'} only in the table."
     return Chart(
         name=name,
         title=title,
-        caption=f"{counted(far, 'choice')} far beyond {'is' if far == 1 else 'are'} only in the table."
-        if far
-        else "",
+        caption=left_out if far else "",
         how="Each dot is something to rent: left is sooner, low is cheaper. Thin lines are 95% intervals; lines "
         "across are the deadline and the budget.",
-        x=plain_axis(x, f"{scale.unit} from start to end"),
-        y=_dollar_axis(y),
+        x=plain_axis(plane.x, f"{plane.unit.unit} from start to end"),
+        y=_dollar_axis(plane.y),
         marks=tuple(marks),
         keys=tuple(Legend(series, _WORDS[series]) for series in _WORDS if series in present),
         table=choices_table(plan.choices, "Everything that was weighed to the end"),
     )
+
+
+def _plane(goal: Goal, shown: Sequence[Choice]) -> _Plane:
+    """One that holds all of them, the intervals of the front, and what was asked for."""
+    unit = span_scale(max(item.seconds.value for item in shown))
+    sure = [item for item in shown if item.standing in FRONT]
+    times = [goal.deadline_seconds, *(item.seconds.value for item in shown), *(item.seconds.high for item in sure)]
+    costs = [goal.budget_dollars, *(item.dollars.value for item in shown), *(item.dollars.high for item in sure)]
+    return _Plane(extent([None if time is None else time / unit.size for time in times]), extent(costs), unit)
 
 
 def _near(plan: RentalPlan) -> list[Choice]:
@@ -91,44 +113,48 @@ def _near(plan: RentalPlan) -> list[Choice]:
     ]
 
 
-def _deadline(plan: RentalPlan, unit: float) -> float | None:
-    return None if plan.goal.deadline_seconds is None else plan.goal.deadline_seconds / unit
+def _unbeaten(choices: Sequence[Choice]) -> list[Choice]:
+    """Those that no other is both cheaper and sooner than, the soonest first: a tie may be beaten in both."""
+    found: list[Choice] = []
+    for item in sorted(choices, key=lambda item: (item.seconds.value, item.dollars.value)):
+        if not found or item.dollars.value < found[-1].dollars.value:
+            found.append(item)
+    return found
 
 
-def _wishes(plan: RentalPlan, x: Extent, y: Extent, unit: float) -> list[Drawn]:
+def _wishes(goal: Goal, plane: _Plane) -> list[Drawn]:
     marks: list[Drawn] = []
-    until, budget = _deadline(plan, unit), plan.goal.budget_dollars
-    if until is not None:
-        marks += [Rule(x.at(until)), Tag(x.at(until), 0.0, "deadline")]
-    if budget is not None:
-        marks += [Trail(((0.0, y.at(budget)), (1.0, y.at(budget))), "plain"), Tag(0.0, y.at(budget), "budget")]
+    if goal.deadline_seconds is not None:
+        until = plane.across(goal.deadline_seconds)
+        marks += [Rule(until), Tag(until, 0.0, "deadline")]
+    if goal.budget_dollars is not None:
+        budget = plane.y.at(goal.budget_dollars)
+        marks += [Trail(((0.0, budget), (1.0, budget)), "plain"), Tag(0.0, budget, "budget")]
     return marks
 
 
-def _dots(shown: Sequence[Choice], x: Extent, y: Extent, unit: float) -> list[Drawn]:
+def _dots(shown: Sequence[Choice], plane: _Plane) -> list[Drawn]:
     """The best last, so that nothing hides them."""
     marks: list[Drawn] = []
-    for item in sorted(shown, key=lambda item: list(_SERIES).index(item.standing), reverse=True):
-        series = _SERIES[item.standing]
-        at, high = x.at(item.seconds.value / unit), y.at(item.dollars.value)
+    for item in reversed(_best_first(shown)):
+        series, (x, y) = _SERIES[item.standing], plane.place(item)
         if item.standing in FRONT:
-            time, money = item.seconds, item.dollars
-            if time.low is not None and time.high is not None:
-                marks += whisker(x, time.low / unit, time.high / unit, high, series)
+            time, money = item.seconds.scaled(1 / plane.unit.size), item.dollars
+            marks += whisker(plane.x, time.low, time.high, y, series)
             if money.low is not None and money.high is not None:
-                marks.append(Whisker((at, at), y.span(money.low, money.high), series))
+                marks.append(Whisker((x, x), plane.y.span(money.low, money.high), series))
         says = f"{item.name}: {span_interval(item.seconds)}, {dollars_interval(item.dollars)}; {item.why}"
-        marks.append(Dot(at, high, series, says, hollow=item.standing in ("lost", "infeasible")))
+        marks.append(Dot(x, y, series, says, hollow=item.standing in ("lost", "infeasible")))
     return marks
 
 
-def _tags(shown: Sequence[Choice], x: Extent, y: Extent, unit: float) -> list[Drawn]:
+def _tags(shown: Sequence[Choice], plane: _Plane) -> list[Drawn]:
     """Names, the best first."""
-    ordered = sorted(shown, key=lambda item: list(_SERIES).index(item.standing))
-    return [
-        Tag(x.at(item.seconds.value / unit), y.at(item.dollars.value), item.name, firm=item.standing == "chosen")
-        for item in ordered
-    ]
+    return [Tag(*plane.place(item), item.name, firm=item.standing == "chosen") for item in _best_first(shown)]
+
+
+def _best_first(choices: Sequence[Choice]) -> list[Choice]:
+    return sorted(choices, key=lambda item: list(_SERIES).index(item.standing))
 
 
 def _dollar_axis(shown: Extent) -> Axis:

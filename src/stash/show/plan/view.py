@@ -80,9 +80,9 @@ class PlanView:
     footer: str
 
 
-def view(plan: RentalPlan, pareto: bool = False, everything: bool = False) -> PlanView:
-    """The view of a plan; with ``pareto`` the front and nothing else of the choices, or ``everything``."""
-    shown = list(_front_only(plan)) if pareto else list(plan.choices) if everything else telling(plan)
+def view(plan: RentalPlan, pareto: bool = False) -> PlanView:
+    """The view of a plan; with ``pareto`` the whole front and nothing else of the choices."""
+    shown = list(_front_only(plan)) if pareto else telling(plan)
     scale = table_scale(plan.choices)
     best = plan.chosen
     return PlanView(
