@@ -75,6 +75,8 @@ class HourlyPrice(Record):
     region: str | None = None
     as_of: str | None = None
     source: Sentence
+    moved: Sentence = ""
+    """How far it may have moved since, and how that is known; empty where it is exact."""
 
 
 class Rental(Record):
@@ -131,6 +133,8 @@ class StallShare(Record):
     """Of the bill. Stalls' dollars add up to those of the bill's item ``training``."""
     origin: str
     facts: tuple[PlanFact, ...] = ()
+    uncalibrated: Interval | None = None
+    """Seconds as they were before earlier plans' residuals moved them; ``None`` where none did."""
 
 
 class BillItem(Record):

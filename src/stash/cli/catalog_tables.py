@@ -163,6 +163,8 @@ def _facts(item: Instance) -> list[tuple[str, str]]:
         ("RDMA", "no" if item.rdma is False else _bits(item.rdma_bytes_per_second)),
         ("local disk", "none" if item.local_disk_bytes == 0 else _bytes(item.local_disk_bytes)),
         ("remote disk", disk),
+        *([] if item.owned_count is None else [("of your own", f"{item.owned_count}")]),
+        *([] if item.reserved_count is None else [("reserved", f"{item.reserved_count}")]),
     ]
 
 

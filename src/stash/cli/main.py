@@ -29,6 +29,7 @@ from stash.cli.probe import probe
 from stash.cli.profile import profile
 from stash.cli.query import query
 from stash.cli.readers import readers_may_leave
+from stash.cli.recommend import recommend
 from stash.cli.report import report
 from stash.cli.show import show
 from stash.cli.store import app as store_app
@@ -49,24 +50,30 @@ app = App(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command(cls=ProfileCommand, context_settings={"allow_interspersed_args": False})(profile)
-app.command()(probe)
-app.command()(show)
-app.command()(report)
-app.command()(figures)
-app.command()(compare)
-app.command()(check)
-app.command("check-plan")(check_plan)
-app.command()(whatif)
-app.command()(features)
-app.command("list")(list_command)
-app.command()(query)
-app.command()(export)
-app.command()(zoo)
-app.add_typer(store_app, name="store")
-app.add_typer(dataset_app, name="dataset")
-app.add_typer(catalog_app, name="catalog")
-app.add_typer(testbed_app, name="testbed")
+_MEASURE, _LOOK, _CHOOSE, _KEEP, _AROUND = (
+    "Measure", "Look at what was measured", "Predict, and choose what to rent", "Keep and hand on", "Around it",
+)  # fmt: skip
+app.command(cls=ProfileCommand, context_settings={"allow_interspersed_args": False}, rich_help_panel=_MEASURE)(
+    profile
+)
+app.command(rich_help_panel=_MEASURE)(probe)
+app.command(rich_help_panel=_LOOK)(show)
+app.command(rich_help_panel=_LOOK)(report)
+app.command(rich_help_panel=_LOOK)(figures)
+app.command(rich_help_panel=_LOOK)(compare)
+app.command(rich_help_panel=_LOOK)(check)
+app.command(rich_help_panel=_CHOOSE)(recommend)
+app.command("check-plan", rich_help_panel=_CHOOSE)(check_plan)
+app.command(rich_help_panel=_CHOOSE)(whatif)
+app.command(rich_help_panel=_CHOOSE)(features)
+app.command("list", rich_help_panel=_KEEP)(list_command)
+app.command(rich_help_panel=_KEEP)(query)
+app.command(rich_help_panel=_KEEP)(export)
+app.add_typer(store_app, name="store", rich_help_panel=_KEEP)
+app.add_typer(catalog_app, name="catalog", rich_help_panel=_AROUND)
+app.command(rich_help_panel=_AROUND)(zoo)
+app.add_typer(dataset_app, name="dataset", rich_help_panel=_AROUND)
+app.add_typer(testbed_app, name="testbed", rich_help_panel=_AROUND)
 
 
 def _version(wanted: bool) -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from stash.show.report.of_profile import ReadRun
     from stash.show.report.page import Page
 
-FILES_HELP = "Files of `stash profile` or `stash probe`; of several the first is compared with each other one."
+FILES_HELP = "Files of `stash profile`, `stash probe` or plans; of several the first is compared with each other one."
 OUTPUT_HELP = "Where to write it; else a new file in this folder, named after the first one."
 OPEN_HELP = "Open the report in a browser."
 MARKDOWN_HELP = "Print a summary for a pull request as GitHub's Markdown instead (with -o: write it)."
@@ -75,11 +75,13 @@ def read_page(files: Sequence[str], probe: Path | None = None, store: str | None
     from stash.base.records import Profile
     from stash.cli.runs import found as run_of
     from stash.keep.artefact import load_probe
+    from stash.keep.plans import is_plan
 
     twice = next((name for name in files if files.count(name) > 1), None)
     if twice is not None:
         raise UserError(f"{twice} is given twice; name each file once")
-    found = [run_of(name, store).artefact for name in files]
+    plans = [name for name in files if is_plan(name)]
+    found = [None if name in plans else run_of(name, store).artefact for name in files]
     links = None if probe is None else load_probe(probe)
     names = _short_names(files)
     parts, runs = [], []
@@ -88,6 +90,8 @@ def read_page(files: Sequence[str], probe: Path | None = None, store: str | None
             run = _read_run(artefact, file, name, links, str(probe))
             runs.append(run)
             parts.append(_page_of_profile(run, Path(file).name))
+        elif artefact is None:
+            parts.append(_page_of_plan(file))
         else:
             parts.append(_page_of_probe(artefact, Path(file).name))
     if links is not None and not runs:
@@ -122,6 +126,13 @@ def _page_of_profile(run: ReadRun, file: str) -> Page:
 
         reading = read(probed, load_catalog())
     return page(run, verdict(run.breakdown, run.profile), file, reading)
+
+
+def _page_of_plan(file: str) -> Page:
+    from stash.keep.plans import load_plan
+    from stash.show.plan.page import page
+
+    return page(load_plan(file))
 
 
 def _page_of_probe(probe: Probe, file: str) -> Page:

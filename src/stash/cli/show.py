@@ -1,4 +1,4 @@
-"""``stash show``: reads a profile and prints where its step's time went, or a probe and what a machine has.
+"""``stash show``: reads a profile and prints where its step's time went; or a probe, or a plan, and what it says.
 
 Parses, loads, shows: everything it says comes from ``stash.derive`` and ``stash.show``.
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from stash.base.records import Probe, Profile
     from stash.cli.runs import FoundRun
 
-FILE_HELP = "A *.stash.json file of `stash profile`, or a *.host.json file of `stash probe`; or an id of the store."
+FILE_HELP = "A *.stash.json file of `stash profile`, a *.host.json of `stash probe`, a *.plan.json; or a store's id."
 JSON_HELP = "Print the breakdown as JSON, for other programs; its keys are a contract (docs/format.md)."
 
 
@@ -50,7 +50,11 @@ def show(
     """
     from stash.base.records import Probe, Profile
     from stash.cli.runs import found as run_of
+    from stash.keep.plans import is_plan
 
+    if is_plan(file):
+        _print_plan(file, json, "--redact" if redact else "--explain" if explain else None)
+        return
     if output is not None and not redact:
         raise UserError(f"--output {output} belongs to --redact: it saves what is left of a profile to be passed on")
     with no_garbage():
@@ -64,6 +68,20 @@ def show(
             from stash.keep.catalog import load as load_catalog
 
             print_probe(found, load_catalog(), saved=Path(file), json=json)
+
+
+def _print_plan(file: str, json: bool, refused: str | None) -> None:
+    """A saved plan as `stash recommend` printed it; raises UserError for an option that is ``refused``."""
+    from stash.cli.output import printed
+    from stash.keep.plans import load_plan
+    from stash.show.plan.contract import document
+    from stash.show.plan.terminal import render
+    from stash.show.plan.view import view
+
+    if refused is not None:
+        raise UserError(f"{refused} is about profiles, and {file} is a plan; leave it out")
+    plan = load_plan(file)
+    printed(document(plan) if json else view(plan), render)
 
 
 def _fit_to_share(run: FoundRun, output: Path | None) -> Profile | Probe:

@@ -89,6 +89,59 @@ def test_a_model_with_several_variants_leaves_the_variant_unknown(home: Path) ->
     assert known.search(OfferFilter(cloud="on-premise", gpu="A100")).left_out == {"price": 1}
 
 
+BOUGHT = """\
+instances:
+  - name: dgx
+    gpu: H100-SXM5-80GB
+    gpu_count: 8
+    count: 3
+    purchase: $180,000
+    years: 4
+    utilisation: 60%
+    power: 6kW
+    power_price: $0.12/kWh
+    source: invoice 4711
+  - name: p4d.24xlarge
+    reserved_price: $13.20/h
+    reserved_count: 4
+"""
+
+
+def test_a_machine_that_was_bought_costs_its_share_of_the_purchase_and_its_power(home: Path) -> None:
+    write(home, BOUGHT)
+    known = layers.load()
+    (offer,) = known.offers_of(known.instance("dgx"))
+    # $180,000 by 4 · 8,760 h · 0.6 = 21,024 h is $8.5616, and 6 kW at $0.12 are $0.72.
+    assert offer.dollars_per_hour == pytest.approx(8.5616 + 0.72, abs=1e-4)
+    assert offer.source == (
+        "invoice 4711: $180,000 over 4 years, used 60% of the time: $8.562/h; 6 kW at $0.12/kWh: $0.72/h"
+    )
+    assert (offer.kind, offer.instance.owned_count) == ("on-demand", 3)
+
+
+def test_power_that_nobody_priced_is_said_not_to_be_counted(home: Path) -> None:
+    write(home, BOUGHT.replace("    power: 6kW\n    power_price: $0.12/kWh\n", "").replace("years: 4", "years: 1"))
+    known = layers.load()
+    (offer,) = known.offers_of(known.instance("dgx"))
+    assert offer.source.endswith("over 1 year, used 60% of the time: $34.25/h; power not counted")
+
+
+def test_reserved_capacity_stands_beside_what_everybody_can_rent(home: Path) -> None:
+    write(home, BOUGHT)
+    known = layers.load()
+    item = known.instance("p4d.24xlarge")
+    assert item.reserved_count == 4
+    kinds = {offer.kind: offer.dollars_per_hour for offer in known.offers_of(item)}
+    assert kinds["reserved"] == 13.2
+    assert kinds["on-demand"] > 13.2
+    assert [offer.kind for offer in known.query(OfferFilter(gpu="A100", cloud="aws"))].count("reserved") == 0
+
+
+def test_a_price_and_a_purchase_contradict_each_other() -> None:
+    text = mistake(BOUGHT.replace("    count: 3\n", "    price: $9/h\n"))
+    assert text == "my.yaml line 5: price: purchase says already what an hour costs; leave one of them out"
+
+
 @pytest.mark.parametrize("text", ["", "# nothing yet\n", "instances: []\n", "{}\n"])
 def test_an_empty_file_adds_nothing(home: Path, text: str) -> None:
     write(home, text)
@@ -126,6 +179,20 @@ def entry(lines: str) -> str:
         ("gpu: A100-SXM4-80G", "gpu", "did you mean A100-SXM4-80GB"),
         ("gpu: FPGA", "gpu", "add it under gpus:"),
         ("interconnect: [nvlink]", "interconnect", "string"),
+        ("count: 0", "count", "greater than or equal to 1"),
+        ("count: 1.5", "count", "integer"),
+        ("purchase: 180000", "purchase", "has no unit"),
+        ("purchase: 180000 EUR", "purchase", "not in US dollars"),
+        ("purchase: $5", "purchase", "cannot be what a machine was bought for"),
+        ("purchase: $180000", "purchase", "needs years beside it"),
+        ("utilisation: 60%", "utilisation", "needs purchase beside it"),
+        ("utilisation: 140%", "utilisation", "cannot be a share"),
+        ("utilisation: 0.6", "utilisation", "has no unit"),
+        ("power: 6 horses", "power", "cannot read the power"),
+        ("power: 6kW", "power", "needs power_price beside it"),
+        ("power_price: $0.12/h", "power_price", "not per kWh"),
+        ("reserved_price: $7/h", "reserved_price", "needs reserved_count beside it"),
+        ("reserved_count: 4", "reserved_count", "needs reserved_price beside it"),
     ],
 )
 def test_a_mistake_is_shown_with_line_and_field(lines: str, field: str, message: str | None) -> None:
@@ -189,12 +256,14 @@ def test_a_file_that_is_no_text_is_a_users_mistake(home: Path) -> None:
 PAGE = Path(__file__).parents[3] / "docs/how-to/own-instances.md"
 
 
-def test_the_example_of_the_documentation_works(home: Path) -> None:
-    block = re.search(r"^```yaml\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
-    assert block
-    write(home, block[1])
+def test_the_examples_of_the_documentation_work(home: Path) -> None:
+    first, by_hand = re.findall(r"^```yaml\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    assert len(own.of_text(by_hand, PAGE).entries) == 2
+    write(home, first)
     known = layers.load()
-    assert [o.dollars_per_hour for o in known.query(OfferFilter(gpu="RTX4090"))] == [1.2]
+    (lab,) = known.query(OfferFilter(gpu="RTX4090"))
+    assert f"{lab.dollars_per_hour:.2f}" == "1.36"
+    assert "= $1.142 + $0.216 = $1.36/h" in PAGE.read_text()
     assert known.query(OfferFilter(gpu="V100", cloud="aws", min_gpu_count=4))[0].dollars_per_hour == 9.5
 
 

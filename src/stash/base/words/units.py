@@ -39,7 +39,11 @@ _SECONDS = {
     "min": 60.0,
     "m": 60.0,
     "h": 3600.0,
+    "d": 86400.0,
+    "day": 86400.0,
+    "days": 86400.0,
 }
+_CURRENCIES = ("$", "usd", "dollars", "dollar")
 _LONGEST = 100
 """Characters of a quantity."""
 _NUMBER = re.compile(r"^\s*([0-9]*\.?[0-9]+(?:e[+-]?[0-9]+)?)\s*(.*?)\s*$", re.IGNORECASE)
@@ -76,7 +80,7 @@ def parse_seconds(text: str) -> float:
     value, unit = _split(text, "duration", '"250ms" or "60s"')
     scale = _SECONDS.get(unit.lower() or "s")
     if scale is None:
-        raise UnitError(f"unknown time unit {unit!r} in {text!r}; use ns, us, ms, s, min or h")
+        raise UnitError(f"unknown time unit {unit!r} in {text!r}; use ns, us, ms, s, min, h or d")
     return value * scale
 
 
@@ -87,6 +91,26 @@ def parse_price(text: str) -> float:
     if unit:
         raise UnitError(f'cannot read the price {text!r}; prices are in US dollars per hour, like "$3.06/h"')
     return value
+
+
+def parse_dollars(text: str) -> float:
+    """Dollars in a sum such as ``"300"``, ``"$1.5k"`` or ``"300 USD"``; raises UnitError for other currencies."""
+    cleaned = text.strip().lower().removeprefix("$")
+    value, unit = _split(cleaned, "sum", '"300"')
+    for name in _CURRENCIES:
+        unit = unit.removesuffix(name).strip()
+    if unit not in ("", "k", "m"):
+        raise UnitError(f'cannot read the sum {text!r}; sums are in US dollars, like "300"')
+    return value * _PREFIX[unit]
+
+
+def parse_count(text: str) -> float:
+    """A number of things such as ``"1281167"``, ``"1,281,167"``, ``"50M"`` or ``"300B"``; raises UnitError."""
+    value, unit = _split(text.replace(",", ""), "number", '"1281167" or "50M"')
+    scale = {**_PREFIX, "b": 1e9}.get(unit.lower())
+    if scale is None or unit.lower().endswith("i"):
+        raise UnitError(f"unknown unit {unit!r} in {text!r}; use k, M, B or T")
+    return value * scale
 
 
 def format_seconds(seconds: float) -> str:

@@ -28,7 +28,7 @@ COUNT = 256
 SEED = 14
 _NORMAL = 1.959964
 """Half-width of a 95 % interval in standard deviations."""
-_OUTSIDE = 0.025
+OUTSIDE = 0.025
 """Of the draws, beyond each end of an interval."""
 
 
@@ -99,7 +99,7 @@ def intervals(drawn: Array, repetitions: int = 1) -> tuple[Interval, ...]:
 
     The ends always hold the mean, though that of a few far draws may lie beyond them.
     """
-    outside = int(_OUTSIDE * drawn.shape[1])
+    outside = int(OUTSIDE * drawn.shape[1])
     ordered = np.sort(drawn, axis=1)
     means, lows, highs = drawn.mean(axis=1), ordered[:, outside], ordered[:, -1 - outside]
     return tuple(

@@ -13,9 +13,11 @@ from pydantic import Field
 
 from stash.base.records import Record
 
-PriceKind = Literal["on-demand", "spot", "prior"]
-"""``prior`` is an on-demand price that is no longer asked; it stays as history."""
-KINDS: tuple[PriceKind, ...] = ("on-demand", "spot", "prior")
+PriceKind = Literal["on-demand", "spot", "prior", "reserved"]
+"""``prior`` is an on-demand price that is no longer asked; it stays as history. ``reserved`` is one of capacity that
+the user has reserved, and there is only so much of it."""
+KINDS: tuple[PriceKind, ...] = ("on-demand", "spot", "prior", "reserved")
+"""In the order of their numbers in snapshots: new ones come last."""
 
 CatalogLayer = Literal["shipped", "snapshot", "user"]
 """Where an instance is described first of all: in Stash itself, in a refreshed snapshot, or in the user's file."""
@@ -85,6 +87,10 @@ class Instance(Record):
     """0 when the type has no local disk."""
     remote_disk_bytes_per_second: Amount | None = None
     remote_disk_burst_bytes_per_second: Amount | None = None
+    owned_count: int | None = None
+    """How many of it the user has, where it is the user's own."""
+    reserved_count: int | None = None
+    """How many of it the user has reserved."""
     as_of: str
     source: str
     notes: str = ""

@@ -20,10 +20,12 @@ from stash.base.words.spelling import nearest
 from stash.base.yamlines import MOST_CHARACTERS, Lines, parse
 from stash.keep.catalog import quantities, shipped
 from stash.keep.catalog.ages import is_date
+from stash.keep.catalog.amortised import Ownership
 from stash.keep.catalog.facts import GpuFacts, Instance, Price, PriceKind
 from stash.keep.catalog.names import tokens
 
 ON_PREMISE = "on-premise"
+MOST_MACHINES = 16_384
 _MOST_MISTAKES = 20
 """That are listed; of more, how many there are."""
 
@@ -48,6 +50,11 @@ def _date(given: object) -> str | None:
 ByteCount = Annotated[float | None, BeforeValidator(_checked(quantities.size))]
 ByteRate = Annotated[float | None, BeforeValidator(_checked(quantities.rate))]
 Dollars = Annotated[float | None, BeforeValidator(_checked(quantities.price))]
+Purchase = Annotated[float | None, BeforeValidator(_checked(quantities.purchase))]
+Watts = Annotated[float | None, BeforeValidator(_checked(quantities.power))]
+PowerPrice = Annotated[float | None, BeforeValidator(_checked(quantities.power_price))]
+ShareOfTime = Annotated[float | None, BeforeValidator(_checked(quantities.share))]
+Machines = Annotated[int | None, Field(ge=1, le=MOST_MACHINES)]
 Date = Annotated[str | None, BeforeValidator(_date)]
 Name = Annotated[str, Field(min_length=1, max_length=100)]
 
@@ -94,9 +101,24 @@ class OwnInstance(_Entry):
     region: Name | None = None
     price: Dollars = None
     spot_price: Dollars = None
+    reserved_price: Dollars = None
+    reserved_count: Machines = None
+    count: Machines = None
+    purchase: Purchase = None
+    years: Annotated[float | None, Field(gt=0, le=50)] = None
+    utilisation: ShareOfTime = None
+    power: Watts = None
+    power_price: PowerPrice = None
     as_of: Date = None
     source: str | None = None
     notes: str | None = None
+
+    @property
+    def ownership(self) -> Ownership | None:
+        """What it was bought for, if the file says so."""
+        if self.purchase is None or self.years is None or self.utilisation is None:
+            return None
+        return Ownership(self.purchase, self.years, self.utilisation, self.power, self.power_price)
 
 
 class _Content(_Entry):
@@ -206,6 +228,7 @@ def _check_names(document: _Content, known: Mapping[str, GpuFacts], path: Path, 
             line = lines.of(("instances", number, "name"))
             raise UserError(f"{path} line {line}: name: there are two instances called {entry.name!r}")
         seen.add((entry.cloud, entry.name))
+        _check_money(entry, number, path, lines)
         if entry.gpu is not None and not _variants(entry.gpu, known):
             alike = nearest(entry.gpu, known)
             hint = f"did you mean {', '.join(alike)}? Otherwise " if alike else ""
@@ -213,6 +236,39 @@ def _check_names(document: _Content, known: Mapping[str, GpuFacts], path: Path, 
             raise UserError(
                 f"{path} line {line}: gpu: {entry.gpu!r} is unknown; {hint}add it under gpus: in this file"
             )
+
+
+_TOGETHER = {
+    "purchase": ("years", "utilisation"),
+    "years": ("purchase",),
+    "utilisation": ("purchase",),
+    "power": ("power_price", "purchase"),
+    "power_price": ("power", "purchase"),
+    "reserved_price": ("reserved_count",),
+    "reserved_count": ("reserved_price",),
+}
+"""What a field says nothing without."""
+_EXAMPLES = {
+    "purchase": "$180000",
+    "years": "4",
+    "utilisation": "60%, the share of the time in which it is used",
+    "power": "6kW",
+    "power_price": "$0.12/kWh",
+    "reserved_price": "$7.10/h",
+    "reserved_count": "4",
+}
+
+
+def _check_money(entry: OwnInstance, number: int, path: Path, lines: Lines) -> None:
+    """Raise UserError for a price that is said twice or in part."""
+    for name, others in _TOGETHER.items():
+        missing = [other for other in others if getattr(entry, other) is None]
+        if getattr(entry, name) is not None and missing:
+            where = f"{path} line {lines.of(('instances', number, name))}: {name}"
+            raise UserError(f"{where}: needs {missing[0]} beside it, like {_EXAMPLES[missing[0]]}")
+    if entry.price is not None and entry.purchase is not None:
+        where = f"{path} line {lines.of(('instances', number, 'price'))}: price"
+        raise UserError(f"{where}: purchase says already what an hour costs; leave one of them out")
 
 
 def _variants(name: str, known: Mapping[str, GpuFacts]) -> list[GpuFacts]:
@@ -254,6 +310,8 @@ _RENAMED = {
     "rdma": "rdma_bytes_per_second",
     "local_disk": "local_disk_bytes",
     "remote_disk": "remote_disk_bytes_per_second",
+    "count": "owned_count",
+    "reserved_count": "reserved_count",
     "notes": "notes",
 }
 
@@ -278,6 +336,18 @@ def _instance(entry: OwnInstance, cloud: str, path: Path, known: Mapping[str, Gp
 
 
 def _prices(entry: OwnInstance, cloud: str, path: Path) -> list[Price]:
-    asked: tuple[tuple[PriceKind, float | None], ...] = (("on-demand", entry.price), ("spot", entry.spot_price))
-    about = (entry.as_of, entry.source or str(path), entry.notes or "")
-    return [Price(cloud, entry.name, entry.region, kind, price, *about) for kind, price in asked if price is not None]
+    asked: tuple[tuple[PriceKind, float | None], ...] = (
+        ("on-demand", entry.price),
+        ("spot", entry.spot_price),
+        ("reserved", entry.reserved_price),
+    )
+    source, notes = entry.source or str(path), entry.notes or ""
+
+    def priced(kind: PriceKind, dollars: float, source: str) -> Price:
+        return Price(cloud, entry.name, entry.region, kind, dollars, entry.as_of, source, notes)
+
+    prices = [priced(kind, dollars, source) for kind, dollars in asked if dollars is not None]
+    own = entry.ownership
+    if own is not None:
+        prices.append(priced("on-demand", own.dollars_per_hour, f"{source}: {own.derivation}"))
+    return prices

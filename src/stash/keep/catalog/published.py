@@ -195,7 +195,7 @@ def _priced(
     for name, instance in known.items():
         if name.split("+")[0] != row["InstanceType"] or instance.gpu_count is None:
             continue
-        gpu = accelerators.get((_zone(row), _skypilot_name(instance), instance.gpu_count))
+        gpu = accelerators.get((_zone(row), skypilot_gpu(instance), instance.gpu_count))
         if instance.gpu_count and gpu is None:
             continue
         both = machine if gpu is None else {kind: _sum(machine[kind], gpu, kind) for kind in machine}
@@ -216,7 +216,7 @@ def _without_placeholder(prices: Prices) -> Prices:
     return {"on-demand": full or None, "spot": spot if real else None}
 
 
-def _skypilot_name(instance: Instance) -> str:
+def skypilot_gpu(instance: Instance) -> str:
     """How SkyPilot's GCP list calls the instance's GPU."""
     if instance.name.startswith("a3-mega"):
         return "H100-MEGA"

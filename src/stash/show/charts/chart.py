@@ -84,6 +84,17 @@ class Rule:
 
 
 @dataclass(frozen=True)
+class Tag:
+    """A few words about a place; a renderer leaves it out where it would touch dots, rules or tags before it."""
+
+    x: float
+    y: float
+    text: str
+    firm: bool = False
+    """Whether it is worth covering dots."""
+
+
+@dataclass(frozen=True)
 class Lane:
     """One row: its name, and what stands at its end."""
 
@@ -101,7 +112,7 @@ class Legend:
     text: str
 
 
-Drawn = Bar | Whisker | Dot | Trail | Ribbon | Rule
+Drawn = Bar | Whisker | Dot | Trail | Ribbon | Rule | Tag
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 
 from stash.base.printable import printable_line, shortened
-from stash.show.charts.chart import Axis, Bar, Chart, Dot, Drawn, Ribbon, Rule, Tick, Trail, Whisker
+from stash.show.charts.chart import Axis, Bar, Chart, Dot, Drawn, Ribbon, Rule, Tag, Tick, Trail, Whisker
 from stash.show.charts.palette import INK, LIGHT, LINES, MUTED
 
 FONT = "Roboto, Arial, Helvetica, sans-serif"
@@ -24,6 +24,8 @@ _NARROW = 480
 _PLANE_HEIGHT = 240
 _LONGEST_NAME = 40
 _RADIUS, _END = 3.5, 3.5
+_BESIDE = 6
+"""Pixels from a place to the words about it."""
 RULES = (
     f"svg.chart text{{fill:currentColor;font-size:{_SIZE}px}}",
     "svg.chart path{fill:none;stroke:currentColor}",
@@ -96,6 +98,8 @@ class _Frame:
         self.tall = self.row * len(chart.lanes) if chart.lanes else _PLANE_HEIGHT
         self.bottom = self.top + self.tall
         self.height = self.bottom + 2 * _LINE + 8
+        self.tags: list[tuple[float, float, float, float]] = []
+        """Where words stand already: left, right, top, bottom."""
 
     def _sides(self) -> tuple[float, float]:
         """Room left and right of the plane."""
@@ -209,6 +213,8 @@ class _Frame:
             case Rule():
                 line = f"M{self.across(mark.x)} {_short(self.top)}V{_short(self.bottom)}"
                 return f'<path class="quiet bold" d="{line}"/>'
+            case Tag():
+                return self._tag(mark)
 
     def _bar(self, bar: Bar) -> str:
         left, right = float(self.across(bar.x[0])), float(self.across(bar.x[1]))
@@ -235,6 +241,29 @@ class _Frame:
         kind = "hollow " if dot.hollow else ""
         place = f'cx="{self.across(dot.x)}" cy="{self.down(dot.y)}"'
         return _told(f'<circle class="{kind}s-{dot.series}" {place} r="{_RADIUS}"', "circle", dot.says)
+
+    def _tag(self, tag: Tag) -> str:
+        """Above its place, to the right or else to the left; nothing where neither has room."""
+        x, y, wide = float(self.across(tag.x)), float(self.down(tag.y)) - _BESIDE, _long(len(tag.text))
+        for begin in (x + _BESIDE, x - _BESIDE - wide):
+            box = (begin, begin + wide, y - _SIZE, y)
+            if self._is_free(box, tag.firm):
+                self.tags.append(box)
+                return _text(begin, y, tag.text)
+        return ""
+
+    def _is_free(self, box: tuple[float, float, float, float], firm: bool) -> bool:
+        left, right, top, bottom = box
+        if left < self.left or right > self.width or top < self.top - _SIZE:
+            return False
+        if any(left < b and right > a and top < d and bottom > c for a, b, c, d in self.tags):
+            return False
+        places = [(float(self.across(mark.x)), mark) for mark in self.chart.marks if isinstance(mark, (Rule, Dot))]
+        for x, mark in places:
+            level = top if isinstance(mark, Rule) else float(self.down(mark.y))
+            if left < x < right and top <= level <= bottom and not (firm and isinstance(mark, Dot)):
+                return False
+        return True
 
 
 def shortened_name(text: str, most: int = _LONGEST_NAME) -> str:

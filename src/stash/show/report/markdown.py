@@ -40,13 +40,13 @@ def render(page: Page) -> str:
 
 
 def _page(page: Page, level: int) -> Iterator[str]:
-    yield f"{'#' * level} {_fit(page.title)}"
+    yield f"{'#' * level} {escaped(page.title)}"
     if page.subtitle:
         yield ""
-        yield " · ".join(map(_fit, page.subtitle))
+        yield " · ".join(map(escaped, page.subtitle))
     for sentence in page.verdict:
         yield ""
-        yield f"**{_fit(sentence)}**"
+        yield f"**{escaped(sentence)}**"
     if page.bar:
         yield ""
         yield _bar(page.bar)
@@ -63,7 +63,7 @@ def _page(page: Page, level: int) -> Iterator[str]:
         yield from _fold(f"{part.source}: {part.title}", list(_page(part, level + 1)))
     if page.made:
         yield ""
-        yield f"<sub>{_fit(page.source)}, measured {_fit(page.made)}; ± are 95% intervals</sub>"
+        yield f"<sub>{escaped(page.source)}, measured {escaped(page.made)}; ± are 95% intervals</sub>"
 
 
 def _bar(rows: Sequence[Row]) -> str:
@@ -85,10 +85,10 @@ def _stalls(rows: Sequence[Row]) -> Iterator[str]:
     for row in rows:
         name = f"{SQUARES.get(row.name, '')} {row.name}".strip()
         if row.why is not None:
-            yield f"| {row.name} | unknown | | {_fit(row.why)} |"
+            yield f"| {row.name} | unknown | | {escaped(row.why)} |"
         else:
             noise = " (within noise)" if row.within_noise else ""
-            yield f"| {name} | {_fit(row.time)} | {_fit(row.interval)}{noise} | {_fit(row.share)} |"
+            yield f"| {name} | {escaped(row.time)} | {escaped(row.interval)}{noise} | {escaped(row.share)} |"
 
 
 def _listed(title: str, sentences: Sequence[str], bullet: str) -> Iterator[str]:
@@ -97,16 +97,21 @@ def _listed(title: str, sentences: Sequence[str], bullet: str) -> Iterator[str]:
         yield f"**{title}**"
         yield ""
         for sentence in sentences:
-            yield f"{bullet} {_fit(sentence)}"
+            yield f"{bullet} {escaped(sentence)}"
 
 
 def _chapter(chapter: Chapter) -> Iterator[str]:
-    lines: list[str] = [_fit(chapter.text)] if chapter.text else []
+    lines: list[str] = [escaped(chapter.text)] if chapter.text else []
     for chart in chapter.charts:
         lines += _chart(chart)
     lines += _listed("Findings", chapter.points, "-")
     if chapter.facts:
-        lines += ["", "| | |", "|---|---|", *(f"| {_fit(label)} | {_fit(text)} |" for label, text in chapter.facts)]
+        lines += [
+            "",
+            "| | |",
+            "|---|---|",
+            *(f"| {escaped(label)} | {escaped(text)} |" for label, text in chapter.facts),
+        ]
     for grid in chapter.grids:
         lines += _grid(grid)
     yield from _fold(chapter.title, lines)
@@ -115,36 +120,36 @@ def _chapter(chapter: Chapter) -> Iterator[str]:
 def _chart(chart: Chart | Blank) -> Iterator[str]:
     yield ""
     if isinstance(chart, Blank):
-        yield f"{chart.title}: unknown, because {_fit(chart.why)}."
+        yield f"{chart.title}: unknown, because {escaped(chart.why)}."
         return
     if chart.caption:
-        yield _fit(chart.caption)
+        yield escaped(chart.caption)
     yield from _grid(chart.table)
 
 
 def _grid(grid: Grid) -> Iterator[str]:
     yield ""
     if grid.title:
-        yield f"**{_fit(grid.title)}**"
+        yield f"**{escaped(grid.title)}**"
         yield ""
     heads = (grid.first, *grid.head)
-    yield f"| {' | '.join(map(_fit, heads))} |"
+    yield f"| {' | '.join(map(escaped, heads))} |"
     yield (
         "|" + "|".join("---" if not column or column in grid.texts else "---:" for column in range(len(heads))) + "|"
     )
     for row in grid.rows[:_MOST_ROWS]:
-        yield f"| {' | '.join(map(_fit, row))} |"
+        yield f"| {' | '.join(map(escaped, row))} |"
     if len(grid.rows) > _MOST_ROWS:
         yield ""
         yield f"{len(grid.rows) - _MOST_ROWS} more rows are in the HTML report."
     if grid.below:
         yield ""
-        yield _fit(grid.below)
+        yield escaped(grid.below)
 
 
 def _fold(title: str, lines: Sequence[str]) -> Iterator[str]:
     yield ""
-    yield f"<details><summary>{_fit(title, inside_html=True)}</summary>"
+    yield f"<details><summary>{escaped(title, inside_html=True)}</summary>"
     if not lines or lines[0]:
         yield ""
     yield from lines
@@ -152,7 +157,7 @@ def _fold(title: str, lines: Sequence[str]) -> Iterator[str]:
     yield "</details>"
 
 
-def _fit(text: str, inside_html: bool = False) -> str:
+def escaped(text: str, inside_html: bool = False) -> str:
     """One line of text that stands there as it is, but for what is between backticks, which stays code."""
     line = printable_line(text)
     if inside_html:

@@ -1,0 +1,227 @@
+"""The least that time and cost of a candidate can be, before its forecast is made: the proof behind pruning.
+
+**Of any node count.** A step lasts, in every draw, no less than its passes (compute, the host's contention, the
+copies to the device) and what is waited for the slowest rank. What else a step has cannot take time away:
+
+- an exchange exposes ``max(ready + remaining) − ready[last] >= 0`` seconds (``timeline.exposed``), times a proportion
+  and an error factor that are not negative;
+- loaders that need s seconds for its batches make a step of t seconds take ``max(t, s)`` or more (``queueing``), of
+  which the proportion ``less`` is counted: t + less · max(0, s − t), which grows with t. Reading from storage takes
+  no less than reading from memory.
+
+What fresh batches cost beside what any queue tells (``data_stalls.Held.more``) is in every forecast, and so in the
+bound. Only noise of a measurement may be negative, and it is added: the least draw of a measured exchange below zero,
+and the negative part of each measured data stall, which forecasts keep.
+
+**Of more nodes of the same.** Where every device trains as much on any number of nodes, steps do not get shorter from
+2 nodes on: hops and 2(p−1)/p of rings and trees grow with p, the expected slowest of more ranks is slower, and a step
+that trains longer is never shorter after its loaders. All draws are the same, so this holds in each of them, and for
+means and quantiles too. It is not used across what was measured and stays as it was: that follows no model. With the
+first epoch's share φ of all steps a training takes (1 − φ) · steady + φ · max(cold, steady) a step, of which the same
+holds.
+
+**Of a bill.** Seconds are those of all steps and more, dollars those seconds at the price and more (``bill``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from stash.base.ladder import EXCHANGE_STALLS
+from stash.derive.plan.bill import HOUR
+from stash.derive.plan.chance import surely
+from stash.derive.plan.settings import Shape
+from stash.derive.predict import stragglers
+from stash.derive.predict.changes import Alteration
+from stash.derive.predict.compute import Passes, compute_scale
+from stash.derive.predict.draws import Array
+from stash.derive.predict.target import Target
+from stash.derive.predict.whatif import Base
+from stash.keep.catalog import Catalog
+
+
+@dataclass(frozen=True, eq=False)
+class Least:
+    """Lower bounds, or exact numbers, of one setting on each of its node counts, ``[node counts]`` each."""
+
+    seconds: Array
+    """Mean of the whole training."""
+    dollars: Array
+    sure_seconds: Array
+    """Not exceeded with the confidence that is asked for."""
+    sure_dollars: Array
+
+
+def nothing_known(shape: Shape) -> Least:
+    """That no training takes less than no time and no money: then all candidates are forecast."""
+    return Least(*(np.zeros(len(shape.nodes)) for _ in range(4)))
+
+
+def altered(shape: Shape) -> Alteration:
+    """The shape's batch and passes, as far as they are not as profiled."""
+    before = shape.base.passes
+    assert before is not None, "a step's samples are counted"
+    batch, accumulate = shape.key.batch, shape.key.accumulate
+    return Alteration(
+        batch=None if batch == before.batch else batch,
+        accumulate=None if accumulate == before.accumulated else accumulate,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _LeastStep:
+    """What a step cannot do without, ``[draws]``."""
+
+    seconds: Array
+    """Of its passes."""
+    fresh: Array
+    """What no queue tells of fresh batches, and measured noise below zero."""
+    scale: float
+    """Compute, in times of the profiled one."""
+
+    @property
+    def least(self) -> Array:
+        return self.seconds + self.fresh
+
+
+class Floors:
+    """What no forecast of a shape goes below; asks each question once."""
+
+    def __init__(self, bases: Sequence[Base], catalog: Catalog, confidence: float) -> None:
+        self._catalog, self._confidence = catalog, confidence
+        self._slowest = [stragglers.single_steps(base.profile) for base in bases]
+        self._late: dict[tuple[int, int, int], float] = {}
+        self._passes: dict[tuple[int, str | None, int, int, bool], _LeastStep] = {}
+        self._rows: dict[int, tuple[Array, Array]] = {}
+
+    def row(self, shape: Shape, price: Array, supply: Array | None = None) -> Least:
+        """At these dollars an hour of one node, ``[draws]``; raises UserError where the device's speed is unknown.
+
+        ``supply`` is what the node's loaders need for a step's batches, ``[draws]``.
+        """
+        if id(shape) not in self._rows:
+            self._rows[id(shape)] = self._per_step(shape, np.ones(1))
+        per_hour = shape.nodes / HOUR * shape.steps
+        mean, sure = self._rows[id(shape)]
+        if price.min() == price.max():
+            money, sure_money = mean * price[0], sure * price[0]
+        else:
+            money, sure_money = self._per_step(shape, price)
+        if supply is not None:
+            mean, sure, money, sure_money = self._supplied(shape, price, supply, mean, sure, money, sure_money)
+        return Least(mean * shape.steps, money * per_hour, sure * shape.steps, sure_money * per_hour)
+
+    def _per_step(self, shape: Shape, price: Array) -> tuple[Array, Array]:
+        """Mean and sure seconds of a step times ``price``, ``[node counts]`` each.
+
+        What is waited for the slowest rank is the same in every draw, the price is not: at least its least, or, of
+        waiting less, at most its most.
+        """
+        mean, sure = np.empty(len(shape.nodes)), np.empty(len(shape.nodes))
+        for several in (False, True):
+            which = (shape.ranks > 1) == several
+            if not which.any():
+                continue
+            passes = self._trains(shape, several)
+            drawn = passes.least
+            late = np.array([self._slower(shape, each) * passes.scale for each in np.flatnonzero(which).tolist()])
+            mean[which] = (drawn * price).mean() + late * price.mean()
+            sure[which] = surely(drawn * price, self._confidence) + late * np.where(
+                late > 0, price.min(), price.max()
+            )
+        return mean, sure
+
+    def _supplied(
+        self, shape: Shape, price: Array, supply: Array, mean: Array, sure: Array, money: Array, sure_money: Array
+    ) -> tuple[Array, ...]:
+        """The same four, no less than loaders make steps last, whatever ranks wait for each other."""
+        rows = [each.copy() for each in (mean, sure, money, sure_money)]
+        held = shape.base.held
+        for several in (False, True):
+            which = (shape.ranks > 1) == several
+            if held is None or not which.any():
+                continue
+            passes = self._trains(shape, several)
+            drawn = passes.least + held.prep.less * np.maximum(0.0, supply - passes.seconds)
+            paid = drawn * price
+            ends = (drawn.mean(), surely(drawn, self._confidence), paid.mean(), surely(paid, self._confidence))
+            for row, least in zip(rows, ends, strict=True):
+                row[which] = np.maximum(row[which], least)
+        return tuple(rows)
+
+    def _trains(self, shape: Shape, several: bool) -> _LeastStep:
+        key = (shape.key.base, shape.key.device, shape.key.batch, shape.key.accumulate, several)
+        if key not in self._passes:
+            self._passes[key] = _trains(shape, self._catalog, several)
+        return self._passes[key]
+
+    def _slower(self, shape: Shape, number: int) -> float:
+        """Seconds that a node count's ranks wait longer for their slowest than those that were profiled."""
+        nodes, ranks, measured = int(shape.nodes[number]), int(shape.ranks[number]), shape.base.target
+        if ranks == 1:
+            return 0.0
+        key = (shape.key.base, measured.devices if nodes == 1 else measured.ranks, ranks)
+        if key not in self._late:
+            self._late[key] = stragglers.waiting(self._slowest[shape.key.base], *key[1:]) or 0.0
+        return self._late[key]
+
+
+def _trains(shape: Shape, catalog: Catalog, several: bool) -> _LeastStep:
+    base, wanted = shape.base, altered(shape)
+    assert base.passes is not None, "a step's samples are counted"
+    after = Passes(shape.key.batch, shape.key.accumulate)
+    factor: Array = np.ones(base.draws.count)
+    if shape.key.device != base.target.device or wanted.batch is not None:
+        target = Target(name="", nodes=1, devices=1, backend=base.target.backend, device=shape.key.device)
+        factor = compute_scale(
+            base.profile, base.target, target, wanted, base.passes, after, base.draws, catalog
+        ).factor  # fmt: skip
+    passes = after.accumulated / base.passes.accumulated
+    samples = after.samples / base.passes.samples
+    seconds = np.zeros(base.draws.count)
+    for name, times in (("compute", factor * passes), ("transfer", samples), ("contention", factor * passes)):
+        stall = base.stall(name)
+        if stall is not None and (several or name != "contention"):
+            seconds = seconds + stall * times
+    if several:
+        seconds = seconds + _least_exchange(base)
+    return _LeastStep(seconds, fresh(shape), float(np.mean(factor)))
+
+
+def fresh(shape: Shape) -> Array:
+    """What no queue tells of fresh batches, and measured noise below zero: seconds of a step, ``[draws]``."""
+    held = shape.base.held
+    if held is None:
+        return np.zeros(shape.base.draws.count)
+    samples = shape.key.batch * shape.key.accumulate
+    seconds: Array = held.prep.noise + samples * held.prep.more
+    return seconds if held.fetch is None else seconds + held.fetch.noise
+
+
+def _least_exchange(base: Base) -> float:
+    """What measured exchanges say below zero: noise, which forecasts keep."""
+    found = [drawn for name in EXCHANGE_STALLS if (drawn := base.stall(name)) is not None]
+    return float(sum(min(0.0, drawn.min()) for drawn in found))
+
+
+def raised(
+    least: Least, number: int, step: Array, shape: Shape, price: Array, confidence: float, onward: bool
+) -> None:
+    """Raise the bounds of node count ``number``, and with ``onward`` of those beyond it, by a forecast of its step.
+
+    ``step`` and ``price`` (dollars an hour) are ``[draws]``. See the top for when ``onward`` is a bound.
+    """
+    stop = len(shape.nodes) if onward else number + 1
+    rows = slice(number, stop)
+    money = step * price
+    steps, per_second = shape.steps[rows], shape.nodes[rows] / HOUR
+    for bound, per_step, factor in (
+        (least.seconds, float(step.mean()), steps),
+        (least.dollars, float(money.mean()), steps * per_second),
+        (least.sure_seconds, surely(step, confidence), steps),
+        (least.sure_dollars, surely(money, confidence), steps * per_second),
+    ):
+        np.maximum(bound[rows], per_step * factor, out=bound[rows])

@@ -1,0 +1,197 @@
+"""A choice as a SkyPilot task: YAML that ``sky launch`` takes, and that starts nothing by itself.
+
+Knows SkyPilot's keys (docs.skypilot.co, reference/yaml-spec, and running-jobs/distributed-jobs for the variables that
+its nodes find), the choice and the job's command. What it cannot know (where the data lie, secrets, how the job takes
+a batch) stands in the comments on top as things to do. Reads no cloud.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import textwrap
+from collections.abc import Sequence
+
+import yaml
+
+from stash.base.errors import UserError
+from stash.base.plan import Choice
+from stash.base.printable import printable_line
+from stash.base.records import Profile
+from stash.base.secrets import MASK
+from stash.base.words.quantities import listed
+from stash.base.words.rental import dollars_interval, span_interval
+from stash.base.words.units import format_bytes
+from stash.derive.plan.bill import BillFacts
+from stash.derive.plan.relaunch import Meeting, Relaunch, relaunch
+from stash.keep.catalog import Catalog, Instance
+from stash.keep.catalog.published import skypilot_gpu
+
+CLOUDS = ("aws", "azure", "gcp", "lambda", "runpod")
+"""That SkyPilot rents from, and the catalog knows, by the same names."""
+_IDLE_MINUTES = 10
+"""After which a cluster that has nothing to do is taken down: not so few that a failed start cannot be looked at."""
+_USUAL_DISK, _SYSTEM = 256, 45
+"""GiB: SkyPilot's default disk, and its default image on AWS (sky/clouds/aws.py, DEFAULT_AMI_GB)."""
+_WIDTH = 100
+_FIRST = '$(echo "$SKYPILOT_NODE_IPS" | head -n1)'
+
+
+def sky_task(choice: Choice, profile: Profile, catalog: Catalog, facts: BillFacts, file: str = "task.yaml") -> str:
+    """The task of ``choice``; ``file`` is what it will be called. Raises UserError for what SkyPilot cannot rent."""
+    rented = choice.rented
+    if rented.cloud not in CLOUDS:
+        raise UserError(_not_for_rent(choice, profile))
+    instance = catalog.instance(f"{rented.cloud}/{rented.instance}")
+    started = _started(choice, profile)
+    task: dict[str, object] = {
+        "name": task_name(profile),
+        "workdir": ".",
+        "num_nodes": rented.nodes,
+        "resources": _resources(choice, instance, facts),
+        "setup": _Script(_setup(profile)),
+        "run": _Script(started.line + "\n"),
+    }
+    head = _head(choice, str(task["name"]), file, (*started.notes, *_to_do(choice, profile, facts)))
+    body = yaml.dump(task, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=4096)
+    return head + body
+
+
+def task_name(profile: Profile) -> str:
+    """The job's name as SkyPilot takes one: letters, digits and dashes, a letter first."""
+    workload = profile.workload.name
+    plain = re.sub(r"[^a-z0-9]+", "-", workload.lower().removesuffix(".py")).strip("-")
+    return plain[:40].strip("-") if plain[:1].isalpha() else f"train-{plain}"[:40].strip("-")
+
+
+def _not_for_rent(choice: Choice, profile: Profile) -> str:
+    rented = choice.rented
+    meeting = Meeting("NODES", "NUMBER", "FIRST", str(rented.devices))
+    if rented.nodes == 1:
+        meeting = Meeting("1", "0", "127.0.0.1", str(rented.devices))
+    line = relaunch(profile.workload.command, rented.nodes, rented.devices, meeting).line.replace(" \\\n ", "")
+    return (
+        f"{rented.instance} ({rented.cloud}) is nothing that SkyPilot rents; start the job there yourself: "
+        f"{printable_line(line)}"
+    )
+
+
+def _resources(choice: Choice, instance: Instance, facts: BillFacts) -> dict[str, object]:
+    rented, region = choice.rented, choice.rented.price.region
+    machine, _, attached = rented.instance.partition("+")
+    found: dict[str, object] = {
+        "infra": rented.cloud if region is None else f"{rented.cloud}/{region}",
+        "instance_type": machine,
+    }
+    if instance.gpu_count and (attached or rented.cloud == "gcp"):
+        # A type names its GPUs, except on GCP: N1 has them attached, and older SkyPilots want them of all others too.
+        found["accelerators"] = f"{skypilot_gpu(instance)}:{instance.gpu_count:g}"
+    found["use_spot"] = rented.price.paid_as == "spot"
+    if rented.nodes > 1 and instance.rdma:
+        found["network_tier"] = "best"
+    disk = _disk_gib(facts)
+    if disk is not None:
+        found["disk_size"] = disk
+    if rented.price.paid_as != "spot":
+        found["autostop"] = {"idle_minutes": _IDLE_MINUTES, "down": True}
+    return found
+
+
+def _disk_gib(facts: BillFacts) -> int | None:
+    """A node's disk: as asked for, else data and image beside the system; ``None`` where the usual one has room."""
+    if facts.disk_bytes is not None:
+        return math.ceil(facts.disk_bytes / 2**30)
+    held = (facts.dataset_bytes or 0.0) + (facts.image_bytes or 0.0)
+    needed = math.ceil(held / 2**30) + _SYSTEM
+    return needed if needed > _USUAL_DISK else None
+
+
+def _started(choice: Choice, profile: Profile) -> Relaunch:
+    rented = choice.rented
+    devices = str(rented.devices) if rented.device is None else '"$SKYPILOT_NUM_GPUS_PER_NODE"'
+    meeting = Meeting('"$SKYPILOT_NUM_NODES"', '"$SKYPILOT_NODE_RANK"', f'"{_FIRST}"', devices)
+    return relaunch(profile.workload.command, rented.nodes, rented.devices, meeting)
+
+
+def _setup(profile: Profile) -> str:
+    known = [f"{name} {profile.software[name]}" for name in ("python", "torch") if name in profile.software]
+    measured = [f"# Profiled with {printable_line(listed(known))}."] if known else []
+    install = "if [ -f requirements.txt ]; then pip install -r requirements.txt; fi"
+    return "\n".join([*measured, install, ""])
+
+
+def _to_do(choice: Choice, profile: Profile, facts: BillFacts) -> list[str]:
+    """What only a person can see to, in sentences."""
+    rented, command = choice.rented, profile.workload.command
+    notes = [*_settings(choice, profile)]
+    if profile.world_size == 1 and rented.nodes * rented.devices > 1:
+        notes.append("the job was profiled on one device: it has to train with DistributedDataParallel to use more")
+    if any(MASK in word for word in command):
+        notes.append(f"secrets of the command are masked ({MASK}) in the profile: pass them with `secrets:`")
+    if any(word.startswith("/") for word in command):
+        notes.append("the command holds paths of the machine that was profiled: make them fit this one")
+    size = "" if facts.dataset_bytes is None else f" ({format_bytes(facts.dataset_bytes)})"
+    notes.append(f"the data{size} have to be where the job looks for them: with `file_mounts:`, or a line of setup")
+    if rented.price.paid_as == "spot":
+        notes.append("spot machines may be taken away: the job has to save checkpoints where a new one finds them")
+    if rented.price.paid_as == "reserved":
+        notes.append("the price is that of your reservation: name it in ~/.sky/config.yaml")
+    return notes
+
+
+def _settings(choice: Choice, profile: Profile) -> list[str]:
+    changes = [
+        f"{value:,} {name}"
+        for name, value in (
+            ("samples a device and pass", choice.setting.batch),
+            ("passes a step", choice.setting.accumulate),
+            ("loader workers a rank", choice.setting.workers),
+        )
+        if value is not None
+    ]
+    if not changes:
+        return []
+    return [f"the forecast is of {listed(changes)}: set them in the job's own arguments"]
+
+
+def _head(choice: Choice, name: str, file: str, notes: Sequence[str]) -> str:
+    rented = choice.rented
+    where = rented.cloud if rented.price.region is None else f"{rented.cloud} {rented.price.region}"
+    dated = f" of {rented.price.as_of}" if rented.price.as_of else ", undated"
+    price = f"${rented.price.dollars_per_hour.value:,.4g}/h each ({rented.price.paid_as}{dated})"
+    start = f"sky jobs launch {file}" if rented.price.paid_as == "spot" else f"sky launch -c {name} {file}"
+    told = [
+        *_wrapped(f"{choice.name}, {where}, {price}.", ""),
+        f"Forecast: {span_interval(choice.seconds)}, {dollars_interval(choice.dollars)}.",
+        "Written by `stash recommend`; nothing was started. To start it:",
+        f"    {start}",
+        "Before you do:",
+        *(part for note in notes for part in _wrapped(note, "- ")),
+    ]
+    return "".join(f"# {line}\n" for line in told)
+
+
+def _wrapped(line: str, bullet: str) -> list[str]:
+    return textwrap.wrap(
+        printable_line(line),
+        _WIDTH,
+        initial_indent=bullet,
+        subsequent_indent=" " * len(bullet),
+        break_on_hyphens=False,
+        break_long_words=False,
+    )
+
+
+class _Script(str):
+    """Lines of shell, written as a block."""
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes scripts as blocks."""
+
+
+def _block(dumper: yaml.SafeDumper, script: _Script) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", str(script), style="|")
+
+
+_Dumper.add_representer(_Script, _block)
