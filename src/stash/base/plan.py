@@ -133,8 +133,6 @@ class StallShare(Record):
     """Of the bill. Stalls' dollars add up to those of the bill's item ``training``."""
     origin: str
     facts: tuple[PlanFact, ...] = ()
-    uncalibrated: Interval | None = None
-    """Seconds as they were before earlier plans' residuals moved them; ``None`` where none did."""
 
 
 class BillItem(Record):
