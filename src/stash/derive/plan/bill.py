@@ -155,8 +155,7 @@ def bill(
     ``first_epoch_seconds`` are those that the first epoch takes more than the others, ``[draws]``: its data are not
     in memory yet. ``None``: not counted.
     """
-    price = draws.of(f"price of {rental.cloud}/{rental.instance}", rental.price.dollars_per_hour)
-    per_second = price * rental.nodes / HOUR
+    per_second = hourly(rental, draws) * rental.nodes / HOUR
     known = all(part.spread_known for part in stalls.parts)
     at = f"{rental.nodes} × ${rental.price.dollars_per_hour.value:,.4g}/h"
     parts = []
@@ -179,6 +178,11 @@ def bill(
         step=stalls.step,
         price_known=rental.price.dollars_per_hour.low is not None,
     )
+
+
+def hourly(rental: Rental, draws: Draws) -> Array:
+    """Dollars of one instance for an hour, ``[draws]``: the same however many are rented."""
+    return draws.of(f"price of {rental.cloud}/{rental.instance}", rental.price.dollars_per_hour)
 
 
 def _start(stalls: StallDraws, facts: BillFacts, draws: Draws) -> tuple[Array, str, bool] | None:
