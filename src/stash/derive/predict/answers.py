@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from stash.base.errors import UserError
 from stash.derive.predict.changes import MOST_NODES, OPTIONS, Alteration
-from stash.derive.predict.forecast import Forecast
+from stash.derive.predict.forecast import Forecast, StallDraws
 from stash.derive.predict.memory import Footprint, footprint
 from stash.derive.predict.recorded import peak_bytes
 from stash.derive.predict.whatif import Base, what_if
@@ -48,7 +48,7 @@ class Fit:
     largest_batch: int | None
 
 
-def lost(base: Base, told: Forecast) -> tuple[Missing, ...]:
+def lost(base: Base, told: Forecast | StallDraws) -> tuple[Missing, ...]:
     """Stalls of the target that nobody can predict, other than those which the profile itself could not tell."""
     never_known = {item.name for item in base.breakdown.skipped if item.possible}
     return tuple(item for item in told.unknown if item.name not in never_known or _new(base, item))
@@ -108,7 +108,7 @@ def _speed(base: Base, wanted: Alteration, name: str, value: float) -> float | N
 
 def memory_fit(base: Base, wanted: Alteration, told: Forecast) -> Fit | None:
     """What the step needs of a device's memory; ``None`` where the profile holds no peak, or on CPUs."""
-    line = _footprint(base)
+    line = job_footprint(base)
     if line is None or base.passes is None:
         return None
     memory = None if told.target.device_memory_bytes is None else told.target.device_memory_bytes.value
@@ -116,7 +116,8 @@ def memory_fit(base: Base, wanted: Alteration, told: Forecast) -> Fit | None:
     return Fit(line.at(batch), memory, None if memory is None else line.largest_batch(memory))
 
 
-def _footprint(base: Base) -> Footprint | None:
+def job_footprint(base: Base) -> Footprint | None:
+    """What a batch of the profiled job needs; ``None`` where the profile holds no peak, or on CPUs."""
     work, peak = base.profile.workload, peak_bytes(base.profile)
     if peak is None or base.passes is None or work.parameter_bytes is None:
         return None

@@ -1,0 +1,211 @@
+"""Forecasts and bills of candidates, made only when they are asked for, and shared where nothing differs.
+
+Prices do not change a forecast: types at several prices share theirs. A candidate goes through three stages: the floor
+that ``bounds`` proves, the step it would take with as many loader workers as it has threads for, and its whole bill.
+Each stage is a bound of the next. Knows how to weigh one candidate; which ones to weigh is for ``search``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from stash.base.errors import UserError
+from stash.base.plan import Goal, Rental, Setting, Unranked
+from stash.derive.plan.bill import Bill, BillFacts, bill, hourly
+from stash.derive.plan.bounds import Floors, Least, altered, raised
+from stash.derive.plan.candidates import Rentable
+from stash.derive.plan.chance import kept, surely
+from stash.derive.plan.settings import Shape
+from stash.derive.predict.answers import lost
+from stash.derive.predict.draws import Array
+from stash.derive.predict.forecast import StallDraws
+from stash.derive.predict.loading import dataset_bytes
+from stash.derive.predict.page_cache import cached_share
+from stash.derive.predict.whatif import Base, stall_draws
+
+WORTH = 0.01
+"""Of a step: loader workers that save less are not worth a change of the job's settings."""
+FLOOR, STEP, WHOLE = 0, 1, 2
+"""Stages of a candidate."""
+
+
+@dataclass(frozen=True, eq=False)
+class Weighed:
+    """One candidate with its forecast and its bill."""
+
+    rentable: Rentable
+    shape: Shape
+    number: int
+    """Of its node count among the shape's."""
+    rental: Rental
+    setting: Setting
+    drawn: StallDraws
+    billed: Bill
+    confidence: float
+
+    @property
+    def steps(self) -> float:
+        return float(self.shape.steps[self.number])
+
+    @property
+    def samples(self) -> float:
+        """Of a step."""
+        return float(self.shape.samples[self.number])
+
+    @property
+    def seconds(self) -> float:
+        return float(self.billed.seconds.mean())
+
+    @property
+    def dollars(self) -> float:
+        return float(self.billed.dollars.mean())
+
+    @property
+    def sure_seconds(self) -> float:
+        return surely(self.billed.seconds, self.confidence)
+
+    @property
+    def sure_dollars(self) -> float:
+        return surely(self.billed.dollars, self.confidence)
+
+    def on_time(self, goal: Goal) -> float | None:
+        return kept(self.billed.seconds, goal.deadline_seconds)
+
+    def within_budget(self, goal: Goal) -> float | None:
+        return kept(self.billed.dollars, goal.budget_dollars)
+
+
+@dataclass(eq=False)
+class Chain:
+    """One type in one shape, at one price: all its node counts, with what is known of each so far."""
+
+    rentable: Rentable
+    shape: Shape
+    least: Least
+    stage: Array
+    """``[node counts]``."""
+
+    @property
+    def onward_from(self) -> int:
+        """Nodes from which on more of them never shorten a step: beyond what is taken as it was measured."""
+        base, machine = self.shape.base.target, self.rentable.machine
+        same = machine is not None and (machine.inside, machine.network) == (base.inside, base.network)
+        return max(2, base.nodes + 1) if same else 2
+
+
+class Weighing:
+    """All candidates of one question."""
+
+    def __init__(self, goal: Goal, facts: BillFacts, floors: Floors, bases: Sequence[Base]) -> None:
+        self.goal, self._facts, self._floors = goal, facts, floors
+        self._forecasts: dict[tuple[object, ...], StallDraws] = {}
+        self._weighed: dict[tuple[int, int], Weighed] = {}
+        self._cached = [_cache_of(base) for base in bases]
+        self.unknown: dict[str, Unranked] = {}
+        """What could not be forecast, by type."""
+
+    @property
+    def forecasts(self) -> int:
+        """Made so far."""
+        return len(self._forecasts)
+
+    def chain(self, rentable: Rentable, shape: Shape) -> Chain:
+        """At its floor; raises UserError where nothing is known of the device's speed."""
+        price = rentable.price.dollars_per_hour
+        lowest = price.value if price.low is None else price.low
+        if price.low is not None and price.low < price.value:
+            lowest = float(hourly(rentable.rental(1), shape.base.draws).min())
+        return Chain(rentable, shape, self._floors.row(shape).priced(lowest), np.zeros(len(shape.nodes)))
+
+    def advance(self, chain: Chain, number: int) -> None:
+        """Take one node count a stage further, and raise what follows from it."""
+        if chain.stage[number] == FLOOR:
+            self._to_step(chain, number)
+        else:
+            self._to_whole(chain, number)
+
+    def weighed(self, chain: Chain, number: int) -> Weighed:
+        """A candidate at its last stage."""
+        while chain.stage[number] < WHOLE:
+            self.advance(chain, number)
+        return self._weighed[id(chain), number]
+
+    # Stages ------------------------------------------------------------------------------------------------------
+
+    def _to_step(self, chain: Chain, number: int) -> None:
+        nodes = int(chain.shape.nodes[number])
+        drawn = self._drawn(chain, nodes, self._most_workers(chain), self._share(chain))
+        missing = lost(chain.shape.base, drawn)
+        if missing:
+            self._leave_out(chain, number, missing[0].why, only_several=missing[0].name == "network")
+            return
+        price = hourly(chain.rentable.rental(nodes), chain.shape.base.draws)
+        confidence, onward = self.goal.confidence, nodes >= chain.onward_from
+        raised(chain.least, number, drawn.step, chain.shape, price, confidence, onward)
+        chain.stage[number] = STEP
+
+    def _to_whole(self, chain: Chain, number: int) -> None:
+        base, shape, nodes = chain.shape.base, chain.shape, int(chain.shape.nodes[number])
+        most, share = self._most_workers(chain), self._share(chain)
+        drawn, workers = self._drawn(chain, nodes, most, share), most
+        if most is not None:
+            usual = self._drawn(chain, nodes, None, share)
+            longer = usual.step - drawn.step
+            if np.all(longer >= 0) and longer.mean() <= WORTH * drawn.step.mean():
+                drawn, workers = usual, None
+        first = None
+        if share and base.profile.workload.loaders and base.profile.workload.loaders[0].samples:
+            cold = self._drawn(chain, nodes, workers, None)
+            epoch = base.profile.workload.loaders[0].samples / float(shape.samples[number])
+            first = min(float(shape.steps[number]), epoch) * np.maximum(0.0, cold.step - drawn.step)
+        rental = chain.rentable.rental(nodes)
+        billed = bill(drawn, float(shape.steps[number]), rental, self._facts, first, base.draws)
+        wanted = altered(shape)
+        setting = Setting(batch=wanted.batch, accumulate=wanted.accumulate, workers=workers)
+        found = Weighed(
+            chain.rentable, shape, number, rental, setting, drawn, billed, self.goal.confidence
+        )  # fmt: skip
+        self._weighed[id(chain), number] = found
+        least = chain.least
+        least.seconds[number], least.dollars[number] = found.seconds, found.dollars
+        least.sure_seconds[number], least.sure_dollars[number] = found.sure_seconds, found.sure_dollars
+        chain.stage[number] = WHOLE
+
+    def _leave_out(self, chain: Chain, number: int, why: str, only_several: bool) -> None:
+        """Nobody can forecast this node count, nor any other that lacks the same fact."""
+        lacking = chain.shape.nodes > 1 if only_several else chain.shape.ranks > 1
+        lacking[number] = True
+        for bound in (chain.least.seconds, chain.least.dollars, chain.least.sure_seconds, chain.least.sure_dollars):
+            bound[lacking] = np.inf
+        instance = chain.rentable.instance
+        self.unknown[chain.rentable.key] = Unranked(instance=instance.name, cloud=instance.cloud, why=why)
+
+    # Forecasts ---------------------------------------------------------------------------------------------------
+
+    def _drawn(self, chain: Chain, nodes: int, workers: int | None, share: float | None) -> StallDraws:
+        key = (chain.rentable.key, chain.shape.key, nodes, workers, share)
+        if key not in self._forecasts:
+            update: dict[str, object] = {"nodes": nodes, "workers": workers, "cache": share}
+            update["instance" if chain.rentable.machine is None else "cluster"] = chain.rentable.key
+            self._forecasts[key] = stall_draws(chain.shape.base, altered(chain.shape).model_copy(update=update))
+        return self._forecasts[key]
+
+    def _most_workers(self, chain: Chain) -> int | None:
+        """Loader workers for which a rank has hardware threads, where those are more than now; ``None``: as now."""
+        loading, threads = chain.shape.base.loading, chain.rentable.threads
+        if loading is None or threads is None:
+            return None
+        most = int(threads / chain.rentable.devices)
+        return most if most > loading.pipeline.workers else None
+
+    def _share(self, chain: Chain) -> float | None:
+        """Of the data set, that a node's memory holds after the first epoch; ``None``: unknown, and so none."""
+        size, memory = self._cached[chain.shape.key.base], chain.rentable.memory_bytes
+        return None if not size or not memory else cached_share(memory, size)
+
+
+def _cache_of(base: Base) -> float | None:
+    return None if base.loading is None else dataset_bytes(base.profile)
