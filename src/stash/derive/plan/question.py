@@ -67,13 +67,17 @@ class Question:
         left = market(self._catalog, constraints, self._machines)
         chains: list[Chain] = []
         unranked = list(left.unranked)
+        needs_devices = any(base.target.device is not None for base in self.bases)
         for rentable in left.rentables:
+            if needs_devices and rentable.device is None:
+                continue  # a job of GPUs, and a machine without
             try:
                 chains += self._chains(rentable)
             except UserError as error:
                 unranked.append(_unranked(rentable, str(error)))
         if not chains:
-            raise UserError(f"nothing that may be rented can be forecast: {unranked[-1].instance}: {unranked[-1].why}")
+            why = f"{unranked[-1].instance}: {unranked[-1].why}" if unranked else "none of it has a GPU"
+            raise UserError(f"nothing that may be rented can be forecast: {why}")
         return Field(left, tuple(chains), tuple(unranked))
 
     def _chains(self, rentable: Rentable) -> list[Chain]:

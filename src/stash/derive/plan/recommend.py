@@ -34,6 +34,9 @@ from stash.keep.catalog import Catalog
 LISTED = 60
 """Types that lost of which the best is forecast and shown, those with the least bound first."""
 
+SLACK = 0.05
+"""Of the best of another type than the chosen one's: that which is shown is proven to be this near to it."""
+
 
 def recommend(
     bases: Sequence[Base],
@@ -129,7 +132,9 @@ def _outcome(question: Question, field: Field, goal: Goal, listed: Sequence[str]
         if not could_tie and not shown:
             unlisted += key not in on_front
             continue
-        found = least(weighing, chains, measure, limits) if chosen is not None else None
+        found = None if chosen is None else least(weighing, chains, measure, limits, SLACK)
+        if found is not None and getattr(found, measure) <= near * (1 + SLACK):
+            found = least(weighing, chains, measure, limits)  # it may be a tie, so no less than the best
         if found is not None and chosen is not None and tied(goal, found, chosen):
             ties.append(found)
         elif key in on_front:
@@ -153,14 +158,17 @@ def _least_bound(chains: Sequence[Chain], measure: str, limits: Limits) -> float
 
 def _nearest_miss(question: Question, chains: Sequence[Chain]) -> list[Weighed]:
     """Of a type that is not feasible, what comes nearest: its fastest, by its bound."""
-    known = [chain for chain in chains if np.isfinite(chain.least.sure_seconds).any()]
-    if not known:
+    for looked_at in (True, False):  # its own forecasts first, and bounds only where there are none
+        rows = [np.where((chain.stage > 0) | (not looked_at), chain.least.sure_seconds, np.inf) for chain in chains]
+        nearest = min(range(len(chains)), key=lambda number: float(rows[number].min()))
+        if np.isfinite(rows[nearest]).any():
+            break
+    else:
         return []
-    chain = min(known, key=lambda each: float(each.least.sure_seconds.min()))
-    number = int(chain.least.sure_seconds.argmin())
-    question.weighing.advance(chain, number)
-    if not np.isfinite(chain.least.sure_seconds[number]):
-        return _nearest_miss(question, chains)
+    chain, number = chains[nearest], int(rows[nearest].argmin())
+    if chain.stage[number] == 0:
+        question.weighing.advance(chain, number)
+        return _nearest_miss(question, chains)  # it may be that nobody can forecast this one
     return [question.weighing.weighed(chain, number)]
 
 

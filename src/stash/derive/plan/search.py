@@ -44,9 +44,14 @@ class Limits:
 ANY = Limits()
 
 
-def least(weighing: Weighing, chains: Sequence[Chain], measure: Measure, limits: Limits = ANY) -> Weighed | None:
-    """The candidate of least ``measure`` that keeps ``limits``; ``None`` if nothing does."""
-    return next(ascending(weighing, chains, measure, limits), None)
+def least(
+    weighing: Weighing, chains: Sequence[Chain], measure: Measure, limits: Limits = ANY, slack: float = 0.0
+) -> Weighed | None:
+    """The candidate of least ``measure`` that keeps ``limits``; ``None`` if nothing does.
+
+    With ``slack`` one that is proven to be within that part of the least, which takes fewer forecasts.
+    """
+    return next(ascending(weighing, chains, measure, limits, slack), None)
 
 
 def front(weighing: Weighing, chains: Sequence[Chain], limits: Limits = ANY) -> tuple[Weighed, ...]:
@@ -60,9 +65,16 @@ def front(weighing: Weighing, chains: Sequence[Chain], limits: Limits = ANY) -> 
 
 
 def ascending(
-    weighing: Weighing, chains: Sequence[Chain], measure: Measure, limits: Limits, sooner: bool = False
+    weighing: Weighing,
+    chains: Sequence[Chain],
+    measure: Measure,
+    limits: Limits,
+    slack: float = 0.0,
+    sooner: bool = False,
 ) -> Iterator[Weighed]:
-    """Candidates in ascending order of ``measure``; with ``sooner`` only those faster than all that came before."""
+    """Candidates in ascending order of ``measure``, but for ``slack``; with ``sooner`` only those faster than all that
+    came before.
+    """
     rows = [chain.least for chain in chains]
     keys = np.array([_lowest(row, measure, limits) for row in rows])
     fastest = np.array([row.seconds.min(initial=np.inf) for row in rows])
@@ -80,7 +92,9 @@ def ascending(
         place = _next(chain, values, open_, now)
         if chain.stage[place] < WHOLE:
             weighing.advance(chain, place)
-            continue
+            near_enough = slack and chain.stage[place] == WHOLE and values[place] <= now * (1 + slack)
+            if not (near_enough and limits.keeps(rows[number])[place]):
+                continue
         seen.setdefault(number, []).append(place)
         found = weighing.weighed(chain, place)
         if sooner:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stash.derive.plan.candidates import Rentable
-from stash.derive.plan.work import StepPlan, splits
+from stash.derive.plan.work import StepPlan, split
 from stash.derive.predict.answers import job_footprint
 from stash.derive.predict.draws import Array
 from stash.derive.predict.memory import RESERVE
@@ -93,7 +93,7 @@ class Shapes:
         self._known: dict[tuple[int, str | None, int, int, int], tuple[Shape, ...]] = {}
 
     def of(self, rentable: Rentable, base: int, largest: int) -> tuple[Shape, ...]:
-        """Of all batches up to ``largest`` on up to the type's node counts."""
+        """One for each batch that its node counts ask for, none above ``largest``."""
         key = (base, rentable.device, rentable.devices, rentable.most_nodes, largest)
         if key not in self._known:
             self._known[key] = tuple(self._made(rentable, base, largest))
@@ -103,9 +103,8 @@ class Shapes:
         found: dict[tuple[int, int], list[int]] = {}
         for nodes in range(1, rentable.most_nodes + 1):
             of_device = self._plan.of_device(nodes * rentable.devices)
-            for batch, accumulated in () if of_device is None else splits(of_device):
-                if batch <= largest:
-                    found.setdefault((batch, accumulated), []).append(nodes)
+            if of_device is not None:
+                found.setdefault(split(of_device, largest), []).append(nodes)
         for (batch, accumulated), counts in found.items():
             key = ShapeKey(base, rentable.device, rentable.devices, batch, accumulated, rentable.most_nodes)
             nodes_of = np.array(counts, dtype=np.int64)

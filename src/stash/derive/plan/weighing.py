@@ -142,10 +142,15 @@ class Weighing:
         if missing:
             self._leave_out(chain, number, missing[0].why, only_several=missing[0].name == "network")
             return
-        price = hourly(chain.rentable.rental(nodes), chain.shape.base.draws)
-        confidence, onward = self.goal.confidence, nodes >= chain.onward_from
-        raised(chain.least, number, drawn.step, chain.shape, price, confidence, onward)
+        self._raise(chain, number, drawn.step)
         chain.stage[number] = STEP
+
+    def _raise(self, chain: Chain, number: int, step: Array) -> None:
+        """Bounds of this node count, and of those that cannot take less, to those of such a step, ``[draws]``."""
+        nodes = int(chain.shape.nodes[number])
+        price = hourly(chain.rentable.rental(nodes), chain.shape.base.draws)
+        onward = nodes >= chain.onward_from
+        raised(chain.least, number, step, chain.shape, price, self.goal.confidence, onward)
 
     def _to_whole(self, chain: Chain, number: int) -> None:
         base, shape, nodes = chain.shape.base, chain.shape, int(chain.shape.nodes[number])
@@ -157,10 +162,12 @@ class Weighing:
             if np.all(longer >= 0) and longer.mean() <= WORTH * drawn.step.mean():
                 drawn, workers = usual, None
         first = None
-        if share and base.profile.workload.loaders and base.profile.workload.loaders[0].samples:
-            cold = self._drawn(chain, nodes, workers, None)
-            epoch = base.profile.workload.loaders[0].samples / float(shape.samples[number])
-            first = min(float(shape.steps[number]), epoch) * np.maximum(0.0, cold.step - drawn.step)
+        epochs = _of_first_epoch(base, shape)
+        if share and epochs is not None:
+            longer = np.maximum(0.0, self._drawn(chain, nodes, workers, None).step - drawn.step)
+            first = shape.steps[number] * epochs[number] * longer
+            if workers == most:
+                self._raise(chain, number, drawn.step + epochs.min() * longer)
         rental = chain.rentable.rental(nodes)
         billed = bill(drawn, float(shape.steps[number]), rental, self._facts, first, base.draws)
         wanted = altered(shape)
@@ -205,6 +212,14 @@ class Weighing:
         """Of the data set, that a node's memory holds after the first epoch; ``None``: unknown, and so none."""
         size, memory = self._cached[chain.shape.key.base], chain.rentable.memory_bytes
         return None if not size or not memory else cached_share(memory, size)
+
+
+def _of_first_epoch(base: Base, shape: Shape) -> Array | None:
+    """The first epoch's share of all steps, ``[node counts]``; ``None`` where nobody knows how long an epoch is."""
+    loaders = base.profile.workload.loaders
+    if not loaders or not loaders[0].samples:
+        return None
+    return np.minimum(1.0, loaders[0].samples / shape.samples / shape.steps)
 
 
 def _cache_of(base: Base) -> float | None:
