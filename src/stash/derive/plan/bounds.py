@@ -50,15 +50,6 @@ class Least:
     """Not exceeded with the confidence that is asked for."""
     sure_dollars: Array
 
-    def priced(self, dollars_per_hour: float) -> Least:
-        """A copy of its own of one made at $1 an hour."""
-        return Least(
-            self.seconds.copy(),
-            self.dollars * dollars_per_hour,
-            self.sure_seconds.copy(),
-            self.sure_dollars * dollars_per_hour,
-        )
-
 
 def altered(shape: Shape) -> Alteration:
     """The shape's batch and passes, as far as they are not as profiled."""
@@ -79,25 +70,36 @@ class Floors:
         self._slowest = [stragglers.single_steps(base.profile) for base in bases]
         self._late: dict[tuple[int, int, int], float] = {}
         self._passes: dict[tuple[int, str | None, int, int, bool], tuple[Array, float]] = {}
-        self._rows: dict[int, Least] = {}
+        self._rows: dict[int, tuple[Array, Array]] = {}
 
-    def row(self, shape: Shape) -> Least:
-        """At $1 an hour and node; raises UserError where nothing is known of the device's speed."""
-        key = id(shape)
-        if key not in self._rows:
-            self._rows[key] = self._row(shape)
-        return self._rows[key]
+    def row(self, shape: Shape, price: Array) -> Least:
+        """At these dollars an hour of one node, ``[draws]``; raises UserError where the device's speed is unknown."""
+        if id(shape) not in self._rows:
+            self._rows[id(shape)] = self._per_step(shape, np.ones(1))
+        per_hour = shape.nodes / HOUR * shape.steps
+        mean, sure = self._rows[id(shape)]
+        if price.min() == price.max():
+            money, sure_money = mean * price[0], sure * price[0]
+        else:
+            money, sure_money = self._per_step(shape, price)
+        return Least(mean * shape.steps, money * per_hour, sure * shape.steps, sure_money * per_hour)
 
-    def _row(self, shape: Shape) -> Least:
+    def _per_step(self, shape: Shape, price: Array) -> tuple[Array, Array]:
+        """Mean and sure seconds of a step times ``price``, ``[node counts]`` each.
+
+        What is waited for the slowest rank is the same in every draw, the price is not: at least its least, or, of
+        waiting less, at most its most.
+        """
         mean, sure = np.empty(len(shape.nodes)), np.empty(len(shape.nodes))
-        for number, (nodes, ranks) in enumerate(zip(shape.nodes.tolist(), shape.ranks.tolist(), strict=True)):
-            drawn, scale = self._trains(shape, ranks > 1)
-            late = self._slower(shape, nodes, ranks) * scale
-            mean[number] = drawn.mean() + late
-            sure[number] = surely(drawn, self._confidence) + late
-        seconds, sure_seconds = mean * shape.steps, sure * shape.steps
-        per_second = shape.nodes / HOUR
-        return Least(seconds, seconds * per_second, sure_seconds, sure_seconds * per_second)
+        for several in (False, True):
+            which = (shape.ranks > 1) == several
+            if not which.any():
+                continue
+            drawn, scale = self._trains(shape, several)
+            late = np.array([self._slower(shape, number) * scale for number in np.flatnonzero(which)])
+            mean[which] = (drawn * price).mean() + late * price.mean()
+            sure[which] = surely(drawn * price, self._confidence) + late * np.where(late > 0, price.min(), price.max())
+        return mean, sure
 
     def _trains(self, shape: Shape, several: bool) -> tuple[Array, float]:
         """Seconds of a step's passes and of measured noise below zero, ``[draws]``, and how compute is scaled."""
@@ -106,15 +108,14 @@ class Floors:
             self._passes[key] = _trains(shape, self._catalog, several)
         return self._passes[key]
 
-    def _slower(self, shape: Shape, nodes: int, ranks: int) -> float:
-        """Seconds that so many ranks wait longer for their slowest than those that were profiled."""
-        measured = shape.base.target
-        before = measured.devices if nodes == 1 else measured.ranks
-        key = (shape.key.base, before, ranks)
+    def _slower(self, shape: Shape, number: int) -> float:
+        """Seconds that a node count's ranks wait longer for their slowest than those that were profiled."""
+        nodes, ranks, measured = int(shape.nodes[number]), int(shape.ranks[number]), shape.base.target
         if ranks == 1:
             return 0.0
+        key = (shape.key.base, measured.devices if nodes == 1 else measured.ranks, ranks)
         if key not in self._late:
-            self._late[key] = stragglers.waiting(self._slowest[shape.key.base], before, ranks) or 0.0
+            self._late[key] = stragglers.waiting(self._slowest[shape.key.base], *key[1:]) or 0.0
         return self._late[key]
 
 

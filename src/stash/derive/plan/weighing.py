@@ -84,6 +84,8 @@ class Chain:
 
     rentable: Rentable
     shape: Shape
+    price: Array
+    """Dollars an hour of one node, ``[draws]``."""
     least: Least
     stage: Array
     """``[node counts]``."""
@@ -114,11 +116,8 @@ class Weighing:
 
     def chain(self, rentable: Rentable, shape: Shape) -> Chain:
         """At its floor; raises UserError where nothing is known of the device's speed."""
-        price = rentable.price.dollars_per_hour
-        lowest = price.value if price.low is None else price.low
-        if price.low is not None and price.low < price.value:
-            lowest = float(hourly(rentable.rental(1), shape.base.draws).min())
-        return Chain(rentable, shape, self._floors.row(shape).priced(lowest), np.zeros(len(shape.nodes)))
+        price = hourly(rentable.rental(1), shape.base.draws)
+        return Chain(rentable, shape, price, self._floors.row(shape, price), np.zeros(len(shape.nodes)))
 
     def advance(self, chain: Chain, number: int) -> None:
         """Take one node count a stage further, and raise what follows from it."""
@@ -147,10 +146,8 @@ class Weighing:
 
     def _raise(self, chain: Chain, number: int, step: Array) -> None:
         """Bounds of this node count, and of those that cannot take less, to those of such a step, ``[draws]``."""
-        nodes = int(chain.shape.nodes[number])
-        price = hourly(chain.rentable.rental(nodes), chain.shape.base.draws)
-        onward = nodes >= chain.onward_from
-        raised(chain.least, number, step, chain.shape, price, self.goal.confidence, onward)
+        onward = int(chain.shape.nodes[number]) >= chain.onward_from
+        raised(chain.least, number, step, chain.shape, chain.price, self.goal.confidence, onward)
 
     def _to_whole(self, chain: Chain, number: int) -> None:
         base, shape, nodes = chain.shape.base, chain.shape, int(chain.shape.nodes[number])
