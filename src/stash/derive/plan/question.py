@@ -14,13 +14,18 @@ from stash.base.plan import Constraints, Unranked
 from stash.derive.plan.bill import BillFacts
 from stash.derive.plan.bounds import Floors
 from stash.derive.plan.candidates import Market, Rentable, market
-from stash.derive.plan.nearest import Nearest, measured_machines, with_machines
+from stash.derive.plan.nearest import Nearest, measured_machines, profiled_on, with_machines
 from stash.derive.plan.settings import Shapes, room
 from stash.derive.plan.weighing import Chain, Weighing
 from stash.derive.plan.work import StepPlan
 from stash.derive.predict.target import Target
 from stash.derive.predict.whatif import Base
 from stash.keep.catalog import Catalog
+
+_FROM_CPUS = (
+    "the job was profiled on CPUs, and neither the speed of a GPU nor that of other CPUs follows from that; profile it "
+    "there, or once on any GPU: `stash profile`"
+)
 
 
 @dataclass(frozen=True)
@@ -55,6 +60,7 @@ class Question:
         facts: BillFacts,
         machines: Mapping[str, Target],
     ) -> None:
+        self._given = frozenset(machines)
         self._machines = {**measured_machines(bases, catalog), **machines}
         self.bases = tuple(with_machines(base, catalog, self._machines) for base in bases)
         self._catalog = catalog
@@ -67,9 +73,8 @@ class Question:
         left = market(self._catalog, constraints, self._machines)
         chains: list[Chain] = []
         unranked = list(left.unranked)
-        needs_devices = any(base.target.device is not None for base in self.bases)
         for rentable in left.rentables:
-            if needs_devices and rentable.device is None:
+            if rentable.device is None and self.bases[0].target.device is not None:
                 continue  # a job of GPUs, and a machine without
             try:
                 chains += self._chains(rentable)
@@ -82,13 +87,16 @@ class Question:
 
     def _chains(self, rentable: Rentable) -> list[Chain]:
         number = self._nearest.to(rentable)
+        own = rentable.instance.name not in self._given and profiled_on(self.bases[number], rentable.instance)
+        if self.bases[number].target.device is None and rentable.machine is None:
+            raise UserError(_FROM_CPUS)
         fits = room(self.bases[number], rentable)
         if not fits.largest:
             raise UserError(fits.why)
         shapes = self._shapes.of(rentable, number, fits.largest)
         if not shapes:
             raise UserError("no number of its devices shares out the batch evenly in parts that fit into their memory")
-        return [self.weighing.chain(rentable, shape) for shape in shapes]
+        return [self.weighing.chain(rentable, shape, own) for shape in shapes]
 
 
 def _unranked(rentable: Rentable, why: str) -> Unranked:

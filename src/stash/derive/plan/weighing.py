@@ -89,13 +89,13 @@ class Chain:
     least: Least
     stage: Array
     """``[node counts]``."""
+    own: bool
+    """Whether it was profiled on just these machines."""
 
     @property
     def onward_from(self) -> int:
         """Nodes from which on more of them never shorten a step: beyond what is taken as it was measured."""
-        base, machine = self.shape.base.target, self.rentable.machine
-        same = machine is not None and (machine.inside, machine.network) == (base.inside, base.network)
-        return max(2, base.nodes + 1) if same else 2
+        return max(2, self.shape.base.target.nodes + 1) if self.own else 2
 
 
 class Weighing:
@@ -114,10 +114,10 @@ class Weighing:
         """Made so far."""
         return len(self._forecasts)
 
-    def chain(self, rentable: Rentable, shape: Shape) -> Chain:
+    def chain(self, rentable: Rentable, shape: Shape, own: bool) -> Chain:
         """At its floor; raises UserError where nothing is known of the device's speed."""
         price = hourly(rentable.rental(1), shape.base.draws)
-        return Chain(rentable, shape, price, self._floors.row(shape, price), np.zeros(len(shape.nodes)))
+        return Chain(rentable, shape, price, self._floors.row(shape, price), np.zeros(len(shape.nodes)), own)
 
     def advance(self, chain: Chain, number: int) -> None:
         """Take one node count a stage further, and raise what follows from it."""
@@ -181,10 +181,14 @@ class Weighing:
     def _leave_out(self, chain: Chain, number: int, why: str, only_several: bool) -> None:
         """Nobody can forecast this node count, nor any other that lacks the same fact."""
         lacking = chain.shape.nodes > 1 if only_several else chain.shape.ranks > 1
+        if chain.own:
+            lacking &= chain.shape.nodes != chain.shape.base.target.nodes  # measured, whatever else is unknown
         lacking[number] = True
         for bound in (chain.least.seconds, chain.least.dollars, chain.least.sure_seconds, chain.least.sure_dollars):
             bound[lacking] = np.inf
         instance = chain.rentable.instance
+        if np.isfinite(chain.least.seconds).any():
+            why = f"on other node counts than those ranked: {why}"
         self.unknown[chain.rentable.key] = Unranked(instance=instance.name, cloud=instance.cloud, why=why)
 
     # Forecasts ---------------------------------------------------------------------------------------------------
@@ -192,8 +196,10 @@ class Weighing:
     def _drawn(self, chain: Chain, nodes: int, workers: int | None, share: float | None) -> StallDraws:
         key = (chain.rentable.key, chain.shape.key, nodes, workers, share)
         if key not in self._forecasts:
-            update: dict[str, object] = {"nodes": nodes, "workers": workers, "cache": share}
-            update["instance" if chain.rentable.machine is None else "cluster"] = chain.rentable.key
+            update: dict[str, object] = {"workers": workers, "cache": share}
+            if not (chain.own and nodes == chain.shape.base.target.nodes):  # what was measured stays so
+                kind = "instance" if chain.rentable.machine is None else "cluster"
+                update |= {"nodes": nodes, kind: chain.rentable.key}
             self._forecasts[key] = stall_draws(chain.shape.base, altered(chain.shape).model_copy(update=update))
         return self._forecasts[key]
 
