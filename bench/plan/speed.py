@@ -49,7 +49,10 @@ def main() -> None:
 
 
 def table() -> list[str]:
-    lines = ["| offers | types | node counts | combinations | weighed to the end | CPU seconds |", "| ---: " * 6 + "|"]
+    lines = [
+        "| offers | types | node counts | combinations | weighed to the end | CPU seconds |",
+        "| ---: " * 6 + "|",
+    ]
     base = base_of(profiled())
     timed(base, market(200, 1), 2)  # tables that are read once a process
     for offers, regions, nodes in SHAPES:

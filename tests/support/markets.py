@@ -14,7 +14,7 @@ from catalogs import box
 from forecast_profiles import CALM, WIGGLE, around, gpu_job
 
 from stash.base.plan import Constraints, Goal, TrainingWork
-from stash.base.records import Profile
+from stash.base.records import Memory, Profile
 from stash.derive.plan.question import Field, Question
 from stash.derive.plan.weighing import Weighed
 from stash.derive.predict.changes import Alteration
@@ -44,7 +44,7 @@ def kind(gpu: str, count: int, gbit: float | None, **more: Any) -> Instance:
         "interconnect": "pcie3",
         "remote_disk_bytes_per_second": 4e8,
     }
-    return box(f"{gpu.split('-')[0].lower()}x{count}-{gbit}", **{**facts, **more})
+    return box(f"{gpu.partition('-')[0].lower()}x{count}-{gbit}", **{**facts, **more})
 
 
 POOL = (
@@ -65,7 +65,10 @@ POOL = (
 
 
 def jobs() -> tuple[Profile, ...]:
-    """One job profiled in several ways: on two nodes, on one, with noise below zero, and bound by its data."""
+    """One job profiled in several ways: on two nodes, on one, with noise below zero, and bound by its data.
+
+    Its step takes 6 GB of a device, or 13, which a K80 has not.
+    """
     noisy = {
         "resident": around(0.170, WIGGLE), "solo": around(0.169, WIGGLE), "crowd": around(0.1685, WIGGLE),
         "node": around(0.168), "cluster": around(0.1675, WIGGLE), "warm": around(0.167), "cold": around(0.1665, CALM),
@@ -74,7 +77,11 @@ def jobs() -> tuple[Profile, ...]:
     usual = gpu_job()
     spread = usual.model_copy(update={"blocks": _of(gpu_job(), noisy)})
     alone = gpu_job(ranks=2, nodes=1)
-    return usual, alone, spread, gpu_job(block_extra=slow)
+    small, large = ((Memory(rank=0, allocated_bytes=size * 10**9),) for size in (6, 13))
+    return tuple(
+        job.model_copy(update={"memory": peak})
+        for job, peak in ((usual, small), (alone, large), (spread, small), (gpu_job(block_extra=slow), large))
+    )
 
 
 def _of(profile: Profile, times: dict[str, list[float]]) -> Any:
@@ -94,7 +101,9 @@ def drawn_market(seed: int) -> tuple[Catalog, Goal, Constraints]:
         if chance.random() < 0.4:
             prices.append(Price("here", each.name, "r2", "on-demand", round(dollars * 1.1, 3), "2026-11-20", "x", ""))
         if chance.random() < 0.4:
-            prices.append(Price("here", each.name, "r1", "spot", round(dollars * 0.5, 3), "2026-11-20", "made up", ""))
+            prices.append(
+                Price("here", each.name, "r1", "spot", round(dollars * 0.5, 3), "2026-11-20", "made up", "")
+            )
     catalog = Catalog(GPUS, tuple(types), Columns.of(prices, index))
     scaling = chance.choice(("per device", "per device", "global"))
     goal = Goal(
@@ -142,5 +151,3 @@ def undominated(found: list[Weighed]) -> list[tuple[float, float]]:
         one for one in points
         if not any(two != one and two[0] <= one[0] and two[1] <= one[1] for two in points)
     )  # fmt: skip
-
-

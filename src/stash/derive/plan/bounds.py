@@ -1,20 +1,22 @@
 """The least that time and cost of a candidate can be, before its forecast is made: the proof behind pruning.
 
-**Of any node count.** A step lasts, in every draw, no less than its passes (compute, the host's contention, the copies
-to the device) and what is waited for the slowest rank. What else a step has cannot take time away:
+**Of any node count.** A step lasts, in every draw, no less than its passes (compute, the host's contention, the
+copies to the device) and what is waited for the slowest rank. What else a step has cannot take time away:
 
 - an exchange exposes ``max(ready + remaining) − ready[last] >= 0`` seconds (``timeline.exposed``), times a proportion
   and an error factor that are not negative;
 - loaders make a step of t seconds take ``max(t, …) >= t`` (``queueing``), and reading from storage no less than
   reading from memory.
 
-Only noise of a measurement may be negative, and it is added: the least draw of a measured exchange below zero, and the
-negative part of each measured data stall, which forecasts keep.
+Only noise of a measurement may be negative, and it is added: the least draw of a measured exchange below zero, and
+the negative part of each measured data stall, which forecasts keep.
 
-**Of more nodes of the same.** Where every device trains as much on any number of nodes, steps do not get shorter from 2
-nodes on: hops and 2(p−1)/p of rings and trees grow with p, the expected slowest of more ranks is slower, and a step
+**Of more nodes of the same.** Where every device trains as much on any number of nodes, steps do not get shorter from
+2 nodes on: hops and 2(p−1)/p of rings and trees grow with p, the expected slowest of more ranks is slower, and a step
 that trains longer is never shorter after its loaders. All draws are the same, so this holds in each of them, and for
-means and quantiles too. It is not used across what was measured as it is (``Exchange`` then follows no model).
+means and quantiles too. It is not used across what was measured and stays as it was: that follows no model. With the
+first epoch's share φ of all steps a training takes (1 − φ) · steady + φ · max(cold, steady) a step, of which the same
+holds.
 
 **Of a bill.** Seconds are those of all steps and more, dollars those seconds at the price and more (``bill``).
 """
@@ -96,9 +98,11 @@ class Floors:
             if not which.any():
                 continue
             drawn, scale = self._trains(shape, several)
-            late = np.array([self._slower(shape, number) * scale for number in np.flatnonzero(which)])
+            late = np.array([self._slower(shape, number) * scale for number in np.flatnonzero(which).tolist()])
             mean[which] = (drawn * price).mean() + late * price.mean()
-            sure[which] = surely(drawn * price, self._confidence) + late * np.where(late > 0, price.min(), price.max())
+            sure[which] = surely(drawn * price, self._confidence) + late * np.where(
+                late > 0, price.min(), price.max()
+            )
         return mean, sure
 
     def _trains(self, shape: Shape, several: bool) -> tuple[Array, float]:
@@ -151,7 +155,9 @@ def _least_exchange(base: Base) -> float:
     return float(min(0.0, sums.min()))
 
 
-def raised(least: Least, number: int, step: Array, shape: Shape, price: Array, confidence: float, onward: bool) -> None:
+def raised(
+    least: Least, number: int, step: Array, shape: Shape, price: Array, confidence: float, onward: bool
+) -> None:
     """Raise the bounds of node count ``number``, and with ``onward`` of those beyond it, by a forecast of its step.
 
     ``step`` and ``price`` (dollars an hour) are ``[draws]``. See the top for when ``onward`` is a bound.

@@ -1,7 +1,7 @@
 """What may be rented: offers that meet the constraints, each with its price and the profile nearest to its machine.
 
-Of several offers of one type, paid in one way, only the cheapest can be best: machines are the same, so time is, and a
-bill grows with its price. What has no price is told apart. Knows nothing of how long anything takes.
+Of several offers of one type, paid in one way, only the cheapest can be best: machines are the same, so time is, and
+a bill grows with its price. What has no price is told apart. Knows nothing of how long anything takes.
 """
 
 from __future__ import annotations
@@ -225,4 +225,5 @@ def old_prices(rentables: Sequence[Rentable], constraints: Constraints, now: dat
     old = sum(1 for each in ages if each is None or each.most > most)
     if not old:
         return None
-    return f"{old:,} of {len(ages):,} prices are older than {most:,} days or undated; renew them: `stash catalog refresh`"
+    which = f"{old:,} of {len(ages):,} prices are older than {most:,} days or undated"
+    return f"{which}; renew them: `stash catalog refresh`"

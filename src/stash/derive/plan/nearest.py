@@ -37,7 +37,12 @@ class Nearest:
     def _distance(self, number: int, rentable: Rentable) -> tuple[bool, bool, float, int]:
         base = self._bases[number]
         same = profiled_on(base, rentable.instance)
-        return not same, base.target.device != rentable.device, self._doubt(number, rentable.device), -base.profile.nodes
+        return (
+            not same,
+            base.target.device != rentable.device,
+            self._doubt(number, rentable.device),
+            -base.profile.nodes,
+        )
 
     def _doubt(self, number: int, device: str | None) -> float:
         """Relative spread of the device's speed beside the profiled one's; infinite where nothing is known of it."""

@@ -23,8 +23,8 @@ from stash.derive.predict.whatif import Base
 from stash.keep.catalog import Catalog
 
 _FROM_CPUS = (
-    "the job was profiled on CPUs, and neither the speed of a GPU nor that of other CPUs follows from that; profile it "
-    "there, or once on any GPU: `stash profile`"
+    "the job was profiled on CPUs, and neither the speed of a GPU nor that of other CPUs follows from that; profile "
+    "it there, or once on any GPU: `stash profile`"
 )
 
 
@@ -95,7 +95,9 @@ class Question:
             raise UserError(fits.why)
         shapes = self._shapes.of(rentable, number, fits.largest)
         if not shapes:
-            raise UserError("no number of its devices shares out the batch evenly in parts that fit into their memory")
+            raise UserError(
+                "no number of its devices shares out the batch evenly in parts that fit into their memory"
+            )
         return [self.weighing.chain(rentable, shape, own) for shape in shapes]
 
 

@@ -10,9 +10,8 @@ from collections.abc import Mapping
 
 from stash.base.plan import Goal
 from stash.base.words.units import format_seconds
+from stash.derive.plan.search import aim
 from stash.derive.plan.weighing import Weighed
-
-_BETTER = {"compute": "its devices take longer for the same work"}
 
 
 def dollars(value: float) -> str:
@@ -31,22 +30,22 @@ def percent(probability: float) -> str:
     return f"{probability * 100:.0f} %"
 
 
-def of_chosen(goal: Goal, found: Weighed) -> str:
+def of_chosen(goal: Goal) -> str:
     """Why it is the one."""
     sure = f"with {percent(goal.confidence)} probability or more"
-    if fastest(goal):
+    if aim(goal) == "seconds":
         return f"the fastest that stays within {dollars(goal.budget_dollars or 0.0)} {sure}"
     kept = [hours(goal.deadline_seconds)] if goal.deadline_seconds is not None else []
     kept += [dollars(goal.budget_dollars)] if goal.budget_dollars is not None else []
     return f"the cheapest that keeps {' and '.join(kept)} {sure}" if kept else "the cheapest of all"
 
 
-def of_tied(goal: Goal, found: Weighed, chosen: Weighed, better: float) -> str:
-    what = "sooner" if fastest(goal) else "cheaper"
+def of_tied(goal: Goal, chosen: Weighed, better: float) -> str:
+    what = "sooner" if aim(goal) == "seconds" else "cheaper"
     return f"as good as {name(chosen)} within what is known: {what} than it in {percent(better)} of cases"
 
 
-def of_front(goal: Goal, found: Weighed, chosen: Weighed) -> str:
+def of_front(found: Weighed, chosen: Weighed) -> str:
     more, less = found.dollars - chosen.dollars, found.seconds - chosen.seconds
     money = f"{dollars(abs(more))} {'dearer' if more > 0 else 'cheaper'}"
     time = f"{hours(abs(less))} {'later' if less > 0 else 'sooner'}"
@@ -55,7 +54,7 @@ def of_front(goal: Goal, found: Weighed, chosen: Weighed) -> str:
 
 def of_loser(goal: Goal, found: Weighed, chosen: Weighed) -> str:
     """The stall or item that makes most of the difference to the chosen one."""
-    if fastest(goal):
+    if aim(goal) == "seconds":
         return _of_slower(found, chosen)
     mine, other = _dollar_parts(found), _dollar_parts(chosen)
     worst = max(mine, key=lambda each: mine[each] - other.get(each, 0.0))
@@ -72,20 +71,13 @@ def of_infeasible(goal: Goal, found: Weighed) -> str:
     said = []
     on_time, within = found.on_time(goal), found.within_budget(goal)
     if on_time is not None and on_time < goal.confidence and goal.deadline_seconds is not None:
-        said.append(
-            f"takes {hours(found.seconds)}, done in {hours(goal.deadline_seconds)} with {percent(on_time)} probability"
-        )
+        limit = hours(goal.deadline_seconds)
+        said.append(f"takes {hours(found.seconds)}, done in {limit} with {percent(on_time)} probability")
     if within is not None and within < goal.confidence and goal.budget_dollars is not None:
-        said.append(
-            f"costs {dollars(found.dollars)}, within {dollars(goal.budget_dollars)} with {percent(within)} probability"
-        )
+        limit = dollars(goal.budget_dollars)
+        said.append(f"costs {dollars(found.dollars)}, within {limit} with {percent(within)} probability")
     stall = _largest_stall(found)
     return f"{' and '.join(said)}{stall}"
-
-
-def fastest(goal: Goal) -> bool:
-    """Whether time is what is to be least: there is a budget, and no deadline."""
-    return goal.budget_dollars is not None and goal.deadline_seconds is None
 
 
 def name(found: Weighed) -> str:

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from stash.base.errors import UserError
 from stash.base.plan import Constraints, Goal, Relaxation
 from stash.derive.plan.question import Field, Question
-from stash.derive.plan.reasons import dollars, fastest, hours, name
-from stash.derive.plan.search import Limits, least
+from stash.derive.plan.reasons import dollars, hours, name
+from stash.derive.plan.search import Limits, aim, least, limits_of
 from stash.derive.plan.weighing import Weighed
 
 MOST_NODES = 64
@@ -25,11 +25,6 @@ def relaxations(question: Question, field: Field, goal: Goal, constraints: Const
     return (*_of_goal(question, field, goal), *_of_constraints(question, goal, constraints))
 
 
-def limits_of(goal: Goal) -> Limits:
-    """What a candidate has to keep."""
-    return Limits(goal.deadline_seconds, goal.budget_dollars)
-
-
 def _of_goal(question: Question, field: Field, goal: Goal) -> Iterator[Relaxation]:
     weighing, chains = question.weighing, field.chains
     if goal.deadline_seconds is not None:
@@ -37,21 +32,15 @@ def _of_goal(question: Question, field: Field, goal: Goal) -> Iterator[Relaxatio
         if found is not None:
             to = _hours_up(found.sure_seconds)
             within = "" if goal.budget_dollars is None else f" within {dollars(goal.budget_dollars)}"
-            yield Relaxation(
-                option="deadline",
-                to=to,
-                text=f"the nearest deadline that anything keeps{within} is {to}: {name(found)}, {hours(found.seconds)}",
-            )
+            text = f"the nearest deadline that anything keeps{within} is {to}"
+            yield Relaxation(option="deadline", to=to, text=f"{text}: {name(found)}, {hours(found.seconds)}")
     if goal.budget_dollars is not None:
         found = least(weighing, chains, "sure_dollars", Limits(seconds=goal.deadline_seconds))
         if found is not None:
             to = f"{math.ceil(found.sure_dollars)}"
             within = "" if goal.deadline_seconds is None else f" in {hours(goal.deadline_seconds)}"
-            yield Relaxation(
-                option="budget",
-                to=to,
-                text=f"the least budget that does it{within} is ${int(to):,}: {name(found)}, {dollars(found.dollars)}",
-            )
+            text = f"the least budget that does it{within} is ${int(to):,}"
+            yield Relaxation(option="budget", to=to, text=f"{text}: {name(found)}, {dollars(found.dollars)}")
 
 
 def _of_constraints(question: Question, goal: Goal, constraints: Constraints) -> Iterator[Relaxation]:
@@ -91,8 +80,7 @@ def _feasible(question: Question, goal: Goal, constraints: Constraints) -> Weigh
         field = question.field(constraints)
     except UserError:
         return None
-    measure = "seconds" if fastest(goal) else "dollars"
-    return least(question.weighing, field.chains, measure, limits_of(goal))
+    return least(question.weighing, field.chains, aim(goal), limits_of(goal))
 
 
 def _loosened_to(option: str, found: Weighed) -> tuple[str, str]:
@@ -103,7 +91,10 @@ def _loosened_to(option: str, found: Weighed) -> tuple[str, str]:
         price = math.ceil(found.rental.dollars_per_hour * 100) / 100
         return f"{price:.2f}", f"--max-price {price:.2f}"
     if option == "quota":
-        return f"{found.rental.instance}={found.rental.nodes}", f"a quota of {found.rental.nodes} {found.rental.instance}"
+        return (
+            f"{found.rental.instance}={found.rental.nodes}",
+            f"a quota of {found.rental.nodes} {found.rental.instance}",
+        )
     if option == "spot":
         return "allow", "--spot allow"
     return "", f"leaving out --{option}"

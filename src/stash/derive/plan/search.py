@@ -15,6 +15,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from stash.base.plan import Goal
 from stash.derive.plan.bounds import Least
 from stash.derive.plan.weighing import FLOOR, WHOLE, Chain, Weighed, Weighing
 
@@ -42,6 +43,16 @@ class Limits:
 
 
 ANY = Limits()
+
+
+def limits_of(goal: Goal) -> Limits:
+    """What a candidate has to keep."""
+    return Limits(goal.deadline_seconds, goal.budget_dollars)
+
+
+def aim(goal: Goal) -> Measure:
+    """What is to be least: time where only the budget is said, money else."""
+    return "seconds" if goal.budget_dollars is not None and goal.deadline_seconds is None else "dollars"
 
 
 def least(
@@ -72,8 +83,9 @@ def ascending(
     slack: float = 0.0,
     sooner: bool = False,
 ) -> Iterator[Weighed]:
-    """Candidates in ascending order of ``measure``, but for ``slack``; with ``sooner`` only those faster than all that
-    came before.
+    """Candidates in ascending order of ``measure``, but for ``slack``.
+
+    With ``sooner`` only those faster than all that came before.
     """
     rows = [chain.least for chain in chains]
     keys = np.array([_lowest(row, measure, limits) for row in rows])

@@ -17,7 +17,8 @@ import numpy as np
 from stash.base.ladder import EXCHANGE_STALLS
 from stash.base.plan import Experiment, Goal
 from stash.derive.plan.chance import apart
-from stash.derive.plan.reasons import dollars, fastest, name
+from stash.derive.plan.reasons import dollars, name
+from stash.derive.plan.search import aim
 from stash.derive.plan.weighing import Weighed
 from stash.derive.predict.draws import Array
 from stash.derive.predict.recorded import command
@@ -32,7 +33,7 @@ _SETTLES = 0.5
 
 def objective(goal: Goal, found: Weighed) -> Array:
     """What is to be least, ``[draws]``."""
-    return found.billed.seconds if fastest(goal) else found.billed.dollars
+    return found.billed.seconds if aim(goal) == "seconds" else found.billed.dollars
 
 
 def difference(goal: Goal, found: Weighed, chosen: Weighed) -> Array:
@@ -61,7 +62,7 @@ class _Trial:
 
 
 def experiment(goal: Goal, chosen: Weighed, ties: Sequence[Weighed]) -> Experiment | None:
-    """The cheapest that settles the tie with the closest rival, else the one that tells most; ``None`` if none can."""
+    """The cheapest that settles the tie with the closest rival, else what tells most; ``None`` if nothing can."""
     if not ties:
         return None
     rival = min(ties, key=lambda each: abs(float(difference(goal, each, chosen).mean())))
@@ -113,6 +114,6 @@ def _experiments(on: Weighed) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]
 def _of_part(goal: Goal, on: Weighed, stall: str) -> Array:
     """What a stall adds to what is to be least, ``[draws]``."""
     place = next(number for number, part in enumerate(on.billed.predicted) if part.name == stall)
-    if fastest(goal):
+    if aim(goal) == "seconds":
         return on.steps * on.billed.predicted[place].seconds
     return on.billed.stall_dollars[place]

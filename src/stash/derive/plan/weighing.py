@@ -1,8 +1,8 @@
 """Forecasts and bills of candidates, made only when they are asked for, and shared where nothing differs.
 
-Prices do not change a forecast: types at several prices share theirs. A candidate goes through three stages: the floor
-that ``bounds`` proves, the step it would take with as many loader workers as it has threads for, and its whole bill.
-Each stage is a bound of the next. Knows how to weigh one candidate; which ones to weigh is for ``search``.
+Prices do not change a forecast: types at several prices share theirs. A candidate goes through three stages: the
+floor that ``bounds`` proves, the step it would take with as many loader workers as it has threads for, and its whole
+bill. Each stage is a bound of the next. Knows how to weigh one candidate; which ones to weigh is for ``search``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stash.base.errors import UserError
 from stash.base.plan import Goal, Rental, Setting, Unranked
 from stash.derive.plan.bill import Bill, BillFacts, bill, hourly
 from stash.derive.plan.bounds import Floors, Least, altered, raised

@@ -74,8 +74,8 @@ def _refuse_other_job(first: Base, other: Base) -> None:
     ):
         if one is not None and two is not None and one != two:
             raise UserError(
-                f"these profiles are of different jobs, as their {what} tell ({one} and {two}); recommend for one job "
-                "at a time"
+                f"these profiles are of different jobs, as their {what} tell ({one} and {two}); recommend for one "
+                "job at a time"
             )
 
 
@@ -98,9 +98,9 @@ def said(plan: StepPlan) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """What the policy takes for granted, and what to be warned of: sentences."""
     goal = plan.goal
     if goal.scaling == "per device":
-        policy = f"every device trains {plan.per_device:,} samples a step as profiled, so more devices train more together"
+        policy = f"every device trains {plan.per_device:,} samples a step as profiled, so more of them train more"
     else:
-        policy = f"all devices together train {plan.together:,.0f} samples a step as profiled, so more devices train fewer each"
+        policy = f"all devices together train {plan.together:,.0f} samples a step as profiled, however many there are"
     if goal.scaling == "global":
         return (policy,), ()
     if goal.efficiency is None:

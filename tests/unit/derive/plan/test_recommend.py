@@ -49,7 +49,9 @@ def three(single: float = 2.0, dearer: float = 2.6, both: float = 5.0) -> Catalo
     return Catalog(GPUS, found.instances, found.columns)
 
 
-def asked(profile=None, catalog=None, *, samples: float = SAMPLES, bill=None, machines=None, listed=(), **wishes) -> RentalPlan:
+def asked(
+    profile=None, catalog=None, *, samples: float = SAMPLES, bill=None, machines=None, listed=(), **wishes
+) -> RentalPlan:
     of_goal = {name: value for name, value in wishes.items() if name in Goal.model_fields}
     of_offers = {name: value for name, value in wishes.items() if name in Constraints.model_fields}
     goal = Goal(work=TrainingWork(samples=samples, text="some"), **of_goal)
@@ -60,10 +62,10 @@ def asked(profile=None, catalog=None, *, samples: float = SAMPLES, bill=None, ma
     )  # fmt: skip
 
 
-# Pencil arithmetic -------------------------------------------------------------------------------------------------
+# Pencil arithmetic --------------------------------------------------------------------------------
 #
-# 720,000 samples. *single*: 10 a step of 0.10 s, 72,000 steps, 2 h, $4.00. *dearer* takes as long for $5.20. *pair*: 20
-# a step of 0.13 s, 36,000 steps, 1.3 h, $6.50.
+# 720,000 samples. *single*: 10 a step of 0.10 s, 72,000 steps, 2 h, $4.00. *dearer* takes as long for $5.20.
+# *pair*: 20 a step of 0.13 s, 36,000 steps, 1.3 h, $6.50.
 
 
 def test_the_cheapest_is_a_single_device_in_two_hours_for_four_dollars():
@@ -126,7 +128,7 @@ def test_a_constraint_that_is_in_the_way_is_named():
     assert "exclude" in [each.option for each in plan.relaxations]
 
 
-# Work ----------------------------------------------------------------------------------------------------------------
+# Work --------------------------------------------------------------------------------
 
 
 def test_a_global_batch_is_shared_out():
@@ -151,7 +153,7 @@ def test_the_policy_and_what_time_to_accuracy_is_are_said():
     assert any("time to accuracy" in each for each in plan.warnings)
 
 
-# Unknown facts -----------------------------------------------------------------------------------------------------
+# Unknown facts --------------------------------------------------------------------------------
 
 
 def test_unknown_prices_and_networks_are_told_apart_and_never_ranked():
@@ -171,7 +173,7 @@ def test_memory_that_is_too_small_leaves_no_candidate():
     assert "memory" in next(each.why for each in plan.unranked if each.instance == "tiny")
 
 
-# Several profiles --------------------------------------------------------------------------------------------------
+# Several profiles --------------------------------------------------------------------------------
 
 
 def test_the_nearest_profile_speaks_for_a_machine():
@@ -181,13 +183,19 @@ def test_the_nearest_profile_speaks_for_a_machine():
     )
     goal = Goal(work=TrainingWork(samples=SAMPLES, text="some"))
     plan = recommend(
-        [base_of(slow, draws=Draws(64)), own], goal, Constraints(), three(), BillFacts(), ["t4.json", "v100.json"], TODAY
+        [base_of(slow, draws=Draws(64)), own],
+        goal,
+        Constraints(),
+        three(),
+        BillFacts(),
+        ["t4.json", "v100.json"],
+        TODAY,
     )
     assert plan.chosen.step.value == pytest.approx(0.1)
     assert "3 of 3 types are forecast from v100.json, the profile nearest to them" in plan.assumptions
 
 
-# Ties ----------------------------------------------------------------------------------------------------------------
+# Ties --------------------------------------------------------------------------------
 
 
 def test_choices_within_their_intervals_are_tied_and_an_experiment_would_tell():
@@ -206,7 +214,7 @@ def test_equal_offers_are_tied_and_no_experiment_can_tell():
     assert plan.experiment is None
 
 
-# Bad input -----------------------------------------------------------------------------------------------------------
+# Bad input --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -241,7 +249,9 @@ def test_old_prices_come_with_the_command_that_renews_them():
     young = asked(oldest_price_days=2)
     assert not any("older" in each for each in young.warnings)
     old = asked(oldest_price_days=1)
-    assert any("3 of 3 prices are older than 1 days" in each and "stash catalog refresh" in each for each in old.warnings)
+    assert any(
+        "3 of 3 prices are older than 1 days" in each and "stash catalog refresh" in each for each in old.warnings
+    )
 
 
 def test_the_record_is_read_back_as_it_was_written():

@@ -9,8 +9,7 @@ from markets import drawn_market, every, jobs, remembering, undominated
 from stash.derive.plan import weighing
 from stash.derive.plan.bill import BillFacts
 from stash.derive.plan.question import Field, Question
-from stash.derive.plan.relaxing import limits_of
-from stash.derive.plan.search import Limits, front, least
+from stash.derive.plan.search import Limits, front, least, limits_of
 from stash.derive.plan.work import step_plan
 from stash.derive.predict.draws import Draws
 from stash.derive.predict.whatif import base_of
