@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from stash.base.errors import UserError
 from stash.base.plan import Constraints, Unranked
 from stash.derive.plan.bill import BillFacts
@@ -16,7 +18,7 @@ from stash.derive.plan.bounds import Floors
 from stash.derive.plan.candidates import Market, Rentable, market
 from stash.derive.plan.nearest import Nearest, measured_machines, profiled_on, with_machines
 from stash.derive.plan.settings import Shapes, room
-from stash.derive.plan.weighing import Chain, Weighing
+from stash.derive.plan.weighing import WHOLE, Calibration, Chain, Weighing
 from stash.derive.plan.work import StepPlan
 from stash.derive.predict.target import Target
 from stash.derive.predict.whatif import Base
@@ -41,6 +43,15 @@ class Field:
         """Combinations of offer, nodes and setting."""
         return sum(len(chain.shape.nodes) * chain.rentable.offers for chain in self.chains)
 
+    @property
+    def pruned(self) -> int:
+        """Of those, so far: dearer offers of the same machines, and what bounds kept from being billed."""
+        found = 0
+        for chain in self.chains:
+            found += (chain.rentable.offers - 1) * len(chain.shape.nodes)
+            found += int(np.count_nonzero(np.isfinite(chain.least.seconds) & (chain.stage < WHOLE)))
+        return found
+
     def types(self) -> dict[str, list[Chain]]:
         """Chains by ``cloud/name``."""
         found: dict[str, list[Chain]] = {}
@@ -59,6 +70,7 @@ class Question:
         catalog: Catalog,
         facts: BillFacts,
         machines: Mapping[str, Target],
+        calibrate: Calibration | None = None,
     ) -> None:
         self._given = frozenset(machines)
         self._machines = {**measured_machines(bases, catalog), **machines}
@@ -66,7 +78,8 @@ class Question:
         self._catalog = catalog
         self._nearest = Nearest(self.bases, catalog)
         self._shapes = Shapes(self.bases, plan)
-        self.weighing = Weighing(plan.goal, facts, Floors(self.bases, catalog, plan.goal.confidence), self.bases)
+        floors = Floors(self.bases, catalog, plan.goal.confidence)
+        self.weighing = Weighing(plan.goal, facts, floors, self.bases, calibrate)
 
     def field(self, constraints: Constraints) -> Field:
         """Every candidate; raises UserError if there is none."""

@@ -21,7 +21,7 @@ from stash.derive.plan.question import Field, Question
 from stash.derive.plan.relaxing import relaxations
 from stash.derive.plan.standings import Standings, standings
 from stash.derive.plan.ties import difference, experiment
-from stash.derive.plan.weighing import WHOLE, Weighed
+from stash.derive.plan.weighing import Calibration, Weighed
 from stash.derive.plan.work import said, step_plan
 from stash.derive.predict.draws import intervals
 from stash.derive.predict.quantity import worst
@@ -47,15 +47,17 @@ def recommend(
     *,
     machines: Mapping[str, Target] | None = None,
     listed: Sequence[str] = (),
+    calibrate: Calibration | None = None,
 ) -> RentalPlan:
     """What to rent for ``goal``: chosen, tied, the front, and what lost, each with its reason.
 
     ``files`` name the profiles of ``bases``, and ``now`` is the day that prices' ages are counted to. ``machines``
     are one node each of instance types that were measured or described, by name: their facts replace those of the
-    catalog. Types in ``listed`` are among the choices however bad they are. Raises UserError.
+    catalog. Types in ``listed`` are among the choices however bad they are. ``calibrate`` changes each forecast
+    before it is used, as earlier plans' residuals do; then no bound of the model's is used. Raises UserError.
     """
     plan = step_plan(bases, goal)
-    question = Question(bases, plan, catalog, bill, machines or {})
+    question = Question(bases, plan, catalog, bill, machines or {}, calibrate)
     field = question.field(constraints)
     found = standings(question, field, goal, listed)
     taken, warned = said(plan)
@@ -75,7 +77,7 @@ def recommend(
         assumptions=(*taken, *_assumed(question, field, bill, files, found.unlisted)),
         warnings=(*warned, *(() if old is None else (old,))),
         weighed=field.weighed,
-        pruned=field.weighed - sum(int(np.count_nonzero(chain.stage == WHOLE)) for chain in field.chains),
+        pruned=field.pruned,
         seed=draws.seed,
         draws=draws.count,
     )

@@ -7,24 +7,26 @@ bill. Each stage is a bound of the next. Knows how to weigh one candidate; which
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from stash.base.plan import Goal, Rental, Setting, Unranked
 from stash.derive.plan.bill import Bill, BillFacts, bill, hourly
-from stash.derive.plan.bounds import Floors, Least, altered, raised
+from stash.derive.plan.bounds import Floors, Least, altered, nothing_known, raised
 from stash.derive.plan.candidates import Rentable
 from stash.derive.plan.chance import kept, surely
 from stash.derive.plan.settings import Shape
 from stash.derive.predict.answers import lost
-from stash.derive.predict.draws import Array
+from stash.derive.predict.draws import Array, Draws
 from stash.derive.predict.forecast import StallDraws
 from stash.derive.predict.loading import dataset_bytes
 from stash.derive.predict.page_cache import cached_share
 from stash.derive.predict.whatif import Base, stall_draws
 
+Calibration = Callable[[StallDraws, Draws], StallDraws]
+"""What earlier plans' residuals make of a forecast. No bound of the model's holds of what it returns."""
 WORTH = 0.01
 """Of a step: loader workers that save less are not worth a change of the job's settings."""
 FLOOR, STEP, WHOLE = 0, 1, 2
@@ -100,8 +102,15 @@ class Chain:
 class Weighing:
     """All candidates of one question."""
 
-    def __init__(self, goal: Goal, facts: BillFacts, floors: Floors, bases: Sequence[Base]) -> None:
-        self.goal, self._facts, self._floors = goal, facts, floors
+    def __init__(
+        self,
+        goal: Goal,
+        facts: BillFacts,
+        floors: Floors,
+        bases: Sequence[Base],
+        calibrate: Calibration | None,
+    ) -> None:
+        self.goal, self._facts, self._floors, self._calibrate = goal, facts, floors, calibrate
         self._forecasts: dict[tuple[object, ...], StallDraws] = {}
         self._weighed: dict[tuple[int, int], Weighed] = {}
         self._cached = [_cache_of(base) for base in bases]
@@ -116,7 +125,10 @@ class Weighing:
     def chain(self, rentable: Rentable, shape: Shape, own: bool) -> Chain:
         """At its floor; raises UserError where nothing is known of the device's speed."""
         price = hourly(rentable.rental(1), shape.base.draws)
-        return Chain(rentable, shape, price, self._floors.row(shape, price), np.zeros(len(shape.nodes)), own)
+        floor = self._floors.row(shape, price)
+        if self._calibrate is not None:
+            floor = nothing_known(shape)
+        return Chain(rentable, shape, price, floor, np.zeros(len(shape.nodes)), own)
 
     def advance(self, chain: Chain, number: int) -> None:
         """Take one node count a stage further, and raise what follows from it."""
@@ -145,7 +157,7 @@ class Weighing:
 
     def _raise(self, chain: Chain, number: int, step: Array) -> None:
         """Bounds of this node count, and of those that cannot take less, to those of such a step, ``[draws]``."""
-        onward = int(chain.shape.nodes[number]) >= chain.onward_from
+        onward = self._calibrate is None and int(chain.shape.nodes[number]) >= chain.onward_from
         raised(chain.least, number, step, chain.shape, chain.price, self.goal.confidence, onward)
 
     def _to_whole(self, chain: Chain, number: int) -> None:
@@ -199,7 +211,9 @@ class Weighing:
             if not (chain.own and nodes == chain.shape.base.target.nodes):  # what was measured stays so
                 kind = "instance" if chain.rentable.machine is None else "cluster"
                 update |= {"nodes": nodes, kind: chain.rentable.key}
-            self._forecasts[key] = stall_draws(chain.shape.base, altered(chain.shape).model_copy(update=update))
+            base = chain.shape.base
+            drawn = stall_draws(base, altered(chain.shape).model_copy(update=update))
+            self._forecasts[key] = drawn if self._calibrate is None else self._calibrate(drawn, base.draws)
         return self._forecasts[key]
 
     def _most_workers(self, chain: Chain) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import date
 
 import pytest
@@ -55,10 +56,11 @@ def asked(
     of_goal = {name: value for name, value in wishes.items() if name in Goal.model_fields}
     of_offers = {name: value for name, value in wishes.items() if name in Constraints.model_fields}
     goal = Goal(work=TrainingWork(samples=samples, text="some"), **of_goal)
+    others = {name: wishes[name] for name in ("machines", "listed", "calibrate") if name in wishes}
     base = base_of(profile or pair(), draws=Draws(64))
     return recommend(
         [base], goal, Constraints(**of_offers), catalog or three(), bill or BillFacts(), ["pair.stash.json"], TODAY,
-        machines=machines, listed=listed,
+        **others,
     )  # fmt: skip
 
 
@@ -212,6 +214,18 @@ def test_equal_offers_are_tied_and_no_experiment_can_tell():
     plan = asked(catalog=three(dearer=2.0))
     assert [choice.name for choice in plan.tied] == ["1 × dearer"]
     assert plan.experiment is None
+
+
+def test_calibrated_forecasts_are_what_is_chosen_by():
+    def thrice(drawn, draws):
+        parts = tuple(
+            replace(part, seconds=part.seconds * (3 if part.name == "compute" else 1)) for part in drawn.parts
+        )
+        return replace(drawn, parts=parts)
+
+    plain, slower = asked(), asked(calibrate=thrice)
+    assert slower.chosen.step.value == pytest.approx(3 * plain.chosen.step.value)
+    assert slower.chosen.dollars.value == pytest.approx(12.0)
 
 
 # Bad input --------------------------------------------------------------------------------
