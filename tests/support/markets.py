@@ -61,6 +61,8 @@ POOL = (
     kind("A100-SXM4-40GB", 1, 100, vcpus=64.0),
     kind("A100-SXM4-40GB", 2, 2),
     kind("T4", 8, 100, vcpus=2.0),
+    kind("V100-SXM2-16GB", 2, 10),
+    kind("V100-SXM2-16GB", 4, 800, rdma=True, rdma_bytes_per_second=1e11),
 )  # fmt: skip
 
 
@@ -78,6 +80,8 @@ def jobs() -> tuple[Profile, ...]:
     spread = usual.model_copy(update={"blocks": _of(gpu_job(), noisy)})
     alone = gpu_job(ranks=2, nodes=1)
     small, large = ((Memory(rank=0, allocated_bytes=size * 10**9),) for size in (6, 13))
+    own = tuple(host.model_copy(update={"instance": "v100x2-10", "cloud": "here"}) for host in usual.hosts)
+    usual = usual.model_copy(update={"hosts": own})  # on two nodes of a type that is for rent, too
     return tuple(
         job.model_copy(update={"memory": peak})
         for job, peak in ((usual, small), (alone, large), (spread, small), (gpu_job(block_extra=slow), large))
