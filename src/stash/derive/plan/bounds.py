@@ -156,8 +156,7 @@ def _trains(shape: Shape, catalog: Catalog, several: bool) -> tuple[Array, float
 def _least_exchange(base: Base) -> float:
     """What measured exchanges say below zero: noise, which forecasts keep."""
     found = [drawn for name in EXCHANGE_STALLS if (drawn := base.stall(name)) is not None]
-    sums = np.cumsum(found, axis=0) if found else np.zeros((1, 1))
-    return float(min(0.0, sums.min()))
+    return float(sum(min(0.0, drawn.min()) for drawn in found))
 
 
 def raised(
