@@ -5,11 +5,13 @@ copies to the device) and what is waited for the slowest rank. What else a step 
 
 - an exchange exposes ``max(ready + remaining) − ready[last] >= 0`` seconds (``timeline.exposed``), times a proportion
   and an error factor that are not negative;
-- loaders make a step of t seconds take ``max(t, …) >= t`` (``queueing``), and reading from storage no less than
-  reading from memory.
+- loaders that need s seconds for its batches make a step of t seconds take ``max(t, s)`` or more (``queueing``), of
+  which the proportion ``less`` is counted: t + less · max(0, s − t), which grows with t. Reading from storage takes
+  no less than reading from memory.
 
-Only noise of a measurement may be negative, and it is added: the least draw of a measured exchange below zero, and
-the negative part of each measured data stall, which forecasts keep.
+What fresh batches cost beside what any queue tells (``data_stalls.Held.more``) is in every forecast, and so in the
+bound. Only noise of a measurement may be negative, and it is added: the least draw of a measured exchange below zero,
+and the negative part of each measured data stall, which forecasts keep.
 
 **Of more nodes of the same.** Where every device trains as much on any number of nodes, steps do not get shorter from
 2 nodes on: hops and 2(p−1)/p of rings and trees grow with p, the expected slowest of more ranks is slower, and a step
@@ -69,6 +71,22 @@ def altered(shape: Shape) -> Alteration:
     )
 
 
+@dataclass(frozen=True, eq=False)
+class _LeastStep:
+    """What a step cannot do without, ``[draws]``."""
+
+    seconds: Array
+    """Of its passes."""
+    fresh: Array
+    """What no queue tells of fresh batches, and measured noise below zero."""
+    scale: float
+    """Compute, in times of the profiled one."""
+
+    @property
+    def least(self) -> Array:
+        return self.seconds + self.fresh
+
+
 class Floors:
     """What no forecast of a shape goes below; asks each question once."""
 
@@ -76,11 +94,14 @@ class Floors:
         self._catalog, self._confidence = catalog, confidence
         self._slowest = [stragglers.single_steps(base.profile) for base in bases]
         self._late: dict[tuple[int, int, int], float] = {}
-        self._passes: dict[tuple[int, str | None, int, int, bool], tuple[Array, float]] = {}
+        self._passes: dict[tuple[int, str | None, int, int, bool], _LeastStep] = {}
         self._rows: dict[int, tuple[Array, Array]] = {}
 
-    def row(self, shape: Shape, price: Array) -> Least:
-        """At these dollars an hour of one node, ``[draws]``; raises UserError where the device's speed is unknown."""
+    def row(self, shape: Shape, price: Array, supply: Array | None = None) -> Least:
+        """At these dollars an hour of one node, ``[draws]``; raises UserError where the device's speed is unknown.
+
+        ``supply`` is what the node's loaders need for a step's batches, ``[draws]``.
+        """
         if id(shape) not in self._rows:
             self._rows[id(shape)] = self._per_step(shape, np.ones(1))
         per_hour = shape.nodes / HOUR * shape.steps
@@ -89,6 +110,8 @@ class Floors:
             money, sure_money = mean * price[0], sure * price[0]
         else:
             money, sure_money = self._per_step(shape, price)
+        if supply is not None:
+            mean, sure, money, sure_money = self._supplied(shape, price, supply, mean, sure, money, sure_money)
         return Least(mean * shape.steps, money * per_hour, sure * shape.steps, sure_money * per_hour)
 
     def _per_step(self, shape: Shape, price: Array) -> tuple[Array, Array]:
@@ -102,16 +125,34 @@ class Floors:
             which = (shape.ranks > 1) == several
             if not which.any():
                 continue
-            drawn, scale = self._trains(shape, several)
-            late = np.array([self._slower(shape, number) * scale for number in np.flatnonzero(which).tolist()])
+            passes = self._trains(shape, several)
+            drawn = passes.least
+            late = np.array([self._slower(shape, each) * passes.scale for each in np.flatnonzero(which).tolist()])
             mean[which] = (drawn * price).mean() + late * price.mean()
             sure[which] = surely(drawn * price, self._confidence) + late * np.where(
                 late > 0, price.min(), price.max()
             )
         return mean, sure
 
-    def _trains(self, shape: Shape, several: bool) -> tuple[Array, float]:
-        """Seconds of a step's passes and of measured noise below zero, ``[draws]``, and how compute is scaled."""
+    def _supplied(
+        self, shape: Shape, price: Array, supply: Array, mean: Array, sure: Array, money: Array, sure_money: Array
+    ) -> tuple[Array, ...]:
+        """The same four, no less than loaders make steps last, whatever ranks wait for each other."""
+        rows = [each.copy() for each in (mean, sure, money, sure_money)]
+        held = shape.base.held
+        for several in (False, True):
+            which = (shape.ranks > 1) == several
+            if held is None or not which.any():
+                continue
+            passes = self._trains(shape, several)
+            drawn = passes.least + held.prep.less * np.maximum(0.0, supply - passes.seconds)
+            paid = drawn * price
+            ends = (drawn.mean(), surely(drawn, self._confidence), paid.mean(), surely(paid, self._confidence))
+            for row, least in zip(rows, ends, strict=True):
+                row[which] = np.maximum(row[which], least)
+        return tuple(rows)
+
+    def _trains(self, shape: Shape, several: bool) -> _LeastStep:
         key = (shape.key.base, shape.key.device, shape.key.batch, shape.key.accumulate, several)
         if key not in self._passes:
             self._passes[key] = _trains(shape, self._catalog, several)
@@ -128,7 +169,7 @@ class Floors:
         return self._late[key]
 
 
-def _trains(shape: Shape, catalog: Catalog, several: bool) -> tuple[Array, float]:
+def _trains(shape: Shape, catalog: Catalog, several: bool) -> _LeastStep:
     base, wanted = shape.base, altered(shape)
     assert base.passes is not None, "a step's samples are counted"
     after = Passes(shape.key.batch, shape.key.accumulate)
@@ -147,10 +188,17 @@ def _trains(shape: Shape, catalog: Catalog, several: bool) -> tuple[Array, float
             seconds = seconds + stall * times
     if several:
         seconds = seconds + _least_exchange(base)
-    if base.held is not None:
-        seconds = seconds + base.held.prep.noise
-        seconds = seconds + (0.0 if base.held.fetch is None else base.held.fetch.noise)
-    return seconds, float(np.mean(factor))
+    return _LeastStep(seconds, fresh(shape), float(np.mean(factor)))
+
+
+def fresh(shape: Shape) -> Array:
+    """What no queue tells of fresh batches, and measured noise below zero: seconds of a step, ``[draws]``."""
+    held = shape.base.held
+    if held is None:
+        return np.zeros(shape.base.draws.count)
+    samples = shape.key.batch * shape.key.accumulate
+    seconds: Array = held.prep.noise + samples * held.prep.more
+    return seconds if held.fetch is None else seconds + held.fetch.noise
 
 
 def _least_exchange(base: Base) -> float:
