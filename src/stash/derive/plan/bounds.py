@@ -137,7 +137,7 @@ class Floors:
     def _supplied(
         self, shape: Shape, price: Array, supply: Array, mean: Array, sure: Array, money: Array, sure_money: Array
     ) -> tuple[Array, ...]:
-        """The same four, no less than loaders make steps last, whatever ranks wait for each other."""
+        """The same four, no less than loaders make steps last, of ranks that wait as little as any of the counts."""
         rows = [each.copy() for each in (mean, sure, money, sure_money)]
         held = shape.base.held
         for several in (False, True):
@@ -145,7 +145,9 @@ class Floors:
             if held is None or not which.any():
                 continue
             passes = self._trains(shape, several)
-            drawn = passes.least + held.prep.less * np.maximum(0.0, supply - passes.seconds)
+            late = [self._slower(shape, each) * passes.scale for each in np.flatnonzero(which).tolist()]
+            trains = passes.seconds + min(0.0, *late)
+            drawn = trains + held.prep.less * np.maximum(0.0, supply - trains) + passes.fresh
             paid = drawn * price
             ends = (drawn.mean(), surely(drawn, self._confidence), paid.mean(), surely(paid, self._confidence))
             for row, least in zip(rows, ends, strict=True):

@@ -12,14 +12,14 @@ import numpy as np
 from stash.base.errors import UserError
 from stash.base.plan import Choice, Goal, RuleChoice
 from stash.derive.plan.candidates import Rentable
-from stash.derive.plan.question import Field, Question
+from stash.derive.plan.question import Field, RentalQuestion
 from stash.derive.plan.rules import Offered, Picked, compare_rules, rule_facts
 from stash.derive.plan.weighing import WHOLE, Chain, Weighed
 from stash.keep.catalog import Catalog, GpuFacts
 
 
 def ruled(
-    question: Question,
+    question: RentalQuestion,
     field: Field,
     goal: Goal,
     catalog: Catalog,
@@ -56,7 +56,7 @@ def _gpu(rentable: Rentable, catalog: Catalog) -> GpuFacts | None:
         return None
 
 
-def _cheapest(question: Question, field: Field, rentable: Rentable, nodes: int) -> Weighed | str:
+def _cheapest(question: RentalQuestion, field: Field, rentable: Rentable, nodes: int) -> Weighed | str:
     """So many of it with the settings that cost least, as the plan would run it there; else why nobody can tell."""
     found: list[Weighed] = []
     for chain in field.types().get(rentable.key, []):
@@ -71,7 +71,7 @@ def _cheapest(question: Question, field: Field, rentable: Rentable, nodes: int) 
     )
 
 
-def _weighed(question: Question, chain: Chain, number: int) -> Weighed | None:
+def _weighed(question: RentalQuestion, chain: Chain, number: int) -> Weighed | None:
     """``None`` where weighing it shows that nobody can."""
     while chain.stage[number] < WHOLE:
         if not np.isfinite(chain.least.dollars[number]):
