@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import date
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -46,6 +47,15 @@ def test_the_json_has_base_units_dates_sources_and_null_for_unknown() -> None:
     assert offer["price_is_old"] in (True, False)
     assert document["left_out"] == {}
     assert document["schema"] == 1
+
+
+def test_ones_own_machine_shows_how_many_there_are_and_what_its_price_is_made_of(home: Path) -> None:
+    bought = "count: 3, purchase: $8760, years: 1, utilisation: 50%"
+    (home / "instances.yaml").write_text(f"instances:\n  - {{name: lab-box, gpu: T4, {bought}}}\n")
+    shown = CliRunner(env={"COLUMNS": "200"}).invoke(app, ["show", "lab-box"], catch_exceptions=False).stdout
+    rows = dict(line.split(maxsplit=1) for line in shown.replace("of your own", "yours").splitlines() if "  " in line)
+    assert rows["yours"].strip() == "3"
+    assert "$8,760 over 1 year, used 50% of the time: $2/h; power not counted" in rows["on-demand"]
 
 
 @pytest.mark.parametrize(
