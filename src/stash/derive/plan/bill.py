@@ -23,6 +23,7 @@ from stash.base.records import Record
 from stash.base.records.base import Number
 from stash.base.stats.intervals import Interval
 from stash.base.words.quantities import listed
+from stash.base.words.rental import span
 from stash.derive.predict.draws import OUTSIDE, Array, Draws, intervals
 from stash.derive.predict.forecast import Predicted, StallDraws, Used
 from stash.keep.catalog.tariffs import Tariff
@@ -202,7 +203,7 @@ def _start(stalls: StallDraws, facts: BillFacts, draws: Draws) -> tuple[Array, s
     seconds, said, known = np.zeros(draws.count), [], True
     if facts.start_seconds is not None:
         seconds = seconds + draws.of("start-up", facts.start_seconds)
-        said.append(f"{facts.start_seconds.value:,.4g} s until machines are up")
+        said.append(f"{span(facts.start_seconds.value)} until machines are up")
         known = facts.start_seconds.low is not None
     rate = _download_rate(stalls, facts)
     for what, size in (("image", facts.image_bytes), ("data", facts.dataset_bytes)):

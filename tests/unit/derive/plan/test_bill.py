@@ -92,7 +92,7 @@ def test_start_up_is_booting_then_the_image_then_the_data_on_every_node() -> Non
     assert dollars(found, "start-up") == pytest.approx(2.16)
     assert found.items[0].seconds.value == pytest.approx(540)
     assert (
-        found.items[0].text == "300 s until machines are up, 20 GB of image at 500 MB/s, 100 GB of data at 500 MB/s"
+        found.items[0].text == "5 min until machines are up, 20 GB of image at 500 MB/s, 100 GB of data at 500 MB/s"
     )
     assert found.seconds_interval.value == pytest.approx(HOUR + 540)
 
