@@ -16,10 +16,6 @@ from pathlib import Path
 
 import numpy as np
 import yaml
-from stash.derive.plan.bill import BillFacts
-from stash.derive.plan.chance import surely
-from stash.derive.plan.recommend import recommend
-from stash.derive.plan.rules import rule_facts
 
 from bench.common import table
 from bench.plan.emulated import (
@@ -38,6 +34,10 @@ from bench.plan.judged import LIKELY, SURELY, Truth, Verdict, judge, reliability
 from bench.plan.ruled import choices, offered
 from stash.base.errors import UserError
 from stash.base.plan import Constraints, Goal, RentalPlan, TrainingWork
+from stash.derive.plan.bill import BillFacts
+from stash.derive.plan.chance import surely
+from stash.derive.plan.recommend import recommend
+from stash.derive.plan.rules import rule_facts
 from stash.derive.predict.whatif import Base
 from stash.keep.artefact import load
 from stash.keep.catalog import Catalog, GpuFacts, own

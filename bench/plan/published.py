@@ -16,14 +16,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from stash.derive.plan.chance import kept, surely
-from stash.derive.plan.rules import RuleFacts
 
 from bench.plan.half_hidden import Known, Table, half_of_cells, half_of_models
 from bench.plan.judged import LIKELY, SURELY, Truth, Verdict, judge, reliability_table, verdict_table
 from bench.plan.ruled import choices, offered
 from bench.plan.tables import Job, Setup, gavel, others, prices, synergy
 from stash.base.plan import Goal, TrainingWork
+from stash.derive.plan.chance import kept, surely
+from stash.derive.plan.rules import RuleFacts
 from stash.derive.predict.draws import Array
 
 SAMPLES = 1e8

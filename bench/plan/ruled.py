@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from stash.derive.plan.rules import RULES, Offered, Picked, RuleFacts
-
 from stash.base.plan import HourlyPrice
 from stash.base.stats.intervals import Interval
+from stash.derive.plan.rules import RULES, Offered, Picked, RuleFacts
 from stash.keep.catalog import GpuFacts, Instance
 
 Called = Callable[[Picked], str]

@@ -141,7 +141,9 @@ def _step(found: Weighed) -> Interval:
     return step if known else Interval(value=step.value)
 
 
-def _assumed(question: RentalQuestion, field: Field, bill: BillFacts, files: Sequence[str], unlisted: int) -> Iterator[str]:
+def _assumed(
+    question: RentalQuestion, field: Field, bill: BillFacts, files: Sequence[str], unlisted: int
+) -> Iterator[str]:
     """What was taken for granted, beside the policy of scaling."""
     yield "steps are those of the profile's rung cold in the first epoch, and then as memory caches the data"
     rentals = [rentable.rental(1) for rentable in field.market.rentables]
