@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from datetime import date
 
 from stash.base.errors import UserError
-from stash.base.plan import Constraints, HourlyPrice, PaidAs, Rental, Unranked
-from stash.base.stats.intervals import Interval
+from stash.base.plan import Constraints, HourlyPrice, Rental, Unranked
 from stash.base.words.quantities import listed
 from stash.base.words.spelling import nearest
+from stash.derive.plan.prices import agreed, available, hourly_price, price_moves
 from stash.derive.predict.target import Target
 from stash.keep.catalog import Catalog, Instance, Offer, OfferFilter, PriceKind
 from stash.keep.catalog.ages import OLD_DAYS, age
@@ -82,17 +82,21 @@ class Market:
     unranked: tuple[Unranked, ...]
 
 
-def market(catalog: Catalog, constraints: Constraints, machines: Mapping[str, Target]) -> Market:
+def market(catalog: Catalog, constraints: Constraints, machines: Mapping[str, Target], now: date) -> Market:
     """Every type that may be rented; raises UserError for names that nothing has, and if nothing is left."""
     check_names(catalog, constraints)
-    kinds: tuple[PriceKind, ...] = ("on-demand",) if constraints.spot == "never" else ("on-demand", "spot")
-    offers = catalog.query(OfferFilter(kinds=kinds))
+    kinds: tuple[PriceKind, ...] = ("on-demand", "reserved")
+    offers = catalog.query(OfferFilter(kinds=kinds if constraints.spot == "never" else (*kinds, "spot")))
+    moves = price_moves(catalog.query(OfferFilter(kinds=("prior",))), offers)
     allowed = {id(each): _allows(constraints, each) for each in catalog.instances}
     found: dict[tuple[int, PriceKind], list[Offer]] = {}
     for offer in offers:  # cheapest first
         if allowed[id(offer.instance)] is True and _in_region(constraints, offer):
             found.setdefault((id(offer.instance), offer.kind), []).append(offer)
-    every = (_rentable(alike, constraints, machines.get(alike[0].instance.name)) for alike in found.values())
+    every = (
+        _rentable(alike, hourly_price(alike[0], moves, now), constraints, machines.get(alike[0].instance.name))
+        for alike in found.values()
+    )
     rentables = tuple(each for each in every if each.most_nodes > 0)
     priced = {(offer.instance.cloud, offer.instance.name) for offer in offers}
     unranked = tuple(_unranked(catalog.instances, allowed, priced))
@@ -101,32 +105,20 @@ def market(catalog: Catalog, constraints: Constraints, machines: Mapping[str, Ta
     return Market(rentables, unranked)
 
 
-def _rentable(alike: Sequence[Offer], constraints: Constraints, machine: Target | None) -> Rentable:
+def _rentable(
+    alike: Sequence[Offer], price: HourlyPrice, constraints: Constraints, machine: Target | None
+) -> Rentable:
     offer, instance = alike[0], alike[0].instance
     devices = machine.devices if machine is not None else max(1, int(instance.gpu_count or 0))
     device = machine.device if machine is not None else instance.gpu or instance.gpu_model
-    limits = [constraints.most_nodes]
-    if instance.name in constraints.quotas:
-        limits.append(constraints.quotas[instance.name])
+    said = [each for each in (available(offer), constraints.quotas.get(instance.name)) if each is not None]
+    if not said and price.paid_as == "own":
+        said = [1]  # of one's own there is one, unless somebody says how many
+    limits = [constraints.most_nodes, *said]
     if constraints.most_dollars_per_hour is not None and offer.dollars_per_hour > 0:
         # What an hour costs to the cent may exceed the limit by its last bit.
         limits.append(int(constraints.most_dollars_per_hour / offer.dollars_per_hour * (1 + 1e-12)))
-    return Rentable(instance, _price(offer), devices, device, min(limits), len(alike), machine)
-
-
-def _price(offer: Offer) -> HourlyPrice:
-    own = offer.instance.cloud == ON_PREMISE
-    paid_as: PaidAs = "own" if own else "spot" if offer.kind == "spot" else "on-demand"
-    value = offer.dollars_per_hour
-    # A list price is exact on its day; how far spot prices move is in no catalog.
-    ends = {} if paid_as == "spot" else {"low": value, "high": value}
-    return HourlyPrice(
-        dollars_per_hour=Interval(value=value, **ends),
-        paid_as=paid_as,
-        region=offer.region,
-        as_of=offer.as_of,
-        source=offer.source,
-    )
+    return Rentable(instance, price, devices, device, min(limits), len(alike), machine)
 
 
 # Constraints -----------------------------------------------------------------------------------------------------
@@ -221,7 +213,7 @@ def wishes(constraints: Constraints) -> tuple[tuple[str, object], ...]:
 def old_prices(rentables: Sequence[Rentable], constraints: Constraints, now: date) -> str | None:
     """A warning where prices are older than wished, or undated; ``None`` if all are young."""
     most = OLD_DAYS if constraints.oldest_price_days is None else constraints.oldest_price_days
-    ages = [age(each.price.as_of, now) for each in rentables if each.price.paid_as != "own"]
+    ages = [age(each.price.as_of, now) for each in rentables if not agreed(each.price)]
     old = sum(1 for each in ages if each is None or each.most > most)
     if not old:
         return None

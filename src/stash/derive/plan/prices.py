@@ -9,14 +9,14 @@ price's spread is unknown, as a spot price's always is: nobody recorded how spot
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 
 from stash.base.plan import HourlyPrice, PaidAs
 from stash.base.stats.intervals import Interval
 from stash.derive.predict.draws import OUTSIDE
-from stash.keep.catalog import Catalog, Offer, OfferFilter
+from stash.keep.catalog import Offer
 from stash.keep.catalog.ages import age
 from stash.keep.catalog.own import ON_PREMISE
 
@@ -68,15 +68,16 @@ class PriceMoves:
         return weights[-1][0]
 
 
-def price_moves(catalog: Catalog) -> Mapping[str, PriceMoves]:
-    """By cloud, from every prior price that has a current one of a later date beside it."""
-    current = {
+def price_moves(prior: Sequence[Offer], current: Sequence[Offer]) -> Mapping[str, PriceMoves]:
+    """By cloud, from every prior price that has a current on-demand one of a later date beside it."""
+    today = {
         (offer.instance.cloud, offer.instance.name, offer.region): offer
-        for offer in reversed(catalog.query(OfferFilter(kinds=("on-demand",))))
+        for offer in current
+        if prior and offer.kind == "on-demand"
     }
     seen: dict[str, list[tuple[float, float]]] = {}
-    for before in catalog.query(OfferFilter(kinds=("prior",))):
-        after = current.get((before.instance.cloud, before.instance.name, before.region))
+    for before in prior:
+        after = today.get((before.instance.cloud, before.instance.name, before.region))
         days = None if after is None else _days_between(before, after)
         if after is not None and days is not None and days > 0:
             factor = after.dollars_per_hour / before.dollars_per_hour
@@ -91,8 +92,7 @@ def _moves(pairs: list[tuple[float, float]]) -> PriceMoves:
 
 def _days_between(before: Offer, after: Offer) -> float | None:
     """Between the middles of their dates; ``None`` if one is undated."""
-    today = date.max
-    ages = [age(offer.as_of, today) for offer in (before, after)]
+    ages = [age(offer.as_of, date.max) for offer in (before, after)]
     if ages[0] is None or ages[1] is None:
         return None
     return (ages[0].least + ages[0].most - ages[1].least - ages[1].most) / 2
@@ -121,12 +121,14 @@ def paid_as(offer: Offer) -> PaidAs:
     return "spot" if offer.kind == "spot" else "on-demand"
 
 
+def agreed(price: HourlyPrice) -> bool:
+    """Whether it holds whatever lists say: of one's own machine, reserved, or written down without a date."""
+    return price.paid_as in ("own", "reserved") or (price.as_of is None and price.dollars_per_hour.low is not None)
+
+
 def available(offer: Offer) -> int | None:
-    """How many machines there are of it; ``None``: as many as one wants. Of one's own there is one unless more."""
-    if offer.kind == "reserved":
-        return offer.instance.reserved_count
-    owned = offer.instance.owned_count
-    return 1 if owned is None and offer.instance.cloud == ON_PREMISE else owned
+    """How many machines of it there are, where the user's file says so; ``None``: nobody said."""
+    return offer.instance.reserved_count if offer.kind == "reserved" else offer.instance.owned_count
 
 
 def _spread(offer: Offer, moves: Mapping[str, PriceMoves], now: date) -> tuple[tuple[float, float] | None, str]:

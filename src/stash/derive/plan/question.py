@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 
 import numpy as np
 
@@ -70,9 +71,10 @@ class RentalQuestion:
         catalog: Catalog,
         facts: BillFacts,
         machines: Mapping[str, Target],
+        now: date,
         calibrate: Calibration | None = None,
     ) -> None:
-        self._given = frozenset(machines)
+        self._given, self._now = frozenset(machines), now
         self._machines = {**measured_machines(bases, catalog), **machines}
         self.bases = tuple(with_machines(base, catalog, self._machines) for base in bases)
         self._catalog = catalog
@@ -83,7 +85,7 @@ class RentalQuestion:
 
     def field(self, constraints: Constraints) -> Field:
         """Every candidate; raises UserError if there is none."""
-        left = market(self._catalog, constraints, self._machines)
+        left = market(self._catalog, constraints, self._machines, self._now)
         chains: list[Chain] = []
         unranked = list(left.unranked)
         for rentable in left.rentables:

@@ -60,7 +60,7 @@ def recommend(
     other ways to choose would have rented stands beside it. Raises UserError.
     """
     plan = step_plan(bases, goal)
-    question = RentalQuestion(bases, plan, catalog, bill, machines or {}, calibrate)
+    question = RentalQuestion(bases, plan, catalog, bill, machines or {}, now, calibrate)
     field = question.field(constraints)
     found = standings(question, field, goal, listed)
     taken, warned = said(plan)

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from stash.base.stats.intervals import Interval
-from stash.derive.plan.prices import PriceMoves, available, hourly_price, price_moves
+from stash.derive.plan.prices import PriceMoves, agreed, available, hourly_price, price_moves
 from stash.derive.predict.whatif import shipped_catalog
-from stash.keep.catalog import Catalog, Offer, own
+from stash.keep.catalog import Catalog, Offer, OfferFilter, own
 from stash.keep.catalog.layers import merge
 
 NOW = date(2026, 11, 22)
 CATALOG = shipped_catalog()
-MOVES = price_moves(CATALOG)
+MOVES = price_moves(CATALOG.query(OfferFilter(kinds=("prior",))), CATALOG.query())
 
 
 def offer(name: str, kind: str = "on-demand", catalog: Catalog = CATALOG) -> Offer:
@@ -93,7 +93,7 @@ MINE = merge(None, own.of_text(OWN, Path("own.yaml")))
 @pytest.mark.parametrize(
     ("name", "kind", "machines", "paid"),
     [
-        ("one", "on-demand", 1, "own"),
+        ("one", "on-demand", None, "own"),
         ("three", "on-demand", 3, "own"),
         ("theirs", "on-demand", None, "on-demand"),
         ("few", "on-demand", 5, "on-demand"),
@@ -111,6 +111,8 @@ def test_how_many_machines_there_are_and_how_they_are_paid(
 
 
 def test_what_was_agreed_is_exact_however_old() -> None:
+    names = [("one", "on-demand"), ("p3.8xlarge", "reserved"), ("theirs", "on-demand"), ("p3.8xlarge", "on-demand")]
+    assert [agreed(hourly_price(offer(*each, MINE), MOVES, NOW)) for each in names] == [True, True, False, False]
     assert priced(offer("one", catalog=MINE)) == Interval(value=1, low=1, high=1)
     assert priced(offer("p3.8xlarge", "reserved", MINE)).low == 5
     assert priced(offer("theirs", catalog=MINE)._replace(as_of=None)).low == 1

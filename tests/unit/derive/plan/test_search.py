@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import date
+
 import numpy as np
 import pytest
 from markets import drawn_market, every, jobs, remembering, undominated
@@ -16,6 +18,7 @@ from stash.derive.predict.whatif import base_of
 
 BASES = [base_of(job, draws=Draws(32)) for job in jobs()]
 SEEDS = range(200)
+NOW = date(2026, 11, 22)
 FACTS = BillFacts(dataset_bytes=140e9, download_bytes_per_second=1e8)
 
 
@@ -29,7 +32,7 @@ def forecasts_are_made_once():
 def asked(seed: int) -> tuple[RentalQuestion, Field, GoalLimits]:
     catalog, goal, constraints = drawn_market(seed)
     bases = [BASES[seed % len(BASES)]]
-    question = RentalQuestion(bases, step_plan(bases, goal), catalog, FACTS, {})
+    question = RentalQuestion(bases, step_plan(bases, goal), catalog, FACTS, {}, NOW)
     return question, question.field(constraints), limits_of(goal)
 
 
