@@ -13,7 +13,7 @@ from itertools import pairwise
 from stash.base.errors import UserError
 from stash.derive.predict.changes import MOST_NODES, OPTIONS, Alteration, stage_of
 from stash.derive.predict.exchanged import shards_itself
-from stash.derive.predict.forecast import Forecast
+from stash.derive.predict.forecast import Forecast, StallDraws
 from stash.derive.predict.memory import Footprint, ModelState, constant_bytes, footprint
 from stash.derive.predict.recorded import peak_bytes
 from stash.derive.predict.whatif import Base, what_if
@@ -50,7 +50,7 @@ class Fit:
     fits: bool | None
 
 
-def lost(base: Base, told: Forecast) -> tuple[Missing, ...]:
+def lost(base: Base, told: Forecast | StallDraws) -> tuple[Missing, ...]:
     """Stalls of the target that nobody can predict, other than those which the profile itself could not tell."""
     never_known = {item.name for item in base.breakdown.skipped if item.possible}
     return tuple(item for item in told.unknown if item.name not in never_known or _new(base, item))
@@ -110,7 +110,7 @@ def _speed(base: Base, wanted: Alteration, name: str, value: float) -> float | N
 
 def memory_fit(base: Base, wanted: Alteration, told: Forecast) -> Fit | None:
     """What the step needs of a device's memory; ``None`` where the profile holds no peak, or on CPUs."""
-    line = _footprint(base, wanted, told.target.ranks)
+    line = job_footprint(base, wanted, told.target.ranks)
     if line is None or base.passes is None:
         return None
     needed = line.at(wanted.batch or base.passes.batch)
@@ -120,7 +120,7 @@ def memory_fit(base: Base, wanted: Alteration, told: Forecast) -> Fit | None:
     return Fit(needed, memory.value, line.largest_batch(memory.value), line.fits(needed, memory.value))
 
 
-def _footprint(base: Base, wanted: Alteration, ranks: int) -> Footprint | None:
+def job_footprint(base: Base, wanted: Alteration, ranks: int) -> Footprint | None:
     """With what is constant as it would be on so many ranks; ``None`` where the profile does not tell."""
     work, peak = base.profile.workload, peak_bytes(base.profile)
     if peak is None or base.passes is None or work.parameter_bytes is None or shards_itself(work):

@@ -37,6 +37,7 @@ _FEW = 3
 # Another GPU -----------------------------------------------------------------------------------------------
 
 
+@lru_cache(maxsize=1024)
 def time_ratio(
     first: GpuFacts, second: GpuFacts, model: str, batch: int | None, precision: str, roofline: float | None = None
 ) -> Quantity | None:
@@ -178,6 +179,7 @@ def _spread_of_rooflines(old: bool) -> float:
 # Another batch, another precision --------------------------------------------------------------------------
 
 
+@lru_cache(maxsize=256)
 def batch_exponent(model: str, gpu: str | None) -> Quantity:
     """γ in seconds ∝ batchᵞ, of compute: below 1 where a GPU is not yet full. From published speeds at two batches.
 

@@ -77,6 +77,7 @@ class ExchangeModel:
         if self._work is not None and self._work.ready:
             self._looks = draws.weights("steps whose readiness was recorded", self._work.looks)
         self._steps = stragglers.single_steps(profile)
+        self._slower: dict[tuple[int, int], Array] = {}
         self._seen = {
             (name, apart): self._calibration(name, apart)
             for name, apart in (("interconnect", False), ("network", False), ("network", True))
@@ -159,10 +160,20 @@ class ExchangeModel:
 
     def _later(self, name: str, target: Target, changes: ExchangeChanges) -> Array | float:
         """Seconds that the ranks of this stall's scope wait longer for their slowest, and copy more, ``[draws]``."""
-        before, after = _ranks(self._base, name), _ranks(target, name)
-        if before == after or len(self._steps) < stragglers.LEAST_STEPS:
-            return changes.copy_seconds
-        return stragglers.waiting(self._again, before, after, self._draws) * changes.compute + changes.copy_seconds
+        waits = self.waiting(_ranks(self._base, name), _ranks(target, name))
+        return waits * changes.compute + changes.copy_seconds
+
+    def waiting(self, before: int, after: int) -> Array:
+        """Seconds a step that ``after`` ranks wait longer for their slowest than ``before``, ``[draws]``.
+
+        None at all where too few single steps were measured to tell.
+        """
+        if (before, after) not in self._slower:
+            waits = np.zeros(self._draws.count)
+            if before != after and len(self._steps) >= stragglers.LEAST_STEPS:
+                waits = stragglers.waiting(self._again, before, after, self._draws)
+            self._slower[before, after] = waits
+        return self._slower[before, after]
 
     @cached_property
     def _again(self) -> Array:

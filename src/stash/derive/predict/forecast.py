@@ -80,6 +80,11 @@ class StallDraws:
         total: Array = np.sum([part.seconds for part in self.parts], axis=0)
         return total
 
+    @property
+    def unknown(self) -> tuple[Missing, ...]:
+        """Stalls that the target can have and nobody can predict; those that another one contains are not."""
+        return _unknown(self.missing)
+
 
 class Grounds(Record):
     """What one stall of a forecast rests on."""
@@ -107,7 +112,7 @@ class Forecast(Record):
     @property
     def unknown(self) -> tuple[Missing, ...]:
         """Stalls that the target can have and nobody can predict; those that another one contains are not."""
-        return tuple(each for each in self.breakdown.skipped if each.possible and each.contained_in is None)
+        return _unknown(self.breakdown.skipped)
 
     @property
     def step(self) -> Interval | None:
@@ -135,6 +140,10 @@ class Forecast(Record):
     def origin(self) -> Origin:
         """Of the whole: the least certain of its parts'."""
         return worst(part.origin for part in self.grounds)
+
+
+def _unknown(missing: Sequence[Missing]) -> tuple[Missing, ...]:
+    return tuple(each for each in missing if each.possible and each.contained_in is None)
 
 
 def forecast(

@@ -8,6 +8,7 @@ of what is predicted from them.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -175,11 +176,17 @@ def _hop(found: Curve, as_of: str, source: str) -> Quantity | None:
 
 def of_instance(instance: Instance, nodes: int) -> Target:
     """``nodes`` of this type: what its data sheet claims times what collectives were seen to reach of such claims."""
+    name = f"{nodes} × {instance.cloud}/{instance.name}"
+    return _one_of(instance).model_copy(update={"name": name, "nodes": nodes})
+
+
+@lru_cache(maxsize=4096)
+def _one_of(instance: Instance) -> Target:
     devices = max(1, int(instance.gpu_count or 0))
     sheet = _Sheet(instance)
     return Target(
-        name=f"{nodes} × {instance.cloud}/{instance.name}",
-        nodes=nodes,
+        name=instance.name,
+        nodes=1,
         devices=devices,
         backend="nccl" if instance.gpu_count else "gloo",
         device=instance.gpu or instance.gpu_model,

@@ -33,9 +33,16 @@ def expected_maximum(ranks: int) -> float:
     """
     if ranks == 1:
         return 0.0
-    points, weights = np.polynomial.legendre.leggauss(_NODES)
+    points, weights = _rule()
     chances = (points + 1) / 2
     return float(weights @ ndtri(np.exp(np.log(chances) / ranks)) / 2)
+
+
+@lru_cache(maxsize=1)
+def _rule() -> tuple[Array, Array]:
+    """Points and weights of the integral between −1 and 1."""
+    points, weights = np.polynomial.legendre.leggauss(_NODES)
+    return points, weights
 
 
 def largest_of(steps: Array, ranks: int, tail: Array | float = 0.0) -> Array:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 
 from stash.base.errors import UserError
 from stash.base.words.spelling import nearest
@@ -30,6 +31,7 @@ def unknown(what: str, name: str, known: Iterable[str]) -> UserError:
     return UserError(f"unknown {what} {name!r}; {hint}")
 
 
+@lru_cache(maxsize=4096)
 def tokens(name: str) -> frozenset[str]:
     """The words of a GPU's name in lower case, without its maker: {"a100", "sxm4", "80gb"}.
 
