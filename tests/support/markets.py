@@ -15,7 +15,7 @@ from forecast_profiles import CALM, WIGGLE, around, gpu_job
 
 from stash.base.plan import Constraints, Goal, TrainingWork
 from stash.base.records import Memory, Profile
-from stash.derive.plan.question import Field, Question
+from stash.derive.plan.question import Field, RentalQuestion
 from stash.derive.plan.weighing import Weighed
 from stash.derive.predict.changes import Alteration
 from stash.derive.predict.forecast import StallDraws
@@ -136,7 +136,7 @@ def remembering(bases: list[Base]) -> Callable[[Base, Alteration], StallDraws]:
     return drawn
 
 
-def every(question: Question, field: Field) -> list[Weighed]:
+def every(question: RentalQuestion, field: Field) -> list[Weighed]:
     """All candidates that can be forecast, none left out: what a search has to find the best of."""
     found = []
     for chain in field.chains:

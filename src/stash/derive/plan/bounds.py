@@ -5,11 +5,13 @@ copies to the device) and what is waited for the slowest rank. What else a step 
 
 - an exchange exposes ``max(ready + remaining) − ready[last] >= 0`` seconds (``timeline.exposed``), times a proportion
   and an error factor that are not negative;
-- loaders make a step of t seconds take ``max(t, …) >= t`` (``queueing``), and reading from storage no less than
-  reading from memory.
+- loaders that need s seconds for its batches make a step of t seconds take ``max(t, s)`` or more (``queueing``), of
+  which the proportion ``less`` is counted: t + less · max(0, s − t), which grows with t. Reading from storage takes
+  no less than reading from memory.
 
-Only noise of a measurement may be negative, and it is added: the least draw of a measured exchange below zero, and
-the negative part of each measured data stall, which forecasts keep.
+What fresh batches cost beside what any queue tells (``data_stalls.Held.more``) is in every forecast, and so in the
+bound. Only noise of a measurement may be negative, and it is added: the least draw of a measured exchange below zero,
+and the negative part of each measured data stall, which forecasts keep.
 
 **Of more nodes of the same.** Where every device trains as much on any number of nodes, steps do not get shorter from
 2 nodes on: hops and 2(p−1)/p of rings and trees grow with p, the expected slowest of more ranks is slower, and a step
@@ -27,6 +29,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stash.base.ladder import EXCHANGE_STALLS
 from stash.derive.plan.bill import HOUR
@@ -68,18 +71,37 @@ def altered(shape: Shape) -> Alteration:
     )
 
 
+@dataclass(frozen=True, eq=False)
+class _LeastStep:
+    """What a step cannot do without, ``[draws]``."""
+
+    seconds: Array
+    """Of its passes."""
+    fresh: Array
+    """What no queue tells of fresh batches, and measured noise below zero."""
+    scale: float
+    """Compute, in times of the profiled one."""
+
+    @property
+    def least(self) -> Array:
+        return self.seconds + self.fresh
+
+
 class Floors:
     """What no forecast of a shape goes below; asks each question once."""
 
     def __init__(self, bases: Sequence[Base], catalog: Catalog, confidence: float) -> None:
         self._catalog, self._confidence = catalog, confidence
-        self._bases = bases
         self._late: dict[tuple[int, int, int], Array] = {}
-        self._passes: dict[tuple[int, str | None, int, int, bool], tuple[Array, float]] = {}
+        self._passes: dict[tuple[int, str | None, int, int, bool], _LeastStep] = {}
         self._rows: dict[int, tuple[Array, Array]] = {}
+        self._shortest: dict[tuple[int, bool], Array] = {}
 
-    def row(self, shape: Shape, price: Array) -> Least:
-        """At these dollars an hour of one node, ``[draws]``; raises UserError where the device's speed is unknown."""
+    def row(self, shape: Shape, price: Array, supply: Array | None = None) -> Least:
+        """At these dollars an hour of one node, ``[draws]``; raises UserError where the device's speed is unknown.
+
+        ``supply`` is what the node's loaders need for a step's batches, ``[draws]``.
+        """
         if id(shape) not in self._rows:
             self._rows[id(shape)] = self._per_step(shape, np.ones(1))
         per_hour = shape.nodes / HOUR * shape.steps
@@ -88,26 +110,55 @@ class Floors:
             money, sure_money = mean * price[0], sure * price[0]
         else:
             money, sure_money = self._per_step(shape, price)
+        if supply is not None:
+            mean, sure, money, sure_money = self._supplied(shape, price, supply, mean, sure, money, sure_money)
         return Least(mean * shape.steps, money * per_hour, sure * shape.steps, sure_money * per_hour)
 
     def _per_step(self, shape: Shape, price: Array) -> tuple[Array, Array]:
         """Mean and sure seconds of a step times ``price``, ``[node counts]`` each."""
         drawn = np.empty((len(shape.nodes), shape.base.draws.count))
-        for number, (nodes, ranks) in enumerate(zip(shape.nodes.tolist(), shape.ranks.tolist(), strict=True)):
-            trains, scale = self._trains(shape, ranks > 1)
-            drawn[number] = trains + self._slower(shape, nodes, ranks) * scale
+        for number, ranks in enumerate(shape.ranks.tolist()):
+            passes = self._trains(shape, ranks > 1)
+            drawn[number] = passes.least + self._slower(shape, number) * passes.scale
         drawn *= price
         return drawn.mean(axis=1), surely(drawn, self._confidence)
 
-    def _trains(self, shape: Shape, several: bool) -> tuple[Array, float]:
-        """Seconds of a step's passes and of measured noise below zero, ``[draws]``, and how compute is scaled."""
+    def _supplied(
+        self, shape: Shape, price: Array, supply: Array, mean: Array, sure: Array, money: Array, sure_money: Array
+    ) -> tuple[Array, ...]:
+        """The same four, no less than loaders make steps last, of ranks that wait as little as any of the counts."""
+        rows = [each.copy() for each in (mean, sure, money, sure_money)]
+        held = shape.base.held
+        for several in (False, True):
+            which = (shape.ranks > 1) == several
+            if held is None or not which.any():
+                continue
+            passes = self._trains(shape, several)
+            trains = passes.seconds + self._least_slower(shape, which, several) * passes.scale
+            drawn = trains + held.prep.less * np.maximum(0.0, supply - trains) + passes.fresh
+            paid = drawn * price
+            ends = (drawn.mean(), surely(drawn, self._confidence), paid.mean(), surely(paid, self._confidence))
+            for row, least in zip(rows, ends, strict=True):
+                row[which] = np.maximum(row[which], least)
+        return tuple(rows)
+
+    def _trains(self, shape: Shape, several: bool) -> _LeastStep:
         key = (shape.key.base, shape.key.device, shape.key.batch, shape.key.accumulate, several)
         if key not in self._passes:
             self._passes[key] = _trains(shape, self._catalog, several)
         return self._passes[key]
 
-    def _slower(self, shape: Shape, nodes: int, ranks: int) -> Array:
-        """Seconds that so many ranks wait longer for their slowest than those that were profiled, ``[draws]``."""
+    def _least_slower(self, shape: Shape, which: NDArray[np.bool_], several: bool) -> Array:
+        """Of these node counts the least wait, or none, ``[draws]``."""
+        key = id(shape), several
+        if key not in self._shortest:
+            late = [self._slower(shape, each) for each in np.flatnonzero(which).tolist()]
+            self._shortest[key] = np.minimum(0.0, np.min(late, axis=0))
+        return self._shortest[key]
+
+    def _slower(self, shape: Shape, number: int) -> Array:
+        """Seconds that a node count's ranks wait longer for their slowest than those profiled, ``[draws]``."""
+        nodes, ranks = int(shape.nodes[number]), int(shape.ranks[number])
         base, measured = shape.base, shape.base.target
         if ranks == 1:
             return np.zeros(base.draws.count)
@@ -117,7 +168,7 @@ class Floors:
         return self._late[key]
 
 
-def _trains(shape: Shape, catalog: Catalog, several: bool) -> tuple[Array, float]:
+def _trains(shape: Shape, catalog: Catalog, several: bool) -> _LeastStep:
     base, wanted = shape.base, altered(shape)
     assert base.passes is not None, "a step's samples are counted"
     after = Passes(shape.key.batch, shape.key.accumulate)
@@ -136,10 +187,17 @@ def _trains(shape: Shape, catalog: Catalog, several: bool) -> tuple[Array, float
             seconds = seconds + stall * times
     if several:
         seconds = seconds + _least_exchange(base)
-    if base.held is not None:
-        seconds = seconds + base.held.prep.noise
-        seconds = seconds + (0.0 if base.held.fetch is None else base.held.fetch.noise)
-    return seconds, float(np.mean(factor))
+    return _LeastStep(seconds, fresh(shape), float(np.mean(factor)))
+
+
+def fresh(shape: Shape) -> Array:
+    """What no queue tells of fresh batches, and measured noise below zero: seconds of a step, ``[draws]``."""
+    held = shape.base.held
+    if held is None:
+        return np.zeros(shape.base.draws.count)
+    samples = shape.key.batch * shape.key.accumulate
+    seconds: Array = held.prep.noise + samples * held.prep.more
+    return seconds if held.fetch is None else seconds + held.fetch.noise
 
 
 def _least_exchange(base: Base) -> float:

@@ -60,7 +60,7 @@ class Field:
         return found
 
 
-class Question:
+class RentalQuestion:
     """What is asked, whatever may be rented for it."""
 
     def __init__(

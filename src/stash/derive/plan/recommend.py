@@ -17,7 +17,7 @@ from stash.base.version import __version__
 from stash.derive.plan import reasons
 from stash.derive.plan.bill import BillFacts, not_counted
 from stash.derive.plan.candidates import old_prices
-from stash.derive.plan.question import Field, Question
+from stash.derive.plan.question import Field, RentalQuestion
 from stash.derive.plan.relaxing import relaxations
 from stash.derive.plan.standings import Standings, standings
 from stash.derive.plan.ties import difference, experiment
@@ -57,7 +57,7 @@ def recommend(
     before it is used, as earlier plans' residuals do; then no bound of the model's is used. Raises UserError.
     """
     plan = step_plan(bases, goal)
-    question = Question(bases, plan, catalog, bill, machines or {}, calibrate)
+    question = RentalQuestion(bases, plan, catalog, bill, machines or {}, calibrate)
     field = question.field(constraints)
     found = standings(question, field, goal, listed)
     taken, warned = said(plan)
@@ -129,7 +129,9 @@ def _step(found: Weighed) -> Interval:
     return step if known else Interval(value=step.value)
 
 
-def _assumed(question: Question, field: Field, bill: BillFacts, files: Sequence[str], unlisted: int) -> Iterator[str]:
+def _assumed(
+    question: RentalQuestion, field: Field, bill: BillFacts, files: Sequence[str], unlisted: int
+) -> Iterator[str]:
     """What was taken for granted, beside the policy of scaling."""
     yield "steps are those of the profile's rung cold in the first epoch, and then as memory caches the data"
     rentals = [rentable.rental(1) for rentable in field.market.rentables]

@@ -11,31 +11,33 @@ from collections.abc import Iterator
 
 from stash.base.errors import UserError
 from stash.base.plan import Constraints, Goal, Relaxation
-from stash.derive.plan.question import Field, Question
+from stash.derive.plan.question import Field, RentalQuestion
 from stash.derive.plan.reasons import dollars, hours, name
-from stash.derive.plan.search import Limits, aim, least, limits_of
+from stash.derive.plan.search import GoalLimits, aim, least, limits_of
 from stash.derive.plan.weighing import Weighed
 
 MOST_NODES = 64
 """Nodes that are tried where fewer do not suffice."""
 
 
-def relaxations(question: Question, field: Field, goal: Goal, constraints: Constraints) -> tuple[Relaxation, ...]:
+def relaxations(
+    question: RentalQuestion, field: Field, goal: Goal, constraints: Constraints
+) -> tuple[Relaxation, ...]:
     """What to loosen, each by itself, deadline and budget first."""
     return (*_of_goal(question, field, goal), *_of_constraints(question, goal, constraints))
 
 
-def _of_goal(question: Question, field: Field, goal: Goal) -> Iterator[Relaxation]:
+def _of_goal(question: RentalQuestion, field: Field, goal: Goal) -> Iterator[Relaxation]:
     weighing, chains = question.weighing, field.chains
     if goal.deadline_seconds is not None:
-        found = least(weighing, chains, "sure_seconds", Limits(dollars=goal.budget_dollars))
+        found = least(weighing, chains, "sure_seconds", GoalLimits(dollars=goal.budget_dollars))
         if found is not None:
             to = _hours_up(found.sure_seconds)
             within = "" if goal.budget_dollars is None else f" within {dollars(goal.budget_dollars)}"
             text = f"the nearest deadline that anything keeps{within} is {to}"
             yield Relaxation(option="deadline", to=to, text=f"{text}: {name(found)}, {hours(found.seconds)}")
     if goal.budget_dollars is not None:
-        found = least(weighing, chains, "sure_dollars", Limits(seconds=goal.deadline_seconds))
+        found = least(weighing, chains, "sure_dollars", GoalLimits(seconds=goal.deadline_seconds))
         if found is not None:
             to = f"{math.ceil(found.sure_dollars)}"
             within = "" if goal.deadline_seconds is None else f" in {hours(goal.deadline_seconds)}"
@@ -43,7 +45,7 @@ def _of_goal(question: Question, field: Field, goal: Goal) -> Iterator[Relaxatio
             yield Relaxation(option="budget", to=to, text=f"{text}: {name(found)}, {dollars(found.dollars)}")
 
 
-def _of_constraints(question: Question, goal: Goal, constraints: Constraints) -> Iterator[Relaxation]:
+def _of_constraints(question: RentalQuestion, goal: Goal, constraints: Constraints) -> Iterator[Relaxation]:
     for option, update in _loosened(constraints):
         found = _feasible(question, goal, constraints.model_copy(update=update))
         if found is None:
@@ -75,7 +77,7 @@ def _loosened(constraints: Constraints) -> Iterator[tuple[str, dict[str, object]
         yield "spot", {"spot": "allow"}
 
 
-def _feasible(question: Question, goal: Goal, constraints: Constraints) -> Weighed | None:
+def _feasible(question: RentalQuestion, goal: Goal, constraints: Constraints) -> Weighed | None:
     try:
         field = question.field(constraints)
     except UserError:

@@ -26,7 +26,7 @@ as its forecast raises those of all others. Only the order depends on it."""
 
 
 @dataclass(frozen=True)
-class Limits:
+class GoalLimits:
     """What candidates have to keep, with the confidence that is asked for; ``None``: anything."""
 
     seconds: float | None = None
@@ -42,12 +42,12 @@ class Limits:
         return found
 
 
-ANY = Limits()
+ANY = GoalLimits()
 
 
-def limits_of(goal: Goal) -> Limits:
+def limits_of(goal: Goal) -> GoalLimits:
     """What a candidate has to keep."""
-    return Limits(goal.deadline_seconds, goal.budget_dollars)
+    return GoalLimits(goal.deadline_seconds, goal.budget_dollars)
 
 
 def aim(goal: Goal) -> Measure:
@@ -56,7 +56,7 @@ def aim(goal: Goal) -> Measure:
 
 
 def least(
-    weighing: Weighing, chains: Sequence[Chain], measure: Measure, limits: Limits = ANY, slack: float = 0.0
+    weighing: Weighing, chains: Sequence[Chain], measure: Measure, limits: GoalLimits = ANY, slack: float = 0.0
 ) -> Weighed | None:
     """The candidate of least ``measure`` that keeps ``limits``; ``None`` if nothing does.
 
@@ -65,7 +65,7 @@ def least(
     return next(ascending(weighing, chains, measure, limits, slack), None)
 
 
-def front(weighing: Weighing, chains: Sequence[Chain], limits: Limits = ANY) -> tuple[Weighed, ...]:
+def front(weighing: Weighing, chains: Sequence[Chain], limits: GoalLimits = ANY) -> tuple[Weighed, ...]:
     """Whatever keeps ``limits`` and nothing else is both cheaper and sooner than, by means, the cheapest first."""
     found: list[Weighed] = []
     for each in ascending(weighing, chains, "dollars", limits, sooner=True):
@@ -79,7 +79,7 @@ def ascending(
     weighing: Weighing,
     chains: Sequence[Chain],
     measure: Measure,
-    limits: Limits,
+    limits: GoalLimits,
     slack: float = 0.0,
     sooner: bool = False,
 ) -> Iterator[Weighed]:
@@ -115,7 +115,7 @@ def ascending(
         yield found
 
 
-def _lowest(row: Least, measure: Measure, limits: Limits) -> float:
+def _lowest(row: Least, measure: Measure, limits: GoalLimits) -> float:
     values = getattr(row, measure)[limits.keeps(row)]
     return float(values.min(initial=np.inf))
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from stash.base.plan import Goal
-from stash.derive.plan.question import Field, Question
-from stash.derive.plan.search import Limits, Measure, aim, front, least, limits_of
+from stash.derive.plan.question import Field, RentalQuestion
+from stash.derive.plan.search import GoalLimits, Measure, aim, front, least, limits_of
 from stash.derive.plan.ties import NEAR, tied
 from stash.derive.plan.weighing import FLOOR, Chain, Weighed, Weighing
 
@@ -38,7 +38,7 @@ class Standings:
     """Types that are proven worse and not shown."""
 
 
-def standings(question: Question, field: Field, goal: Goal, listed: Sequence[str]) -> Standings:
+def standings(question: RentalQuestion, field: Field, goal: Goal, listed: Sequence[str]) -> Standings:
     """Of every candidate; types in ``listed`` are shown whatever they are."""
     weighing, measure, limits = question.weighing, aim(goal), limits_of(goal)
     best = front(weighing, field.chains, limits)
@@ -70,12 +70,12 @@ def standings(question: Question, field: Field, goal: Goal, listed: Sequence[str
     return Standings(chosen, tuple(ties), rest, tuple(lost), tuple(infeasible), unlisted)
 
 
-def _nearest_first(field: Field, measure: Measure, limits: Limits) -> list[tuple[str, list[Chain]]]:
+def _nearest_first(field: Field, measure: Measure, limits: GoalLimits) -> list[tuple[str, list[Chain]]]:
     """Types with their chains, that with the least bound first."""
     return sorted(field.types().items(), key=lambda item: _bound(item[1], measure, limits))
 
 
-def _bound(chains: Sequence[Chain], measure: Measure, limits: Limits) -> float:
+def _bound(chains: Sequence[Chain], measure: Measure, limits: GoalLimits) -> float:
     """The least that any candidate of a type can be; infinite if none keeps the limits."""
     rows = [(getattr(chain.least, measure), limits.keeps(chain.least)) for chain in chains]
     return min(float(values[keeps].min(initial=np.inf)) for values, keeps in rows)
@@ -87,7 +87,7 @@ def _named(key: str, listed: Sequence[str]) -> bool:
 
 
 def _best(
-    weighing: Weighing, chains: Sequence[Chain], measure: Measure, limits: Limits, near: float
+    weighing: Weighing, chains: Sequence[Chain], measure: Measure, limits: GoalLimits, near: float
 ) -> Weighed | None:
     """Of one type; exactly where it may be a tie, else as near as ``SLACK``."""
     found = least(weighing, chains, measure, limits, SLACK)

@@ -8,21 +8,23 @@ bill. Each stage is a bound of the next. Knows how to weigh one candidate; which
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from stash.base.ladder import DATA_STALLS
 from stash.base.plan import Goal, Rental, Setting, Unranked
 from stash.derive.plan.bill import Bill, BillFacts, bill, hourly
-from stash.derive.plan.bounds import Floors, Least, altered, nothing_known, raised
+from stash.derive.plan.bounds import Floors, Least, altered, fresh, nothing_known, raised
 from stash.derive.plan.candidates import Rentable
 from stash.derive.plan.chance import kept, surely
 from stash.derive.plan.settings import Shape
 from stash.derive.predict.answers import lost
 from stash.derive.predict.draws import Array, Draws
 from stash.derive.predict.forecast import StallDraws
-from stash.derive.predict.loading import dataset_bytes
+from stash.derive.predict.loading import cores_worth, dataset_bytes
 from stash.derive.predict.page_cache import cached_share
+from stash.derive.predict.pipeline import less_sure, supply_seconds
 from stash.derive.predict.whatif import Base, stall_draws
 
 Calibration = Callable[[StallDraws, Draws], StallDraws]
@@ -125,10 +127,20 @@ class Weighing:
     def chain(self, rentable: Rentable, shape: Shape, own: bool) -> Chain:
         """At its floor; raises UserError where nothing is known of the device's speed."""
         price = hourly(rentable.rental(1), shape.base.draws)
-        floor = self._floors.row(shape, price)
+        supply = None if own else _supply(rentable, shape, _most_workers(rentable, shape.base))
+        floor = self._floors.row(shape, price, supply)
         if self._calibrate is not None:
             floor = nothing_known(shape)
         return Chain(rentable, shape, price, floor, np.zeros(len(shape.nodes)), own)
+
+    def _needs_workers(self, chain: Chain, drawn: StallDraws) -> bool:
+        """Whether as many workers as now are proven to make a step longer by more than ``WORTH``; see ``bounds``."""
+        base, supply = chain.shape.base, _supply(chain.rentable, chain.shape, None)
+        if self._calibrate is not None or chain.own or base.held is None or supply is None:
+            return False
+        trains = np.sum([part.seconds for part in drawn.parts if part.name not in DATA_STALLS], axis=0)
+        least = trains + base.held.prep.less * np.maximum(0.0, supply - trains) + fresh(chain.shape)
+        return bool(least.mean() > (1 + WORTH) * drawn.step.mean())
 
     def advance(self, chain: Chain, number: int) -> None:
         """Take one node count a stage further, and raise what follows from it."""
@@ -147,7 +159,8 @@ class Weighing:
 
     def _to_step(self, chain: Chain, number: int) -> None:
         nodes = int(chain.shape.nodes[number])
-        drawn = self._drawn(chain, nodes, self._most_workers(chain), self._share(chain))
+        most = _most_workers(chain.rentable, chain.shape.base)
+        drawn = self._drawn(chain, nodes, most, self._share(chain))
         missing = lost(chain.shape.base, drawn)
         if missing:
             self._leave_out(chain, number, missing[0].why, only_several=missing[0].name == "network")
@@ -162,9 +175,9 @@ class Weighing:
 
     def _to_whole(self, chain: Chain, number: int) -> None:
         base, shape, nodes = chain.shape.base, chain.shape, int(chain.shape.nodes[number])
-        most, share = self._most_workers(chain), self._share(chain)
+        most, share = _most_workers(chain.rentable, base), self._share(chain)
         drawn, workers = self._drawn(chain, nodes, most, share), most
-        if most is not None:
+        if most is not None and not self._needs_workers(chain, drawn):
             usual = self._drawn(chain, nodes, None, share)
             longer = usual.step - drawn.step
             if np.all(longer >= 0) and longer.mean() <= WORTH * drawn.step.mean():
@@ -216,18 +229,35 @@ class Weighing:
             self._forecasts[key] = drawn if self._calibrate is None else self._calibrate(drawn, base.draws)
         return self._forecasts[key]
 
-    def _most_workers(self, chain: Chain) -> int | None:
-        """Loader workers for which a rank has hardware threads, where those are more than now; ``None``: as now."""
-        loading, threads = chain.shape.base.loading, chain.rentable.threads
-        if loading is None or threads is None:
-            return None
-        most = int(threads / chain.rentable.devices)
-        return most if most > loading.pipeline.workers else None
-
     def _share(self, chain: Chain) -> float | None:
         """Of the data set, that a node's memory holds after the first epoch; ``None``: unknown, and so none."""
         size, memory = self._cached[chain.shape.key.base], chain.rentable.memory_bytes
         return None if not size or not memory else cached_share(memory, size)
+
+
+def _supply(rentable: Rentable, shape: Shape, workers: int | None) -> Array | None:
+    """Seconds that a node's loaders need for a step's batches; ``workers`` is ``None`` for as many as now."""
+    base, loading = shape.base, shape.base.loading
+    if loading is None or rentable.machine is not None or rentable.threads is None:
+        return None
+    each = loading.pipeline.workers if workers is None else workers
+    pipeline = replace(
+        loading.pipeline.reading(1.0),
+        ranks=rentable.devices,
+        workers=each,
+        samples=shape.key.batch,
+        batches=shape.key.accumulate,
+        cores=cores_worth(True, rentable.threads, rentable.devices * (each + 1), base.draws),
+    )
+    return shape.key.accumulate * supply_seconds(pipeline, less_sure(loading.work, base.draws))
+
+
+def _most_workers(rentable: Rentable, base: Base) -> int | None:
+    """Loader workers for which a rank has hardware threads, where those are more than now; ``None``: as now."""
+    if base.loading is None or rentable.threads is None:
+        return None
+    most = int(rentable.threads / rentable.devices)
+    return most if most > base.loading.pipeline.workers else None
 
 
 def _of_first_epoch(base: Base, shape: Shape) -> Array | None:

@@ -8,8 +8,8 @@ from markets import drawn_market, every, jobs, remembering, undominated
 
 from stash.derive.plan import weighing
 from stash.derive.plan.bill import BillFacts
-from stash.derive.plan.question import Field, Question
-from stash.derive.plan.search import Limits, front, least, limits_of
+from stash.derive.plan.question import Field, RentalQuestion
+from stash.derive.plan.search import GoalLimits, front, least, limits_of
 from stash.derive.plan.work import step_plan
 from stash.derive.predict.draws import Draws
 from stash.derive.predict.whatif import base_of
@@ -26,10 +26,10 @@ def forecasts_are_made_once():
         yield
 
 
-def asked(seed: int) -> tuple[Question, Field, Limits]:
+def asked(seed: int) -> tuple[RentalQuestion, Field, GoalLimits]:
     catalog, goal, constraints = drawn_market(seed)
     bases = [BASES[seed % len(BASES)]]
-    question = Question(bases, step_plan(bases, goal), catalog, FACTS, {})
+    question = RentalQuestion(bases, step_plan(bases, goal), catalog, FACTS, {})
     return question, question.field(constraints), limits_of(goal)
 
 
