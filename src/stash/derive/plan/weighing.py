@@ -119,11 +119,6 @@ class Weighing:
         self.unknown: dict[str, Unranked] = {}
         """What could not be forecast, by type."""
 
-    @property
-    def forecasts(self) -> int:
-        """Made so far."""
-        return len(self._forecasts)
-
     def chain(self, rentable: Rentable, shape: Shape, own: bool) -> Chain:
         """At its floor; raises UserError where nothing is known of the device's speed."""
         price = hourly(rentable.rental(1), shape.base.draws)
