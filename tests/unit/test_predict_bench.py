@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bench.predict import gavel, links, published, testbed
+from bench.predict import cpu_sensitivity, gavel, links, published, testbed
 from bench.predict.errors import Prediction, coverage, errors, summary
 from bench.predict.report import page
 from bench.predict.speed import made_up
 from stash.derive.predict.draws import Draws
-from stash.derive.predict.exchange import HELD_SPREAD, MODEL_SPREAD
+from stash.derive.predict.exchange import HELD_SPREAD, MODEL_SPREAD, UNREADY_SPREAD
+from stash.derive.predict.pipeline import SUPPLY_SPREAD
 from stash.keep.catalog.collectives import node_scaling
 
 DRAWS = Draws()
@@ -27,13 +28,32 @@ def test_the_spread_of_a_model_that_is_held_is_that_of_its_two_configurations() 
     assert np.sqrt(np.mean(np.square(logs))) == pytest.approx(HELD_SPREAD, abs=0.005)
 
 
+def test_spreads_that_were_learned_are_what_their_half_says() -> None:
+    assert gavel.unready_spread() == pytest.approx(UNREADY_SPREAD, abs=0.01)
+    assert cpu_sensitivity.supply_spread() == pytest.approx(SUPPLY_SPREAD, abs=0.005)
+
+
+def test_what_devices_cost_each_other_is_the_half_that_is_learned_from() -> None:
+    kept = [(each.source, each.model, each.machine, each.devices, each.exchange) for each in node_scaling()]
+    found = [
+        (row["source"], row["model"], row["machine"], int(row["devices"]), float(row["exchange"]))
+        for row in published.scaling_rows()
+    ]
+    assert kept == found
+
+
 def test_rows_that_something_was_learned_from_are_not_predicted() -> None:
     names = {(each.source, each.name) for each in published.throughputs()}
-    assert len(names) > 80
+    assert len(names) > 50
     assert not any("BERT-base" in name and "fp32" in name and "several nodes" in source for source, name in names)
-    assert not any(
-        "synthetic" in source and name.split(" on ")[0] in {each.model for each in node_scaling()}
-        for source, name in names
+    learned = {(each.model, each.gpu, each.source) for each in node_scaling()}
+    for source, name in names:
+        model, _, rest = name.partition(" on ")
+        gpu = rest.split(" × ")[1].split(",")[0]
+        assert (model, gpu, source.split(", ")[0]) not in learned or source.startswith("NVIDIA"), name
+    assert not {each.name.split(" on ")[0] for each in gavel.batches()} & gavel.learned_from()
+    assert (
+        not {each.name.split(" with ")[0] for each in cpu_sensitivity.predictions()} & cpu_sensitivity.learned_from()
     )
 
 
@@ -43,10 +63,15 @@ def test_every_other_row_of_a_known_machine_is_predicted() -> None:
     assert len(list(published.throughputs())) == len(several) - len(node_scaling()) - 4
 
 
+def test_intervals_hold_what_they_were_not_fitted_to() -> None:
+    for found in (list(published.throughputs()), list(gavel.batches())):
+        assert 0.85 <= coverage(found) <= 0.98
+
+
 def test_gavel_s_smallest_batches_are_given_and_all_others_predicted() -> None:
     found = [each.name for each in gavel.batches()]
-    assert not any("batch 16" in name and "ResNet" in name for name in found)
-    assert any("ResNet-50" in name and "batch 128" in name for name in found)
+    assert not any("batch 16," in name and "ResNet" in name for name in found)
+    assert any("ResNet-18" in name and "batch 128" in name for name in found)
 
 
 def test_links_are_predicted_from_other_sources_only() -> None:

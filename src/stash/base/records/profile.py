@@ -116,6 +116,8 @@ class Workload(Record):
     """Of the repository that the script is in, when it was profiled; None if it is in none."""
     git_dirty: bool | None = None
     """Whether files of it were changed since that commit; None if nobody could tell."""
+    bucket_view: bool | None = None
+    """Whether gradients are views into DistributedDataParallel's buckets (``gradient_as_bucket_view``)."""
 
 
 class Rank(Record):

@@ -29,12 +29,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stash.base.ladder import EXCHANGE_STALLS
 from stash.derive.plan.bill import HOUR
 from stash.derive.plan.chance import surely
 from stash.derive.plan.settings import Shape
-from stash.derive.predict import stragglers
 from stash.derive.predict.changes import Alteration
 from stash.derive.predict.compute import Passes, compute_scale
 from stash.derive.predict.draws import Array
@@ -92,10 +92,10 @@ class Floors:
 
     def __init__(self, bases: Sequence[Base], catalog: Catalog, confidence: float) -> None:
         self._catalog, self._confidence = catalog, confidence
-        self._slowest = [stragglers.single_steps(base.profile) for base in bases]
-        self._late: dict[tuple[int, int, int], float] = {}
+        self._late: dict[tuple[int, int, int], Array] = {}
         self._passes: dict[tuple[int, str | None, int, int, bool], _LeastStep] = {}
         self._rows: dict[int, tuple[Array, Array]] = {}
+        self._shortest: dict[tuple[int, bool], Array] = {}
 
     def row(self, shape: Shape, price: Array, supply: Array | None = None) -> Least:
         """At these dollars an hour of one node, ``[draws]``; raises UserError where the device's speed is unknown.
@@ -115,24 +115,13 @@ class Floors:
         return Least(mean * shape.steps, money * per_hour, sure * shape.steps, sure_money * per_hour)
 
     def _per_step(self, shape: Shape, price: Array) -> tuple[Array, Array]:
-        """Mean and sure seconds of a step times ``price``, ``[node counts]`` each.
-
-        What is waited for the slowest rank is the same in every draw, the price is not: at least its least, or, of
-        waiting less, at most its most.
-        """
-        mean, sure = np.empty(len(shape.nodes)), np.empty(len(shape.nodes))
-        for several in (False, True):
-            which = (shape.ranks > 1) == several
-            if not which.any():
-                continue
-            passes = self._trains(shape, several)
-            drawn = passes.least
-            late = np.array([self._slower(shape, each) * passes.scale for each in np.flatnonzero(which).tolist()])
-            mean[which] = (drawn * price).mean() + late * price.mean()
-            sure[which] = surely(drawn * price, self._confidence) + late * np.where(
-                late > 0, price.min(), price.max()
-            )
-        return mean, sure
+        """Mean and sure seconds of a step times ``price``, ``[node counts]`` each."""
+        drawn = np.empty((len(shape.nodes), shape.base.draws.count))
+        for number, ranks in enumerate(shape.ranks.tolist()):
+            passes = self._trains(shape, ranks > 1)
+            drawn[number] = passes.least + self._slower(shape, number) * passes.scale
+        drawn *= price
+        return drawn.mean(axis=1), surely(drawn, self._confidence)
 
     def _supplied(
         self, shape: Shape, price: Array, supply: Array, mean: Array, sure: Array, money: Array, sure_money: Array
@@ -145,8 +134,7 @@ class Floors:
             if held is None or not which.any():
                 continue
             passes = self._trains(shape, several)
-            late = [self._slower(shape, each) * passes.scale for each in np.flatnonzero(which).tolist()]
-            trains = passes.seconds + min(0.0, *late)
+            trains = passes.seconds + self._least_slower(shape, which, several) * passes.scale
             drawn = trains + held.prep.less * np.maximum(0.0, supply - trains) + passes.fresh
             paid = drawn * price
             ends = (drawn.mean(), surely(drawn, self._confidence), paid.mean(), surely(paid, self._confidence))
@@ -160,14 +148,23 @@ class Floors:
             self._passes[key] = _trains(shape, self._catalog, several)
         return self._passes[key]
 
-    def _slower(self, shape: Shape, number: int) -> float:
-        """Seconds that a node count's ranks wait longer for their slowest than those that were profiled."""
-        nodes, ranks, measured = int(shape.nodes[number]), int(shape.ranks[number]), shape.base.target
+    def _least_slower(self, shape: Shape, which: NDArray[np.bool_], several: bool) -> Array:
+        """Of these node counts the least wait, or none, ``[draws]``."""
+        key = id(shape), several
+        if key not in self._shortest:
+            late = [self._slower(shape, each) for each in np.flatnonzero(which).tolist()]
+            self._shortest[key] = np.minimum(0.0, np.min(late, axis=0))
+        return self._shortest[key]
+
+    def _slower(self, shape: Shape, number: int) -> Array:
+        """Seconds that a node count's ranks wait longer for their slowest than those profiled, ``[draws]``."""
+        nodes, ranks = int(shape.nodes[number]), int(shape.ranks[number])
+        base, measured = shape.base, shape.base.target
         if ranks == 1:
-            return 0.0
+            return np.zeros(base.draws.count)
         key = (shape.key.base, measured.devices if nodes == 1 else measured.ranks, ranks)
         if key not in self._late:
-            self._late[key] = stragglers.waiting(self._slowest[shape.key.base], *key[1:]) or 0.0
+            self._late[key] = base.exchange.waiting(*key[1:])
         return self._late[key]
 
 
@@ -223,7 +220,7 @@ def raised(
     for bound, per_step, factor in (
         (least.seconds, float(step.mean()), steps),
         (least.dollars, float(money.mean()), steps * per_second),
-        (least.sure_seconds, surely(step, confidence), steps),
-        (least.sure_dollars, surely(money, confidence), steps * per_second),
+        (least.sure_seconds, float(surely(step, confidence)), steps),
+        (least.sure_dollars, float(surely(money, confidence)), steps * per_second),
     ):
         np.maximum(bound[rows], per_step * factor, out=bound[rows])

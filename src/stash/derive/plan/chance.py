@@ -17,10 +17,14 @@ def kept(drawn: Array, limit: float | None) -> float | None:
     return None if limit is None else float(np.count_nonzero(drawn <= limit) / len(drawn))
 
 
-def surely(drawn: Array, confidence: float) -> float:
-    """The least limit that is kept with this probability: ``kept(drawn, limit) >= confidence`` from here on."""
-    needed = math.ceil(confidence * len(drawn) - 1e-9)
-    return float(np.partition(drawn, needed - 1)[needed - 1])
+def surely(drawn: Array, confidence: float) -> Array:
+    """The least limit that is kept with this probability: ``kept(drawn, limit) >= confidence`` from here on.
+
+    Of draws along the last axis, which goes.
+    """
+    needed = math.ceil(confidence * drawn.shape[-1] - 1e-9)
+    least: Array = np.partition(drawn, needed - 1, axis=-1)[..., needed - 1]
+    return least
 
 
 def apart(difference: Array, outside: float = 0.025) -> bool:

@@ -13,7 +13,7 @@ from stash.base.errors import UserError
 from stash.base.plan import Constraints, Goal, Relaxation
 from stash.derive.plan.question import Field, RentalQuestion
 from stash.derive.plan.reasons import dollars, hours, name
-from stash.derive.plan.search import GoalLimits, aim, least, limits_of
+from stash.derive.plan.search import GoalLimits, Measure, aim, least, limits_of
 from stash.derive.plan.weighing import Weighed
 
 MOST_NODES = 64
@@ -24,7 +24,8 @@ def relaxations(
     question: RentalQuestion, field: Field, goal: Goal, constraints: Constraints
 ) -> tuple[Relaxation, ...]:
     """What to loosen, each by itself, deadline and budget first."""
-    return (*_of_goal(question, field, goal), *_of_constraints(question, goal, constraints))
+    of_goal = tuple(_of_goal(question, field, goal)) or tuple(_of_both(question, field, goal))
+    return (*of_goal, *_of_constraints(question, goal, constraints))
 
 
 def _of_goal(question: RentalQuestion, field: Field, goal: Goal) -> Iterator[Relaxation]:
@@ -43,6 +44,20 @@ def _of_goal(question: RentalQuestion, field: Field, goal: Goal) -> Iterator[Rel
             within = "" if goal.deadline_seconds is None else f" in {hours(goal.deadline_seconds)}"
             text = f"the least budget that does it{within} is ${int(to):,}"
             yield Relaxation(option="budget", to=to, text=f"{text}: {name(found)}, {dollars(found.dollars)}")
+
+
+def _of_both(question: RentalQuestion, field: Field, goal: Goal) -> Iterator[Relaxation]:
+    """Where neither deadline nor budget helps by itself: both, of the cheapest and of the fastest there is."""
+    if goal.deadline_seconds is None or goal.budget_dollars is None:
+        return
+    ends: tuple[tuple[Measure, str], ...] = (("sure_dollars", "cheapest"), ("sure_seconds", "fastest"))
+    for measure, what in ends:
+        found = least(question.weighing, field.chains, measure)
+        if found is not None:
+            budget = math.ceil(found.sure_dollars)
+            to = f"--deadline {_hours_up(found.sure_seconds)} --budget {budget}"
+            text = f"neither helps alone; {to} is kept by the {what}, {name(found)}"
+            yield Relaxation(option="deadline and budget", to=to, text=text)
 
 
 def _of_constraints(question: RentalQuestion, goal: Goal, constraints: Constraints) -> Iterator[Relaxation]:

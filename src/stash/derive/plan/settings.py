@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from stash.derive.plan.candidates import Rentable
 from stash.derive.plan.work import StepPlan, split
 from stash.derive.predict.answers import job_footprint
+from stash.derive.predict.changes import Alteration
 from stash.derive.predict.draws import Array
 from stash.derive.predict.memory import RESERVE
 from stash.derive.predict.whatif import Base
@@ -68,7 +69,8 @@ def room(base: Base, rentable: Rentable) -> Room:
 
     Without a measured peak, a batch is taken to fit where it was profiled, and in any memory as large as that.
     """
-    line, memory = job_footprint(base), rentable.device_memory_bytes
+    line = job_footprint(base, Alteration(), rentable.devices * rentable.most_nodes)
+    memory = rentable.device_memory_bytes
     if rentable.device is None or base.passes is None:
         return Room(None if base.passes is None else base.passes.batch)
     if line is None:

@@ -24,7 +24,7 @@ from stash.derive.predict.draws import Array, Draws
 from stash.derive.predict.forecast import StallDraws
 from stash.derive.predict.loading import cores_worth, dataset_bytes
 from stash.derive.predict.page_cache import cached_share
-from stash.derive.predict.pipeline import supply_seconds
+from stash.derive.predict.pipeline import less_sure, supply_seconds
 from stash.derive.predict.whatif import Base, stall_draws
 
 Calibration = Callable[[StallDraws, Draws], StallDraws]
@@ -68,11 +68,11 @@ class Weighed:
 
     @property
     def sure_seconds(self) -> float:
-        return surely(self.billed.seconds, self.confidence)
+        return float(surely(self.billed.seconds, self.confidence))
 
     @property
     def sure_dollars(self) -> float:
-        return surely(self.billed.dollars, self.confidence)
+        return float(surely(self.billed.dollars, self.confidence))
 
     def on_time(self, goal: Goal) -> float | None:
         return kept(self.billed.seconds, goal.deadline_seconds)
@@ -118,11 +118,6 @@ class Weighing:
         self._cached = [_cache_of(base) for base in bases]
         self.unknown: dict[str, Unranked] = {}
         """What could not be forecast, by type."""
-
-    @property
-    def forecasts(self) -> int:
-        """Made so far."""
-        return len(self._forecasts)
 
     def chain(self, rentable: Rentable, shape: Shape, own: bool) -> Chain:
         """At its floor; raises UserError where nothing is known of the device's speed."""
@@ -238,7 +233,7 @@ class Weighing:
 def _supply(rentable: Rentable, shape: Shape, workers: int | None) -> Array | None:
     """Seconds that a node's loaders need for a step's batches; ``workers`` is ``None`` for as many as now."""
     base, loading = shape.base, shape.base.loading
-    if loading is None or rentable.machine is not None:
+    if loading is None or rentable.machine is not None or rentable.threads is None:
         return None
     each = loading.pipeline.workers if workers is None else workers
     pipeline = replace(
@@ -249,7 +244,7 @@ def _supply(rentable: Rentable, shape: Shape, workers: int | None) -> Array | No
         batches=shape.key.accumulate,
         cores=cores_worth(True, rentable.threads, rentable.devices * (each + 1), base.draws),
     )
-    return shape.key.accumulate * supply_seconds(pipeline, loading.work)
+    return shape.key.accumulate * supply_seconds(pipeline, less_sure(loading.work, base.draws))
 
 
 def _most_workers(rentable: Rentable, base: Base) -> int | None:

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from stash.base.errors import UserError
-from stash.derive.predict.changes import MOST_NODES, OPTIONS, Alteration
+from stash.derive.predict.changes import MOST_NODES, OPTIONS, Alteration, stage_of
+from stash.derive.predict.exchanged import shards_itself
 from stash.derive.predict.forecast import Forecast, StallDraws
-from stash.derive.predict.memory import Footprint, footprint
+from stash.derive.predict.memory import Footprint, ModelState, constant_bytes, footprint
 from stash.derive.predict.recorded import peak_bytes
 from stash.derive.predict.whatif import Base, what_if
 from stash.derive.stalls.breakdown import SMALL_SHARE, Missing, Stall
@@ -46,6 +47,7 @@ class Fit:
     needed_bytes: float
     memory_bytes: float | None
     largest_batch: int | None
+    fits: bool | None
 
 
 def lost(base: Base, told: Forecast | StallDraws) -> tuple[Missing, ...]:
@@ -108,21 +110,31 @@ def _speed(base: Base, wanted: Alteration, name: str, value: float) -> float | N
 
 def memory_fit(base: Base, wanted: Alteration, told: Forecast) -> Fit | None:
     """What the step needs of a device's memory; ``None`` where the profile holds no peak, or on CPUs."""
-    line = job_footprint(base)
+    line = job_footprint(base, wanted, told.target.ranks)
     if line is None or base.passes is None:
         return None
-    memory = None if told.target.device_memory_bytes is None else told.target.device_memory_bytes.value
-    batch = wanted.batch or base.passes.batch
-    return Fit(line.at(batch), memory, None if memory is None else line.largest_batch(memory))
+    needed = line.at(wanted.batch or base.passes.batch)
+    memory = told.target.device_memory_bytes
+    if memory is None:
+        return Fit(needed, None, None, None)
+    return Fit(needed, memory.value, line.largest_batch(memory.value), line.fits(needed, memory.value))
 
 
-def job_footprint(base: Base) -> Footprint | None:
-    """What a batch of the profiled job needs; ``None`` where the profile holds no peak, or on CPUs."""
+def job_footprint(base: Base, wanted: Alteration, ranks: int) -> Footprint | None:
+    """With what is constant as it would be on so many ranks; ``None`` where the profile does not tell."""
     work, peak = base.profile.workload, peak_bytes(base.profile)
-    if peak is None or base.passes is None or work.parameter_bytes is None:
+    if peak is None or base.passes is None or work.parameter_bytes is None or shards_itself(work):
         return None
-    return footprint(peak, base.passes.batch, work.parameter_bytes, work.optimizer_bytes or 0.0,
-                     buckets=base.target.ranks > 1)  # fmt: skip
+    state = ModelState(work.parameter_bytes, work.optimizer_bytes or 0, max(work.bucket_bytes, default=0))
+    view = bool(work.bucket_view)
+    now = constant_bytes(state, buckets=base.target.ranks > 1 and not view)
+    there = constant_bytes(
+        state,
+        buckets=ranks > 1 and not (view if wanted.bucket_view is None else wanted.bucket_view),
+        stage=stage_of(wanted),
+        ranks=ranks,
+    )
+    return footprint(peak, base.passes.batch, now, there)
 
 
 def effects_on_training(base: Base, wanted: Alteration, told: Forecast) -> Iterator[str]:
@@ -135,5 +147,7 @@ def effects_on_training(base: Base, wanted: Alteration, told: Forecast) -> Itera
         )
     if wanted.compress is not None and wanted.compress > 1:
         yield "gradients lose digits on the way, so compare the loss before relying on it"
+    if wanted.sharding in ("zero2", "zero3") and wanted.accumulate is not None and wanted.accumulate > 1:
+        yield "a sharded model exchanges gradients after every pass, so accumulation saves no exchange"
     if wanted.trained_in == "amp":
         yield "passes compute in 16 bits, so compare the loss, and scale it if gradients underflow"

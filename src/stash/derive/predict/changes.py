@@ -13,11 +13,18 @@ from typing import Literal, get_args
 from stash.base.errors import UnitError, UserError
 from stash.base.records import Record
 from stash.base.words.spelling import nearest
-from stash.base.words.units import parse_bytes, parse_rate
+from stash.base.words.units import parse_bytes, parse_rate, parse_seconds
+from stash.derive.predict.sharded import Stage
 
 TrainedIn = Literal["fp32", "amp"]
+Sharding = Literal["none", "zero1", "zero2", "zero3"]
+"""What each rank holds a part of only: nothing, the optimizer's state, gradients too, parameters too (FSDP)."""
 MOST_NODES = 16_384
 _COMPRESSED = {"none": 1.0, "fp16": 2.0, "bf16": 2.0}
+_SHARDED: Mapping[str, Sharding] = {
+    "none": "none", "ddp": "none", "zero1": "zero1", "zero2": "zero2", "zero3": "zero3", "fsdp": "zero3",
+}  # fmt: skip
+_YES_OR_NO = {"on": True, "yes": True, "true": True, "off": False, "no": False, "false": False}
 _PRECISIONS = {"fp32": "fp32", "float32": "fp32", "amp": "amp", "fp16": "amp", "bf16": "amp"}
 
 
@@ -56,6 +63,11 @@ class Alteration(Record):
     instance: str | None = None
     cluster: str | None = None
     """A file that describes machines, or a probe of them."""
+    sharding: Sharding | None = None
+    bucket_view: bool | None = None
+    """Whether gradients are views into DistributedDataParallel's buckets (``gradient_as_bucket_view``)."""
+    lasting: float | None = None
+    """Seconds of the whole training: how much of it a burst of the disk lasts."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -63,9 +75,18 @@ class Alteration(Record):
         return tuple(OPTIONS[name] for name, value in self if value is not None)
 
 
+def stage_of(wanted: Alteration) -> Stage | None:
+    """ZeRO's stage that is asked for; ``None``: every rank holds the whole model."""
+    return None if wanted.sharding in (None, "none") else _STAGES[wanted.sharding]
+
+
+_STAGES: Mapping[str, Stage] = {"zero1": 1, "zero2": 2, "zero3": 3}
 _TIMES = {"network": "network_times", "disk": "disk_times"}
 """What may be given in times of the profiled one, like ``2x``."""
-_CALLED = {"trained_in": "precision-of-training", "network_times": "network", "disk_times": "disk"}
+_CALLED = {
+    "trained_in": "precision-of-training", "network_times": "network", "disk_times": "disk",
+    "bucket_view": "bucket-view",
+}  # fmt: skip
 OPTIONS: Mapping[str, str] = {name: _CALLED.get(name, name) for name in Alteration.model_fields}
 """How each field is called on the command line, without the dashes."""
 _FIELDS = {OPTIONS[name]: name for name in Alteration.model_fields if name not in _TIMES.values()}
@@ -175,6 +196,25 @@ def _precision(text: str) -> object:
     return _PRECISIONS[text.lower()]
 
 
+def _sharding(text: str) -> Sharding:
+    if text.lower() not in _SHARDED:
+        raise UserError(f"it is one of {', '.join(get_args(Sharding))}; FSDP is zero3")
+    return _SHARDED[text.lower()]
+
+
+def _switch(text: str) -> bool:
+    if text.lower() not in _YES_OR_NO:
+        raise UserError("it is on or off")
+    return _YES_OR_NO[text.lower()]
+
+
+def _duration(text: str) -> float:
+    value = parse_seconds(text)
+    if value <= 0:
+        raise UserError("no training is that short; give a time above 0, like 12h")
+    return value
+
+
 def _name(text: str) -> str:
     if not text:
         raise UserError("give a name; `stash catalog` lists them")
@@ -204,4 +244,7 @@ _READERS: Mapping[str, Callable[[str], object]] = {
     "trained_in": _precision,
     "instance": _name,
     "cluster": _file,
+    "sharding": _sharding,
+    "bucket_view": _switch,
+    "lasting": _duration,
 }

@@ -111,8 +111,19 @@ class _Between(_Written):
 class _Disk(_Written):
     bandwidth: _Rate = None
     burst: _Rate = None
+    burst_for: _Time = None
     reads_per_second: _Count = None
+    latency: _Time = None
+    stream: _Rate = None
     remote: bool | None = None
+
+    @model_validator(mode="after")
+    def _bursts_above_what_it_sustains(self) -> _Disk:
+        if self.burst is not None and self.bandwidth is not None and self.burst.value < self.bandwidth.value:
+            raise ValueError("burst is what the disk does at first, so at least bandwidth, which it sustains")
+        if self.burst_for is not None and self.burst is None:
+            raise ValueError("burst_for says how long a burst lasts: give burst too")
+        return self
 
 
 class _Described(_Written):
@@ -184,6 +195,9 @@ def _target(told: _Described, path: str) -> Target:
             burst_bytes_per_second=_fact(disk.burst, as_of, source),
             reads_per_second=_fact(disk.reads_per_second, as_of, source),
             remote=disk.remote,
+            burst_seconds=_fact(disk.burst_for, as_of, source),
+            latency_seconds=_fact(disk.latency, as_of, source),
+            stream_bytes_per_second=_fact(disk.stream, as_of, source),
         ),
     )
 

@@ -51,6 +51,15 @@ class Draws:
         """Standard normal, evenly spread likewise: ``[draws]``, not to be written to."""
         return _normals(self.count, self.seed, name)
 
+    def weights(self, name: str, count: int) -> Array:
+        """How much each of ``count`` things seen counts: positive, 1 together, ``[draws, count]``, read only.
+
+        Means so weighted scatter as means of so many independent things do, σ/√count: a Bayesian bootstrap (Rubin
+        1981) whose Dirichlet distribution has (count − 2)/count in the place of 1, which makes it unbiased. Of one
+        or two things nobody can tell how they scatter, and they count alike.
+        """
+        return _weights(self.count, self.seed, name, count)
+
     def of(self, name: str, quantity: Quantity | Interval) -> Array:
         """A number with its interval as draws: normal on each side, with each side's own width.
 
@@ -92,6 +101,16 @@ def _normals(count: int, seed: int, name: str) -> Array:
     drawn: Array = ndtri(_uniforms(count, seed, name))
     drawn.setflags(write=False)
     return drawn
+
+
+@lru_cache(maxsize=32)
+def _weights(draws: int, seed: int, name: str, count: int) -> Array:
+    alike = np.full((draws, count), 1 / count)
+    if count > 2:
+        random = np.random.default_rng([seed, zlib.crc32(name.encode())])
+        alike = random.dirichlet(np.full(count, (count - 2) / count), draws)
+    alike.setflags(write=False)
+    return alike
 
 
 def intervals(drawn: Array, repetitions: int = 1) -> tuple[Interval, ...]:

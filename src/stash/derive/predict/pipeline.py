@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from stash.derive.predict.draws import Array
+from stash.derive.predict.draws import Array, Draws
 from stash.derive.predict.page_cache import page_cache_hits
 from stash.derive.predict.queueing import step_with_loader
 
@@ -42,13 +42,22 @@ class SampleStore:
     bytes_per_second: Array
     """Of all readers of the node together."""
     reads_per_second: Array | None = None
-    latency_seconds: float = 0.0
+    latency_seconds: Array | float = 0.0
     """Of one request, before its first byte."""
+    stream_bytes_per_second: Array | None = None
+    """Of one request from then on, as of an object store; ``None``: one reader can have all of it."""
 
     def seconds(self, size: float, reads: float) -> Array:
         """That storage is busy with so many bytes in so many requests: whichever limit is hit first."""
         busy = size / self.bytes_per_second
         return busy if self.reads_per_second is None else np.maximum(busy, reads / self.reads_per_second)
+
+    def seconds_of_one(self, size: float, reads: float) -> Array:
+        """That one reader waits for so many bytes in so many requests, one after the other, with nobody beside it."""
+        streamed = self.seconds(size, reads)
+        if self.stream_bytes_per_second is not None:
+            streamed = np.maximum(streamed, size / self.stream_bytes_per_second)
+        return streamed + reads * self.latency_seconds
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,14 +98,18 @@ def misses(pipeline: Pipeline) -> Array:
 def supply_seconds(pipeline: Pipeline, work: Work) -> Array:
     """Between two batches of one rank, as its loader supplies them while nobody else limits it.
 
-    W workers that each take w for making a batch and d for its bytes finish one every (w + d)/W seconds; the node's
-    storage serves all R ranks, R·d; its cores too, R·c/C for c core seconds a batch. Whichever is longest holds: the
-    asymptotic bounds of a closed queueing network (Denning and Buzen 1978), which it nears from below.
+    W workers that each take w for making a batch and r for its bytes finish one every (w + r)/W seconds; the node's
+    storage is busy with it for d and serves all R ranks, R·d; its cores too, R·c/C for c core seconds a batch.
+    Whichever is longest holds: the asymptotic bounds of a closed queueing network (Denning and Buzen 1978), which it
+    nears from below. Of an object store r is more than d: every request has its latency and a stream's rate.
     """
-    made_in, read_in = pipeline.samples * work.make_seconds, _read_seconds(pipeline, work)
-    latency = 0.0 if pipeline.store is None else pipeline.store.latency_seconds * _requests(pipeline, work)
-    alone = (made_in + read_in + latency) / max(1, pipeline.workers)
-    shared = np.maximum(alone, pipeline.ranks * read_in)
+    made_in, missed = pipeline.samples * work.make_seconds, misses(pipeline) * pipeline.samples
+    alone, shared = made_in / max(1, pipeline.workers), np.zeros_like(made_in)
+    if pipeline.store is not None and work.disk_bytes is not None:
+        size, reads = work.disk_bytes, work.reads or 1.0
+        alone = (made_in + missed * pipeline.store.seconds_of_one(size, reads)) / max(1, pipeline.workers)
+        shared = pipeline.ranks * missed * pipeline.store.seconds(size, reads)
+    shared = np.maximum(alone, shared)
     if pipeline.cores is None:
         return shared
     return np.maximum(shared, pipeline.ranks * pipeline.samples * work.core_seconds / pipeline.cores)
@@ -124,16 +137,16 @@ def step_seconds(pipeline: Pipeline, work: Work, trained_in: Array) -> Array:
     return np.maximum(queued, ranks * (trained + made) / pipeline.cores)
 
 
-def _read_seconds(pipeline: Pipeline, work: Work) -> Array:
-    """That storage is busy with one batch of one rank."""
-    if pipeline.store is None or work.disk_bytes is None:
-        return np.zeros_like(work.make_seconds)
-    missed = misses(pipeline) * pipeline.samples
-    return missed * pipeline.store.seconds(work.disk_bytes, work.reads or 0.0)
+SUPPLY_SPREAD = 0.10
+"""Standard deviation of the logarithm of what workers supply with other workers or cores than measured, over what is
+said: of half of Synergy's published models (``bench.predict.cpu_sensitivity.supply_spread``), which validate
+nothing."""
 
 
-def _requests(pipeline: Pipeline, work: Work) -> Array:
-    return misses(pipeline) * pipeline.samples * (work.reads or 1.0)
+def less_sure(work: Work, draws: Draws) -> Work:
+    """The same work, of a pipeline with other workers or cores than those on which it was measured."""
+    error = np.exp(SUPPLY_SPREAD * draws.normals("error of the supply model") - SUPPLY_SPREAD**2 / 2)
+    return replace(work, make_seconds=work.make_seconds * error, core_seconds=work.core_seconds * error)
 
 
 SMT_GAIN = (0.16, 0.30)
@@ -149,23 +162,3 @@ def core_capacity(threads: float, busy: float, threads_per_core: int, gain: Arra
     cores = threads / threads_per_core
     first = min(busy, cores)
     return np.asarray(first + np.asarray(gain) * max(0.0, min(busy, threads) - cores), np.float64)
-
-
-def sustained_rate(base: float, burst: float | None, credit_bytes: float, seconds: float) -> float:
-    """Bytes per second over so long, of a disk that serves ``burst`` until its credits are spent and ``base`` after.
-
-    Credits are spent by what is read above ``base``, so they last ``credit_bytes / (burst − base)`` seconds (AWS's
-    bucket of EBS volumes; the same of instances, which hold half an hour's).
-    """
-    if burst is None or burst <= base or seconds <= 0:
-        return base
-    on_credit = min(seconds, credit_bytes / (burst - base))
-    return base + (burst - base) * on_credit / seconds
-
-
-def remote_rate(network: float, stream: float, latency_seconds: float, size: float, readers: int) -> float:
-    """Bytes per second of an object store that serves ``readers`` requests of ``size`` bytes at once.
-
-    Each takes its latency and then ``stream`` bytes per second; all share the node's network (Little's law).
-    """
-    return min(network, readers * size / (latency_seconds + size / stream))

@@ -79,6 +79,7 @@ def step_with_loader(
     if not rounded:
         return longer
     table = _slow_downs(workers, max(1, prefetch), min(ranks, _MOST_RANKS), rounded)
-    with np.errstate(divide="ignore"):
-        load = np.log(supplied_in / trained_in)
+    # A draw of a noisy measurement may train for less than nothing: workers are the limit then, whatever they take.
+    with np.errstate(divide="ignore", invalid="ignore"):
+        load = np.where(trained_in > 0, np.log(np.maximum(0.0, supplied_in) / trained_in), np.inf)
     return longer * np.interp(load, np.log(_LOADS), table)

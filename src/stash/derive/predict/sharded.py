@@ -48,24 +48,47 @@ def volume(shards: tuple[Shard, ...], stage: Stage, ranks: int) -> float:
     return sent * (ranks - 1) / ranks
 
 
-def exposed(fabric: Fabric, shards: tuple[Shard, ...], stage: Stage, backend: Backend, prefetch: int = 1) -> Array:
-    """Seconds by which a step is longer than its compute, ``[draws]``.
+def exposed(
+    fabric: Fabric, shards: tuple[Shard, ...], stage: Stage, backend: Backend, prefetch: int = 1, passes: int = 1
+) -> Array:
+    """Seconds by which a step of so many ``passes`` is longer than its compute, ``[draws]``.
 
     ``prefetch`` is how many layers ahead parameters are gathered (FSDP's ``backward_prefetch`` and
     ``forward_prefetch``, 1 by default): a gather may start once the layer so far before has begun. Stages 1 and 2
-    gather all parameters after the update, with nothing to hide behind.
+    gather all parameters after the update, with nothing to hide behind. Where gradients are accumulated, stage 1
+    reduces them after the last pass; the others keep a part of them only, and so scatter them after each.
     """
     if _known(stage) == 3:
-        return _gathered(fabric, shards, prefetch)
-    gradients = np.array([shard.gradient_bytes for shard in reversed(shards)])
-    parameters = np.array([sum(shard.parameter_bytes for shard in shards)])
-    reduced = half_exchange(fabric, gradients) if stage == 2 else all_reduce(fabric, gradients, backend)
+        return passes * _gathered(fabric, shards, prefetch)
     ready = np.cumsum([shard.backward_seconds for shard in reversed(shards)])
+    reduced = _reduced(fabric, shards, stage, backend)
     free = np.zeros(len(reduced))
     for moment, seconds in zip(ready, reduced.T, strict=True):
         free = np.maximum(free, moment) + seconds
-    late: Array = free - ready[-1] + half_exchange(fabric, parameters)[:, 0]
+    late: Array = (free - ready[-1]) * (1 if stage == 1 else passes) + _updated(fabric, shards)
     return late
+
+
+def alone(fabric: Fabric, shards: tuple[Shard, ...], stage: Stage, backend: Backend, passes: int = 1) -> Array:
+    """Seconds of all of a step's collectives by themselves, ``[draws]``."""
+    if _known(stage) == 3:
+        gathers = half_exchange(fabric, np.array([shard.parameter_bytes for shard in shards])).sum(axis=1)
+        travels: Array = passes * (2 * gathers + _reduced(fabric, shards, stage, backend).sum(axis=1))
+        return travels
+    reduced = _reduced(fabric, shards, stage, backend).sum(axis=1)
+    everything: Array = reduced * (1 if stage == 1 else passes) + _updated(fabric, shards)
+    return everything
+
+
+def _reduced(fabric: Fabric, shards: tuple[Shard, ...], stage: Stage, backend: Backend) -> Array:
+    """Seconds that each layer's gradients take, the last layer's first, ``[draws, layers]``."""
+    gradients = np.array([shard.gradient_bytes for shard in reversed(shards)])
+    return all_reduce(fabric, gradients, backend) if stage == 1 else half_exchange(fabric, gradients)
+
+
+def _updated(fabric: Fabric, shards: tuple[Shard, ...]) -> Array:
+    """Seconds of gathering all parameters at once after their update, ``[draws]``."""
+    return half_exchange(fabric, np.array([sum(shard.parameter_bytes for shard in shards)]))[:, 0]
 
 
 def _gathered(fabric: Fabric, shards: tuple[Shard, ...], prefetch: int) -> Array:

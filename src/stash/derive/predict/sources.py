@@ -21,6 +21,7 @@ from stash.derive.predict.quantity import Quantity, measured
 from stash.derive.predict.target import Backend, Network, NetworkKind, NodeLinks, Storage, Target, Wiring
 from stash.derive.stalls.missing import ranks_per_node
 from stash.keep.catalog import Instance
+from stash.keep.catalog.shipped import rows
 
 _LATENT = 0.9
 """Of an exchange's time: if its latency alone takes more, its bytes take too little to tell a rate from."""
@@ -198,8 +199,18 @@ def _one_of(instance: Instance) -> Target:
             bytes_per_second=sheet.fact(instance.remote_disk_bytes_per_second),
             burst_bytes_per_second=sheet.fact(instance.remote_disk_burst_bytes_per_second),
             remote=True,
+            burst_seconds=_burst_seconds(instance.cloud),
         ),
     )
+
+
+def _burst_seconds(cloud: str) -> Quantity | None:
+    """How long a cloud's network disks keep up their burst rate; ``None`` where it does not say."""
+    for row in rows("disk_bursts.csv"):
+        if row["cloud"] == cloud:
+            seconds = 60 * float(row["burst_minutes"])
+            return Quantity(value=seconds, origin="data sheet", as_of=row["as_of"], source=row["source"])
+    return None
 
 
 class _Sheet:

@@ -47,8 +47,15 @@ class Storage(Record):
     bytes_per_second: Quantity | None = None
     """Sustained, of all readers of a node together."""
     burst_bytes_per_second: Quantity | None = None
+    """At first, until its credits are spent."""
     reads_per_second: Quantity | None = None
     remote: bool | None = None
+    burst_seconds: Quantity | None = None
+    """How long the burst lasts if all of it is used."""
+    latency_seconds: Quantity | None = None
+    """Of one request, before its first byte: what object stores take."""
+    stream_bytes_per_second: Quantity | None = None
+    """Of one request from then on; ``None`` where one can have all there is."""
 
 
 class Target(Record):

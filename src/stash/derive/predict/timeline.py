@@ -77,11 +77,9 @@ def bucket_readiness(gradients: Sequence[int], ready: Sequence[float], buckets: 
     return moments
 
 
-def copies(sizes: float, memory_bytes_per_second: Array, bucket_view: bool) -> Array:
-    """Seconds a step of copying gradients into their buckets and back, ``[draws]``; none where they are views.
+def copies(size: float, memory_bytes_per_second: float) -> float:
+    """Seconds a step of copying ``size`` bytes of gradients into their buckets and back.
 
-    With ``gradient_as_bucket_view=False`` every byte is read and written twice: 4n / (memory bandwidth).
+    Every byte is read and written twice, 4n / (memory bandwidth); with ``gradient_as_bucket_view`` nobody does.
     """
-    if bucket_view:
-        return np.zeros_like(memory_bytes_per_second)
-    return 4 * sizes / memory_bytes_per_second
+    return 4 * size / memory_bytes_per_second

@@ -13,6 +13,7 @@ from stash.base.errors import UserError
 from stash.base.records import Profile
 from stash.derive.predict.changes import OPTIONS, Alteration
 from stash.derive.predict.compute import Passes
+from stash.derive.predict.exchanged import shards_itself
 from stash.derive.predict.loading import Loading, lacks
 from stash.derive.predict.recorded import command, records
 from stash.derive.stalls.breakdown import Breakdown
@@ -113,5 +114,24 @@ def refuse_unanswerable(
         )
     if after is None and (wanted.batch is not None or wanted.accumulate is not None):
         raise UserError("samples per step are unknown, so no other batch can be told; profile again with --batch N")
+    _refuse_unanswerable_of_exchange(profile, wanted)
+
+
+def _refuse_unanswerable_of_exchange(profile: Profile, wanted: Alteration) -> None:
+    work = profile.workload
+    if shards_itself(work) and (wanted.sharding is not None or wanted.bucket is not None):
+        option = "sharding" if wanted.sharding is not None else "bucket"
+        raise UserError(
+            f"--{option}: the job shards its model already, and what its gradients would do otherwise is not in the "
+            "profile; profile it with DistributedDataParallel"
+        )
+    if wanted.sharding not in (None, "none") and not any(each.ready_seconds is not None for each in work.gradients):
+        raise UserError(f"--sharding: the profile does not hold when gradients are ready; {records(profile)}")
+    if wanted.bucket_view is not None and work.bucket_view is None:
+        raise UserError(
+            f"--bucket-view: the profile does not hold whether gradients are views already; {records(profile)}"
+        )
+    if wanted.bucket_view is not None and all(rank.device == "cpu" for rank in profile.ranks):
+        raise UserError("--bucket-view: how fast the memory of these CPUs is nobody measured; time both instead")
     if wanted.bucket is not None and not profile.workload.gradients:
         raise UserError(f"--bucket: the profile does not hold the gradients' sizes; {records(profile)}")

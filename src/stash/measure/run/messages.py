@@ -57,6 +57,7 @@ class JobFacts(Message):
     buckets: list[dict[str, Any]] = field(default_factory=list)
     optimizer_bytes: int | None = None
     unrecorded: dict[str, str] = field(default_factory=dict)
+    bucket_view: bool | None = None
 
     def known(self) -> dict[str, Any]:
         """The fields that were learned."""

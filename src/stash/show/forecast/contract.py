@@ -36,6 +36,7 @@ def document(answer: WhatIf) -> dict[str, Any]:
             "needed_bytes": round(answer.fit.needed_bytes),
             "memory_bytes": answer.fit.memory_bytes,
             "largest_batch": answer.fit.largest_batch,
+            "fits": answer.fit.fits,
         },
         "training": list(answer.training),
         "unanswered": [{**item._asdict()} for item in answer.unanswered],

@@ -240,7 +240,7 @@ def _memory(answer: WhatIf) -> Iterator[tuple[str, str]]:
     if fit.memory_bytes is None:
         yield "memory", f"{format_bytes(fit.needed_bytes)} of a device; what it has is unknown"
         return
-    verdict = "fits" if fit.needed_bytes <= fit.memory_bytes else "does not fit"
+    verdict = "fits" if fit.fits else "does not fit"
     text = f"{format_bytes(fit.needed_bytes)} of {format_bytes(fit.memory_bytes)}, {verdict}"
     yield "memory", f"{text}; the largest batch would be {fit.largest_batch}"
 

@@ -8,7 +8,6 @@ import pytest
 
 from stash.base.records import Operator
 from stash.derive.predict.devices import batch_exponent, flops_ratio, precision_ratio, sheet_ratio, time_ratio
-from stash.derive.predict.memory import RESERVE, Footprint, footprint
 from stash.derive.predict.published import arm, by_model, left_out_errors, pairs
 from stash.derive.predict.roofline import LAUNCH_SECONDS, autocast_ratio, device_seconds, roofline_ratio
 from stash.keep import catalog
@@ -148,20 +147,3 @@ def test_a_ratio_needs_the_rates_of_both():
     twice = GPU.model_copy(update={"fp32_flops_per_second": 20e12})
     assert roofline_ratio([PRODUCT], GPU, twice) == pytest.approx(0.5)
     assert roofline_ratio([PRODUCT], GPU, GPU.model_copy(update={"fp32_flops_per_second": None})) is None
-
-
-# Memory ----------------------------------------------------------------------------------------------------
-
-
-def test_a_footprint_is_what_stays_and_what_each_sample_adds():
-    found = footprint(peak_bytes=5e9, batch=32, parameter_bytes=1e8, optimizer_bytes=1e8, buckets=True)
-    assert found == Footprint(4e8, (5e9 - 4e8) / 32)
-    assert found.at(32) == pytest.approx(5e9)
-    room = 16e9 * (1 - RESERVE)
-    largest = found.largest_batch(16e9)
-    assert found.at(largest) <= room < found.at(largest + 1)
-    assert found.largest_batch(1e8) == 0
-
-
-def test_a_peak_below_what_is_constant_tells_nothing():
-    assert footprint(1e8, 32, 1e8, 0, buckets=False) is None

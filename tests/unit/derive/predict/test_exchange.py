@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from profile_builder import build
 
-from stash.base.records import Collective, Gradient, Loader, Profile
+from stash.base.records import Bucket, Collective, Gradient, Loader, Profile
 from stash.derive.predict.draws import Draws
 from stash.derive.predict.exchange import ExchangeModel
 from stash.derive.predict.exchanged import AS_MEASURED, ExchangeChanges, exchanged
@@ -255,3 +255,110 @@ def test_only_several_nodes_have_a_network_stall(nodes: int, name: str) -> None:
     found = model_of(0.01)[0].on(of_instance(catalog.instance(name), nodes))
     names = {part.name for part in found.parts} | {each.name for each in found.missing if each.possible}
     assert ("network" in names) == (nodes > 1)
+
+
+# Two stalls -----------------------------------------------------------------------------------------------------
+
+
+def two_ranks_on_a_node(exposed: float) -> Profile:
+    """The same three buckets inside one node, 10 ms apiece at 100 MB/s."""
+    gradients = tuple(Gradient(name=str(i), bytes=MB, ready_seconds=0.02 * i) for i in range(3))
+    runs = tuple(
+        Collective(scope="node", ranks=2, bytes=3 * MB, seconds=0.03 * noise, latency_seconds=1e-6)
+        for noise in (0.99, 1.0, 1.0, 1.01)
+    )
+    steps = [0.1 + each for each in WIGGLE]
+    return build(
+        {"solo": steps, "crowd": steps, "node": [each + exposed for each in steps]},
+        ranks=2,
+        collectives=runs,
+        workload={"gradients": gradients, "bucket_bytes": (MB,) * 3},
+    )
+
+
+@pytest.mark.parametrize("exposed", [0.005, 0.01, 0.03])
+def test_a_network_faster_than_the_links_inside_a_node_costs_nothing_whatever_was_measured_inside(exposed) -> None:
+    # The profile has no exchange between nodes, and its interconnect is not what the model says of it.
+    profile = two_ranks_on_a_node(exposed)
+    base = of_profile(profile)
+    found = {
+        part.name: part.seconds
+        for part in ExchangeModel(profile, attribute(profile), base, DRAWS)
+        .on(base.model_copy(update={"nodes": 2, "network": Network(bytes_per_second=wished(1e13, "--network"))}))
+        .parts
+    }
+    assert found["interconnect"].mean() == pytest.approx(exposed, abs=5e-4)
+    assert found["network"].min() >= 0.0
+    # Four ranks send 3/2 of what two did over the links inside: up to 25 ms more, and nothing but that.
+    assert found["network"].mean() <= 0.026
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.floats(1e7, 1e13), st.integers(2, 16), st.sampled_from([0.0, 0.005, 0.03]))
+def test_a_predicted_network_stall_is_never_below_zero_by_construction(rate, nodes, exposed) -> None:
+    profile = two_ranks_on_a_node(exposed)
+    base = of_profile(profile)
+    target = base.model_copy(update={"nodes": nodes, "network": Network(bytes_per_second=wished(rate, "--network"))})
+    found = ExchangeModel(profile, attribute(profile), base, DRAWS).on(target).parts
+    assert next(part for part in found if part.name == "network").seconds.min() >= 0.0
+
+
+# Readiness of several steps -------------------------------------------------------------------------------------
+
+
+def looked_at(*steps: Sequence[float]) -> Profile:
+    """The job of ``job`` whose three buckets were ready at these moments in each step that was looked at."""
+    buckets = tuple(
+        Bucket(bytes=MB, gradients=(str(i),), ready_steps=tuple(step[i] for step in steps)) for i in range(3)
+    )
+    gradients = tuple(
+        Gradient(name=str(i), bytes=MB, ready_seconds=steps[0][i], ready_steps=tuple(step[i] for step in steps))
+        for i in range(3)
+    )
+    return job(0.02, gradients=gradients, buckets=buckets)
+
+
+def test_readiness_of_every_step_that_was_looked_at_counts() -> None:
+    # At the end of a pass of 40 ms, or all at its end: 10 or 30 ms are exposed, and 20 in the mean of four steps.
+    even, late = (0.0, 0.02, 0.04), (0.0399, 0.0399, 0.04)
+    work = exchanged(looked_at(even, late, even, late))
+    assert work.looks == 4
+    assert work.buckets_ready == (even, late, even, late)
+    profile = looked_at(even, late, even, late)
+    base = of_profile(profile)
+    half = at(0.5e8, base)
+    (part,) = ExchangeModel(profile, attribute(profile), base, DRAWS).on(half).parts
+    # 20 ms a bucket: 20 or 60 exposed. The mean is known as well as four steps tell it.
+    assert part.seconds.mean() == pytest.approx(0.04, rel=0.05)
+    (sure,) = ExchangeModel(job(0.01), attribute(job(0.01)), of_profile(job(0.01)), DRAWS).on(half).parts
+    assert part.seconds.std() > 2 * sure.seconds.std()
+
+
+def test_a_bucket_waits_for_those_in_front_of_it() -> None:
+    assert exchanged(looked_at((0.03, 0.02, 0.04))).buckets_ready == ((0.03, 0.03, 0.04),)
+
+
+# Sharded models -------------------------------------------------------------------------------------------------
+
+
+def test_a_model_that_would_be_sharded_exposes_what_its_stage_does() -> None:
+    # Units of 10 ms each way, ready every 20 ms. Stage 2 scatters 5 ms behind each, then gathers 3 MB in 15 ms.
+    _, base = model_of(0.01)
+    assert network(0.01, base, ExchangeChanges(sharding=2)).mean() == pytest.approx(0.020, rel=0.06)
+    assert network(0.01, base, ExchangeChanges(sharding=1)).mean() == pytest.approx(0.025, rel=0.06)
+    twice = network(0.01, base, ExchangeChanges(sharding=3, passes=2)).mean()
+    assert twice == pytest.approx(2 * network(0.01, base, ExchangeChanges(sharding=3)).mean(), rel=0.01)
+
+
+def test_a_job_that_shards_its_model_itself_is_predicted_on_another_network() -> None:
+    # 2 gathers of 3 MB in parts of half, and a scatter of 3 MB: 15 ms each at 100 MB/s, 45 in all, 20 of it exposed.
+    own = {
+        "bucket_bytes": (), "gradients": (),
+        "collectives_per_step": {"all_gather_into_tensor": 2.0, "reduce_scatter_tensor": 1.0},
+        "collective_bytes_per_step": {"all_gather_into_tensor": 3e6, "reduce_scatter_tensor": 3e6},
+    }  # fmt: skip
+    profile = job(0.02, **own)
+    base = of_profile(profile)
+    (part,) = ExchangeModel(profile, attribute(profile), base, DRAWS).on(at(0.5e8, base)).parts
+    assert part.seconds.mean() == pytest.approx(0.090 - 0.025, rel=0.06)
+    assert "as much of their exchange hides as did" in part.beyond[0]

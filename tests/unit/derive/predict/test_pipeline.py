@@ -16,10 +16,8 @@ from stash.derive.predict.pipeline import (
     SampleStore,
     Work,
     core_capacity,
-    remote_rate,
     step_seconds,
     supply_seconds,
-    sustained_rate,
 )
 
 
@@ -86,16 +84,14 @@ def test_a_second_thread_of_a_core_adds_less_than_a_core():
     assert core_capacity(8, 100, 1, 0.25) == pytest.approx(8)
 
 
-def test_burst_credits_last_for_what_is_read_above_the_base():
-    # 100 s of credit at 100 MB/s above the base; over 400 s a quarter of it
-    assert sustained_rate(100e6, 200e6, 10e9, 400) == pytest.approx(125e6)
-    assert sustained_rate(100e6, 200e6, 10e9, 50) == pytest.approx(200e6)
-    assert sustained_rate(100e6, None, 10e9, 50) == 100e6
-
-
-def test_a_remote_store_gives_each_reader_its_latency_and_all_of_them_the_network():
-    assert remote_rate(1e9, 50e6, 0.02, 1e6, 4) == pytest.approx(4 * 1e6 / 0.04)
-    assert remote_rate(1e8, 50e6, 0.02, 1e6, 400) == 1e8
+def test_readers_of_a_remote_store_wait_for_each_request_and_share_the_network():
+    # 1 MB behind 20 ms and then at 50 MB/s is 40 ms of a reader's; the network is busy with it for 1 ms.
+    store = SampleStore(one(1e9), latency_seconds=0.02, stream_bytes_per_second=one(50e6))
+    work = Work(one(0.0), one(0.0), one(0.0), disk_bytes=1e6, reads=1.0)
+    node = Pipeline(ranks=1, workers=4, prefetch=2, samples=1, batches=1, store=store, cached=0.0)
+    assert supply_seconds(node, work)[0] == pytest.approx(0.04 / 4)
+    crowd = replace(node, workers=400)
+    assert supply_seconds(crowd, work)[0] == pytest.approx(1e6 / 1e9)
 
 
 # The page cache --------------------------------------------------------------------------------------------

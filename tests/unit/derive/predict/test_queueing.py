@@ -74,3 +74,9 @@ def test_slower_supply_never_makes_a_step_shorter(supplied, slower, workers, var
     )
     assert slow >= fast * (1 - 1e-9)
     assert fast >= max(1.0, supplied) * (1 - 1e-9)
+
+
+def test_a_draw_that_trains_for_less_than_nothing_waits_for_its_workers() -> None:
+    found = step_with_loader(np.array([-0.01, 0.0, 0.1]), np.array([0.02, 0.02, 0.02]), 2, 2, 1, 0.5)
+    assert np.isfinite(found).all()
+    assert found[0] == found[1] >= 0.02

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from forecast_profiles import cpu_job, gpu_job
+from forecast_profiles import around, cpu_job, gpu_job
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profile_builder import build
 
 from stash.base.errors import UserError
+from stash.base.records import Memory
 from stash.derive.advise.case import Case
 from stash.derive.advise.remedies import REMEDIES
 from stash.derive.predict.answers import diminishing, effects_on_training, lost, memory_fit, next_bottleneck
@@ -153,6 +155,60 @@ def test_what_advice_promises_is_what_whatif_says(profile):
     assert asked > 4
 
 
+# Sharding, views, bursts, one device ------------------------------------------------------------------------
+
+
+def test_a_sharded_model_holds_less_and_waits_longer():
+    told = {how: what_if(GPU, changes({"sharding": how})) for how in ("none", "zero1", "zero2", "zero3")}
+    exchange = {how: each.breakdown.seconds("interconnect", "network") for how, each in told.items()}
+    assert exchange["none"] == pytest.approx(0.062, abs=1e-3)
+    assert exchange["zero1"] > exchange["none"]
+    assert any("no sharded exchange was measured" in each for each in told["zero3"].beyond)
+    held = base_of(gpu_job(memory=(Memory(rank=0, allocated_bytes=8 * 10**9),)))
+    needed = [memory_fit(held, changes({"sharding": how}), told[how]).needed_bytes for how in told]
+    assert needed == sorted(needed, reverse=True)
+    assert needed[0] == pytest.approx(8e9)
+
+
+def test_what_would_be_gathered_after_every_pass_saves_nothing_by_accumulating():
+    wanted = changes({"sharding": "fsdp", "accumulate": "4"})
+    assert any("after every pass" in each for each in effects_on_training(GPU, wanted, what_if(GPU, wanted)))
+
+
+def test_views_save_four_copies_of_the_gradients():
+    copied = base_of(gpu_job(workload={**gpu_job().workload.__dict__, "bucket_view": False}))
+    told, now = what_if(copied, changes({"bucket-view": "on"})), what_if(copied)
+    saved = now.breakdown.seconds("interconnect") - told.breakdown.seconds("interconnect")
+    assert saved == pytest.approx(4 * 102_228_128 / 900e9, rel=0.2)
+    with pytest.raises(UserError, match="whether gradients are views already"):
+        what_if(GPU, changes({"bucket-view": "on"}))
+
+
+def test_a_disk_s_burst_counts_for_as_long_as_it_lasts():
+    small = {"instance": "g4dn.xlarge", "nodes": "4"}
+    fetch = [
+        what_if(GPU, changes({**small, **more})).breakdown.seconds("fetch")
+        for more in ({"lasting": "20min"}, {"lasting": "2h"}, {"lasting": "40h"}, {})
+    ]
+    assert fetch == sorted(fetch)
+    told = what_if(GPU, changes({**small, "lasting": "2h"}))
+    assert any("outlasts the credit" in sentence for sentence in told.beyond)
+
+
+def test_one_gpu_tells_of_several_what_published_jobs_tell():
+    many = gpu_job()
+    job = build(
+        {"resident": around(0.170), "solo": around(0.174), "warm": around(0.2), "cold": around(0.22)},
+        ranks=1, device="cuda", batch=64, hosts=many.hosts[:1],
+        workload={**many.workload.__dict__, "bucket_bytes": ()},
+    )  # fmt: skip
+    told = what_if(base_of(job), changes({"instance": "p3.8xlarge"}))
+    contention = told.breakdown.stall("contention")
+    assert 0 < contention.low < contention.seconds < contention.high
+    assert {each.name for each in told.unknown} <= {"prep", "fetch"}
+    assert any("one device was profiled" in sentence for sentence in told.beyond)
+
+
 # Bad input -------------------------------------------------------------------------------------------------
 
 
@@ -171,6 +227,9 @@ def test_what_advice_promises_is_what_whatif_says(profile):
         ({"gpu": "A1000"}, "did you mean A100"),
         ({"instance": "p3.8x"}, "did you mean p3.8xlarge"),
         ({"nodes": "16384"}, "forecasts go up to"),
+        ({"sharding": "zero4"}, "none, zero1, zero2, zero3"),
+        ({"bucket-view": "perhaps"}, "it is on or off"),
+        ({"lasting": "0h"}, "no training is that short"),
     ],
 )
 def test_what_cannot_be_is_refused_with_a_way_on(typed, said):

@@ -122,6 +122,15 @@ def test_gradients_are_told_bucket_by_bucket(wrapped) -> None:
     assert [name for name, _ in named] == ["0.weight", "0.bias", "1.weight", "1.bias"]
 
 
+def test_whether_gradients_are_views_into_their_buckets_is_known(wrapped) -> None:
+    replicas._made.clear()
+    assert replicas.bucket_view() is None
+    ddp = wrapped(model())
+    assert replicas.bucket_view() is False
+    ddp.gradient_as_bucket_view = True
+    assert replicas.bucket_view() is True
+
+
 def test_a_model_that_is_gone_is_forgotten(wrapped) -> None:
     wrapped(model())
     assert replicas.modules() == []

@@ -177,6 +177,7 @@ def workload_facts(optimizer: Any) -> dict[str, Any]:
         "bucket_bytes": buckets,
         "exchange_hook": replicas.own_hook(),
         "skips_exchanges": replicas.skips_exchanges(),
+        "bucket_view": replicas.bucket_view(),
         "precision": str(parameters[0].dtype).removeprefix("torch.") if parameters else None,
     }
 

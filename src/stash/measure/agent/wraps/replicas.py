@@ -84,6 +84,12 @@ def skips_exchanges() -> bool | None:
     return any(ddp in _skipping for ddp in ddps) if ddps else None
 
 
+def bucket_view() -> bool | None:
+    """Whether gradients are views into their buckets, so that nobody copies them; ``None`` without DDP."""
+    ddps = modules()
+    return all(ddp.gradient_as_bucket_view for ddp in ddps) if ddps else None
+
+
 def modules() -> list[Any]:
     """The DDP instances alive in this process, in the order they were made."""
     return [ddp for ddp in (ref() for ref in _made) if ddp is not None]
