@@ -46,20 +46,19 @@ def facts_seen(base: Base) -> dict[str, PlanFact]:
     return {about: _fact(about, unit, each) for about, (unit, each) in found.items() if each.origin == "measured"}
 
 
-def other_settings(planned: Setting, base: Base) -> str:
-    """``"workers 3, not 12"``: what the plan changes of the job, and the profile has otherwise; else empty."""
+def other_settings(planned: Setting, base: Base) -> Mapping[str, str]:
+    """What the plan changes of the job and the profile has otherwise: ``{"workers": "workers 3, not 12"}``."""
     loaders = base.profile.workload.loaders
     ran = {
         "batch": None if base.passes is None else base.passes.batch,
         "accumulate": None if base.passes is None else base.passes.accumulated,
         "workers": loaders[0].workers if loaders else None,
     }
-    differ = [
-        f"{name} {ran[name]}, not {wanted}"
+    return {
+        name: f"{name} {ran[name]}, not {wanted}"
         for name, wanted in planned.model_dump(exclude_none=True).items()
         if ran[name] is not None and ran[name] != wanted
-    ]
-    return listed(differ)
+    }
 
 
 def assumption(share: StallShare, apart: Interval, seen: Mapping[str, PlanFact]) -> str:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from stash.base.ladder import STALLS
+from stash.base.ladder import DATA_STALLS, STALLS
 from stash.base.plan import BillItem, Choice, Goal, PlanFact, RentalPlan, StallShare
 from stash.base.records import Record
 from stash.base.stats.differences import change
@@ -126,13 +126,18 @@ def check_plan(plan: RentalPlan, matched: MatchedChoice, base: Base) -> PlanChec
 def residuals_of(choice: Choice, base: Base) -> Residuals:
     """Of every stall that was planned and measured, against the forecast before any residual had moved it.
 
-    None of a job that ran with other settings than were forecast: what that did to it is no error of the forecast.
+    None of what ran with other settings than were forecast: what that did to it is no error of the forecast. Other
+    loader workers change the data stalls only.
     """
     otherwise, breakdown = other_settings(choice.setting, base), base.breakdown
-    if otherwise:
-        return Residuals(left_out=(f"{choice.name}: the job ran there with {otherwise}, as planned",))
     shares = [share for share in choice.stalls if breakdown.stall(share.name) is not None]
     shares = [share for share in shares if not _of_later_epochs(choice, share.name)]
+    left_out = []
+    if otherwise:
+        touched = {share.name for share in shares if set(otherwise) != {"workers"} or share.name in DATA_STALLS}
+        shares = [share for share in shares if share.name not in touched]
+        ran = listed(list(otherwise.values()))
+        left_out = [f"{listed(sorted(touched))} of {choice.name}: the job ran there with {ran}, as planned"]
     found = [
         residual(
             share.name, share.origin, choice.name, before_residuals(share), measured(share.name, [breakdown]),
@@ -141,7 +146,7 @@ def residuals_of(choice: Choice, base: Base) -> Residuals:
     ]  # fmt: skip
     return Residuals(
         found=tuple(each for each in found if isinstance(each, Residual)),
-        left_out=tuple(each for each in found if isinstance(each, str)),
+        left_out=(*left_out, *(each for each in found if isinstance(each, str))),
     )
 
 
@@ -210,7 +215,8 @@ def _without_spread(choice: Choice, stalls: Sequence[CheckedLine]) -> Iterator[s
 def _settings_failed(choice: Choice, base: Base) -> Iterator[str]:
     otherwise = other_settings(choice.setting, base)
     if otherwise:
-        yield f"the job ran with {otherwise}, as the plan runs it there; profile it with the plan's settings"
+        ran = listed(list(otherwise.values()))
+        yield f"the job ran with {ran}, as the plan runs it there; profile it with the plan's settings"
 
 
 def _failed(choice: Choice, lines: Sequence[CheckedLine], seen: Mapping[str, PlanFact]) -> Iterator[str]:
