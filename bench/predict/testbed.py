@@ -14,26 +14,24 @@ line a stall.
 from __future__ import annotations
 
 import argparse
-import csv
 import math
 import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import date
 from functools import partial
 from itertools import product
 from pathlib import Path
 
-import numpy as np
 import yaml
 
 from bench.common import ROOT
-from bench.predict.errors import Prediction, summary
+from bench.predict import results
+from bench.predict.errors import summary
 from stash import load
 from stash.base.records import Profile
 from stash.base.words.units import parse_rate
-from stash.derive.predict.draws import Draws, intervals
+from stash.derive.predict.draws import Draws
 from stash.derive.predict.exchange import ExchangeModel
 from stash.derive.predict.exchanged import ExchangeChanges
 from stash.derive.predict.forecast import Forecast, Predicted, forecast
@@ -154,43 +152,10 @@ def compare(wanted: Sequence[Configuration], budget: float) -> None:
         predicted = predict(calibrations[seen], seen, configuration)
         with tempfile.TemporaryDirectory() as folder:
             found = attribute(measure(configuration, Path(folder), budget))
-        lines = _lines(configuration, predicted, {s.name: s.seconds for s in found.stalls}, found.step_seconds)
-        _keep(lines)
+        lines = results.lines(configuration.name, predicted, found)
+        results.keep(RESULTS, lines)
         for line in lines:
             print("  ".join(line), flush=True)
-
-
-FIELDS = ("configuration", "stall", "measured", "predicted", "low", "high", "as_of")
-
-
-def _lines(
-    configuration: Configuration, predicted: Forecast, stalls: dict[str, float], step: float
-) -> list[tuple[str, ...]]:
-    rows = [("step", step, predicted.breakdown.step)]
-    rows += [(stall.name, stalls[stall.name], stall.time) for stall in predicted.breakdown.stalls]
-    return [
-        (
-            *(configuration.name, name, f"{measured:.6g}", f"{said.value:.6g}"),
-            *(f"{said.low:.6g}" if said.low is not None else "", f"{said.high:.6g}" if said.high is not None else ""),
-            date.today().isoformat(),
-        )
-        for name, measured, said in rows
-    ]
-
-
-def _keep(lines: Sequence[tuple[str, ...]]) -> None:
-    """The file with these lines in the place of older ones of the same configuration."""
-    kept = [] if not RESULTS.exists() else [row for row in rows() if row["configuration"] != lines[0][0]]
-    with RESULTS.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(FIELDS)
-        writer.writerows([tuple(row[name] for name in FIELDS) for row in kept])
-        writer.writerows(lines)
-
-
-def rows() -> list[dict[str, str]]:
-    with RESULTS.open(encoding="utf-8") as file:
-        return list(csv.DictReader(file))
 
 
 # Showing --------------------------------------------------------------------------------------------------------
@@ -203,10 +168,15 @@ spread comes from two more ({fitted}), which are not in the table.
 """
 
 
+def rows() -> list[dict[str, str]]:
+    """What was kept so far."""
+    return results.rows(RESULTS)
+
+
 def section() -> list[str]:
     """Of the page on validation, from the results that are kept."""
     learned = {*FITTED, *(each.name for each in ALL if each.calibrates)}
-    unseen = [row for row in rows() if row["configuration"] not in learned] if RESULTS.exists() else []
+    unseen = [row for row in rows() if row["configuration"] not in learned]
     if not unseen:
         return ["## Emulated clusters", "", "Not measured yet: `python -m bench.predict.testbed` (root) does."]
     dates = sorted(row["as_of"] for row in unseen)
@@ -215,15 +185,7 @@ def section() -> list[str]:
     head = SECTION.format(
         cases=cases, first=dates[0], last=dates[-1], calibrating=calibrating, fitted=" and ".join(FITTED)
     )
-    return [head, *summary([_kept(row) for row in unseen if row["stall"] in ("step", "network")])]
-
-
-def _kept(row: dict[str, str]) -> Prediction:
-    """A row as a prediction whose draws have its mean and its ends."""
-    low, high, value = (float(row[name]) for name in ("low", "high", "predicted"))
-    spread = np.interp(DRAWS.uniforms("kept"), [0.0, 0.025, 0.975, 1.0], [low, low, high, high])
-    (found,) = intervals(spread[None, :])
-    return Prediction(row["stall"], row["configuration"], float(row["measured"]), spread + value - found.value)
+    return [head, *summary([results.prediction(row) for row in unseen if row["stall"] in ("step", "network")])]
 
 
 def main() -> None:

@@ -79,7 +79,9 @@ def train(spec: WorkloadSpec, options: argparse.Namespace, replica: Replica) -> 
     layout = torch.channels_last if options.channels_last else torch.preserve_format
     model = model.to(memory_format=layout)  # type: ignore[call-overload]
     if dist.is_initialized():
-        model = DistributedDataParallel(model, device_ids=[replica.device] if replica.device.type == "cuda" else None)
+        own = [replica.device] if replica.device.type == "cuda" else None
+        buckets = {} if options.bucket_mb is None else {"bucket_cap_mb": options.bucket_mb}
+        model = DistributedDataParallel(model, device_ids=own, **buckets)
     optimizer = make_optimizer(spec, model, options.lr or spec.lr)
     loss_of: losses.Loss = getattr(losses, spec.loss)
     amp_type = torch.float16 if replica.device.type == "cuda" else torch.bfloat16
@@ -183,6 +185,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--image-size", type=int, default=224, metavar="PIXELS", help="side of an image (default 224)")
     add("--sequence-length", type=int, metavar="TOKENS", help="tokens per sample (default: the workload's)")
     add("--lr", type=float, metavar="RATE", help="learning rate (default: the workload's)")
+    add("--bucket-mb", type=float, metavar="MIB", help="of DistributedDataParallel's buckets (default: its own)")
     add("--channels-last", action="store_true", help="images and convolutions in channels-last order")
     add("--amp", action="store_true", help="mixed precision: float16 on GPUs, bfloat16 on CPUs")
     return parser
