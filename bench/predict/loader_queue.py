@@ -15,8 +15,8 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from bench.predict.errors import Prediction, summary, worst
-from stash.derive.predict.draws import Draws
-from stash.derive.predict.queueing import step_with_loader
+from stash.derive.predict.draws import Array, Draws
+from stash.derive.predict.queueing import hand_outs, step_with_loader
 
 DRAWS = Draws()
 _BATCHES = 60
@@ -32,8 +32,8 @@ HEAD = """## The queue of workers
 
 {cases} set-ups of PyTorch's DataLoader whose batches and steps take set times: a step's mean time, predicted from the
 mean and the spread of the batches' times. *Split*: the model has nothing to fit; what handing over a batch takes by
-itself is measured first, with batches that take no time. There is no interval: what varies here is the luck of few
-batches. Baseline: the longer of training and supply, which is min(P, G).
+itself is measured first, with batches that take no time. The interval is that of the luck of few batches: so many,
+drawn anew, through the queue's recursion. Baseline: the longer of training and supply, which is min(P, G).
 """
 
 
@@ -76,9 +76,20 @@ def predictions() -> Iterator[Prediction]:
             source="equal batches" if not variation else "batches of unlike times (0.6 of the mean)",
             name=f"{workers} workers, prefetch {prefetch}, supply {load:g} of training",
             measured=_measured(seconds, workers, prefetch),
-            predicted=told,
+            predicted=told * _luck(workers, prefetch, variation, mean),
             baselines={"max(t, w/W)": max(_STEP + handing_over, mean / workers)},
         )
+
+
+def _luck(workers: int, prefetch: int, variation: float, mean: float) -> Array:
+    """How a mean step over as few batches scatters around 1, ``[draws]``: the recursion on batches drawn anew."""
+    if not variation:
+        return np.ones(DRAWS.count)
+    drawn = np.random.default_rng(1).gamma(variation**-2, variation**2, (_BATCHES, 1, DRAWS.count))
+    out = hand_outs(mean * drawn / drawn.mean(axis=0), np.full(DRAWS.count, _STEP), workers, prefetch)
+    steps = (out[-1] - out[_WARM_UP]) / (_BATCHES - 1 - _WARM_UP)
+    scattered: Array = steps / steps.mean()
+    return scattered
 
 
 def _measured(seconds: list[float], workers: int, prefetch: int) -> float:

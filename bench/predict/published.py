@@ -1,17 +1,20 @@
 """Published throughputs on several GPUs, predicted from the same source's throughput on one and the data sheet's
 links.
 
-Split: of every group of rows (source, model, machine, batch, precision, data) the row of one GPU is given, and all
-others are predicted. What links reach of their claims comes from published *collectives* (``collectives.csv``),
-other measurements by other people; for arXiv 2006.10103 those of its own authors are left out. What devices of a
-node cost each other besides (``node_scaling.csv``) comes from 27 rows of TensorFlow's, and how far the model is off
-from four of BERT's; neither are predicted. Where nobody published when a model's gradients are ready, they are
-ready evenly by bytes, over a share of the step that is the mean of the three models of which somebody did.
+Split: of every group of rows (source, model, machine, batch, precision, data) the row of one GPU is given, and others
+are predicted. Of each source every other model on a machine (``learns``) is learned from and not predicted: what a
+step takes longer on several devices than its exchange explains, which ``python -m bench.predict.published --write``
+writes to ``node_scaling.csv``. What links reach of their claims comes from published *collectives*
+(``collectives.csv``), other measurements by other people; for arXiv 2006.10103 those of its own authors are left out.
+How far the model of an exchange is off comes from four rows of BERT's, which are not predicted either. Where nobody
+published when a model's gradients are ready, they are ready evenly by bytes, over a share of the step that is the
+mean of the three models of which somebody did.
 """
 
 from __future__ import annotations
 
 import csv
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -20,7 +23,8 @@ from pathlib import Path as File
 import numpy as np
 from scipy.special import stdtrit
 
-from bench.predict.errors import Prediction
+from bench.common import ROOT
+from bench.predict.errors import Prediction, summary
 from stash.derive.predict import collectives, efficiency, timeline
 from stash.derive.predict.collectives import Fabric, Hops
 from stash.derive.predict.draws import Array, Draws
@@ -28,9 +32,18 @@ from stash.derive.predict.exchange import MODEL_SPREAD
 from stash.derive.predict.quantity import Quantity
 from stash.derive.predict.sources import network_rate, reach_of
 from stash.derive.predict.target import NetworkKind, Wiring
-from stash.keep.catalog.collectives import node_scaling
 
 DATA = File(__file__).parent / "data"
+TABLE = ROOT / "src/stash/keep/catalog/data/node_scaling.csv"
+_ANY_BATCH = 128
+"""Samples of a step whose batch was not published: its share of time does not depend on them."""
+_PUBLISHED = {"TensorFlow performance benchmarks.md": "2017-05"}
+_LOOKED_UP = "2026-11-20"
+"""The tables; their other sources are undated."""
+Job = tuple[str, str, str]
+"""Source, model and machine."""
+Key = tuple[str, str, str, str, str, str]
+"""Of rows that are alike but for the number of GPUs: a job, batch, precision and data."""
 GBIT, GB = 1e9 / 8, 1e9
 DRAWS = Draws()
 STEPS = {"resnet50": 0.12809, "resnet101": 0.19201, "vgg16": 0.19452}
@@ -156,18 +169,74 @@ def over_one_nic(model: Model, ranks: int, rate: float) -> float:
 
 
 def throughputs() -> Iterator[Prediction]:
-    """Every published throughput on several GPUs of a known machine."""
-    fitted = {(each.source, each.model, each.machine) for each in node_scaling()}
-    groups: dict[tuple[str, ...], list[dict[str, str]]] = {}
-    for row in rows("throughputs.csv"):
-        if row["hardware"] in MACHINES and row["metric"].endswith("/s") and not _of(fitted, row):
-            key = tuple(row[name] for name in ("source", "model", "hardware", "batch_per_gpu", "precision", "data"))
-            groups.setdefault(key, []).append(row)
+    """Every published throughput on several GPUs of a known machine that nothing was learned from."""
+    for key, alone, row in _pairs():
+        if not learns(row) and not _calibrates(row):
+            yield _prediction(key, alone, row)
+
+
+def _pairs() -> Iterator[tuple[Key, dict[str, str], dict[str, str]]]:
+    """Every row of several GPUs of a known machine, with that of one GPU."""
+    groups: dict[Key, list[dict[str, str]]] = {}
+    for row in _of_known_machines():
+        key = (*_job(row), row["batch_per_gpu"], row["precision"], row["data"])
+        groups.setdefault(key, []).append(row)
     for key, group in groups.items():
         alone = next((row for row in group if row["n_gpus"] == "1"), None)
         if alone is not None:
-            others = (row for row in group if row is not alone and not _calibrates(row))
-            yield from (_prediction(key, alone, row) for row in others)
+            yield from ((key, alone, row) for row in group if row is not alone)
+
+
+def _of_known_machines() -> list[dict[str, str]]:
+    return [row for row in rows("throughputs.csv") if row["hardware"] in MACHINES and row["metric"].endswith("/s")]
+
+
+def _job(row: dict[str, str]) -> Job:
+    return row["source"], row["model"], row["hardware"]
+
+
+def learns(row: dict[str, str]) -> bool:
+    """Whether this row is learned from: of each source the first model on a machine, the third, and so on."""
+    return _job(row) in _learned_from()
+
+
+@cache
+def _learned_from() -> frozenset[Job]:
+    by_source: dict[str, list[Job]] = {}
+    for row in _of_known_machines():
+        jobs = by_source.setdefault(row["source"], [])
+        if _job(row) not in jobs:
+            jobs.append(_job(row))
+    return frozenset(job for jobs in by_source.values() for job in jobs[::2])
+
+
+def scaling_rows() -> list[dict[str, str]]:
+    """What ``node_scaling.csv`` holds: the half that is learned from."""
+    return [_scaling_row(*pair) for pair in _pairs() if learns(pair[2])]
+
+
+def _scaling_row(key: Key, alone: dict[str, str], row: dict[str, str]) -> dict[str, str]:
+    source, name, hardware, batch, precision, data = key
+    ranks, nodes = int(row["n_gpus"]), int(row["n_nodes"])
+    step = float(batch or _ANY_BATCH) / float(alone["value"])
+    said = exposed(model(name, precision == "amp"), step, fabric(MACHINES[hardware], nodes, ranks // nodes), 0.0)
+    short, _, when = source.partition(" (")
+    return {
+        "model": name, "machine": hardware, "gpu": row["gpu"], "batch": batch, "precision": precision, "data": data,
+        "nodes": str(nodes), "devices": str(ranks), "one_per_s": alone["value"], "all_per_s": row["value"],
+        "exchange": f"{float(np.median(said)) / step:.4f}", "as_of": _PUBLISHED.get(short, _LOOKED_UP),
+        "source": short,
+        "notes": ", ".join(each for each in (row["framework"], when.rstrip(")")) if each),
+    }  # fmt: skip
+
+
+def write(path: File = TABLE) -> None:
+    """The half that is learned from, one line a throughput."""
+    found = scaling_rows()
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(found[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(found)
 
 
 def _calibrates(row: dict[str, str]) -> bool:
@@ -194,20 +263,13 @@ def model_spread() -> float:
     return float(np.sqrt(np.mean(np.square(logs)))) * float(stdtrit(len(logs), 0.975)) / 1.96
 
 
-def _of(fitted: set[tuple[str, str, str]], row: dict[str, str]) -> bool:
-    """Whether what devices of a node cost each other was learned from this row."""
-    mine = (row["source"].split(" (")[0], row["model"], row["hardware"])
-    return row["data"] == "synthetic" and mine in fitted
-
-
 def _prediction(key: tuple[str, ...], alone: dict[str, str], row: dict[str, str]) -> Prediction:
     source, name, hardware, batch, precision, data = key
     machine, ranks, nodes = MACHINES[hardware], int(row["n_gpus"]), int(row["n_nodes"])
     exchanges = model(name, half=precision == "amp")
-    # A step's samples do not matter to its share of time, so one stands for the batch where that was not published.
-    samples = float(batch or 128)
+    samples = float(batch or _ANY_BATCH)
     step = samples / float(alone["value"])
-    crowded = step * (1 + DRAWS.around("crowding", efficiency.crowding().interval))
+    crowded = step * (1 + efficiency.crowded(DRAWS.uniforms("crowding")))
     whole = crowded + exposed(exchanges, step, fabric(machine, nodes, ranks // nodes))
     link = machine.between if nodes > 1 and machine.between else machine.inside
     plain = step + over_one_nic(exchanges, ranks, link)
@@ -239,3 +301,9 @@ def scaling_factors() -> list[tuple[str, Array, Array]]:
         sockets, whole = (step / (step + exposed(exchanges, step, each)) for each in (seen, full))
         found.append((name, sockets, whole))
     return found
+
+
+if __name__ == "__main__":
+    if "--write" in sys.argv:
+        write()
+    print("\n".join(summary(list(throughputs()))))

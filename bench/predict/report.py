@@ -6,10 +6,22 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bench.predict import cpu_sensitivity, gavel, gpus, links, loader_queue, published, slowest, speed, testbed
-from bench.predict.errors import Prediction, errors, summary, worst
+from bench.predict import (
+    cpu_sensitivity,
+    gavel,
+    gpus,
+    links,
+    loader_queue,
+    memory,
+    published,
+    slowest,
+    speed,
+    testbed,
+    this_machine,
+)  # fmt: skip
+from bench.predict.errors import Prediction, coverage, errors, summary, worst
 from stash.derive.predict import efficiency
-from stash.derive.predict.exchange import MODEL_SPREAD
+from stash.derive.predict.exchange import MODEL_SPREAD, UNREADY_SPREAD
 
 HEAD = """# How wrong predictions are
 
@@ -27,26 +39,28 @@ made by `python -m bench.predict.plots`.
 PUBLISHED = """## Published throughput on several GPUs
 
 {cases} throughputs, each predicted from the same source's throughput on one GPU and the data sheet of the machine's
-links; no profile was there to hold the model to. *Split*: what links reach of their sheets comes from published
-collectives of other people, what devices of a node cost each other ({crowding:.1%} of a step, {low:.0%} to
-{high:.0%}) from 27 rows of TensorFlow's, and the model's own spread ({spread:.0%}) from four of DLPerf's BERT; none
-of those 31 are in the table. When gradients are ready is published for ResNet-50 and VGG16 (arXiv 2006.10103), and
-taken as even for the others.
+links; no profile was there to hold the model to. *Split*: of each source every other model on a machine is learned
+from: {learned} throughputs say what a step takes longer on several devices than its exchange explains
+({crowding:.0%} of it in the middle, {low:.0%} to {high:.0%}), and none of their models on these machines is in the
+table. What links reach of their sheets comes from published collectives of other people, and the model's own spread
+({spread:.0%}) from four throughputs of DLPerf's BERT that are not in the table either. When gradients are ready is
+published for ResNet-50 and VGG16 (arXiv 2006.10103), and taken as even for the others.
 
-Over all: median / 90th {own}; perfect scaling {perfect}; payload over one link {plain}.
+Over all: median / 90th {own}, in the interval {covered:.0%}; perfect scaling {perfect}; payload over one link
+{plain}.
 """
 PUBLISHED_FAILURES = """
-- *TensorFlow*: AlexNet and VGG16 are predicted too fast by up to a half. TensorFlow 1.1 exchanges each variable by
-  itself, through parameter servers or one all-reduce each; the model is of DistributedDataParallel's buckets. On real
-  data AlexNet on 4 P100 waits for its input (7,105 images/s against 10,509 on synthetic data), which the throughput
-  of one GPU does not tell.
-- *NVIDIA*: the faster a step, the more it is predicted too fast. ResNet-50 in mixed precision takes 15 % longer on 8
-  GPUs of a node than on one, BERT-large at two sentences a step 25 %: no exchange over NVLink takes that long, so
-  other things do (input, launching kernels), which one GPU does not show. A profile of all devices does: contention
-  and prep.
+- Inside a node nothing tells beforehand which model loses much: a forecast from one GPU is about as good as perfect
+  scaling, and only its interval says what may come. Profile two GPUs: contention and prep are measured then.
+- *TensorFlow*: VGG16 on 8 P100 is predicted too fast by a quarter. TensorFlow 1.1 exchanges each variable by itself,
+  through parameter servers or one all-reduce each; the model is of DistributedDataParallel's buckets. InceptionV3 on
+  P100 loses nothing at all, which none of the models that were learned from does.
+- *NVIDIA*: the faster a step, the more it loses. ResNet-50 in mixed precision takes 15 % longer on 8 GPUs of a node
+  than on one, BERT-large at two sentences a step 25 %: no exchange over NVLink takes that long, so other things do
+  (input, launching kernels), which one GPU does not show.
 - *DLPerf*: BERT exchanges all gradients at once after the backward pass, as its script says, and is predicted well
   over InfiniBand. In mixed precision its steps wait between what 16 and what 32 bits of gradients would take; the
-  model has 16. ResNet-50 on 32 GPUs loses 20 ms a step that no exchange of 102 MB over 100 Gbit/s explains.
+  model has 16.
 """
 
 PAPER = """## arXiv 2006.10103: 64 V100 over 100 Gbit/s of TCP
@@ -65,16 +79,17 @@ middle of that, since its 553 MB then outlast the backward pass several times.
 
 GAVEL = """## Gavel: other batches on K80, P100 and V100, packed and spread
 
-{cases} throughputs at larger batches, from that at the smallest of the same job on the same GPUs. *Split*: by
-batch; the smallest is given. These machines' links are published nowhere, so nothing else can be predicted of them.
-How much of an exchange is hidden is anything possible, as it is for a profile without readiness; a first version
-took all that can hide to be hidden, and was off by 9 to 16 % (median), so these rows are no longer unseen.
+{cases} throughputs at larger batches, from that at the smallest of the same job on the same GPUs; {covered:.0%} are
+in the interval. *Split*: by batch, the smallest is given; and by model: of {learned} it was learned how far what is
+exposed is from what is said of it ({spread:.0%}), and they are not in the table. These machines' links are
+published nowhere, so nothing else can be predicted of them. How much of an exchange is hidden is anything possible,
+as it is for a profile without readiness; a first version took all that can hide to be hidden, and was off by 9 to
+16 % (median), so these rows are no longer unseen.
 """
 GAVEL_FAILURES = """
 - A forecast without readiness is about as good as taking the exposed part as fixed, and far better than perfect
   scaling. Where it is far off, so is the fixed part: these are single runs, and some lose more time at a larger batch
-  than at a smaller one, which no exchange explains. Intervals hold the exchange's uncertainty and not that of single
-  runs, so they are too narrow.
+  than at a smaller one, which no exchange explains.
 """
 
 LINKS = """## What links reach of their data sheets
@@ -91,7 +106,8 @@ SLOWEST = """## Waiting for the slowest of many ranks
 
 What the slowest of n ranks takes longer than their mean, from 250 steps such as a profile sees, of a small network
 on 2 cores (`bench/noise/two_ranks.csv`). *Split*: alternate stretches of that recording, each half for the other.
-Intervals are from resampling those steps.
+Intervals are from resampling stretches of those steps, and from a tail anywhere between a normal and an exponential
+one beyond them.
 """
 SLOWEST_FAILURES = """
 - These steps have a long tail, as on any virtual machine: of 512 ranks the slowest is farther out than a normal tail
@@ -106,8 +122,8 @@ CPU seconds on one core of the machine that wrote this page.
 
 def page() -> str:
     """All of ``docs/validation.md``."""
-    data = (gpus.section, cpu_sensitivity.section, loader_queue.section)
-    sections = (_published, _paper, _gavel, _links, _slowest, testbed.section, *data, _speed)
+    data = (gpus.section, cpu_sensitivity.section, loader_queue.section, memory.section)
+    sections = (_published, _paper, _gavel, _links, _slowest, testbed.section, this_machine.section, *data, _speed)
     return "\n".join([HEAD, PICTURE, *("\n".join([*section(), ""]) for section in sections)])
 
 
@@ -116,6 +132,8 @@ def _published() -> list[str]:
     crowding = efficiency.crowding()
     head = PUBLISHED.format(
         cases=len(found),
+        learned=len(published.scaling_rows()),
+        covered=coverage(found),
         crowding=crowding.value,
         low=crowding.low,
         high=crowding.high,
@@ -142,7 +160,8 @@ def _paper() -> list[str]:
 
 def _gavel() -> list[str]:
     found = list(gavel.batches())
-    head = GAVEL.format(cases=len(found))
+    learned = " and ".join(sorted(gavel.learned_from()))
+    head = GAVEL.format(cases=len(found), covered=coverage(found), learned=learned, spread=UNREADY_SPREAD)
     return [head, *summary(found), "", "The farthest off:", "", *worst(found), GAVEL_FAILURES.rstrip()]
 
 

@@ -11,14 +11,15 @@ import numpy as np
 
 from bench.common import ROOT
 from bench.predict.errors import Prediction
-from stash.derive.predict.draws import Array
-from stash.derive.predict.stragglers import largest_of
+from stash.derive.predict.draws import Array, Draws
+from stash.derive.predict.stragglers import largest_of, seen_again
 
 RECORDING = ROOT / "bench" / "noise" / "two_ranks.csv"
 _STRETCH = 500
 _KEPT = 250
 """Steps that a profile would have seen: so many calibrate."""
 _GROUPS = 2000
+DRAWS = Draws()
 RANKS = (2, 8, 64, 512)
 
 
@@ -43,7 +44,5 @@ def _wait(half: int, known: Array, unseen: Array, ranks: int) -> Prediction:
     together = unseen if ranks == unseen.shape[1] else random.choice(unseen.ravel(), (_GROUPS, ranks))
     measured = float(together.max(axis=1).mean())
     normal = float(known.std(ddof=1)) * float(np.sqrt(2 * np.log(ranks)))
-    again = [largest_of(random.choice(known, len(known)), ranks) for _ in range(256)]
-    said = largest_of(known, ranks)
-    drawn = np.array(again) + said - np.mean(again)
+    drawn = largest_of(seen_again(known, DRAWS), ranks, DRAWS.uniforms("tail of single steps"))
     return Prediction(f"{ranks} ranks", f"half {half + 1}", measured, drawn, {"σ·√(2 ln n)": normal})

@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-from bench.predict import gavel, links, published, testbed
+from bench.predict import (
+    cpu_sensitivity,
+    gavel,
+    links,
+    loader_queue,
+    memory,
+    published,
+    results,
+    testbed,
+    this_machine,
+)
 from bench.predict.errors import Prediction, coverage, errors, summary
 from bench.predict.report import page
 from bench.predict.speed import made_up
 from stash.derive.predict.draws import Draws
-from stash.derive.predict.exchange import HELD_SPREAD, MODEL_SPREAD
+from stash.derive.predict.exchange import HELD_SPREAD, MODEL_SPREAD, UNREADY_SPREAD
+from stash.derive.predict.pipeline import SUPPLY_SPREAD
 from stash.keep.catalog.collectives import node_scaling
 
 DRAWS = Draws()
@@ -27,13 +41,32 @@ def test_the_spread_of_a_model_that_is_held_is_that_of_its_two_configurations() 
     assert np.sqrt(np.mean(np.square(logs))) == pytest.approx(HELD_SPREAD, abs=0.005)
 
 
+def test_spreads_that_were_learned_are_what_their_half_says() -> None:
+    assert gavel.unready_spread() == pytest.approx(UNREADY_SPREAD, abs=0.01)
+    assert cpu_sensitivity.supply_spread() == pytest.approx(SUPPLY_SPREAD, abs=0.005)
+
+
+def test_what_devices_cost_each_other_is_the_half_that_is_learned_from() -> None:
+    kept = [(each.source, each.model, each.machine, each.devices, each.exchange) for each in node_scaling()]
+    found = [
+        (row["source"], row["model"], row["machine"], int(row["devices"]), float(row["exchange"]))
+        for row in published.scaling_rows()
+    ]
+    assert kept == found
+
+
 def test_rows_that_something_was_learned_from_are_not_predicted() -> None:
     names = {(each.source, each.name) for each in published.throughputs()}
-    assert len(names) > 80
+    assert len(names) > 50
     assert not any("BERT-base" in name and "fp32" in name and "several nodes" in source for source, name in names)
-    assert not any(
-        "synthetic" in source and name.split(" on ")[0] in {each.model for each in node_scaling()}
-        for source, name in names
+    learned = {(each.model, each.gpu, each.source) for each in node_scaling()}
+    for source, name in names:
+        model, _, rest = name.partition(" on ")
+        gpu = rest.split(" × ")[1].split(",")[0]
+        assert (model, gpu, source.split(", ")[0]) not in learned or source.startswith("NVIDIA"), name
+    assert not {each.name.split(" on ")[0] for each in gavel.batches()} & gavel.learned_from()
+    assert (
+        not {each.name.split(" with ")[0] for each in cpu_sensitivity.predictions()} & cpu_sensitivity.learned_from()
     )
 
 
@@ -43,10 +76,15 @@ def test_every_other_row_of_a_known_machine_is_predicted() -> None:
     assert len(list(published.throughputs())) == len(several) - len(node_scaling()) - 4
 
 
+def test_intervals_hold_what_they_were_not_fitted_to() -> None:
+    for found in (list(published.throughputs()), list(gavel.batches())):
+        assert 0.85 <= coverage(found) <= 0.98
+
+
 def test_gavel_s_smallest_batches_are_given_and_all_others_predicted() -> None:
     found = [each.name for each in gavel.batches()]
-    assert not any("batch 16" in name and "ResNet" in name for name in found)
-    assert any("ResNet-50" in name and "batch 128" in name for name in found)
+    assert not any("batch 16," in name and "ResNet" in name for name in found)
+    assert any("ResNet-18" in name and "batch 128" in name for name in found)
 
 
 def test_links_are_predicted_from_other_sources_only() -> None:
@@ -91,8 +129,45 @@ def test_an_interval_covers_what_it_holds() -> None:
 
 
 @pytest.mark.slow
-def test_the_page_has_every_kind_of_evidence() -> None:
+def test_the_page_has_every_kind_of_evidence(monkeypatch: pytest.MonkeyPatch) -> None:
+    # What is measured or counted anew takes a minute; one case of each is enough to see that it is written.
+    monkeypatch.setattr(loader_queue, "CASES", loader_queue.CASES[:1])
+    monkeypatch.setattr(memory, "MODELS", ("alexnet",))
     text = page()
-    for head in ("Published throughput", "arXiv 2006.10103", "Gavel", "data sheets", "Emulated clusters", "Speed"):
+    for head in ("Published throughput", "arXiv 2006.10103", "Gavel", "data sheets", "Emulated clusters", "Speed",
+                 "A step's memory", "Real training on one machine"):  # fmt: skip
         assert f"## {head}" in text or head in text
     assert "nan" not in text
+
+
+def test_changes_of_real_training_do_what_they_ask(tmp_path: Path) -> None:
+    assert len({each.name for each in this_machine.CHANGES}) == len(this_machine.CHANGES) >= 15
+    fields = {
+        "batch": "batch",
+        "workers": "workers",
+        "bucket": "bucket",
+        "gpus": "ranks",
+        "disk": "disk",
+        "cpus": "cpus",
+    }
+    for each in this_machine.CHANGES:
+        done = {option: str(getattr(each.done, fields[option])) for option in each.typed}
+        assert done == dict(each.typed)
+        changed = {fields[option]: getattr(each.done, fields[option]) for option in each.typed}
+        assert each.done == replace(each.job, **changed), "nothing else is changed"
+    words = this_machine.command(this_machine.TWO, tmp_path, tmp_path / "out.stash.json", 40.0)
+    assert words[words.index("--nproc-per-node") + 1] == "2"
+    assert "--bucket-mb" not in words
+
+
+def test_results_are_kept_once_and_read_back(tmp_path: Path) -> None:
+    file = tmp_path / "kept.csv"
+    assert results.rows(file) == []
+    row = ("a job", "step", "1", "1.1", "0.9", "1.3", "2026-11-22")
+    results.keep(file, [row])
+    results.keep(file, [("another", *row[1:4], "", "", row[-1])])
+    results.keep(file, [("a job", "step", "1.2", *row[3:])])
+    again, endless = (results.prediction(each) for each in results.rows(file)[::-1])
+    assert (again.measured, again.value) == (1.2, pytest.approx(1.1))
+    assert again.covered
+    assert not endless.covered

@@ -15,7 +15,7 @@ from stash.derive.predict.draws import Array
 from stash.derive.predict.forecast import Predicted, PredictedStalls, Used
 from stash.derive.predict.loading import Loading, cores_worth, lacks, rented
 from stash.derive.predict.page_cache import cached_share
-from stash.derive.predict.pipeline import Pipeline
+from stash.derive.predict.pipeline import Pipeline, less_sure
 from stash.derive.predict.profiled import Base, as_measured, more_passes
 from stash.derive.predict.quantity import Origin
 from stash.derive.predict.recorded import records
@@ -56,7 +56,10 @@ def read(
     # On CPUs it is passes that take cores, elsewhere launching them.
     busier = more_passes(base, after) * (scale.factor if target.device is None else 1.0)
     pipeline = replace(pipeline, training=busier)
-    prep, fetch = predicted(pipeline, base.loading, base.held, trained_in)
+    loading = base.loading
+    if (pipeline.workers, pipeline.cores is loading.pipeline.cores) != (loading.pipeline.workers, True):
+        loading = replace(loading, work=less_sure(loading.work, base.draws))
+    prep, fetch = predicted(pipeline, loading, base.held, trained_in)
     makes = Used(about="one worker's seconds per sample", unit="seconds", quantity=base.loading.make)
     same = wanted == Alteration()
     origin: Origin = "measured" if same else "scaled"

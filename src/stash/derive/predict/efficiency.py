@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import stdtrit
 
+from stash.derive.predict.draws import Array
 from stash.derive.predict.quantity import Quantity
 from stash.derive.predict.target import NetworkKind, Wiring
 from stash.keep.catalog.collectives import CollectiveRate, collective_rates, hop_latencies, node_scaling
@@ -25,6 +26,8 @@ _LARGE = 2**26
 """Bytes from which an all-reduce is about rate and not about latency."""
 _SMALL = 2**20
 """Bytes up to which it is about latency."""
+_OWN_SPREAD = 3
+"""Machines of a link from which their own spread means something."""
 _LIKE: dict[str, str] = {"nvswitch": "nvlink", "nvlink": "nvlink", "pcie": "pcie"}
 """Whose hops a wiring has, in the table of latencies."""
 
@@ -44,13 +47,13 @@ def reached(link: Wiring | NetworkKind, without: str | None = None) -> Quantity 
 
     ``without`` leaves out one source, as validation has to. The interval is a prediction of one more machine:
     exp(m ± t·s·√(1 + 1/n)) with the mean of logarithms m of n machines of this link, and the standard deviation s
-    pooled over links of its scope (inside a node, or between nodes), since several have one or two machines only. A
-    wire between nodes carries no more than all.
+    pooled over links of its scope (inside a node, or between nodes), since several have one or two machines only;
+    their own where they lie farther apart than that. A wire between nodes carries no more than all.
     """
     own = [each for each in published_shares(without) if each.link == link and not _limited_by_sockets(each.rate)]
     if not own:
         return None
-    spread, freedom = _pooled(own[0].rate.scope, without)
+    spread, freedom = _spread_of(own, without)
     most = 1.0 if own[0].rate.scope == "between" else None
     return _next_machine(own, [each.share for each in own], spread, freedom, most)
 
@@ -84,25 +87,40 @@ def latency_factor() -> Quantity:
     return _quantity(float(logs.mean()), arm, rates)
 
 
-@lru_cache(maxsize=1)
 def crowding() -> Quantity:
-    """By how much a step takes longer with all devices of a node at work, as a fraction, where nobody measured it.
+    """By how much a step takes longer on several devices than its exchange explains, as a fraction of it on one.
 
-    Of published models whose exchange is small beside their step, on replayed data: shared host, power, memory and
-    SMs that exchange takes from compute. Mean, and the interval of one more machine.
+    Where nobody measured it: of published models, by how much theirs did (shared hosts and power, input, launching
+    kernels, an exchange that is not DistributedDataParallel's). Median and the ends between which 95 % of them lie.
     """
     found = node_scaling()
-    losses = np.array([each.loss for each in found])
-    arm = float(stdtrit(len(losses) - 1, 0.975)) * float(losses.std(ddof=1)) * float(np.sqrt(1 + 1 / len(losses)))
-    mean = float(losses.mean())
+    low, middle, high = crowded(np.array([0.025, 0.5, 0.975])).tolist()
     return Quantity(
-        value=mean,
-        low=mean - arm,
-        high=mean + arm,
+        value=middle,
+        low=low,
+        high=high,
         origin="data sheet",
         as_of=max(each.as_of for each in found),
         source="; ".join(dict.fromkeys(each.source for each in found)),
     )
+
+
+def crowded(uniforms: Array) -> Array:
+    """That fraction at these places of its distribution, between 0 and 1: as it was seen, every model on a machine
+    counting alike. Most models lose some per cent and a few a third, which no normal distribution holds."""
+    losses, places = _losses()
+    return np.interp(uniforms, places, losses)
+
+
+@lru_cache(maxsize=1)
+def _losses() -> tuple[Array, Array]:
+    """Published losses in ascending order, and each one's place between 0 and 1."""
+    groups: dict[tuple[str, ...], list[float]] = {}
+    for each in node_scaling():
+        groups.setdefault((each.source, each.model, each.machine), []).append(each.loss)
+    counted = sorted((loss, 1 / len(group)) for group in groups.values() for loss in group)
+    losses, counts = np.array(counted).T
+    return losses, (np.cumsum(counts) - counts / 2) / counts.sum()
 
 
 def _by_the_table(rate: CollectiveRate) -> float:
@@ -155,6 +173,16 @@ def _next_machine(
     logs = np.log(values)
     arm = float(stdtrit(freedom, 0.975)) * spread * float(np.sqrt(1 + 1 / len(logs)))
     return _quantity(float(logs.mean()), arm, [each.rate for each in own], most)
+
+
+def _spread_of(own: Sequence[Share], without: str | None) -> tuple[float, int]:
+    """Standard deviation of a link's logarithms, and its degrees of freedom: the wider of its own and the pooled."""
+    pooled = _pooled(own[0].rate.scope, without)
+    if len(own) < _OWN_SPREAD:
+        return pooled
+    alone = float(np.log([each.share for each in own]).std(ddof=1)), len(own) - 1
+    arms = [spread * float(stdtrit(freedom, 0.975)) for spread, freedom in (pooled, alone)]
+    return alone if arms[1] > arms[0] else pooled
 
 
 @lru_cache(maxsize=32)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -35,6 +36,9 @@ links holds it: of four published jobs (``bench.predict.published.model_spread``
 HELD_SPREAD = 0.04
 """The same where a measurement holds it: the root mean square of the first two configurations of
 ``bench.predict.testbed`` (``FITTED`` there), which validate nothing either."""
+UNREADY_SPREAD = 0.46
+"""The same where a measurement holds it and nobody knows when gradients are ready: of half of Gavel's published jobs
+at other batches (``bench.predict.gavel.unready_spread``), which validate nothing either."""
 _PLACES = {"interconnect": "inside a node", "network": "between nodes"}
 
 
@@ -127,7 +131,7 @@ class ExchangeModel:
         later = self._later(name, target, changes) - (self._later("interconnect", target, changes) if apart else 0.0)
         if seen is not None:
             same = changes == AS_MEASURED and self._unchanged(name, target)
-            spread = 0.0 if same else HELD_SPREAD if changes.sharding is None else MODEL_SPREAD
+            spread = 0.0 if same else self._spread(changes)
             return self._held(seen, reach, target.backend, changes, spread) + later
         if not work.ready:
             raise UnknownFactError(
@@ -136,6 +140,12 @@ class ExchangeModel:
             )
         error = np.exp(MODEL_SPREAD * self._draws.normals("error of the exchange model"))
         return self._modelled(reach, target.backend, changes) * error + later
+
+    def _spread(self, changes: ExchangeChanges) -> float:
+        """Of a changed exchange that a measurement holds."""
+        if changes.sharding is not None:
+            return MODEL_SPREAD
+        return HELD_SPREAD if self._job().ready else UNREADY_SPREAD
 
     def _beyond_a_node(self, target: Target, changes: ExchangeChanges) -> Array:
         """The network stall where links inside a node are unknown, of the profile or of the target: a difference."""
@@ -147,10 +157,16 @@ class ExchangeModel:
         whole = fabric_of(target, self._draws, only_inside=name == "interconnect")
         return _Reach(whole, fabric_of(target, self._draws, only_inside=True) if apart else None)
 
-    def _later(self, name: str, target: Target, changes: ExchangeChanges) -> float:
-        """Seconds that the ranks of this stall's scope wait longer for their slowest, and copy more."""
-        slowest = stragglers.waiting(self._steps, _ranks(self._base, name), _ranks(target, name))
-        return (slowest or 0.0) * changes.compute + changes.copy_seconds
+    def _later(self, name: str, target: Target, changes: ExchangeChanges) -> Array | float:
+        """Seconds that the ranks of this stall's scope wait longer for their slowest, and copy more, ``[draws]``."""
+        before, after = _ranks(self._base, name), _ranks(target, name)
+        if before == after or len(self._steps) < stragglers.LEAST_STEPS:
+            return changes.copy_seconds
+        return stragglers.waiting(self._again, before, after, self._draws) * changes.compute + changes.copy_seconds
+
+    @cached_property
+    def _again(self) -> Array:
+        return stragglers.seen_again(self._steps, self._draws)
 
     def _modelled(
         self,
@@ -181,7 +197,8 @@ class ExchangeModel:
             growth = np.where(seen.alone > 0, whole / seen.alone, 1.0)
         missed = np.maximum(0.0, seen.waited - seen.modelled)
         corrected = there * share + missed * growth ** self._draws.uniforms("growth of what the model misses")
-        error = np.exp(spread * self._draws.normals("error of the exchange model") - spread**2 / 2)
+        error = np.exp(spread * self._draws.normals("error of the exchange model"))
+        error = error / error.mean()
         # What is below zero is noise of the measurement: it stays as it is.
         waits: Array = corrected * error + np.minimum(0.0, seen.waited)
         return waits

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from stash.derive.predict.draws import Array
+from stash.derive.predict.draws import Array, Draws
 from stash.derive.predict.page_cache import page_cache_hits
 from stash.derive.predict.queueing import step_with_loader
 
@@ -135,6 +135,18 @@ def step_seconds(pipeline: Pipeline, work: Work, trained_in: Array) -> Array:
     made = batches * pipeline.samples * work.core_seconds
     trained = pipeline.training * work.train_core_seconds
     return np.maximum(queued, ranks * (trained + made) / pipeline.cores)
+
+
+SUPPLY_SPREAD = 0.10
+"""Standard deviation of the logarithm of what workers supply with other workers or cores than measured, over what is
+said: of half of Synergy's published models (``bench.predict.cpu_sensitivity.supply_spread``), which validate
+nothing."""
+
+
+def less_sure(work: Work, draws: Draws) -> Work:
+    """The same work, of a pipeline with other workers or cores than those on which it was measured."""
+    error = np.exp(SUPPLY_SPREAD * draws.normals("error of the supply model") - SUPPLY_SPREAD**2 / 2)
+    return replace(work, make_seconds=work.make_seconds * error, core_seconds=work.core_seconds * error)
 
 
 SMT_GAIN = (0.16, 0.30)

@@ -13,10 +13,14 @@ import numpy as np
 from scipy.special import ndtri
 
 from stash.base.records import Profile
-from stash.derive.predict.draws import Array
+from stash.derive.predict.draws import Array, Draws
 
 LEAST_STEPS = 20
 """Single steps of all ranks together, below which their spread is not worth a number."""
+_TENTH = 10
+_STRETCH = 10
+"""Steps: about as many as a block has."""
+_MOST_STEPS = 1000
 _NODES = 64
 """Points of the integral over the distribution's tail."""
 
@@ -34,20 +38,38 @@ def expected_maximum(ranks: int) -> float:
     return float(weights @ ndtri(np.exp(np.log(chances) / ranks)) / 2)
 
 
-def largest_of(steps: Array, ranks: int) -> float:
-    """Mean of the largest of ``ranks`` steps drawn from these, in their unit.
+def largest_of(steps: Array, ranks: int, tail: Array | float = 0.0) -> Array:
+    """Mean of the largest of ``ranks`` steps drawn from these, ``[draws, steps]``, in their unit, ``[draws]``.
 
     From m steps in ascending order it is Σ x₍ᵢ₎ · [(i/m)ⁿ − ((i−1)/m)ⁿ], exact for the distribution that was seen.
-    Its largest value bounds it, so from n = m/4 on the growth beyond is a normal tail's with the steps' own spread.
+    Its largest value bounds it, so from n = m/4 on it grows beyond by a tail that nobody saw: a normal one with the
+    steps' own spread (``tail`` 0), or one that falls off exponentially from the slowest tenth on, with their mean
+    excess (1), as steps of shared machines do; or between them.
     """
-    ordered = np.sort(np.asarray(steps, dtype=np.float64))
-    seen = min(ranks, max(1, len(ordered) // 4))
-    edges = (np.arange(len(ordered) + 1) / len(ordered)) ** seen
-    inside = float(np.diff(edges) @ ordered)
+    ordered = np.sort(np.atleast_2d(np.asarray(steps, dtype=np.float64)), axis=1)
+    count = ordered.shape[1]
+    seen = min(ranks, max(1, count // 4))
+    inside: Array = ordered @ np.diff((np.arange(count + 1) / count) ** seen)
     if ranks == seen:
         return inside
-    spread = float(ordered.std(ddof=1))
-    return inside + spread * (expected_maximum(ranks) - expected_maximum(seen))
+    normal = ordered.std(axis=1, ddof=1) * (expected_maximum(ranks) - expected_maximum(seen))
+    slowest = ordered[:, -max(2, count // _TENTH) :]
+    exponential = (slowest.mean(axis=1) - slowest[:, 0]) * np.log(ranks / seen)
+    grown: Array = inside + (1 - tail) * normal + tail * exponential
+    return grown
+
+
+def seen_again(steps: Array, draws: Draws) -> Array:
+    """Steps as another profile might have seen them, ``[draws, steps]``: stretches of them, drawn anew.
+
+    Stretches, since neighbouring steps are alike (Künsch 1989). Of very many steps only every so-many-th is taken:
+    then what is drawn scatters more than it should, and never less.
+    """
+    kept = np.asarray(steps, np.float64)[:: max(1, len(steps) // _MOST_STEPS)]
+    starts = np.random.default_rng(draws.seed).integers(len(kept), size=(draws.count, -(-len(kept) // _STRETCH)))
+    places = (starts[:, :, None] + np.arange(_STRETCH)).reshape(draws.count, -1)[:, : len(kept)] % len(kept)
+    again: Array = np.sort(kept[places], axis=1)
+    return again
 
 
 def single_steps(profile: Profile, rung: str = "crowd") -> Array:
@@ -79,8 +101,12 @@ def _from_blocks(profile: Profile, rung: str) -> Array:
     return np.concatenate(found) if found else np.empty(0)
 
 
-def waiting(steps: Array, before: int, after: int) -> float | None:
-    """Seconds a step that ``after`` ranks wait longer for their slowest than ``before`` did; ``None`` if unknown."""
-    if len(steps) < LEAST_STEPS:
-        return None
-    return largest_of(steps, after) - largest_of(steps, before)
+def waiting(again: Array, before: int, after: int, draws: Draws) -> Array:
+    """Seconds a step that ``after`` ranks wait longer for their slowest than ``before`` did, ``[draws]``.
+
+    ``again`` is of ``seen_again``, once a profile. Between which tails the unseen one lies nobody knows.
+    """
+    if before == after:
+        return np.zeros(draws.count)
+    tail = draws.uniforms("tail of single steps")
+    return largest_of(again, after, tail) - largest_of(again, before, tail)

@@ -12,7 +12,7 @@ from stash.base.ladder import EXCHANGE_STALLS
 from stash.derive.predict.changes import Alteration, stage_of
 from stash.derive.predict.compute import ComputeScale, Passes
 from stash.derive.predict.draws import Array, Draws
-from stash.derive.predict.efficiency import crowding
+from stash.derive.predict.efficiency import crowded, crowding
 from stash.derive.predict.exchanged import AS_MEASURED, ExchangeChanges, exchanged
 from stash.derive.predict.forecast import Predicted, PredictedStalls, Used
 from stash.derive.predict.profiled import Base, as_measured, more_passes
@@ -88,10 +88,9 @@ def _scaled(base: Base, target: Target, name: str, seconds: Array, factor: Array
 
 def _crowded(base: Base, target: Target, alone: Array) -> Predicted:
     """Contention of a job that was profiled on one device, as published jobs have it; ``alone`` is its step there."""
-    share = crowding()
     beyond = "one device was profiled: what several cost each other is that of published jobs"
-    fact = Used(about="what several devices cost each other, of a step", unit="fraction", quantity=share)
-    return Predicted("contention", alone * base.draws.of("crowding", share), "data sheet", (fact,), (beyond,))
+    fact = Used(about="what several devices cost each other, of a step", unit="fraction", quantity=crowding())
+    return Predicted("contention", alone * crowded(base.draws.uniforms("crowding")), "data sheet", (fact,), (beyond,))
 
 
 def _unmeasured(base: Base, target: Target, name: str) -> Missing:
@@ -116,6 +115,7 @@ def _exchange_changes(
         times=None if wanted.accumulate is None or once_already else 1.0,
         compute=float(np.mean(scale.factor)),
         copy_seconds=_copied(base, target, wanted),
+        algorithm=wanted.algorithm,
         sharding=stage,
         passes=1 if after is None or stage is None else after.accumulated,
     )

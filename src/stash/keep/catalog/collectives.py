@@ -97,12 +97,16 @@ def hop_latencies() -> tuple[HopLatency, ...]:
 
 
 class NodeScaling(Record):
-    """One model on one device of a node and on several, as somebody published it."""
+    """One model on one device and on several, of one node or of more, as somebody published it."""
 
     model: str
     machine: str
     gpu: str
+    nodes: int
     devices: int
+    """Of all nodes."""
+    exchange: float
+    """What the exchange between them is predicted to add to a step, as a fraction of it on one device."""
     one_per_second: Amount
     all_per_second: Amount
     as_of: str
@@ -111,8 +115,8 @@ class NodeScaling(Record):
 
     @property
     def loss(self) -> float:
-        """By how much a step takes longer with all devices, as a fraction of it on one."""
-        return self.one_per_second * self.devices / self.all_per_second - 1
+        """By how much a step takes longer with all devices than its exchange explains, as a fraction of it on one."""
+        return self.one_per_second * self.devices / self.all_per_second - 1 - self.exchange
 
 
 @lru_cache(maxsize=1)
@@ -123,7 +127,9 @@ def node_scaling() -> tuple[NodeScaling, ...]:
             model=row["model"],
             machine=row["machine"],
             gpu=row["gpu"],
+            nodes=int(row["nodes"]),
             devices=int(row["devices"]),
+            exchange=float(row["exchange"]),
             one_per_second=float(row["one_per_s"]),
             all_per_second=float(row["all_per_s"]),
             as_of=row["as_of"],

@@ -10,9 +10,12 @@ from profile_builder import build
 from scipy.integrate import quad
 from scipy.stats import norm
 
-from stash.derive.predict.stragglers import expected_maximum, largest_of, single_steps, waiting
+from stash.derive.predict.draws import Draws
+from stash.derive.predict.stragglers import expected_maximum, largest_of, seen_again, single_steps, waiting
 
 NOISE = np.random.default_rng(0).normal(size=4000)
+DRAWS = Draws()
+AGAIN = seen_again(NOISE[:200], DRAWS)
 
 
 @pytest.mark.parametrize("ranks", [2, 4, 64, 1000, 16384])
@@ -28,23 +31,35 @@ def test_two_ranks_wait_for_sigma_over_root_pi() -> None:
 
 def test_the_largest_of_what_was_seen_is_counted_exactly() -> None:
     # Of 1 to 4 twice, drawn with replacement: Σ i · (i² − (i−1)²)/16 = (1 + 6 + 15 + 28)/16.
-    assert largest_of(np.repeat([1.0, 2.0, 3.0, 4.0], 2), 2) == pytest.approx(50 / 16)
+    assert largest_of(np.repeat([1.0, 2.0, 3.0, 4.0], 2), 2)[0] == pytest.approx(50 / 16)
 
 
 def test_beyond_what_was_seen_a_normal_tail_takes_over() -> None:
-    assert largest_of(NOISE, 16384) == pytest.approx(expected_maximum(16384), rel=0.1)
+    assert largest_of(NOISE, 16384)[0] == pytest.approx(expected_maximum(16384), rel=0.1)
+
+
+def test_a_tail_that_falls_off_exponentially_is_found_again() -> None:
+    # E[max of n] of standard exponential steps is the n-th harmonic number.
+    steps = np.random.default_rng(0).exponential(size=4000)
+    assert largest_of(steps, 16384, tail=1.0)[0] == pytest.approx(np.log(16384) + 0.5772, rel=0.1)
+    assert largest_of(steps, 16384, tail=0.0)[0] < 9
+
+
+def test_few_steps_leave_a_mean_as_uncertain_as_it_is() -> None:
+    # Of 400 independent steps of spread 1 their mean is known to 1/20; stretches of ten see the same.
+    again = seen_again(NOISE[:400], DRAWS)
+    assert again.shape == (DRAWS.count, 400)
+    assert again.mean(axis=1).std() == pytest.approx(1 / 20, rel=0.2)
 
 
 @given(st.integers(1, 5000), st.integers(1, 5000))
 def test_more_ranks_never_wait_less(few: int, many: int) -> None:
     few, many = sorted((few, many))
-    found = waiting(NOISE[:200], few, many)
-    assert found is not None
-    assert found >= -1e-12
+    assert (waiting(AGAIN, few, many, DRAWS) >= -1e-9).all()
 
 
-def test_too_few_steps_tell_nothing() -> None:
-    assert waiting(NOISE[:5], 2, 64) is None
+def test_as_many_ranks_wait_as_long() -> None:
+    assert not waiting(AGAIN, 8, 8, DRAWS).any()
 
 
 def test_single_steps_are_taken_from_cpu_blocks_around_their_own_mean() -> None:
