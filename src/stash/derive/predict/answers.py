@@ -131,7 +131,7 @@ def _footprint(base: Base, wanted: Alteration, ranks: int) -> Footprint | None:
     there = constant_bytes(
         state,
         buckets=ranks > 1 and not (view if wanted.bucket_view is None else wanted.bucket_view),
-        stage=stage_of(wanted),
+        stage=stage_of(wanted) if ranks > 1 else None,
         ranks=ranks,
     )
     return footprint(peak, base.passes.batch, now, there)
