@@ -16,7 +16,7 @@ from stash.derive.predict.exchanged import shards_itself
 from stash.derive.predict.forecast import Forecast
 from stash.derive.predict.memory import Footprint, ModelState, constant_bytes, footprint
 from stash.derive.predict.recorded import peak_bytes
-from stash.derive.predict.whatif import Base, what_if
+from stash.derive.predict.whatif import AS_IT_IS, Base, what_if
 from stash.derive.stalls.breakdown import SMALL_SHARE, Missing, Stall
 
 WORTH = 0.05
@@ -110,7 +110,7 @@ def _speed(base: Base, wanted: Alteration, name: str, value: float) -> float | N
 
 def memory_fit(base: Base, wanted: Alteration, told: Forecast) -> Fit | None:
     """What the step needs of a device's memory; ``None`` where the profile holds no peak, or on CPUs."""
-    line = _footprint(base, wanted, told.target.ranks)
+    line = job_footprint(base, wanted, told.target.ranks)
     if line is None or base.passes is None:
         return None
     needed = line.at(wanted.batch or base.passes.batch)
@@ -120,8 +120,12 @@ def memory_fit(base: Base, wanted: Alteration, told: Forecast) -> Fit | None:
     return Fit(needed, memory.value, line.largest_batch(memory.value), line.fits(needed, memory.value))
 
 
-def _footprint(base: Base, wanted: Alteration, ranks: int) -> Footprint | None:
-    """With what is constant as it would be on so many ranks; ``None`` where the profile does not tell."""
+def job_footprint(base: Base, wanted: Alteration = AS_IT_IS, ranks: int | None = None) -> Footprint | None:
+    """What a batch needs on one of so many ranks, by default as many as were profiled.
+
+    ``None`` where the profile holds no peak, on CPUs, and of a job that shards its model itself.
+    """
+    ranks = base.target.ranks if ranks is None else ranks
     work, peak = base.profile.workload, peak_bytes(base.profile)
     if peak is None or base.passes is None or work.parameter_bytes is None or shards_itself(work):
         return None

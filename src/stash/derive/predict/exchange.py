@@ -157,12 +157,19 @@ class ExchangeModel:
         whole = fabric_of(target, self._draws, only_inside=name == "interconnect")
         return _Reach(whole, fabric_of(target, self._draws, only_inside=True) if apart else None)
 
-    def _later(self, name: str, target: Target, changes: ExchangeChanges) -> Array | float:
+    def _later(self, name: str, target: Target, changes: ExchangeChanges) -> Array:
         """Seconds that the ranks of this stall's scope wait longer for their slowest, and copy more, ``[draws]``."""
-        before, after = _ranks(self._base, name), _ranks(target, name)
+        slowest = self.slowest(_ranks(self._base, name), _ranks(target, name))
+        return slowest * changes.compute + changes.copy_seconds
+
+    def slowest(self, before: int, after: int) -> Array:
+        """Seconds a step that ``after`` ranks wait longer for their slowest than ``before`` do, ``[draws]``.
+
+        Zero where too few single steps were measured to tell: whoever forecasts says so.
+        """
         if before == after or len(self._steps) < stragglers.LEAST_STEPS:
-            return changes.copy_seconds
-        return stragglers.waiting(self._again, before, after, self._draws) * changes.compute + changes.copy_seconds
+            return np.zeros(self._draws.count)
+        return stragglers.waiting(self._again, before, after, self._draws)
 
     @cached_property
     def _again(self) -> Array:
