@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-from bench.predict import cpu_sensitivity, gavel, links, published, testbed
+from bench.predict import (
+    cpu_sensitivity,
+    gavel,
+    links,
+    loader_queue,
+    memory,
+    published,
+    results,
+    testbed,
+    this_machine,
+)
 from bench.predict.errors import Prediction, coverage, errors, summary
 from bench.predict.report import page
 from bench.predict.speed import made_up
@@ -116,8 +129,45 @@ def test_an_interval_covers_what_it_holds() -> None:
 
 
 @pytest.mark.slow
-def test_the_page_has_every_kind_of_evidence() -> None:
+def test_the_page_has_every_kind_of_evidence(monkeypatch: pytest.MonkeyPatch) -> None:
+    # What is measured or counted anew takes a minute; one case of each is enough to see that it is written.
+    monkeypatch.setattr(loader_queue, "CASES", loader_queue.CASES[:1])
+    monkeypatch.setattr(memory, "MODELS", ("alexnet",))
     text = page()
-    for head in ("Published throughput", "arXiv 2006.10103", "Gavel", "data sheets", "Emulated clusters", "Speed"):
+    for head in ("Published throughput", "arXiv 2006.10103", "Gavel", "data sheets", "Emulated clusters", "Speed",
+                 "A step's memory", "Real training on one machine"):  # fmt: skip
         assert f"## {head}" in text or head in text
     assert "nan" not in text
+
+
+def test_changes_of_real_training_do_what_they_ask(tmp_path: Path) -> None:
+    assert len({each.name for each in this_machine.CHANGES}) == len(this_machine.CHANGES) >= 15
+    fields = {
+        "batch": "batch",
+        "workers": "workers",
+        "bucket": "bucket",
+        "gpus": "ranks",
+        "disk": "disk",
+        "cpus": "cpus",
+    }
+    for each in this_machine.CHANGES:
+        done = {option: str(getattr(each.done, fields[option])) for option in each.typed}
+        assert done == dict(each.typed)
+        changed = {fields[option]: getattr(each.done, fields[option]) for option in each.typed}
+        assert each.done == replace(each.job, **changed), "nothing else is changed"
+    words = this_machine.command(this_machine.TWO, tmp_path, tmp_path / "out.stash.json", 40.0)
+    assert words[words.index("--nproc-per-node") + 1] == "2"
+    assert "--bucket-mb" not in words
+
+
+def test_results_are_kept_once_and_read_back(tmp_path: Path) -> None:
+    file = tmp_path / "kept.csv"
+    assert results.rows(file) == []
+    row = ("a job", "step", "1", "1.1", "0.9", "1.3", "2026-11-22")
+    results.keep(file, [row])
+    results.keep(file, [("another", *row[1:4], "", "", row[-1])])
+    results.keep(file, [("a job", "step", "1.2", *row[3:])])
+    again, endless = (results.prediction(each) for each in results.rows(file)[::-1])
+    assert (again.measured, again.value) == (1.2, pytest.approx(1.1))
+    assert again.covered
+    assert not endless.covered

@@ -5,7 +5,7 @@ Parses, loads, shows; the regression is ``stash.derive.predict.features``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -42,32 +42,48 @@ def features(
     from stash.cli.output import print_features
     from stash.derive.predict.features import regress, terms_known
 
-    models = _models(files or sorted(str(path) for path in Path().glob("*.stash.json")), store)
+    found_here = sorted(str(path) for path in Path().glob("*.stash.json"))
+    models = _models(files or found_here, store, named=bool(files))
     found = regress(models, _affordable(terms_known(models), len(models)))
     print_features(models, found, tuple(_supposed(models, found)) if zoo else (), json)
 
 
-def _models(names: Sequence[str], store: str | None) -> list[Features]:
+def _models(names: Sequence[str], store: str | None, named: bool) -> list[Features]:
     from stash.cli.runs import profile_of
     from stash.derive.predict.draws import Draws
     from stash.derive.predict.features import features as seen_from_afar
 
-    if not names:
-        raise UserError("no profile is in this folder; name some, like `stash features runs/*.stash.json`")
     profiles = {name: profile_of(name, store)[0] for name in names}
-    places = {_place(profile): name for name, profile in profiles.items()}
-    if len(places) > 1:
-        one, other = list(places.values())[:2]
-        raise UserError(f"{one} and {other} are of different machines; one line holds for one kind of machine")
+    if not named:  # of a folder, those that have an exchange at all
+        profiles = {name: profile for name, profile in profiles.items() if profile.world_size > 1}
+    if not profiles:
+        raise UserError(
+            "no profile of several ranks is in this folder; name some, like `stash features runs/*.stash.json`"
+        )
+    _refuse_different_machines(profiles)
     return [
         seen_from_afar(profile, Draws(), *_known_of(profile.workload.name), source=name)
         for name, profile in profiles.items()
     ]
 
 
-def _place(profile: Profile) -> tuple[object, ...]:
+def _refuse_different_machines(profiles: Mapping[str, Profile]) -> None:
+    places = {_place(profile): name for name, profile in profiles.items()}
+    if len(places) > 1:
+        (first, one), (second, other) = list(places.items())[:2]
+        raise UserError(
+            f"{one} is of {first} and {other} of {second}; one line holds for one kind of machine, so name those "
+            "of one"
+        )
+
+
+def _place(profile: Profile) -> str:
+    """What exchanges, in words: ``"2 ranks on 1 node of V100"``."""
+    from stash.base.words.counting import counted
+
     devices = sorted({gpu.name for host in profile.hosts for gpu in host.gpus})
-    return profile.world_size, profile.nodes, tuple(devices)
+    where = f"{counted(profile.world_size, 'rank')} on {counted(profile.nodes, 'node')}"
+    return f"{where} of {' and '.join(devices)}" if devices else f"{where} of CPUs"
 
 
 def _known_of(name: str) -> tuple[bool | None, bool | None]:

@@ -52,6 +52,7 @@ def whatif(
     compress: Annotated[str | None, _job("HOW", "Gradients on the way: fp16, or like 4x.")] = None,
     bucket: Annotated[str | None, _job("SIZE", "DDP's bucket_cap_mb, in MiB.")] = None,
     trained_in: Annotated[str | None, _job("HOW", "fp32 or amp.", "--precision-of-training")] = None,
+    algorithm: Annotated[str | None, _job("NAME", "Of all-reduces: ring, tree or hierarchical.")] = None,
     sharding: Annotated[str | None, _job("HOW", "none, zero1, zero2 or zero3 (FSDP).")] = None,
     bucket_view: Annotated[str | None, _job("on|off", "DDP's gradient_as_bucket_view.")] = None,
     lasting: Annotated[str | None, _job("TIME", "Of the training: how much of it a disk's burst lasts.")] = None,
@@ -72,7 +73,7 @@ def whatif(
         "instance": instance, "cluster": cluster, "nodes": nodes, "gpus": gpus, "gpu": gpu, "network": network,
         "cpus": cpus, "memory": memory, "disk": disk, "cache": cache, "workers": workers, "batch": batch,
         "accumulate": accumulate, "compress": compress, "bucket": bucket, "precision-of-training": trained_in,
-        "sharding": sharding, "bucket-view": bucket_view, "lasting": lasting,
+        "algorithm": algorithm, "sharding": sharding, "bucket-view": bucket_view, "lasting": lasting,
     }  # fmt: skip
     typed = {name: text for name, text in given.items() if text is not None}
     if output is not None and not over:

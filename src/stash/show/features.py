@@ -5,12 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Any, NamedTuple
 
 from rich.console import RenderableType
 from rich.text import Text
 
 from stash.base.stats.intervals import Interval
+from stash.base.words.counting import counted
 from stash.base.words.quantities import quantity
 from stash.base.words.units import format_bytes, format_seconds
 from stash.derive.predict.features import Features, Regression
@@ -45,7 +47,7 @@ def view(models: Sequence[Features], found: Regression, supposed: Sequence[Suppo
     """Everything that is said, in the order in which it is."""
     return FeaturesView(
         title="Communication stall against layers and gradients",
-        summary=_summary(found),
+        summary=_summary(found, len({model.name for model in models})),
         terms=(
             ("term", "costs", ""),
             *((term.name, *_cost(term.estimate, term.unit)) for term in found.terms),
@@ -54,7 +56,7 @@ def view(models: Sequence[Features], found: Regression, supposed: Sequence[Suppo
             ("model", "stall", "the line without it", "timeline", "layers", "gradients"),
             *(
                 (
-                    model.name,
+                    _called(model, models),
                     quantity(model.stall, "seconds"),
                     _against(judged.regression, judged.measured),
                     _against(judged.timeline, judged.measured),
@@ -90,8 +92,15 @@ def document(models: Sequence[Features], found: Regression, supposed: Sequence[S
     }
 
 
-def _summary(found: Regression) -> str:
-    line = f"{found.models} models"
+def _called(model: Features, models: Sequence[Features]) -> str:
+    """By its profile too, where several are of a model of this name."""
+    alone = [each.name for each in models].count(model.name) == 1
+    return model.name if alone or not model.source else f"{model.name} ({PurePath(model.source).parts[-1]})"
+
+
+def _summary(found: Regression, models: int) -> str:
+    line = counted(models, "model")
+    line += f" in {found.models} profiles" if found.models > models else ""
     if found.explained is not None:
         line += f": the line explains {found.explained:.0%} of the stalls"
     if found.error is None:

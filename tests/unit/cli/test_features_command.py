@@ -80,7 +80,14 @@ def test_an_empty_folder_is_an_error_that_says_what_to_type(
 def test_machines_that_differ_are_refused(monkeypatch: Patch, capsys: Capture, tmp_path: Path) -> None:
     save(build({"solo": [0.1, 0.1], "crowd": [0.1, 0.1], "node": [0.2, 0.2]}, ranks=4), tmp_path / "z.stash.json")
     assert run(monkeypatch, "features") == 2
-    assert "are of different machines" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "is of 2 ranks on 1 node of CPUs and z.stash.json of 4 ranks" in said
+    assert "name those of one" in said
+
+
+def test_of_a_folder_profiles_that_exchange_nothing_are_left_out(monkeypatch: Patch, tmp_path: Path) -> None:
+    save(build({"solo": [0.1, 0.1]}, ranks=1), tmp_path / "alone.stash.json")
+    assert run(monkeypatch, "features") == 0
 
 
 def test_too_few_models_are_refused(monkeypatch: Patch, capsys: Capture) -> None:

@@ -16,7 +16,7 @@ from stash.derive.predict.exchanged import shards_itself
 from stash.derive.predict.forecast import Forecast, StallDraws
 from stash.derive.predict.memory import Footprint, ModelState, constant_bytes, footprint
 from stash.derive.predict.recorded import peak_bytes
-from stash.derive.predict.whatif import Base, what_if
+from stash.derive.predict.whatif import AS_IT_IS, Base, what_if
 from stash.derive.stalls.breakdown import SMALL_SHARE, Missing, Stall
 
 WORTH = 0.05
@@ -120,8 +120,12 @@ def memory_fit(base: Base, wanted: Alteration, told: Forecast) -> Fit | None:
     return Fit(needed, memory.value, line.largest_batch(memory.value), line.fits(needed, memory.value))
 
 
-def job_footprint(base: Base, wanted: Alteration, ranks: int) -> Footprint | None:
-    """With what is constant as it would be on so many ranks; ``None`` where the profile does not tell."""
+def job_footprint(base: Base, wanted: Alteration = AS_IT_IS, ranks: int | None = None) -> Footprint | None:
+    """What a batch needs on one of so many ranks, by default as many as were profiled.
+
+    ``None`` where the profile holds no peak, on CPUs, and of a job that shards its model itself.
+    """
+    ranks = base.target.ranks if ranks is None else ranks
     work, peak = base.profile.workload, peak_bytes(base.profile)
     if peak is None or base.passes is None or work.parameter_bytes is None or shards_itself(work):
         return None
@@ -131,7 +135,7 @@ def job_footprint(base: Base, wanted: Alteration, ranks: int) -> Footprint | Non
     there = constant_bytes(
         state,
         buckets=ranks > 1 and not (view if wanted.bucket_view is None else wanted.bucket_view),
-        stage=stage_of(wanted),
+        stage=stage_of(wanted) if ranks > 1 else None,
         ranks=ranks,
     )
     return footprint(peak, base.passes.batch, now, there)

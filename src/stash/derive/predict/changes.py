@@ -14,6 +14,7 @@ from stash.base.errors import UnitError, UserError
 from stash.base.records import Record
 from stash.base.words.spelling import nearest
 from stash.base.words.units import parse_bytes, parse_rate, parse_seconds
+from stash.derive.predict.collectives import Algorithm
 from stash.derive.predict.sharded import Stage
 
 TrainedIn = Literal["fp32", "amp"]
@@ -24,6 +25,7 @@ _COMPRESSED = {"none": 1.0, "fp16": 2.0, "bf16": 2.0}
 _SHARDED: Mapping[str, Sharding] = {
     "none": "none", "ddp": "none", "zero1": "zero1", "zero2": "zero2", "zero3": "zero3", "fsdp": "zero3",
 }  # fmt: skip
+_ALGORITHMS: Mapping[str, Algorithm] = {"ring": "ring", "tree": "tree", "hierarchical": "hierarchical"}
 _YES_OR_NO = {"on": True, "yes": True, "true": True, "off": False, "no": False, "false": False}
 _PRECISIONS = {"fp32": "fp32", "float32": "fp32", "amp": "amp", "fp16": "amp", "bf16": "amp"}
 
@@ -68,6 +70,8 @@ class Alteration(Record):
     """Whether gradients are views into DistributedDataParallel's buckets (``gradient_as_bucket_view``)."""
     lasting: float | None = None
     """Seconds of the whole training: how much of it a burst of the disk lasts."""
+    algorithm: Algorithm | None = None
+    """Of all-reduces; ``None``: as the library chooses."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -202,6 +206,12 @@ def _sharding(text: str) -> Sharding:
     return _SHARDED[text.lower()]
 
 
+def _algorithm(text: str) -> Algorithm:
+    if text.lower() not in _ALGORITHMS:
+        raise UserError(f"it is one of {', '.join(_ALGORITHMS)}")
+    return _ALGORITHMS[text.lower()]
+
+
 def _switch(text: str) -> bool:
     if text.lower() not in _YES_OR_NO:
         raise UserError("it is on or off")
@@ -247,4 +257,5 @@ _READERS: Mapping[str, Callable[[str], object]] = {
     "sharding": _sharding,
     "bucket_view": _switch,
     "lasting": _duration,
+    "algorithm": _algorithm,
 }

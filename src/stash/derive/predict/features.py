@@ -48,6 +48,8 @@ class Features(Record):
     """Seconds a step of interconnect and network together, as measured."""
     timeline: float | None = None
     """The same as the timeline model predicts it without this measurement; ``None`` if it cannot."""
+    source: str = ""
+    """The profile it was read from."""
 
 
 def features(
@@ -78,6 +80,7 @@ def features(
             repetitions=breakdown.repetitions,
         ),
         timeline=_timeline(profile, work, draws),
+        source=source,
     )
 
 
@@ -227,7 +230,8 @@ def _interval(value: float, arm: float | None, count: int) -> Interval:
 
 
 def _judged(models: Sequence[Features], design: Array, stalls: Array, left_out: int) -> Judged:
-    rest = np.arange(len(models)) != left_out
+    """By every other model: further profiles of the same one are left out with it."""
+    rest = np.array([each.name != models[left_out].name for each in models])
     fitted = _solve(design[rest], stalls[rest]) if rest.sum() >= design.shape[1] else None
     model = models[left_out]
     return Judged(

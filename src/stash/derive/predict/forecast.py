@@ -39,7 +39,7 @@ class Used(Record):
     about: str
     """What it is a fact about, e.g. ``bandwidth between nodes``."""
     unit: str
-    """``bytes/s``, ``seconds``, ``bytes``, ``samples/s``, ``fraction`` or ``count``."""
+    """``bytes/s``, ``1/s``, ``seconds``, ``bytes``, ``samples/s``, ``fraction`` or ``count``."""
     quantity: Quantity
 
 

@@ -115,6 +115,7 @@ def _exchange_changes(
         times=None if wanted.accumulate is None or once_already else 1.0,
         compute=float(np.mean(scale.factor)),
         copy_seconds=_copied(base, target, wanted),
+        algorithm=wanted.algorithm,
         sharding=stage,
         passes=1 if after is None or stage is None else after.accumulated,
     )

@@ -126,3 +126,11 @@ def test_a_profile_without_gradients_is_refused() -> None:
     bare = profile().model_copy(update={"workload": profile().workload.model_copy(update={"gradients": ()})})
     with pytest.raises(UserError, match="does not hold the model's gradients"):
         features(bare, Draws())
+
+
+def test_a_model_is_left_out_with_all_its_profiles() -> None:
+    # The second profile of model 0 waits ten times as long: it must not tell of the first.
+    again = models()[0].model_copy(update={"stall": Interval(value=0.05)})
+    alone, twice = regress(models()), regress([*models(), again])
+    assert twice.judged[0].regression == pytest.approx(alone.judged[0].regression)
+    assert twice.judged[-1].regression == pytest.approx(alone.judged[0].regression)

@@ -184,6 +184,13 @@ def test_views_save_four_copies_of_the_gradients():
         what_if(GPU, changes({"bucket-view": "on"}))
 
 
+def test_an_algorithm_may_be_given_instead_of_what_the_library_chooses():
+    # One node of a network that is far slower than the links inside: one after the other costs a little more.
+    ring, both = (step(GPU, nodes="8", algorithm=each) for each in ("ring", "hierarchical"))
+    assert ring != both
+    assert step(GPU, nodes="8") <= ring * (1 + 1e-9)
+
+
 def test_a_disk_s_burst_counts_for_as_long_as_it_lasts():
     small = {"instance": "g4dn.xlarge", "nodes": "4"}
     fetch = [
@@ -228,6 +235,7 @@ def test_one_gpu_tells_of_several_what_published_jobs_tell():
         ({"instance": "p3.8x"}, "did you mean p3.8xlarge"),
         ({"nodes": "16384"}, "forecasts go up to"),
         ({"sharding": "zero4"}, "none, zero1, zero2, zero3"),
+        ({"algorithm": "star"}, "ring, tree, hierarchical"),
         ({"bucket-view": "perhaps"}, "it is on or off"),
         ({"lasting": "0h"}, "no training is that short"),
     ],
