@@ -246,10 +246,13 @@ SECTION = """## Emulated clusters
 
 {cases} configurations that were predicted by `stash whatif` from {calibrating} profiles of others, measured between
 {first} and {last}. *Split*: what is profiled calibrates (three link rates; one cluster of two devices a node; one
-disk), and nothing else of the others is known but how many times as fast their links or disks are shaped. The
-exchange model's own spread comes from two more ({fitted}), which are not in the tables. Stalls are judged where they
-are at least {share:.0%} of the step; a step whose interval is wider than ±{widest:.0%} is measured again. *In the
-interval*: the forecast's and the measurement's own, together.
+disk; one loader), and nothing else of the others is known but how many times as fast their links or disks are shaped.
+The exchange model's own spread comes from two more ({fitted}), which are not in the tables. Stalls are judged where
+they are at least {share:.0%} of the step. A step whose interval is wider than ±{widest:.0%} is measured again. *In
+the interval*: the forecast's and the measurement's own, together.
+
+Farthest off are steps without loader workers on a throttled disk: it goes on earning while a step trains, as one of a
+cloud does within its burst, and forecasts do not know that.
 """
 
 

@@ -246,13 +246,14 @@ def _storage_rate(profile: Profile, breakdown: Breakdown, pipeline: Pipeline, wo
     size = profile.workload.sample_disk_bytes
     if not size or breakdown.stall("fetch") is None:
         return None
-    reading, source = _reading_alone(breakdown, pipeline), "the loaders' own rate F, files not in memory"
-    if reading is None:
-        reading, source = _reading_in_steps(breakdown, pipeline, work), "steps under cold"
+    reading, source = _reading_in_steps(breakdown, pipeline, work), "steps under cold, which wait for it"
+    spread = _spread_of_stall(breakdown)
+    if reading is None or reading <= 0:  # F is of a few batches, and steps are of many
+        reading, source = _reading_alone(breakdown, pipeline), "the loaders' own rate F, files not in memory"
+        spread = _spread_of_rate(profile)
     if reading is None or reading <= 0:
         return None
     value = size / reading
-    spread = _spread_of_rate(profile) if breakdown.rates.fetch else _spread_of_stall(breakdown)
     low, high = (None, None) if spread is None else (value / (1 + spread), value * (1 + spread))
     as_of = profile.created[:10]
     return Quantity(value=value, low=low, high=high, origin="measured", as_of=as_of, source=source)

@@ -196,7 +196,7 @@ def test_what_ran_with_other_settings_is_told_first_and_teaches_nothing() -> Non
     assert found.assumptions[0].startswith("the job ran with workers 3, not 12, as the plan runs it there")
     assert "prep takes" in found.assumptions[1]
     ran = "of 2 × p3.8xlarge: the job ran there with workers 3, not 12, as planned"
-    assert found.residuals.left_out[0] == f"fetch and prep {ran}"
+    assert found.residuals.left_out[0] == f"fetch {ran}"
     assert {"compute", "network"} <= {each.stall for each in found.residuals.found}
     bigger = lost.model_copy(update={"setting": Setting(batch=128)})
     found = check(later(), plan_builder.plan(choices=(bigger,)))
