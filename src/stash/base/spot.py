@@ -1,8 +1,8 @@
 """Asynchronous training on rented machines: what may be rented, what was measured, what was fitted, what was chosen.
 
 A *fleet* is workers of several types that train one model through parameter servers. Holds numbers, not models: how
-long an iteration takes and how loss falls is ``derive/spot``'s business. Seconds, bytes, US dollars per hour; ``None``
-means "not known". The symbols are those of spotDNN (Shang et al., IWQoS 2023).
+long an iteration takes and how loss falls is ``derive/spot``'s business. Seconds, bytes, US dollars per hour;
+``None`` means "not known". The symbols are those of spotDNN (Shang et al., IWQoS 2023).
 """
 
 from __future__ import annotations

@@ -30,6 +30,7 @@ from stash.cli.query import query
 from stash.cli.readers import readers_may_leave
 from stash.cli.report import report
 from stash.cli.show import show
+from stash.cli.spot import app as spot_app
 from stash.cli.store import app as store_app
 from stash.cli.testbed import app as testbed_app
 from stash.cli.whatif import whatif
@@ -65,6 +66,7 @@ app.add_typer(store_app, name="store")
 app.add_typer(dataset_app, name="dataset")
 app.add_typer(catalog_app, name="catalog")
 app.add_typer(testbed_app, name="testbed")
+app.add_typer(spot_app, name="spot")
 
 
 def _version(wanted: bool) -> None:

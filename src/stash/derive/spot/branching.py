@@ -1,9 +1,10 @@
 """The cheapest fleet of a pool too large to enumerate, exactly: branch and bound, one mixed-integer program a node.
 
-For a fixed number of workers N the paper's model has fixed rates r of every type. A node bounds the mean batch and the
-fleet's updates per second X (with R the fastest type too, so that (5) is bounded). There the updates j are at least
-j_lo, and a fleet cheaper than the best known, C*, has (j_lo + start · X_lo) · P − C* · X < 0 with its price P: linear
-in the counts, as is all else. HiGHS finds the least of that; if it is not negative, the node is proven empty.
+For a fixed number of workers N the paper's model has fixed rates r of every type. A node bounds the mean batch and
+the fleet's updates per second X (with R which types the fastest is among, so that (5) is bounded). There the updates
+j are at least j_lo, and a fleet cheaper than the best known, C*, has (j_lo + start · X_lo) · P − C* · X < 0 with its
+price P: linear in the counts, as is all else. HiGHS finds the least of that; if it is not negative, the node is
+proven empty.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 
 import numpy as np
+import numpy.typing as npt
 from scipy.optimize import Bounds, LinearConstraint, milp
 
 from stash.derive.predict.draws import Array
@@ -49,7 +51,8 @@ class _Node:
     size: int
     batch: tuple[float, float]
     rate: tuple[float, float]
-    fastest: int | None = None
+    fastest: tuple[int, int] | None = None
+    """With R: between which two types, slowest first, the fastest worker lies."""
 
 
 @dataclass
@@ -91,10 +94,10 @@ def cheapest(wish: FleetWish, most_nodes: int = 5_000) -> Found:
     waiting: list[tuple[float, int, _Node]] = []
     order = count()
     for size in sizes:
-        for node in _roots(search, int(size)):
-            bound = _bound(search, node)
-            if bound < search.limit:
-                heapq.heappush(waiting, (bound, next(order), node))
+        root = _root(search, int(size))
+        bound = _bound(search, root)
+        if bound < search.limit:
+            heapq.heappush(waiting, (bound, next(order), root))
     while waiting and search.nodes < most_nodes:
         bound, _, node = heapq.heappop(waiting)
         if bound >= search.limit:
@@ -110,7 +113,7 @@ def cheapest(wish: FleetWish, most_nodes: int = 5_000) -> Found:
     return Found(search.counts, search.best, gap, search.evaluations, search.nodes)
 
 
-def _some(sizes: Array) -> Array:
+def _some(sizes: npt.NDArray[np.int_]) -> npt.NDArray[np.int_]:
     """All small sizes, and ever fewer of the large ones: where to look for a first good fleet."""
     spaced = np.unique(np.round(np.geomspace(1, sizes[-1], 24)).astype(int))
     return np.union1d(sizes[:8], spaced)
@@ -131,19 +134,14 @@ def _likely(wish: FleetWish, size: int, seconds: Array) -> Array:
     return np.unique(np.array(found), axis=0)
 
 
-def _roots(search: _Search, size: int) -> Iterator[_Node]:
-    """All fleets of ``size``: one node, or with R one for each type that may be the fastest."""
+def _root(search: _Search, size: int) -> _Node:
+    """All fleets of ``size``."""
     wish, quotas = search.wish, np.array(search.wish.quotas)
     usable = quotas > 0
     rates = np.sort(np.repeat(1 / search.seconds[size][usable], np.minimum(quotas[usable], size)))
     span = (float(rates[:size].sum()), float(rates[-size:].sum()))
     batches = (float(wish.samples[usable].min()), float(wish.samples[usable].max()))
-    node = _Node(size, batches, span)
-    if wish.pool.loss.gamma4 is None:
-        yield node
-    else:
-        for kind in np.flatnonzero(usable):
-            yield replace(node, fastest=int(kind))
+    return _Node(size, batches, span, None if wish.pool.loss.gamma4 is None else (0, len(quotas) - 1))
 
 
 def _updates(search: _Search, node: _Node) -> float:
@@ -158,12 +156,18 @@ def _updates(search: _Search, node: _Node) -> float:
 
 
 def _imbalance(search: _Search, node: _Node) -> float:
-    """The least R: (1 − w₁) · √(N / (N − 1)), all others being equally fast, with the largest w₁ that the node has."""
+    """The least R: (1 − w₁) · √(N / (N − 1)), others being equally fast, with the largest w₁ of the node."""
     if node.fastest is None or node.size == 1:
         return 0.0
-    speed = search.wish.samples[node.fastest] / search.seconds[node.size][node.fastest]
+    speed = np.sort(_speeds(search, node.size))[node.fastest[1]]
     share = min(1.0, float(speed) / max(node.batch[0] * node.rate[0], 1e-300))
     return (1 - share) * math.sqrt(node.size / (node.size - 1))
+
+
+def _speeds(search: _Search, size: int) -> Array:
+    """vᵢ: samples per second of each type."""
+    found: Array = search.wish.samples / search.seconds[size]
+    return found
 
 
 def _weights(search: _Search, node: _Node) -> tuple[float, float]:
@@ -205,14 +209,26 @@ def _explored(search: _Search, node: _Node) -> Iterator[_Node]:
     weight = _weights(search, node)[1]
     by_batch = _weights(search, replace(node, batch=_heaviest(search, node)))[1] / weight - 1
     by_rate = _weights(search, replace(node, rate=(node.rate[1], node.rate[1])))[1] / weight - 1
-    if max(by_batch, by_rate) < TOLERANCE:
+    by_fastest = _slowest_first(search, node) / weight - 1
+    if max(by_batch, by_rate, by_fastest) < TOLERANCE:
         return
-    if by_batch >= by_rate:
+    if node.fastest is not None and by_fastest >= max(by_batch, by_rate):
+        first, last = node.fastest
+        yield replace(node, fastest=(first, (first + last) // 2))
+        yield replace(node, fastest=((first + last) // 2 + 1, last))
+    elif by_batch >= by_rate:
         for part in _cut(node.batch, batch):
             yield replace(node, batch=part)
     else:
         for part in _cut(node.rate, rate):
             yield replace(node, rate=part)
+
+
+def _slowest_first(search: _Search, node: _Node) -> float:
+    """What the node would weigh if its fastest worker were of the slowest type it can be of."""
+    if node.fastest is None or node.fastest[0] == node.fastest[1]:
+        return _weights(search, node)[1]
+    return _weights(search, replace(node, fastest=(node.fastest[0], node.fastest[0])))[1]
 
 
 def _heaviest(search: _Search, node: _Node) -> tuple[float, float]:
@@ -238,19 +254,18 @@ def _solved(search: _Search, node: _Node) -> Array | None:
     fixed = weight * wish.server_price
     rows, low, high = _constraints(search, node, rates, updates)
     quotas = np.minimum(np.array(wish.quotas, dtype=float), node.size)
-    least = np.zeros_like(quotas)
     if node.fastest is not None:
-        speeds = wish.samples * rates
-        quotas = np.where(speeds > speeds[node.fastest] * (1 + 1e-12), 0.0, quotas)
-        least[node.fastest] = 1.0
-    if (least > quotas).any():
-        return None
+        order = np.argsort(_speeds(search, node.size), kind="stable")
+        quotas[order[node.fastest[1] + 1 :]] = 0.0
+        among = np.zeros_like(quotas)
+        among[order[node.fastest[0] : node.fastest[1] + 1]] = 1.0
+        rows, low, high = [*rows, among], [*low, 1.0], [*high, math.inf]
     scale = float(np.abs(price_worth).max()) or 1.0
     solved = milp(
         price_worth / scale,
         constraints=LinearConstraint(np.array(rows), np.array(low), np.array(high)),
         integrality=np.ones(len(quotas)),
-        bounds=Bounds(least, quotas),
+        bounds=Bounds(0, quotas),
         options={"mip_rel_gap": 0.0},
     )
     if solved.x is None:

@@ -1,4 +1,4 @@
-"""Every fleet within the quotas, weighed at once: exact for small pools, and what a cleverer search is held against."""
+"""Every fleet within the quotas, weighed at once: exact for small pools, and what other searches are held against."""
 
 from __future__ import annotations
 

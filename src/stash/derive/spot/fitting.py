@@ -154,7 +154,8 @@ def _all_seconds(counts: Array, net: Network) -> Array:
     if states(limits) > _MOST_LATTICE:
         return np.stack([fleet_seconds(row, net) for row in counts])
     places = np.ravel_multi_index(tuple(counts.T), tuple(limit + 1 for limit in limits))
-    return exact(limits, net).seconds[places]
+    found: Array = exact(limits, net).seconds[places]
+    return found
 
 
 def _fit_queue(runs: Sequence[FleetRun], lone: Lone, start: FittedQueue | None = None) -> FittedQueue:

@@ -1,4 +1,4 @@
-"""How fast a fleet of unlike workers gets on: updates, samples, the batch behind a mean update, and how uneven they are.
+"""How fast a fleet of unlike workers gets on: updates, samples, the batch behind a mean update, and imbalance.
 
 Equations (1), (2), (4) and (5) of spotDNN (Shang et al., IWQoS 2023), for many fleets at once, and the rule for
 bounded staleness. Is given iteration times; how they come about is ``sharing``'s and ``queueing``'s business.

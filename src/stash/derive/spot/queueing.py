@@ -1,10 +1,10 @@
 """Workers and servers as a closed queueing network: who waits how long at the servers, without any fitted sharing.
 
 A worker thinks (computes, moves gradients over PCIe and its own link), then queues at each server shard's stations:
-receive, apply, send. Exact mean-value analysis (Reiser and Lavenberg, JACM 1980) gives every fleet within given counts
-at once; Schweitzer's approximation (1979) serves fleets too large for that. Knows seconds and counts alone.
+receive, apply, send. Exact mean-value analysis (Reiser and Lavenberg, JACM 1980) gives every fleet within given
+counts at once; Schweitzer's approximation (1979) serves fleets too large for that. Knows seconds and counts alone.
 
-    W_s(n) = D_s · (1 + Q_s(n − e) − (1 − ρ) · U_s(n − e)),   T_k = Z_k + Σ W_s,   X_k = n_k / T_k,   Q_s = Σ X_k · W_s
+    W_s(n) = D_s · (1 + Q_s(n − e) − (1 − ρ) · U_s(n − e)),   T_k = Z_k + Σ W_s,  X_k = n_k / T_k,  Q_s = Σ X_k · W_s
 
 ρ is how much of the update in service an arrival finds still to do. 1 is the product form, exact for exponential or
 shared service. Real workers repeat themselves: those that queued once come one after the other from then on. At 0
@@ -94,7 +94,7 @@ def exact(limits: Sequence[int], network: Network) -> Fleets:
     """
     shape = tuple(limit + 1 for limit in limits)
     total = math.prod(shape)
-    counts = np.stack(np.unravel_index(np.arange(total), shape), axis=1)
+    counts: Array = np.stack(np.unravel_index(np.arange(total), shape), axis=1).astype(float)
     strides = np.array([math.prod(shape[kind + 1 :]) for kind in range(len(shape))])
     sizes = counts.sum(axis=1)
     queue = np.zeros((total, len(network.demands)))
@@ -111,11 +111,11 @@ def exact(limits: Sequence[int], network: Network) -> Fleets:
             waits[:, kind] = _waits(network, queue[fewer], busy[fewer])
             found[:, kind] = network.think[kind] + waits[:, kind] @ network.copies
         seconds[level], queue[level], busy[level] = _settled(network, counts[level], found, waits)
-    return Fleets(counts.astype(float), seconds)
+    return Fleets(counts, seconds)
 
 
 def schweitzer(counts: Array, network: Network) -> Array:
-    """T, [fleet, type], of fleets of any size: the queue an arrival finds is the whole one less its own share of it."""
+    """T, [fleet, type], of fleets of any size: an arrival finds the whole queue less its own share of it."""
     shape = (len(counts), len(network.demands))
     queue, busy = np.zeros(shape), np.zeros(shape)
     many = np.maximum(counts, 1.0)

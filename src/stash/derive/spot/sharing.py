@@ -30,7 +30,7 @@ def bandwidth(workers: Array, wanted: float, server: float, contention: Contenti
     return np.where(wanted > fair, shared * fair + (1 - shared) * wanted, wanted)
 
 
-def exchange_seconds(size: float, gpus: float, network: Array, pcie: float) -> Array:
+def exchange_seconds(size: float, gpus: Array, network: Array, pcie: float) -> Array:
     """(7) Tcomm = 2 · S / Bwk + 2 · g · S / Bpcie."""
     return 2 * size / network + 2 * gpus * size / pcie
 
@@ -42,10 +42,12 @@ def compute_seconds(pool: FleetPool) -> Array:
     exchange, which the speed and the rates then contradict.
     """
     size, wanted = pool.exchange_bytes, np.array(pool.worker_bytes_per_second)
-    return np.array([
-        kind.lone_seconds - float(exchange_seconds(size, kind.gpus, wanted, pool.pcie_bytes_per_second))
-        for kind in pool.types
-    ])
+    return np.array(
+        [
+            kind.lone_seconds - float(exchange_seconds(size, np.array(kind.gpus), wanted, pool.pcie_bytes_per_second))
+            for kind in pool.types
+        ]
+    )
 
 
 def iteration_seconds(pool: FleetPool, workers: Array) -> Array:
@@ -66,5 +68,5 @@ def largest_batch(memory_bytes: float, alpha: float, beta: float) -> int:
 
 
 def paper_upper(contention: Contention) -> int | None:
-    """(15) ⌊((1 − β₁) / α₁)²⌋: the workers from which P is 1. No bound on good fleets; ``None`` if α₁ is not positive."""
+    """(15) ⌊((1 − β₁) / α₁)²⌋: the workers from which P is 1. No bound on good fleets; ``None`` unless α₁ > 0."""
     return math.floor(((1 - contention.beta) / contention.alpha) ** 2) if contention.alpha > 0 else None

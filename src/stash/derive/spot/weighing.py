@@ -1,6 +1,6 @@
 """What fleets take and cost: equation (11) with what it forgets, constraints (12) to (14), for many fleets at once.
 
-    C = (T + start) · (Σ n · p + servers)   with   T = j · Texp,   T + start ≤ Tobj,   0 ≤ n ≤ Lim          (1), (11)–(14)
+    C = (T + start) · (Σ n · p + servers)   with   T = j · Texp,   T + start ≤ Tobj,   0 ≤ n ≤ Lim   (1), (11)–(14)
 
 Knows no search. A confidence p tightens the deadline: where ln T errs by σ, T · exp(z_p · σ) has to be in time.
 """
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 from scipy.special import ndtr, ndtri
 
 from stash.base.errors import UserError
@@ -84,8 +85,8 @@ def checked(wish: FleetWish) -> FleetWish:
         updates_to(pool.loss, wish.loss, *(np.array(1.0) for _ in range(3)))
     if wish.deadline_seconds <= pool.start_seconds:
         raise UserError(
-            f"--deadline {wish.deadline_seconds:g} s: starting alone takes {pool.start_seconds:g} s (start_seconds of "
-            "the pool); allow more"
+            f"--deadline {wish.deadline_seconds:g} s: starting alone takes {pool.start_seconds:g} s (start_seconds "
+            "of the pool); allow more"
         )
     if wish.confidence is not None and wish.deviation is None:
         raise UserError(
@@ -118,7 +119,7 @@ class Weighed:
     seconds: Array
     """With start-up."""
     dollars: Array
-    feasible: np.typing.NDArray[np.bool_]
+    feasible: npt.NDArray[np.bool_]
 
 
 def iterations(wish: FleetWish, counts: Array) -> Array:
