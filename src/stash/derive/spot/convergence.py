@@ -49,7 +49,7 @@ def updates_to(curve: LossCurve, loss: float, mean_batch: Array, imbalance: Arra
     """(12) with (3): j. Infinite where the form says nothing: a slope that is not positive. Raises UserError."""
     if loss <= curve.gamma5:
         raise UserError(
-            f"--loss {loss:g} is never reached: {curve.gamma5:g} (γ5 of the curve) is left after any number of "
+            f"--loss {loss:g} is never reached: {curve.gamma5:g} (gamma5 of the curve) is left after any number of "
             f"updates; ask for more than {curve.gamma5:g}"
         )
     steep = slope(curve, mean_batch, imbalance, workers)
@@ -77,8 +77,8 @@ def fit(runs: tuple[LossRun, ...] | list[LossRun]) -> FittedCurve:
     shapes = {(run.workers, round(run.mean_batch, 6)) for run in runs}
     if len(shapes) < _LEAST_SHAPES:
         raise UserError(
-            f"{counted(len(shapes), 'shape')} of fleets cannot determine γ1 to γ5; give runs of {_LEAST_SHAPES} or "
-            "more that differ in workers and mean batch"
+            f"{counted(len(shapes), 'shape')} of fleets cannot determine gamma1 to gamma5; give runs of "
+            f"{_LEAST_SHAPES} or more that differ in workers and mean batch"
         )
     errors = {with_r: _held_out(runs, with_r) for with_r in (False, True)}
     with_r = errors[True] < errors[False]
@@ -127,7 +127,7 @@ def _solve(runs: tuple[LossRun, ...] | list[LossRun], with_r: bool, free: bool =
             parts.append((steep / fallen + values[4] - run.losses) / np.sqrt(len(run.losses)))
         return np.concatenate(parts)
 
-    best = least_squares(residuals, start[used], bounds=(low, np.inf), x_scale="jac", max_nfev=2000)
+    best = least_squares(residuals, start[used], bounds=(low, np.inf), x_scale="jac", max_nfev=200)
     return completed(best.x)
 
 

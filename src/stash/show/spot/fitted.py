@@ -92,7 +92,7 @@ def _models(model: FleetModel) -> tuple[tuple[str, ...], ...]:
         return (*rows, ("paper", "unknown", "needs fleets of three sizes"))
     about = (
         f"2 S / Breq {format_seconds(paper.exchange_seconds)}, Breq / Bps {paper.demand:.3g}, "
-        f"α1 {paper.contention.alpha:.3g}, β1 {paper.contention.beta:.3g}"
+        f"alpha1 {paper.contention.alpha:.3g}, beta1 {paper.contention.beta:.3g}"
     )
     return (*rows, ("paper", _percent(model.error["paper"]), about))
 

@@ -55,7 +55,9 @@ def view(plan: FleetPlan, pool: str) -> FleetPlanView:
     """Everything that is said, in order."""
     chosen = plan.chosen
     title = f"Loss {plan.loss:g} within {_time(plan.deadline_seconds)}, from {pool} of {plan.pool.as_of}"
-    rows = [(fleet(each.fleet.workers), *_figures(each.fleet), f"runner-up: {each.why}") for each in plan.runners_up]
+    rows: list[tuple[str, ...]] = [
+        (fleet(each.fleet.workers), *_figures(each.fleet), f"runner-up: {each.why}") for each in plan.runners_up
+    ]
     alike = [each.name for each in plan.baselines if _same(each, chosen)]
     rows += [_row(each) for each in plan.baselines if not _same(each, chosen)]
     return FleetPlanView(
