@@ -55,7 +55,7 @@ def fit(
     model = fitted(timed, str(runs), __version__, now())
     write_output(target, model.model_dump_json(indent=1) + "\n")
     printed(document(model) if json else view(model, runs.name), render)
-    note = f"Saved {target}; ask it with `stash spot predict {target} --workers TYPE=N`."
+    note = f"Saved {target}; `stash spot predict {target} --workers TYPE=N` asks it."
     print(printable_line(note) if json else f"\n{printable_line(note)}", file=sys.stderr if json else sys.stdout)
 
 

@@ -139,12 +139,14 @@ def _run(path: Path, line: int, row: dict[str, str]) -> FleetRun:
     where = f"{path} line {line}"
     cells = {name: row.get(name, "").strip() for name in COLUMNS}
     try:
-        servers, speed = int(cells["servers"]), float(cells["updates_per_second"])
+        speed = float(cells["updates_per_second"])
     except ValueError:
-        servers, speed = 0, 0.0
+        speed = math.nan
+    digits = cells["servers"]
+    servers = int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 5 else 0
     if servers < 1 or servers > 1000:
         raise UserError(f"{where}: servers {cells['servers']!r} is not a number of servers; write it like 1")
-    if not (0 < speed < math.inf):
+    if not 0 < speed < 1e15:
         raise UserError(
             f"{where}: updates_per_second {cells['updates_per_second']!r} is not a number above 0; write it like 12.5"
         )

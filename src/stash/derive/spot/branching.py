@@ -33,7 +33,7 @@ _WHOLE = 1e-5
 
 
 @dataclass(frozen=True)
-class Found:
+class CheapestFleet:
     """The best fleet, ``None`` if there is none, and how sure that is."""
 
     counts: Array | None
@@ -83,7 +83,7 @@ class _Search:
         return ceiling * HOUR
 
 
-def cheapest(wish: FleetWish, most_nodes: int = 5_000) -> Found:
+def cheapest(wish: FleetWish, most_nodes: int = 5_000) -> CheapestFleet:
     """The cheapest fleet in time, by the paper's model; proven unless ``most_nodes`` programs do not suffice."""
     search = _Search(wish)
     sizes = np.arange(1, sum(wish.quotas) + 1)
@@ -110,7 +110,7 @@ def cheapest(wish: FleetWish, most_nodes: int = 5_000) -> Found:
     gap = max(0.0, 1 - left / HOUR / search.best) if search.counts is not None and left < search.limit else 0.0
     if search.counts is None and left < math.inf:
         gap = math.inf
-    return Found(search.counts, search.best, gap, search.evaluations, search.nodes)
+    return CheapestFleet(search.counts, search.best, gap, search.evaluations, search.nodes)
 
 
 def _some(sizes: npt.NDArray[np.int_]) -> npt.NDArray[np.int_]:

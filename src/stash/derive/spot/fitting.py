@@ -27,7 +27,7 @@ from stash.base.spot import (
 from stash.base.stats.intervals import mean_interval
 from stash.base.words.quantities import listed
 from stash.derive.predict.draws import Array
-from stash.derive.spot.queueing import MOST_STATES, Network, exact, fleet_seconds, states
+from stash.derive.spot.queueing import MOST_STATES, ClosedNetwork, exact, fleet_seconds, states
 from stash.derive.spot.sharing import contending
 
 PUBLISHED = Contention(alpha=0.8, beta=-1.92)
@@ -126,14 +126,14 @@ def _judged(together: Sequence[FleetRun], number: int, lone: Lone, start: Fitted
 # The queue ------------------------------------------------------------------------------------------------
 
 
-def network(queue: FittedQueue, think_and_serve: Array, servers: int) -> Network:
+def network(queue: FittedQueue, think_and_serve: Array, servers: int) -> ClosedNetwork:
     """The network of so many servers; the first of them has what is not split, and with it the most to do."""
     split = queue.server_seconds * (1 - queue.unsplit) / servers
     first = split + queue.server_seconds * queue.unsplit
     alike = queue.unsplit == 0 or servers == 1
     demands, copies = ([first], [servers]) if alike else ([first, split], [1, servers - 1])
     think = think_and_serve - queue.server_seconds
-    return Network(think, np.array(demands), np.array(copies, dtype=float), queue.randomness)
+    return ClosedNetwork(think, np.array(demands), np.array(copies, dtype=float), queue.randomness)
 
 
 def queue_speeds(queue: FittedQueue, lone: Lone, runs: Sequence[FleetRun]) -> Array:
@@ -149,7 +149,7 @@ def queue_speeds(queue: FittedQueue, lone: Lone, runs: Sequence[FleetRun]) -> Ar
     return speeds
 
 
-def _all_seconds(counts: Array, net: Network) -> Array:
+def _all_seconds(counts: Array, net: ClosedNetwork) -> Array:
     limits = [int(most) for most in counts.max(axis=0)]
     if states(limits) > _MOST_LATTICE:
         return np.stack([fleet_seconds(row, net) for row in counts])

@@ -14,7 +14,7 @@ from stash.derive.predict.draws import Array
 
 
 @dataclass(frozen=True)
-class Progress:
+class FleetPace:
     """Of fleets, one entry each."""
 
     updates_per_second: Array
@@ -30,7 +30,7 @@ class Progress:
         return self.samples_per_second / self.updates_per_second
 
 
-def asynchronous(counts: Array, seconds: Array, samples: Array) -> Progress:
+def asynchronous(counts: Array, seconds: Array, samples: Array) -> FleetPace:
     """Of workers that wait for nobody: ``counts`` and ``seconds`` (of an iteration) are [fleet, type].
 
     ``samples`` are bᵢ, [type]. Each fleet has one worker at least.
@@ -39,7 +39,7 @@ def asynchronous(counts: Array, seconds: Array, samples: Array) -> Progress:
     updates = rates.sum(axis=1)
     speeds = samples[None, :] / seconds
     total = (rates * samples[None, :]).sum(axis=1)
-    return Progress(updates, total, imbalance(counts, speeds, total))
+    return FleetPace(updates, total, imbalance(counts, speeds, total))
 
 
 def imbalance(counts: Array, speeds: Array, total: Array) -> Array:
@@ -54,7 +54,7 @@ def imbalance(counts: Array, speeds: Array, total: Array) -> Array:
     return root
 
 
-def bounded(counts: Array, seconds: Array, samples: Array) -> Progress:
+def bounded(counts: Array, seconds: Array, samples: Array) -> FleetPace:
     """The same under stale-synchronous training with any finite bound (Ho et al., NeurIPS 2013), in the long run.
 
     Nobody may be more than s steps ahead, so all take as many steps as the slowest: N / max Tᵢ updates a second.

@@ -32,7 +32,7 @@ _CLOSE = 1e-12
 
 
 @dataclass(frozen=True)
-class Network:
+class ClosedNetwork:
     """Workers of several types, and the stations that all of them visit once in each iteration."""
 
     think: Array
@@ -49,7 +49,7 @@ class Network:
         return float(self.demands @ self.copies)
 
 
-def of_pool(pool: FleetPool) -> Network:
+def of_pool(pool: FleetPool) -> ClosedNetwork:
     """The network of a pool's facts: each of K shards receives and sends S / K bytes and applies them on its cores.
 
     Several cores are one station that is as many times as fast, and the rest of the work a delay (Seidmann et al.,
@@ -69,7 +69,7 @@ def of_pool(pool: FleetPool) -> Network:
                 "bytes_per_second is wrong"
             )
     lone = np.array([kind.lone_seconds for kind in pool.types])
-    return Network(lone - served, demands, np.full(3, float(server.count)))
+    return ClosedNetwork(lone - served, demands, np.full(3, float(server.count)))
 
 
 def states(limits: Sequence[int]) -> int:
@@ -87,7 +87,7 @@ class Fleets:
     """T, [fleet, type]; of a type that the fleet lacks, what it would take alone."""
 
 
-def exact(limits: Sequence[int], network: Network) -> Fleets:
+def exact(limits: Sequence[int], network: ClosedNetwork) -> Fleets:
     """All fleets of at most ``limits`` workers of each type, by exact mean-value analysis, smaller ones first used.
 
     As sub-fleets are needed anyway, the whole lattice costs no more than its largest fleet.
@@ -114,7 +114,7 @@ def exact(limits: Sequence[int], network: Network) -> Fleets:
     return Fleets(counts, seconds)
 
 
-def schweitzer(counts: Array, network: Network) -> Array:
+def schweitzer(counts: Array, network: ClosedNetwork) -> Array:
     """T, [fleet, type], of fleets of any size: an arrival finds the whole queue less its own share of it."""
     shape = (len(counts), len(network.demands))
     queue, busy = np.zeros(shape), np.zeros(shape)
@@ -134,12 +134,12 @@ def schweitzer(counts: Array, network: Network) -> Array:
     return seconds
 
 
-def _waits(network: Network, queue: Array, busy: Array) -> Array:
+def _waits(network: ClosedNetwork, queue: Array, busy: Array) -> Array:
     waits: Array = network.demands * (1 + queue - (1 - network.randomness) * busy)
     return waits
 
 
-def _settled(network: Network, counts: Array, seconds: Array, waits: Array) -> tuple[Array, Array, Array]:
+def _settled(network: ClosedNetwork, counts: Array, seconds: Array, waits: Array) -> tuple[Array, Array, Array]:
     """Iterations, queues and utilisations, once no station does more than it can.
 
     The product form never asks for that. Where arrivals take turns, a full station makes all of them wait longer by
@@ -162,7 +162,7 @@ def _settled(network: Network, counts: Array, seconds: Array, waits: Array) -> t
     return longer, queue, rates.sum(axis=1)[:, None] * network.demands
 
 
-def fleet_seconds(counts: npt.NDArray[np.int_], network: Network) -> Array:
+def fleet_seconds(counts: npt.NDArray[np.int_], network: ClosedNetwork) -> Array:
     """T, [type], in one fleet: exact where that is affordable, else by Schweitzer."""
     if states([int(count) for count in counts]) <= MOST_STATES // 10:
         here: Array = exact([int(count) for count in counts], network).seconds[-1]

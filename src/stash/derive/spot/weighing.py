@@ -19,7 +19,7 @@ from stash.base.errors import UserError
 from stash.base.spot import FleetPool, Offered, SpeedModel
 from stash.derive.predict.draws import Array
 from stash.derive.spot.convergence import updates_to
-from stash.derive.spot.progress import Progress, asynchronous
+from stash.derive.spot.progress import FleetPace, asynchronous
 from stash.derive.spot.queueing import fleet_seconds, of_pool
 from stash.derive.spot.sharing import compute_seconds, iteration_seconds
 
@@ -114,7 +114,7 @@ def checked(wish: FleetWish) -> FleetWish:
 class Weighed:
     """Fleets, one entry each; infinite seconds and dollars where the loss model says nothing."""
 
-    progress: Progress
+    progress: FleetPace
     updates: Array
     seconds: Array
     """With start-up."""

@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stash.base.errors import UserError
-from stash.derive.spot.queueing import Network, exact, fleet_seconds, of_pool, schweitzer
+from stash.derive.spot.queueing import ClosedNetwork, exact, fleet_seconds, of_pool, schweitzer
 
 ONE = np.ones(1)
 
 
 def throughput(think: float, demand: float, workers: int, randomness: float = 1.0) -> float:
-    found = exact([workers], Network(np.array([think]), np.array([demand]), ONE, randomness))
+    found = exact([workers], ClosedNetwork(np.array([think]), np.array([demand]), ONE, randomness))
     return workers / float(found.seconds[-1, 0])
 
 
@@ -31,13 +31,13 @@ def test_workers_that_take_turns_wait_only_when_the_server_is_full() -> None:
 
 
 def test_types_that_are_alike_make_one_type() -> None:
-    net = Network(np.array([2.0, 2.0]), np.array([0.5, 0.3]), np.array([1.0, 2.0]))
-    one = exact([4], Network(np.array([2.0]), net.demands, net.copies)).seconds[-1, 0]
+    net = ClosedNetwork(np.array([2.0, 2.0]), np.array([0.5, 0.3]), np.array([1.0, 2.0]))
+    one = exact([4], ClosedNetwork(np.array([2.0]), net.demands, net.copies)).seconds[-1, 0]
     assert exact([1, 3], net).seconds[-1] == pytest.approx([one, one])
 
 
 def test_slow_workers_leave_more_of_the_server_to_others() -> None:
-    net = Network(np.array([1.0, 1.0, 50.0]), np.array([1.0]), ONE)
+    net = ClosedNetwork(np.array([1.0, 1.0, 50.0]), np.array([1.0]), ONE)
     counts, seconds = exact([1, 1, 1], net).counts, exact([1, 1, 1], net).seconds
     beside_fast = seconds[(counts == [1, 1, 0]).all(axis=1)][0, 0]
     beside_slow = seconds[(counts == [1, 0, 1]).all(axis=1)][0, 0]
@@ -54,7 +54,7 @@ def test_slow_workers_leave_more_of_the_server_to_others() -> None:
 def test_speeds_keep_the_bounds_of_every_network(
     think: list[float], demand: list[float], size: int, randomness: float
 ) -> None:
-    net = Network(np.array(think), np.array(demand), np.ones(len(demand)), randomness)
+    net = ClosedNetwork(np.array(think), np.array(demand), np.ones(len(demand)), randomness)
     found = exact([size] * len(think), net)
     speeds = (found.counts[1:] / found.seconds[1:]).sum(axis=1)
     alone = net.think + net.service
@@ -64,14 +64,14 @@ def test_speeds_keep_the_bounds_of_every_network(
 
 @pytest.mark.parametrize("randomness", [0.0, 0.4, 1.0])
 def test_both_solvers_agree_within_a_few_per_cent(randomness: float) -> None:
-    net = Network(np.array([1.0, 3.0]), np.array([0.1, 0.05]), np.array([1.0, 2.0]), randomness)
+    net = ClosedNetwork(np.array([1.0, 3.0]), np.array([0.1, 0.05]), np.array([1.0, 2.0]), randomness)
     counts = np.array([[6.0, 9.0]])
     found = (counts / schweitzer(counts, net)).sum()
     assert found == pytest.approx((counts / exact([6, 9], net).seconds[-1]).sum(), rel=0.06)
 
 
 def test_a_large_fleet_is_as_fast_as_its_server() -> None:
-    net = Network(np.array([1.0, 3.0, 2.0]), np.array([0.01]), ONE)
+    net = ClosedNetwork(np.array([1.0, 3.0, 2.0]), np.array([0.01]), ONE)
     counts = np.array([100, 100, 100])
     assert float((counts / fleet_seconds(counts, net)).sum()) == pytest.approx(100, rel=0.02)
 
