@@ -201,7 +201,7 @@ class FleetSpeed(Record):
     """Where it leaves what was measured."""
 
 
-class Offered(Record):
+class CostedFleet(Record):
     """A fleet, and what it would take."""
 
     workers: dict[str, int]
@@ -222,7 +222,7 @@ class Offered(Record):
 class RunnerUp(Record):
     """A fleet that was not chosen."""
 
-    fleet: Offered
+    fleet: CostedFleet
     why: Sentence
 
 
@@ -231,7 +231,7 @@ class Baseline(Record):
 
     name: str
     text: Sentence
-    fleet: Offered | None
+    fleet: CostedFleet | None
     why: Sentence = ""
     """Why it chooses nothing, or why that does not do."""
     feasible: bool | None = None
@@ -258,7 +258,7 @@ class FleetPlan(Record):
     confidence: Number | None
     budget_dollars: Number | None
     pool: FleetPool
-    chosen: Offered | None
+    chosen: CostedFleet | None
     optimal: bool
     gap: Number | None
     """How much cheaper, as a fraction, another fleet could be at most; 0 if it is optimal; ``None`` with none."""

@@ -5,6 +5,7 @@ Parses, loads, shows; what it says comes from ``stash.derive.spot`` and ``stash.
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -55,8 +56,8 @@ def fit(
     model = fitted(timed, str(runs), __version__, now())
     write_output(target, model.model_dump_json(indent=1) + "\n")
     printed(document(model) if json else view(model, runs.name), render)
-    note = f"Saved {target}; `stash spot predict {target} --workers TYPE=N` asks it."
-    print(printable_line(note) if json else f"\n{printable_line(note)}", file=sys.stderr if json else sys.stdout)
+    _told(f"Saved {target}.", json)
+    _told(f"Ask it: stash spot predict {shlex.quote(str(target))} --workers TYPE=N", json)
 
 
 @app.command()
@@ -121,8 +122,12 @@ def plan(
         write_output(target, found.model_dump_json(indent=1) + "\n")
     printed(document(found) if json else view(found, pool.name), render)
     if target is not None:
-        note = printable_line(f"Saved {target}.")
-        print(note if json else f"\n{note}", file=sys.stderr if json else sys.stdout)
+        _told(f"Saved {target}.", json)
+
+
+def _told(note: str, json: bool) -> None:
+    """Beside what was printed; where that is JSON, standard output holds nothing else."""
+    print(printable_line(note), file=sys.stderr if json else sys.stdout)
 
 
 def _model(name: str) -> SpeedModel:

@@ -115,7 +115,10 @@ def _no_strangers(path: Path, data: dict[str, Any], lines: Lines) -> None:
 
 def read_runs(path: Path) -> tuple[FleetRun, ...]:
     """The measured fleets of a CSV with the columns servers, workers, updates_per_second; raises UserError."""
-    rows = list(csv.reader(io.StringIO(_text(path, "the runs"))))
+    try:
+        rows = list(csv.reader(io.StringIO(_text(path, "the runs"), newline="")))
+    except csv.Error as error:
+        raise UserError(f"{path} is not a table of runs: {error}; its first line is {','.join(COLUMNS)}") from error
     head = [name.strip() for name in rows[0]] if rows else []
     missing = [name for name in COLUMNS if name not in head]
     if missing:

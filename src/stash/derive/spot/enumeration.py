@@ -8,10 +8,10 @@ import numpy as np
 
 from stash.derive.predict.draws import Array
 from stash.derive.spot.queueing import exact, of_pool, states
-from stash.derive.spot.weighing import FleetWish, Weighed, weigh
+from stash.derive.spot.weighing import FleetWish, WeighedFleets, weigh
 
 MOST_FLEETS = 300_000
-"""Weighed in less than a second, in less than 200 MB."""
+"""WeighedFleets in less than a second, in less than 200 MB."""
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class Everything:
     """All fleets of a pool but the empty one, and what each takes."""
 
     counts: Array
-    weighed: Weighed
+    weighed: WeighedFleets
 
 
 def fleets(wish: FleetWish) -> int:

@@ -14,14 +14,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from stash.base.errors import UserError
-from stash.base.spot import FleetPlan, LooserWish, Offered, RunnerUp
+from stash.base.spot import CostedFleet, FleetPlan, LooserWish, RunnerUp
 from stash.base.words.counting import counted
 from stash.derive.predict.draws import Array
 from stash.derive.spot.branching import cheapest
 from stash.derive.spot.convergence import loss_after
 from stash.derive.spot.enumeration import MOST_FLEETS, Everything, everything, fleets
 from stash.derive.spot.rivals import baselines, too_much
-from stash.derive.spot.weighing import FleetWish, checked, offered, weigh
+from stash.derive.spot.weighing import FleetWish, checked, costed, weigh
 
 _RUNNERS_UP = 3
 _MORE_QUOTA = 8
@@ -45,7 +45,7 @@ def provision(wish: FleetWish, version: str, created: str) -> FleetPlan:
     began = time.perf_counter()
     answer = _answered(wish)
     took = time.perf_counter() - began
-    chosen = None if answer.counts is None else offered(wish, answer.counts)
+    chosen = None if answer.counts is None else costed(wish, answer.counts)
     return FleetPlan(
         stash_version=version,
         created=created,
@@ -88,7 +88,7 @@ def _runners_up(wish: FleetWish, answer: _Answer) -> Iterator[RunnerUp]:
     assert answer.counts is not None
     counts = answer.known.counts if answer.known is not None else _near(wish, answer.counts)
     found = answer.known.weighed if answer.known is not None else weigh(wish, counts)
-    best = offered(wish, answer.counts)
+    best = costed(wish, answer.counts)
     other = (counts != answer.counts).any(axis=1) & np.isfinite(found.dollars)
     for good in (True, False):
         ranked = np.where(other & (found.feasible == good), found.dollars if good else found.seconds, math.inf)
@@ -96,7 +96,7 @@ def _runners_up(wish: FleetWish, answer: _Answer) -> Iterator[RunnerUp]:
             ranked = np.where(found.dollars < best.dollars, ranked, math.inf)
         for at in np.argsort(ranked, kind="stable")[: _RUNNERS_UP if good else 1]:
             if math.isfinite(ranked[at]):
-                fleet = offered(wish, counts[at])
+                fleet = costed(wish, counts[at])
                 more = fleet.dollars - best.dollars
                 why = f"costs ${more:.3f} more ({more / best.dollars:.1%})" if good else too_much(wish, fleet)
                 yield RunnerUp(fleet=fleet, why=why)
@@ -141,7 +141,7 @@ def _soonest(wish: FleetWish, known: Everything | None) -> float | None:
     server = wish.pool.server.model_copy(update={"dollars_per_hour": 1.0})
     timed = wish.pool.model_copy(update={"types": free, "server": server})
     found = cheapest(replace(wish, pool=timed, deadline_seconds=1e9, budget_dollars=None, confidence=None))
-    return None if found.counts is None else offered(wish, found.counts).seconds
+    return None if found.counts is None else costed(wish, found.counts).seconds
 
 
 def _least_loss(wish: FleetWish, known: Everything) -> float:
@@ -173,7 +173,7 @@ def _more_machines(wish: FleetWish) -> Iterator[LooserWish]:
                 return
 
 
-def _beyond(wish: FleetWish, chosen: Offered) -> Iterator[str]:
+def _beyond(wish: FleetWish, chosen: CostedFleet) -> Iterator[str]:
     if chosen.updates <= 1:
         yield "the loss is reached before training begins, by this curve: nothing was learned about that"
     if wish.model == "queue" and wish.pool.server.apply_seconds == 0:

@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from stash.base.spot import Baseline, Contention, Offered
+from stash.base.spot import Baseline, Contention, CostedFleet
 from stash.derive.predict.draws import Array
 from stash.derive.spot.annealing import anneal
 from stash.derive.spot.enumeration import Everything
 from stash.derive.spot.sharing import compute_seconds
-from stash.derive.spot.weighing import FleetWish, offered, weigh
+from stash.derive.spot.weighing import FleetWish, costed, weigh
 from stash.derive.spot.windows import printed, shipped
 
 Search = Callable[[FleetWish], Array | None]
@@ -53,12 +53,12 @@ def _weighed(name: str, text: str, wish: FleetWish, counts: Array | None, evalua
     if not math.isfinite(found.seconds[0]):
         why = "its fleet leaves the range of the loss model"
         return Baseline(name=name, text=text, fleet=None, why=why, evaluations=evaluations)
-    fleet, fits = offered(wish, counts), bool(found.feasible[0])
+    fleet, fits = costed(wish, counts), bool(found.feasible[0])
     why = "" if fits else too_much(wish, fleet)
     return Baseline(name=name, text=text, fleet=fleet, why=why, feasible=fits, evaluations=evaluations)
 
 
-def too_much(wish: FleetWish, fleet: Offered) -> str:
+def too_much(wish: FleetWish, fleet: CostedFleet) -> str:
     """Why a fleet will not do."""
     late = fleet.seconds - wish.pool.start_seconds - wish.training_seconds
     if late > 0:

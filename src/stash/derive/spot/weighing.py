@@ -16,7 +16,7 @@ import numpy.typing as npt
 from scipy.special import ndtr, ndtri
 
 from stash.base.errors import UserError
-from stash.base.spot import FleetPool, Offered, SpeedModel
+from stash.base.spot import CostedFleet, FleetPool, SpeedModel
 from stash.derive.predict.draws import Array
 from stash.derive.spot.convergence import updates_to
 from stash.derive.spot.progress import FleetPace, asynchronous
@@ -111,7 +111,7 @@ def checked(wish: FleetWish) -> FleetWish:
 
 
 @dataclass(frozen=True)
-class Weighed:
+class WeighedFleets:
     """Fleets, one entry each; infinite seconds and dollars where the loss model says nothing."""
 
     progress: FleetPace
@@ -130,7 +130,7 @@ def iterations(wish: FleetWish, counts: Array) -> Array:
     return np.stack([fleet_seconds(row.astype(int), net) for row in counts])
 
 
-def weigh(wish: FleetWish, counts: Array, seconds: Array | None = None) -> Weighed:
+def weigh(wish: FleetWish, counts: Array, seconds: Array | None = None) -> WeighedFleets:
     """Time, cost and standing of fleets, ``counts`` [fleet, type]; ``seconds`` as ``iterations`` has them."""
     progress = asynchronous(counts, iterations(wish, counts) if seconds is None else seconds, wish.samples)
     pool, size = wish.pool, counts.sum(axis=1)
@@ -144,7 +144,7 @@ def weigh(wish: FleetWish, counts: Array, seconds: Array | None = None) -> Weigh
     if pool.most_vcpus is not None:
         feasible &= counts @ wish.vcpus <= pool.most_vcpus * (1 + _SAME)
     feasible &= (counts <= np.array(wish.quotas)).all(axis=1)
-    return Weighed(progress, updates, whole, dollars, feasible)
+    return WeighedFleets(progress, updates, whole, dollars, feasible)
 
 
 def in_time(wish: FleetWish, seconds: float) -> float | None:
@@ -157,11 +157,11 @@ def in_time(wish: FleetWish, seconds: float) -> float | None:
     return float(ndtr(math.log(left / training) / wish.deviation))
 
 
-def offered(wish: FleetWish, counts: Array) -> Offered:
+def costed(wish: FleetWish, counts: Array) -> CostedFleet:
     """One fleet as a record; ``counts`` is [type]. It must have a finite time."""
     found = weigh(wish, counts[None, :].astype(float))
     seconds = float(found.seconds[0])
-    return Offered(
+    return CostedFleet(
         workers={kind.name: int(n) for kind, n in zip(wish.pool.types, counts, strict=True) if n > 0},
         updates=float(found.updates[0]),
         updates_per_second=float(found.progress.updates_per_second[0]),

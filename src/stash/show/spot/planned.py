@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import RenderableType
 from rich.text import Text
 
-from stash.base.spot import Baseline, FleetPlan, Offered
+from stash.base.spot import Baseline, CostedFleet, FleetPlan
 from stash.show.layout import Renderer, paragraph, terminal_renderer
 from stash.show.spot.rows import fleet, table
 
@@ -71,11 +71,11 @@ def view(plan: FleetPlan, pool: str) -> FleetPlanView:
     )
 
 
-def _same(other: Baseline, chosen: Offered | None) -> bool:
+def _same(other: Baseline, chosen: CostedFleet | None) -> bool:
     return chosen is not None and other.fleet is not None and _machines(other.fleet) == _machines(chosen)
 
 
-def _machines(fleet: Offered) -> tuple[dict[str, int], str]:
+def _machines(fleet: CostedFleet) -> tuple[dict[str, int], str]:
     """An on-demand machine is another one than the same type as spot."""
     return fleet.workers, f"{fleet.dollars:.6g}"
 
@@ -87,7 +87,7 @@ def _row(other: Baseline) -> tuple[str, ...]:
     return fleet(other.fleet.workers), *_figures(other.fleet), why
 
 
-def _chosen(plan: FleetPlan, chosen: Offered) -> tuple[tuple[str, str], ...]:
+def _chosen(plan: FleetPlan, chosen: CostedFleet) -> tuple[tuple[str, str], ...]:
     likely = "unknown: the pool does not say how wrong its numbers are (uncertainty)"
     if chosen.p_deadline is not None:
         likely = f"{chosen.p_deadline:.1%}"
@@ -116,7 +116,7 @@ def _proof(plan: FleetPlan) -> str:
     return f"Another fleet could be up to {plan.gap or 0:.1%} cheaper: the search was cut short after {took}."
 
 
-def _figures(chosen: Offered) -> tuple[str, str]:
+def _figures(chosen: CostedFleet) -> tuple[str, str]:
     return f"${chosen.dollars:.3f}", f"{chosen.seconds:,.0f} s"
 
 
