@@ -268,3 +268,36 @@ class FleetPlan(Record):
     baselines: tuple[Baseline, ...] = ()
     looser: tuple[LooserWish, ...] = ()
     beyond: tuple[Sentence, ...] = ()
+
+
+class Obtainable(Record):
+    """How many machines could be had, tick by tick."""
+
+    gap_seconds: Number = Field(gt=0)
+    machines: tuple[Count, ...] = Field(min_length=1)
+
+
+class PolicyOutcome(Record):
+    """What one policy came to, over all runs."""
+
+    name: str
+    text: Sentence
+    dollars: Interval | None
+    """Mean; ``None`` if no run could be done."""
+    on_demand_hours: Interval | None
+    """Of the gang."""
+    late: float
+    """Share of runs."""
+    runs: Count
+
+
+class SpotSimulation(Record):
+    """The answer to one ``stash spot simulate``."""
+
+    workers: dict[str, int]
+    obtainable: float
+    """Share of ticks in which all of them could be had."""
+    runs: Count
+    seed: Count
+    policies: tuple[PolicyOutcome, ...]
+    advice: Sentence

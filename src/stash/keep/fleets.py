@@ -11,7 +11,7 @@ import io
 import json
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 from pydantic import ValidationError
@@ -19,7 +19,15 @@ from pydantic import ValidationError
 from stash.base.errors import UnitError, UserError
 from stash.base.files import read_up_to
 from stash.base.records.mistakes import first_mistake
-from stash.base.spot import FLEET_MODEL_SUFFIX, FLEET_SCHEMA, FleetModel, FleetPool, FleetRun
+from stash.base.spot import (
+    FLEET_MODEL_SUFFIX,
+    FLEET_SCHEMA,
+    FleetModel,
+    FleetPlan,
+    FleetPool,
+    FleetRun,
+    Obtainable,
+)
 from stash.base.words.spelling import nearest
 from stash.base.words.units import parse_bytes, parse_rate
 from stash.base.yamlines import Lines, parse
@@ -175,22 +183,55 @@ def workers_of(text: str, what: str, joined: str) -> dict[str, int]:
 # Models ---------------------------------------------------------------------------------------------------
 
 
+R = TypeVar("R", FleetModel, FleetPlan)
+
+
 def read_model(path: Path) -> FleetModel:
     """The model at ``path``; raises UserError if it is damaged, something else, or from a newer Stash."""
-    text = _text(path, "the model")
-    again = "fit it with `stash spot fit RUNS.csv -o MODEL`"
-    try:
-        data = json.loads(text)
-    except ValueError as error:
-        raise UserError(f"{path} is not a fitted model: it is no JSON, or not all of it; {again}") from error
-    if not isinstance(data, dict) or "fleet_schema" not in data or "lone" not in data:
-        raise UserError(f"{path} is not a fitted model; {again}")
+    return _saved(path, FleetModel, "fitted model", "lone", "fit it with `stash spot fit RUNS.csv -o MODEL`")
+
+
+def read_plan(path: Path) -> FleetPlan:
+    """The plan at ``path``; raises UserError as ``read_model``."""
+    return _saved(path, FleetPlan, "plan of a fleet", "pool", "make it with `stash spot plan … -o PLAN`")
+
+
+def _saved(path: Path, kind: type[R], what: str, field: str, again: str) -> R:
+    data = _json(path, what, again)
+    if not isinstance(data, dict) or "fleet_schema" not in data or field not in data:
+        raise UserError(f"{path} is not a {what}; {again}")
     if isinstance(data["fleet_schema"], int) and data["fleet_schema"] > FLEET_SCHEMA:
         raise UserError(f"{path} is from a newer Stash (schema {data['fleet_schema']}); {again}, or upgrade Stash")
     try:
-        return FleetModel.model_validate(data)
+        return kind.model_validate(data)
     except ValidationError as error:
         raise UserError(f"{path} is damaged: {first_mistake(error)}; {again}") from error
+
+
+def _json(path: Path, what: str, again: str) -> Any:
+    try:
+        return json.loads(_text(path, f"the {what}"))
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path} is not a {what}: it is no JSON, or not all of it; {again}") from error
+
+
+def read_obtainable(path: Path) -> Obtainable:
+    """What could be had tick by tick, as ``{"metadata": {"gap_seconds": 600}, "data": [4, 0]}``; raises UserError."""
+    example = 'write it like {"metadata": {"gap_seconds": 600}, "data": [4, 4, 0]}'
+    data = _json(path, "trace of machines", example)
+    metadata = data.get("metadata") if isinstance(data, dict) else None
+    machines = data.get("data") if isinstance(data, dict) else None
+    if not isinstance(metadata, dict) or not isinstance(machines, list):
+        raise UserError(f"{path} is not a trace of machines; {example}")
+    if any(each is None for each in machines):
+        gap = machines.index(None)
+        raise UserError(
+            f"{path} has a gap at tick {gap}: what could be had then is unknown; give a trace without gaps"
+        )
+    try:
+        return Obtainable(gap_seconds=metadata.get("gap_seconds"), machines=tuple(machines))
+    except ValidationError as error:
+        raise UserError(f"{path} is not a trace of machines: {first_mistake(error)}; {example}") from error
 
 
 def model_name(runs: Path) -> str:

@@ -82,6 +82,59 @@ def test_what_would_do_is_told_where_nothing_does(monkeypatch: Patch, capsys: Ca
     assert "--deadline 1922s" in text
 
 
+@pytest.fixture
+def planned(monkeypatch: Patch, capsys: Capture, folder: Path) -> Path:
+    """A plan whose machines can be had on demand too, and a trace beside it."""
+    priced = PUBLISHED.read_text().replace(", dollars_per_hour", ", on_demand_dollars_per_hour: 9, dollars_per_hour")
+    (folder / "pool.yaml").write_text(f"start_seconds: 30\n{priced}")
+    (folder / "zone.json").write_text(json.dumps({"metadata": {"gap_seconds": 60}, "data": [8, 8, 8, 0] * 50}))
+    (folder / "gaps.json").write_text('{"metadata": {"gap_seconds": 60}, "data": [8, null]}')
+    spot(
+        monkeypatch,
+        capsys,
+        "plan",
+        "--pool",
+        "pool.yaml",
+        *PLAN[3:],
+        "--deadline",
+        "1h",
+        "--loss",
+        "0.8",
+        "-o",
+        "p.json",
+    )
+    return folder / "p.json"
+
+
+@pytest.mark.usefixtures("planned")
+def test_policies_are_told_and_advised_on(monkeypatch: Patch, capsys: Capture) -> None:
+    text = spot(monkeypatch, capsys, "simulate", "p.json", "--trace", "zone.json", "--runs", "200")
+    assert "all at once in 75% of ticks" in text
+    assert "take spot with" in text or "refuse spot" in text
+    assert max(map(len, text.splitlines())) <= 80
+    words = ("simulate", "p.json", "--trace", "zone.json", "--policy", "greedy,uniform,on-demand", "--json")
+    found = json.loads(spot(monkeypatch, capsys, *words))
+    assert list(found["policies"]) == ["greedy", "uniform", "on-demand"]
+    assert {"dollars", "on_demand_hours", "late"} <= set(found["policies"]["greedy"])
+    assert found["advice"]
+
+
+@pytest.mark.usefixtures("planned")
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("p.json", "--trace", "gaps.json"), "has a gap at tick 1"),
+        (("p.json", "--trace", "p.json"), "p.json is not a trace of machines; write it like"),
+        (("zone.json", "--trace", "zone.json"), "zone.json is not a plan of a fleet; make it with"),
+        (("p.json", "--trace", "zone.json", "--policy", "hope"), "--policy 'hope' is none of greedy"),
+    ],
+)
+def test_what_cannot_be_simulated_is_one_sentence(
+    monkeypatch: Patch, capsys: Capture, words: tuple[str, ...], said: str
+) -> None:
+    assert said in spot(monkeypatch, capsys, "simulate", *words, code=2)
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -1,7 +1,6 @@
 """How fast a fleet of unlike workers gets on: updates, samples, the batch behind a mean update, and imbalance.
 
-Equations (1), (2), (4) and (5) of spotDNN (Shang et al., IWQoS 2023), for many fleets at once, and the rule for
-bounded staleness. Is given iteration times; how they come about is ``sharing``'s and ``queueing``'s business.
+Equations (1), (2), (4) and (5) of spotDNN (Shang et al., IWQoS 2023), for many fleets at once. Is given iteration times; how they come about is ``sharing``'s and ``queueing``'s business.
 """
 
 from __future__ import annotations
@@ -52,12 +51,3 @@ def imbalance(counts: Array, speeds: Array, total: Array) -> Array:
     squared = 1 - 2 * fastest + (counts * shares**2).sum(axis=1)
     root: Array = np.sqrt(np.maximum(squared, 0.0))  # of a lone worker it is 0, or a rounding error below
     return root
-
-
-def bounded(counts: Array, seconds: Array, samples: Array) -> FleetPace:
-    """The same under stale-synchronous training with any finite bound (Ho et al., NeurIPS 2013), in the long run.
-
-    Nobody may be more than s steps ahead, so all take as many steps as the slowest: N / max Tᵢ updates a second.
-    """
-    slowest = np.where(counts > 0, seconds, 0.0).max(axis=1)
-    return asynchronous(counts, np.broadcast_to(slowest[:, None], seconds.shape), samples)

@@ -11,7 +11,7 @@ from fleet_pools import published
 from stash.base.errors import UserError
 from stash.base.spot import Contention, LossCurve
 from stash.derive.spot.convergence import LossRun, fit, loss_after, updates_to
-from stash.derive.spot.progress import asynchronous, bounded
+from stash.derive.spot.progress import asynchronous
 from stash.derive.spot.sharing import (
     bandwidth,
     compute_seconds,
@@ -44,12 +44,6 @@ def test_two_equally_fast_workers_have_an_imbalance_of_at_least_071_and_one_alon
     assert found.imbalance[0] == pytest.approx(math.sqrt(0.5))
     assert found.imbalance[1] >= 0.71
     assert found.imbalance[2] == 0
-
-
-def test_under_bounded_staleness_all_are_as_fast_as_the_slowest() -> None:
-    found = bounded(np.array([[2.0, 1.0, 0.0]]), np.array([[0.5, 0.25, 9.0]]), np.array([10.0, 30.0, 1.0]))
-    assert found.updates_per_second == pytest.approx([6])
-    assert found.mean_batch == pytest.approx([50 / 3])
 
 
 def test_the_share_of_contention_lies_between_0_and_1() -> None:

@@ -60,7 +60,7 @@ def by_force(wish: FleetWish) -> float:
     return float(np.where(found.feasible, found.dollars, math.inf).min())
 
 
-@pytest.mark.parametrize("first", range(0, 40, 10))
+@pytest.mark.parametrize("first", range(0, 20, 10))
 def test_branching_finds_what_brute_force_finds(first: int) -> None:
     for seed in range(first, first + 10):
         draw = np.random.default_rng(1000 + seed)
@@ -72,8 +72,8 @@ def test_branching_finds_what_brute_force_finds(first: int) -> None:
 
 
 @pytest.mark.slow
-def test_branching_finds_what_brute_force_finds_in_200_pools() -> None:
-    for seed in range(40, 240):
+def test_branching_finds_what_brute_force_finds_in_220_pools() -> None:
+    for seed in range(20, 240):
         draw = np.random.default_rng(1000 + seed)
         wish = FleetWish(random_pool(seed, 5, 6), "paper", draw.uniform(0.6, 1.2), draw.uniform(1200, 9000))
         assert cheapest(wish).dollars == pytest.approx(by_force(wish), rel=2 * TOLERANCE), seed
