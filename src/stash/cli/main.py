@@ -32,6 +32,7 @@ from stash.cli.readers import readers_may_leave
 from stash.cli.recommend import recommend
 from stash.cli.report import report
 from stash.cli.show import show
+from stash.cli.spot import app as spot_app
 from stash.cli.store import app as store_app
 from stash.cli.testbed import app as testbed_app
 from stash.cli.whatif import whatif
@@ -66,6 +67,7 @@ app.command(rich_help_panel=_CHOOSE)(recommend)
 app.command("check-plan", rich_help_panel=_CHOOSE)(check_plan)
 app.command(rich_help_panel=_CHOOSE)(whatif)
 app.command(rich_help_panel=_CHOOSE)(features)
+app.add_typer(spot_app, name="spot", rich_help_panel=_CHOOSE)
 app.command("list", rich_help_panel=_KEEP)(list_command)
 app.command(rich_help_panel=_KEEP)(query)
 app.command(rich_help_panel=_KEEP)(export)

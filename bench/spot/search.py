@@ -1,0 +1,154 @@
+"""How the exact search of fleets does: against brute force, against a black box, and on large pools.
+
+python -m bench.spot.search [--pools 20] [--large 5]
+
+Prints tables of processor seconds (other work may be going on) and of fleets weighed. Random pools have fixed seeds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import resource
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+from typing import TypeVar
+
+import numpy as np
+
+from stash.base.spot import Contention, FleetPool, LossCurve, ParameterServers, WorkerType
+from stash.derive.spot.annealing import anneal
+from stash.derive.spot.branching import cheapest
+from stash.derive.spot.enumeration import everything
+from stash.derive.spot.rivals import cost_of
+from stash.derive.spot.weighing import FleetWish
+from stash.keep.fleets import read_pool
+
+POOL = Path(__file__).parent / "data" / "spotdnn.pool.yaml"
+ROWS = ((0.9, 1900.0), (0.8, 2400.0), (0.7, 3700.0))
+CLOSE = 1.001
+MOST_EVALUATIONS = 5_000
+T = TypeVar("T")
+
+
+def timed(work: Callable[[], T]) -> tuple[T, float]:
+    """(what it returns, processor seconds)."""
+    began = time.process_time()
+    return work(), time.process_time() - began
+
+
+def drawn(seed: int, types: int, quota: int) -> FleetPool:
+    """A pool in the likeness of the published one; every second with R."""
+    draw = np.random.default_rng(seed)
+    return FleetPool(
+        as_of="2026-11-22",
+        source="drawn",
+        exchange_bytes=11.5e6,
+        worker_bytes_per_second=142e6,
+        pcie_bytes_per_second=10e9,
+        server=ParameterServers(bytes_per_second=1200e6, dollars_per_hour=0.2),
+        contention=Contention(alpha=0.8, beta=-1.92),
+        loss=LossCurve(gamma1=876.5, gamma2=-0.2, gamma3=2507.6, gamma4=0.3 if seed % 2 else None, gamma5=0.5),
+        start_seconds=float(draw.choice([0, 120])),
+        types=tuple(
+            WorkerType(
+                name=f"t{number}",
+                gpus=int(draw.choice([1, 2, 4, 8])),
+                batch=float(draw.choice([128, 256, 512, 1024])),
+                samples_per_second=float(draw.uniform(300, 2500)),
+                quota=quota,
+                dollars_per_hour=float(draw.uniform(0.2, 3)),
+            )
+            for number in range(types)
+        ),
+    )
+
+
+def wished(seed: int, types: int, quota: int) -> FleetWish:
+    """A goal half way between what one machine needs and what is soonest of ever more of the fastest."""
+    wish = FleetWish(drawn(seed, types, quota), "paper", 0.8, 1e9)
+    alone = cheapest(wish)
+    return replace(wish, deadline_seconds=0.6 * _seconds(wish, alone.dollars, alone.counts))
+
+
+def _seconds(wish: FleetWish, dollars: float, counts: np.ndarray | None) -> float:
+    assert counts is not None
+    return dollars * 3600 / float(counts @ wish.prices + wish.server_price)
+
+
+def black_box(wish: FleetWish, best: float) -> tuple[int | None, float]:
+    """(fleets weighed until one is within 0.1 % of the best, ``None`` if never; processor seconds for all)."""
+    (_, course), seconds = timed(lambda: anneal(wish.quotas, cost_of(wish, None), MOST_EVALUATIONS))
+    reached = [number for number, cost in enumerate(course, start=1) if cost <= best * CLOSE]
+    return (reached[0] if reached else None), seconds * (reached[0] / len(course) if reached else 1)
+
+
+def published() -> Iterator[str]:
+    """Rows of the published pool."""
+    yield "| goal | fleet | dollars | enumeration | branching | black box |"
+    yield "| --- | --- | --- | --- | --- | --- |"
+    for loss, seconds in ROWS:
+        wish = FleetWish(read_pool(POOL), "paper", loss, seconds)
+        every, took = timed(lambda wish=wish: everything(wish))
+        dollars = np.where(every.weighed.feasible, every.weighed.dollars, math.inf)
+        best = int(np.argmin(dollars))
+        found, branched = timed(lambda wish=wish: cheapest(wish))
+        tries, boxed = black_box(wish, float(dollars[best]))
+        counts = [int(n) for n in every.counts[best]]
+        assert math.isclose(found.dollars, dollars[best], rel_tol=1e-6)
+        yield (
+            f"| {loss:g}, {seconds:,.0f} s | {counts} | {dollars[best]:.3f} | {len(dollars):,} fleets, {took:.3f} s "
+            f"| {found.evaluations} fleets, {branched:.2f} s | {tries} fleets, {boxed:.2f} s |"
+        )
+
+
+def against_force(pools: int) -> str:
+    """How often both searches agree."""
+    alike = 0
+    for seed in range(pools):
+        wish = wished(seed, 4, 5)
+        weighed = everything(wish).weighed
+        best = float(np.where(weighed.feasible, weighed.dollars, math.inf).min())
+        alike += math.isclose(cheapest(wish).dollars, best, rel_tol=2e-6)
+    return f"{alike} of {pools} random pools (4 types × 5): branching finds what brute force finds."
+
+
+def large(types: int, quota: int, pools: int) -> str:
+    """A line on pools of one size."""
+    took, nodes, tries, fleets, gaps = [], [], [], [], []
+    for seed in range(pools):
+        wish = wished(seed, types, quota)
+        found, seconds = timed(lambda wish=wish: cheapest(wish))
+        took.append(seconds)
+        nodes.append(found.nodes)
+        fleets.append(found.evaluations)
+        gaps.append(found.gap)
+        tries.append(black_box(wish, found.dollars)[0] or MOST_EVALUATIONS)
+    return (
+        f"| {types} × {quota} | {pools} | {median(took):.2f} | {max(took):.2f} | {median(nodes):.0f} | "
+        f"{median(fleets):.0f} | {median(tries):,.0f} | {sum(gap > 0 for gap in gaps)} |"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.spot.search", description=__doc__)
+    parser.add_argument("--pools", type=int, default=20, help="random pools of each size")
+    parser.add_argument("--large", type=int, default=5, help="pools of 200 types × 20")
+    asked = parser.parse_args()
+    print("\n".join(published()), "", against_force(asked.pools), "", sep="\n", flush=True)
+    print("| types × quota | pools | median s | most s | programs | fleets weighed | black box | not proven |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- |", flush=True)
+    for types, quota, pools in ((7, 10, asked.pools), (200, 20, asked.large)):
+        print(large(types, quota, pools), flush=True)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(
+        f"\nAt most {peak:.0f} MB; Python {sys.version.split()[0]}, processor seconds on a machine with other work."
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,303 @@
+"""Asynchronous training on rented machines: what may be rented, what was measured, what was fitted, what was chosen.
+
+A *fleet* is workers of several types that train one model through parameter servers. Holds numbers, not models: how
+long an iteration takes and how loss falls is ``derive/spot``'s business. Seconds, bytes, US dollars per hour;
+``None`` means "not known". The symbols are those of spotDNN (Shang et al., IWQoS 2023).
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from stash.base.records.base import Count, Number, Record, Sentence
+from stash.base.stats.intervals import Interval
+
+FLEET_SCHEMA = 1
+FLEET_MODEL_SUFFIX = ".fleet.json"
+SpeedModel = Literal["queue", "paper"]
+"""How workers get into each other's way: at a server's queue, or by equations (8) and (9)."""
+MOST_WORKERS = 100_000
+
+
+class WorkerType(Record):
+    """One type of machine that may work, and what it does when it works alone."""
+
+    name: str = Field(min_length=1, max_length=100)
+    gpus: int = Field(1, ge=1, le=1024)
+    """g. Each keeps a copy of the parameters, exchanged over PCIe."""
+    batch: Number = Field(gt=0)
+    """b of equation (10): samples of one GPU in an iteration."""
+    samples_per_second: Number = Field(gt=0)
+    """Of the machine, alone with the server."""
+    quota: int = Field(ge=0, le=MOST_WORKERS)
+    """Lim of constraint (14)."""
+    dollars_per_hour: Number = Field(ge=0)
+    """p, as it would be rented."""
+    on_demand_dollars_per_hour: Number | None = Field(None, ge=0)
+    vcpus: Number | None = Field(None, gt=0)
+
+    @property
+    def samples(self) -> float:
+        """bᵢ = g · b: samples of one iteration."""
+        return self.gpus * self.batch
+
+    @property
+    def lone_seconds(self) -> float:
+        """Of one iteration, alone with the server: g · b / speed."""
+        return self.samples / self.samples_per_second
+
+
+class ParameterServers(Record):
+    """What keeps the parameters; never spot."""
+
+    count: int = Field(1, ge=1, le=1000)
+    bytes_per_second: Number = Field(gt=0)
+    """Bps, of one server, each way."""
+    dollars_per_hour: Number = Field(0.0, ge=0)
+    """Of one."""
+    apply_seconds: Number = Field(0.0, ge=0)
+    """To apply one update to all parameters, on one core of one server."""
+    cores: int = Field(1, ge=1, le=1024)
+
+
+class Contention(Record):
+    """α₁ and β₁ of equation (9)."""
+
+    alpha: Number
+    beta: Number
+
+
+class LossCurve(Record):
+    """γ₁ … γ₅ of equation (3). Without ``gamma4`` it is the form that was shipped, in √N and without R."""
+
+    gamma1: Number
+    """Updates."""
+    gamma2: Number
+    """Loss · updates / sample."""
+    gamma3: Number
+    """Loss · updates."""
+    gamma4: Number | None = Field(None, ge=0)
+    gamma5: Number
+    """The loss that is left after any number of updates."""
+
+
+class Uncertainty(Record):
+    """Standard deviations, as fractions, of what is predicted around what comes true."""
+
+    speed: Number = Field(0.0, ge=0, le=2)
+    updates: Number = Field(0.0, ge=0, le=2)
+
+
+class FleetPool(Record):
+    """Everything a choice rests on, from one dated file."""
+
+    as_of: str
+    source: Sentence
+    exchange_bytes: Number = Field(gt=0)
+    """S, one way."""
+    worker_bytes_per_second: Number = Field(gt=0)
+    """Breq: what a lone worker uses while it communicates."""
+    pcie_bytes_per_second: Number = Field(gt=0)
+    server: ParameterServers
+    contention: Contention | None = None
+    """Of the paper's model alone."""
+    loss: LossCurve
+    start_seconds: Number = Field(0.0, ge=0)
+    """From the request to the first update; paid."""
+    uncertainty: Uncertainty | None = None
+    most_vcpus: Number | None = Field(None, gt=0)
+    types: tuple[WorkerType, ...] = Field(min_length=1, max_length=2000)
+
+    @model_validator(mode="after")
+    def _names_differ(self) -> FleetPool:
+        names = [each.name for each in self.types]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise ValueError(f"types: there are two called {twice!r}")
+        return self
+
+
+class FleetRun(Record):
+    """One measured fleet."""
+
+    servers: int = Field(ge=1, le=1000)
+    workers: dict[str, int]
+    updates_per_second: Number = Field(gt=0)
+
+    @property
+    def size(self) -> int:
+        return sum(self.workers.values())
+
+
+class LoneWorker(Record):
+    """An iteration of one worker alone with its servers."""
+
+    type: str
+    servers: int
+    seconds: Interval
+
+
+class FittedQueue(Record):
+    """The servers as a queue: what one update keeps one server busy."""
+
+    server_seconds: Number
+    randomness: Number
+    """1: workers arrive at random, as product-form networks have it; 0: they take turns."""
+    unsplit: Number
+    """Share of that work that more servers do not divide; 0 where only one number of servers was measured."""
+
+
+class FittedSharing(Record):
+    """Equations (7) to (9), with what speeds alone can tell of them."""
+
+    exchange_seconds: Number
+    """2 · S / Breq, of a lone worker."""
+    demand: Number
+    """Breq / Bps."""
+    contention: Contention
+
+
+class HeldOut(Record):
+    """One measured fleet as models fitted to all others predict it."""
+
+    run: FleetRun
+    queue: Number | None
+    paper: Number | None
+
+
+class FleetModel(Record):
+    """What ``stash spot fit`` learned, as ``stash spot predict`` reads it."""
+
+    fleet_schema: int = FLEET_SCHEMA
+    stash_version: str
+    created: str
+    source: Sentence
+    lone: tuple[LoneWorker, ...]
+    queue: FittedQueue
+    paper: FittedSharing | None
+    """``None`` with fewer fleets than it has coefficients to fit: three sizes."""
+    spread: dict[SpeedModel, Number | None]
+    """Standard deviation of ln(measured / predicted), out of sample; ``None`` if none could be left out."""
+    error: dict[SpeedModel, Number | None]
+    """Median of |predicted / measured − 1|, out of sample."""
+    preferred: SpeedModel
+    judged: tuple[HeldOut, ...]
+    runs: tuple[FleetRun, ...]
+
+
+class FleetSpeed(Record):
+    """What a fleet is predicted to do."""
+
+    model: SpeedModel
+    servers: int
+    workers: dict[str, int]
+    updates_per_second: Number
+    low: Number | None
+    high: Number | None
+    """Ends of the 95 % interval; ``None`` if nobody knows how wrong the model is."""
+    beyond: tuple[Sentence, ...] = ()
+    """Where it leaves what was measured."""
+
+
+class CostedFleet(Record):
+    """A fleet, and what it would take."""
+
+    workers: dict[str, int]
+    """Without those of which there are none."""
+    updates: Number
+    """j: until the loss is reached."""
+    updates_per_second: Number
+    mean_batch: Number
+    imbalance: Number
+    """R."""
+    seconds: Number
+    """With start-up."""
+    dollars: Number
+    """With servers and start-up."""
+    p_deadline: Number | None
+
+
+class RunnerUp(Record):
+    """A fleet that was not chosen."""
+
+    fleet: CostedFleet
+    why: Sentence
+
+
+class Baseline(Record):
+    """What another way of choosing would rent."""
+
+    name: str
+    text: Sentence
+    fleet: CostedFleet | None
+    why: Sentence = ""
+    """Why it chooses nothing, or why that does not do."""
+    feasible: bool | None = None
+    evaluations: Count = 0
+
+
+class LooserWish(Record):
+    """The nearest wish that can be kept, others being as they are."""
+
+    option: Literal["deadline", "loss", "quota"]
+    to: Sentence
+    text: Sentence
+
+
+class FleetPlan(Record):
+    """The answer to one ``stash spot plan``."""
+
+    fleet_schema: int = FLEET_SCHEMA
+    stash_version: str
+    created: str
+    model: SpeedModel
+    deadline_seconds: Number
+    loss: Number
+    confidence: Number | None
+    budget_dollars: Number | None
+    pool: FleetPool
+    chosen: CostedFleet | None
+    optimal: bool
+    gap: Number | None
+    """How much cheaper, as a fraction, another fleet could be at most; 0 if it is optimal; ``None`` with none."""
+    evaluations: Count
+    search_seconds: Number
+    runners_up: tuple[RunnerUp, ...] = ()
+    baselines: tuple[Baseline, ...] = ()
+    looser: tuple[LooserWish, ...] = ()
+    beyond: tuple[Sentence, ...] = ()
+
+
+class Obtainable(Record):
+    """How many machines could be had, tick by tick."""
+
+    gap_seconds: Number = Field(gt=0)
+    machines: tuple[Count, ...] = Field(min_length=1)
+
+
+class PolicyOutcome(Record):
+    """What one policy came to, over all runs."""
+
+    name: str
+    text: Sentence
+    dollars: Interval | None
+    """Mean; ``None`` if no run could be done."""
+    on_demand_hours: Interval | None
+    """Of the gang."""
+    late: float
+    """Share of runs."""
+    runs: Count
+
+
+class SpotSimulation(Record):
+    """The answer to one ``stash spot simulate``."""
+
+    workers: dict[str, int]
+    obtainable: float
+    """Share of ticks in which all of them could be had."""
+    runs: Count
+    seed: Count
+    policies: tuple[PolicyOutcome, ...]
+    advice: Sentence

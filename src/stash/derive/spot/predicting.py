@@ -1,0 +1,91 @@
+"""What a fleet nobody timed would do: updates per second by a fitted model, its interval, and where it is a guess.
+
+The interval is Student's, of how far the model was off fleets it had not seen: it holds that, and no more. What
+leaves the measured range is predicted all the same, and said.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+
+from scipy.special import stdtrit
+
+from stash.base.errors import UserError
+from stash.base.spot import FleetModel, FleetRun, FleetSpeed, SpeedModel
+from stash.base.words.quantities import listed
+from stash.derive.spot.fitting import Lone, paper_speeds, queue_speeds
+
+_MARGIN = 1.1
+"""How many times beyond what was measured is still the same place."""
+_POOR = 0.15
+
+
+def predict(
+    model: FleetModel,
+    servers: int,
+    workers: Mapping[str, int],
+    which: SpeedModel | None = None,
+    bounded: bool = False,
+) -> FleetSpeed:
+    """Updates a second of ``workers``, by ``which`` model or the preferred one; raises UserError.
+
+    ``bounded``: no worker may be more than some number of steps ahead (stale-synchronous), so all are as slow as the
+    slowest, and load the servers no more than that.
+    """
+    name = which or model.preferred
+    if name == "paper" and model.paper is None:
+        sizes = sorted({run.size for run in model.runs if run.size > 1})
+        raise UserError(
+            f"the paper's model was not fitted: it needs fleets of 3 sizes, and the runs have "
+            f"{listed([str(size) for size in sizes])}; use --model queue, or fit more runs"
+        )
+    lone = Lone({(each.type, each.servers): each.seconds.value for each in model.lone})
+    asked = FleetRun(servers=servers, workers=dict(workers), updates_per_second=1)
+    slowest = max(workers, key=lambda kind: lone.of(kind, servers))
+    paced = FleetRun(servers=servers, workers={slowest: asked.size}, updates_per_second=1) if bounded else asked
+    if name == "paper" and model.paper is not None:
+        speed = float(paper_speeds(model.paper, lone, [paced])[0])
+    else:
+        speed = float(queue_speeds(model.queue, lone, [paced])[0])
+    low, high = _ends(model, name, speed)
+    return FleetSpeed(
+        model=name,
+        servers=servers,
+        workers=dict(workers),
+        updates_per_second=speed,
+        low=low,
+        high=high,
+        beyond=tuple(_beyond(model, name, asked, speed, bounded)),
+    )
+
+
+def _ends(model: FleetModel, name: SpeedModel, speed: float) -> tuple[float | None, float | None]:
+    spread = model.spread[name]
+    left_out = sum(1 for each in model.judged if (each.queue if name == "queue" else each.paper) is not None)
+    if spread is None or left_out < 2:
+        return None, None
+    arm = float(stdtrit(left_out, 0.975)) * spread
+    return speed * math.exp(-arm), speed * math.exp(arm)
+
+
+def _beyond(model: FleetModel, name: SpeedModel, asked: FleetRun, speed: float, bounded: bool) -> Iterator[str]:
+    runs = [run for run in model.runs if run.servers == asked.servers]
+    if not runs:
+        timed = sorted({run.servers for run in model.runs})
+        yield f"no run had {asked.servers} servers, only {listed([str(each) for each in timed])}"
+    else:
+        largest, fastest = max(run.size for run in runs), max(run.updates_per_second for run in runs)
+        if asked.size > largest:
+            yield f"{asked.size} workers are more than the {largest} of the largest run with as many servers"
+        if speed > _MARGIN * fastest:
+            yield (
+                f"{speed:.3g} updates/s are more than the {fastest:.3g} that a run reached: where the server is full "
+                "was not seen"
+            )
+    if bounded:
+        yield "bounded staleness was not timed: that all go as fast as the slowest is a rule, not a measurement"
+    if model.spread[name] is None:
+        yield "too few runs to leave one out: how wrong the model is, is unknown"
+    elif (model.error[name] or 0.0) > _POOR:
+        yield f"of fleets it had not seen the model is {model.error[name]:.0%} off (median)"

@@ -1,0 +1,180 @@
+"""Which fleet to rent: the cheapest that reaches the loss in time, why others lost, and what would do if none does.
+
+Exact: all fleets of a small pool are weighed, of a large one ``branching`` proves the best by the paper's model.
+Knows no revocations: a plan is for machines that stay.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from stash.base.errors import UserError
+from stash.base.spot import CostedFleet, FleetPlan, LooserWish, RunnerUp
+from stash.base.words.counting import counted
+from stash.derive.predict.draws import Array
+from stash.derive.spot.branching import cheapest
+from stash.derive.spot.convergence import loss_after
+from stash.derive.spot.enumeration import MOST_FLEETS, Everything, everything, fleets
+from stash.derive.spot.rivals import baselines, too_much
+from stash.derive.spot.weighing import FleetWish, checked, costed, weigh
+
+_RUNNERS_UP = 3
+_MORE_QUOTA = 8
+"""Machines of one type by which a quota is raised at most to find what would do."""
+_GAP_UNKNOWN = 1.0
+
+
+@dataclass(frozen=True)
+class _Answer:
+    counts: Array | None
+    gap: float
+    evaluations: int
+    known: Everything | None
+
+
+def provision(wish: FleetWish, version: str, created: str) -> FleetPlan:
+    """The plan for ``wish``; raises UserError where its numbers contradict each other, or are too many."""
+    checked(wish)
+    if not sum(wish.quotas):
+        raise UserError("every quota is 0; allow one machine at least, like --quota TYPE=1")
+    began = time.perf_counter()
+    answer = _answered(wish)
+    took = time.perf_counter() - began
+    chosen = None if answer.counts is None else costed(wish, answer.counts)
+    return FleetPlan(
+        stash_version=version,
+        created=created,
+        model=wish.model,
+        deadline_seconds=wish.deadline_seconds,
+        loss=wish.loss,
+        confidence=wish.confidence,
+        budget_dollars=wish.budget_dollars,
+        pool=wish.pool,
+        chosen=chosen,
+        optimal=chosen is not None and answer.gap == 0,
+        gap=None if chosen is None else min(answer.gap, _GAP_UNKNOWN),
+        evaluations=answer.evaluations,
+        search_seconds=took,
+        runners_up=() if answer.counts is None else tuple(_runners_up(wish, answer)),
+        baselines=baselines(wish, answer.counts, answer.known, lambda other: _answered(other).counts),
+        looser=tuple(_looser(wish, answer.known)) if chosen is None else (),
+        beyond=() if chosen is None else tuple(_beyond(wish, chosen)),
+    )
+
+
+def _answered(wish: FleetWish) -> _Answer:
+    number = fleets(wish)
+    if number <= MOST_FLEETS:
+        known = everything(wish)
+        dollars = np.where(known.weighed.feasible, known.weighed.dollars, math.inf)
+        at = int(np.argmin(dollars))
+        return _Answer(known.counts[at] if math.isfinite(dollars[at]) else None, 0.0, number, known)
+    if wish.model == "queue":
+        raise UserError(
+            f"the quotas allow {number:,} fleets, and the queueing model is searched exactly among {MOST_FLEETS:,} "
+            "at most; lower quotas with --quota TYPE=N, or use --model paper"
+        )
+    found = cheapest(wish)
+    return _Answer(found.counts, found.gap, found.evaluations, None)
+
+
+def _runners_up(wish: FleetWish, answer: _Answer) -> Iterator[RunnerUp]:
+    """The next best fleets, and those that would be cheaper and do not do: among all, or one machine away."""
+    assert answer.counts is not None
+    counts = answer.known.counts if answer.known is not None else _near(wish, answer.counts)
+    found = answer.known.weighed if answer.known is not None else weigh(wish, counts)
+    best = costed(wish, answer.counts)
+    other = (counts != answer.counts).any(axis=1) & np.isfinite(found.dollars)
+    for good in (True, False):
+        ranked = np.where(other & (found.feasible == good), found.dollars if good else found.seconds, math.inf)
+        if not good:
+            ranked = np.where(found.dollars < best.dollars, ranked, math.inf)
+        for at in np.argsort(ranked, kind="stable")[: _RUNNERS_UP if good else 1]:
+            if math.isfinite(ranked[at]):
+                fleet = costed(wish, counts[at])
+                more = fleet.dollars - best.dollars
+                why = f"costs ${more:.3f} more ({more / best.dollars:.1%})" if good else too_much(wish, fleet)
+                yield RunnerUp(fleet=fleet, why=why)
+
+
+def _near(wish: FleetWish, counts: Array) -> Array:
+    """Fleets one machine more, fewer or other than this one."""
+    steps = np.concatenate([np.zeros((1, len(counts))), np.eye(len(counts)), -np.eye(len(counts))])
+    found = (counts + steps[:, None, :] + steps[None, :, :]).reshape(-1, len(counts))
+    inside = (found >= 0).all(axis=1) & (found <= np.array(wish.quotas)).all(axis=1) & found.any(axis=1)
+    return np.unique(found[inside], axis=0)
+
+
+def _looser(wish: FleetWish, known: Everything | None) -> Iterator[LooserWish]:
+    """The nearest deadline, loss and quota with which something is feasible; those that were found."""
+    soonest = _soonest(wish, known)
+    if soonest is not None:
+        factor = (wish.deadline_seconds - wish.pool.start_seconds) / wish.training_seconds
+        needed = math.ceil(wish.pool.start_seconds + (soonest - wish.pool.start_seconds) * factor)
+        if needed > wish.deadline_seconds:
+            text = f"the fastest fleet takes {soonest:,.0f} s"
+            yield LooserWish(option="deadline", to=f"--deadline {needed}s", text=text)
+    if known is None:
+        return
+    loss = _least_loss(wish, known)
+    if loss > wish.loss:
+        yield LooserWish(option="loss", to=f"--loss {loss:g}", text="what the best fleet reaches by the deadline")
+    yield from _more_machines(wish)
+
+
+def _soonest(wish: FleetWish, known: Everything | None) -> float | None:
+    """Seconds of the fastest fleet that budget and quotas allow: the cheapest one where only time costs."""
+    if known is not None:
+        good = known.weighed
+        allowed = np.isfinite(good.seconds)
+        if wish.budget_dollars is not None:
+            allowed &= good.dollars <= wish.budget_dollars
+        if wish.pool.most_vcpus is not None:
+            allowed &= known.counts @ wish.vcpus <= wish.pool.most_vcpus
+        return float(good.seconds[allowed].min()) if allowed.any() else None
+    free = tuple(kind.model_copy(update={"dollars_per_hour": 0.0}) for kind in wish.pool.types)
+    server = wish.pool.server.model_copy(update={"dollars_per_hour": 1.0})
+    timed = wish.pool.model_copy(update={"types": free, "server": server})
+    found = cheapest(replace(wish, pool=timed, deadline_seconds=1e9, budget_dollars=None, confidence=None))
+    return None if found.counts is None else costed(wish, found.counts).seconds
+
+
+def _least_loss(wish: FleetWish, known: Everything) -> float:
+    """The least loss by the deadline, over all fleets, rounded up to three digits."""
+    progress = known.weighed.progress
+    size = known.counts.sum(axis=1)
+    updates = progress.updates_per_second * wish.training_seconds
+    losses = loss_after(wish.pool.loss, updates, progress.mean_batch, progress.imbalance, size)
+    meaningful = losses > wish.pool.loss.gamma5
+    if wish.pool.most_vcpus is not None:
+        meaningful &= known.counts @ wish.vcpus <= wish.pool.most_vcpus
+    return math.ceil(float(losses[meaningful].min()) * 1000) / 1000 if meaningful.any() else math.inf
+
+
+def _more_machines(wish: FleetWish) -> Iterator[LooserWish]:
+    """The type of which the fewest more machines would do."""
+    for more in range(1, _MORE_QUOTA + 1):
+        for number, kind in enumerate(wish.pool.types):
+            kinds = list(wish.pool.types)
+            kinds[number] = kind.model_copy(update={"quota": kind.quota + more})
+            larger = replace(wish, pool=wish.pool.model_copy(update={"types": tuple(kinds)}))
+            if fleets(larger) > MOST_FLEETS:
+                return
+            if _answered(larger).counts is not None:
+                to = f"--quota {kind.name}={kind.quota + more}"
+                yield LooserWish(
+                    option="quota", to=to, text=f"{counted(more, 'machine')} more of {kind.name} would do"
+                )
+                return
+
+
+def _beyond(wish: FleetWish, chosen: CostedFleet) -> Iterator[str]:
+    if chosen.updates <= 1:
+        yield "the loss is reached before training begins, by this curve: nothing was learned about that"
+    if wish.model == "queue" and wish.pool.server.apply_seconds == 0:
+        yield "applying updates takes no time in this pool (apply_seconds): a server that computes slowly is not seen"

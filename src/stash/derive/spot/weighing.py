@@ -1,0 +1,173 @@
+"""What fleets take and cost: equation (11) with what it forgets, constraints (12) to (14), for many fleets at once.
+
+    C = (T + start) · (Σ n · p + servers)   with   T = j · Texp,   T + start ≤ Tobj,   0 ≤ n ≤ Lim   (1), (11)–(14)
+
+Knows no search. A confidence p tightens the deadline: where ln T errs by σ, T · exp(z_p · σ) has to be in time.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import ndtr, ndtri
+
+from stash.base.errors import UserError
+from stash.base.spot import CostedFleet, FleetPool, SpeedModel
+from stash.derive.predict.draws import Array
+from stash.derive.spot.convergence import updates_to
+from stash.derive.spot.progress import FleetPace, asynchronous
+from stash.derive.spot.queueing import fleet_seconds, of_pool
+from stash.derive.spot.sharing import compute_seconds, iteration_seconds
+
+HOUR = 3600.0
+_SAME = 1e-9
+"""Relative: two sums of the same numbers in another order are not a broken limit."""
+
+
+@dataclass(frozen=True)
+class FleetWish:
+    """What is wanted, of which machines."""
+
+    pool: FleetPool
+    model: SpeedModel
+    loss: float
+    deadline_seconds: float
+    confidence: float | None = None
+    budget_dollars: float | None = None
+
+    @cached_property
+    def prices(self) -> Array:
+        """$/h of each type: [type]."""
+        return np.array([kind.dollars_per_hour for kind in self.pool.types])
+
+    @cached_property
+    def samples(self) -> Array:
+        """bᵢ: [type]."""
+        return np.array([kind.samples for kind in self.pool.types])
+
+    @cached_property
+    def quotas(self) -> list[int]:
+        return [kind.quota for kind in self.pool.types]
+
+    @cached_property
+    def vcpus(self) -> Array:
+        """[type], 0 where nobody says: only asked for with a quota, which ``checked`` refuses then."""
+        return np.array([kind.vcpus or 0.0 for kind in self.pool.types])
+
+    @property
+    def server_price(self) -> float:
+        """$/h of all servers."""
+        return self.pool.server.count * self.pool.server.dollars_per_hour
+
+    @property
+    def deviation(self) -> float | None:
+        """σ of ln T; ``None`` if the pool does not say how wrong its numbers are."""
+        sure = self.pool.uncertainty
+        return None if sure is None else math.hypot(sure.speed, sure.updates)
+
+    @property
+    def training_seconds(self) -> float:
+        """What T may be."""
+        left = self.deadline_seconds - self.pool.start_seconds
+        if self.confidence is None or self.deviation is None:
+            return left
+        return left * math.exp(-float(ndtri(self.confidence)) * self.deviation)
+
+
+def checked(wish: FleetWish) -> FleetWish:
+    """``wish``, or a UserError that says which of its numbers contradict each other."""
+    pool = wish.pool
+    if wish.loss <= pool.loss.gamma5:
+        updates_to(pool.loss, wish.loss, *(np.array(1.0) for _ in range(3)))
+    if wish.deadline_seconds <= pool.start_seconds:
+        raise UserError(
+            f"--deadline {wish.deadline_seconds:g} s: starting alone takes {pool.start_seconds:g} s (start_seconds "
+            "of the pool); allow more"
+        )
+    if wish.confidence is not None and wish.deviation is None:
+        raise UserError(
+            f"--confidence {wish.confidence:g}: the pool does not say how wrong its numbers are; add to it "
+            "uncertainty: {speed: 0.05, updates: 0.1}"
+        )
+    if wish.model == "paper" and pool.contention is None:
+        raise UserError("--model paper needs contention: {alpha: …, beta: …} in the pool; or use --model queue")
+    if pool.most_vcpus is not None and (none := next((kind for kind in pool.types if kind.vcpus is None), None)):
+        raise UserError(f"a quota of vCPUs needs those of every type, and {none.name} says none; add vcpus to it")
+    if wish.model == "paper":
+        for kind, seconds in zip(pool.types, compute_seconds(pool), strict=True):
+            if seconds <= 0:
+                raise UserError(
+                    f"types: {kind.name} takes {kind.lone_seconds:.3g} s for an iteration, and its exchange alone "
+                    f"{kind.lone_seconds - seconds:.3g} s: one of samples_per_second, exchange_bytes, "
+                    "worker_bytes_per_second and pcie_bytes_per_second is wrong"
+                )
+    else:
+        of_pool(pool)
+    return wish
+
+
+@dataclass(frozen=True)
+class WeighedFleets:
+    """Fleets, one entry each; infinite seconds and dollars where the loss model says nothing."""
+
+    progress: FleetPace
+    updates: Array
+    seconds: Array
+    """With start-up."""
+    dollars: Array
+    feasible: npt.NDArray[np.bool_]
+
+
+def iterations(wish: FleetWish, counts: Array) -> Array:
+    """Tᵢ of each type in each fleet: [fleet, type]."""
+    if wish.model == "paper":
+        return iteration_seconds(wish.pool, counts.sum(axis=1))
+    net = of_pool(wish.pool)
+    return np.stack([fleet_seconds(row.astype(int), net) for row in counts])
+
+
+def weigh(wish: FleetWish, counts: Array, seconds: Array | None = None) -> WeighedFleets:
+    """Time, cost and standing of fleets, ``counts`` [fleet, type]; ``seconds`` as ``iterations`` has them."""
+    progress = asynchronous(counts, iterations(wish, counts) if seconds is None else seconds, wish.samples)
+    pool, size = wish.pool, counts.sum(axis=1)
+    updates = updates_to(pool.loss, wish.loss, progress.mean_batch, progress.imbalance, size)
+    training = updates / progress.updates_per_second
+    whole = training + pool.start_seconds
+    dollars = whole * (counts @ wish.prices + wish.server_price) / HOUR
+    feasible = training <= wish.training_seconds * (1 + _SAME)
+    if wish.budget_dollars is not None:
+        feasible &= dollars <= wish.budget_dollars * (1 + _SAME)
+    if pool.most_vcpus is not None:
+        feasible &= counts @ wish.vcpus <= pool.most_vcpus * (1 + _SAME)
+    feasible &= (counts <= np.array(wish.quotas)).all(axis=1)
+    return WeighedFleets(progress, updates, whole, dollars, feasible)
+
+
+def in_time(wish: FleetWish, seconds: float) -> float | None:
+    """P(start + T ≤ Tobj) where ln T is normal; ``None`` if nobody says how wrong T is."""
+    if wish.deviation is None:
+        return None
+    training, left = seconds - wish.pool.start_seconds, wish.deadline_seconds - wish.pool.start_seconds
+    if wish.deviation == 0:
+        return float(training <= left * (1 + _SAME))
+    return float(ndtr(math.log(left / training) / wish.deviation))
+
+
+def costed(wish: FleetWish, counts: Array) -> CostedFleet:
+    """One fleet as a record; ``counts`` is [type]. It must have a finite time."""
+    found = weigh(wish, counts[None, :].astype(float))
+    seconds = float(found.seconds[0])
+    return CostedFleet(
+        workers={kind.name: int(n) for kind, n in zip(wish.pool.types, counts, strict=True) if n > 0},
+        updates=float(found.updates[0]),
+        updates_per_second=float(found.progress.updates_per_second[0]),
+        mean_batch=float(found.progress.mean_batch[0]),
+        imbalance=float(found.progress.imbalance[0]),
+        seconds=seconds,
+        dollars=float(found.dollars[0]),
+        p_deadline=in_time(wish, seconds),
+    )

@@ -1,0 +1,239 @@
+"""Files about fleets: a pool (YAML), measured runs (CSV), a fitted model and a plan (JSON).
+
+Knows their formats (``docs/format.md``) and turns them into records, or into one sentence that says what is wrong on
+which line. Knows nothing of what the numbers mean.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import ValidationError
+
+from stash.base.errors import UnitError, UserError
+from stash.base.files import read_up_to
+from stash.base.records.mistakes import first_mistake
+from stash.base.spot import (
+    FLEET_MODEL_SUFFIX,
+    FLEET_SCHEMA,
+    FleetModel,
+    FleetPlan,
+    FleetPool,
+    FleetRun,
+    Obtainable,
+)
+from stash.base.words.spelling import nearest
+from stash.base.words.units import parse_bytes, parse_rate
+from stash.base.yamlines import Lines, parse
+from stash.keep.catalog.ages import is_date
+
+COLUMNS = ("servers", "workers", "updates_per_second")
+_MOST_BYTES = 2**20
+_MOST_RUNS = 2_000
+_UNITS = {
+    "exchange_bytes": parse_bytes,
+    "worker_bytes_per_second": parse_rate,
+    "pcie_bytes_per_second": parse_rate,
+    "bytes_per_second": parse_rate,
+}
+"""Fields that may be written with a unit, like 11.5MB."""
+
+
+def _text(path: Path, what: str) -> str:
+    try:
+        content = read_up_to(path, _MOST_BYTES)
+    except OSError as error:
+        raise UserError(f"cannot read {what} {path}: {error.strerror or error}") from error
+    if len(content) > _MOST_BYTES:
+        raise UserError(f"{path} is larger than {_MOST_BYTES // 2**20} MiB: it is not {what}")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not a text file; {what} is described in docs/how-to/spot.md") from error
+
+
+# Pools ----------------------------------------------------------------------------------------------------
+
+
+def read_pool(path: Path) -> FleetPool:
+    """The pool at ``path``; raises UserError with line and field of the first mistake."""
+    text = _text(path, "the pool")
+    try:
+        data, lines = parse(text)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = "" if mark is None else f" line {mark.line + 1}"
+        problem = getattr(error, "problem", None) or str(error).splitlines()[0]
+        raise UserError(f"{path}{line}: it is not valid YAML: {problem}") from error
+    if not isinstance(data, dict):
+        raise UserError(f"{path} is not a pool: it has no fields like types: and loss:; see docs/how-to/spot.md")
+    _no_strangers(path, data, lines)
+    if "as_of" in data:
+        data["as_of"] = str(data["as_of"])
+        if not is_date(data["as_of"]):
+            where = lines.of(("as_of",))
+            raise UserError(f"{path} line {where}: as_of: {data['as_of']!r} is not a date; write it like 2026-11-01")
+    try:
+        return FleetPool.model_validate(_in_base_units(path, data, lines))
+    except ValidationError as error:
+        place = error.errors(include_url=False, include_context=False, include_input=False)[0]["loc"]
+        raise UserError(f"{path} line {lines.of(place)}: {first_mistake(error)}") from error
+
+
+def _in_base_units(path: Path, data: dict[str, Any], lines: Lines, above: tuple[str, ...] = ()) -> dict[str, Any]:
+    found = dict(data)
+    for name, value in data.items():
+        if isinstance(value, dict):
+            found[name] = _in_base_units(path, value, lines, (*above, name))
+        elif name in _UNITS and isinstance(value, str):
+            try:
+                found[name] = _UNITS[name](value)
+            except UnitError as error:
+                raise UserError(f"{path} line {lines.of((*above, name))}: {name}: {error}") from error
+    return found
+
+
+def _no_strangers(path: Path, data: dict[str, Any], lines: Lines) -> None:
+    """Raise UserError for a field that no pool has: a mistyped one would silently be a default."""
+    parts: list[tuple[tuple[int | str, ...], Any, Any]] = [((), data, FleetPool)]
+    for name in ("server", "contention", "loss", "uncertainty"):
+        kind = FleetPool.model_fields[name].annotation
+        models = [each for each in (kind, *getattr(kind, "__args__", ())) if hasattr(each, "model_fields")]
+        parts.append(((name,), data.get(name), models[0]))
+    types = data.get("types")
+    worker = FleetPool.model_fields["types"].annotation.__args__[0]  # type: ignore[union-attr]
+    parts += [(("types", at), each, worker) for at, each in enumerate(types if isinstance(types, list) else ())]
+    for place, given, model in parts:
+        for name in given if isinstance(given, dict) else ():
+            if name not in model.model_fields:
+                alike = nearest(str(name), model.model_fields, 1)
+                hint = f"; did you mean {alike[0]}?" if alike else f"; it has {', '.join(model.model_fields)}"
+                where = ".".join(map(str, (*place, name)))
+                raise UserError(f"{path} line {lines.of((*place, name))}: {where}: there is no such field{hint}")
+
+
+# Runs -----------------------------------------------------------------------------------------------------
+
+
+def read_runs(path: Path) -> tuple[FleetRun, ...]:
+    """The measured fleets of a CSV with the columns servers, workers, updates_per_second; raises UserError."""
+    try:
+        rows = list(csv.reader(io.StringIO(_text(path, "the runs"), newline="")))
+    except csv.Error as error:
+        raise UserError(f"{path} is not a table of runs: {error}; its first line is {','.join(COLUMNS)}") from error
+    head = [name.strip() for name in rows[0]] if rows else []
+    missing = [name for name in COLUMNS if name not in head]
+    if missing:
+        raise UserError(
+            f"{path} has no column {missing[0]}; its first line has to be {','.join(COLUMNS)}, and the others like "
+            "1,v100=2+k80=1,12.5"
+        )
+    if len(rows) > _MOST_RUNS:
+        raise UserError(f"{path} has {len(rows):,} lines; {_MOST_RUNS:,} are the most that can be fitted")
+    runs = tuple(
+        _run(path, number, dict(zip(head, row, strict=False)))
+        for number, row in enumerate(rows[1:], start=2)
+        if any(cell.strip() for cell in row)
+    )
+    if not runs:
+        raise UserError(f"{path} has no runs below its first line; add some, like 1,v100=2+k80=1,12.5")
+    return runs
+
+
+def _run(path: Path, line: int, row: dict[str, str]) -> FleetRun:
+    where = f"{path} line {line}"
+    cells = {name: row.get(name, "").strip() for name in COLUMNS}
+    try:
+        speed = float(cells["updates_per_second"])
+    except ValueError:
+        speed = math.nan
+    digits = cells["servers"]
+    servers = int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 5 else 0
+    if servers < 1 or servers > 1000:
+        raise UserError(f"{where}: servers {cells['servers']!r} is not a number of servers; write it like 1")
+    if not 0 < speed < 1e15:
+        raise UserError(
+            f"{where}: updates_per_second {cells['updates_per_second']!r} is not a number above 0; write it like 12.5"
+        )
+    return FleetRun(
+        servers=servers, workers=workers_of(cells["workers"], f"{where}: workers", "+"), updates_per_second=speed
+    )
+
+
+def workers_of(text: str, what: str, joined: str) -> dict[str, int]:
+    """``v100=2+k80=1`` as counts by type; ``what`` begins the sentence if it cannot be read. Raises UserError."""
+    example = f"v100=2{joined}k80=1"
+    found: dict[str, int] = {}
+    for part in text.split(joined):
+        name, equals, count = (piece.strip() for piece in part.partition("="))
+        if not name or not equals or not (count.isascii() and count.isdigit()) or not 0 < int(count[:9]) <= 10_000:
+            raise UserError(f"{what} {text!r} cannot be read at {part.strip()!r}; write it like {example}")
+        if name in found:
+            raise UserError(f"{what} {text!r} names {name} twice; write it like {example}")
+        found[name] = int(count)
+    return found
+
+
+# Models ---------------------------------------------------------------------------------------------------
+
+
+R = TypeVar("R", FleetModel, FleetPlan)
+
+
+def read_model(path: Path) -> FleetModel:
+    """The model at ``path``; raises UserError if it is damaged, something else, or from a newer Stash."""
+    return _saved(path, FleetModel, "fitted model", "lone", "fit it with `stash spot fit RUNS.csv -o MODEL`")
+
+
+def read_plan(path: Path) -> FleetPlan:
+    """The plan at ``path``; raises UserError as ``read_model``."""
+    return _saved(path, FleetPlan, "plan of a fleet", "pool", "make it with `stash spot plan … -o PLAN`")
+
+
+def _saved(path: Path, kind: type[R], what: str, field: str, again: str) -> R:
+    data = _json(path, what, again)
+    if not isinstance(data, dict) or "fleet_schema" not in data or field not in data:
+        raise UserError(f"{path} is not a {what}; {again}")
+    if isinstance(data["fleet_schema"], int) and data["fleet_schema"] > FLEET_SCHEMA:
+        raise UserError(f"{path} is from a newer Stash (schema {data['fleet_schema']}); {again}, or upgrade Stash")
+    try:
+        return kind.model_validate(data)
+    except ValidationError as error:
+        raise UserError(f"{path} is damaged: {first_mistake(error)}; {again}") from error
+
+
+def _json(path: Path, what: str, again: str) -> Any:
+    try:
+        return json.loads(_text(path, f"the {what}"))
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path} is not a {what}: it is no JSON, or not all of it; {again}") from error
+
+
+def read_obtainable(path: Path) -> Obtainable:
+    """What could be had tick by tick, as ``{"metadata": {"gap_seconds": 600}, "data": [4, 0]}``; raises UserError."""
+    example = 'write it like {"metadata": {"gap_seconds": 600}, "data": [4, 4, 0]}'
+    data = _json(path, "trace of machines", example)
+    metadata = data.get("metadata") if isinstance(data, dict) else None
+    machines = data.get("data") if isinstance(data, dict) else None
+    if not isinstance(metadata, dict) or not isinstance(machines, list):
+        raise UserError(f"{path} is not a trace of machines; {example}")
+    if any(each is None for each in machines):
+        gap = machines.index(None)
+        raise UserError(
+            f"{path} has a gap at tick {gap}: what could be had then is unknown; give a trace without gaps"
+        )
+    try:
+        return Obtainable(gap_seconds=metadata.get("gap_seconds"), machines=tuple(machines))
+    except ValidationError as error:
+        raise UserError(f"{path} is not a trace of machines: {first_mistake(error)}; {example}") from error
+
+
+def model_name(runs: Path) -> str:
+    """What the model of these runs is called if nobody says."""
+    return f"{runs.stem}{FLEET_MODEL_SUFFIX}"

@@ -1,0 +1,163 @@
+"""``stash spot``: what fit, predict and plan print, what their JSON holds, and what they refuse."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from commands import run
+from fleet_pools import PUBLISHED
+
+Patch = pytest.MonkeyPatch
+Capture = pytest.CaptureFixture[str]
+RUNS = """servers,workers,updates_per_second
+1,v100=1,16.2
+1,k80=1,4.7
+1,v100=2+k80=1,33.5
+1,v100=4,44.1
+1,k80=6,27.2
+1,v100=3,40.5
+"""
+PLAN = ("plan", "--pool", str(PUBLISHED), "--model", "paper")
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: Patch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    (tmp_path / "runs.csv").write_text(RUNS)
+    return tmp_path
+
+
+def spot(monkeypatch: Patch, capsys: Capture, *words: str, code: int = 0) -> str:
+    """What was printed, or of a command that ends with ``code`` 2 its error."""
+    assert run(monkeypatch, "spot", *words) == code
+    said = capsys.readouterr()
+    return said.err if code else said.out
+
+
+def test_a_fit_is_saved_and_asked(monkeypatch: Patch, capsys: Capture) -> None:
+    text = spot(monkeypatch, capsys, "fit", "runs.csv")
+    assert "6 runs, 4 of several workers" in text
+    assert "Saved runs.fleet.json" in text
+    assert max(map(len, text.splitlines())) <= 80
+    found = json.loads(spot(monkeypatch, capsys, "predict", "runs.fleet.json", "--workers", "v100=1,k80=2", "--json"))
+    assert {"updates_per_second", "low", "high", "model", "servers", "workers", "beyond"} <= set(found)
+    assert found["low"] < found["updates_per_second"] < found["high"]
+    assert found["updates_per_second"] == pytest.approx(16.2 + 2 * 4.7, rel=0.1)
+    text = spot(monkeypatch, capsys, "predict", "runs.fleet.json", "--workers", "k80=20", "--model", "paper")
+    assert "20 x k80, 1 server" in text
+    assert "! 20 workers are more than the 6 of the largest run" in text
+
+
+def test_the_json_of_a_fit_is_what_it_saves(monkeypatch: Patch, capsys: Capture, folder: Path) -> None:
+    document = json.loads(spot(monkeypatch, capsys, "fit", "runs.csv", "-o", "m.fleet.json", "--json"))
+    saved = json.loads((folder / "m.fleet.json").read_text())
+    assert document == {"schema": 1, **saved}
+    assert len(saved["judged"]) == 4
+
+
+def test_a_plan_has_the_keys_of_the_contract_and_is_saved(monkeypatch: Patch, capsys: Capture, folder: Path) -> None:
+    words = (*PLAN, "--deadline", "2400s", "--loss", "0.8", "-o", "job.plan.json", "--json")
+    found = json.loads(spot(monkeypatch, capsys, *words))
+    assert found["workers"] == {"p3.2xlarge": 2, "g3.8xlarge": 4}
+    assert round(found["dollars"], 3) == 2.973
+    assert (found["optimal"], found["gap"], found["p_deadline"]) == (True, 0, None)
+    assert {"seconds", "evaluations", "search_seconds", "baselines"} <= set(found)
+    saved = json.loads((folder / "job.plan.json").read_text())
+    assert saved["chosen"]["workers"] == found["workers"]
+
+
+def test_a_plan_is_told_in_80_columns(monkeypatch: Patch, capsys: Capture) -> None:
+    text = spot(monkeypatch, capsys, *PLAN, "--deadline", "40min", "--loss", "0.8", "--quota", "g3.8xlarge=3")
+    assert "rent     2 x p3.2xlarge + 2 x g4dn.4xlarge + 3 x g3.8xlarge" in text
+    assert "Nothing in the pool is cheaper: 3,887 fleets" in text
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_what_would_do_is_told_where_nothing_does(monkeypatch: Patch, capsys: Capture) -> None:
+    text = spot(monkeypatch, capsys, *PLAN, "--deadline", "1900s", "--loss", "0.8")
+    assert "rent     nothing: no fleet does it" in text
+    assert "--deadline 1922s" in text
+
+
+@pytest.fixture
+def planned(monkeypatch: Patch, capsys: Capture, folder: Path) -> Path:
+    """A plan whose machines can be had on demand too, and a trace beside it."""
+    priced = PUBLISHED.read_text().replace(", dollars_per_hour", ", on_demand_dollars_per_hour: 9, dollars_per_hour")
+    (folder / "pool.yaml").write_text(f"start_seconds: 30\n{priced}")
+    (folder / "zone.json").write_text(json.dumps({"metadata": {"gap_seconds": 60}, "data": [8, 8, 8, 0] * 50}))
+    (folder / "gaps.json").write_text('{"metadata": {"gap_seconds": 60}, "data": [8, null]}')
+    spot(
+        monkeypatch,
+        capsys,
+        "plan",
+        "--pool",
+        "pool.yaml",
+        *PLAN[3:],
+        "--deadline",
+        "1h",
+        "--loss",
+        "0.8",
+        "-o",
+        "p.json",
+    )
+    return folder / "p.json"
+
+
+@pytest.mark.usefixtures("planned")
+def test_policies_are_told_and_advised_on(monkeypatch: Patch, capsys: Capture) -> None:
+    text = spot(monkeypatch, capsys, "simulate", "p.json", "--trace", "zone.json", "--runs", "200")
+    assert "all at once in 75% of ticks" in text
+    assert "take spot with" in text or "refuse spot" in text
+    assert max(map(len, text.splitlines())) <= 80
+    words = ("simulate", "p.json", "--trace", "zone.json", "--policy", "greedy,uniform,on-demand", "--json")
+    found = json.loads(spot(monkeypatch, capsys, *words))
+    assert list(found["policies"]) == ["greedy", "uniform", "on-demand"]
+    assert {"dollars", "on_demand_hours", "late"} <= set(found["policies"]["greedy"])
+    assert found["advice"]
+
+
+@pytest.mark.usefixtures("planned")
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("p.json", "--trace", "gaps.json"), "has a gap at tick 1"),
+        (("p.json", "--trace", "p.json"), "p.json is not a trace of machines; write it like"),
+        (("zone.json", "--trace", "zone.json"), "zone.json is not a plan of a fleet; make it with"),
+        (("p.json", "--trace", "zone.json", "--policy", "hope"), "--policy 'hope' is none of greedy"),
+    ],
+)
+def test_what_cannot_be_simulated_is_one_sentence(
+    monkeypatch: Patch, capsys: Capture, words: tuple[str, ...], said: str
+) -> None:
+    assert said in spot(monkeypatch, capsys, "simulate", *words, code=2)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("fit", "none.csv"), "cannot read the runs none.csv"),
+        (("predict", "runs.csv", "--workers", "k80=1"), "runs.csv is not a fitted model"),
+        (("predict", "m.json", "--workers", "p100=1"), "no run has a lone p100"),
+        (("predict", "m.json", "--workers", "k80"), "write it like v100=2,k80=1"),
+        (
+            ("predict", "m.json", "--workers", "k80=1", "--model", "magic"),
+            "--model 'magic' is none of queue and paper",
+        ),
+        ((*PLAN, "--deadline", "1h", "--loss", "0.8", "--quota", "g3.8xlage=2"), "did you mean g3.8xlarge?"),
+        ((*PLAN, "--deadline", "1h", "--loss", "0.8", "--quota", "g3.8xlarge"), "write it like g4dn.4xlarge=5"),
+        ((*PLAN, "--deadline", "soon", "--loss", "0.8"), "cannot read the duration 'soon'"),
+        ((*PLAN, "--deadline", "1h", "--loss", "0.5"), "is never reached"),
+        ((*PLAN, "--deadline", "1h", "--loss", "0.8", "--confidence", "90"), "like 0.9"),
+        ((*PLAN, "--deadline", "1h", "--loss", "0.8", "--vcpus", "64"), "p3.2xlarge says none; add vcpus to it"),
+        ((*PLAN, "--deadline", "1h", "--loss", "0.8", "-o", "no/where.json"), "there is no folder no"),
+    ],
+)
+def test_mistakes_are_one_sentence_that_says_what_to_type(
+    monkeypatch: Patch, capsys: Capture, folder: Path, words: tuple[str, ...], said: str
+) -> None:
+    if "m.json" in words:
+        spot(monkeypatch, capsys, "fit", "runs.csv", "-o", "m.json")
+    assert said in spot(monkeypatch, capsys, *words, code=2)

@@ -1,0 +1,144 @@
+"""Policies for spot machines that come and go: runs worked by hand, what must hold of every record, and advice."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from fleet_pools import published
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stash.base.errors import UserError
+from stash.base.spot import FleetPlan, Obtainable
+from stash.derive.spot.policies import POLICIES, GangJob, Played, PolicyName, play, ticks
+from stash.derive.spot.provision import provision
+from stash.derive.spot.simulating import simulate
+from stash.derive.spot.weighing import FleetWish
+
+HOUR = 3600.0
+JOB = GangJob(2 * HOUR, 6 * HOUR, 0, spot_dollars=1, on_demand_dollars=4)
+START = np.array([0])
+
+
+def played(policy: PolicyName, pattern: str, job: GangJob = JOB) -> Played:
+    """Ticks of an hour: ``#`` where spot machines can be had."""
+    return play(policy, job, np.array([each == "#" for each in pattern]), HOUR, START)
+
+
+@pytest.mark.parametrize(
+    ("policy", "pattern", "dollars", "on_demand", "late"),
+    [
+        ("on-demand", "......", 8, 2, False),
+        ("spot", "#....#", 2, 0, False),
+        ("spot", "#.....", 1, 0, True),
+        ("greedy", "....##", 2, 0, False),  # two hours are needed: the last moment is the beginning of hour 4
+        ("greedy", ".....#", 8, 2, False),
+        ("greedy", "....#.", 5, 1, False),
+        ("greedy", "#.....", 5, 1, False),
+        ("greedy", "..##..", 2, 0, False),
+        ("uniform", "......", 8, 2, False),
+        ("uniform", "#...##", 2, 0, False),  # a third of an hour's work is due each hour: one is enough for three
+        ("uniform", "#....#", 5, 1, False),
+        ("omniscient", "....##", 2, 0, False),
+        ("omniscient", ".....#", 5, 1, False),
+        ("omniscient", "......", 8, 2, False),
+    ],
+)
+def test_runs_of_six_hours_worked_by_hand(
+    policy: PolicyName, pattern: str, dollars: float, on_demand: float, late: bool
+) -> None:
+    found = played(policy, pattern)
+    assert (found.dollars[0], found.on_demand_hours[0]) == (pytest.approx(dollars), pytest.approx(on_demand))
+    assert bool(found.late[0]) is late
+
+
+def test_a_change_over_is_paid_each_time_and_brings_nothing() -> None:
+    job = replace(JOB, change_seconds=HOUR / 2)
+    assert played("on-demand", "......", job).dollars == pytest.approx([10])
+    assert played("spot", "#.#.#.", job).late[0]  # three times half an hour
+    assert played("spot", "##.##.", job).dollars == pytest.approx([3])
+    assert played("omniscient", "#.####", job).dollars == pytest.approx([2.5])
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    there=st.lists(st.booleans(), min_size=24, max_size=24),
+    work=st.floats(0.2, 4.5),
+    change=st.sampled_from([0.0, 60.0, 300.0]),
+)
+def test_nobody_does_better_than_hindsight_and_with_slack_nobody_is_late(
+    there: list[bool], work: float, change: float
+) -> None:
+    job = GangJob(work * HOUR, 6 * HOUR, change, spot_dollars=1, on_demand_dollars=3)
+    record = np.array(there)
+    best = play("omniscient", job, record, HOUR / 4, START)
+    assert not best.late[0]
+    for policy in ("greedy", "uniform", "on-demand"):
+        found = play(policy, job, record, HOUR / 4, START)
+        assert not found.late[0], policy
+        assert found.dollars[0] >= best.dollars[0] * (1 - 1e-3), policy
+
+
+def test_a_deadline_between_two_ticks_has_both() -> None:
+    assert ticks(JOB, HOUR) == 6
+    assert ticks(JOB, 5000.0) == 5
+
+
+def a_plan(start: float = 60.0, on_demand: float | None = 3.0, deadline: float = 4200) -> FleetPlan:
+    pool = published()
+    kinds = tuple(
+        kind.model_copy(
+            update={"on_demand_dollars_per_hour": None if on_demand is None else on_demand * kind.dollars_per_hour}
+        )
+        for kind in pool.types
+    )
+    wish = FleetWish(pool.model_copy(update={"types": kinds, "start_seconds": start}), "paper", 0.7, deadline)
+    return provision(wish, "0", "now")
+
+
+def record(*machines: int) -> Obtainable:
+    return Obtainable(gap_seconds=60, machines=machines)
+
+
+def test_spot_is_taken_where_it_is_plenty_and_refused_where_it_is_rare() -> None:
+    plenty = simulate(a_plan(), record(*[9] * 300), ["greedy", "uniform"], runs=50)
+    assert plenty.obtainable == 1
+    assert plenty.advice.startswith("take spot with greedy")
+    dollars = plenty.policies[0].dollars
+    assert dollars is not None
+    chosen = a_plan().chosen
+    assert chosen is not None
+    assert dollars.value == pytest.approx(chosen.dollars)  # never revoked: what the plan says
+    rare = simulate(a_plan(), record(*([9, 0, 0] * 100)), ["uniform"], runs=50)
+    assert rare.advice.startswith("refuse spot: ")
+    assert simulate(a_plan(), record(*[0] * 300), ["spot"], runs=50).advice.startswith(
+        "refuse spot: even spot is late"
+    )
+
+
+def test_a_gang_takes_all_its_machines_or_none() -> None:
+    chosen = a_plan().chosen
+    assert chosen is not None
+    size = sum(chosen.workers.values())
+    assert simulate(a_plan(), record(*[size] * 99), ["spot"], runs=9).policies[0].late == 0
+    assert simulate(a_plan(), record(*[size - 1] * 99), ["spot"], runs=9).policies[0].late == 1
+
+
+def test_the_same_seed_gives_all_policies_the_same_runs() -> None:
+    draw = np.random.default_rng(1)
+    trace = record(*np.repeat(draw.integers(0, 2, 60) * 9, 10).tolist())
+    both = simulate(a_plan(), trace, ["greedy", "on-demand"], runs=200)
+    alone = simulate(a_plan(), trace, ["greedy"], runs=200)
+    assert both.policies[0] == alone.policies[0]
+    assert set(POLICIES) >= {each.name for each in both.policies}
+
+
+def test_what_cannot_be_simulated_is_refused() -> None:
+    with pytest.raises(UserError, match="the trace is shorter than the job: it has"):
+        simulate(a_plan(), record(*[9] * 10), ["greedy"])
+    with pytest.raises(UserError, match=r"no on-demand price of \S+ is known; add on_demand_dollars_per_hour"):
+        simulate(a_plan(on_demand=None), record(*[9] * 99), ["greedy"])
+    with pytest.raises(UserError, match="the plan rents nothing"):
+        simulate(a_plan(deadline=500), record(*[9] * 99), ["greedy"])

@@ -1,0 +1,208 @@
+"""The fleet that is chosen: the published rows, brute force, what more quota and time do, and how others choose."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from fleet_pools import published, random_pool
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stash.base.errors import UserError
+from stash.base.spot import FleetPlan, SpeedModel, Uncertainty
+from stash.derive.spot.annealing import anneal
+from stash.derive.spot.branching import TOLERANCE, cheapest
+from stash.derive.spot.enumeration import everything
+from stash.derive.spot.provision import provision
+from stash.derive.spot.rivals import cost_of
+from stash.derive.spot.weighing import FleetWish
+
+ROWS = [
+    (0.9, 1900, {"p3.2xlarge": 2, "g3.8xlarge": 2}, 1.670),
+    (0.8, 2400, {"p3.2xlarge": 2, "g3.8xlarge": 4}, 2.973),
+    (0.7, 3700, {"p3.2xlarge": 2, "g4dn.4xlarge": 1, "g3.8xlarge": 3}, 4.361),
+]
+
+
+def plan(wish: FleetWish) -> FleetPlan:
+    return provision(wish, "0", "2026-11-22T00:00:00+00:00")
+
+
+def wished(loss: float, seconds: float, model: SpeedModel = "paper") -> FleetWish:
+    return FleetWish(published(), model, loss, seconds)
+
+
+@pytest.mark.parametrize(("loss", "seconds", "workers", "dollars"), ROWS)
+def test_the_papers_exhaustive_row_is_found_by_both_searches(
+    loss: float, seconds: float, workers: dict[str, int], dollars: float
+) -> None:
+    found = plan(wished(loss, seconds))
+    assert found.chosen is not None
+    assert (found.chosen.workers, round(found.chosen.dollars, 3)) == (workers, dollars)
+    assert (found.optimal, found.gap) == (True, 0)
+    branched = cheapest(wished(loss, seconds))
+    assert branched.dollars == pytest.approx(found.chosen.dollars)
+    assert branched.evaluations < found.evaluations / 10
+
+
+def test_fifteen_machines_reach_what_the_papers_upper_bound_of_13_rules_out() -> None:
+    all_of_them = everything(wished(0.8, 1e9))
+    size, seconds = all_of_them.counts.sum(axis=1), all_of_them.weighed.seconds
+    assert round(float(seconds[size == 15].min())) == 1921
+    assert round(float(seconds[size <= 13].min())) == 1926
+
+
+def by_force(wish: FleetWish) -> float:
+    found = everything(wish).weighed
+    return float(np.where(found.feasible, found.dollars, math.inf).min())
+
+
+@pytest.mark.parametrize("first", range(0, 20, 10))
+def test_branching_finds_what_brute_force_finds(first: int) -> None:
+    for seed in range(first, first + 10):
+        draw = np.random.default_rng(1000 + seed)
+        budget = 4.0 if seed % 3 == 0 else None
+        wish = FleetWish(
+            random_pool(seed), "paper", draw.uniform(0.6, 1.2), draw.uniform(1200, 9000), budget_dollars=budget
+        )
+        assert cheapest(wish).dollars == pytest.approx(by_force(wish), rel=2 * TOLERANCE), seed
+
+
+@pytest.mark.slow
+def test_branching_finds_what_brute_force_finds_in_220_pools() -> None:
+    for seed in range(20, 240):
+        draw = np.random.default_rng(1000 + seed)
+        wish = FleetWish(random_pool(seed, 5, 6), "paper", draw.uniform(0.6, 1.2), draw.uniform(1200, 9000))
+        assert cheapest(wish).dollars == pytest.approx(by_force(wish), rel=2 * TOLERANCE), seed
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    seed=st.integers(0, 10_000),
+    loss=st.floats(0.6, 1.2),
+    seconds=st.floats(1200, 9000),
+    model=st.sampled_from(["paper", "queue"]),
+)
+def test_more_quota_or_time_is_never_dearer(seed: int, loss: float, seconds: float, model: SpeedModel) -> None:
+    wish = FleetWish(random_pool(seed, 3, 3), model, loss, seconds)
+    types = list(wish.pool.types)
+    types[0] = types[0].model_copy(update={"quota": types[0].quota + 1})
+    cost = by_force(wish)
+    assert by_force(replace(wish, deadline_seconds=seconds * 1.3)) <= cost
+    assert by_force(replace(wish, pool=wish.pool.model_copy(update={"types": tuple(types)}))) <= cost * (1 + 1e-9)
+
+
+def test_a_confidence_tightens_the_deadline_to_what_is_in_time_that_often() -> None:
+    pool = published().model_copy(update={"uncertainty": Uncertainty(speed=0.03, updates=0.04)})
+    half = plan(FleetWish(pool, "paper", 0.8, 2400, confidence=0.5)).chosen
+    sure = plan(FleetWish(pool, "paper", 0.8, 2400, confidence=0.9)).chosen
+    assert half is not None
+    assert sure is not None
+    assert half.p_deadline == pytest.approx(0.69, abs=0.01)  # Phi(ln(2400 / 2340.7) / 0.05)
+    assert sure.p_deadline is not None
+    assert sure.p_deadline >= 0.9
+    assert sure.dollars > half.dollars
+
+
+def test_infeasible_wishes_come_back_with_the_nearest_ones_that_are_not() -> None:
+    found = plan(wished(0.8, 1900))
+    assert found.chosen is None
+    assert not found.optimal
+    looser = {each.option: each.to for each in found.looser}
+    assert looser["deadline"] == "--deadline 1922s"
+    assert plan(wished(0.8, 1922)).chosen is not None
+    loss = float(looser["loss"].split()[1])
+    assert plan(wished(loss, 1900)).chosen is not None
+    assert plan(wished(loss - 0.002, 1900)).chosen is None
+    name, quota = looser["quota"].split()[1].split("=")
+    types = tuple(
+        kind.model_copy(update={"quota": int(quota) if kind.name == name else kind.quota})
+        for kind in published().types
+    )
+    more = FleetWish(published().model_copy(update={"types": types}), "paper", 0.8, 1900)
+    assert plan(more).chosen is not None
+
+
+def test_others_choose_no_better_and_are_weighed_alike() -> None:
+    found = plan(wished(0.7, 3700))
+    assert found.chosen is not None
+    named = {each.name: each for each in found.baselines}
+    assert named["on-demand"].fleet is None
+    assert "add on_demand_dollars_per_hour" in named["on-demand"].why
+    for each in named.values():
+        if each.feasible:
+            assert each.fleet is not None
+            assert each.fleet.dollars >= found.chosen.dollars * (1 - 1e-9)
+    printed = named["spotdnn printed"].fleet
+    assert printed is not None
+    assert printed.workers == {"p3.2xlarge": 2, "g3.8xlarge": 4}
+    assert named["homogeneous fast"].feasible is False
+    assert [each.why for each in found.runners_up if "more" in each.why]
+
+
+def test_on_demand_is_the_cheapest_fleet_at_on_demand_prices() -> None:
+    pool = published()
+    types = tuple(
+        kind.model_copy(update={"on_demand_dollars_per_hour": 3 * kind.dollars_per_hour}) for kind in pool.types
+    )
+    found = plan(FleetWish(pool.model_copy(update={"types": types}), "paper", 0.8, 2400))
+    on_demand = next(each.fleet for each in found.baselines if each.name == "on-demand")
+    assert on_demand is not None
+    assert found.chosen is not None
+    assert on_demand.dollars == pytest.approx(3 * found.chosen.dollars)
+
+
+def test_the_black_box_gets_there_with_more_fleets_than_the_exact_search_weighs() -> None:
+    wish = wished(0.7, 3700)
+    found, course = anneal(wish.quotas, cost_of(wish, everything(wish)), 3000)
+    assert found is not None
+    assert course == sorted(course, reverse=True)
+    assert course[-1] == pytest.approx(4.361, rel=0.02)
+
+
+def test_servers_start_and_a_quota_of_vcpus_are_paid_and_kept() -> None:
+    pool = published()
+    dear = pool.model_copy(
+        update={
+            "server": pool.server.model_copy(update={"dollars_per_hour": 0.2, "count": 2}),
+            "start_seconds": 100.0,
+            "types": tuple(kind.model_copy(update={"vcpus": 8.0}) for kind in pool.types),
+            "most_vcpus": 32.0,
+        }
+    )
+    found = plan(FleetWish(dear, "paper", 0.9, 3000)).chosen
+    assert found is not None
+    assert sum(found.workers.values()) <= 4
+    prices = {kind.name: kind.dollars_per_hour for kind in pool.types}
+    hourly = sum(prices[name] * count for name, count in found.workers.items()) + 0.4
+    assert found.seconds == pytest.approx(100 + found.updates / found.updates_per_second)
+    assert found.dollars == pytest.approx(found.seconds * hourly / 3600)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"deadline_seconds": 50.0}, "starting alone takes 60 s"),
+        ({"confidence": 0.9}, "does not say how wrong its numbers are"),
+        ({"loss": 0.4}, "is never reached"),
+    ],
+)
+def test_numbers_that_contradict_each_other_are_refused(change: dict[str, float], said: str) -> None:
+    pool = published().model_copy(update={"start_seconds": 60.0})
+    with pytest.raises(UserError, match=said):
+        plan(replace(FleetWish(pool, "paper", 0.8, 2400), **change))
+
+
+def test_a_pool_too_large_for_the_queueing_model_is_refused_and_searched_by_the_papers() -> None:
+    pool = published()
+    types = tuple(kind.model_copy(update={"quota": 15}) for kind in pool.types)
+    large = pool.model_copy(update={"types": types})
+    with pytest.raises(UserError, match="1,048,575 fleets"):
+        plan(FleetWish(large, "queue", 0.8, 2400))
+    found = plan(FleetWish(large, "paper", 0.8, 2400))
+    assert found.optimal
+    assert found.chosen is not None
+    assert found.chosen.dollars <= 2.973
