@@ -7,6 +7,7 @@
 # make compat real projects (timm, keras, transformers …) under Stash, and the table of docs/compatibility.md
 # make house  the shape of the sources in figures
 # make validate every prediction against measurements it was not fitted to, and the tables of docs/validation.md (root)
+# make choices what recommended machines cost more than the best ones, and docs/recommendation.md (root; 3/4 h)
 # make remedies what the advice promises against what it brings, on emulated clusters (root)
 # make gpu    what a GPU can show, against truth made on it: MINUTES=8, tables in gpu.md
 # make peers  the same faulty jobs given to other tools (root); make headlines: the paper's two effects (root)
@@ -17,7 +18,7 @@ DATA := data/images
 # Seconds: as long as two cores without other work need until every stall is known to +/-2 % of the step.
 DEMO_BUDGET ?= 120
 
-.PHONY: demo test test-all check bench truth broken faults validate remedies gpu peers headlines compat house clean
+.PHONY: demo test test-all check bench truth broken faults validate choices remedies gpu peers headlines compat house clean
 
 # The pinned torch is the CPU-sized one the tests run with; a GPU build of it serves as well.
 $(BIN)/stash: pyproject.toml constraints-dev.txt
@@ -54,6 +55,7 @@ bench: $(BIN)/stash $(DATA)/stash-dataset.json
 	$(BIN)/python -m bench.interval_coverage
 	$(BIN)/python -m bench.catalog
 	$(BIN)/python -m bench.scale
+	$(BIN)/python -m bench.plan.speed
 	$(BIN)/python -m bench.report --drawn-by
 	$(BIN)/python -m bench.store --artefacts 10000 --brief
 	$(BIN)/python -m bench.comparison
@@ -70,10 +72,15 @@ faults: $(BIN)/stash
 	$(BIN)/python -m tests.faults.fuzz --mutations 10000
 	$(BIN)/python -m tests.faults.soak --profiles 50 --at-once 8
 
-validate: $(BIN)/stash
+validate: $(BIN)/stash $(DATA)/stash-dataset.json
 	$(BIN)/python -m bench.predict.testbed
+	$(BIN)/python -m bench.predict.this_machine
 	$(BIN)/python -m bench.predict.plots
 	$(BIN)/python -m bench.predict
+
+choices: $(BIN)/stash
+	$(BIN)/python -m bench.plan.fleet
+	$(BIN)/python -m bench.plan
 
 remedies: $(BIN)/stash
 	$(BIN)/python -m bench.remedies
