@@ -8,8 +8,9 @@ from bench.predict import cpu_sensitivity
 
 
 def test_of_each_curve_two_points_are_given_and_all_others_predicted() -> None:
+    # The other half of the curves is what the spread was learned from.
     found = [each.name for each in cpu_sensitivity.predictions() if each.source == "whole cores"]
-    assert len(found) == 42
+    assert len(found) == 21
     assert not any(name.endswith((" with 3 cores", " with 24 cores")) for name in found)
 
 

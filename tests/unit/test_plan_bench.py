@@ -210,15 +210,15 @@ def test_machines_are_what_links_reached_of_their_data_sheets() -> None:
 
 
 def _fill(noise: float) -> None:
-    """Every candidate run with a step that is its forecast, but for some noise."""
+    """Every candidate run with a step that is the middle of its forecast, but for some noise."""
     random = np.random.default_rng(0)
     for model in emulated.MODELS:
         save(SEEN, fleet_runs.profile_path(model))
         base = fleet_runs.base_for(SEEN)
         for candidate in (each for each in emulated.CANDIDATES if each.model == model):
-            said = forecast_of(base, fleet_runs.drawn(base, candidate))
-            assert said.step is not None
-            steps = said.step.value * np.exp(noise * random.normal()) * np.linspace(0.99, 1.01, 9)
+            drawn = fleet_runs.drawn(base, candidate)
+            said = forecast_of(base, drawn)
+            steps = np.median(drawn.step) * np.exp(noise * random.normal()) * np.linspace(0.99, 1.01, 9)
             fleet_runs.keep(fleet_runs.line_of(candidate, said, steps))
 
 
