@@ -8,6 +8,7 @@
 # make house  the shape of the sources in figures
 # make validate every prediction against measurements it was not fitted to, and the tables of docs/validation.md (root)
 # make choices what recommended machines cost more than the best ones, and docs/recommendation.md (root; 3/4 h)
+# make spot   how well fleets behind parameter servers are predicted, and how fast the cheapest is found
 # make remedies what the advice promises against what it brings, on emulated clusters (root)
 # make gpu    what a GPU can show, against truth made on it: MINUTES=8, tables in gpu.md
 # make peers  the same faulty jobs given to other tools (root); make headlines: the paper's two effects (root)
@@ -18,7 +19,7 @@ DATA := data/images
 # Seconds: as long as two cores without other work need until every stall is known to +/-2 % of the step.
 DEMO_BUDGET ?= 120
 
-.PHONY: demo test test-all check bench truth broken faults validate choices remedies gpu peers headlines compat house clean
+.PHONY: demo test test-all check bench truth broken faults validate choices spot remedies gpu peers headlines compat house clean
 
 # The pinned torch is the CPU-sized one the tests run with; a GPU build of it serves as well.
 $(BIN)/stash: pyproject.toml constraints-dev.txt
@@ -81,6 +82,10 @@ validate: $(BIN)/stash $(DATA)/stash-dataset.json
 choices: $(BIN)/stash
 	$(BIN)/python -m bench.plan.fleet
 	$(BIN)/python -m bench.plan
+
+spot: $(BIN)/stash
+	$(BIN)/python -m bench.spot.speeds
+	$(BIN)/python -m bench.spot.search
 
 remedies: $(BIN)/stash
 	$(BIN)/python -m bench.remedies

@@ -33,9 +33,9 @@ class WorkerType(Record):
     """Of the machine, alone with the server."""
     quota: int = Field(ge=0, le=MOST_WORKERS)
     """Lim of constraint (14)."""
-    dollars_per_hour: Number = Field(ge=0)
+    dollars_per_hour: Number = Field(ge=0, le=1e6)
     """p, as it would be rented."""
-    on_demand_dollars_per_hour: Number | None = Field(None, ge=0)
+    on_demand_dollars_per_hour: Number | None = Field(None, ge=0, le=1e6)
     vcpus: Number | None = Field(None, gt=0)
 
     @property
@@ -55,7 +55,7 @@ class ParameterServers(Record):
     count: int = Field(1, ge=1, le=1000)
     bytes_per_second: Number = Field(gt=0)
     """Bps, of one server, each way."""
-    dollars_per_hour: Number = Field(0.0, ge=0)
+    dollars_per_hour: Number = Field(0.0, ge=0, le=1e6)
     """Of one."""
     apply_seconds: Number = Field(0.0, ge=0)
     """To apply one update to all parameters, on one core of one server."""
@@ -135,26 +135,32 @@ class LoneWorker(Record):
     """An iteration of one worker alone with its servers."""
 
     type: str
-    servers: int
+    servers: int = Field(ge=1)
     seconds: Interval
+
+    @model_validator(mode="after")
+    def _takes_time(self) -> LoneWorker:
+        if not 0 < self.seconds.value < 1e12:
+            raise ValueError(f"seconds: an iteration of {self.type} cannot take {self.seconds.value:g} s")
+        return self
 
 
 class FittedQueue(Record):
     """The servers as a queue: what one update keeps one server busy."""
 
-    server_seconds: Number
-    randomness: Number
+    server_seconds: Number = Field(gt=0)
+    randomness: Number = Field(ge=0, le=1)
     """1: workers arrive at random, as product-form networks have it; 0: they take turns."""
-    unsplit: Number
+    unsplit: Number = Field(ge=0, le=1)
     """Share of that work that more servers do not divide; 0 where only one number of servers was measured."""
 
 
 class FittedSharing(Record):
     """Equations (7) to (9), with what speeds alone can tell of them."""
 
-    exchange_seconds: Number
+    exchange_seconds: Number = Field(ge=0)
     """2 · S / Breq, of a lone worker."""
-    demand: Number
+    demand: Number = Field(gt=0)
     """Breq / Bps."""
     contention: Contention
 
@@ -184,7 +190,14 @@ class FleetModel(Record):
     """Median of |predicted / measured − 1|, out of sample."""
     preferred: SpeedModel
     judged: tuple[HeldOut, ...]
-    runs: tuple[FleetRun, ...]
+    runs: tuple[FleetRun, ...] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _servers_are_part_of_it(self) -> FleetModel:
+        for each in self.lone:
+            if each.seconds.value <= self.queue.server_seconds:
+                raise ValueError(f"queue.server_seconds: more than an iteration of {each.type} takes")
+        return self
 
 
 class FleetSpeed(Record):
@@ -241,7 +254,7 @@ class Baseline(Record):
 class LooserWish(Record):
     """The nearest wish that can be kept, others being as they are."""
 
-    option: Literal["deadline", "loss", "quota"]
+    option: Literal["deadline", "loss", "quota", "budget"]
     to: Sentence
     text: Sentence
 

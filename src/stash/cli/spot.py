@@ -107,7 +107,7 @@ def plan(
     from stash.base.words.units import parse_seconds
     from stash.cli.output import output_file, printed, write_output
     from stash.derive.spot.provision import provision
-    from stash.derive.spot.weighing import FleetWish
+    from stash.derive.spot.weighing import LONGEST, FleetWish
     from stash.keep.fleets import read_pool
     from stash.show.spot.planned import document, render, view
 
@@ -115,6 +115,8 @@ def plan(
         raise UserError(f"--confidence {confidence:g}: it must be from 0.5 to below 1, like 0.9")
     offers = _limited(read_pool(pool), quota or [], vcpus)
     seconds = positive("--deadline", parse_seconds(deadline), "more than 0", finite=True)
+    if seconds > LONGEST:
+        raise UserError(f"--deadline {deadline}: it must be below 30 years")
     wish = FleetWish(
         offers, _model(which), positive("--loss", loss, finite=True), seconds, confidence, _budget(budget)
     )

@@ -58,7 +58,7 @@ def test_runs_are_read_with_their_columns_in_any_order_and_others_beside_them(tm
         ("servers,workers\n", "has no column updates_per_second"),
         (HEAD, "has no runs below its first line"),
         (HEAD + "1,k80=1,4\n0,k80=1,4", "line 3: servers '0'"),
-        (HEAD + "1,k80=1,nan", "line 2: updates_per_second 'nan' is not a number above 0"),
+        (HEAD + "1,k80=1,nan", "line 2: updates_per_second 'nan' is not a speed"),
         (HEAD + "1,k80=1", "line 2: updates_per_second '' is not"),
         (HEAD + "1,k80,4", "line 2: workers 'k80' cannot be read at 'k80'; write it like v100=2+k80=1"),
         (HEAD + "1,k80=0,4", "cannot be read at 'k80=0'"),

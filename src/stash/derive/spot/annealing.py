@@ -33,7 +33,7 @@ def anneal(
         heat = _HOT * (_COLD / _HOT) ** (number / evaluations)
         there = _neighbour(here, most, draw)
         new = cost(there)
-        if new <= value or (math.isfinite(new) and draw.random() < math.exp(-(new / value - 1) / heat)):
+        if new <= value or (0 < value < math.inf and draw.random() < math.exp(-min(new / value - 1, 700.0) / heat)):
             here, value = there, new
         if new < course[-1]:
             best = there

@@ -23,6 +23,8 @@ from stash.derive.predict.draws import Array
 from stash.derive.spot.sharing import iteration_seconds
 from stash.derive.spot.weighing import HOUR, FleetWish, weigh
 
+MOST_NODES = 5_000
+"""Programs until a search gives up proving."""
 TOLERANCE = 1e-6
 """Relative: a fleet that much cheaper is not looked for."""
 _PRICES_OF_SPEED = 8
@@ -83,7 +85,7 @@ class _Search:
         return ceiling * HOUR
 
 
-def cheapest(wish: FleetWish, most_nodes: int = 5_000) -> CheapestFleet:
+def cheapest(wish: FleetWish, most_nodes: int = MOST_NODES) -> CheapestFleet:
     """The cheapest fleet in time, by the paper's model; proven unless ``most_nodes`` programs do not suffice."""
     search = _Search(wish)
     sizes = np.arange(1, sum(wish.quotas) + 1)

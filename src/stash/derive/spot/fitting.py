@@ -34,6 +34,7 @@ PUBLISHED = Contention(alpha=0.8, beta=-1.92)
 """α₁ and β₁ as spotDNN shipped them (icloud-ecnu/spotDNN, 2023-09-07): where a fit of few runs begins."""
 _PULL = 0.003
 """How many per cent of an error it is worth to stay one unit nearer to where a coefficient would be without runs."""
+_HEADROOM = 2.0
 _SIZES = 3
 """Of fleets, that (9) needs."""
 _MOST_LATTICE = MOST_STATES // 20
@@ -159,9 +160,15 @@ def _all_seconds(counts: Array, net: ClosedNetwork) -> Array:
 
 
 def _fit_queue(runs: Sequence[FleetRun], lone: Lone, start: FittedQueue | None = None) -> FittedQueue:
-    """Least squares of logarithms. What runs leave open stays near the busiest server and the product form."""
+    """Least squares of logarithms.
+
+    What runs leave open stays near the product form, and near a server that can do twice what was seen: runs that
+    never filled it fit any faster one as well.
+    """
     measured = np.log([run.updates_per_second for run in runs])
     most = 0.999 * min(lone.of(kind, run.servers) for run in runs for kind in run.workers)
+    seen = max(run.updates_per_second / run.servers for run in runs)
+    usual = np.array([np.log(min(1.0, 1 / (_HEADROOM * seen * most))), 1.0, 0.0])
     several = len({run.servers for run in runs}) > 1
 
     def made(given: Array) -> FittedQueue:
@@ -173,7 +180,7 @@ def _fit_queue(runs: Sequence[FleetRun], lone: Lone, start: FittedQueue | None =
 
     def residuals(given: Array) -> Array:
         missed = np.log(queue_speeds(made(given), lone, runs)) - measured
-        return np.concatenate([missed, _PULL * (given - np.array([0.0, 1.0, 0.0])[: len(given)])])
+        return np.concatenate([missed, _PULL * (given - usual[: len(given)])])
 
     size = 3 if several else 2
     starts = [[share, 0.5, 0.1] for share in (-2.5, -1.2, -0.4)]

@@ -1,6 +1,7 @@
 """How fast a fleet of unlike workers gets on: updates, samples, the batch behind a mean update, and imbalance.
 
-Equations (1), (2), (4) and (5) of spotDNN (Shang et al., IWQoS 2023), for many fleets at once. Is given iteration times; how they come about is ``sharing``'s and ``queueing``'s business.
+Equations (1), (2), (4) and (5) of spotDNN (Shang et al., IWQoS 2023), for many fleets at once. Is given iteration
+times; how they come about is ``sharing``'s and ``queueing``'s business.
 """
 
 from __future__ import annotations

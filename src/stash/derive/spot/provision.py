@@ -17,7 +17,7 @@ from stash.base.errors import UserError
 from stash.base.spot import CostedFleet, FleetPlan, LooserWish, RunnerUp
 from stash.base.words.counting import counted
 from stash.derive.predict.draws import Array
-from stash.derive.spot.branching import cheapest
+from stash.derive.spot.branching import MOST_NODES, cheapest
 from stash.derive.spot.convergence import loss_after
 from stash.derive.spot.enumeration import MOST_FLEETS, Everything, everything, fleets
 from stash.derive.spot.rivals import baselines, too_much
@@ -27,6 +27,8 @@ _RUNNERS_UP = 3
 _MORE_QUOTA = 8
 """Machines of one type by which a quota is raised at most to find what would do."""
 _GAP_UNKNOWN = 1.0
+_FEW_NODES = 400
+"""Programs for what stands beside the answer: the best that is found with them, unproven."""
 
 
 @dataclass(frozen=True)
@@ -61,13 +63,13 @@ def provision(wish: FleetWish, version: str, created: str) -> FleetPlan:
         evaluations=answer.evaluations,
         search_seconds=took,
         runners_up=() if answer.counts is None else tuple(_runners_up(wish, answer)),
-        baselines=baselines(wish, answer.counts, answer.known, lambda other: _answered(other).counts),
+        baselines=baselines(wish, answer.counts, answer.known, lambda other: _answered(other, _FEW_NODES).counts),
         looser=tuple(_looser(wish, answer.known)) if chosen is None else (),
         beyond=() if chosen is None else tuple(_beyond(wish, chosen)),
     )
 
 
-def _answered(wish: FleetWish) -> _Answer:
+def _answered(wish: FleetWish, most_nodes: int = MOST_NODES) -> _Answer:
     number = fleets(wish)
     if number <= MOST_FLEETS:
         known = everything(wish)
@@ -79,7 +81,7 @@ def _answered(wish: FleetWish) -> _Answer:
             f"the quotas allow {number:,} fleets, and the queueing model is searched exactly among {MOST_FLEETS:,} "
             "at most; lower quotas with --quota TYPE=N, or use --model paper"
         )
-    found = cheapest(wish)
+    found = cheapest(wish, most_nodes)
     return _Answer(found.counts, found.gap, found.evaluations, None)
 
 
@@ -98,7 +100,8 @@ def _runners_up(wish: FleetWish, answer: _Answer) -> Iterator[RunnerUp]:
             if math.isfinite(ranked[at]):
                 fleet = costed(wish, counts[at])
                 more = fleet.dollars - best.dollars
-                why = f"costs ${more:.3f} more ({more / best.dollars:.1%})" if good else too_much(wish, fleet)
+                share = f" ({more / best.dollars:.1%})" if best.dollars else ""
+                why = f"costs ${more:.3f} more{share}" if good else too_much(wish, fleet)
                 yield RunnerUp(fleet=fleet, why=why)
 
 
@@ -111,13 +114,21 @@ def _near(wish: FleetWish, counts: Array) -> Array:
 
 
 def _looser(wish: FleetWish, known: Everything | None) -> Iterator[LooserWish]:
-    """The nearest deadline, loss and quota with which something is feasible; those that were found."""
+    """The nearest budget, deadline, loss and quota with which something is feasible; those that were found."""
+    if wish.budget_dollars is not None:
+        free = replace(wish, budget_dollars=None)
+        cheapest_in_time = _answered(free).counts
+        if cheapest_in_time is not None:
+            dollars = math.ceil(costed(free, cheapest_in_time).dollars * 100) / 100
+            yield LooserWish(
+                option="budget", to=f"--budget {dollars:.2f}", text="what the cheapest fleet in time costs"
+            )
     soonest = _soonest(wish, known)
     if soonest is not None:
         factor = (wish.deadline_seconds - wish.pool.start_seconds) / wish.training_seconds
         needed = math.ceil(wish.pool.start_seconds + (soonest - wish.pool.start_seconds) * factor)
         if needed > wish.deadline_seconds:
-            text = f"the fastest fleet takes {soonest:,.0f} s"
+            text = f"the fastest fleet that was found takes {soonest:,.0f} s"
             yield LooserWish(option="deadline", to=f"--deadline {needed}s", text=text)
     if known is None:
         return
@@ -140,7 +151,9 @@ def _soonest(wish: FleetWish, known: Everything | None) -> float | None:
     free = tuple(kind.model_copy(update={"dollars_per_hour": 0.0}) for kind in wish.pool.types)
     server = wish.pool.server.model_copy(update={"dollars_per_hour": 1.0})
     timed = wish.pool.model_copy(update={"types": free, "server": server})
-    found = cheapest(replace(wish, pool=timed, deadline_seconds=1e9, budget_dollars=None, confidence=None))
+    found = cheapest(
+        replace(wish, pool=timed, deadline_seconds=1e9, budget_dollars=None, confidence=None), _FEW_NODES
+    )
     return None if found.counts is None else costed(wish, found.counts).seconds
 
 

@@ -19,6 +19,7 @@ from stash.derive.spot.policies import POLICIES, GangJob, Played, PolicyName, pl
 
 HINDSIGHTS = 25
 """Runs of the omniscient policy, each a program of its own: the first of all."""
+_MOST_TICKS = 300
 _CONFIDENCE = 0.9
 
 
@@ -59,6 +60,11 @@ def simulate(
         raise UserError(
             f"the trace is shorter than the job: it has {has:.1f} h, and the deadline is "
             f"{job.deadline_seconds / 3600:.1f} h; take a longer one"
+        )
+    if "omniscient" in names and long > _MOST_TICKS:
+        raise UserError(
+            f"--policy omniscient weighs every tick of a run, {_MOST_TICKS} at most, and this one has {long:,}; "
+            "leave it out, or take a trace with a longer gap"
         )
     there = np.array(record.machines) >= workers
     starts = np.random.default_rng(seed).integers(0, len(there) - long + 1, runs)

@@ -24,6 +24,8 @@ from stash.derive.spot.queueing import fleet_seconds, of_pool
 from stash.derive.spot.sharing import compute_seconds, iteration_seconds
 
 HOUR = 3600.0
+LONGEST = 1e9
+"""Seconds, thirty years: what takes longer is never in time, and its numbers mean nothing."""
 _SAME = 1e-9
 """Relative: two sums of the same numbers in another order are not a broken limit."""
 
@@ -136,6 +138,7 @@ def weigh(wish: FleetWish, counts: Array, seconds: Array | None = None) -> Weigh
     pool, size = wish.pool, counts.sum(axis=1)
     updates = updates_to(pool.loss, wish.loss, progress.mean_batch, progress.imbalance, size)
     training = updates / progress.updates_per_second
+    training = np.where(training < LONGEST, training, np.inf)
     whole = training + pool.start_seconds
     dollars = whole * (counts @ wish.prices + wish.server_price) / HOUR
     feasible = training <= wish.training_seconds * (1 + _SAME)

@@ -34,39 +34,31 @@ def printed(wish: FleetWish) -> tuple[Array | None, int]:
     machines = _machines(wish.pool, slowest_first=True)
     upper = paper_upper(wish.pool.contention)
     most = len(machines) if upper is None else min(upper, len(machines))
-    windows = [
-        machines[start : start + size]
-        for size in range(max(1, lower_bound(wish)), most + 1)
-        for start in range(len(machines) - size + 1)
-    ]
-    if not windows:
-        return None, 0
-    counts = np.array([np.bincount(window, minlength=len(wish.pool.types)) for window in windows], dtype=float)
-    found = weigh(wish, counts)
-    if not found.feasible.any():
-        return None, len(windows)
-    best: Array = counts[int(np.argmin(np.where(found.feasible, found.dollars, math.inf)))]
-    return best, len(windows)
+    best, least, weighed = None, math.inf, 0
+    before = np.concatenate([np.zeros((1, len(wish.quotas))), np.cumsum(np.eye(len(wish.quotas))[machines], axis=0)])
+    for size in range(max(1, lower_bound(wish)), most + 1):
+        counts = before[size:] - before[:-size]
+        weighed += len(counts)
+        found = weigh(wish, counts)
+        dollars = np.where(found.feasible, found.dollars, math.inf)
+        at = int(np.argmin(dollars))
+        if dollars[at] < least:
+            best, least = counts[at], float(dollars[at])
+    return best, weighed
 
 
 def shipped(wish: FleetWish) -> tuple[Array | None, int]:
     """The same of the code: fastest first, windows that wrap, of any size, PCIe counted twice, figures rounded."""
     machines = _machines(wish.pool, slowest_first=False)
-    best, least, weighed = None, math.inf, 0
-    last: tuple[int, ...] = ()
+    best, least = None, math.inf
     for size in range(1, len(machines)):
-        for start in range(len(machines)):
-            window = machines[start : start + size]
-            if start + size > len(machines):
-                window += machines[: (start + size) % len(machines)]
-            if tuple(window) == last:
-                continue
-            last = tuple(window)
-            weighed += 1
-            seconds, dollars = _as_shipped(wish, window)
-            if 0 < seconds <= wish.deadline_seconds and dollars < least:
-                best, least = np.bincount(window, minlength=len(wish.pool.types)).astype(float), dollars
-    return best, weighed
+        seconds, dollars = _as_shipped(wish, machines, size)
+        dollars = np.where((seconds > 0) & (seconds <= wish.deadline_seconds), dollars, math.inf)
+        at = int(np.argmin(dollars))
+        if dollars[at] < least:
+            window = [machines[(at + step) % len(machines)] for step in range(size)]
+            best, least = np.bincount(window, minlength=len(wish.quotas)).astype(float), float(dollars[at])
+    return best, len(machines) * (len(machines) - 1)
 
 
 def _machines(pool: FleetPool, slowest_first: bool) -> list[int]:
@@ -74,23 +66,34 @@ def _machines(pool: FleetPool, slowest_first: bool) -> list[int]:
     return [kind for kind in order for _ in range(pool.types[kind].quota)]
 
 
-def _as_shipped(wish: FleetWish, window: list[int]) -> tuple[float, float]:
-    """(seconds, dollars) as predictor.py has them, server and start-up forgotten."""
+def _as_shipped(wish: FleetWish, machines: list[int], size: int) -> tuple[Array, Array]:
+    """(seconds, dollars) of the window from each machine on as predictor.py has them: [machine].
+
+    Server and start-up are forgotten.
+    """
     pool, curve = wish.pool, wish.pool.loss
     assert pool.contention is not None
-    kinds, size, wanted = pool.types, pool.exchange_bytes, pool.worker_bytes_per_second
+    exchanged, wanted = pool.exchange_bytes, pool.worker_bytes_per_second
     carried = pool.server.count * pool.server.bytes_per_second
-    network = float(bandwidth(np.array([float(len(window))]), wanted, carried, pool.contention)[0])
+    network = float(bandwidth(np.array([float(size)]), wanted, carried, pool.contention)[0])
     times = np.array(
         [
-            kinds[kind].lone_seconds
-            - (2 * size / wanted - 2 * kinds[kind].gpus * size / pool.pcie_bytes_per_second)
-            + 2 * size / network
-            for kind in window
+            kind.lone_seconds
+            - (2 * exchanged / wanted - 2 * kind.gpus * exchanged / pool.pcie_bytes_per_second)
+            + 2 * exchanged / network
+            for kind in pool.types
         ]
-    )
-    samples = wish.samples[window]
-    batch = round(float(samples @ (1 / times)) / float((1 / times).sum()), 1)
-    updates = (curve.gamma2 * batch + curve.gamma3) * math.sqrt(len(window)) / (wish.loss - curve.gamma5)
-    seconds = round(batch * round(updates - curve.gamma1) / float((samples / times).sum()), 2)
-    return seconds, float(wish.prices[window].sum()) * seconds / HOUR
+    )[machines]
+    updates, samples = _windows(1 / times, size), _windows(wish.samples[machines] / times, size)
+    batch = np.round(samples / updates, 1)
+    needed = (curve.gamma2 * batch + curve.gamma3) * math.sqrt(size) / (wish.loss - curve.gamma5) - curve.gamma1
+    seconds = np.round(batch * np.round(needed) / samples, 2)
+    dollars: Array = _windows(wish.prices[machines], size) * seconds / HOUR
+    return seconds, np.round(dollars, 6)
+
+
+def _windows(values: Array, size: int) -> Array:
+    """Sums over ``size`` neighbours from each on, the first following the last."""
+    before = np.concatenate([[0.0], np.cumsum(np.concatenate([values, values]))])
+    found: Array = before[size : size + len(values)] - before[: len(values)]
+    return found

@@ -96,7 +96,10 @@ def _chosen(plan: FleetPlan, chosen: CostedFleet) -> tuple[tuple[str, str], ...]
     return (
         ("rent", fleet(chosen.workers)),
         ("cost", f"${chosen.dollars:.3f}, {priced}"),
-        ("time", f"{_time(chosen.seconds)}: {chosen.updates:,.0f} updates at {chosen.updates_per_second:.3g}/s"),
+        (
+            "time",
+            f"{_time(chosen.seconds)}: {chosen.updates:,.0f} updates, {chosen.updates_per_second:.3g} a second",
+        ),
         ("in time", likely),
     )
 

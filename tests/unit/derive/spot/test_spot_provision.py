@@ -126,6 +126,13 @@ def test_infeasible_wishes_come_back_with_the_nearest_ones_that_are_not() -> Non
     assert plan(more).chosen is not None
 
 
+def test_a_budget_that_is_too_small_is_told_apart_from_a_deadline() -> None:
+    found = plan(FleetWish(published(), "paper", 0.8, 2400, budget_dollars=2))
+    assert found.chosen is None
+    assert found.looser[0].to == "--budget 2.98"
+    assert plan(FleetWish(published(), "paper", 0.8, 2400, budget_dollars=2.98)).chosen is not None
+
+
 def test_others_choose_no_better_and_are_weighed_alike() -> None:
     found = plan(wished(0.7, 3700))
     assert found.chosen is not None
