@@ -97,6 +97,7 @@ def block(noise: np.random.Generator, number: int, name: str, rank: int) -> Bloc
         "file_bytes": int(steps * BATCH * 110_000 * (1 + noise.random() / 10)),
         "storage_bytes": int(steps * BATCH * 110_000 * (1 + noise.random() / 10)) if name == "cold" else 0,
         "fetch_seconds": float(steps * (1 + noise.random())),
+        "fetch_cpu_seconds": float(f"{steps * noise.random():.3g}"),
     }
     return BlockDone(
         round=number,
@@ -108,11 +109,12 @@ def block(noise: np.random.Generator, number: int, name: str, rank: int) -> Bloc
         samples=steps * BATCH,
         step_samples=(BATCH,) * steps,
         wait_seconds=float(noise.random() / 100),
-        cpu=float(noise.random()),
+        cpu=round(float(noise.random()), 4),
         steal=0.0,
         gpu=round(float(noise.random()), 2),
         network_bytes=int(noise.integers(10**9, 10**10)),
         disk_bytes=int(noise.integers(10**7, 10**8)) if reads else 0,
+        cpu_seconds=None if reads else float(f"{sum(each) * (0.2 + noise.random() / 10):.3g}"),
         started=10.0 * number + list(SECONDS).index(name) + float(noise.random() / 1000),
         **(read if reads else {}),
     )

@@ -183,7 +183,7 @@ class Block:
     held_bytes: Whole | None = None
     """Sizes of the files of many samples that were dropped from memory before a cold block."""
     cpu_seconds: Number | None = None
-    """Processor time of this rank's own process, whatever else ran on the host; not its loader's workers'."""
+    """Of blocks of replayed batches: processor time of this rank's own process, whatever else ran on the host."""
     fetch_cpu_seconds: Number | None = None
     """Of ``fetch_seconds``, processor time: the rest waited, for files, for cores or for what a script sleeps."""
 

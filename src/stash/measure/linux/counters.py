@@ -68,14 +68,18 @@ class Activity(NamedTuple):
     """Read from all block devices."""
 
 
+_DECIMALS = 4
+"""Of a fraction: a tick is 10 ms, and blocks are seldom of more than ten thousand."""
+
+
 def since(before: Totals) -> Activity:
     """What happened from then until now."""
     now = totals()
     ticks = _less(now.total, before.total)
     busy, steal = _less(now.busy, before.busy), _less(now.steal, before.steal)
     return Activity(
-        cpu=busy / ticks if ticks and busy is not None else None,
-        steal=steal / ticks if ticks and steal is not None else None,
+        cpu=round(busy / ticks, _DECIMALS) if ticks and busy is not None else None,
+        steal=round(steal / ticks, _DECIMALS) if ticks and steal is not None else None,
         network_bytes=_less(now.sent, before.sent),
         disk_bytes=_less(now.read, before.read),
     )

@@ -125,8 +125,10 @@ class BlockRunner:
             seconds=sum(clock.steps), step_seconds=tuple(clock.steps), interrupted_seconds=clock.interrupted,
             started=clock.started - self._began, launch=rank.orders.launch,
             gpu=counters.gpu_utilisation(rank.clock.gpu), cpu=machine.cpu, steal=machine.steal,
-            network_bytes=machine.network_bytes, disk_bytes=machine.disk_bytes, cpu_seconds=float(f"{spent:.3g}"),
+            network_bytes=machine.network_bytes, disk_bytes=machine.disk_bytes,
         )  # fmt: skip
+        if not visit.reads_data:
+            block = replace(block, cpu_seconds=float(f"{spent:.3g}"))
         if rank.feeds:
             waited = sum(feed.wait for feed in rank.feeds) - waits - (own[-1] - own[0])
             block = replace(block, wait_seconds=waited)
@@ -164,7 +166,7 @@ class BlockRunner:
         block = replace(
             block,
             fetch_seconds=making,
-            fetch_cpu_seconds=totals["cpu_ns"] * 1e-9 * share,
+            fetch_cpu_seconds=float(f"{totals['cpu_ns'] * 1e-9 * share:.3g}"),
             resident=found.resident / found.pages if found.pages else None,
             files=round(totals["files"] * looked),
             file_bytes=round(totals["bytes"] * looked),
