@@ -16,6 +16,7 @@ from stash.base.printable import printable, printable_line, shortened
 from stash.base.secrets import masked_text
 from stash.cli.arguments import ProfileCommand
 from stash.cli.catalog import app as catalog_app
+from stash.cli.characterize import characterize
 from stash.cli.check import check
 from stash.cli.compare import compare
 from stash.cli.dataset import app as dataset_app
@@ -57,6 +58,7 @@ app.command()(compare)
 app.command()(check)
 app.command()(whatif)
 app.command()(features)
+app.command()(characterize)
 app.command("list")(list_command)
 app.command()(query)
 app.command()(export)
