@@ -6,7 +6,7 @@ Parses, reads the study, says what it takes, hands it to ``rent/study``. Measure
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -213,7 +213,7 @@ def _say(text: str) -> None:
 
 def _finish(outcome: RunOutcome, reading: StudyReading) -> None:
     """Say how the study stands; raises StashError where something may still run, or nothing was measured."""
-    counts = reading.counts()
+    counts: Mapping[str, int] = reading.counts()
     print(f"{counts.get('done', 0)} of {len(reading.cells)} cells are done.", end="")
     print(f" ${outcome.dollars:,.2f} spent." if outcome.dollars else "")
     for sentence in outcome.not_started:
@@ -222,6 +222,9 @@ def _finish(outcome: RunOutcome, reading: StudyReading) -> None:
         raise StashError("\n".join(outcome.left))
     if not counts.get("done"):
         raise StashError("no cell was measured; the sentences above say why, and --retry tries failed ones again")
-    if counts.get("failed"):
-        print(f"{counts['failed']} failed; --retry runs them again.", file=sys.stderr)
+    notes = {"failed": "failed; --retry runs them again", "to run": "are left; the same command goes on"}
+    for state, note in notes.items():
+        if state in counts:
+            print(f"{counts[state]} {note}.", file=sys.stderr)
+    if "failed" in counts or "to run" in counts:
         raise typer.Exit(1)
