@@ -70,6 +70,8 @@ class FakeWorld:
     down_fails: int = 0
     """How often taking a cluster down says that it worked, and does not."""
     fetch_fails: int = 0
+    missing: tuple[str, ...] = ()
+    """Programs that are not installed."""
     kill_at: float | None = None
     """When the controller is killed."""
     heard: list[tuple[str, ...]] = field(default_factory=list)
@@ -80,6 +82,9 @@ class FakeWorld:
     _profiles: set[str] = field(default_factory=set)
 
     # The seam ---------------------------------------------------------------------------------------------------
+
+    def has(self, program: str) -> bool:
+        return program not in self.missing
 
     def start(self, command: Sequence[str], work: Path, cell: CellFolder) -> None:
         self.heard.append(tuple(command))

@@ -6,7 +6,7 @@ Parses, reads the study, says what it takes, hands it to ``rent/study``. Measure
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -213,7 +213,7 @@ def _say(text: str) -> None:
 
 def _finish(outcome: RunOutcome, reading: StudyReading) -> None:
     """Say how the study stands; raises StashError where something may still run, or nothing was measured."""
-    counts: Mapping[str, int] = reading.counts()
+    counts = {str(state): number for state, number in reading.counts().items()}
     print(f"{counts.get('done', 0)} of {len(reading.cells)} cells are done.", end="")
     print(f" ${outcome.dollars:,.2f} spent." if outcome.dollars else "")
     for sentence in outcome.not_started:

@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from stash.base.errors import StashError
+from stash.base.interrupts import postponed
 from stash.base.printable import printable_line
 from stash.base.words.units import format_seconds
 from stash.derive.study.cells import Cell
@@ -117,10 +118,14 @@ class StudyController:
                     break
                 self.programs.sleep(_TICK)
         except BaseException:
-            self._end_all("it was interrupted")
+            try:
+                self._end_all("it was interrupted")
+            finally:
+                self.leases.release_all()
+                for sentence in self.leases.left:
+                    self.say(sentence)
             raise
-        finally:
-            self.leases.release_all()
+        self.leases.release_all()
         return RunOutcome(
             self._ended, self._failed, tuple(self._refused), tuple(self.leases.left), self.leases.dollars
         )
@@ -152,10 +157,10 @@ class StudyController:
     def _reap(self) -> None:
         for lane, running in list(self._running.items()):
             if not self.programs.alive(self.folder.cell(running.cell.id)):
-                del self._running[lane]
-                self._finish(running)
+                self._finish(lane, running)
 
-    def _finish(self, running: _Running) -> None:
+    def _finish(self, lane: str, running: _Running) -> None:
+        """Take what a cell has left; until that is done it counts as running, should somebody interrupt."""
         cell, submission = running.cell, running.submission
         own = self.folder.cell(cell.id)
         code, unfetched = exit_code(own), None
@@ -164,7 +169,9 @@ class StudyController:
         found = judge(own, submission, code)
         if unfetched is not None and found.ending == "failed":
             found = CellJudgement("failed", f"its profile could not be fetched: {unfetched}")
-        self._record(running, found)
+        with postponed():  # from here on it is done whole, or what was measured would be measured again
+            self._running.pop(lane, None)
+            self._record(running, found)
         if self._next_lease(submission.lane) != submission.lease:
             self.leases.release(submission.lease)
 
@@ -288,11 +295,15 @@ class StudyController:
 
     def _begin(self, cell: Cell, submission: Submission) -> None:
         own, now = self.folder.cell(cell.id), self.programs.now()
+        running = _Running(cell, submission, now)
+        program = submission.command[0]
+        if not self.programs.has(program):
+            self._record(running, CellJudgement("failed", f"there is no program {program!r} on PATH"))
+            return
         self._tries[cell.id] = self._tries.get(cell.id, 0) + 1
         self.leases.open(submission, cell)
         self.write(StudyEvent(at=now, what="started", lease=submission.lease, cell=cell.id))
         self.say(f"{cell.title}: started")
-        running = _Running(cell, submission, now)
         try:
             own.path.mkdir(parents=True, exist_ok=True)
             for stale in (own.profile, own.status, own.process):
@@ -331,11 +342,11 @@ class StudyController:
             own = self.folder.cell(each.cell.id)
             with suppress(OSError):
                 self.programs.kill(own)
-            del self._running[lane]
             self._tries[each.cell.id] = _TRIES  # not again in this run
             if exit_code(own) == 0:  # it was done just then
-                self._finish(each)
+                self._finish(lane, each)
             else:
+                self._running.pop(lane, None)
                 with suppress(OSError):  # a full disk must not keep the others from being ended
                     self._record(each, CellJudgement("lost", why))
                 self.leases.release(each.submission.lease)

@@ -14,7 +14,7 @@ from stash.rent.study.folder import CellFolder
 from stash.rent.study.submission import Submission
 
 INTERRUPTED = 130
-_MEMORY = re.compile(r"ran out of memory|out of memory|Cannot allocate memory")
+_MEMORY = re.compile(r"ran out of memory|out of memory|oom[_-]kill|Cannot allocate memory")
 _ERROR = re.compile(
     r"^\s*(?:error: |(?:[\w.]+\.)?\w*(?:Error|Exception|Unavailable)\b|sbatch: error: |.*\berror: )", re.M
 )
@@ -54,10 +54,11 @@ def judge(cell: CellFolder, submission: Submission, code: int | None) -> CellJud
         return CellJudgement("lost", f"its machines were taken away: {_said(printed)}")
     if code is None or code == INTERRUPTED:
         return CellJudgement("lost", "it was interrupted")
-    if _MEMORY.search(printed):
-        return CellJudgement("out of memory", _said(printed))
-    hint = next((f"; {text}" for pattern, text in _HINTS if pattern.search(_said(printed))), "")
-    return CellJudgement("failed", f"{_said(printed) or f'it ended with exit code {code} and no word'}{hint}")
+    said = _said(printed)
+    if _MEMORY.search(said):
+        return CellJudgement("out of memory", said)
+    hint = next((f"; {text}" for pattern, text in _HINTS if pattern.search(said)), "")
+    return CellJudgement("failed", f"{said or f'it ended with exit code {code} and no word'}{hint}")
 
 
 def _unreadable(profile: Path) -> str | None:

@@ -8,6 +8,7 @@ comes after a controller that was killed.
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -39,6 +40,9 @@ class Called(NamedTuple):
 class Programs(Protocol):
     """What a controller does to the world, and the clock it does it by."""
 
+    def has(self, program: str) -> bool:
+        """Whether there is such a program."""
+
     def start(self, command: Sequence[str], work: Path, cell: CellFolder) -> None:
         """Start a cell's command in the folder ``work``; returns at once. Raises OSError."""
 
@@ -65,6 +69,9 @@ class SystemPrograms:
 
     def __init__(self) -> None:
         self._own: dict[Path, subprocess.Popen[bytes]] = {}
+
+    def has(self, program: str) -> bool:
+        return shutil.which(program) is not None
 
     def start(self, command: Sequence[str], work: Path, cell: CellFolder) -> None:
         kept = {name: value for name, value in os.environ.items() if name != "STASH_STORE"}  # a study has its own

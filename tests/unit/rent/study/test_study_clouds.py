@@ -10,6 +10,7 @@ from studies import SKY, DeadOnKill, Ending, FakeWorld, Killed, reading_of, run,
 from stash.derive.study.standing import open_leases, spent
 from stash.keep.study import journal
 from stash.rent.study.folder import of_study
+from stash.rent.study.programs import Called
 
 QUOTA = (
     "sky.exceptions.ResourcesUnavailableError: Failed to provision all possible launchable resources. "
@@ -48,7 +49,6 @@ def test_a_cluster_for_each_node_count(tmp_path: Path) -> None:
         (Ending(1, QUOTA), "ask the cloud for more"),
         (Ending(1, "sky.exceptions.NoCloudAccessError: No cloud access found. Run: sky check"), "`sky check` says"),
         (Ending(100, "error: train.py failed in its first step: KeyError"), "KeyError"),
-        (Ending(127, "sh: 1: sky: not found"), "sky: not found"),
     ],
 )
 def test_what_cannot_be_had_is_said_once_and_leaves_nothing(tmp_path: Path, ending: Ending, why: str) -> None:
@@ -58,6 +58,46 @@ def test_what_cannot_be_had_is_said_once_and_leaves_nothing(tmp_path: Path, endi
     (failed,) = [each for each in reading_of(file).standings.values() if each.state == "failed"]
     assert why in failed.why
     assert (world.clusters, outcome.left) == (set(), ())
+
+
+def test_without_sky_nothing_is_rented_and_the_rest_goes_on(tmp_path: Path) -> None:
+    file = study(SKY.replace("targets: [", "targets: [{engine: local}, "), tmp_path)
+    run(file, world := FakeWorld(missing=("sky",)), dollars=10)
+    found = [(each.state, each.why) for each in reading_of(file).standings.values()]
+    assert found.count(("done", "")) == 2
+    assert ("failed", "there is no program 'sky' on PATH") in found
+    assert open_leases(events(file)) == ()
+    assert not any(words[0] == "sky" for words in world.heard)
+
+
+def test_ctrl_c_while_a_profile_is_fetched_loses_it_not(tmp_path: Path) -> None:
+    class Fetching(FakeWorld):
+        interrupted = False
+
+        def call(self, command: tuple[str, ...], seconds: float) -> Called:
+            if command[0] == "scp" and not self.interrupted:
+                self.interrupted = True
+                raise KeyboardInterrupt
+            return super().call(command, seconds)
+
+    file, world = study(SKY, tmp_path), Fetching()
+    with pytest.raises(KeyboardInterrupt):
+        run(file, world, dollars=10)
+    assert [each.state for each in reading_of(file).standings.values()] == ["done", "to run"]
+    assert world.clusters == set()
+
+
+def test_what_may_still_run_is_told_after_ctrl_c_too(tmp_path: Path) -> None:
+    class Interrupted(FakeWorld):
+        def sleep(self, seconds: float) -> None:
+            super().sleep(seconds)
+            if self.running:
+                raise KeyboardInterrupt
+
+    said: list[str] = []
+    with pytest.raises(KeyboardInterrupt):
+        run(study(SKY, tmp_path), Interrupted(down_fails=99), dollars=10, said=said)
+    assert any("may still be running" in line for line in said)
 
 
 def test_a_preempted_cell_is_run_again_on_a_new_cluster(tmp_path: Path) -> None:
