@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from stash.rent.study.controller import RunOutcome
     from stash.rent.study.folder import StudyFolder
     from stash.rent.study.submission import Submission
+    from stash.show.report.page import Page
 
 _HOUR = 3600.0
 
@@ -185,6 +186,26 @@ def _run(
     )
     outcome = controller.run(reading.cells, reading.standings, open_leases(events), spent(events))
     return outcome, _reading(file, cells, journal.read(folder.journal), retry=False)
+
+
+def page(study: Path) -> Page:
+    """The report of a study as far as it is done; raises UserError."""
+    from stash.derive.stalls import attribute
+    from stash.derive.study.results import results
+    from stash.keep.artefact import load
+    from stash.keep.study import journal
+    from stash.rent.study.folder import of_study
+    from stash.show.study.page import page as page_of_study
+
+    file, folder = _read(study), of_study(study)
+    reading = _reading(file, _cells(file, None), journal.read(folder.journal), retry=False)
+    measured = {}
+    for cell in reading.cells:
+        if reading.standings[cell.id].state == "done":
+            with suppress(StashError):  # a profile that was removed, or cannot be told: shown as not measured
+                measured[cell.id] = attribute(load(folder.cell(cell.id).profile))
+    where = file.study.results or str(folder.results)
+    return page_of_study(reading, results(reading.cells, measured), study.name, where)
 
 
 def _results(file: StudyFile, folder: StudyFolder) -> Store:

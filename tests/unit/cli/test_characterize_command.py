@@ -110,6 +110,8 @@ def test_a_study_on_a_cloud_from_end_to_end(cloud: Path, monkeypatch: Patch, cap
     assert name.endswith(".stash.json")
     assert run(monkeypatch, "characterize", "grid.yaml", "--max-cost", "5") == 0
     assert (cloud / "calls").read_text().splitlines() == calls
+    assert run(monkeypatch, "report", "grid.yaml", "-o", "grid.html") == 0
+    assert "2 cells: 2 done" in (cloud / "grid.html").read_text()
 
 
 def test_a_cloud_that_says_no_is_told_and_left(cloud: Path, monkeypatch: Patch, capsys: Capture) -> None:

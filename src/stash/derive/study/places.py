@@ -26,6 +26,8 @@ class StudyPlace:
     """Of one node; ``None``: not paid for by time."""
     price_source: str = ""
     """Which price it is, of which date, by whose word."""
+    list_dollars_per_hour: float | None = None
+    """Of an emulated instance: what it would cost, for figures."""
 
     @property
     def devices(self) -> int | None:
@@ -59,7 +61,9 @@ def _place(file: StudyFile, where: tuple[int | str, ...], target: StudyTarget, c
     instance = _instance(file, (*where, "instance"), target, catalog)
     name = target.name or instance.name
     if isinstance(target, EmulatedTarget):
-        return StudyPlace(name, target, instance, None, "")
+        listed = [offer for offer in catalog.offers_of(instance) if offer.kind == "on-demand"]
+        price = listed[0].dollars_per_hour if listed else None
+        return StudyPlace(name, target, instance, list_dollars_per_hour=price)
     if given is not None:
         return StudyPlace(name, target, instance, given, source)
     offer = _offer(target, instance, catalog)

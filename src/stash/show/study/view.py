@@ -51,7 +51,7 @@ def view(
     return StudyView(
         title=f"{reading.name}: {counted(len(reading.cells), 'cell')}",
         summary=_summary(reading, reading.takes(lanes), spent),
-        matrix=_matrix(reading),
+        matrix=matrix(reading),
         takes=_takes(reading, lanes),
         failures=_failures(reading),
         assumptions=reading.assumptions,
@@ -63,13 +63,17 @@ def view(
 
 
 def _summary(reading: StudyReading, takes: StudyEstimate, spent: float) -> str:
-    counts = reading.counts()
-    told = [f"{counts[state]} {_WORDS[state]}" for state in _WORDS if state in counts]
     already = f"; ${spent:,.2f} spent until now" if spent else ""
     if not takes.cells:
-        return f"{', '.join(told)}{already}."
+        return f"{states(reading)}{already}."
     money = "costs nothing by time" if takes.dollars is None else f"costs about ${takes.dollars:,.2f}"
-    return f"{', '.join(told)}; what is left takes about {span(takes.seconds)} and {money}{already}."
+    return f"{states(reading)}; what is left takes about {span(takes.seconds)} and {money}{already}."
+
+
+def states(reading: StudyReading) -> str:
+    """``"20 to run, 3 done, 1 failed"``."""
+    counts = reading.counts()
+    return ", ".join(f"{counts[state]} {_WORDS[state]}" for state in _WORDS if state in counts)
 
 
 def span(seconds: float) -> str:
@@ -79,20 +83,23 @@ def span(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
-def _matrix(reading: StudyReading) -> tuple[tuple[str, ...], ...]:
-    columns = dict.fromkeys(_where(cell) for cell in reading.cells)
+def matrix(reading: StudyReading) -> tuple[tuple[str, ...], ...]:
+    """How every combination stands, with heads."""
+    columns = dict.fromkeys(where(cell) for cell in reading.cells)
     rows: dict[str, dict[str, list[Cell]]] = {}
     for cell in sorted(reading.cells, key=lambda cell: (cell.size, cell.workload, cell.batch or 0)):
-        rows.setdefault(_what(cell), {}).setdefault(_where(cell), []).append(cell)
+        rows.setdefault(what(cell), {}).setdefault(where(cell), []).append(cell)
     body = [(name, *(_state(reading, cells.get(column, ())) for column in columns)) for name, cells in rows.items()]
     return (("", *columns), *body)
 
 
-def _what(cell: Cell) -> str:
+def what(cell: Cell) -> str:
+    """``"resnet18 32"``: the row of a matrix."""
     return cell.workload if cell.batch is None else f"{cell.workload} {cell.batch}"
 
 
-def _where(cell: Cell) -> str:
+def where(cell: Cell) -> str:
+    """``"2 × p3.8xlarge"``: its column."""
     return cell.place.name if cell.nodes == 1 else f"{cell.nodes} × {cell.place.name}"
 
 
@@ -108,11 +115,11 @@ def _state(reading: StudyReading, cells: Sequence[Cell]) -> str:
 
 def _takes(reading: StudyReading, lanes: Mapping[str, str]) -> tuple[tuple[str, ...], ...]:
     rows = [("place", "cells", "time", "price")]
-    for where in dict.fromkeys(_where(cell) for cell in reading.ahead):
-        own = [cell for cell in reading.ahead if _where(cell) == where]
+    for column in dict.fromkeys(where(cell) for cell in reading.ahead):
+        own = [cell for cell in reading.ahead if where(cell) == column]
         takes = reading.takes(lanes, own)
         price = "-" if takes.dollars is None else f"${takes.dollars:,.2f}"
-        rows.append((where, str(takes.cells), span(takes.seconds), price))
+        rows.append((column, str(takes.cells), span(takes.seconds), price))
     return tuple(rows) if len(rows) > 1 else ()
 
 
