@@ -24,7 +24,7 @@ from stash.keep.study.file import StudyFile
 MOST_CELLS = 10_000
 _ID = 12
 """Hexadecimal digits of SHA-256: of 10,000 cells two share one with a chance of 2·10^-7."""
-_NOT_MEASURED = {"name", "price", "start", "nodes", "data", "idle", "time"}
+_NOT_MEASURED = {"name", "price", "start", "nodes", "data", "idle", "time", "at_once"}
 """Fields of a target that change nothing of what is measured there."""
 Where = tuple[int | str, ...]
 

@@ -126,6 +126,8 @@ class SlurmTarget(_Target):
     account: str | None = None
     time: StudySeconds | None = None
     """The job's limit; else three times what the cell is estimated to take."""
+    at_once: Annotated[int, Field(ge=1, le=1_000)] = 1
+    """Jobs in the queue at a time, once the first one is done."""
     options: JobWords = ()
     """Further options of ``sbatch``, like ``--exclusive``."""
     setup: str = ""

@@ -110,6 +110,27 @@ def test_a_place_whose_first_cell_fails_is_left(tmp_path: Path) -> None:
     assert "nothing more was tried" in outcome.not_started[0]
 
 
+def test_slurm_queues_several_once_the_first_is_done(tmp_path: Path) -> None:
+    class Counting(FakeWorld):
+        most = 0
+
+        def sleep(self, seconds: float) -> None:
+            self.most = max(self.most, len(self.running))
+            assert len(self.started) == 1 or self.clock >= 1_000_060
+            super().sleep(seconds)
+
+    batches = ", ".join(map(str, range(1, 17)))
+    text = LOCAL.replace("[32, 64]", f"[{batches}]").replace(
+        "engine: local", "engine: slurm, partition: gpu, at_once: 4"
+    )
+    file, world = study(text, tmp_path), Counting()
+    run(file, world)
+    assert world.most == 4
+    assert states(file) == ["done"] * 32
+    assert world.clock - 1_000_000 < 32 * 60 / 2
+    assert sum(words[0] == "scancel" for words in world.heard) == 32
+
+
 def test_ctrl_c_ends_what_runs_and_the_same_command_goes_on(tmp_path: Path) -> None:
     class Interrupted(FakeWorld):
         def sleep(self, seconds: float) -> None:

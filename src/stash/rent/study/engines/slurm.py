@@ -51,7 +51,7 @@ def describe(cell: Cell, folder: StudyFolder) -> Submission:
     return Submission(
         files={"cell.sbatch": script},
         command=("sbatch", "--wait", str(own.path / "cell.sbatch")),
-        lane=cell.place.name,
+        lane=f"{cell.place.name} {int(cell.id, 16) % target.at_once}",
         lease=name,
         release=(("scancel", f"--name={name}"),),
         check=("squeue", "--noheader", "--format=%j", f"--name={name}"),
