@@ -70,7 +70,7 @@ def characterize(
     events = journal.read(folder.journal)
     reading = _reading(file, cells, events, retry)
     submissions = {cell.id: describe(cell, folder) for cell in reading.cells}
-    told = _told(reading, submissions, spent(events), file.study.results or str(folder.results))
+    told = _Told(reading, submissions, spent(events), file.study.results or str(folder.results))
     if dry_run:
         told.print_all(json)
         return
@@ -141,10 +141,6 @@ class _Told:
         texts = {cell.id: self.submissions[cell.id].describe() for cell in self.reading.ahead}
         shown = view(self.reading, self.lanes, texts, self.spent, self.results)
         print(printable(masked_text(script(shown))), end="")
-
-
-def _told(reading: StudyReading, submissions: dict[str, Submission], spent: float, results: str) -> _Told:
-    return _Told(reading, submissions, spent, results)
 
 
 def _document(submission: Submission) -> dict[str, Any]:

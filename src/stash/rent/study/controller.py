@@ -172,7 +172,8 @@ class StudyController:
         with postponed():  # from here on it is done whole, or what was measured would be measured again
             self._running.pop(lane, None)
             self._record(running, found)
-        if self._next_lease(submission.lane) != submission.lease:
+        # What is left of a lost cell may still be at work on what was rented for it.
+        if found.ending == "lost" or self._next_lease(submission.lane) != submission.lease:
             self.leases.release(submission.lease)
 
     def _fetch(self, submission: Submission) -> str | None:
@@ -306,21 +307,21 @@ class StudyController:
             self._record(running, CellJudgement("failed", f"there is no program {program!r} on PATH"))
             return
         self._tries[cell.id] = self._tries.get(cell.id, 0) + 1
-        self.leases.open(submission, cell)
-        self.write(StudyEvent(at=now, what="started", lease=submission.lease, cell=cell.id))
-        self.say(f"{cell.title}: started")
         try:
             own.path.mkdir(parents=True, exist_ok=True)
-            for stale in (own.profile, own.status, own.process):
+            for stale in (own.profile, own.status, own.process):  # before the journal says that there is a new try
                 stale.unlink(missing_ok=True)
             for name, text in submission.files.items():
                 (own.path / name).write_text(text)
+            self.leases.open(submission, cell)
+            self._running[submission.lane] = running  # before it does: who interrupts ends whatever has begun
+            self.write(StudyEvent(at=now, what="started", lease=submission.lease, cell=cell.id))
             self.programs.start(submission.command, self.folder.work, own)
+            self.say(f"{cell.title}: started")
         except OSError as error:
+            self._running.pop(submission.lane, None)
             self._record(running, CellJudgement("failed", f"it could not be started: {error.strerror or error}"))
             self.leases.release(submission.lease)
-        else:
-            self._running[submission.lane] = running
 
     # Ends ----------------------------------------------------------------------------------------------------
 

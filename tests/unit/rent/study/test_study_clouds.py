@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from studies import SKY, DeadOnKill, Ending, FakeWorld, Killed, reading_of, run,
 
 from stash.derive.study.standing import open_leases, spent
 from stash.keep.study import journal
-from stash.rent.study.folder import of_study
+from stash.rent.study.folder import CellFolder, of_study
 from stash.rent.study.programs import Called
 
 QUOTA = (
@@ -87,6 +88,18 @@ def test_ctrl_c_while_a_profile_is_fetched_loses_it_not(tmp_path: Path) -> None:
     assert world.clusters == set()
 
 
+def test_ctrl_c_while_a_cell_is_being_started_leaves_nothing(tmp_path: Path) -> None:
+    class Starting(FakeWorld):
+        def start(self, command: Sequence[str], work: Path, cell: CellFolder) -> None:
+            super().start(command, work, cell)
+            raise KeyboardInterrupt
+
+    file, world = study(SKY, tmp_path), Starting()
+    with pytest.raises(KeyboardInterrupt):
+        run(file, world, dollars=10)
+    assert (world.running, world.clusters, open_leases(events(file))) == ({}, set(), ())
+
+
 def test_what_may_still_run_is_told_after_ctrl_c_too(tmp_path: Path) -> None:
     class Interrupted(FakeWorld):
         def sleep(self, seconds: float) -> None:
@@ -105,6 +118,7 @@ def test_a_preempted_cell_is_run_again_on_a_new_cluster(tmp_path: Path) -> None:
     file, world = study(SKY, tmp_path), FakeWorld(lambda _: next(taken, Ending()))
     run(file, world, dollars=10)
     assert len(world.started) == 3
+    assert [words[:2] for words in world.heard].count(("sky", "down")) == 2
     assert [each.state for each in reading_of(file).standings.values()] == ["done", "done"]
     assert world.clusters == set()
 
