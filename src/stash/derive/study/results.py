@@ -48,9 +48,9 @@ class StudyResult:
 
 
 def results(cells: Sequence[Cell], measured: Mapping[str, Breakdown]) -> tuple[StudyResult, ...]:
-    """``measured``: by cell's id. In the order of ``cells``."""
+    """``measured``: by cell's id. Small workloads and batches first, places in the order of ``cells``."""
     groups: dict[object, list[Cell]] = {}
-    for cell in cells:
+    for cell in sorted(cells, key=lambda cell: (cell.size, cell.workload, cell.batch or 0)):
         if cell.id in measured:
             groups.setdefault((cell.alike, cell.batch), []).append(cell)
     return tuple(_result(group, [measured[cell.id] for cell in group]) for group in groups.values())
