@@ -121,6 +121,8 @@ class SlurmTarget(_Target):
 
     engine: Literal["slurm"]
     partition: StudyName
+    gpus: Annotated[int | None, Field(ge=1, le=1024)] = None
+    """Asked for on each node."""
     constraint: str | None = None
     qos: str | None = None
     account: str | None = None

@@ -18,6 +18,8 @@ _MEMORY = re.compile(r"ran out of memory|out of memory|oom[_-]kill|Cannot alloca
 _ERROR = re.compile(
     r"^\s*(?:error: |(?:[\w.]+\.)?\w*(?:Error|Exception|Unavailable)\b|sbatch: error: |.*\berror: )", re.M
 )
+_OURS = re.compile(r"(?:\(.{1,100}?\) )?error: (.+)")
+"""Of Stash itself, also behind what SkyPilot puts before a job's lines; what started it then says that it failed."""
 _HINTS = (
     (re.compile(r"(?i)no cloud access|not enabled|no enabled cloud|credential"), "`sky check` says what is missing"),
     (re.compile(r"(?i)quota|limit ?exceeded"), "ask the cloud for more, or name another region"),
@@ -82,8 +84,8 @@ def _last_of(log: Path) -> str:
 
 
 def _said(printed: str) -> str:
-    """The last line that tells of an error, else the last line."""
+    """The last line in which Stash says what went wrong, else the last that tells of an error, else the last."""
     lines = [line.strip() for line in printed.splitlines() if line.strip()]
+    ours = [said[1] for line in lines if (said := _OURS.match(line))]
     errors = [line for line in lines if _ERROR.match(line)]
-    found = (errors or lines or [""])[-1]
-    return printable_line(found.removeprefix("error: "), _LONGEST)
+    return printable_line((ours or errors or lines or [""])[-1], _LONGEST)

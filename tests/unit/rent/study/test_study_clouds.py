@@ -49,7 +49,10 @@ def test_a_cluster_for_each_node_count(tmp_path: Path) -> None:
     [
         (Ending(1, QUOTA), "ask the cloud for more"),
         (Ending(1, "sky.exceptions.NoCloudAccessError: No cloud access found. Run: sky check"), "`sky check` says"),
-        (Ending(100, "error: train.py failed in its first step: KeyError"), "KeyError"),
+        (
+            Ending(100, "(stash-1, pid=7) error: train.py failed: KeyError\nERROR: Job 1 failed"),
+            "train.py failed: KeyE",
+        ),
     ],
 )
 def test_what_cannot_be_had_is_said_once_and_leaves_nothing(tmp_path: Path, ending: Ending, why: str) -> None:

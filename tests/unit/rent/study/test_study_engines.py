@@ -47,7 +47,7 @@ def test_here_it_is_stash_profile_with_the_studys_settings(tmp_path: Path) -> No
 
 def test_slurm_gets_a_batch_script_and_waits_for_it(tmp_path: Path) -> None:
     place = (
-        "{engine: slurm, partition: gpu, constraint: a100, qos: long, account: me, devices: 8, nodes: 2, data: /d,"
+        "{engine: slurm, partition: gpu, constraint: a100, qos: long, account: me, gpus: 8, nodes: 2, data: /d,"
         " options: [--exclusive], setup: 'module load cuda'}"
     )
     found = described(OWN + place, tmp_path)

@@ -36,7 +36,7 @@ def describe(cell: Cell, folder: StudyFolder) -> Submission:
         "account": target.account,
         "nodes": str(cell.nodes),
         "ntasks-per-node": "1",
-        "gpus-per-node": None if target.devices is None else str(target.devices),
+        "gpus-per-node": None if target.gpus is None else str(target.gpus),
         "time": str(minutes),
         "chdir": str(folder.work),
         "output": str(own.log),
