@@ -16,6 +16,7 @@ from stash.base.printable import printable, printable_line, shortened
 from stash.base.secrets import masked_text
 from stash.cli.arguments import ProfileCommand
 from stash.cli.catalog import app as catalog_app
+from stash.cli.characterize import characterize
 from stash.cli.check import check
 from stash.cli.check_plan import check_plan
 from stash.cli.compare import compare
@@ -58,6 +59,7 @@ app.command(cls=ProfileCommand, context_settings={"allow_interspersed_args": Fal
     profile
 )
 app.command(rich_help_panel=_MEASURE)(probe)
+app.command(rich_help_panel=_MEASURE)(characterize)
 app.command(rich_help_panel=_LOOK)(show)
 app.command(rich_help_panel=_LOOK)(report)
 app.command(rich_help_panel=_LOOK)(figures)

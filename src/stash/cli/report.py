@@ -23,9 +23,13 @@ if TYPE_CHECKING:
     from stash.show.report.of_profile import ReadRun
     from stash.show.report.page import Page
 
-FILES_HELP = "Files of `stash profile`, `stash probe` or plans; of several the first is compared with each other one."
+FILES_HELP = (
+    "Files of `stash profile`, `stash probe` or plans; of several the first is compared with each other one. Or one "
+    "study.yaml."
+)
 OUTPUT_HELP = "Where to write it; else a new file in this folder, named after the first one."
 OPEN_HELP = "Open the report in a browser."
+_STUDIES = (".yaml", ".yml")
 MARKDOWN_HELP = "Print a summary for a pull request as GitHub's Markdown instead (with -o: write it)."
 PROBE_HELP = "A *.host.json file of the machines that were profiled, whose links the report then shows."
 
@@ -77,6 +81,8 @@ def read_page(files: Sequence[str], probe: Path | None = None, store: str | None
     from stash.keep.artefact import load_probe
     from stash.keep.plans import is_plan
 
+    if any(name.endswith(_STUDIES) for name in files):
+        return _page_of_study(files, probe)
     twice = next((name for name in files if files.count(name) > 1), None)
     if twice is not None:
         raise UserError(f"{twice} is given twice; name each file once")
@@ -101,6 +107,14 @@ def read_page(files: Sequence[str], probe: Path | None = None, store: str | None
     from stash.show.report.of_runs import page as page_of_runs
 
     return page_of_runs(runs, parts)
+
+
+def _page_of_study(files: Sequence[str], probe: Path | None) -> Page:
+    if len(files) > 1 or probe is not None:
+        raise UserError(f"a report of a study is of nothing else; type `stash report {files[0]}`")
+    from stash.cli.characterize import page
+
+    return page(Path(files[0]))
 
 
 def _read_run(profile: Profile, file: str, name: str, links: Probe | None, probe: str) -> ReadRun:

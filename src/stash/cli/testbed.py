@@ -16,7 +16,7 @@ import typer
 
 from stash.base.errors import UserError
 from stash.base.interrupts import interrupted_by
-from stash.cli.options import App, flag, option
+from stash.cli.options import App, flag, option, positive
 
 if TYPE_CHECKING:
     from stash.lab.testbed import Started, Testbed
@@ -123,6 +123,7 @@ def model(
     tflops: Annotated[float | None, option("N", "The GPU's peak, 10^12 operations a second.")] = None,
     memory: Annotated[str | None, option("RATE", 'Its memory\'s rate, like "900GB/s".')] = None,
     efficiency: Annotated[float, option("F", "The part of the peak that is reached.")] = 0.5,
+    speed: Annotated[float | None, option("N", "… or the samples a second that it reaches.")] = None,
     batch: Annotated[int | None, option("N", "Samples; else the workload's.", least=1)] = None,
     size_scale: Annotated[float, option("F", "All bytes times this (links alike).")] = 1.0,
     time_scale: Annotated[float, option("F", "All times times this.")] = 1.0,
@@ -134,6 +135,7 @@ def model(
     from stash.lab.testbed.emulation import dump
     from stash.lab.testbed.generate import emulate
     from stash.lab.testbed.peak import VALUE_BYTES
+    from stash.lab.zoo.registry import workload
 
     if not all(0 < scale < float("inf") for scale in (size_scale, time_scale)):
         raise UserError("--size-scale and --time-scale must be more than 0")
@@ -144,7 +146,11 @@ def model(
         name, peak.flops_per_second, peak.memory_bytes_per_second, batch, efficiency,
         value_bytes=VALUE_BYTES[precision],
     )  # fmt: skip
-    print(f"# {name} on {peak.about}\n# {efficiency:.0%} of the peak reached")
+    reached = f"{efficiency:.0%} of the peak reached"
+    if speed is not None:
+        made = made.scaled(time=(batch or workload(name).batch) / positive("--speed", speed) / made.compute_seconds)
+        reached = f"layers' shares of the step by those rates, and {speed:g} samples a second"
+    print(f"# {name} on {peak.about}\n# {reached}")
     print(dump(made.scaled(size_scale, time_scale)), end="")
 
 

@@ -153,13 +153,19 @@ def _parser() -> argparse.ArgumentParser:
     add("--accumulate", type=_positive, default=1, metavar="N", help="batches to a step, exchanged once (default 1)")
     add("--workers", type=_natural, default=0, metavar="N", help="loader processes per rank (default 0)")
     add("--steps", type=_positive, metavar="N", help="optimizer steps to take (default: until interrupted)")
-    add("--bucket-mb", type=_positive, metavar="MIB", help="size of all of DDP's buckets (default: 1, then 25)")
+    add("--bucket-mb", type=_size, metavar="MIB", help="size of all of DDP's buckets (default: 1, then 25)")
     return parser
 
 
 def _positive(text: str) -> int:
     if (number := int(text)) < 1:
         raise argparse.ArgumentTypeError("it must be at least 1")
+    return number
+
+
+def _size(text: str) -> float:
+    if not 0 < (number := float(text)) < float("inf"):
+        raise argparse.ArgumentTypeError("it must be more than 0")
     return number
 
 

@@ -1,0 +1,247 @@
+"""``stash characterize``: runs a study's cells wherever they are to be measured, and goes on where it was left.
+
+Parses, reads the study, says what it takes, hands it to ``rent/study``. Measures nothing itself.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from stash.base.errors import StashError, StoreError, UserError
+from stash.base.interrupts import REQUESTS, interrupted_by
+from stash.base.platforms import require_linux
+from stash.base.printable import printable, printable_line, strict_json
+from stash.base.secrets import masked_text
+from stash.cli.options import flag, option, positive
+
+if TYPE_CHECKING:
+    from stash.derive.study.cells import Cell
+    from stash.derive.study.reading import StudyReading
+    from stash.keep.store import Store
+    from stash.keep.study.file import StudyFile
+    from stash.keep.study.journal import StudyEvent
+    from stash.rent.study.controller import RunOutcome
+    from stash.rent.study.folder import StudyFolder
+    from stash.rent.study.submission import Submission
+    from stash.show.report.page import Page
+
+_HOUR = 3600.0
+
+
+def characterize(
+    study: Annotated[Path, typer.Argument(metavar="STUDY", help="A study file, like study.yaml.")],
+    dry_run: Annotated[
+        bool, flag("--dry-run", "Print the matrix, what it takes and all that would be run, and stop.")
+    ] = False,
+    json: Annotated[bool, flag("--json", "With --dry-run: print it as JSON for other programs.")] = False,
+    max_cost: Annotated[
+        float | None, option("DOLLARS", "A hard stop; counts what is running, and earlier runs of the study.")
+    ] = None,
+    max_hours: Annotated[float | None, option("HOURS", "A hard stop of this run.")] = None,
+    retry: Annotated[bool, flag("--retry", "Run cells that failed once more.")] = False,
+    instances: Annotated[Path | None, option("FILE", "Your own instances in YAML.", "--instances")] = None,
+) -> None:
+    """Measure workloads × batches × machines: one study file in, profiles in a store out.
+
+    Finished cells are never run again: after Ctrl-C, a crash or a limit the same command goes on. What is rented is
+    released at the end, also after errors.
+
+    [bold]Examples[/bold]
+
+      stash characterize study.yaml --dry-run
+      stash characterize study.yaml --max-cost 40
+      stash characterize study.yaml --dry-run --json | jq '.cells[].state'
+    """
+    from stash.derive.study.standing import spent
+    from stash.keep.study import journal
+    from stash.rent.study.engines import describe
+    from stash.rent.study.folder import of_study
+
+    if json and not dry_run:
+        raise UserError("--json prints what would be run; add --dry-run")
+    file, folder = _read(study), of_study(study)
+    cells = _cells(file, instances)
+    events = journal.read(folder.journal)
+    reading = _reading(file, cells, events, retry)
+    submissions = {cell.id: describe(cell, folder) for cell in reading.cells}
+    told = _Told(reading, submissions, spent(events), file.study.results or str(folder.results))
+    if dry_run:
+        told.print_all(json)
+        return
+    require_linux("stash characterize")
+    if reading.paid and max_cost is None:
+        raise UserError(f"{told.price()}; say what the study may cost at most with --max-cost DOLLARS")
+    limits = (
+        None if max_cost is None else positive("--max-cost", max_cost),
+        None if max_hours is None else positive("--max-hours", max_hours) * _HOUR,
+    )
+    told.print_head()
+    with folder.held(), interrupted_by(*REQUESTS):
+        outcome, reading = _run(file, folder, cells, limits, retry)
+    _finish(outcome, reading)
+
+
+def _read(path: Path) -> StudyFile:
+    from stash.keep.study.file import read
+
+    return read(path)
+
+
+def _cells(file: StudyFile, instances: Path | None) -> tuple[Cell, ...]:
+    from stash.base.version import __version__
+    from stash.derive.study.cells import ZooWorkload, cells
+    from stash.derive.study.places import places
+    from stash.keep import catalog
+    from stash.lab.zoo.registry import WORKLOADS
+
+    zoo = {name: ZooWorkload(spec.batch, spec.gradient_bytes) for name, spec in WORKLOADS.items()}
+    return cells(file, places(file, catalog.load(instances)), zoo, __version__)
+
+
+def _reading(file: StudyFile, cells: Sequence[Cell], events: Sequence[StudyEvent], retry: bool) -> StudyReading:
+    from stash.derive.study.reading import read
+
+    return read(file.name, cells, events, retry)
+
+
+class _Told:
+    """What is printed of a study before it is run."""
+
+    def __init__(self, reading: StudyReading, submissions: dict[str, Submission], spent: float, results: str) -> None:
+        self.reading, self.submissions, self.spent, self.results = reading, submissions, spent, results
+        self.lanes = {id: submission.lane for id, submission in submissions.items()}
+
+    def price(self) -> str:
+        dollars = self.reading.takes(self.lanes).dollars or 0.0
+        return f"what is left of {self.reading.name} costs about ${dollars:,.2f}"
+
+    def print_head(self) -> None:
+        from stash.cli.output import printed
+        from stash.show.study.terminal import render
+        from stash.show.study.view import view
+
+        printed(view(self.reading, self.lanes, None, self.spent, self.results), render)
+
+    def print_all(self, json: bool) -> None:
+        from stash.show.study.contract import document
+        from stash.show.study.terminal import script
+        from stash.show.study.view import view
+
+        if json:
+            described: dict[str, Any] = {cell.id: _document(self.submissions[cell.id]) for cell in self.reading.ahead}
+            print(strict_json(document(self.reading, self.lanes, described, self.spent, self.results)))
+            return
+        self.print_head()
+        texts = {cell.id: self.submissions[cell.id].describe() for cell in self.reading.ahead}
+        shown = view(self.reading, self.lanes, texts, self.spent, self.results)
+        print(printable(masked_text(script(shown))), end="")
+
+
+def _document(submission: Submission) -> dict[str, Any]:
+    return {
+        "files": dict(submission.files),
+        "command": list(submission.command),
+        "fetch": [list(words) for words in submission.fetch],
+        "release": [list(words) for words in submission.release],
+    }
+
+
+def _run(
+    file: StudyFile,
+    folder: StudyFolder,
+    cells: Sequence[Cell],
+    limits: tuple[float | None, float | None],
+    retry: bool,
+) -> tuple[RunOutcome, StudyReading]:
+    """Run what is left, and read again how the study stands."""
+    from stash.derive.study.standing import open_leases, spent
+    from stash.keep.study import journal
+    from stash.rent.study.controller import RunLimits, StudyController
+    from stash.rent.study.engines import describe
+    from stash.rent.study.programs import SystemPrograms
+
+    results = _results(file, folder)
+    events = journal.read(folder.journal)  # again: nobody else writes it from now on
+    reading = _reading(file, cells, events, retry)
+    _put_missing(reading, folder, results)
+    controller = StudyController(
+        folder=folder,
+        programs=SystemPrograms(),
+        describe=describe,
+        write=lambda event: journal.append(folder.journal, event),
+        keep=lambda cell: results.put(folder.cell(cell.id).profile.read_bytes(), cell.title),
+        limits=RunLimits(*limits),
+        estimates=reading.estimates,
+        say=_say,
+    )
+    outcome = controller.run(reading.cells, reading.standings, open_leases(events), spent(events))
+    return outcome, _reading(file, cells, journal.read(folder.journal), retry=False)
+
+
+def page(study: Path) -> Page:
+    """The report of a study as far as it is done; raises UserError."""
+    from stash.derive.stalls import attribute
+    from stash.derive.study.results import results
+    from stash.keep.artefact import load
+    from stash.keep.study import journal
+    from stash.rent.study.folder import of_study
+    from stash.show.study.page import page as page_of_study
+
+    file, folder = _read(study), of_study(study)
+    reading = _reading(file, _cells(file, None), journal.read(folder.journal), retry=False)
+    measured = {}
+    for cell in reading.cells:
+        if reading.standings[cell.id].state == "done":
+            with suppress(StashError):  # a profile that was removed, or cannot be told: shown as not measured
+                measured[cell.id] = attribute(load(folder.cell(cell.id).profile))
+    where = file.study.results or str(folder.results)
+    return page_of_study(reading, results(reading.cells, measured), study.name, where)
+
+
+def _results(file: StudyFile, folder: StudyFolder) -> Store:
+    """The store that profiles go to; a folder is taken from where the study file lies."""
+    from stash.cli.storing import opened
+
+    wanted = file.study.results
+    if wanted is None:
+        return opened(str(folder.results))
+    remote = "://" in wanted or "::" in wanted
+    return opened(wanted if remote else str(folder.work / Path(wanted).expanduser()))
+
+
+def _put_missing(reading: StudyReading, folder: StudyFolder, results: Store) -> None:
+    """Put what the store did not take when it was measured: the same bytes have the same name, so twice is once."""
+    for cell in reading.cells:
+        last = reading.standings[cell.id].last
+        if last is not None and last.ending == "done" and not last.artefact:
+            with suppress(OSError, StoreError):
+                results.put(folder.cell(cell.id).profile.read_bytes(), cell.title)
+
+
+def _say(text: str) -> None:
+    print(printable_line(masked_text(text), 600), flush=True)
+
+
+def _finish(outcome: RunOutcome, reading: StudyReading) -> None:
+    """Say how the study stands; raises StashError where something may still run, or nothing was measured."""
+    counts = {str(state): number for state, number in reading.counts().items()}
+    print(f"{counts.get('done', 0)} of {len(reading.cells)} cells are done.", end="")
+    print(f" ${outcome.dollars:,.2f} spent." if outcome.dollars else "")
+    for sentence in outcome.not_started:
+        _say(f"note: {sentence}")
+    if outcome.left:
+        raise StashError("\n".join(outcome.left))
+    if not counts.get("done"):
+        raise StashError("no cell was measured; the sentences above say why, and --retry tries failed ones again")
+    notes = {"failed": "failed; --retry runs them again", "to run": "are left; the same command goes on"}
+    for state, note in notes.items():
+        if state in counts:
+            print(f"{counts[state]} {note}.", file=sys.stderr)
+    if "failed" in counts or "to run" in counts:
+        raise typer.Exit(1)

@@ -1,0 +1,59 @@
+"""A partition of Slurm: one job a cell, through ``sbatch --wait``, whose end and exit code are the job's.
+
+The study's folder has to be seen by the nodes. ``stash profile`` finds its nodes and ranks by what ``srun`` tells it.
+A job that is preempted is requeued by Slurm where the partition allows it, and then the command just waits longer.
+"""
+
+from __future__ import annotations
+
+import math
+
+from stash.base.errors import UserError
+from stash.derive.study.cells import Cell
+from stash.keep.study.fields import SlurmTarget
+from stash.rent.study.engines import words
+from stash.rent.study.folder import StudyFolder
+from stash.rent.study.submission import Submission
+
+_ROOM = 3.0
+"""The limit of a job's time, in times of what the cell is estimated to take."""
+_LOST = r"DUE TO (PREEMPTION|NODE FAILURE)"
+"""As slurmstepd prints it into a job's output."""
+
+
+def describe(cell: Cell, folder: StudyFolder) -> Submission:
+    target, own = cell.place.target, folder.cell(cell.id)
+    if not isinstance(target, SlurmTarget):
+        raise UserError(f"{cell.title}: it is no partition of Slurm")
+    name = f"stash-{cell.id}"
+    estimate = cell.settings.start + cell.settings.budget
+    minutes = math.ceil((target.time or _ROOM * estimate) / 60)
+    options = {
+        "job-name": name,
+        "partition": target.partition,
+        "constraint": target.constraint,
+        "qos": target.qos,
+        "account": target.account,
+        "nodes": str(cell.nodes),
+        "ntasks-per-node": "1",
+        "gpus-per-node": None if target.gpus is None else str(target.gpus),
+        "time": str(minutes),
+        "chdir": str(folder.work),
+        "output": str(own.log),
+        "open-mode": "append",
+    }
+    asked = [f"#SBATCH --{option}={value}" for option, value in options.items() if value is not None]
+    asked += ["#SBATCH --requeue", *(f"#SBATCH {option}" for option in target.options)]
+    stash = ("stash",) if target.setup else words.OURS
+    run = ("srun", "--kill-on-bad-exit=1", *words.profile(cell, own.profile, stash), *words.job(cell))
+    setup = f"{target.setup.rstrip()}\n" if target.setup else ""
+    script = "\n".join(["#!/bin/bash", words.head(cell), *asked, f"{setup}{words.line(run)}", ""])
+    return Submission(
+        files={"cell.sbatch": script},
+        command=("sbatch", "--wait", str(own.path / "cell.sbatch")),
+        lane=f"{cell.place.name} {int(cell.id, 16) % target.at_once}",
+        lease=name,
+        release=(("scancel", f"--name={name}"),),
+        check=("squeue", "--noheader", "--format=%j", f"--name={name}"),
+        lost=_LOST,
+    )

@@ -1,0 +1,91 @@
+"""How a cell ended, from what its command left: its exit code, its profile, and the last of what it printed."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+from stash.base.errors import StashError
+from stash.base.printable import printable_line
+from stash.keep.artefact import load
+from stash.keep.study.journal import Ending
+from stash.rent.study.folder import CellFolder
+from stash.rent.study.submission import Submission
+
+INTERRUPTED = 130
+_MEMORY = re.compile(r"ran out of memory|out of memory|oom[_-]kill|Cannot allocate memory")
+_ERROR = re.compile(
+    r"^\s*(?:error: |(?:[\w.]+\.)?\w*(?:Error|Exception|Unavailable)\b|sbatch: error: |.*\berror: )", re.M
+)
+_OURS = re.compile(r"(?:\(.{1,100}?\) )?error: (.+)")
+"""Of Stash itself, also behind what SkyPilot puts before a job's lines; what started it then says that it failed."""
+_HINTS = (
+    (re.compile(r"(?i)no cloud access|not enabled|no enabled cloud|credential"), "`sky check` says what is missing"),
+    (re.compile(r"(?i)quota|limit ?exceeded"), "ask the cloud for more, or name another region"),
+    (re.compile(r"(?i)invalid partition"), "`sinfo` lists the partitions"),
+    (re.compile(r"(?i)invalid account|account.{0,40}not"), "`sacctmgr show associations` lists the accounts"),
+)
+_END = 2**16
+"""Bytes of what was printed that are looked at."""
+_LONGEST = 300
+
+
+class CellJudgement(NamedTuple):
+    """How one cell ended, and why in one sentence."""
+
+    ending: Ending
+    why: str = ""
+
+
+def exit_code(cell: CellFolder) -> int | None:
+    """Of the cell's command; ``None`` if something ended it before it could end."""
+    try:
+        return int(cell.status.read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def judge(cell: CellFolder, submission: Submission, code: int | None) -> CellJudgement:
+    """Of a cell whose command is over, and whose profile was fetched if there was one to fetch."""
+    printed = _last_of(cell.log)
+    if code == 0:
+        why = _unreadable(cell.profile)
+        return CellJudgement("done") if why is None else CellJudgement("failed", why)
+    if submission.lost and re.search(submission.lost, printed):
+        return CellJudgement("lost", f"its machines were taken away: {_said(printed)}")
+    if code is None or code == INTERRUPTED:
+        return CellJudgement("lost", "it was interrupted")
+    said = _said(printed)
+    if _MEMORY.search(said):
+        return CellJudgement("out of memory", said)
+    hint = next((f"; {text}" for pattern, text in _HINTS if pattern.search(said)), "")
+    return CellJudgement("failed", f"{said or f'it ended with exit code {code} and no word'}{hint}")
+
+
+def _unreadable(profile: Path) -> str | None:
+    if not profile.exists():
+        return "it ended well and left no profile"
+    try:
+        load(profile)
+    except StashError as error:
+        return printable_line(str(error), _LONGEST)
+    return None
+
+
+def _last_of(log: Path) -> str:
+    try:
+        with log.open("rb") as file:
+            size = file.seek(0, 2)
+            file.seek(max(0, size - _END))
+            return file.read().decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def _said(printed: str) -> str:
+    """The last line in which Stash says what went wrong, else the last that tells of an error, else the last."""
+    lines = [line.strip() for line in printed.splitlines() if line.strip()]
+    ours = [said[1] for line in lines if (said := _OURS.match(line))]
+    errors = [line for line in lines if _ERROR.match(line)]
+    return printable_line((ours or errors or lines or [""])[-1], _LONGEST)

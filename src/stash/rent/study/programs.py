@@ -1,0 +1,128 @@
+"""Programs of this machine: the one seam through which a study starts anything, anywhere.
+
+A cell's command leads a process group of its own, so that Ctrl-C reaches the controller alone, and carries its
+folder's name in its environment, so that a later controller finds it again. Its exit code is in a file, for whoever
+comes after a controller that was killed.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from stash.measure.linux.processes import carrying, end_at_once
+from stash.rent.study.folder import CellFolder
+
+VARIABLE = "STASH_CELL"
+_WRAPPED = 'trap : INT TERM HUP; status="$1"; shift; "$@"; echo $? >"$status.new" && mv "$status.new" "$status"'
+"""Outlives what ends its command, and writes down how that ended."""
+_MISSING = 127
+"""What a shell says of a program that is not there."""
+_MOST = 2**16
+"""Characters kept of what a command printed."""
+
+
+class Called(NamedTuple):
+    """A command that has ended."""
+
+    code: int
+    output: str
+    """Both streams."""
+
+
+class Programs(Protocol):
+    """What a controller does to the world, and the clock it does it by."""
+
+    def has(self, program: str) -> bool:
+        """Whether there is such a program."""
+
+    def start(self, command: Sequence[str], work: Path, cell: CellFolder) -> None:
+        """Start a cell's command in the folder ``work``; returns at once. Raises OSError."""
+
+    def alive(self, cell: CellFolder) -> bool:
+        """Whether the cell's command still runs, whoever started it."""
+
+    def interrupt(self, cell: CellFolder) -> None:
+        """Ask it to end in order, as Ctrl-C does."""
+
+    def kill(self, cell: CellFolder) -> None:
+        """End it and all that it has started."""
+
+    def call(self, command: Sequence[str], seconds: float) -> Called:
+        """Run a command to its end, or for so long."""
+
+    def now(self) -> float:
+        """Seconds since 1970."""
+
+    def sleep(self, seconds: float) -> None: ...
+
+
+class SystemPrograms:
+    """The real ones."""
+
+    def __init__(self) -> None:
+        self._own: dict[Path, subprocess.Popen[bytes]] = {}
+
+    def has(self, program: str) -> bool:
+        return shutil.which(program) is not None
+
+    def start(self, command: Sequence[str], work: Path, cell: CellFolder) -> None:
+        kept = {name: value for name, value in os.environ.items() if name != "STASH_STORE"}  # a study has its own
+        with cell.log.open("wb") as log:
+            process = subprocess.Popen(
+                ["sh", "-c", _WRAPPED, "stash-cell", str(cell.status), *command],
+                cwd=work,
+                env={**kept, VARIABLE: str(cell.path)},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self._own[cell.path] = process
+        cell.process.write_text(str(process.pid))
+
+    def alive(self, cell: CellFolder) -> bool:
+        own = self._own.get(cell.path)
+        return own.poll() is None if own is not None else bool(self._members(cell))
+
+    def interrupt(self, cell: CellFolder) -> None:
+        with suppress(OSError, ValueError):
+            leader = int(cell.process.read_text())
+            if leader in self._members(cell):  # else its number may be another's by now
+                os.killpg(leader, signal.SIGINT)
+
+    def kill(self, cell: CellFolder) -> None:
+        end_at_once(lambda: self._members(cell))
+        own = self._own.get(cell.path)
+        if own is not None:
+            own.wait()
+
+    def call(self, command: Sequence[str], seconds: float) -> Called:
+        try:
+            done = subprocess.run(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
+                timeout=seconds, errors="replace", start_new_session=True,
+            )  # fmt: skip
+        except FileNotFoundError:
+            return Called(_MISSING, f"there is no program {command[0]!r} on PATH")
+        except subprocess.TimeoutExpired:
+            return Called(124, f"it did not end within {seconds:g} s")
+        except OSError as error:
+            return Called(1, error.strerror or str(error))
+        return Called(done.returncode, done.stdout[-_MOST:])
+
+    def now(self) -> float:
+        return time.time()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    def _members(self, cell: CellFolder) -> list[int]:
+        return carrying(VARIABLE, str(cell.path))

@@ -1,0 +1,52 @@
+"""A cell, described: the files and commands by which an engine has it done, before anything is started.
+
+An engine only describes. Its command runs until the cell is over, whatever runs it where, so that one controller does
+all of them alike: starts it, waits, fetches, releases.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from stash.derive.study.cells import Cell
+from stash.rent.study.folder import StudyFolder
+
+ProgramWords = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Submission:
+    """What it takes to have one cell done."""
+
+    files: Mapping[str, str]
+    """What is written into the cell's folder first, by name."""
+    command: ProgramWords
+    """Ends when the cell does, with its exit code."""
+    lane: str
+    """Of one lane, one cell runs at a time."""
+    lease: str
+    """What is rented for it; cells that follow each other in a lane may share one."""
+    fetch: tuple[ProgramWords, ...] = ()
+    """Brings the profile into the cell's folder."""
+    release: tuple[ProgramWords, ...] = ()
+    """Ends the lease, and whatever still runs on it; does no harm where it has ended."""
+    check: ProgramWords = ()
+    """Names the lease on a line of its own as long as it is there."""
+    lost: str = field(default="", repr=False)
+    """A regular expression: what is printed when machines were taken away, which is not the cell's fault."""
+
+    def describe(self) -> str:
+        """Everything that is written and run, in order, as one could do it by hand."""
+        parts = [f"# {name}\n{text.rstrip()}" for name, text in self.files.items()]
+        commands = [self.command, *self.fetch, *self.release]
+        return "\n".join([*parts, *(f"$ {shlex.join(words)}" for words in commands)])
+
+
+class StudyEngine(Protocol):
+    """One way to have cells done; knows no machine but by what it describes."""
+
+    def __call__(self, cell: Cell, folder: StudyFolder) -> Submission:
+        """How this cell is done; raises UserError for what cannot be."""

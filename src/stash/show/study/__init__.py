@@ -1,0 +1,1 @@
+"""A study before it is run: its matrix, what it takes, what will be run, for people and for programs."""

@@ -1,0 +1,218 @@
+"""Studies for tests: read from text, and run on programs that only pretend, by a clock that passes in ``sleep``.
+
+The fake stands at the process seam (``rent/study/programs.py``): it hears the very words that would be run. What they
+do is scripted by the cell's title or by the cluster's fate; what was rented and not released is counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from breakdowns import CALM
+from profile_builder import build
+
+from stash.derive.study.cells import Cell, ZooWorkload, cells
+from stash.derive.study.places import places
+from stash.derive.study.reading import StudyReading, read
+from stash.derive.study.standing import open_leases, spent
+from stash.keep import catalog
+from stash.keep.artefact import to_bytes
+from stash.keep.study import journal
+from stash.keep.study.file import StudyFile, of_text
+from stash.rent.study.controller import RunLimits, RunOutcome, StudyController
+from stash.rent.study.engines import describe
+from stash.rent.study.folder import CellFolder, StudyFolder, of_study
+from stash.rent.study.programs import Called
+
+ZOO = {
+    "resnet18": ZooWorkload(32, 46_800_000),
+    "resnet50": ZooWorkload(32, 102_000_000),
+    "vgg11": ZooWorkload(32, 5e8),
+}
+PROFILE = to_bytes(build(CALM))
+LOCAL = """
+workloads: [{zoo: resnet18}, {zoo: vgg11}]
+batches: [32, 64]
+targets: [{engine: local}]
+"""
+SKY = """
+workloads: [{zoo: resnet18}]
+batches: [32, 64]
+targets: [{engine: sky, instance: p3.8xlarge, price: "$12/h"}]
+"""
+
+
+class Killed(BaseException):
+    """What no controller can catch: from here on it does nothing more."""
+
+
+@dataclass
+class Ending:
+    """How a cell's command ends."""
+
+    code: int | None = 0
+    printed: str = ""
+    seconds: float = 60.0
+    profile: bool = True
+    preempts: bool = False
+    """Its cluster is gone afterwards."""
+
+
+@dataclass
+class FakeWorld:
+    """Processes, clouds and a clock; survives the controllers that use it."""
+
+    endings: Callable[[str], Ending] = lambda _: Ending()
+    """By the first line of the cell's script: its title."""
+    clock: float = 1_000_000.0
+    down_fails: int = 0
+    """How often taking a cluster down says that it worked, and does not."""
+    fetch_fails: int = 0
+    missing: tuple[str, ...] = ()
+    """Programs that are not installed."""
+    kill_at: float | None = None
+    """When the controller is killed."""
+    heard: list[tuple[str, ...]] = field(default_factory=list)
+    started: list[str] = field(default_factory=list)
+    """Titles, in order."""
+    clusters: set[str] = field(default_factory=set)
+    running: dict[Path, tuple[float, Ending]] = field(default_factory=dict)
+    _profiles: set[str] = field(default_factory=set)
+
+    # The seam ---------------------------------------------------------------------------------------------------
+
+    def has(self, program: str) -> bool:
+        return program not in self.missing
+
+    def start(self, command: Sequence[str], work: Path, cell: CellFolder) -> None:
+        self.heard.append(tuple(command))
+        script = next(path for path in cell.path.iterdir() if path.name in ("cell.sh", "task.yaml", "cell.sbatch"))
+        title = next(line for line in script.read_text().splitlines() if line.startswith("# ")).removeprefix("# ")
+        self.started.append(title)
+        ending = self.endings(title)
+        if command[:2] == ("sky", "launch"):
+            self.clusters.add(command[command.index("--cluster") + 1])
+        self.running[cell.path] = (self.clock + ending.seconds, ending)
+
+    def alive(self, cell: CellFolder) -> bool:
+        if cell.path not in self.running:
+            return False
+        until, ending = self.running[cell.path]
+        if self.clock < until:
+            return True
+        self._end(cell, ending)
+        return False
+
+    def interrupt(self, cell: CellFolder) -> None:
+        if cell.path in self.running:
+            self._end(cell, Ending(code=130, profile=False))
+
+    def kill(self, cell: CellFolder) -> None:
+        self.running.pop(cell.path, None)
+
+    def call(self, command: Sequence[str], seconds: float) -> Called:
+        self.heard.append(tuple(command))
+        self.clock += 1
+        if command[:2] == ("sky", "down"):
+            if self.down_fails:
+                self.down_fails -= 1
+                return Called(0, "Terminating cluster: done")
+            self.clusters.discard(command[-1])
+            return Called(0, "")
+        if command[:2] == ("sky", "status"):
+            listed = [f"{name}  aws  UP" for name in self.clusters]
+            return Called(0, "\n".join(["NAME  INFRA  STATUS", *listed]))
+        if command[0] == "scp":
+            if self.fetch_fails:
+                self.fetch_fails -= 1
+                return Called(255, "ssh: connect to host 1.2.3.4 port 22: no route to host")
+            Path(command[-1]).write_bytes(PROFILE)
+        return Called(0, "")
+
+    def now(self) -> float:
+        return self.clock
+
+    def sleep(self, seconds: float) -> None:
+        self.clock += max(seconds, 5.0)  # fewer turns of the loop
+        if self.kill_at is not None and self.clock >= self.kill_at:
+            self.kill_at = None
+            raise Killed
+
+    def _end(self, cell: CellFolder, ending: Ending) -> None:
+        del self.running[cell.path]
+        cell.log.write_text(ending.printed)
+        if ending.code is not None:
+            cell.status.write_text(str(ending.code))
+        if ending.profile and ending.code == 0 and not (cell.path / "task.yaml").exists():
+            cell.profile.write_bytes(PROFILE)
+        if ending.preempts:
+            self.clusters.clear()
+
+
+class DeadOnKill(FakeWorld):
+    """A world whose controller, once killed, cannot tidy up: every later word of it goes unheard."""
+
+    dead: bool = False
+
+    def sleep(self, seconds: float) -> None:
+        try:
+            super().sleep(seconds)
+        except Killed:
+            self.dead = True
+            raise
+
+    def now(self) -> float:
+        if self.dead:
+            raise Killed
+        return super().now()
+
+    def interrupt(self, cell: CellFolder) -> None:
+        if self.dead:
+            raise Killed
+        super().interrupt(cell)
+
+    def call(self, command: Sequence[str], seconds: float) -> Called:
+        if self.dead:
+            raise Killed
+        return super().call(command, seconds)
+
+
+def study(text: str, folder: Path, name: str = "grid.yaml") -> StudyFile:
+    return of_text(text, folder / name)
+
+
+def cells_of(file: StudyFile, version: str = "1.0") -> tuple[Cell, ...]:
+    return cells(file, places(file, catalog.load()), ZOO, version)
+
+
+def reading_of(file: StudyFile, retry: bool = False) -> StudyReading:
+    return read(file.name, cells_of(file), journal.read(of_study(file.path).journal), retry)
+
+
+def run(
+    file: StudyFile,
+    world: FakeWorld,
+    dollars: float | None = None,
+    seconds: float | None = None,
+    retry: bool = False,
+    said: list[str] | None = None,
+    keep: Callable[[Cell], str] = lambda cell: f"{cell.id}.stash.json",
+) -> RunOutcome:
+    """One run of a study in that world, going on where its journal ends."""
+    folder: StudyFolder = of_study(file.path)
+    lines: list[str] = [] if said is None else said
+    with folder.held():
+        events, reading = journal.read(folder.journal), reading_of(file, retry)
+        controller = StudyController(
+            folder=folder,
+            programs=world,
+            describe=describe,
+            write=lambda event: journal.append(folder.journal, event),
+            keep=keep,
+            limits=RunLimits(dollars, seconds),
+            estimates=reading.estimates,
+            say=lines.append,
+        )
+        return controller.run(reading.cells, reading.standings, open_leases(events), spent(events))

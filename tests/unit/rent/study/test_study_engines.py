@@ -1,0 +1,102 @@
+"""What engines describe: the very files and words, for cells of every kind of place."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+
+import yaml
+from studies import cells_of, study
+
+from stash.rent.study.engines import describe
+from stash.rent.study.folder import of_study
+from stash.rent.study.submission import Submission
+
+OWN = """
+workloads: [{name: mine, command: [train.py, --batch, "{batch}", --data, "{data}"]}]
+batches: [16]
+settings: {budget: 30s, rungs: [solo, crowd]}
+targets:
+- """
+
+
+def described(text: str, folder: Path) -> Submission:
+    file = study(text, folder)
+    return describe(cells_of(file)[0], of_study(file.path))
+
+
+def test_here_it_is_stash_profile_with_the_studys_settings(tmp_path: Path) -> None:
+    found = described(OWN + "{engine: local, devices: 2, data: /my data}", tmp_path)
+    words = shlex.split(found.files["cell.sh"].splitlines()[-1])
+    assert words[:5] == ["exec", sys.executable, "-m", "stash", "profile"]
+    assert words[words.index("-o") + 1].startswith(f"{tmp_path}/grid.study/cells/")
+    assert words[-9:] == [
+        "--rungs",
+        "solo,crowd",
+        "--nproc-per-node",
+        "2",
+        "train.py",
+        "--batch",
+        "16",
+        "--data",
+        "/my data",
+    ]
+    assert (found.fetch, found.release, found.check) == ((), (), ())
+
+
+def test_slurm_gets_a_batch_script_and_waits_for_it(tmp_path: Path) -> None:
+    place = (
+        "{engine: slurm, partition: gpu, constraint: a100, qos: long, account: me, gpus: 8, nodes: 2, data: /d,"
+        " options: [--exclusive], setup: 'module load cuda'}"
+    )
+    found = described(OWN + place, tmp_path)
+    lines = found.files["cell.sbatch"].splitlines()
+    asked = {line.removeprefix("#SBATCH ") for line in lines if line.startswith("#SBATCH ")}
+    assert asked >= {
+        "--partition=gpu", "--constraint=a100", "--qos=long", "--account=me", "--nodes=2", "--ntasks-per-node=1",
+        "--gpus-per-node=8", "--exclusive", "--requeue", f"--chdir={tmp_path}",
+    }  # fmt: skip
+    assert "--time=5" in asked  # three times the 90 s that the cell may take, in whole minutes
+    assert lines[-2] == "module load cuda"
+    assert lines[-1].startswith("srun --kill-on-bad-exit=1 stash profile -o ")
+    assert found.command[:2] == ("sbatch", "--wait")
+    assert found.release == (("scancel", f"--name={found.lease}"),)
+
+
+def test_sky_gets_a_task_that_ends_by_itself(tmp_path: Path) -> None:
+    place = "{engine: sky, instance: p3.8xlarge, region: us-east-1, spot: true, nodes: 2, price: $9/h, data: /d}"
+    found = described(OWN + place, tmp_path)
+    task = yaml.safe_load(found.files["task.yaml"])
+    assert task["resources"] == {"infra": "aws/us-east-1", "instance_type": "p3.8xlarge", "use_spot": True}
+    assert (task["num_nodes"], task["workdir"]) == (2, str(tmp_path))
+    assert "stash-ddl==" in task["setup"]
+    assert '--nnodes 2 --node-rank "$SKYPILOT_NODE_RANK" --rdzv-endpoint "$(echo "$SKYPILOT_NODE_IPS"' in task["run"]
+    assert task["run"].endswith("train.py --batch 16 --data /d")
+    assert found.command[:4] == ("sky", "launch", "--yes", "--cluster")
+    assert "--down" in found.command
+    assert found.release == (("sky", "down", "--yes", found.lease),)
+
+
+def test_kubernetes_is_asked_for_accelerators_and_gcps_are_attached(tmp_path: Path) -> None:
+    pods = "{engine: sky, cloud: kubernetes, accelerators: 'A100:8', data: /d, idle: 20s}"
+    found = described(OWN + pods, tmp_path)
+    assert yaml.safe_load(found.files["task.yaml"])["resources"] == {
+        "infra": "kubernetes", "accelerators": "A100:8", "use_spot": False,
+    }  # fmt: skip
+    assert found.command[found.command.index("--idle-minutes-to-autostop") + 1] == "1"
+    attached = "{engine: sky, instance: n1-standard-8+1xV100, price: $3/h, data: /d}"
+    asked = yaml.safe_load(described(OWN + attached, tmp_path).files["task.yaml"])["resources"]
+    assert (asked["instance_type"], asked["accelerators"]) == ("n1-standard-8", "V100:1")
+
+
+def test_an_emulated_instance_is_a_model_and_a_testbed(tmp_path: Path) -> None:
+    text = "workloads: [{zoo: resnet50}]\ntargets: [{engine: emulated, instance: p3.8xlarge, nodes: 2, scale: 0.001}]"
+    model, run = described(text, tmp_path).files["cell.sh"].splitlines()[-2:]
+    made, ran = shlex.split(model.split(">", maxsplit=1)[0]), shlex.split(run)
+    assert made[3:6] == ["testbed", "model", "resnet50"]
+    assert float(made[made.index("--size-scale") + 1]) == 0.001
+    assert float(made[made.index("--speed") + 1]) > 100
+    assert ran[ran.index("--nodes") + 1 : ran.index("--nodes") + 4] == ["2", "--devices", "4"]
+    assert float(ran[ran.index("--bucket-mb") + 1]) == 0.025
+    assert ran.index("--interconnect") < ran.index("--") < ran.index("profile")
