@@ -25,7 +25,7 @@ from stash.base.words.units import format_bytes
 from stash.derive.plan.bill import BillFacts
 from stash.derive.plan.relaunch import Meeting, Relaunch, relaunch
 from stash.keep.catalog import Catalog, Instance
-from stash.keep.catalog.published import skypilot_gpu
+from stash.keep.catalog.skypilot import resources
 
 CLOUDS = ("aws", "azure", "gcp", "lambda", "runpod")
 """That SkyPilot rents from, and the catalog knows, by the same names."""
@@ -77,16 +77,8 @@ def _not_for_rent(choice: Choice, profile: Profile) -> str:
 
 
 def _resources(choice: Choice, instance: Instance, facts: BillFacts) -> dict[str, object]:
-    rented, region = choice.rented, choice.rented.price.region
-    machine, _, attached = rented.instance.partition("+")
-    found: dict[str, object] = {
-        "infra": rented.cloud if region is None else f"{rented.cloud}/{region}",
-        "instance_type": machine,
-    }
-    if instance.gpu_count and (attached or rented.cloud == "gcp"):
-        # A type names its GPUs, except on GCP: N1 has them attached, and older SkyPilots want them of all others too.
-        found["accelerators"] = f"{skypilot_gpu(instance)}:{instance.gpu_count:g}"
-    found["use_spot"] = rented.price.paid_as == "spot"
+    rented = choice.rented
+    found = resources(instance, rented.cloud, rented.price.region, rented.price.paid_as == "spot")
     if rented.nodes > 1 and instance.rdma:
         found["network_tier"] = "best"
     disk = _disk_gib(facts)

@@ -16,6 +16,7 @@ import yaml
 from stash.base.errors import UserError
 from stash.base.version import __version__
 from stash.derive.study.cells import Cell
+from stash.keep.catalog.skypilot import resources, where
 from stash.keep.study.fields import SkyTarget
 from stash.rent.study.engines import words
 from stash.rent.study.folder import StudyFolder
@@ -62,15 +63,9 @@ def task(cell: Cell, target: SkyTarget, folder: StudyFolder, remote: str) -> str
 def _resources(cell: Cell, target: SkyTarget) -> dict[str, Any]:
     instance = cell.place.instance
     cloud = target.cloud or (instance.cloud if instance is not None else "")
-    found: dict[str, Any] = {"infra": cloud if target.region is None else f"{cloud}/{target.region}"}
-    if instance is None:
-        found["accelerators"] = target.accelerators
-    else:
-        machine, _, attached = instance.name.partition("+")
-        found["instance_type"] = machine
-        if attached or (instance.gpu_count and cloud == "gcp"):  # there GPUs are attached, and no part of the type
-            found["accelerators"] = f"{instance.gpu_model}:{instance.gpu_count:g}"
-    return {**found, "use_spot": target.spot}
+    if instance is not None:
+        return resources(instance, cloud, target.region, target.spot)
+    return {**where(cloud, target.region), "accelerators": target.accelerators, "use_spot": target.spot}
 
 
 def _run(cell: Cell, remote: str) -> str:
