@@ -50,7 +50,8 @@ class Programs(Protocol):
         """Whether the cell's command still runs, whoever started it."""
 
     def interrupt(self, cell: CellFolder) -> None:
-        """Ask it to end in order, as Ctrl-C does."""
+        """Ask it to end in order, as Ctrl-C does: by SIGTERM, for what a shell starts in the background hears no
+        SIGINT."""
 
     def kill(self, cell: CellFolder) -> None:
         """End it and all that it has started."""
@@ -96,7 +97,7 @@ class SystemPrograms:
         with suppress(OSError, ValueError):
             leader = int(cell.process.read_text())
             if leader in self._members(cell):  # else its number may be another's by now
-                os.killpg(leader, signal.SIGINT)
+                os.killpg(leader, signal.SIGTERM)
 
     def kill(self, cell: CellFolder) -> None:
         end_at_once(lambda: self._members(cell))
