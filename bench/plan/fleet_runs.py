@@ -26,6 +26,7 @@ from stash.derive.predict.changes import Alteration
 from stash.derive.predict.forecast import Forecast, StallDraws
 from stash.derive.predict.whatif import Base, base_of, forecast_of, stall_draws
 from stash.keep.artefact import load, save
+from stash.keep.redaction import redacted
 
 DATA = Path(__file__).parent / "data"
 TABLE = DATA / "fleet.csv"
@@ -75,7 +76,7 @@ def start_of(model: FleetModel, budget: float) -> Base:
     if not path.exists():
         case = case_of(profiled(model))
         with tempfile.TemporaryDirectory() as folder, cluster(case) as (bed, _):
-            save(profile(case, Path(folder), bed, budget, PRECISION), path)
+            save(redacted(profile(case, Path(folder), bed, budget, PRECISION)), path)
     return base_for(load(path))
 
 

@@ -37,6 +37,7 @@ from stash.derive.predict.timeline import MIB
 from stash.derive.predict.whatif import Base, base_of, stall_draws
 from stash.derive.stalls import attribute
 from stash.keep.artefact import save
+from stash.keep.redaction import redacted
 
 KEPT = Path(__file__).parent / "data" / "testbed"
 RESULTS = KEPT / "measured.csv"
@@ -163,7 +164,7 @@ def keep(configuration: Configuration, found: Profile) -> None:
     from it."""
     KEPT.mkdir(exist_ok=True)
     if configuration.calibrates:
-        save(found, _file(configuration.name))
+        save(redacted(found), _file(configuration.name))
     breakdown = attribute(found)
     lines = [("step", breakdown.step), *((stall.name, stall.time) for stall in breakdown.stalls)]
     kept = [row for name, rows in measured().items() if name != configuration.name for row in rows.values()]
