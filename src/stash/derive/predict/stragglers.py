@@ -7,12 +7,14 @@ than was seen. Ranks are taken as alike and independent; a machine that is slow 
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
 from scipy.special import ndtri
 
-from stash.base.records import Profile
+from stash.base.records import Block, Profile
 from stash.derive.predict.draws import Array, Draws
 
 LEAST_STEPS = 20
@@ -93,13 +95,15 @@ def single_steps(profile: Profile, rung: str = "crowd") -> Array:
         # A block's mean is one of its own steps' too: the spread around it is too small by that.
         widened = [steps * np.sqrt(len(steps) / (len(steps) - 1)) for steps in found if len(steps) > 1]
         return np.concatenate(widened) if widened else np.empty(0)
-    return _from_blocks(profile, rung)
+    return _from_blocks(blocks)
 
 
-def _from_blocks(profile: Profile, rung: str) -> Array:
+def _from_blocks(blocks: Sequence[Block]) -> Array:
+    of_rank: dict[int, list[Block]] = defaultdict(list)
+    for block in blocks:
+        of_rank[block.rank].append(block)
     found = []
-    for rank in profile.ranks:
-        own = [b for b in profile.blocks if (b.rung, b.rank) == (rung, rank.rank) and b.steps > 0]
+    for own in of_rank.values():
         if len(own) < 2:
             continue
         means = np.array([block.seconds / block.steps for block in own])
