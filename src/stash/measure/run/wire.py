@@ -10,7 +10,7 @@ import dataclasses
 import json
 import math
 from functools import cache
-from typing import Any, NoReturn, TypeVar, get_type_hints
+from typing import Any, NamedTuple, NoReturn, TypeVar, get_type_hints
 
 from stash.measure.run.annotated import fits, plain
 
@@ -63,17 +63,25 @@ def _plain(value: Any) -> Any:
     name = type(value).__name__
     if name not in _RECORDS or not isinstance(value, _RECORDS[name]):
         raise TypeError(f"{name} does not cross from rank to rank")
-    return {_RECORD: name, "fields": [_plain(getattr(value, field)) for field, *_ in _fields(_RECORDS[name])]}
+    return {_RECORD: name, "fields": [_plain(each) for each in _said(value, _fields(_RECORDS[name]))]}
+
+
+def _said(value: Any, fields: tuple[_Field, ...]) -> list[Any]:
+    """A record's values up to the last one that is not as usual: whoever reads it fills in the rest."""
+    values = [getattr(value, field.name) for field in fields]
+    while values and values[-1] == fields[len(values) - 1].usual:
+        values.pop()
+    return values
 
 
 def _built(found: dict[str, Any]) -> Any:
     """What an object of JSON stands for; those within it have been built."""
     if _RECORD in found:
         record, values = _RECORDS[found[_RECORD]], _listed(found["fields"])
-        for value, (name, hint, kinds) in zip(values, _fields(record), strict=True):
+        for value, (name, hint, kinds, _) in zip(values, _fields(record), strict=False):
             if type(value) not in kinds and not fits(value, hint):
                 raise TypeError(f"{record.__name__}.{name} is no {hint}")
-        return record(*values)
+        return record(*values)  # refuses too many, and too few
     if _TUPLE in found:
         return tuple(_listed(found[_TUPLE]))
     return dict(map(_listed, _listed(found[_DICT])))
@@ -98,8 +106,26 @@ _JSON = json.JSONDecoder(parse_float=_finite, parse_constant=_not_finite, object
 """Made once: a leader of a thousand ranks reads six thousand reports a round."""
 
 
+class _Field(NamedTuple):
+    name: str
+    hint: Any
+    kinds: frozenset[type]
+    """Of values that need no closer look."""
+    usual: Any
+    """Its default, or a value that nothing equals."""
+
+
 @cache
-def _fields(record: type) -> tuple[tuple[str, Any, frozenset[type]], ...]:
-    """Its fields in order: name, annotated type, types of values that need no closer look."""
+def _fields(record: type) -> tuple[_Field, ...]:
+    """Its fields in order."""
     hints = get_type_hints(record)
-    return tuple((field.name, hints[field.name], plain(hints[field.name])) for field in dataclasses.fields(record))
+    return tuple(
+        _Field(field.name, hints[field.name], plain(hints[field.name]), _default(field))
+        for field in dataclasses.fields(record)
+    )
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:
+    if field.default is not dataclasses.MISSING:
+        return field.default
+    return field.default_factory() if field.default_factory is not dataclasses.MISSING else object()
