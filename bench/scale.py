@@ -159,7 +159,9 @@ class Crowd:
         if rank > 0 and rung(told.rung).active == "leader":
             return None
         made = block(self._noise, told.round, told.rung, rank)
-        return BlockReport(Told.of(made), witnessed(made) if rung(told.rung).reads_data else Testimony())
+        return BlockReport(
+            Told.of(made), made.seconds, witnessed(made) if rung(told.rung).reads_data else Testimony()
+        )
 
 
 def witnessed(made: BlockDone) -> Testimony:

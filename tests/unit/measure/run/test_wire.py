@@ -29,7 +29,7 @@ BLOCK = Told.of(BlockDone(0, "cold", 1, 2, 0.5, step_seconds=(0.25, 0.25)))
 SAID: list[Any] = [
     None, True, 3, 0.1, 1e-300, "a\n\u202e\x00 \ud7ff", [], [[1, 2], []], (), (1, [0.5], [2.0]), {"a": (1,), 2: None},
     {"record": "Plan", "fields": []}, LoopEnded(), PLAN, StepPace(0.1, 2), Outcome(True, "cold", plan=PLAN),
-    BlockReport(BLOCK, proof.Testimony(batches=2, file_system="nfs"), 0.5, (BLOCK,)),
+    BlockReport(BLOCK, 0.5, proof.Testimony(batches=2, file_system="nfs"), 0.5, (BLOCK,)),
     Ladder(("solo", "crowd"), (GROUP,), None, False, 3),
     Introduction(
         RankSeen(0, 0, 0, "cpu", 1), {"cores": 2, "gpus": []}, (GROUP,), ("send",), (), FirstBatch(7, (1,)), 0.2

@@ -193,7 +193,7 @@ def _report(
     block: BlockDone, beside: Sequence[Message | None], testimony: Testimony | None = None, busy: float | None = None
 ) -> BlockReport:
     told = tuple(Told.of(message) for message in beside if message is not None)
-    return BlockReport(Told.of(block), testimony or Testimony(), busy, told)
+    return BlockReport(Told.of(block), block.seconds, testimony or Testimony(), busy, told)
 
 
 def _times_of_workers(tally: Tally, block: BlockDone) -> WorkersTimed | None:

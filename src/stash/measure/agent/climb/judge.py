@@ -32,6 +32,8 @@ class BlockReport:
 
     block: Told
     """Written down by the rank itself: the leader of many has enough to do."""
+    seconds: float = 0.0
+    """Of the block, so that the slowest is found without reading any."""
     testimony: Testimony = field(default_factory=Testimony)
     """Of a data block: what it read, and from where."""
     busy: float | None = None
@@ -151,7 +153,7 @@ class Judge:
     def _learn_of_storage(self, done: list[BlockReport]) -> bool:
         """How long cold blocks must be; whether this one was too short."""
         orders, plan = self._rank.orders, self._plan
-        slowest = max((report.block for report in done), key=lambda block: block.seconds)
+        slowest = max(done, key=lambda report: report.seconds).block
         seen = sustained.halves(slowest.step_seconds)
         if seen is None:
             return False
