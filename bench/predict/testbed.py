@@ -255,9 +255,9 @@ the interval*: the forecast's and the measurement's own, together.
 Farthest off are steps without loader workers on a throttled disk: it goes on earning while a step trains, as one of a
 cloud does within its burst, and forecasts do not know that.
 
-These measurements showed three errors of the forecasts, which were repaired before this table was made (whose the first
-bucket's size is, whose the busy cores are, where storage's rate comes from). No number was fitted to them, but they are no
-longer quite unseen.
+These measurements showed three errors of the forecasts, which were repaired before this table was made (how large the
+first bucket is, who keeps the cores busy, where storage's rate comes from). No number was fitted to them, but they are
+no longer quite unseen.
 """
 
 
