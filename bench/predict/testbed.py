@@ -256,7 +256,7 @@ Farthest off are steps without loader workers on a throttled disk: it goes on ea
 cloud does within its burst, and forecasts do not know that.
 
 These measurements showed three errors of the forecasts, which were repaired before this table was made (how large the
-first bucket is, who keeps the cores busy, where storage's rate comes from). No number was fitted to them, but they are
+first bucket is, who keeps the cores busy, where storage's rate comes from). Nothing was fitted to them, but they are
 no longer quite unseen.
 """
 
