@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path as FilePath
 from typing import Any
 
 import yaml
+
+from stash.base.errors import UserError
 
 Path = tuple[int | str, ...]
 
@@ -33,6 +36,28 @@ class Lines:
         while path and path not in self.numbers:
             path = path[:-1]
         return self.numbers.get(path, 1)
+
+
+def text_of(path: FilePath, what: str, described: str) -> str:
+    """The text of ``what`` (``"the study"``), a character longer at most than ``parse`` takes; raises UserError.
+
+    ``described`` ends the sentence about a file that holds none: where such a file is described.
+    """
+    try:
+        with path.open(encoding="utf-8-sig") as file:
+            return file.read(MOST_CHARACTERS + 1)
+    except OSError as error:
+        raise UserError(f"cannot read {what} {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not a text file; {described}") from error
+
+
+def not_yaml(error: yaml.YAMLError, path: FilePath | str) -> UserError:
+    """What ``parse`` found wrong with the text of ``path``, with its line."""
+    mark = getattr(error, "problem_mark", None)
+    line = "" if mark is None else f" line {mark.line + 1}"
+    problem = getattr(error, "problem", None) or str(error).splitlines()[0]
+    return UserError(f"{path}{line}: it is not valid YAML: {problem}")
 
 
 def parse(text: str) -> tuple[Any, Lines]:

@@ -97,6 +97,7 @@ def _base(run: str, store: str | None) -> Base:
 def _cluster(file: str) -> Target:
     """Machines of a file; raises UserError."""
     from stash.base.records import SUFFIX
+    from stash.base.yamlines import text_of
     from stash.derive.predict.described import target_of_text
     from stash.derive.predict.sources import of_probe
     from stash.keep.artefact import PROBE_SUFFIX, load_probe
@@ -106,11 +107,8 @@ def _cluster(file: str) -> Target:
         raise UserError(f"--cluster {file} is a profile; give a *{PROBE_SUFFIX} of `stash probe`, or a description")
     if path.name.endswith(PROBE_SUFFIX):
         return of_probe(load_probe(path))
-    try:
-        return target_of_text(path.read_text(encoding="utf-8"), file)
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not text"
-        raise UserError(f"--cluster {file}: {why}; docs/prediction.md shows what such a file says") from None
+    described = "docs/prediction.md shows what such a file says"
+    return target_of_text(text_of(path, "the cluster", described), file)
 
 
 def _answer(base: Base, typed: dict[str, str], json: bool) -> None:

@@ -30,7 +30,7 @@ from stash.base.spot import (
 )
 from stash.base.words.spelling import nearest
 from stash.base.words.units import parse_bytes, parse_rate
-from stash.base.yamlines import Lines, parse
+from stash.base.yamlines import Lines, not_yaml, parse
 from stash.keep.catalog.ages import is_date
 
 COLUMNS = ("servers", "workers", "updates_per_second")
@@ -69,10 +69,7 @@ def read_pool(path: Path) -> FleetPool:
     try:
         data, lines = parse(text)
     except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = "" if mark is None else f" line {mark.line + 1}"
-        problem = getattr(error, "problem", None) or str(error).splitlines()[0]
-        raise UserError(f"{path}{line}: it is not valid YAML: {problem}") from error
+        raise not_yaml(error, path) from error
     if not isinstance(data, dict):
         raise UserError(f"{path} is not a pool: it has no fields like types: and loss:; see docs/how-to/spot.md")
     _no_strangers(path, data, lines)

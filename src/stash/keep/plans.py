@@ -41,11 +41,6 @@ def save_plan(plan: RentalPlan, path: str | os.PathLike[str]) -> None:
     documents.save_text(_written(plan), Path(path), _KIND)
 
 
-def save_new_plan(plan: RentalPlan, path: str | os.PathLike[str]) -> Path:
-    """The same under a name that nothing has: ``path``, else with the first free number; raises ArtefactError."""
-    return documents.save_text_new(_written(plan), Path(path), _KIND)
-
-
 def load_plan(path: str | os.PathLike[str]) -> RentalPlan:
     """The plan saved at ``path``, of this or any older schema; raises ArtefactError."""
     source = Path(path)

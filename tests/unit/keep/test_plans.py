@@ -20,7 +20,7 @@ from stash.base.plan import PLAN_SCHEMA, Choice, RentalPlan, RuleChoice
 from stash.base.records import Record
 from stash.base.stats.intervals import Interval
 from stash.keep import artefact, documents
-from stash.keep.plans import is_plan, load_plan, save_new_plan, save_plan
+from stash.keep.plans import is_plan, load_plan, save_plan
 
 PLAN = plan_builder.plan()
 GOLDEN = Path(__file__).parents[2] / "golden"
@@ -39,11 +39,6 @@ def test_the_file_is_its_owners_alone_and_has_a_line_for_each_choice(tmp_path: P
     lines = (tmp_path / "a.plan.json").read_text().splitlines()
     assert lines[1] == f' "plan_schema": {PLAN_SCHEMA},'
     assert sum(line.startswith('  {"rented"') for line in lines) == len(PLAN.choices)
-
-
-def test_a_new_plan_takes_no_name_that_another_has(tmp_path: Path) -> None:
-    names = [save_new_plan(PLAN, tmp_path / "a.plan.json").name for _ in range(2)]
-    assert names == ["a.plan.json", "a-2.plan.json"]
 
 
 def test_the_golden_plan_of_the_first_schema_is_read() -> None:

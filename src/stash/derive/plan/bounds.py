@@ -17,8 +17,8 @@ and the negative part of each measured data stall, which forecasts keep.
 2 nodes on: hops and 2(p−1)/p of rings and trees grow with p, the expected slowest of more ranks is slower, and a step
 that trains longer is never shorter after its loaders. All draws are the same, so this holds in each of them, and for
 means and quantiles too. It is not used across what was measured and stays as it was: that follows no model. With the
-first epoch's share φ of all steps a training takes (1 − φ) · steady + φ · max(cold, steady) a step, of which the same
-holds.
+first epoch's share φ of all steps a training takes (1 − φ) · steady + φ · cold a step, of which the same holds: cold
+is no less than steady in any draw, as reading from storage takes no less than reading from memory.
 
 **Of a bill.** Seconds are those of all steps and more, dollars those seconds at the price and more (``bill``).
 """

@@ -91,9 +91,6 @@ class Residuals(Record):
         return (*moved, *(f"nothing was learnt from {sentence}" for sentence in self.left_out))
 
 
-NO_RESIDUALS = Residuals()
-
-
 class Adjustment(NamedTuple):
     """What residuals make of a forecast, in units of the standard deviation that it claims."""
 

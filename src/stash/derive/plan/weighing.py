@@ -180,7 +180,7 @@ class Weighing:
         first = None
         epochs = _of_first_epoch(base, shape)
         if share and epochs is not None:
-            longer = np.maximum(0.0, self._drawn(chain, nodes, workers, None).step - drawn.step)
+            longer = self._drawn(chain, nodes, workers, None).step - drawn.step
             first = shape.steps[number] * epochs[number] * longer
             if workers == most:
                 self._raise(chain, number, drawn.step + epochs.min() * longer)

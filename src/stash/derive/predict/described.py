@@ -12,9 +12,9 @@ from typing import Annotated, Any
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from stash.base.errors import UnitError, UserError, one_line
+from stash.base.errors import UnitError, UserError
 from stash.base.words.units import parse_bytes, parse_rate, parse_seconds
-from stash.base.yamlines import Lines, parse
+from stash.base.yamlines import Lines, not_yaml, parse
 from stash.derive.predict.quantity import Quantity
 from stash.derive.predict.target import Backend, Network, NetworkKind, NodeLinks, Storage, Target, Wiring
 
@@ -150,7 +150,7 @@ def target_of_text(text: str, path: str) -> Target:
     except ValidationError as error:
         raise UserError(_mistakes(error, path, lines)) from error
     except yaml.YAMLError as error:
-        raise UserError(f"{path} is not valid YAML: {one_line(error)}") from error
+        raise not_yaml(error, path) from error
     return _target(told, path)
 
 

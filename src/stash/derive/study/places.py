@@ -12,8 +12,6 @@ from stash.keep.catalog import Catalog, Instance, Offer
 from stash.keep.study.fields import EmulatedTarget, LocalTarget, SkyTarget, SlurmTarget, StudyTarget
 from stash.keep.study.file import StudyFile
 
-KUBERNETES = "kubernetes"
-
 
 @dataclass(frozen=True)
 class StudyPlace:

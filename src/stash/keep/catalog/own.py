@@ -17,7 +17,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from stash.base.errors import UnitError, UserError
 from stash.base.words.spelling import nearest
-from stash.base.yamlines import MOST_CHARACTERS, Lines, parse
+from stash.base.yamlines import Lines, not_yaml, parse, text_of
 from stash.keep.catalog import quantities, shipped
 from stash.keep.catalog.ages import is_date
 from stash.keep.catalog.amortised import Ownership
@@ -162,14 +162,7 @@ def read_if_there(path: Path) -> OwnFile | None:
 
 def read(path: Path) -> OwnFile:
     """The file at ``path``; raises UserError with line and field for every mistake in it."""
-    try:
-        with path.open(encoding="utf-8") as file:
-            text = file.read(MOST_CHARACTERS + 1)  # one more than ``parse`` takes
-    except OSError as error:
-        raise UserError(f"cannot read the instances file {path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path} is not a text file; see docs/how-to/own-instances.md") from error
-    return of_text(text, path)
+    return of_text(text_of(path, "the instances file", "see docs/how-to/own-instances.md"), path)
 
 
 def of_text(text: str, path: Path) -> OwnFile:
@@ -180,7 +173,7 @@ def of_text(text: str, path: Path) -> OwnFile:
     except ValidationError as error:
         raise UserError(_all_mistakes(error, path, lines)) from error
     except yaml.YAMLError as error:
-        raise UserError(f"{path}{_yaml_line(error)}: it is not valid YAML: {_yaml_problem(error)}") from error
+        raise not_yaml(error, path) from error
     gpus = tuple(_gpu(gpu, path) for gpu in document.gpus)
     known = {gpu.name: gpu for gpu in (*shipped.gpus(), *gpus)}
     _check_names(document, known, path, lines)
@@ -210,15 +203,6 @@ def _unknown_field(where: tuple[int | str, ...]) -> str:
     model = models.get(str(where[0]), _Content)
     alike = nearest(str(where[-1]), model.model_fields, 1)
     return f"there is no such field; did you mean {alike[0]}?" if alike else "there is no such field"
-
-
-def _yaml_line(error: yaml.YAMLError) -> str:
-    mark = getattr(error, "problem_mark", None)
-    return f" line {mark.line + 1}" if mark is not None else ""
-
-
-def _yaml_problem(error: yaml.YAMLError) -> str:
-    return str(getattr(error, "problem", None) or str(error).splitlines()[0])
 
 
 def _check_names(document: _Content, known: Mapping[str, GpuFacts], path: Path, lines: Lines) -> None:

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ValidationError
 
 from stash.base.errors import UserError
 from stash.base.words.spelling import nearest
-from stash.base.yamlines import MOST_CHARACTERS, Lines, parse
+from stash.base.yamlines import Lines, not_yaml, parse, text_of
 from stash.keep.study import fields
 from stash.keep.study.fields import Study
 
@@ -82,14 +82,7 @@ class StudyFile:
 
 def read(path: Path) -> StudyFile:
     """The study at ``path``; raises UserError with line and field of every mistake."""
-    try:
-        with path.open(encoding="utf-8") as file:
-            text = file.read(MOST_CHARACTERS + 1)  # one more than ``parse`` takes
-    except OSError as error:
-        raise UserError(f"cannot read the study {path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path} is not a text file; a study is written in YAML, see docs/format.md") from error
-    return of_text(text, path)
+    return of_text(text_of(path, "the study", "a study is written in YAML, see docs/format.md"), path)
 
 
 def of_text(text: str, path: Path) -> StudyFile:
@@ -97,10 +90,7 @@ def of_text(text: str, path: Path) -> StudyFile:
     try:
         data, lines = parse(text)
     except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f" line {mark.line + 1}" if mark is not None else ""
-        problem = getattr(error, "problem", None) or str(error).splitlines()[0]
-        raise UserError(f"{path}{where}: it is not valid YAML: {problem}") from error
+        raise not_yaml(error, path) from error
     try:
         return StudyFile(path, Study.model_validate({} if data is None else data), lines)
     except ValidationError as error:

@@ -138,19 +138,12 @@ def load(path: str | Path) -> Emulation:
     """The description in a YAML file; raises UserError naming file, line and field."""
     import yaml
 
-    from stash.base.yamlines import MOST_CHARACTERS, parse
+    from stash.base.yamlines import not_yaml, parse, text_of
 
     try:
-        with Path(path).open(encoding="utf-8") as file:
-            raw, lines = parse(file.read(MOST_CHARACTERS + 1))
-    except OSError as error:
-        raise UserError(f"cannot read the model {path}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise UserError(f"{path} is not a text file; a model is described in YAML") from None
+        raw, lines = parse(text_of(Path(path), "the model", "a model is described in YAML"))
     except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f", line {mark.line + 1}" if mark is not None else ""
-        raise UserError(f"{path}{where}: not YAML: {getattr(error, 'problem', None) or error}") from None
+        raise not_yaml(error, path) from None
     if not isinstance(raw, dict):
         raise UserError(f"{path}: no `layers:` with name, bytes, forward_seconds and backward_seconds each")
     try:

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from rich.console import RenderableType
 from rich.text import Text
 
-from stash.derive.comparison import FASTER, SLOWER
 from stash.show.comparison.view import ComparisonView, Line
 from stash.show.layout import INDENT, Renderer, paragraph, terminal_renderer
-
-_STYLES = {SLOWER: "color(167)", FASTER: "color(72)"}
-_GAP = "  "
+from stash.show.sides import widest_that_fits
 
 
 def _report(view: ComparisonView, width: int, colour: bool) -> list[RenderableType]:
@@ -31,12 +26,8 @@ render: Renderer[ComparisonView] = terminal_renderer(_report, narrowest=60, wide
 def _table(view: ComparisonView, width: int) -> list[Text]:
     """As much of each line as fits: first the sides' own spread goes, then the change as a share."""
     heads = Line("", "before", "", f"after, {view.unit}", "", "change", "of step", "")
-    for shown in (_whole, _without_spread, _without_share):
-        rows = [shown(line) for line in (heads, *view.lines)]
-        columns = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        if INDENT + sum(columns) + len(_GAP) * (len(columns) - 1) <= width:
-            break
-    return [_line(row, columns, dim=not number) for number, row in enumerate(rows)]
+    layouts = (_whole, _without_spread, _without_share)
+    return widest_that_fits([[shown(line) for line in (heads, *view.lines)] for shown in layouts], width)
 
 
 def _whole(line: Line) -> tuple[str, ...]:
@@ -50,14 +41,6 @@ def _without_spread(line: Line) -> tuple[str, ...]:
 
 def _without_share(line: Line) -> tuple[str, ...]:
     return (line.name, line.before, line.after, line.change, line.word)
-
-
-def _line(row: Sequence[str], columns: Sequence[int], dim: bool) -> Text:
-    name, *numbers, word = row
-    line = Text(" " * INDENT + name.ljust(columns[0]), style="dim" if dim else "")
-    for text, size in zip(numbers, columns[1:-1], strict=True):
-        line.append(_GAP + text.rjust(size))
-    return line.append(_GAP + word, style=_STYLES.get(word, "dim"))
 
 
 def _changed(view: ComparisonView, width: int) -> list[Text]:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from rich.console import RenderableType
 from rich.text import Text
 
-from stash.derive.comparison import FASTER, SLOWER
+from stash.derive.comparison import SLOWER
 from stash.show.layout import INDENT, Renderer, paragraph, terminal_renderer
 from stash.show.plan.checked import CheckedPlanView, CheckedRow
-
-_STYLES = {SLOWER: "color(167)", FASTER: "color(72)"}
-_GAP = "  "
+from stash.show.sides import STYLES, widest_that_fits
 
 
 def _report(view: CheckedPlanView, width: int, colour: bool) -> list[RenderableType]:
@@ -31,12 +29,8 @@ render_checked: Renderer[CheckedPlanView] = terminal_renderer(_report, narrowest
 def _table(view: CheckedPlanView, width: int) -> list[Text]:
     """As much of each line as fits: first origins go, then the two sides' own spread."""
     heads = CheckedRow("", "planned", "", f"measured, {view.unit}", "", "change", "planned from", "")
-    for shown in (_whole, _without_origin, _without_spread):
-        rows = [shown(row) for row in (heads, *view.rows)]
-        columns = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        if INDENT + sum(columns) + len(_GAP) * (len(columns) - 1) <= width:
-            break
-    return [_line(row, columns, dim=not number) for number, row in enumerate(rows)]
+    layouts = (_whole, _without_origin, _without_spread)
+    return widest_that_fits([[shown(row) for row in (heads, *view.rows)] for shown in layouts], width)
 
 
 def _whole(row: CheckedRow) -> tuple[str, ...]:
@@ -53,18 +47,10 @@ def _without_spread(row: CheckedRow) -> tuple[str, ...]:
     return (row.name, row.planned, row.measured, row.change, row.word)
 
 
-def _line(row: Sequence[str], columns: Sequence[int], dim: bool) -> Text:
-    name, *numbers, word = row
-    line = Text(" " * INDENT + name.ljust(columns[0]), style="dim" if dim else "")
-    for text, size in zip(numbers, columns[1:-1], strict=True):
-        line.append(_GAP + text.rjust(size))
-    return line.append(_GAP + word, style=_STYLES.get(word, "dim"))
-
-
 def _totals(view: CheckedPlanView, width: int) -> Iterator[Text]:
     labels = max(len(label) for label, _, _ in view.totals) + 2
     for label, text, broken in view.totals:
-        yield from paragraph(text, width, label.ljust(labels), _STYLES[SLOWER] if broken else "dim")
+        yield from paragraph(text, width, label.ljust(labels), STYLES[SLOWER] if broken else "dim")
 
 
 def _failed(view: CheckedPlanView, width: int) -> Iterator[Text]:

@@ -46,7 +46,7 @@ def test_what_is_left_out_stays_unknown() -> None:
         ("nodes: 2\nnetwork:\n  bandwidth: {value: 1GB/s, low: 2GB/s, high: 3GB/s}\n", "value must lie between"),
         ("nodes: 2\nnetwork:\n  bandwidth: {value: 1GB/s, low: 0.5GB/s}\n", "give both low and high, or neither"),
         ("nodes: 2\nmemory: 0\n", "memory"),
-        ("nodes: [\n", "bad.yaml is not valid YAML"),
+        ("nodes: [\n", "bad.yaml line 2: it is not valid YAML"),
     ],
 )
 def test_mistakes_are_told_with_line_and_field(text: str, said: str) -> None:
