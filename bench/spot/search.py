@@ -20,7 +20,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from stash.base.spot import Contention, FleetPool, LossCurve, ParameterServers, WorkerType
+from stash.base.spot.fleets import Contention, FleetPool, LossCurve, ParameterServers, WorkerType
 from stash.derive.spot.annealing import anneal
 from stash.derive.spot.branching import cheapest
 from stash.derive.spot.enumeration import everything

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from stash.base.spot import FleetModel, FleetRun, SpeedModel
+from stash.base.spot.fleets import FleetModel, FleetRun, SpeedModel
 from stash.derive.spot.fitting import fit
 from stash.derive.spot.predicting import predict
 from stash.keep.fleets import workers_of

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from stash.base.spot import Contention, FleetPool, LossCurve, ParameterServers, WorkerType
+from stash.base.spot.fleets import Contention, FleetPool, LossCurve, ParameterServers, WorkerType
 from stash.keep.fleets import read_pool
 
 ROOT = Path(__file__).resolve().parents[2]

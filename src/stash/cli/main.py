@@ -33,7 +33,7 @@ from stash.cli.readers import readers_may_leave
 from stash.cli.recommend import recommend
 from stash.cli.report import report
 from stash.cli.show import show
-from stash.cli.spot import app as spot_app
+from stash.cli.spot.app import app as spot_app
 from stash.cli.store import app as store_app
 from stash.cli.testbed import app as testbed_app
 from stash.cli.whatif import whatif

@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from stash.base.errors import UnitError, UserError
 from stash.base.files import read_up_to
 from stash.base.records.mistakes import first_mistake
-from stash.base.spot import (
+from stash.base.spot.fleets import (
     FLEET_MODEL_SUFFIX,
     FLEET_SCHEMA,
     FleetModel,

@@ -14,7 +14,7 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from stash.base.errors import UserError
-from stash.base.spot import LossCurve
+from stash.base.spot.fleets import LossCurve
 from stash.base.words.counting import counted
 from stash.derive.predict.draws import Array
 

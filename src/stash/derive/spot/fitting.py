@@ -14,7 +14,7 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from stash.base.errors import UserError
-from stash.base.spot import (
+from stash.base.spot.fleets import (
     Contention,
     FittedQueue,
     FittedSharing,

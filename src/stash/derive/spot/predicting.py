@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from scipy.special import stdtrit
 
 from stash.base.errors import UserError
-from stash.base.spot import FleetModel, FleetRun, FleetSpeed, SpeedModel
+from stash.base.spot.fleets import FleetModel, FleetRun, FleetSpeed, SpeedModel
 from stash.base.words.quantities import listed
 from stash.derive.spot.fitting import Lone, paper_speeds, queue_speeds
 

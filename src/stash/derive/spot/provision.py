@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from stash.base.errors import UserError
-from stash.base.spot import CostedFleet, FleetPlan, LooserWish, RunnerUp
+from stash.base.spot.fleets import CostedFleet, FleetPlan, LooserWish, RunnerUp
 from stash.base.words.counting import counted
 from stash.derive.predict.draws import Array
 from stash.derive.spot.branching import MOST_NODES, cheapest

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stash.base.errors import UserError
-from stash.base.spot import FleetPool
+from stash.base.spot.fleets import FleetPool
 from stash.derive.predict.draws import Array
 
 MOST_STATES = 2_000_000

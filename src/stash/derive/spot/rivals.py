@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from stash.base.spot import Baseline, Contention, CostedFleet
+from stash.base.spot.fleets import Baseline, Contention, CostedFleet
 from stash.derive.predict.draws import Array
 from stash.derive.spot.annealing import anneal
 from stash.derive.spot.enumeration import Everything

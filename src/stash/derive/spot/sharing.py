@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from stash.base.spot import Contention, FleetPool
+from stash.base.spot.fleets import Contention, FleetPool
 from stash.derive.predict.draws import Array
 
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from stash.base.errors import UserError
-from stash.base.spot import FleetPlan, Obtainable, PolicyOutcome, SpotSimulation
+from stash.base.spot.fleets import FleetPlan, Obtainable, PolicyOutcome, SpotSimulation
 from stash.base.stats.intervals import Interval, mean_interval
 from stash.base.words.counting import counted
 from stash.derive.spot.policies import POLICIES, GangJob, Played, PolicyName, play, ticks

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from scipy.special import ndtr, ndtri
 
 from stash.base.errors import UserError
-from stash.base.spot import CostedFleet, FleetPool, SpeedModel
+from stash.base.spot.fleets import CostedFleet, FleetPool, SpeedModel
 from stash.derive.predict.draws import Array
 from stash.derive.spot.convergence import updates_to
 from stash.derive.spot.progress import FleetPace, asynchronous

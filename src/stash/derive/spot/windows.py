@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from stash.base.spot import FleetPool
+from stash.base.spot.fleets import FleetPool
 from stash.derive.predict.draws import Array
 from stash.derive.spot.sharing import bandwidth, paper_upper
 from stash.derive.spot.weighing import HOUR, FleetWish, weigh

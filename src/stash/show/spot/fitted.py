@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import RenderableType
 from rich.text import Text
 
-from stash.base.spot import FleetModel
+from stash.base.spot.fleets import FleetModel
 from stash.base.words.counting import counted
 from stash.base.words.quantities import quantity
 from stash.base.words.units import format_seconds

@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import RenderableType
 from rich.text import Text
 
-from stash.base.spot import Baseline, CostedFleet, FleetPlan
+from stash.base.spot.fleets import Baseline, CostedFleet, FleetPlan
 from stash.show.layout import Renderer, paragraph, terminal_renderer
 from stash.show.spot.rows import fleet, table
 

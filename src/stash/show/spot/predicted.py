@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import RenderableType
 from rich.text import Text
 
-from stash.base.spot import FleetSpeed
+from stash.base.spot.fleets import FleetSpeed
 from stash.base.words.counting import counted
 from stash.show.layout import INDENT, Renderer, paragraph, terminal_renderer
 from stash.show.spot.rows import fleet

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.console import RenderableType
 
-from stash.base.spot import PolicyOutcome, SpotSimulation
+from stash.base.spot.fleets import PolicyOutcome, SpotSimulation
 from stash.base.stats.intervals import Interval
 from stash.show.layout import Renderer, paragraph, terminal_renderer
 from stash.show.spot.rows import fleet, table

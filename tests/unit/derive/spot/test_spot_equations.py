@@ -9,7 +9,7 @@ import pytest
 from fleet_pools import published
 
 from stash.base.errors import UserError
-from stash.base.spot import Contention, LossCurve
+from stash.base.spot.fleets import Contention, LossCurve
 from stash.derive.spot.convergence import LossRun, fit, loss_after, updates_to
 from stash.derive.spot.progress import asynchronous
 from stash.derive.spot.sharing import (

@@ -9,7 +9,7 @@ import pytest
 from fleet_pools import ROOT
 
 from stash.base.errors import UserError
-from stash.base.spot import FittedQueue, FleetModel, FleetRun
+from stash.base.spot.fleets import FittedQueue, FleetModel, FleetRun
 from stash.derive.spot.fitting import Lone, fit, queue_speeds
 from stash.derive.spot.predicting import predict
 from stash.keep.fleets import workers_of

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stash.base.errors import UserError
-from stash.base.spot import FleetPlan, SpeedModel, Uncertainty
+from stash.base.spot.fleets import FleetPlan, SpeedModel, Uncertainty
 from stash.derive.spot.annealing import anneal
 from stash.derive.spot.branching import TOLERANCE, cheapest
 from stash.derive.spot.enumeration import everything

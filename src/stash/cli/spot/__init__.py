@@ -1,0 +1,1 @@
+"""``stash spot``: one module a command."""

@@ -1,0 +1,24 @@
+"""``stash.spot``: what a training script or a notebook needs of spot training. Loads what it names on first use."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__all__ = ["Job"]
+
+if TYPE_CHECKING:
+    from stash.elastic.job import ElasticJob as Job
+
+_HOMES = {"Job": ("stash.elastic.job", "ElasticJob")}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        home, its_name = _HOMES[name]
+        return getattr(import_module(home), its_name)
+    raise AttributeError(f"module 'stash.spot' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOMES])
