@@ -22,9 +22,8 @@ class Listener(Protocol):
     A handle stands for the iterator that a loop took from a loader, a feed for the loader itself.
     """
 
-    @property
-    def listens(self) -> bool:
-        """False once there is nothing more to hear: the script is on its own again."""
+    listens: bool
+    """False once there is nothing more to hear: the script is on its own again."""
 
     @property
     def drifted(self) -> bool:

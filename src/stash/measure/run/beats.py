@@ -17,6 +17,9 @@ from typing import NamedTuple
 from stash.measure.run.folder import RunFolder
 
 _FORMAT = struct.Struct("qqd")
+_PID_BYTES = struct.calcsize("q")
+_SINCE_THE_FIRST = struct.Struct("qd")
+"""What changes from beat to beat."""
 _DATED_SECONDS = 1.0
 
 
@@ -39,13 +42,13 @@ class Heart:
         self._dated = 0.0
 
     def beat(self, rank: int, steps: int) -> None:
-        beat = Beat(os.getpid(), steps, time.monotonic())
+        now = time.monotonic()
         if self._page is None:
-            self._page = self._first(rank, beat)
-            self._dated = beat.when
-        _FORMAT.pack_into(self._page, 0, *beat)
-        if beat.when - self._dated > _DATED_SECONDS:
-            self._dated = beat.when
+            self._page = self._first(rank, Beat(os.getpid(), steps, now))
+            self._dated = now
+        _SINCE_THE_FIRST.pack_into(self._page, _PID_BYTES, steps, now)
+        if now - self._dated > _DATED_SECONDS:
+            self._dated = now
             with contextlib.suppress(OSError):  # the job itself may have removed the run's folder
                 os.utime(self._folder.beat(rank))
 

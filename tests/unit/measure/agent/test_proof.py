@@ -97,8 +97,8 @@ def test_of_what_is_mapped_a_warm_block_is_told_by_the_cold_one() -> None:
 def test_one_batch_without_counters_leaves_them_unknown(tmp_path: Path) -> None:
     tally = Tally(str(tmp_path / "tally"))
     tally.set_mode(COLD)
-    tally.add(1, batches=1, called=10, storage=20, files=3)
+    tally.add(1, {"batches": 1, "called": 10, "storage": 20, "files": 3})
     assert coldness.testimony(tally) == Testimony(batches=1, files=3, called=10, storage=20)
-    tally.add(2, batches=1, untold=1)
+    tally.add(2, {"batches": 1, "untold": 1})
     tally.name_file_system("zfs")
     assert coldness.testimony(tally) == Testimony(batches=2, files=3, file_system="zfs")

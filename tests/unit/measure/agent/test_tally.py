@@ -10,8 +10,8 @@ from stash.measure.agent.data.tally import COLD, WARM, Tally
 def test_a_tally_sums_the_workers_counters_and_a_new_mode_zeroes_them(tmp_path: Path):
     own, same = (Tally(str(tmp_path / "tally")) for _ in range(2))
     own.set_mode(COLD)
-    same.add(1, files=2, bytes=10)
-    same.add(2, files=1, bytes=5)
+    same.add(1, {"files": 2, "bytes": 10})
+    same.add(2, {"files": 1, "bytes": 5})
     assert (own.totals()["files"], own.totals()["bytes"]) == (3, 15)
     assert same.mode() == (COLD, 1)
     own.set_mode(WARM)
@@ -22,9 +22,9 @@ def test_a_tally_sums_the_workers_counters_and_a_new_mode_zeroes_them(tmp_path: 
 def test_a_tally_tells_what_each_process_that_made_batches_took(tmp_path: Path):
     own = Tally(str(tmp_path / "tally"))
     own.set_mode(WARM)
-    own.add(2, batches=1, making_ns=7)
-    own.add(1, batches=3, making_ns=5)
-    own.add(3, files=1)
+    own.add(2, {"batches": 1, "making_ns": 7})
+    own.add(1, {"batches": 3, "making_ns": 5})
+    own.add(3, {"files": 1})
     assert [(counts["batches"], counts["making_ns"]) for counts in own.makers()] == [(3, 5), (1, 7)]
     own.set_mode(WARM)
     assert own.makers() == []

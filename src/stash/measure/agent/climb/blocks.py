@@ -114,7 +114,7 @@ class BlockRunner:
         clock = self._loops.begin_block()
         for index in range(size.steps):
             yield
-            now = rank.clock.now() if index < size.steps - 1 else rank.clock.settled()
+            now = rank.clock.end_of_step(settled=index == size.steps - 1)
             own.append(own_seconds(tally))
             clock.step(now, self._loops.between, own[-1] - own[-2])
             served.append(sum(feed.samples for feed in rank.feeds))

@@ -11,6 +11,7 @@ import os
 import sys
 import threading
 from collections.abc import Generator
+from dataclasses import dataclass
 from enum import Enum, auto
 from multiprocessing import current_process
 from multiprocessing.util import Finalize, register_after_fork
@@ -77,6 +78,14 @@ class State(Enum):
     """Nothing is measured any more."""
 
 
+@dataclass
+class _Optimizer:
+    """An optimizer of the script, and how often it stepped."""
+
+    optimizer: Any
+    steps: int = 0
+
+
 class Way(Protocol):
     """What is used of a ``Parting``."""
 
@@ -90,6 +99,7 @@ class Climber:
     def __init__(self, rank: OwnRank, parting: Way | None = None) -> None:
         self.rank = rank
         self.state = State.CLIMBING
+        self.listens = True
         self._parting = parting or Parting(rank.orders.files)
         self._exits = False
         """The script comes to an end by itself."""
@@ -97,15 +107,14 @@ class Climber:
         """Says that the loop is over, to ranks that may not come to hear it."""
         self._once = threading.Lock()
         self._loops = Loops(rank, over=self.loop_ended)
-        self._counts: dict[int, int] = {}
-        self._optimizers: dict[int, Any] = {}
+        self._known: dict[int, _Optimizer] = {}
+        """The optimizers that have stepped, by identity."""
+        self._latest: _Optimizer | None = None
+        self._counted: _Optimizer | None = None
+        """Whose steps are the job's."""
         self._routine: Generator[None, None, None] | None = None
 
     # What the script does -----------------------------------------------------------------------------
-
-    @property
-    def listens(self) -> bool:
-        return self.state is not State.FINISHED
 
     @property
     def drifted(self) -> bool:
@@ -117,18 +126,22 @@ class Climber:
 
     def stepped(self, optimizer: Any) -> None:
         """An optimizer stepped; one optimizer's steps are the job's."""
-        self._optimizers[id(optimizer)] = optimizer
-        self._counts[id(optimizer)] = self._counts.get(id(optimizer), 0) + 1
+        own = self._latest
+        if own is None or own.optimizer is not optimizer:
+            # Nearly always it is the same one; every ``id`` is an event that all of Python's audit hooks hear.
+            own = self._latest = self._known.setdefault(id(optimizer), _Optimizer(optimizer))
+        own.steps += 1
         if self.rank.optimizer is None:
-            self._begin(optimizer)
+            self._begin(own)
         if optimizer is not self.rank.optimizer or self._routine is None or self.state is not State.CLIMBING:
             return
+        self.rank.clock.step_ends()
         self.beat()
         self.rank.counts_step()
         self._loops.stepped()
         try:
             next(self._routine)
-            self._loops.acted()
+            self._loops.step_begins()
         except StopIteration:
             self._leave()
         except LoopEndedError:
@@ -137,7 +150,7 @@ class Climber:
 
     def beat(self) -> None:
         """A sign of life, with the steps so far."""
-        self.rank.beat(self._counts.get(id(self.rank.optimizer), 0))
+        self.rank.beat(0 if self._counted is None else self._counted.steps)
 
     def note(self, text: str) -> None:
         """Say something in the profile, once."""
@@ -173,7 +186,7 @@ class Climber:
 
     def abandoned(self) -> None:
         """The script is dying of an exception: stand out of its way."""
-        self.state = State.FINISHED
+        self._measure_nothing()
 
     def exits(self, last: bool) -> None:
         """The script's process ends by itself: with the others, and not before the launcher knows."""
@@ -205,11 +218,11 @@ class Climber:
 
     # The climb ----------------------------------------------------------------------------------------
 
-    def _begin(self, optimizer: Any) -> None:
+    def _begin(self, first: _Optimizer) -> None:
         import torch
 
         rank = self.rank
-        rank.optimizer = optimizer
+        optimizer = self._count_at(first)
         scope.forget()  # what came before the first step was setting up
         rank.count_anew()
         rank.clock.watch(p.device for group in optimizer.param_groups for p in group["params"])
@@ -220,12 +233,12 @@ class Climber:
         if rank.claim():
             self._routine = self._climb()
         else:
-            self.state = State.FINISHED  # a trainer of its own, one of several: it trains on as it would alone
+            self._measure_nothing()  # a trainer of its own, one of several: it trains on as it would alone
 
     def _alone_among_copies(self) -> None:
         """Started as several ranks, but the script never formed a process group: only the first goes on."""
         if int(os.environ.get("RANK", "0")) > 0:
-            self.state = State.FINISHED
+            self._measure_nothing()
             self._parting.here()
         self.note("the script trains on one device: it never called init_process_group")
 
@@ -291,12 +304,21 @@ class Climber:
     def _choose_optimizer(self) -> bool:
         """With several optimizers, count steps at the one that steps least often; whether that is another one."""
         before = self.rank.optimizer
-        rarest = min(self._counts, key=lambda key: self._counts[key])  # ties keep the first
-        self.rank.optimizer = self._optimizers[rarest]
+        rarest = min(self._known.values(), key=lambda each: each.steps)  # ties keep the first
         self.rank.count_anew()
-        return self.rank.optimizer is not before
+        return self._count_at(rarest) is not before
+
+    def _count_at(self, chosen: _Optimizer) -> Any:
+        """From now on the job's steps are this optimizer's, which is handed back."""
+        self._counted = chosen
+        self.rank.optimizer = chosen.optimizer
+        return chosen.optimizer
 
     # Ending -------------------------------------------------------------------------------------------
+
+    def _measure_nothing(self) -> None:
+        """From now on the script is on its own."""
+        self.state, self.listens = State.FINISHED, False
 
     def _finish(self, reason: str, why: str | None = None) -> None:
         self.rank.tell(discovery.standing_facts(self.rank))
@@ -307,7 +329,7 @@ class Climber:
         """End the script here, before it could evaluate or save replicas that drifted apart."""
         if self.state is State.ENDING:
             self._finish("script ended")
-        self.state = State.FINISHED
+        self._measure_nothing()
         self._loops.forget()
         for feed in self.rank.feeds:
             feed.end_workers()

@@ -17,6 +17,12 @@ class Clock:
         self.gpu: str | None = None
         """Its UUID as NVML knows it, if it is a CUDA device."""
         self._queues: list[Any] = []
+        self._ended = 0.0
+
+    @property
+    def runs_ahead(self) -> bool:
+        """Whether there are devices whose queues go on while the host does something else."""
+        return bool(self._queues)
 
     def watch(self, devices: Iterable[Any]) -> None:
         """Learn the devices from those of the parameters.
@@ -42,6 +48,16 @@ class Clock:
         for device in self._queues:
             getattr(sys.modules["torch"], device.type).synchronize(device)
         return time.perf_counter()
+
+    def step_ends(self) -> None:
+        """A step of the script ends now; what follows, until the script goes on, is Stash's own work."""
+        self._ended = self.now()
+
+    def end_of_step(self, settled: bool) -> float:
+        """Seconds at which the step ended; where devices run ahead: now, ``settled`` or not."""
+        if not self.runs_ahead:
+            return self._ended
+        return self.settled() if settled else self.now()
 
 
 class BlockClock:
@@ -79,3 +95,9 @@ class BlockClock:
         self.interrupted += self._in_step
         self._in_step, self._last = 0.0, now
         self._since = now if over else None
+
+    def step_begins(self, now: float) -> None:
+        """The script goes on now: what came since the last step's end belongs to none."""
+        self._last = now
+        if self._since is not None:
+            self._since = now

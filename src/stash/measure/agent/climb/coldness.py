@@ -25,7 +25,7 @@ def begin(rank: OwnRank, tally: Tally, mode: int, whole_folder: bool) -> None:
     if whole_folder and rank.orders.data_root and rank.place.local_rank == 0:
         held = [*reading.files_below(rank.orders.data_root), *held]
     counts = reading.examine_files(held, cold=mode == COLD)
-    tally.add(0, **counts, held=counts["pages"] * pagecache.PAGE)
+    tally.add(0, {**counts, "held": counts["pages"] * pagecache.PAGE})
     _meet(rank)
 
 

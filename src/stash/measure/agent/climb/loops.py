@@ -31,8 +31,8 @@ class Loops:
         self.clock: BlockClock | None = None
         """Of the block under way."""
         self._rank, self._over = rank, over
-        self._known: dict[int, weakref.ref[Feed]] = {}
-        """The feeds that loops have read, by identity; a mapping of weakref's own takes far longer in every step."""
+        self._read: list[weakref.ref[Feed]] = []
+        """The feeds that loops have read."""
         self._read_last: list[Feed] = []
         self._steps = 0
         self._passes = 0
@@ -49,7 +49,7 @@ class Loops:
 
     def _feeds(self) -> list[Feed]:
         """Those that are still there."""
-        return [feed for reference in self._known.values() if (feed := reference()) is not None]
+        return [feed for reference in self._read if (feed := reference()) is not None]
 
     def passed(self) -> None:
         """A backward pass begins."""
@@ -87,13 +87,14 @@ class Loops:
         """The next batch; a training loader's as the block asks, up to the end of the script's own epoch."""
         if feed.turn == 0:
             feed.first_at_pass = self._passes
-        elif self._trains_after_all(feed):
+        elif not feed.training and self._trains_after_all(feed):
             self._loaders_are_remade = True
             self._let_stand(feed)
         feed = feed.stands_for or feed
-        known = self._known.get(id(feed))
-        if known is None or known() is not feed:
-            self._known[id(feed)] = weakref.ref(feed)
+        if feed.known_to is not self:
+            feed.known_to = self
+            self._read = [reference for reference in self._read if reference() is not None]
+            self._read.append(weakref.ref(feed))
         if feed.training:
             self._goes_on()
         try:
@@ -115,7 +116,7 @@ class Loops:
     def stepped(self) -> None:
         """A step of the job ended: loaders still open that were read since the last one train it.
 
-        What follows may take long, of a rank that sits a block out; only after it, ``acted``, time counts again.
+        What follows may take long, of a rank that sits a block out; after ``step_begins`` time counts again.
         """
         self.forget()
         self._steps += 1
@@ -126,6 +127,12 @@ class Loops:
             if feed.since_step and is_open and not self._rank.feeds:
                 feed.training, feed.goes_on = True, self._rank.orders.endless
             feed.step_ended()
+
+    def step_begins(self) -> None:
+        """The script goes on after a step; where devices run ahead, what Stash did meanwhile has cost it nothing."""
+        if self.clock is not None and not self._rank.clock.runs_ahead:
+            self.clock.step_begins(self._rank.clock.now())
+        self.acted()
 
     def acted(self, saved: bool = False) -> None:
         """The script does something else than train; after it ``saved``, not much more is to come."""

@@ -30,6 +30,8 @@ class Feed:
         """How many there are in that epoch; ``None`` if nobody knows."""
         self.goes_on = False
         """Never end: the script's own epochs are too short to be measured in."""
+        self.known_to: object = None
+        """Whoever keeps account of the loops that read it; in a fork that is somebody else."""
         self.loops = 0
         """Loops that hold an iterator over it, frameworks' own around the script's included."""
         self.in_handles = False
@@ -111,7 +113,7 @@ class Feed:
     @property
     def at_end(self) -> bool:
         """Whether the script's own epoch is over."""
-        return self.measured and self.limit is not None and self.turn >= self.limit and not self.goes_on
+        return self.limit is not None and self.turn >= self.limit and self.measured and not self.goes_on
 
     def release(self) -> None:
         """Nobody will read on where the last loop stopped."""

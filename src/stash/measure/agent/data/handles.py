@@ -40,7 +40,7 @@ class Handle:
     def __next__(self) -> Any:
         self.taken += 1
         try:
-            if script.enough(self.feed):
+            if not self.feed.training and script.enough(self.feed):
                 raise StopIteration
             return next(self._iterator)
         except StopIteration:

@@ -96,8 +96,9 @@ class LoaderFeed(Feed):
 
     def endless(self) -> Any:
         if self.kind == "map":
-            self.tap.endless = True
-            if self.tap.drawn == self.yielded:  # the queue ran dry before the loader was known to train
+            tap = self.tap
+            tap.endless = True
+            if tap.drawn == self.yielded:  # the queue ran dry before the loader was known to train
                 self._fill(self.depth)
         return super().endless()
 

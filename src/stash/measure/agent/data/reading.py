@@ -28,9 +28,12 @@ from stash.measure.run.orders import current
 
 
 class _Here(threading.local):
-    """What this thread has counted for the batch whose files are looked at, if it makes one."""
+    """Of this thread, which makes batches."""
 
     counts: Counter[str] | None = None
+    """What was found of the files of the batch under way, if they are looked at."""
+    adding_ns = 0
+    """What it took to add up the last batch's counts, which is told with the next one's."""
 
 
 _here = _Here()
@@ -55,34 +58,38 @@ class recorded:  # noqa: N801 - a context manager reads as a verb
     What counting itself takes is told apart (``own_ns``), so that nobody takes it for making a batch.
     """
 
-    def __init__(self, shared: Tally, maker: object = None) -> None:
+    def __init__(self, shared: Tally, maker: object = None, since: int | None = None) -> None:
         self.shared, self.maker = shared, maker
+        self.since = time.perf_counter_ns() if since is None else since
+        """When counting began to take time."""
 
     def __enter__(self) -> None:
-        entered = time.perf_counter_ns()
         _hear_of_opened_files()
-        self.counts = Counter(batches=1)
         self.before = bytes_read()
-        if _first_of_block(self.shared, self.maker) or _Seen.mode == COLD:
-            self.counts["looked"] = 1
-            _here.counts = self.counts
+        looks = _first_of_block(self.shared, self.maker) or _Seen.mode == COLD
+        self.looked = _here.counts = Counter(looked=1) if looks else None
         self.spent = time.process_time_ns()
         self.began = time.perf_counter_ns()
-        self.entering = self.began - entered
+        self.entering = self.began - self.since
 
     def __exit__(self, *error: object) -> None:
         ended, spent = time.perf_counter_ns(), time.process_time_ns()
-        counts, _here.counts = self.counts, None
-        counts["making_ns"] = ended - self.began - counts["own_ns"]
-        counts["cpu_ns"] = spent - self.spent - counts["own_ns"]
+        _here.counts = None
+        counts: dict[str, int] = self.looked or {}
+        own = counts.get("own_ns", 0)
+        counts["batches"] = 1
+        counts["making_ns"] = ended - self.began - own
+        counts["cpu_ns"] = spent - self.spent - own
         after = bytes_read()
         if after is None or self.before is None:
             counts["untold"] = 1
         else:
             counts["called"] = after.called - self.before.called
             counts["storage"] = after.storage - self.before.storage
-        counts["own_ns"] += self.entering + time.perf_counter_ns() - ended
-        self.shared.add(_slot(), **counts)
+        adding = time.perf_counter_ns()
+        counts["own_ns"] = own + self.entering + _here.adding_ns + adding - ended
+        self.shared.add(_slot(), counts)
+        _here.adding_ns = time.perf_counter_ns() - adding
 
 
 def _first_of_block(shared: Tally, maker: object) -> bool:
@@ -90,8 +97,9 @@ def _first_of_block(shared: Tally, maker: object) -> bool:
     mode, generation = shared.mode()
     if generation != _Seen.generation:
         _Seen.mode, _Seen.generation, _Seen.opened, _Seen.makers = mode, generation, set(), set()
-    first = id(maker) not in _Seen.makers
-    _Seen.makers.add(id(maker))
+    own = id(maker)
+    first = own not in _Seen.makers
+    _Seen.makers.add(own)
     return first
 
 

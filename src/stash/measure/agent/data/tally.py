@@ -9,6 +9,7 @@ import mmap
 import os
 import struct
 import tempfile
+from collections.abc import Mapping
 
 from stash.measure.run.folder import TALLY
 from stash.measure.run.orders import current
@@ -68,7 +69,7 @@ class Tally:
     def idle(self) -> bool:
         return self.mode()[0] == IDLE
 
-    def add(self, slot: int, **amounts: int) -> None:
+    def add(self, slot: int, amounts: Mapping[str, int]) -> None:
         """Add to one process's counters; each slot has a single writer."""
         at = _HEADER.size + (slot % _SLOTS) * _SLOT.size
         before = _SLOT.unpack_from(self._memory, at)

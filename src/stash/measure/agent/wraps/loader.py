@@ -22,8 +22,9 @@ from stash.measure.agent.data.tally import own_tally, tally
 from stash.measure.agent.data.taps import Tap
 
 _feeds: weakref.WeakKeyDictionary[Any, LoaderFeed] = weakref.WeakKeyDictionary()
-_of_iterators: weakref.WeakKeyDictionary[Any, weakref.ref[LoaderFeed]] = weakref.WeakKeyDictionary()
-"""Both ways weakly, since a feed holds its iterator: workers must end as soon as the script lets go of theirs."""
+_FEED = "_stash_feed"
+"""The attribute by which an iterator knows its feed; asked for twice a batch, so no mapping beside it. Weakly, since
+a feed holds its iterator, and workers must end as soon as the script lets go of theirs."""
 
 
 def wrap(module: ModuleType) -> None:
@@ -43,7 +44,7 @@ def feed_of(loader: Any) -> LoaderFeed:
 
 
 def _feed_behind(iterator: Any) -> LoaderFeed | None:
-    known = _of_iterators.get(iterator)
+    known: weakref.ref[LoaderFeed] | None = getattr(iterator, _FEED, None)
     return None if known is None else known()
 
 
@@ -57,7 +58,7 @@ def _tapped(begin: Callable[..., None]) -> Callable[..., None]:
         private.set_indices(self, Tap(private.index_sampler(self), private.indices(self)))
         if script.active():
             feed = feed_of(loader)
-            _of_iterators[self] = weakref.ref(feed)
+            setattr(self, _FEED, weakref.ref(feed))
             if feed.renewing or not feed.measured:
                 feed.adopt(self)
             if not feed.in_handles:
@@ -128,12 +129,13 @@ def wrap_fetchers(module: ModuleType) -> None:
 def _timed(fetch: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(fetch)
     def timed(self: Any, possibly_batched_index: Any) -> Any:
+        since = time.perf_counter_ns()
         shared = tally()
         if shared is not None:
             answer_calls(shared)
         if shared is None or shared.idle:
             return fetch(self, possibly_batched_index)
-        with recorded(shared, self):
+        with recorded(shared, self, since):
             return fetch(self, possibly_batched_index)
 
     return timed
