@@ -1,4 +1,5 @@
-"""What ranks tell each other, as bytes: plain values and a few named records, as JSON. Standard library only.
+"""What ranks tell each other, as bytes: plain values and a few named records, as JSON, and long texts as lines below
+it. Standard library only.
 
 Whoever reads it gets data and nothing else: no name that was not declared here by ``crosses``, no field of another
 type than the record's, no number that is not finite, no more bytes than ``LONGEST``. Who wrote it is not known here.
@@ -9,6 +10,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import threading
+from collections import defaultdict
 from functools import cache
 from typing import Any, NamedTuple, NoReturn, TypeVar, get_type_hints
 
@@ -16,10 +19,23 @@ from stash.measure.run.annotated import fits, plain
 
 LONGEST = 32 << 20
 """Bytes of one message: the leader's news for those who keep a copy of its journal are the longest."""
-_RECORD, _TUPLE, _DICT = "record", "tuple", "dict"
+_RECORD, _TUPLE, _DICT, _LINE = "record", "tuple", "dict", "line"
+_LONG = 100
+"""Characters of a text that follows the JSON as a line of its own: in JSON each quote in it would be escaped."""
 
 T = TypeVar("T", bound=type)
 _RECORDS: dict[str, type] = {}
+_FIT: defaultdict[type, set[tuple[type, ...]]] = defaultdict(set)
+"""By record, the types of values that were seen to fit its fields whatever the values are."""
+
+
+class _Lines(threading.local):
+    """The lines below the JSON that this thread is reading."""
+
+    lines: list[str]
+
+
+_reading = _Lines()
 
 
 class WireError(RuntimeError):
@@ -35,7 +51,9 @@ def crosses(record: T) -> T:
 
 def packed(value: Any) -> bytes:
     """As bytes; raises TypeError or ValueError for what does not cross."""
-    return json.dumps(_plain(value), allow_nan=False, separators=(",", ":")).encode()
+    lines: list[str] = []
+    head = json.dumps(_plain(value, lines), allow_nan=False, separators=(",", ":"))
+    return "\n".join([head, *lines, ""]).encode()  # what follows the last line's end does not matter
 
 
 def unpacked(data: bytes) -> Any:
@@ -43,7 +61,8 @@ def unpacked(data: bytes) -> Any:
     if len(data) > LONGEST:
         raise WireError(f"a rank sent {len(data)} bytes, more than any rank has to say")
     try:
-        return _JSON.decode(data.decode())
+        head, *_reading.lines = data.decode().split("\n")
+        return _JSON.decode(head)
     except (ValueError, TypeError, LookupError, RecursionError) as error:
         raise WireError(
             f"a rank sent what no rank of this version says ({type(error).__name__}: {str(error)[:100]}); "
@@ -51,19 +70,23 @@ def unpacked(data: bytes) -> Any:
         ) from None
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any, lines: list[str]) -> Any:
+    """What JSON has for it; long texts are added to ``lines`` instead."""
+    if isinstance(value, str) and len(value) > _LONG and "\n" not in value:
+        lines.append(value)
+        return {_LINE: len(lines) - 1}
     if value is None or isinstance(value, str | int | float):
         return value
     if isinstance(value, list):
-        return [_plain(each) for each in value]
+        return [_plain(each, lines) for each in value]
     if isinstance(value, tuple):
-        return {_TUPLE: [_plain(each) for each in value]}
+        return {_TUPLE: [_plain(each, lines) for each in value]}
     if isinstance(value, dict):
-        return {_DICT: [[_plain(key), _plain(each)] for key, each in value.items()]}
+        return {_DICT: [[_plain(key, lines), _plain(each, lines)] for key, each in value.items()]}
     name = type(value).__name__
     if name not in _RECORDS or not isinstance(value, _RECORDS[name]):
         raise TypeError(f"{name} does not cross from rank to rank")
-    return {_RECORD: name, "fields": [_plain(each) for each in _said(value, _fields(_RECORDS[name]))]}
+    return {_RECORD: name, "fields": [_plain(each, lines) for each in _said(value, _fields(_RECORDS[name]))]}
 
 
 def _said(value: Any, fields: tuple[_Field, ...]) -> list[Any]:
@@ -78,13 +101,27 @@ def _built(found: dict[str, Any]) -> Any:
     """What an object of JSON stands for; those within it have been built."""
     if _RECORD in found:
         record, values = _RECORDS[found[_RECORD]], _listed(found["fields"])
-        for value, (name, hint, kinds, _) in zip(values, _fields(record), strict=False):
-            if type(value) not in kinds and not fits(value, hint):
-                raise TypeError(f"{record.__name__}.{name} is no {hint}")
+        kinds = tuple(map(type, values))
+        if kinds not in _FIT[record]:
+            _check(record, values, kinds)
         return record(*values)  # refuses too many, and too few
+    if _LINE in found:
+        return _reading.lines[found[_LINE]]
     if _TUPLE in found:
         return tuple(_listed(found[_TUPLE]))
     return dict(map(_listed, _listed(found[_DICT])))
+
+
+def _check(record: type, values: list[Any], kinds: tuple[type, ...]) -> None:
+    """Hold each value to its field; kinds of values that fit whatever the values are need no other look."""
+    certain = True
+    for value, (name, hint, plainly, _) in zip(values, _fields(record), strict=False):
+        if type(value) not in plainly:
+            certain = False
+            if not fits(value, hint):
+                raise TypeError(f"{record.__name__}.{name} is no {hint}")
+    if certain and len(values) <= len(_fields(record)):
+        _FIT[record].add(kinds)
 
 
 def _listed(value: Any) -> list[Any]:

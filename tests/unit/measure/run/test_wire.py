@@ -28,6 +28,7 @@ GROUP = Membership("7", (0, 3), "cpu:gloo")
 BLOCK = Told.of(BlockDone(0, "cold", 1, 2, 0.5, step_seconds=(0.25, 0.25)))
 SAID: list[Any] = [
     None, True, 3, 0.1, 1e-300, "a\n\u202e\x00 \ud7ff", [], [[1, 2], []], (), (1, [0.5], [2.0]), {"a": (1,), 2: None},
+    "x" * 200, ["y" * 150, "\"" * 150, " " * 150, "z\n" * 100], {"k" * 120: "é\r\t" * 60},
     {"record": "Plan", "fields": []}, LoopEnded(), PLAN, StepPace(0.1, 2), Outcome(True, "cold", plan=PLAN),
     BlockReport(BLOCK, 0.5, proof.Testimony(batches=2, file_system="nfs"), 0.5, (BLOCK,)),
     Ladder(("solo", "crowd"), (GROUP,), None, False, 3),
@@ -52,7 +53,8 @@ STRANGE = [
     b'{"record": "BlockSize", "fields": [1, 2, 3]}',
     b'{"record": "BlockSize", "fields": {"settle": 1, "steps": 2}}', b'{"record": "BlockSize", "fields": [1, 2.5]}',
     b'{"record": "BlockSize", "fields": [true, 2]}', b'{"record": "BlockSize", "fields": ["1", 2]}',
-    b'{"record": "Told", "fields": ["one line\\nand another"]}', b'{"dict": [[[], 1]]}', b'{"dict": [1]}',
+    b'{"record": "Told", "fields": ["one line\\nand another"]}', b'{"dict": [[[], 1]]}',
+    b'{"line": 0}', b'{"line": 1}\nonly one', b'{"line": "0"}\nx', b'{"dict": [1]}',
     pickle.dumps(PLAN),
 ]  # fmt: skip
 
