@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from statistics import fmean
 
 from bench.common import table
@@ -70,6 +70,11 @@ fill. The truth follows from those by hand (`bench/study/truth.py`, with the cal
 suite](proof.md)), without latencies of collectives and bursts of links, which the instance hardly has and the testbed
 does. Errors are in points: what was measured less what is true, in per cent of the true step.
 """
+RANKS = """### Two ranks, or all of them
+
+Two ranks stand for the devices of a node in all cells but these, which ran one for each device on the same two cores:
+what two ranks came out as, beside all, and the truth.
+"""
 FACTS = """## The facts it rests on
 
 Each with its source; the [catalog](catalog.md) has their dates.
@@ -90,6 +95,7 @@ def page() -> str:
         f"{SPEED}\n{by_place(grid, 'samples_per_second', max, '{:.0f}')}\n",
         f"{PUBLISHED}\n{published(rows)}\n",
         f"{TRUTH}\n{errors(rows)}\n\n{every_error(rows)}\n",
+        f"{RANKS}\n{all_ranks(rows)}\n",
         f"{FACTS}\n" + "\n".join(f"- {fact}" for fact in facts()) + "\n",
     ]
     return "\n".join(parts)
@@ -141,7 +147,7 @@ def networks(rows: Sequence[Row]) -> str:
     return table(["model", *heads], body)
 
 
-def by_place(rows: Sequence[Row], field: str, best, form: str) -> str:  # type: ignore[no-untyped-def]
+def by_place(rows: Sequence[Row], field: str, best: Callable[[Sequence[float]], float], form: str) -> str:
     """One number of each cell, the best of a row marked."""
     body = []
     for workload in workloads(rows):
@@ -190,6 +196,22 @@ def errors(rows: Sequence[Row]) -> str:
     said = f"Over all stalls the mean is {fmean(every):.2f} points; the goal of {GOAL:g} is {kept_to}."
     heads = ["stall", "cells", "mean size of the error", "bias", "worst", "which is"]
     return f"{table(heads, body)}\n\n{said}"
+
+
+def all_ranks(rows: Sequence[Row]) -> str:
+    """Cells of as many ranks as devices, beside those of the same instance with few."""
+    body = []
+    for row in rows:
+        few = find(rows, row.workload, row.where.split(" of ")[0])
+        if " of " in row.where and few is not None:
+            both = [f"{interconnect(each):.1f} %" for each in (few, row)]
+            true = 100 * (row.true_step - float(row.stalls["compute"]["truth"])) / row.true_step
+            ranks = [each.cell["ranks"] for each in (few, row)]
+            body.append(
+                [f"{row.workload} on {few.where}", *ranks, *both, f"{true:.1f} %", f"{100 * row.error('step'):+.1f}"]
+            )
+    heads = ["cell", "few ranks", "all", "interconnect, few", "all", "true", "error of the step with all, points"]
+    return table(heads, body)
 
 
 def every_error(rows: Sequence[Row]) -> str:

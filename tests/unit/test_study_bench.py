@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from studies import ZOO, study
+
 from bench.study import page, runs
 from bench.study.published import pairs
 from bench.study.runs import Row
 from bench.study.truth import buckets, truth
-from studies import ZOO, study
-
 from stash.derive.study.cells import Cell, cells
 from stash.derive.study.places import places
 from stash.keep import catalog
@@ -26,8 +26,8 @@ MODEL = Emulation(
 
 
 def cell(nodes: int) -> Cell:
-    text = f"workloads: [{{zoo: resnet50}}]\ntargets: [{{engine: emulated, instance: p3.8xlarge, nodes: {nodes}, {FIELDS}}}]"
-    file = study(text, Path())
+    target = f"{{engine: emulated, instance: p3.8xlarge, nodes: {nodes}, {FIELDS}}}"
+    file = study(f"workloads: [{{zoo: resnet50}}]\ntargets: [{target}]", Path())
     return cells(file, places(file, catalog.load()), ZOO, "1.0")[0]
 
 

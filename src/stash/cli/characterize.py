@@ -21,7 +21,7 @@ from stash.base.secrets import masked_text
 from stash.cli.options import flag, option, positive
 
 if TYPE_CHECKING:
-    from stash.derive.study.calibrating import Calibration
+    from stash.derive.study.calibrating import CalibratingProfile
     from stash.derive.study.cells import Cell
     from stash.derive.study.reading import StudyReading
     from stash.keep.catalog import Catalog
@@ -109,13 +109,13 @@ def cells_of(file: StudyFile, instances: Path | None) -> tuple[Cell, ...]:
     return cells(file, places(file, facts), zoo, __version__, _calibrations(file, facts))
 
 
-def _calibrations(file: StudyFile, facts: Catalog) -> dict[str, Calibration]:
+def _calibrations(file: StudyFile, facts: Catalog) -> dict[str, CalibratingProfile]:
     """The profiles that the study calibrates by, read; raises UserError naming line and field."""
-    from stash.derive.study.calibrating import Calibration
+    from stash.derive.study.calibrating import CalibratingProfile
     from stash.keep.artefact import load
     from stash.keep.study.fields import EmulatedTarget
 
-    found: dict[str, Calibration] = {}
+    found: dict[str, CalibratingProfile] = {}
     for number, target in enumerate(file.study.targets):
         given = target.calibrate if isinstance(target, EmulatedTarget) else None
         for path in given.values() if isinstance(given, dict) else [given] if given is not None else []:
@@ -125,8 +125,8 @@ def _calibrations(file: StudyFile, facts: Catalog) -> dict[str, Calibration]:
                 raise file.mistake(("targets", number, "calibrate"), str(error)) from None
             device = profile.hosts[0].gpus[0].name if profile.hosts and profile.hosts[0].gpus else None
             with suppress(UserError):
-                found[path] = Calibration(path, profile, None if device is None else facts.gpu(device))
-            found.setdefault(path, Calibration(path, profile, None))
+                found[path] = CalibratingProfile(path, profile, None if device is None else facts.gpu(device))
+            found.setdefault(path, CalibratingProfile(path, profile, None))
     return found
 
 

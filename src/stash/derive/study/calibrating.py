@@ -27,7 +27,7 @@ class DeviceSpeed:
 
 
 @dataclass(frozen=True)
-class Calibration:
+class CalibratingProfile:
     """A profile that tells how fast a workload is."""
 
     path: str
@@ -49,7 +49,7 @@ class Calibration:
             raise UserError(f"nothing tells how {own.name} compares with the {self.gpu.name} of {self.path}")
         value = batch / (compute.time.value * ratio.value)
         how = (
-            "" if own.name == self.gpu.name else f", which takes {1 / ratio.value:.2g} times as long ({ratio.source})"
+            "" if own.name == self.gpu.name else f"; it takes {ratio.value:.2g} times as long ({ratio.source})"
         )
         said = f"{value:.4g} samples/s, from {self.path}, measured at batch {batch} on {self.gpu.name}{how}"
         return DeviceSpeed(value, f"{workload} on {own.name}: {said}")

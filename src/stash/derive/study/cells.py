@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from stash.base.errors import UserError
 from stash.base.words.spelling import nearest
-from stash.derive.study.calibrating import Calibration
+from stash.derive.study.calibrating import CalibratingProfile
 from stash.derive.study.emulating import EmulatedCell, EmulatedJob, emulated
 from stash.derive.study.places import StudyPlace
 from stash.keep.study.fields import EmulatedTarget, Selection, StudySettings, StudyWorkload
@@ -86,7 +86,7 @@ def cells(
     places: Sequence[StudyPlace],
     zoo: Mapping[str, ZooWorkload],
     version: str,
-    calibrations: Mapping[str, Calibration] | None = None,
+    calibrations: Mapping[str, CalibratingProfile] | None = None,
 ) -> tuple[Cell, ...]:
     """Every cell once, in the file's order; ``calibrations`` by their paths as the file has them.
 
@@ -152,7 +152,7 @@ class _Maker:
     file: StudyFile
     zoo: Mapping[str, ZooWorkload]
     version: str
-    calibrations: Mapping[str, Calibration]
+    calibrations: Mapping[str, CalibratingProfile]
 
     def cell(self, number: int, batch: int | None, place: StudyPlace, nodes: int, repeat: int) -> Cell:
         workload = self.file.study.workloads[number]

@@ -15,7 +15,7 @@ from studies import ZOO, study
 from stash.base.errors import UserError
 from stash.base.stats.intervals import Interval
 from stash.derive.stalls import attribute
-from stash.derive.study.calibrating import Calibration
+from stash.derive.study.calibrating import CalibratingProfile
 from stash.derive.study.cells import Cell, cells
 from stash.derive.study.emulating import FASTEST, STEP_SECONDS, UNSHAPED, EmulatedCell, ring
 from stash.derive.study.places import places
@@ -25,7 +25,7 @@ from stash.keep import catalog
 TWO = "workloads: [{zoo: WORKLOAD}]\ntargets: [{engine: emulated, instance: p3.8xlarge, nodes: [1, 2]FIELDS}]"
 
 
-def made(fields: str = "", workload: str = "resnet50", calibrations: dict[str, Calibration] | None = None):
+def made(fields: str = "", workload: str = "resnet50", calibrations: dict[str, CalibratingProfile] | None = None):
     file = study(TWO.replace("FIELDS", fields and f", {fields}").replace("WORKLOAD", workload), Path())
     return cells(file, places(file, catalog.load()), ZOO, "1.0", calibrations)
 
@@ -58,6 +58,13 @@ def test_a_step_is_as_long_as_can_be_measured_and_no_link_faster_than_can_be_sha
     assert two.shaped is None
     assert two.interconnect is not None
     assert FASTEST < two.interconnect <= UNSHAPED
+
+
+@pytest.mark.parametrize("workload", ["resnet50", "vgg11"])
+def test_a_link_that_is_just_as_fast_as_can_be_shaped_is_shaped_whatever_the_batch(workload: str) -> None:
+    text = TWO.replace("FIELDS", ", ranks: 2").replace("WORKLOAD", workload).replace("nodes: [1, 2]", "nodes: 1")
+    file = study(f"{text}\nbatches: [{', '.join(str(batch) for batch in range(1, 200))}]", Path())
+    assert all(bed(cell).shaped for cell in cells(file, places(file, catalog.load()), ZOO, "1.0"))
 
 
 def test_few_ranks_wait_as_long_as_all_devices_would() -> None:
@@ -101,9 +108,9 @@ def test_results_are_the_instances_seconds_and_samples() -> None:
 MINE = "mine.stash.json"
 
 
-def calibrated(gpu: str | None) -> Calibration:
+def calibrated(gpu: str | None) -> CalibratingProfile:
     profile = build(CALM)
-    return Calibration(MINE, profile, None if gpu is None else catalog.load().gpu(gpu))
+    return CalibratingProfile(MINE, profile, None if gpu is None else catalog.load().gpu(gpu))
 
 
 def test_a_profile_of_the_same_gpu_is_believed_and_one_of_another_is_translated() -> None:
