@@ -29,7 +29,7 @@ from stash.rent.study.programs import Called
 ZOO = {
     "resnet18": ZooWorkload(32, 46_800_000),
     "resnet50": ZooWorkload(32, 102_000_000),
-    "vgg11": ZooWorkload(32, 5e8),
+    "vgg11": ZooWorkload(32, 500_000_000, 1.5e10, 1.3e8),
 }
 PROFILE = to_bytes(build(CALM))
 LOCAL = """

@@ -21,8 +21,10 @@ from stash.base.secrets import masked_text
 from stash.cli.options import flag, option, positive
 
 if TYPE_CHECKING:
+    from stash.derive.study.calibrating import CalibratingProfile
     from stash.derive.study.cells import Cell
     from stash.derive.study.reading import StudyReading
+    from stash.keep.catalog import Catalog
     from stash.keep.store import Store
     from stash.keep.study.file import StudyFile
     from stash.keep.study.journal import StudyEvent
@@ -66,7 +68,7 @@ def characterize(
     if json and not dry_run:
         raise UserError("--json prints what would be run; add --dry-run")
     file, folder = _read(study), of_study(study)
-    cells = _cells(file, instances)
+    cells = cells_of(file, instances)
     events = journal.read(folder.journal)
     reading = _reading(file, cells, events, retry)
     submissions = {cell.id: describe(cell, folder) for cell in reading.cells}
@@ -93,15 +95,39 @@ def _read(path: Path) -> StudyFile:
     return read(path)
 
 
-def _cells(file: StudyFile, instances: Path | None) -> tuple[Cell, ...]:
+def cells_of(file: StudyFile, instances: Path | None) -> tuple[Cell, ...]:
     from stash.base.version import __version__
     from stash.derive.study.cells import ZooWorkload, cells
     from stash.derive.study.places import places
     from stash.keep import catalog
+    from stash.lab.zoo.costs import SAMPLE_COSTS
     from stash.lab.zoo.registry import WORKLOADS
 
-    zoo = {name: ZooWorkload(spec.batch, spec.gradient_bytes) for name, spec in WORKLOADS.items()}
-    return cells(file, places(file, catalog.load(instances)), zoo, __version__)
+    facts = catalog.load(instances)
+    costs = {name: SAMPLE_COSTS.get(name, (None, None)) for name in WORKLOADS}
+    zoo = {name: ZooWorkload(spec.batch, spec.gradient_bytes, *costs[name]) for name, spec in WORKLOADS.items()}
+    return cells(file, places(file, facts), zoo, __version__, _calibrations(file, facts))
+
+
+def _calibrations(file: StudyFile, facts: Catalog) -> dict[str, CalibratingProfile]:
+    """The profiles that the study calibrates by, read; raises UserError naming line and field."""
+    from stash.derive.study.calibrating import CalibratingProfile
+    from stash.keep.artefact import load
+    from stash.keep.study.fields import EmulatedTarget
+
+    found: dict[str, CalibratingProfile] = {}
+    for number, target in enumerate(file.study.targets):
+        given = target.calibrate if isinstance(target, EmulatedTarget) else None
+        for path in given.values() if isinstance(given, dict) else [given] if given is not None else []:
+            try:
+                profile = load(file.folder / path)
+            except StashError as error:
+                raise file.mistake(("targets", number, "calibrate"), str(error)) from None
+            device = profile.hosts[0].gpus[0].name if profile.hosts and profile.hosts[0].gpus else None
+            with suppress(UserError):
+                found[path] = CalibratingProfile(path, profile, None if device is None else facts.gpu(device))
+            found.setdefault(path, CalibratingProfile(path, profile, None))
+    return found
 
 
 def _reading(file: StudyFile, cells: Sequence[Cell], events: Sequence[StudyEvent], retry: bool) -> StudyReading:
@@ -194,7 +220,7 @@ def page(study: Path) -> Page:
     from stash.show.study.page import page as page_of_study
 
     file, folder = _read(study), of_study(study)
-    reading = _reading(file, _cells(file, None), journal.read(folder.journal), retry=False)
+    reading = _reading(file, cells_of(file, None), journal.read(folder.journal), retry=False)
     measured = {}
     for cell in reading.cells:
         if reading.standings[cell.id].state == "done":

@@ -19,8 +19,8 @@ from stash.base.interrupts import interrupted_by
 from stash.cli.options import App, flag, option, positive
 
 if TYPE_CHECKING:
+    from stash.keep.catalog.peak import Peak
     from stash.lab.testbed import Started, Testbed
-    from stash.lab.testbed.peak import Peak
 
 app = App(no_args_is_help=True)
 PORT = 29500
@@ -132,9 +132,9 @@ def model(
 
     The GPU is one of the catalog (--gpu), or any other by its peak rates (--tflops and --memory).
     """
+    from stash.keep.catalog.peak import VALUE_BYTES
     from stash.lab.testbed.emulation import dump
     from stash.lab.testbed.generate import emulate
-    from stash.lab.testbed.peak import VALUE_BYTES
     from stash.lab.zoo.registry import workload
 
     if not all(0 < scale < float("inf") for scale in (size_scale, time_scale)):
@@ -157,7 +157,7 @@ def model(
 def _peak(gpu: str | None, precision: str, tflops: float | None, memory: str | None) -> Peak:
     """The catalog's rates of a GPU, or those given; raises UserError for neither, and for both."""
     from stash.base.words.units import parse_rate
-    from stash.lab.testbed.peak import Peak, peak, variants
+    from stash.keep.catalog.peak import Peak, peak, variants
 
     if gpu is not None:
         if tflops is not None or memory is not None:

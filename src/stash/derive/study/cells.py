@@ -7,6 +7,7 @@ it. Raises the file's own errors for what does not fit together; knows nothing o
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,7 +17,8 @@ from typing import Any, NamedTuple
 
 from stash.base.errors import UserError
 from stash.base.words.spelling import nearest
-from stash.derive.study.emulating import EmulatedCell, emulated
+from stash.derive.study.calibrating import CalibratingProfile
+from stash.derive.study.emulating import EmulatedCell, EmulatedJob, emulated
 from stash.derive.study.places import StudyPlace
 from stash.keep.study.fields import EmulatedTarget, Selection, StudySettings, StudyWorkload
 from stash.keep.study.file import StudyFile
@@ -24,8 +26,8 @@ from stash.keep.study.file import StudyFile
 MOST_CELLS = 10_000
 _ID = 12
 """Hexadecimal digits of SHA-256: of 10,000 cells two share one with a chance of 2·10^-7."""
-_NOT_MEASURED = {"name", "price", "start", "nodes", "data", "idle", "time", "at_once"}
-"""Fields of a target that change nothing of what is measured there."""
+_NOT_MEASURED = {"name", "price", "start", "nodes", "data", "idle", "time", "at_once", "calibrate"}
+"""Fields of a target that change nothing of what is measured there, or whose effect is told apart."""
 Where = tuple[int | str, ...]
 
 
@@ -34,6 +36,10 @@ class ZooWorkload(NamedTuple):
 
     batch: int
     gradient_bytes: int
+    sample_flops: float | None = None
+    """Of a sample's forward pass; ``None`` if nobody counted."""
+    sample_bytes: float | None = None
+    """That it reads and writes, without weights."""
 
 
 @dataclass(frozen=True)
@@ -76,14 +82,21 @@ class Cell:
 
 
 def cells(
-    file: StudyFile, places: Sequence[StudyPlace], zoo: Mapping[str, ZooWorkload], version: str
+    file: StudyFile,
+    places: Sequence[StudyPlace],
+    zoo: Mapping[str, ZooWorkload],
+    version: str,
+    calibrations: Mapping[str, CalibratingProfile] | None = None,
 ) -> tuple[Cell, ...]:
-    """Every cell once, in the file's order; raises UserError naming line and field."""
+    """Every cell once, in the file's order; ``calibrations`` by their paths as the file has them.
+
+    Raises UserError naming line and field.
+    """
     names = [_name(workload) for workload in file.study.workloads]
     for number, (workload, name) in enumerate(zip(file.study.workloads, names, strict=True)):
         _check(file, number, workload, name, names, zoo)
     _check_selections(file, names, [place.name for place in places])
-    maker = _Maker(file, zoo, version)
+    maker = _Maker(file, zoo, version, calibrations or {})
     made: dict[str, Cell] = {}
     for combination in _combinations(file, names, places, zoo):
         cell = maker.cell(*combination)
@@ -139,10 +152,11 @@ class _Maker:
     file: StudyFile
     zoo: Mapping[str, ZooWorkload]
     version: str
+    calibrations: Mapping[str, CalibratingProfile]
 
     def cell(self, number: int, batch: int | None, place: StudyPlace, nodes: int, repeat: int) -> Cell:
         workload = self.file.study.workloads[number]
-        name, data = _name(workload), _data(place, workload)
+        name, data = _name(workload), by_workload(place.target.data, _name(workload))
         bed = self._emulated(place, nodes, workload, batch)
         filled = {"{batch}": batch, "{nodes}": nodes, "{data}": data}
         words = workload.arguments or tuple(self._filled(word, filled, number) for word in workload.command)
@@ -155,7 +169,7 @@ class _Maker:
             "how": settings.model_dump(mode="json", exclude={"start"}),
             "batch": batch,
             "repeat": repeat,
-            "emulated": None if bed is None else [bed.interconnect, bed.network, bed.samples_per_second, bed.gpu],
+            "emulated": None if bed is None else dataclasses.astuple(dataclasses.replace(bed, facts=())),
         }
         text = json.dumps(content, sort_keys=True)
         return Cell(
@@ -192,9 +206,24 @@ class _Maker:
             why = f"an emulated instance trains workloads of the zoo alone; `exclude:` {_name(workload)} there"
             raise self.file.mistake(where, why)
         try:
-            return emulated(place.instance, place.target, nodes, workload.zoo, batch)
+            job = self._job(place, place.target, workload, workload.zoo, batch)
+            return emulated(place, place.target, nodes, job)
         except UserError as error:
             raise self.file.mistake(where, str(error)) from None
+
+    def _job(
+        self, place: StudyPlace, target: EmulatedTarget, workload: StudyWorkload, zoo: str, batch: int | None
+    ) -> EmulatedJob:
+        known = self.zoo[zoo]
+        path = by_workload(target.calibrate, _name(workload))
+        return EmulatedJob(
+            workload=zoo,
+            batch=batch or known.batch,
+            gradient_bytes=known.gradient_bytes,
+            sample_flops=known.sample_flops,
+            sample_bytes=known.sample_bytes,
+            calibrated=self.calibrations[path].speed(zoo, place.gpus, target.precision) if path else None,
+        )
 
 
 def _name(workload: StudyWorkload) -> str:
@@ -205,9 +234,9 @@ def _name(workload: StudyWorkload) -> str:
     return PurePath((scripts or words or ["job"])[0]).name
 
 
-def _data(place: StudyPlace, workload: StudyWorkload) -> str | None:
-    data = place.target.data
-    return data.get(_name(workload)) if isinstance(data, dict) else data
+def by_workload(given: str | Mapping[str, str] | None, name: str) -> str | None:
+    """A field that is one path, or one by workload's name."""
+    return given.get(name) if isinstance(given, Mapping) else given
 
 
 def _check(

@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from stash.base.errors import UserError
-from stash.keep.catalog import Catalog, Instance, Offer
+from stash.keep.catalog import Catalog, GpuFacts, Instance, Offer
+from stash.keep.catalog.peak import variants
 from stash.keep.study.fields import EmulatedTarget, LocalTarget, SkyTarget, SlurmTarget, StudyTarget
 from stash.keep.study.file import StudyFile
 
@@ -26,6 +27,8 @@ class StudyPlace:
     """Which price it is, of which date, by whose word."""
     list_dollars_per_hour: float | None = None
     """Of an emulated instance: what it would cost, for figures."""
+    gpus: tuple[GpuFacts, ...] = ()
+    """Of an emulated instance: its GPU, or every variant that it can be."""
 
     @property
     def devices(self) -> int | None:
@@ -61,7 +64,7 @@ def _place(file: StudyFile, where: tuple[int | str, ...], target: StudyTarget, c
     if isinstance(target, EmulatedTarget):
         listed = [offer for offer in catalog.offers_of(instance) if offer.kind == "on-demand"]
         price = listed[0].dollars_per_hour if listed else None
-        return StudyPlace(name, target, instance, list_dollars_per_hour=price)
+        return StudyPlace(name, target, instance, list_dollars_per_hour=price, gpus=_gpus(instance, catalog))
     if given is not None:
         return StudyPlace(name, target, instance, given, source)
     offer = _offer(target, instance, catalog)
@@ -81,6 +84,13 @@ def _instance(
         return catalog.instance(name)
     except UserError as error:
         raise file.mistake(where, str(error)) from None
+
+
+def _gpus(instance: Instance, catalog: Catalog) -> tuple[GpuFacts, ...]:
+    """None where the catalog knows no GPU of it; who needs one says so."""
+    gpu = instance.gpu or instance.gpu_model
+    known = {name for facts in catalog.gpus for name in (facts.name, facts.model)}
+    return variants(gpu, catalog) if gpu in known else ()
 
 
 def _offer(target: SkyTarget, instance: Instance, catalog: Catalog) -> Offer | None:

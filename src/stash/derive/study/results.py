@@ -1,7 +1,8 @@
 """What a study has found: each combination's step, speed, stalls and price, the mean over its repeats.
 
 A combination that is not measured has no result; nothing stands for it. A share of a repeat in which a stall is
-unknown is unknown for all of them.
+unknown is unknown for all of them. Of an emulated instance they are the instance's seconds and samples: scales of the
+testbed are undone here, and the ranks that stand for several devices are counted as those.
 """
 
 from __future__ import annotations
@@ -61,12 +62,14 @@ def _result(cells: Sequence[Cell], found: Sequence[Breakdown]) -> StudyResult:
     known = [speed for speed in speeds if speed is not None]
     shares = {name: [stall.share for each in found if (stall := each.stall(name)) is not None] for name in STALLS}
     place = cells[0].place
+    bed = cells[0].emulated
+    slower, per_rank = (1.0, 1.0) if bed is None else (bed.time_scale, bed.devices / bed.ranks)
     price = place.dollars_per_hour if place.dollars_per_hour is not None else place.list_dollars_per_hour
     return StudyResult(
         cell=cells[0],
         repeats=len(cells),
-        step=_mean([each.step for each in found]),
-        samples_per_second=fmean(known) if len(known) == len(speeds) else None,
+        step=_mean([each.step for each in found]).scaled(1 / slower),
+        samples_per_second=fmean(known) * slower * per_rank if len(known) == len(speeds) else None,
         shares={name: fmean(each) for name, each in shares.items() if len(each) == len(found)},
         dollars_per_hour=None if price is None else price * cells[0].nodes,
     )

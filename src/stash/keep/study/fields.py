@@ -173,8 +173,14 @@ class EmulatedTarget(_Target):
     """Bus bandwidth of an all-reduce inside a node; else the catalog's."""
     network: LinkRate = None
     """What collectives reach between nodes; else the catalog's."""
+    ranks: Annotated[int | None, Field(ge=1, le=1024)] = None
+    """At most so many stand for a node's devices, on links on which they wait as long; else one for each device."""
     scale: Annotated[float | None, Field(gt=0, le=1)] = None
-    """Of all bytes and links; else what this machine's links can carry."""
+    """Of all bytes; else what this machine's links can carry."""
+    time_scale: Annotated[float | None, Field(gt=0, le=1e4)] = None
+    """Of all times; else what makes a step long enough to be measured well, and no longer."""
+    calibrate: str | Annotated[dict[str, str], Field(max_length=_MOST_IN_A_LIST)] | None = None
+    """Own profiles whose compute is taken instead of published times: one path, or one by workload's name."""
 
 
 StudyTarget = Annotated[LocalTarget | SlurmTarget | SkyTarget | EmulatedTarget, Field(discriminator="engine")]

@@ -86,7 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(options: argparse.Namespace) -> None:
-    emulation = load(options.model)
+    emulation = load(options.model).scaled(options.size_scale, options.time_scale)
     if "WORLD_SIZE" in os.environ:
         dist.init_process_group("gloo")
     try:
@@ -148,6 +148,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m stash.lab.testbed.train", description="Train an emulated model.")
     add = parser.add_argument
     add("--model", type=Path, required=True, metavar="FILE", help="its description in YAML")
+    add("--size-scale", type=_size, default=1.0, metavar="F", help="all its bytes times this (links alike)")
+    add("--time-scale", type=_size, default=1.0, metavar="F", help="all its times times this")
     add("--data", type=Path, metavar="DIR", help="a folder of files, one sample each (default: no files)")
     add("--batch", type=_positive, default=8, metavar="N", help="samples per rank and batch (default 8)")
     add("--accumulate", type=_positive, default=1, metavar="N", help="batches to a step, exchanged once (default 1)")

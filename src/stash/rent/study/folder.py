@@ -57,6 +57,11 @@ class StudyFolder:
     def results(self) -> Path:
         return self.path / "results"
 
+    @property
+    def models(self) -> Path:
+        """What emulated cells train, a file for each model on a GPU."""
+        return self.path / "models"
+
     def cell(self, id: str) -> CellFolder:
         return CellFolder(self.path / "cells" / id)
 

@@ -92,21 +92,6 @@ def test_what_does_not_fit_together_is_told_with_its_line(text: str, said: str) 
     assert said in str(caught.value)
 
 
-def test_an_emulated_instance_takes_published_times_and_one_scale() -> None:
-    one, two = made(EMULATED)
-    assert one.emulated is not None
-    assert two.emulated is not None
-    assert (one.emulated.devices, one.emulated.network) == (4, None)
-    assert one.emulated.samples_per_second == pytest.approx(300, rel=0.3)  # ResNet-50 on a V100 in fp32
-    assert two.emulated.interconnect == one.emulated.interconnect
-    assert two.emulated.network is not None
-    # p3.8xlarge's links inside are far faster than its 10 Gbit/s between nodes, at any scale.
-    assert (two.emulated.interconnect or 0) / two.emulated.network > 10
-    given = made(EMULATED.replace("p3.8xlarge", "p3.8xlarge, network: 100gbit, scale: 0.001"))[1]
-    assert given.emulated is not None
-    assert given.emulated.network == pytest.approx(12.5e6)
-
-
 def test_times_and_prices_by_hand(tmp_path: Path) -> None:
     file = study(SKY, tmp_path)
     reading = reading_of(file)

@@ -90,13 +90,35 @@ def test_kubernetes_is_asked_for_accelerators_and_gcps_are_attached(tmp_path: Pa
     assert (asked["instance_type"], asked["accelerators"]) == ("n1-standard-8", "V100:1")
 
 
-def test_an_emulated_instance_is_a_model_and_a_testbed(tmp_path: Path) -> None:
-    text = "workloads: [{zoo: resnet50}]\ntargets: [{engine: emulated, instance: p3.8xlarge, nodes: 2, scale: 0.001}]"
-    model, run = described(text, tmp_path).files["cell.sh"].splitlines()[-2:]
-    made, ran = shlex.split(model.split(">", maxsplit=1)[0]), shlex.split(run)
+def test_an_emulated_instance_is_a_model_that_is_made_once_and_a_testbed_that_scales_it(tmp_path: Path) -> None:
+    scales = "scale: 0.001, time_scale: 2"
+    targets = (
+        f"[{{engine: emulated, instance: p3.8xlarge, nodes: 2, interconnect: 30GB/s, network: 1GB/s, {scales}}}]"
+    )
+    found = described(f"workloads: [{{zoo: resnet50}}]\ntargets: {targets}", tmp_path)
+    model, run = found.files["cell.sh"].splitlines()[-2:]
+    made, ran = shlex.split(model[model.index("&& ") + 3 : model.index(" >")]), shlex.split(run)
     assert made[3:6] == ["testbed", "model", "resnet50"]
-    assert float(made[made.index("--size-scale") + 1]) == 0.001
     assert float(made[made.index("--speed") + 1]) > 100
+    assert "--size-scale" not in made  # cells of all scales share it
     assert ran[ran.index("--nodes") + 1 : ran.index("--nodes") + 4] == ["2", "--devices", "4"]
+    assert ran[ran.index("--interconnect") + 1] == "60000000B/s"  # four ranks share it, a thousandth, twice as long
+    assert ran[ran.index("--network") + 1] == "500000B/s"
+    assert ran[ran.index("--size-scale") : ran.index("--size-scale") + 4] == [
+        "--size-scale",
+        "0.001",
+        "--time-scale",
+        "2",
+    ]
     assert float(ran[ran.index("--bucket-mb") + 1]) == 0.025
     assert ran.index("--interconnect") < ran.index("--") < ran.index("profile")
+    assert f"--model {tmp_path}" in run
+    assert model.startswith(f"[ -s {tmp_path}")
+
+
+def test_a_loopback_that_cannot_be_that_fast_is_not_shaped(tmp_path: Path) -> None:
+    target = "{engine: emulated, instance: p3.8xlarge, interconnect: 300GB/s, scale: 0.01, time_scale: 1}"
+    run = (
+        described(f"workloads: [{{zoo: resnet50}}]\ntargets: [{target}]", tmp_path).files["cell.sh"].splitlines()[-1]
+    )
+    assert "--interconnect" not in run

@@ -7,7 +7,7 @@ import pytest
 from stash.base.errors import UserError
 from stash.keep import catalog
 from stash.keep.catalog import GpuFacts
-from stash.lab.testbed.peak import peak, variants
+from stash.keep.catalog.peak import peak, variants
 
 
 def gpu(name: str, fp32: float | None = 10e12, memory: float | None = 500e9, **facts: float) -> GpuFacts:

@@ -1,0 +1,78 @@
+"""The default study: its truth by hand, like beside like, and a page that says what the tables say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from studies import ZOO, study
+
+from bench.study import page, runs
+from bench.study.published import pairs
+from bench.study.runs import Row
+from bench.study.truth import buckets, truth
+from stash.derive.study.cells import Cell, cells
+from stash.derive.study.places import places
+from stash.keep import catalog
+from stash.lab.testbed.emulation import Emulation, LayerSpec
+
+FIELDS = "interconnect: 1GB/s, network: 0.1GB/s, scale: 1, time_scale: 2"
+MODEL = Emulation(
+    layers=tuple(
+        LayerSpec(name=f"{number}", bytes=size, forward_seconds=0.01, backward_seconds=0.02)
+        for number, size in enumerate((30_000_000, 10_000_000, 20_000_000))
+    )
+)
+
+
+def cell(nodes: int) -> Cell:
+    target = f"{{engine: emulated, instance: p3.8xlarge, nodes: {nodes}, {FIELDS}}}"
+    file = study(f"workloads: [{{zoo: resnet50}}]\ntargets: [{target}]", Path())
+    return cells(file, places(file, catalog.load()), ZOO, "1.0")[0]
+
+
+def row(workload: str, place: str, batch: int = 32, nodes: int = 1, devices: int = 8, **cell_fields: str) -> Row:
+    step = {"seconds": "0.3", "low": "", "high": "", "truth": "0.29"}
+    known = {"workload": workload, "place": place, "batch": f"{batch}", "nodes": f"{nodes}", "devices": f"{devices}"}
+    return Row({**known, "step": "0.4", **cell_fields}, {"compute": step, "interconnect": {**step, "seconds": "0.1"}})
+
+
+def test_buckets_are_closed_by_the_layer_that_fills_them_from_the_last_on() -> None:
+    found = buckets(MODEL, 25 * 2**20)
+    assert [bucket.bytes for bucket in found] == [30_000_000, 30_000_000]
+    assert [bucket.backward for bucket in found] == pytest.approx([0.02, 0.04])
+
+
+def test_the_truth_of_a_cell_by_hand() -> None:
+    one = truth(cell(1), MODEL)
+    # Twice as long: passes of 0.18 s; buckets are ready after 0.08 and 0.12 s. Four ranks share 4 GB/s, so 30 MB take
+    # 2·3·30 MB / 2 GB/s = 0.09 s, the second follows the first.
+    assert one == pytest.approx({"compute": 0.18, "contention": 0.0, "interconnect": 0.08 + 0.09 + 0.09 - 0.12})
+    two = truth(cell(2), MODEL)
+    across = 2 * 7 / 8 * 30e6 / 0.05e9
+    assert two["network"] == pytest.approx(0.08 + 2 * across - 0.12 - one["interconnect"])
+
+
+def test_only_like_is_held_against_like() -> None:
+    rows = [
+        row("resnet50", "p2.8xlarge", samples_per_second="320"),
+        row("resnet50", "p2.8xlarge", batch=33, samples_per_second="320"),
+        row("resnet18", "p2.8xlarge", samples_per_second="320"),
+        row("resnet50", "p2.8xlarge shared PCIe", samples_per_second="320"),
+        row("resnet50", "p2.xlarge", devices=1, samples_per_second="40"),
+    ]
+    found = pairs(rows)
+    assert {pair.row.workload for pair in found} == {"resnet50"}
+    assert all((pair.row is rows[0], pair.gpus) == (True, 8) for pair in found)
+    assert found[0].ratio == pytest.approx(320 / found[0].published)
+
+
+def test_the_papers_interconnect_percentage_and_an_error_in_points() -> None:
+    found = row("resnet50", "p2.8xlarge")
+    assert page.interconnect(found) == pytest.approx(100 * (0.4 - 0.3) / 0.4)
+    assert found.error("step") == pytest.approx((0.4 - 0.58) / 0.58)
+    assert found.error("interconnect") == pytest.approx((0.1 - 0.29) / 0.58)
+
+
+def test_the_page_is_what_the_kept_tables_say() -> None:
+    assert page.page() == (runs.ROOT / "docs/study.md").read_text()
