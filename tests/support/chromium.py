@@ -71,11 +71,15 @@ class Chromium:
         return found["result"].get("value")
 
     def press(self, key: str) -> None:
-        """A key that a person presses: ``Tab``, ``Enter``."""
-        codes = {"Tab": 9, "Enter": 13}
+        """A key that a person presses: ``Tab``, ``Enter``, ``ArrowDown``."""
+        codes = {"Tab": 9, "Enter": 13, "ArrowDown": 40}
         shared = {"key": key, "code": key, "windowsVirtualKeyCode": codes[key]}
         self._call("Input.dispatchKeyEvent", type="keyDown", **shared, **({"text": "\r"} if key == "Enter" else {}))
         self._call("Input.dispatchKeyEvent", type="keyUp", **shared)
+
+    def save_to(self, folder: Path) -> None:
+        """Where downloads go from now on."""
+        self._call("Page.setDownloadBehavior", behavior="allow", downloadPath=str(folder))
 
     def screenshot(self) -> str:
         """What the window shows, as PNG in base64."""

@@ -5,11 +5,13 @@ Parses, reads the study, says what it takes, hands it to ``rent/study``. Measure
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import quote
 
 import typer
 
@@ -184,9 +186,10 @@ def _run(
     return outcome, _reading(file, cells, journal.read(folder.journal), retry=False)
 
 
-def page(study: Path) -> Page:
-    """The report of a study as far as it is done; raises UserError."""
+def page(study: Path, beside: Path = Path()) -> Page:
+    """The report of a study as far as it is done, to be written into the folder ``beside``; raises UserError."""
     from stash.derive.stalls import attribute
+    from stash.derive.study.looks import look
     from stash.derive.study.results import results
     from stash.keep.artefact import load
     from stash.keep.study import journal
@@ -195,13 +198,16 @@ def page(study: Path) -> Page:
 
     file, folder = _read(study), of_study(study)
     reading = _reading(file, _cells(file, None), journal.read(folder.journal), retry=False)
-    measured = {}
+    measured, looks, files = {}, {}, {}
     for cell in reading.cells:
         if reading.standings[cell.id].state == "done":
+            path = folder.cell(cell.id).profile
             with suppress(StashError):  # a profile that was removed, or cannot be told: shown as not measured
-                measured[cell.id] = attribute(load(folder.cell(cell.id).profile))
+                profile = load(path)
+                measured[cell.id], looks[cell.id] = attribute(profile, str(path)), look(profile)
+                files[cell.id] = quote(Path(os.path.relpath(path, beside.resolve())).as_posix())
     where = file.study.results or str(folder.results)
-    return page_of_study(reading, results(reading.cells, measured), study.name, where)
+    return page_of_study(reading, results(reading.cells, measured, looks), study.name, where, files)
 
 
 def _results(file: StudyFile, folder: StudyFolder) -> Store:

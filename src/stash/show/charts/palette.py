@@ -20,6 +20,7 @@ LIGHT: Mapping[str, str] = {
     "plain": "#8792a0",
     "slower": "#d55e00",
     "faster": "#009e73",
+    "shade": "#084f96",
 }
 DARK: Mapping[str, str] = {
     "compute": "#2fbf94",
@@ -32,6 +33,7 @@ DARK: Mapping[str, str] = {
     "plain": "#6f7c8a",
     "slower": "#f0803c",
     "faster": "#2fbf94",
+    "shade": "#7cc0f5",
 }
 NOTEBOOK = {**LIGHT, "fetch": DARK["fetch"], "contention": DARK["contention"]}
 """For a page of which nobody knows whether it is light or dark."""
