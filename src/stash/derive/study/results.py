@@ -1,7 +1,7 @@
 """What a study has found: each combination's step, speed, stalls and price, the mean over its repeats.
 
 A combination that is not measured has no result; nothing stands for it. What is unknown of one repeat is unknown of
-all of them.
+all of them. Of an emulated instance they are the instance's seconds, samples and bytes: scales are undone here.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from stash.base.ladder import STALLS
 from stash.base.stats.intervals import Interval
@@ -54,6 +54,7 @@ class StudyResult:
     devices: int = 1
     """Of all nodes: ranks."""
     busy: Mapping[Resource, float] = field(default_factory=dict)
+    """Fractions of the time; empty of an emulated place, whose devices and cores are no such things."""
     layers: int | None = None
     gradient_bytes: float | None = None
     """Of the model itself, unscaled."""
@@ -131,24 +132,47 @@ def _result(cells: Sequence[Cell], found: Sequence[Breakdown], looks: Sequence[P
     stalls = {name: [each.stall(name) for each in found] for name in STALLS}
     known = {name: [stall for stall in of if stall is not None] for name, of in stalls.items() if None not in of}
     sizes = [size for each in seen if (size := each.gradient_bytes) is not None]
-    scale = cells[0].emulated.scale if cells[0].emulated is not None else 1.0
+    scales = _scales(cells[0])
     return StudyResult(
         cell=cells[0],
         repeats=len(cells),
-        step=_mean([each.step for each in found]),
-        samples_per_second=_known_mean(each.samples_per_second for each in found),
+        step=_mean([each.step for each in found]).scaled(1 / scales.seconds),
+        samples_per_second=_known_mean(
+            _times(each.samples_per_second, scales.seconds * scales.devices) for each in found
+        ),
         shares={name: fmean(stall.share for stall in of) for name, of in known.items()},
         dollars_per_hour=None if price is None else price * cells[0].nodes,
         cells=tuple(cells),
-        seconds={name: fmean(stall.seconds for stall in of) for name, of in known.items()},
+        seconds={name: fmean(stall.seconds for stall in of) / scales.seconds for name, of in known.items()},
         why_unknown={missing.name: missing.why for each in found for missing in each.skipped},
         paper=_means({name: [getattr(each.paper, f"{name}_pct") for each in found] for name in _PAPER}),
-        samples_per_step=_known_mean(each.samples_per_step for each in found),
-        devices=found[0].world_size,
-        busy=_means({each: [one.busy.get(each) for one in seen] for each in (seen[0].busy if seen else ())}),
+        samples_per_step=_known_mean(_times(each.samples_per_step, scales.devices) for each in found),
+        devices=round(found[0].world_size * scales.devices),
+        busy={} if cells[0].emulated is not None else _means(_by_resource(seen)),
         layers=seen[0].layers if seen else None,
-        gradient_bytes=sizes[0] / scale if sizes else None,
+        gradient_bytes=sizes[0] / scales.bytes if sizes else None,
     )
+
+
+class _Scales(NamedTuple):
+    """By how much more than the real thing an emulation has; all 1 of what is not emulated."""
+
+    bytes: float
+    seconds: float
+    devices: float
+    """Devices that one rank stands for."""
+
+
+def _scales(cell: Cell) -> _Scales:
+    return _Scales(1.0 if cell.emulated is None else cell.emulated.scale, 1.0, 1.0)
+
+
+def _by_resource(looks: Sequence[ProfileLook]) -> dict[Resource, list[float | None]]:
+    return {name: [each.busy.get(name) for each in looks] for look in looks for name in look.busy}
+
+
+def _times(value: float | None, factor: float) -> float | None:
+    return None if value is None else value * factor
 
 
 def _known_mean(values: Iterable[float | None]) -> float | None:

@@ -9,8 +9,8 @@ from stash.derive.study.estimate import HOUR
 from stash.derive.study.results import StudyResult, front
 from stash.show.charts.chart import Axis, Bar, Blank, Chart, Drawn, Lane, Legend, band
 from stash.show.study.panels import Panel, PanelPoint, panels
-from stash.show.study.paper import Figures, dollars_in_words, hours_in_words
-from stash.show.study.sheet import Sheet, missing_tile, places
+from stash.show.study.paper import Charts, dollars_in_words, hours_in_words
+from stash.show.study.sheet import StudySheet, missing_tile, places
 from stash.show.study.table import table
 from stash.show.study.view import what, where
 
@@ -21,14 +21,14 @@ _ROOM = 0.92
 """Of a column's width: a stall that is the whole step."""
 
 
-def stalls(shown: Sheet) -> Figures:
+def stalls(shown: StudySheet) -> Charts:
     """Every combination's stalls, some places a chart."""
     if not shown.results:
         return (Blank("stalls", _STALLS, "no cell is done yet"),)
     return tuple(_stalls(shown, columns, number) for number, columns in enumerate(shown.parts(), 1))
 
 
-def _stalls(shown: Sheet, columns: Sequence[str], number: int) -> Chart:
+def _stalls(shown: StudySheet, columns: Sequence[str], number: int) -> Chart:
     """A row a workload at a batch, a column a place: what of the step is stalled."""
     marks: list[Drawn] = []
     for row, column, x, y in places(shown, columns):

@@ -9,15 +9,15 @@ from typing import NamedTuple
 from stash.derive.study.results import StudyResult
 from stash.show.charts.chart import Axis, Blank, Chart, Dot, Drawn, Lane, Tile, Trail
 from stash.show.grid import Grid
-from stash.show.study.paper import Figures
-from stash.show.study.sheet import UNKNOWN, Sheet, anchor, missing_tile, places
+from stash.show.study.paper import Charts
+from stash.show.study.sheet import UNKNOWN, StudySheet, anchor, missing_tile, places
 from stash.show.study.view import where
 
 _ROW = 62
 """Pixels."""
 
 
-class CurvePoint(NamedTuple):
+class BatchPoint(NamedTuple):
     """One batch."""
 
     batch: int
@@ -25,17 +25,17 @@ class CurvePoint(NamedTuple):
     result: StudyResult
 
 
-Curve = Sequence[CurvePoint]
+BatchCurve = Sequence[BatchPoint]
 
 
-def slow_down(shown: Sheet) -> Figures:
+def slow_down(shown: StudySheet) -> Charts:
     """How much longer a step takes than on one device alone, against the batch."""
     name, title = "batches", "Slow-down against batch size"
-    curves: dict[tuple[str, str], list[CurvePoint]] = {}
+    curves: dict[tuple[str, str], list[BatchPoint]] = {}
     for result in shown.results.values():
         if result.cell.batch is not None and result.slow_down is not None:
             curves.setdefault((result.cell.workload, where(result.cell)), []).append(
-                CurvePoint(result.cell.batch, result.slow_down, result)
+                BatchPoint(result.cell.batch, result.slow_down, result)
             )
     if all(len(curve) < 2 for curve in curves.values()):
         return (Blank(name, title, "no workload was measured at several batches at one place; give `batches:`"),)
@@ -48,17 +48,17 @@ def slow_down(shown: Sheet) -> Figures:
     )  # fmt: skip
 
 
-def _by_workload(shown: Sheet) -> Sheet:
+def _by_workload(shown: StudySheet) -> StudySheet:
     """The same with all batches of a workload in one row, where any of them stands for it."""
     names = shown.workloads
     results = {(names[row], column): result for (row, column), result in shown.results.items()}
     missing = {(names[row], column): gone for (row, column), gone in shown.missing.items()}
     rows = tuple(dict.fromkeys(names[row] for row in shown.rows))
-    return Sheet(rows, shown.columns, results, missing, dict(zip(rows, rows, strict=True)))
+    return StudySheet(rows, shown.columns, results, missing, dict(zip(rows, rows, strict=True)))
 
 
 def _curves(
-    shown: Sheet, columns: Sequence[str], curves: Mapping[tuple[str, str], Curve],
+    shown: StudySheet, columns: Sequence[str], curves: Mapping[tuple[str, str], BatchCurve],
     name: str, title: str,
 ) -> Chart:  # fmt: skip
     """One scale for all: from the smallest batch to the largest, and from no slow-down to the worst."""
@@ -93,7 +93,7 @@ def _curves(
 
 
 def _curve(
-    curve: Curve,
+    curve: BatchCurve,
     where_it_is: str,
     x: tuple[float, float],
     y: tuple[float, float],

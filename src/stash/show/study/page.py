@@ -16,7 +16,7 @@ from stash.show.study.charts import cost_against_time, stalls
 from stash.show.study.curves import slow_down
 from stash.show.study.models import models
 from stash.show.study.paper import heat, network_against_one_machine, stall, time_and_cost, utilisation
-from stash.show.study.sheet import Sheet, sheet
+from stash.show.study.sheet import StudySheet, sheet
 from stash.show.study.table import downloads, whole_table
 from stash.show.study.view import matrix, states, what, where
 
@@ -57,7 +57,7 @@ def page(
     )
 
 
-def _figures(shown: Sheet, found: Sequence[StudyResult]) -> tuple[Chapter, ...]:
+def _figures(shown: StudySheet, found: Sequence[StudyResult]) -> tuple[Chapter, ...]:
     exchange = (*stall(shown, "interconnect"), *stall(shown, "network"), *network_against_one_machine(shown))
     data = (*stall(shown, "prep"), *stall(shown, "fetch"))
     return (

@@ -12,10 +12,10 @@ from stash.base.words.units import format_seconds
 from stash.derive.study.network import twins
 from stash.derive.study.results import StudyResult
 from stash.show.charts.chart import Blank, Chart, Legend, TileBar
-from stash.show.study.sheet import ReadTile, Sheet, TileText, Unknown, matrix
+from stash.show.study.sheet import ReadTile, StudySheet, TileText, Unknown, matrix
 from stash.show.study.view import what, where
 
-Figures = tuple[Chart | Blank, ...]
+Charts = tuple[Chart | Blank, ...]
 Spending = Callable[[StudyResult, float], float | None]
 """Of a million samples, if a step takes so many seconds."""
 Writing = Callable[[float], str]
@@ -36,7 +36,7 @@ _ADDED_BY = {"interconnect": ("contention", "interconnect")}
 """Stalls that the paper's difference holds, where it is not the one of its name."""
 
 
-def heat(shown: Sheet) -> Figures:
+def heat(shown: StudySheet) -> Charts:
     """How much of every step is not compute."""
 
     def read(result: StudyResult) -> TileText | Unknown:
@@ -50,7 +50,7 @@ def heat(shown: Sheet) -> Figures:
     return _drawn(shown, read, "heat", "How much of every step is stalled", how)
 
 
-def stall(shown: Sheet, name: str) -> Figures:
+def stall(shown: StudySheet, name: str) -> Charts:
     """One of the paper's stalls, in per cent of its formula and in seconds."""
     known = [each.paper[name] for each in shown.results.values() if name in each.paper]
     whole = max([100.0, *known])
@@ -68,7 +68,7 @@ def stall(shown: Sheet, name: str) -> Figures:
     return _drawn(shown, read, name, _TITLES[name], how)
 
 
-def network_against_one_machine(shown: Sheet) -> Figures:
+def network_against_one_machine(shown: StudySheet) -> Charts:
     """The paper's own network stall: several nodes against one with as many of the same GPUs."""
     name, title = "network-twin", "Network stall, against one machine with as many GPUs"
     found = {id(twin.many): twin for twin in twins(tuple(shown.results.values()))}
@@ -88,7 +88,7 @@ def network_against_one_machine(shown: Sheet) -> Figures:
     return _drawn(shown, read, name, title, how)
 
 
-def time_and_cost(shown: Sheet) -> Figures:
+def time_and_cost(shown: StudySheet) -> Charts:
     """Hours and dollars of a million samples, warm and cold."""
     return (
         *_spent(shown, "time", "Time, warm and cold", "Hours", StudyResult.hours_per_million, hours_in_words),
@@ -96,7 +96,7 @@ def time_and_cost(shown: Sheet) -> Figures:
     )
 
 
-def _spent(shown: Sheet, name: str, title: str, unit: str, of: Spending, write: Writing) -> Figures:
+def _spent(shown: StudySheet, name: str, title: str, unit: str, of: Spending, write: Writing) -> Charts:
     rows: dict[str, float] = {}
     for result in shown.results.values():
         most = of(result, result.step.value)
@@ -137,13 +137,14 @@ def _read_from(result: StudyResult) -> str:
     return "with files in the page cache" if result.warm_seconds is not None else "on batches in memory"
 
 
-def utilisation(shown: Sheet) -> Figures:
+def utilisation(shown: StudySheet) -> Charts:
     """How busy GPUs and cores are under the highest rung."""
 
     def read(result: StudyResult) -> TileText | Unknown:
         gpu, cpu = result.busy.get("gpu"), result.busy.get("cpu")
         if gpu is None and cpu is None:
-            return Unknown("no block recorded how busy its host was")
+            emulated = result.cell.emulated is not None
+            return Unknown("emulated" if emulated else "no block recorded how busy its host was")
         told = [f"{name} {share:.0%}" for name, share in (("GPU", gpu), ("CPU", cpu)) if share is not None]
         bars = (*_busy_bar(gpu, "compute", 1), *_busy_bar(cpu, "contention", 0))
         return TileText((" · ".join(told), " · ".join(each.split()[1] for each in told)), bars=bars)
@@ -172,7 +173,7 @@ def dollars_in_words(dollars: float) -> str:
     return f"${dollars:,.0f}" if dollars >= 100 else f"${dollars:.2f}"
 
 
-def _drawn(shown: Sheet, read: ReadTile, name: str, title: str, how: str, keys: Sequence[Legend] = ()) -> Figures:
+def _drawn(shown: StudySheet, read: ReadTile, name: str, title: str, how: str, keys: Sequence[Legend] = ()) -> Charts:
     """The matrix, or why none of its cells is known."""
     if not shown.results:
         return (Blank(name, title, "no cell is done yet"),)

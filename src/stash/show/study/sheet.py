@@ -28,7 +28,7 @@ class MissingCell:
 
 
 @dataclass(frozen=True)
-class Sheet:
+class StudySheet:
     """All combinations of a study."""
 
     rows: tuple[str, ...]
@@ -44,7 +44,7 @@ class Sheet:
         return [self.columns[first : first + size] for first in range(0, len(self.columns), size)]
 
 
-def sheet(reading: StudyReading, found: Sequence[StudyResult]) -> Sheet:
+def sheet(reading: StudyReading, found: Sequence[StudyResult]) -> StudySheet:
     """Rows by size, columns in the order of the study's cells."""
     cells = sorted(reading.cells, key=lambda cell: (cell.size, cell.workload, cell.batch or 0))
     results = {(what(each.cell), where(each.cell)): each for each in found}
@@ -57,7 +57,7 @@ def sheet(reading: StudyReading, found: Sequence[StudyResult]) -> Sheet:
             missing[at] = MissingCell(word, standing.why or word)
     rows = {what(cell): cell.workload for cell in cells}
     columns = dict.fromkeys(where(cell) for cell in reading.cells)
-    return Sheet(tuple(rows), tuple(columns), results, missing, rows)
+    return StudySheet(tuple(rows), tuple(columns), results, missing, rows)
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ ReadTile = Callable[[StudyResult], TileText | Unknown]
 
 
 def matrix(
-    shown: Sheet,
+    shown: StudySheet,
     read: ReadTile,
     name: str,
     title: str,
@@ -112,7 +112,9 @@ def matrix(
     return tuple(charts)
 
 
-def places(shown: Sheet, columns: Sequence[str]) -> list[tuple[str, str, tuple[float, float], tuple[float, float]]]:
+def places(
+    shown: StudySheet, columns: Sequence[str]
+) -> list[tuple[str, str, tuple[float, float], tuple[float, float]]]:
     """Row, column, and where on the plane each cell is."""
     wide = 1 / len(columns)
     return [
@@ -122,7 +124,9 @@ def places(shown: Sheet, columns: Sequence[str]) -> list[tuple[str, str, tuple[f
     ]
 
 
-def missing_tile(shown: Sheet, row: str, column: str, x: tuple[float, float], y: tuple[float, float]) -> Tile | None:
+def missing_tile(
+    shown: StudySheet, row: str, column: str, x: tuple[float, float], y: tuple[float, float]
+) -> Tile | None:
     """What stands where there is no result; ``None`` where there is one."""
     if (row, column) in shown.results:
         return None
@@ -133,7 +137,7 @@ def missing_tile(shown: Sheet, row: str, column: str, x: tuple[float, float], y:
 
 
 def _tile(
-    shown: Sheet, row: str, column: str, x: tuple[float, float], y: tuple[float, float], read: ReadTile
+    shown: StudySheet, row: str, column: str, x: tuple[float, float], y: tuple[float, float], read: ReadTile
 ) -> Tile:
     empty = missing_tile(shown, row, column, x, y)
     if empty is not None:
@@ -151,7 +155,7 @@ def anchor(result: StudyResult) -> str:
     return f"cell-{result.cell.id}"
 
 
-def text_table(shown: Sheet, columns: Sequence[str], read: ReadTile, title: str) -> Grid:
+def text_table(shown: StudySheet, columns: Sequence[str], read: ReadTile, title: str) -> Grid:
     """The same in words: what ``read`` says, or why nothing is known."""
 
     def text(row: str, column: str) -> str:

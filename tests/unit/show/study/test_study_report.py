@@ -30,7 +30,7 @@ from stash.show.study.curves import slow_down
 from stash.show.study.models import models
 from stash.show.study.page import page
 from stash.show.study.paper import heat, stall, time_and_cost, utilisation
-from stash.show.study.sheet import Sheet, sheet
+from stash.show.study.sheet import StudySheet, sheet
 from stash.show.study.table import downloads, table, whole_table
 
 GRID = """
@@ -74,7 +74,7 @@ def test_the_front_is_what_nothing_beats_in_both(tmp_path: Path) -> None:
     assert [each.cell.place.name for each in front(own)] == ["p3.2xlarge"]
 
 
-def shown_of(folder: Path, missing: str = "") -> Sheet:
+def shown_of(folder: Path, missing: str = "") -> StudySheet:
     return sheet(reading_of(study(GRID, folder)), found(folder, missing))
 
 
