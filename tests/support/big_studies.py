@@ -86,6 +86,7 @@ def profile_of(cell: Cell) -> Profile:
         if (ranks > 1 or name not in ("crowd", "node")) and (cell.nodes > 1 or name != "cluster")
     ]
     layers = max(8, int(cell.size**0.25))
+    size = cell.size * (cell.emulated.scale if cell.emulated is not None else 1.0)
     busy = {"cpu": min(0.95, 0.1 + 0.02 * per_node), "gpu": compute / step["cold"], "samples": 10 * batch}
     return build(
         {name: [step[name] * (1 + 0.002 * number) for number in range(ROUNDS)] for name in climbed},
@@ -93,7 +94,7 @@ def profile_of(cell: Cell) -> Profile:
         block_extra=dict.fromkeys(climbed, busy),
         workload={
             "name": cell.workload,
-            "gradients": tuple(Gradient(name=f"g{n}", bytes=int(cell.size / layers)) for n in range(layers)),
+            "gradients": tuple(Gradient(name=f"g{n}", bytes=int(size / layers)) for n in range(layers)),
         },
         host={"gpus": tuple(Gpu(index=j, name="GPU") for j in range(per_node))},
     )  # fmt: skip

@@ -132,7 +132,7 @@ def _result(cells: Sequence[Cell], found: Sequence[Breakdown], looks: Sequence[P
     stalls = {name: [each.stall(name) for each in found] for name in STALLS}
     known = {name: [stall for stall in of if stall is not None] for name, of in stalls.items() if None not in of}
     sizes = [size for each in seen if (size := each.gradient_bytes) is not None]
-    scales = _scales(cells[0])
+    scales = scales_of(cells[0])
     return StudyResult(
         cell=cells[0],
         repeats=len(cells),
@@ -154,8 +154,8 @@ def _result(cells: Sequence[Cell], found: Sequence[Breakdown], looks: Sequence[P
     )
 
 
-class _Scales(NamedTuple):
-    """By how much more than the real thing an emulation has; all 1 of what is not emulated."""
+class EmulatedScales(NamedTuple):
+    """What an emulation has for each of the real thing's."""
 
     bytes: float
     seconds: float
@@ -163,8 +163,9 @@ class _Scales(NamedTuple):
     """Devices that one rank stands for."""
 
 
-def _scales(cell: Cell) -> _Scales:
-    return _Scales(1.0 if cell.emulated is None else cell.emulated.scale, 1.0, 1.0)
+def scales_of(cell: Cell) -> EmulatedScales:
+    """All 1 of what is not emulated."""
+    return EmulatedScales(1.0 if cell.emulated is None else cell.emulated.scale, 1.0, 1.0)
 
 
 def _by_resource(looks: Sequence[ProfileLook]) -> dict[Resource, list[float | None]]:
