@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from profile_builder import build
-from studies import ZOO, study
+from studies import study
 
 from stash.base.records import Gpu, Gradient, Profile
 from stash.derive.stalls import attribute
@@ -22,6 +22,7 @@ from stash.keep import catalog
 from stash.keep.study.file import StudyFile
 from stash.keep.study.journal import StudyEvent
 from stash.lab.zoo.registry import WORKLOADS
+from stash.lab.zoo.sizes import TRAINED_TENSORS
 
 PAPER = (
     "alexnet", "resnet18", "shufflenet_v2_x0_5", "mobilenet_v2", "squeezenet1_0", "resnet50", "vgg11",
@@ -47,7 +48,9 @@ def many(
 ) -> tuple[StudyReading, tuple[StudyResult, ...], StudyFile]:
     """The study read, its results, its file; cells that have a word of ``failed`` or ``waiting`` have no result."""
     file = study(text, folder)
-    zoo = ZOO | {name: ZooWorkload(spec.batch, spec.gradient_bytes) for name, spec in WORKLOADS.items()}
+    zoo = ZOO | {
+        name: ZooWorkload(spec.batch, spec.gradient_bytes, TRAINED_TENSORS[name]) for name, spec in WORKLOADS.items()
+    }
     every = cells(file, places(file, catalog.load()), zoo, "1.0")
     events = [event for cell in every if (event := _event(cell, failed, waiting)) is not None]
     done = {event.cell for event in events if event.ending == "done"}
@@ -85,7 +88,7 @@ def profile_of(cell: Cell) -> Profile:
         for name in step
         if (ranks > 1 or name not in ("crowd", "node")) and (cell.nodes > 1 or name != "cluster")
     ]
-    layers = max(8, int(cell.size**0.25))
+    layers = cell.layers or 8
     size = cell.size * (cell.emulated.scale if cell.emulated is not None else 1.0)
     busy = {"cpu": min(0.95, 0.1 + 0.02 * per_node), "gpu": compute / step["cold"], "samples": 10 * batch}
     return build(

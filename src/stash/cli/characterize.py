@@ -146,8 +146,12 @@ def _cells(file: StudyFile, instances: Path | None) -> tuple[Cell, ...]:
     from stash.derive.study.places import places
     from stash.keep import catalog
     from stash.lab.zoo.registry import WORKLOADS
+    from stash.lab.zoo.sizes import TRAINED_TENSORS
 
-    zoo = {name: ZooWorkload(spec.batch, spec.gradient_bytes) for name, spec in WORKLOADS.items()}
+    zoo = {
+        name: ZooWorkload(spec.batch, spec.gradient_bytes, layers=TRAINED_TENSORS[name])
+        for name, spec in WORKLOADS.items()
+    }
     return cells(file, places(file, catalog.load(instances)), zoo, __version__)
 
 

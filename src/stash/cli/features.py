@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 FILES_HELP = "Profiles of different models on the same machines; without any, all of this folder."
 STUDY_HELP = "Instead of files: a study, like that of `stash characterize --features`; a line for each of its places."
 JOB_HELP = "Also this profile's model, by the fitted line: it may be of another machine, or of one device."
-ZOO_HELP = "Also every zoo model that was not profiled, by the fitted line (builds them; some seconds)."
+ZOO_HELP = "Also every zoo model that was not profiled, by the fitted line."
 JSON_HELP = "Print coefficients and errors as JSON (docs/format.md)."
 
 
@@ -176,14 +176,14 @@ def _affordable(terms: Sequence[str], models: int) -> tuple[str, ...]:
 def _supposed(models: Sequence[Features], found: Regression) -> Iterator[Supposed]:
     from stash.derive.predict.features import by_the_line
     from stash.lab.zoo.registry import WORKLOADS, traits
-    from stash.lab.zoo.sizes import trained_tensors
+    from stash.lab.zoo.sizes import TRAINED_TENSORS
     from stash.show.features import Supposed
 
     profiled = {model.name for model in models}
     for spec in WORKLOADS.values():
         if spec.name in profiled:
             continue
-        layers = trained_tensors(spec)
+        layers = TRAINED_TENSORS[spec.name]
         seconds = by_the_line(found, layers, spec.gradient_bytes, *traits(spec.name))
         if seconds is not None:
             yield Supposed(spec.name, layers, spec.gradient_bytes, seconds)

@@ -34,6 +34,8 @@ class ZooWorkload(NamedTuple):
 
     batch: int
     gradient_bytes: int
+    layers: int | None = None
+    """Trained tensors."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,8 @@ class Cell:
     size: float
     """Gradient bytes, by which workloads are put in order; unknown ones are the largest."""
     emulated: EmulatedCell | None = None
+    layers: int | None = None
+    """Trained tensors of a zoo workload, of which an emulated model has fewer: one for each module."""
 
     @property
     def title(self) -> str:
@@ -171,6 +175,7 @@ class _Maker:
             settings=settings,
             size=self.zoo[workload.zoo].gradient_bytes if workload.zoo else float("inf"),
             emulated=bed,
+            layers=self.zoo[workload.zoo].layers if workload.zoo else None,
         )
 
     def _filled(self, word: str, values: Mapping[str, Any], number: int) -> str:

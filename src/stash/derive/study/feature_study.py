@@ -71,6 +71,7 @@ def _of_cell(cell: Cell, profile: Profile, traits: Traits, draws: Draws) -> Feat
     return seen.model_copy(
         update={
             "name": cell.workload,
+            "layers": cell.layers or seen.layers,
             "gradient_bytes": seen.gradient_bytes / scales.bytes,
             "stall": seen.stall.scaled(1 / scales.seconds),
             "timeline": timeline,

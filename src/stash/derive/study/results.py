@@ -149,7 +149,7 @@ def _result(cells: Sequence[Cell], found: Sequence[Breakdown], looks: Sequence[P
         samples_per_step=_known_mean(_times(each.samples_per_step, scales.devices) for each in found),
         devices=round(found[0].world_size * scales.devices),
         busy={} if cells[0].emulated is not None else _means(_by_resource(seen)),
-        layers=seen[0].layers if seen else None,
+        layers=cells[0].layers or (seen[0].layers if seen else None),
         gradient_bytes=sizes[0] / scales.bytes if sizes else None,
     )
 

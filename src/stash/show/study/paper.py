@@ -144,7 +144,9 @@ def utilisation(shown: StudySheet) -> Charts:
         gpu, cpu = result.busy.get("gpu"), result.busy.get("cpu")
         if gpu is None and cpu is None:
             emulated = result.cell.emulated is not None
-            return Unknown("emulated" if emulated else "no block recorded how busy its host was")
+            return Unknown(
+                "its devices and cores are emulated" if emulated else "no block recorded how busy its host was"
+            )
         told = [f"{name} {share:.0%}" for name, share in (("GPU", gpu), ("CPU", cpu)) if share is not None]
         bars = (*_busy_bar(gpu, "compute", 1), *_busy_bar(cpu, "contention", 0))
         return TileText((" · ".join(told), " · ".join(each.split()[1] for each in told)), bars=bars)
