@@ -48,8 +48,9 @@ def many(
 ) -> tuple[StudyReading, tuple[StudyResult, ...], StudyFile]:
     """The study read, its results, its file; cells that have a word of ``failed`` or ``waiting`` have no result."""
     file = study(text, folder)
-    zoo = ZOO | {
-        name: ZooWorkload(spec.batch, spec.gradient_bytes, TRAINED_TENSORS[name]) for name, spec in WORKLOADS.items()
+    zoo = {
+        name: ZooWorkload(spec.batch, spec.gradient_bytes, layers=TRAINED_TENSORS[name])
+        for name, spec in WORKLOADS.items()
     }
     every = cells(file, places(file, catalog.load()), zoo, "1.0")
     events = [event for cell in every if (event := _event(cell, failed, waiting)) is not None]
