@@ -22,6 +22,7 @@ _NARROW = 480
 """Below this width rows have their names above them."""
 _PLANE_HEIGHT = 240
 _TILE_ROW = 34
+_WIDEST_COLUMN = 170
 _RADIUS, _END = 3.5, 3.5
 _BESIDE = 6
 """Pixels from a place to the words about it."""
@@ -98,6 +99,8 @@ class _Frame:
         self.key_lines = self._key_lines()
         self.left, right = self._sides()
         self.plane = max(60.0, width - self.left - right)
+        if any(chart.columns):
+            self.plane = min(self.plane, _WIDEST_COLUMN * len(chart.columns))
         self.heads = head_room(chart.columns, self.plane)
         self.top = _LINE * (len(self.key_lines) + (chart.y is not None)) + 8 + self.heads
         self.above = _LINE if self.stacked and any(self.names) else 0

@@ -42,10 +42,9 @@ def slow_down(shown: StudySheet) -> Charts:
     by_workload = _by_workload(shown)
     in_order = {at: sorted(curve, key=lambda each: each.batch) for at, curve in curves.items()}
     return tuple(
-        _curves(by_workload, columns, in_order,
-                name if number == 1 else f"{name}-{number}", title)
+        _curves(by_workload, columns, in_order, name if number == 1 else f"{name}-{number}", title)
         for number, columns in enumerate(by_workload.parts(), 1)
-    )  # fmt: skip
+    )
 
 
 def _by_workload(shown: StudySheet) -> StudySheet:
@@ -58,9 +57,12 @@ def _by_workload(shown: StudySheet) -> StudySheet:
 
 
 def _curves(
-    shown: StudySheet, columns: Sequence[str], curves: Mapping[tuple[str, str], BatchCurve],
-    name: str, title: str,
-) -> Chart:  # fmt: skip
+    shown: StudySheet,
+    columns: Sequence[str],
+    curves: Mapping[tuple[str, str], BatchCurve],
+    name: str,
+    title: str,
+) -> Chart:
     """One scale for all: from the smallest batch to the largest, and from no slow-down to the worst."""
     batches = [each.batch for curve in curves.values() for each in curve]
     worst = max(each.slow_down for curve in curves.values() for each in curve)
@@ -92,6 +94,10 @@ def _curves(
     )
 
 
+def _in_words(slow: float) -> str:
+    return f"{slow:.0f}×" if slow >= 10 else f"{slow:.1f}×"
+
+
 def _curve(
     curve: BatchCurve,
     where_it_is: str,
@@ -107,10 +113,11 @@ def _curve(
 
     first, last = curve[0], curve[-1]
     head = (y[0] + 0.62 * (y[1] - y[0]), y[1])
-    texts = [f"{first.slow_down:.3g} → {last.slow_down:.3g}×", f"{first.slow_down:.2g}×"]
+    ends_told = _in_words(first.slow_down), _in_words(last.slow_down)
+    texts = (" → ".join(ends_told), "→".join(ends_told)) if len(curve) > 1 else ends_told[:1]
     says = ", ".join(f"{each.slow_down:.2f}× at batch {each.batch}" for each in curve)
     yield Tile(x, y, level=0.0)
-    yield Tile(x, head, tuple(texts[len(curve) == 1 :]), f"{where_it_is}: {says}", link=f"#{anchor(first.result)}")
+    yield Tile(x, head, texts, f"{where_it_is}: {says}", link=f"#{anchor(first.result)}")
     yield Trail(tuple(place(each.batch, each.slow_down) for each in curve), "shade")
     for each in curve:
         yield Dot(

@@ -12,7 +12,7 @@ from stash.base.words.units import format_seconds
 from stash.derive.study.network import twins
 from stash.derive.study.results import StudyResult
 from stash.show.charts.chart import Blank, Chart, Legend, TileBar
-from stash.show.study.sheet import ReadTile, StudySheet, TileText, Unknown, matrix
+from stash.show.study.sheet import ReadTile, StudySheet, TileText, Unknown, matrix_charts
 from stash.show.study.view import what, where
 
 Charts = tuple[Chart | Blank, ...]
@@ -63,21 +63,20 @@ def stall(shown: StudySheet, name: str) -> Charts:
         seconds = sum(result.seconds.get(each, 0.0) for each in _ADDED_BY.get(name, (name,)))
         return _in_both(result.paper[name], seconds, whole, name)
 
-    length = "whole" if whole == 100.0 else f"{whole:.0f}%, the largest here"
-    how = f"{_FORMULAS[name]}, and seconds of a step. A full bar is the {length}. {_SIGNS}"
+    how = f"{_FORMULAS[name]}, and seconds of a step. A full bar is {whole:.0f}%. {_SIGNS}"
     return _drawn(shown, read, name, _TITLES[name], how)
 
 
 def network_against_one_machine(shown: StudySheet) -> Charts:
     """The paper's own network stall: several nodes against one with as many of the same GPUs."""
     name, title = "network-twin", "Network stall, against one machine with as many GPUs"
-    found = {id(twin.many): twin for twin in twins(tuple(shown.results.values()))}
+    found = {twin.many.cell.id: twin for twin in twins(tuple(shown.results.values()))}
     if not found:
         return (Blank(name, title, "the study has no place with as many of the same GPUs in one machine"),)
     whole = max(100.0, *(100 * twin.share for twin in found.values()))
 
     def read(result: StudyResult) -> TileText | Unknown:
-        twin = found.get(id(result))
+        twin = found.get(result.cell.id)
         if twin is None:
             one = result.cell.nodes == 1
             return Unknown("one node" if one else "no machine of the study has as many of the same GPUs")
@@ -167,11 +166,13 @@ def _in_both(percent: float, seconds: float, whole: float, series: str) -> TileT
 
 
 def hours_in_words(hours: float) -> str:
+    """``"1.2 h"``, ``"26 min"``."""
     value, unit = (hours, "h") if hours >= 1 else (60 * hours, "min")
-    return f"{value:.0f} {unit}" if value >= 100 else f"{value:.2g} {unit}"
+    return f"{value:.0f} {unit}" if value >= 10 else f"{value:.1f} {unit}"
 
 
 def dollars_in_words(dollars: float) -> str:
+    """``"$0.44"``, ``"$1,200"``."""
     return f"${dollars:,.0f}" if dollars >= 100 else f"${dollars:.2f}"
 
 
@@ -190,4 +191,4 @@ def _drawn(shown: StudySheet, read: ReadTile, name: str, title: str, how: str, k
     gone = {column for columns in reasons.values() for column in columns}
     kept = replace(shown, columns=tuple(column for column in shown.columns if column not in gone))
     without = [f"{', '.join(dict.fromkeys(columns))} ({why})" for why, columns in reasons.items()]
-    return matrix(kept, read, name, title, f"{how} Left out: {'; '.join(without)}." if without else how, keys)
+    return matrix_charts(kept, read, name, title, f"{how} Left out: {'; '.join(without)}." if without else how, keys)

@@ -81,7 +81,7 @@ class Unknown:
 ReadTile = Callable[[StudyResult], TileText | Unknown]
 
 
-def matrix(
+def matrix_charts(
     shown: StudySheet,
     read: ReadTile,
     name: str,
