@@ -39,7 +39,6 @@ RULES = (
     "svg.chart .trail{stroke-width:1.4;stroke-opacity:.6}",
     "svg.chart a{color:inherit}",
     "svg.chart .track{fill-opacity:.1}",
-    "svg.chart text.on{fill:#fff}",
     "svg.chart text.halo{stroke:#fff;stroke-width:4px;stroke-linejoin:round;paint-order:stroke}",
     "svg.chart .hatch{stroke-opacity:.45}",
 )

@@ -15,8 +15,6 @@ _GAP = 1.5
 _BAR, _BETWEEN, _FOOT = 4.0, 2.0, 3.0
 _INSET = 5.0
 _HATCH = 7.0
-_STRONG = 0.62
-"""From this shade on words have the ground's colour."""
 _PALEST = 0.07
 _HEAD_LINE = 14
 
@@ -32,18 +30,12 @@ def tile(mark: Tile, left: float, top: float, right: float, bottom: float, point
     middle = (top + bottom - lines * (_BAR + _BETWEEN)) / 2
     words = next((text for text in mark.texts if length_of(len(text)) <= right - left - 4), "")
     if words:
-        tone = _tone(mark)
+        tone = "quiet halo" if mark.missing else "quiet" if mark.quiet else ""
         body += words_at((left + right) / 2, middle + 0.36 * SIZE, words, tone, "middle")
     says = mark.says if pointed_at else ""
     if mark.link:
         return told(f'<a href="{mark.link}" tabindex="-1"', "a", says, body)
     return told("<g", "g", says, body) if says else body
-
-
-def _tone(mark: Tile) -> str:
-    if mark.missing:
-        return "quiet halo"
-    return "quiet" if mark.quiet else "on" if (mark.level or 0.0) > _STRONG else ""
 
 
 def _ground(mark: Tile, left: float, top: float, right: float, bottom: float) -> str:
@@ -52,7 +44,7 @@ def _ground(mark: Tile, left: float, top: float, right: float, bottom: float) ->
         return f'<path class="quiet hatch" d="{_hatch(left, top, right, bottom)}"/>'
     if mark.level is not None:
         strength = _PALEST + (1 - _PALEST) * min(1.0, max(0.0, mark.level))
-        return f'<rect class="s-shade" fill-opacity="{short(100 * strength)}%" {box}/>'
+        return f'<rect class="s-heat" fill-opacity="{short(100 * strength)}%" {box}/>'
     return f'<rect fill-opacity="0" {box}/>'  # what a pointer finds between words
 
 
