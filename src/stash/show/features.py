@@ -62,7 +62,7 @@ def view(line: FittedLine) -> FeaturesView:
         summary=_summary(found, len({model.name for model in models})),
         terms=(
             ("term", "costs", ""),
-            *((term.name, *_cost(term.estimate, term.unit)) for term in found.terms),
+            *((term.name, *cost(term.estimate, term.unit)) for term in found.terms),
         ),
         models=(
             ("model", "stall", "the line without it", "timeline", "layers", "gradients"),
@@ -130,8 +130,8 @@ def _summary(found: Regression, models: int) -> str:
     return f"{says}; the timeline model, which fits nothing, {found.timeline_error:.0%}."
 
 
-def _cost(estimate: Interval, unit: str) -> tuple[str, str]:
-    """Per megabyte rather than per byte, so that people can read it."""
+def cost(estimate: Interval, unit: str) -> tuple[str, str]:
+    """A coefficient and of what it is; per megabyte rather than per byte, so that people can read it."""
     if unit == "seconds per byte of gradient":
         return quantity(estimate.scaled(_MEGABYTE), "seconds"), "per MB of gradient"
     return quantity(estimate, "seconds"), unit.removeprefix("seconds").removeprefix(", ").strip()

@@ -7,14 +7,17 @@ at 32 samples a device, and regresses the stall of exchanging against layers and
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from stash.base.errors import UserError
 from stash.base.records import Profile
+from stash.base.stats.intervals import Interval
 from stash.derive.predict.draws import Draws
-from stash.derive.predict.features import Features, features
+from stash.derive.predict.features import LINE, Features, Regression, features, regress
 from stash.derive.study.cells import Cell
-from stash.derive.study.results import scales_of
+from stash.derive.study.results import StudyResult, scales_of
 
 HERE = "here"
 """The place that is this machine, with the devices that it has."""
@@ -76,4 +79,35 @@ def _of_cell(cell: Cell, profile: Profile, traits: Traits, draws: Draws) -> Feat
             "stall": seen.stall.scaled(1 / scales.seconds),
             "timeline": timeline,
         }
+    )
+
+
+class PlaceLine(NamedTuple):
+    """The paper's line through the results of one place at one batch."""
+
+    first: StudyResult
+    """Of them, for its place and its batch."""
+    line: Regression
+
+
+def lines(found: Sequence[StudyResult]) -> tuple[PlaceLine, ...]:
+    """Of every place and batch at which more models than the line has terms exchanged something."""
+    groups: dict[tuple[object, ...], list[StudyResult]] = {}
+    for each in found:
+        if each.devices > 1 and each.exchange_seconds is not None and each.layers and each.gradient_bytes:
+            groups.setdefault((each.cell.place.name, each.cell.nodes, each.cell.batch), []).append(each)
+    fitted = []
+    for group in groups.values():
+        if len({each.cell.workload for each in group}) > len(LINE):
+            with suppress(UserError):  # models that do not differ in what the line is through
+                fitted.append(PlaceLine(group[0], regress([_of_result(each) for each in group])))
+    return tuple(fitted)
+
+
+def _of_result(result: StudyResult) -> Features:
+    return Features(
+        name=result.cell.workload,
+        layers=result.layers or 0,
+        gradient_bytes=result.gradient_bytes or 0.0,
+        stall=Interval(value=result.exchange_seconds or 0.0),
     )

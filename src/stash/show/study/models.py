@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from stash.base.words.units import format_bytes, format_seconds
+from stash.derive.study.feature_study import lines
 from stash.derive.study.results import StudyResult
 from stash.show.charts.chart import Blank, Chart
+from stash.show.features import cost
 from stash.show.grid import Grid
 from stash.show.study.panels import Panel, PanelPoint, panels
 from stash.show.study.sheet import UNKNOWN
@@ -71,3 +73,23 @@ def _table(found: Sequence[StudyResult], title: str) -> Grid:
         for each in found
     )
     return Grid(title, ("place", "layers", "gradients", "stall"), rows, frozenset({0, 1}), first="workload")
+
+
+def line_grids(found: Sequence[StudyResult]) -> tuple[Grid, ...]:
+    """The paper's line through the models of every place; none where too few were measured."""
+    fitted = lines(found)
+    rows = tuple(
+        (
+            where(first.cell),
+            UNKNOWN if first.cell.batch is None else str(first.cell.batch),
+            str(line.models),
+            *(cost(term.estimate, term.unit)[0] for term in line.terms),
+            UNKNOWN if line.explained is None else f"{line.explained:.0%}",
+            UNKNOWN if line.error is None else f"{line.error:.0%}",
+        )
+        for first, line in fitted
+    )
+    head = ("batch", "models", "always", "per layer", "per MB", "explained", "off on an unseen model")
+    title = "The paper's line: the stall as a sum of what layers and gradients cost"
+    below = "`stash features --from STUDY --job PROFILE` tells by it what another model would stall there."
+    return (Grid(title, head, rows, frozenset({0}), below, "place"),) if rows else ()

@@ -14,7 +14,7 @@ from stash.show.grid import Grid
 from stash.show.report.page import Chapter, Page
 from stash.show.study.charts import cost_against_time, stalls
 from stash.show.study.curves import slow_down
-from stash.show.study.models import models
+from stash.show.study.models import line_grids, models
 from stash.show.study.paper import heat, network_against_one_machine, stall, time_and_cost, utilisation
 from stash.show.study.sheet import StudySheet, sheet
 from stash.show.study.table import downloads, whole_table
@@ -68,7 +68,7 @@ def _figures(shown: StudySheet, found: Sequence[StudyResult]) -> tuple[Chapter, 
                 grids=_best_grid(found)),
         Chapter("use", "How busy machines are, and what a batch does", label="Use",
                 charts=(*utilisation(shown), *slow_down(shown))),
-        Chapter("models", "What models exchange", label="Models", charts=models(found)),
+        Chapter("models", "What models exchange", label="Models", charts=models(found), grids=line_grids(found)),
     )  # fmt: skip
 
 

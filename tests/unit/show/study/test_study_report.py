@@ -18,6 +18,7 @@ from studies import cells_of, reading_of, run, study
 
 from stash.base.words.units import format_seconds
 from stash.derive.stalls import attribute
+from stash.derive.study.feature_study import lines
 from stash.derive.study.looks import ProfileLook
 from stash.derive.study.network import twins
 from stash.derive.study.reading import StudyReading
@@ -27,7 +28,7 @@ from stash.show.charts.svg import svg
 from stash.show.report.html import render
 from stash.show.study.charts import cost_against_time, stalls
 from stash.show.study.curves import slow_down
-from stash.show.study.models import models
+from stash.show.study.models import line_grids, models
 from stash.show.study.page import page
 from stash.show.study.paper import heat, stall, time_and_cost, utilisation
 from stash.show.study.sheet import StudySheet, sheet
@@ -235,6 +236,23 @@ targets: [{engine: emulated, instance: p3.8xlarge}]
     layers, sizes = models(every)
     assert sum(isinstance(mark, Dot) for mark in drawn(layers).marks) == 2
     assert "p3.8xlarge" in words_in(sizes)
+
+
+def test_the_papers_line_goes_through_the_models_of_each_place(tmp_path: Path) -> None:
+    text = """
+workloads: [{zoo: resnet18}, {zoo: resnet50}, {zoo: resnet34_nobn}, {zoo: vgg11}, {zoo: vgg16_bn}]
+batches: 32
+targets: [{engine: emulated, instance: p3.8xlarge}, {engine: emulated, instance: p3.2xlarge}]
+"""
+    _, every, _ = many(text, tmp_path)
+    (one,) = lines(every)
+    by_hand = 3 / 60e9  # seconds a byte that `profile_of` lets four devices wait
+    assert one.line.terms[2].estimate.value == pytest.approx(by_hand, rel=0.02)
+    (table_of_lines,) = line_grids(every)
+    (row,) = table_of_lines.rows
+    assert row[:3] == ("p3.8xlarge", "32", "5")
+    assert row[5].startswith("50.")  # µs for a megabyte
+    assert line_grids(every[:6]) == ()
 
 
 # The page ---------------------------------------------------------------------------------------------------------
