@@ -40,6 +40,7 @@ class Chromium:
         self._session = self._call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Network", "Log"):
             self._call(f"{domain}.enable")
+        self._call("Performance.enable", timeDomain="threadTicks")
 
     def close(self) -> None:
         self._process.terminate()
@@ -71,11 +72,20 @@ class Chromium:
         return found["result"].get("value")
 
     def press(self, key: str) -> None:
-        """A key that a person presses: ``Tab``, ``Enter``."""
-        codes = {"Tab": 9, "Enter": 13}
+        """A key that a person presses: ``Tab``, ``Enter``, ``ArrowDown``."""
+        codes = {"Tab": 9, "Enter": 13, "ArrowDown": 40}
         shared = {"key": key, "code": key, "windowsVirtualKeyCode": codes[key]}
         self._call("Input.dispatchKeyEvent", type="keyDown", **shared, **({"text": "\r"} if key == "Enter" else {}))
         self._call("Input.dispatchKeyEvent", type="keyUp", **shared)
+
+    def busy_seconds(self) -> float:
+        """Of the processor, that the page's main thread has worked since it was opened: scripts, style, layout."""
+        found = {each["name"]: each["value"] for each in self._call("Performance.getMetrics")["metrics"]}
+        return float(found["TaskDuration"])
+
+    def save_to(self, folder: Path) -> None:
+        """Where downloads go from now on."""
+        self._call("Page.setDownloadBehavior", behavior="allow", downloadPath=str(folder))
 
     def screenshot(self) -> str:
         """What the window shows, as PNG in base64."""

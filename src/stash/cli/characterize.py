@@ -5,11 +5,13 @@ Parses, reads the study, says what it takes, hands it to ``rent/study``. Measure
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import quote
 
 import typer
 
@@ -21,8 +23,9 @@ from stash.base.secrets import masked_text
 from stash.cli.options import flag, option, positive
 
 if TYPE_CHECKING:
+    from stash.base.records import Profile
     from stash.derive.study.calibrating import CalibratingProfile
-    from stash.derive.study.cells import Cell
+    from stash.derive.study.cells import Cell, ZooWorkload
     from stash.derive.study.reading import StudyReading
     from stash.keep.catalog import Catalog
     from stash.keep.store import Store
@@ -34,10 +37,16 @@ if TYPE_CHECKING:
     from stash.show.report.page import Page
 
 _HOUR = 3600.0
+_FEATURES, _FEATURES_ON = "features.yaml", "p3.8xlarge"
+FEATURES_HELP = (
+    "The paper's study of model features (ResNets, VGGs): writes STUDY, else features.yaml, if there is none, and "
+    "runs it."
+)
+ON_HELP = f"With --features: an instance of the catalog, emulated here ({_FEATURES_ON}), or `here` for this machine."
 
 
 def characterize(
-    study: Annotated[Path, typer.Argument(metavar="STUDY", help="A study file, like study.yaml.")],
+    study: Annotated[Path | None, typer.Argument(metavar="STUDY", help="A study file, like study.yaml.")] = None,
     dry_run: Annotated[
         bool, flag("--dry-run", "Print the matrix, what it takes and all that would be run, and stop.")
     ] = False,
@@ -48,6 +57,8 @@ def characterize(
     max_hours: Annotated[float | None, option("HOURS", "A hard stop of this run.")] = None,
     retry: Annotated[bool, flag("--retry", "Run cells that failed once more.")] = False,
     instances: Annotated[Path | None, option("FILE", "Your own instances in YAML.", "--instances")] = None,
+    features: Annotated[bool, flag("--features", FEATURES_HELP)] = False,
+    on: Annotated[str | None, option("PLACE", ON_HELP, "--on")] = None,
 ) -> None:
     """Measure workloads × batches × machines: one study file in, profiles in a store out.
 
@@ -59,6 +70,7 @@ def characterize(
       stash characterize study.yaml --dry-run
       stash characterize study.yaml --max-cost 40
       stash characterize study.yaml --dry-run --json | jq '.cells[].state'
+      stash characterize --features --on p3.8xlarge
     """
     from stash.derive.study.standing import spent
     from stash.keep.study import journal
@@ -67,7 +79,8 @@ def characterize(
 
     if json and not dry_run:
         raise UserError("--json prints what would be run; add --dry-run")
-    file, folder = _read(study), of_study(study)
+    file = _feature_study(study, on, instances, dry_run) if features else _named(study, on)
+    folder = of_study(file.path)
     cells = cells_of(file, instances)
     events = journal.read(folder.journal)
     reading = _reading(file, cells, events, retry)
@@ -89,6 +102,40 @@ def characterize(
     _finish(outcome, reading)
 
 
+def _named(study: Path | None, on: str | None) -> StudyFile:
+    if study is None:
+        raise UserError("name a study file, like `stash characterize study.yaml`, or add --features")
+    if on is not None:
+        raise UserError("--on says where the study of --features is run; write a study's own places into `targets:`")
+    return _read(study)
+
+
+def _feature_study(study: Path | None, on: str | None, instances: Path | None, dry_run: bool) -> StudyFile:
+    """The paper's study of model features: the file that is there, else a new one, written unless ``dry_run``.
+
+    Raises UserError for ``on`` beside a file that is there.
+    """
+    from stash.base.files import write_whole
+    from stash.derive.study.feature_study import study_text
+    from stash.keep.study.file import of_text
+    from stash.lab.zoo.registry import feature_study
+
+    path = study or Path(_FEATURES)
+    if path.exists():
+        if on is not None:
+            raise UserError(f"{path} is there and has its own `targets:`; leave out --on, or name another file")
+        return _read(path)
+    text = study_text(feature_study(), on or _FEATURES_ON)
+    file = of_text(text, path)
+    cells_of(file, instances)  # an unknown instance is told before anything is written
+    if not dry_run:
+        try:
+            write_whole(path, text.encode())
+        except OSError as error:
+            raise UserError(f"cannot write {path}: {error.strerror}; name another file") from error
+    return file
+
+
 def _read(path: Path) -> StudyFile:
     from stash.keep.study.file import read
 
@@ -97,16 +144,25 @@ def _read(path: Path) -> StudyFile:
 
 def cells_of(file: StudyFile, instances: Path | None) -> tuple[Cell, ...]:
     from stash.base.version import __version__
-    from stash.derive.study.cells import ZooWorkload, cells
+    from stash.derive.study.cells import cells
     from stash.derive.study.places import places
     from stash.keep import catalog
-    from stash.lab.zoo.costs import SAMPLE_COSTS
-    from stash.lab.zoo.registry import WORKLOADS
 
     facts = catalog.load(instances)
-    costs = {name: SAMPLE_COSTS.get(name, (None, None)) for name in WORKLOADS}
-    zoo = {name: ZooWorkload(spec.batch, spec.gradient_bytes, *costs[name]) for name, spec in WORKLOADS.items()}
-    return cells(file, places(file, facts), zoo, __version__, _calibrations(file, facts))
+    return cells(file, places(file, facts), _zoo(), __version__, _calibrations(file, facts))
+
+
+def _zoo() -> dict[str, ZooWorkload]:
+    from stash.derive.study.cells import ZooWorkload
+    from stash.lab.zoo.costs import SAMPLE_COSTS
+    from stash.lab.zoo.registry import WORKLOADS
+    from stash.lab.zoo.sizes import TRAINED_TENSORS
+
+    found = {}
+    for name, spec in WORKLOADS.items():
+        flops, moved = SAMPLE_COSTS.get(name, (None, None))
+        found[name] = ZooWorkload(spec.batch, spec.gradient_bytes, flops, moved, TRAINED_TENSORS[name])
+    return found
 
 
 def _calibrations(file: StudyFile, facts: Catalog) -> dict[str, CalibratingProfile]:
@@ -210,24 +266,46 @@ def _run(
     return outcome, _reading(file, cells, journal.read(folder.journal), retry=False)
 
 
-def page(study: Path) -> Page:
-    """The report of a study as far as it is done; raises UserError."""
+def page(study: Path, beside: Path = Path()) -> Page:
+    """The report of a study as far as it is done, to be written into the folder ``beside``; raises UserError."""
     from stash.derive.stalls import attribute
+    from stash.derive.study.looks import look
     from stash.derive.study.results import results
-    from stash.keep.artefact import load
-    from stash.keep.study import journal
     from stash.rent.study.folder import of_study
     from stash.show.study.page import page as page_of_study
 
+    file, reading, profiles = measured(study)
+    folder = of_study(study)
+    breakdowns, looks, files = {}, {}, {}
+    for cell, profile in profiles:
+        path = folder.cell(cell.id).profile
+        with suppress(StashError):  # nothing can be told of it: shown as not measured
+            breakdowns[cell.id], looks[cell.id] = attribute(profile, str(path)), look(profile)
+            files[cell.id] = quote(Path(os.path.relpath(path, beside.resolve())).as_posix())
+    where = file.study.results or str(folder.results)
+    return page_of_study(reading, results(reading.cells, breakdowns, looks), study.name, where, files)
+
+
+def measured(study: Path) -> tuple[StudyFile, StudyReading, Iterator[tuple[Cell, Profile]]]:
+    """A study, how it stands, and one by one the profiles of cells that are done; raises UserError."""
+    from stash.keep.study import journal
+    from stash.rent.study.folder import of_study
+
     file, folder = _read(study), of_study(study)
     reading = _reading(file, cells_of(file, None), journal.read(folder.journal), retry=False)
-    measured = {}
+    return file, reading, _profiles(reading, folder)
+
+
+def _profiles(reading: StudyReading, folder: StudyFolder) -> Iterator[tuple[Cell, Profile]]:
+    from stash.keep.artefact import load
+
     for cell in reading.cells:
         if reading.standings[cell.id].state == "done":
-            with suppress(StashError):  # a profile that was removed, or cannot be told: shown as not measured
-                measured[cell.id] = attribute(load(folder.cell(cell.id).profile))
-    where = file.study.results or str(folder.results)
-    return page_of_study(reading, results(reading.cells, measured), study.name, where)
+            try:
+                profile = load(folder.cell(cell.id).profile)
+            except StashError:
+                continue  # it was removed, or is no profile any more
+            yield cell, profile
 
 
 def _results(file: StudyFile, folder: StudyFolder) -> Store:

@@ -7,26 +7,32 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
 from stash.base.errors import UserError
-from stash.cli.options import flag
+from stash.base.words.counting import counted
+from stash.cli.options import flag, option
 from stash.cli.storing import StoreOption
 
 if TYPE_CHECKING:
     from stash.base.records import Profile
     from stash.derive.predict.features import Features, Regression
-    from stash.show.features import Supposed
+    from stash.derive.study.feature_study import PlaceFeatures
+    from stash.show.features import FittedLine, Supposed
 
 FILES_HELP = "Profiles of different models on the same machines; without any, all of this folder."
-ZOO_HELP = "Also every zoo model that was not profiled, by the fitted line (builds them; some seconds)."
+STUDY_HELP = "Instead of files: a study, like that of `stash characterize --features`; a line for each of its places."
+JOB_HELP = "Also this profile's model, by the fitted line: it may be of another machine, or of one device."
+ZOO_HELP = "Also every zoo model that was not profiled, by the fitted line."
 JSON_HELP = "Print coefficients and errors as JSON (docs/format.md)."
 
 
 def features(
     files: Annotated[list[str] | None, typer.Argument(metavar="FILE", help=FILES_HELP)] = None,
+    study: Annotated[Path | None, option("STUDY", STUDY_HELP, "--from")] = None,
+    job: Annotated[str | None, option("FILE", JOB_HELP, "--job")] = None,
     zoo: Annotated[bool, flag("--zoo", ZOO_HELP)] = False,
     json: Annotated[bool, flag("--json", JSON_HELP)] = False,
     store: StoreOption = None,
@@ -37,21 +43,97 @@ def features(
 
         stash features resnet*.stash.json vgg*.stash.json
 
+        stash features --from features.yaml --job train.stash.json
+
         stash features --zoo
     """
     from stash.cli.output import print_features
-    from stash.derive.predict.features import regress, terms_known
 
+    asked = _Asked(None if job is None else _model_of(job, store), zoo)
+    if study is not None:
+        if files:
+            raise UserError("--from takes the profiles of a study; leave out the files, or --from")
+        _print_places(study, asked, json)
+        return
     found_here = sorted(str(path) for path in Path().glob("*.stash.json"))
     models = _models(files or found_here, store, named=bool(files))
+    print_features(_line(models, asked), json)
+
+
+class _Asked(NamedTuple):
+    """Whose stall the line is to tell."""
+
+    job: Supposable | None
+    zoo: bool
+
+
+class Supposable(NamedTuple):
+    """A model that need not have exchanged anything yet."""
+
+    name: str
+    layers: int
+    gradient_bytes: float
+
+
+def _model_of(word: str, store: str | None) -> Supposable:
+    from stash.cli.runs import profile_of
+    from stash.derive.predict.exchanged import exchanged
+
+    profile = profile_of(word, store)[0]
+    work = exchanged(profile)
+    if work is None or not work.gradients:
+        raise UserError(f"{word} does not hold the model's gradients; profile again with this Stash")
+    return Supposable(profile.workload.name, len(work.gradients), float(sum(work.gradients)))
+
+
+def _line(models: Sequence[Features], asked: _Asked, place: str = "") -> FittedLine:
+    """The line through ``models``, and what it says of those that were asked for."""
+    from stash.derive.predict.features import LINE, by_the_line, regress, terms_known
+    from stash.show.features import FittedLine, Supposed
+
     found = regress(models, _affordable(terms_known(models), len(models)))
-    print_features(models, found, tuple(_supposed(models, found)) if zoo else (), json)
+    supposed = []
+    if asked.job is not None:
+        seconds = by_the_line(found, asked.job.layers, asked.job.gradient_bytes, None, None)
+        if seconds is None:  # of a user's model nobody knows residual links
+            seconds = by_the_line(regress(models, LINE), asked.job.layers, asked.job.gradient_bytes, None, None)
+        supposed.append(Supposed(*asked.job, seconds or 0.0))
+    return FittedLine(tuple(models), found, (*supposed, *(_supposed(models, found) if asked.zoo else ())), place)
+
+
+def _print_places(study: Path, asked: _Asked, json: bool) -> None:
+    """A line for every place of the study that has models enough; raises UserError where none has."""
+    from stash.cli.characterize import measured
+    from stash.cli.output import print_places
+    from stash.derive.predict.draws import Draws
+    from stash.derive.predict.features import LINE
+    from stash.derive.study.feature_study import place_features
+    from stash.lab.zoo.registry import feature_study, traits
+
+    _, reading, profiles = measured(study)
+    found = place_features(profiles, {name: traits(name) for name in feature_study()}, Draws())
+    fitting = [each for each in found if len({model.name for model in each.models}) >= len(LINE)]
+    if not fitting:
+        done = counted(reading.counts().get("done", 0), "cell")
+        raise UserError(
+            f"{study} has no place at which {len(LINE)} models exchanged something ({done} done); run it first, "
+            f"like `stash characterize {study}`"
+        )
+    print_places(
+        study.name.split(".")[0], [(each, _line(each.models, asked, _named(each))) for each in fitting], json
+    )
+
+
+def _named(each: PlaceFeatures) -> str:
+    place = each.place if each.nodes == 1 else f"{each.nodes} × {each.place}"
+    return place if each.batch is None else f"{place} at batch {each.batch}"
 
 
 def _models(names: Sequence[str], store: str | None, named: bool) -> list[Features]:
     from stash.cli.runs import profile_of
     from stash.derive.predict.draws import Draws
     from stash.derive.predict.features import features as seen_from_afar
+    from stash.lab.zoo.registry import traits
 
     profiles = {name: profile_of(name, store)[0] for name in names}
     if not named:  # of a folder, those that have an exchange at all
@@ -62,7 +144,7 @@ def _models(names: Sequence[str], store: str | None, named: bool) -> list[Featur
         )
     _refuse_different_machines(profiles)
     return [
-        seen_from_afar(profile, Draws(), *_known_of(profile.workload.name), source=name)
+        seen_from_afar(profile, Draws(), *traits(profile.workload.name), source=name)
         for name, profile in profiles.items()
     ]
 
@@ -79,23 +161,9 @@ def _refuse_different_machines(profiles: Mapping[str, Profile]) -> None:
 
 def _place(profile: Profile) -> str:
     """What exchanges, in words: ``"2 ranks on 1 node of V100"``."""
-    from stash.base.words.counting import counted
-
     devices = sorted({gpu.name for host in profile.hosts for gpu in host.gpus})
     where = f"{counted(profile.world_size, 'rank')} on {counted(profile.nodes, 'node')}"
     return f"{where} of {' and '.join(devices)}" if devices else f"{where} of CPUs"
-
-
-def _known_of(name: str) -> tuple[bool | None, bool | None]:
-    """Whether a zoo model has residual links and batch norm; nobody knows of others."""
-    from stash.lab.zoo.registry import WORKLOADS
-
-    spec = WORKLOADS.get(name)
-    if spec is None:
-        return None, None
-    if "residual" in spec.arguments:
-        return bool(spec.arguments["residual"]), bool(spec.arguments["batch_norm"])
-    return (False, name.endswith("_bn")) if name.startswith("vgg") else (None, None)
 
 
 def _affordable(terms: Sequence[str], models: int) -> tuple[str, ...]:
@@ -107,15 +175,15 @@ def _affordable(terms: Sequence[str], models: int) -> tuple[str, ...]:
 
 def _supposed(models: Sequence[Features], found: Regression) -> Iterator[Supposed]:
     from stash.derive.predict.features import by_the_line
-    from stash.lab.zoo.registry import WORKLOADS
-    from stash.lab.zoo.sizes import trained_tensors
+    from stash.lab.zoo.registry import WORKLOADS, traits
+    from stash.lab.zoo.sizes import TRAINED_TENSORS
     from stash.show.features import Supposed
 
     profiled = {model.name for model in models}
     for spec in WORKLOADS.values():
         if spec.name in profiled:
             continue
-        layers = trained_tensors(spec)
-        seconds = by_the_line(found, layers, spec.gradient_bytes, *_known_of(spec.name))
+        layers = TRAINED_TENSORS[spec.name]
+        seconds = by_the_line(found, layers, spec.gradient_bytes, *traits(spec.name))
         if seconds is not None:
             yield Supposed(spec.name, layers, spec.gradient_bytes, seconds)

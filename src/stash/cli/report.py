@@ -56,7 +56,7 @@ def report(
         raise UserError("--open is for a browser, which shows no Markdown; leave out one of the two")
     with no_garbage():
         target = None if markdown and output is None else output_file(output, _stem(files), ".html")
-        page = read_page(files, probe, store)
+        page = read_page(files, probe, store, beside=(target or Path()).parent)
         if markdown:
             from stash.show.report.markdown import render as render_markdown
 
@@ -74,15 +74,17 @@ def report(
         _open(target)
 
 
-def read_page(files: Sequence[str], probe: Path | None = None, store: str | None = None) -> Page:
-    """The report's page of these files; raises UserError."""
+def read_page(
+    files: Sequence[str], probe: Path | None = None, store: str | None = None, beside: Path = Path()
+) -> Page:
+    """The report's page of these files, to be written into the folder ``beside``; raises UserError."""
     from stash.base.records import Profile
     from stash.cli.runs import found as run_of
     from stash.keep.artefact import load_probe
     from stash.keep.plans import is_plan
 
     if any(name.endswith(_STUDIES) for name in files):
-        return _page_of_study(files, probe)
+        return _page_of_study(files, probe, beside)
     twice = next((name for name in files if files.count(name) > 1), None)
     if twice is not None:
         raise UserError(f"{twice} is given twice; name each file once")
@@ -109,12 +111,12 @@ def read_page(files: Sequence[str], probe: Path | None = None, store: str | None
     return page_of_runs(runs, parts)
 
 
-def _page_of_study(files: Sequence[str], probe: Path | None) -> Page:
+def _page_of_study(files: Sequence[str], probe: Path | None, beside: Path) -> Page:
     if len(files) > 1 or probe is not None:
         raise UserError(f"a report of a study is of nothing else; type `stash report {files[0]}`")
     from stash.cli.characterize import page
 
-    return page(Path(files[0]))
+    return page(Path(files[0]), beside)
 
 
 def _read_run(profile: Profile, file: str, name: str, links: Probe | None, probe: str) -> ReadRun:

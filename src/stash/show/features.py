@@ -16,6 +16,7 @@ from stash.base.words.counting import counted
 from stash.base.words.quantities import quantity
 from stash.base.words.units import format_bytes, format_seconds
 from stash.derive.predict.features import Features, Regression
+from stash.derive.study.feature_study import PlaceFeatures
 from stash.show.layout import INDENT, Renderer, paragraph, terminal_renderer
 
 SCHEMA = 1
@@ -43,14 +44,25 @@ class Supposed(NamedTuple):
     seconds: float
 
 
-def view(models: Sequence[Features], found: Regression, supposed: Sequence[Supposed] = ()) -> FeaturesView:
+class FittedLine(NamedTuple):
+    """The regression of some models, and what it says of others."""
+
+    models: tuple[Features, ...]
+    found: Regression
+    supposed: tuple[Supposed, ...] = ()
+    place: str = ""
+    """Of a study; empty where the models' profiles were named."""
+
+
+def view(line: FittedLine) -> FeaturesView:
     """Everything that is said, in the order in which it is."""
+    models, found, supposed, place = line
     return FeaturesView(
-        title="Communication stall against layers and gradients",
+        title=f"Communication stall against layers and gradients{', ' if place else ''}{place}",
         summary=_summary(found, len({model.name for model in models})),
         terms=(
             ("term", "costs", ""),
-            *((term.name, *_cost(term.estimate, term.unit)) for term in found.terms),
+            *((term.name, *cost(term.estimate, term.unit)) for term in found.terms),
         ),
         models=(
             ("model", "stall", "the line without it", "timeline", "layers", "gradients"),
@@ -78,8 +90,9 @@ def view(models: Sequence[Features], found: Regression, supposed: Sequence[Suppo
     )
 
 
-def document(models: Sequence[Features], found: Regression, supposed: Sequence[Supposed] = ()) -> dict[str, Any]:
+def document(line: FittedLine) -> dict[str, Any]:
     """What ``--json`` prints: seconds, bytes, fractions; null where unknown."""
+    models, found, supposed, _ = line
     return {
         "schema": SCHEMA,
         "models": [model.model_dump() for model in models],
@@ -90,6 +103,12 @@ def document(models: Sequence[Features], found: Regression, supposed: Sequence[S
         "judged": [judged.model_dump() for judged in found.judged],
         "zoo": [each._asdict() for each in supposed],
     }
+
+
+def document_of_places(study: str, lines: Sequence[tuple[PlaceFeatures, FittedLine]]) -> dict[str, Any]:
+    """The same of every place of a study."""
+    places = [{"place": at.place, "nodes": at.nodes, "batch": at.batch, **document(line)} for at, line in lines]
+    return {"schema": SCHEMA, "study": study, "places": places}
 
 
 def _called(model: Features, models: Sequence[Features]) -> str:
@@ -111,8 +130,8 @@ def _summary(found: Regression, models: int) -> str:
     return f"{says}; the timeline model, which fits nothing, {found.timeline_error:.0%}."
 
 
-def _cost(estimate: Interval, unit: str) -> tuple[str, str]:
-    """Per megabyte rather than per byte, so that people can read it."""
+def cost(estimate: Interval, unit: str) -> tuple[str, str]:
+    """A coefficient and of what it is; per megabyte rather than per byte, so that people can read it."""
     if unit == "seconds per byte of gradient":
         return quantity(estimate.scaled(_MEGABYTE), "seconds"), "per MB of gradient"
     return quantity(estimate, "seconds"), unit.removeprefix("seconds").removeprefix(", ").strip()

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class GridLink:
+    """A part of a cell's text, and where it leads; to nowhere if ``to`` is empty."""
+
+    text: str
+    to: str = ""
 
 
 @dataclass(frozen=True)
@@ -18,3 +27,9 @@ class Grid:
     """A sentence under the table."""
     first: str = ""
     """What the first column holds, where a renderer has to say it."""
+    filters: tuple[int, ...] = ()
+    """Columns by whose values rows are chosen, where a reader can."""
+    anchors: tuple[str, ...] = ()
+    """Of rows, what links lead to; empty, or one each."""
+    links: Mapping[tuple[int, int], tuple[GridLink, ...]] = field(default_factory=dict)
+    """By row and column: what the cell's text is made of."""

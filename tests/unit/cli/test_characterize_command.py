@@ -111,7 +111,13 @@ def test_a_study_on_a_cloud_from_end_to_end(cloud: Path, monkeypatch: Patch, cap
     assert run(monkeypatch, "characterize", "grid.yaml", "--max-cost", "5") == 0
     assert (cloud / "calls").read_text().splitlines() == calls
     assert run(monkeypatch, "report", "grid.yaml", "-o", "grid.html") == 0
-    assert "2 cells: 2 done" in (cloud / "grid.html").read_text()
+    html = (cloud / "grid.html").read_text()
+    assert "2 cells: 2 done" in html
+    for cell in (cloud / "grid.study" / "cells").iterdir():
+        assert f'href="grid.study/cells/{cell.name}/profile.stash.json"' in html
+    assert run(monkeypatch, "figures", "grid.yaml", "--format", "svg", "-o", "paper") == 0
+    written = {path.stem for path in (cloud / "paper").iterdir()}
+    assert {"heat", "interconnect", "prep", "cost-against-time", "batches"} <= written
 
 
 def test_a_cloud_that_says_no_is_told_and_left(cloud: Path, monkeypatch: Patch, capsys: Capture) -> None:

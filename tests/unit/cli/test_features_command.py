@@ -58,7 +58,6 @@ def test_the_json_holds_coefficients_and_errors_out_of_sample(monkeypatch: Patch
     assert found["zoo"] == []
 
 
-@pytest.mark.slow
 def test_zoo_models_are_told_by_the_line(monkeypatch: Patch, capsys: Capture) -> None:
     assert run(monkeypatch, "features", "--zoo", "--json") == 0
     zoo = {each["name"]: each for each in json.loads(capsys.readouterr().out)["zoo"]}

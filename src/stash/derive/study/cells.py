@@ -40,6 +40,8 @@ class ZooWorkload(NamedTuple):
     """Of a sample's forward pass; ``None`` if nobody counted."""
     sample_bytes: float | None = None
     """That it reads and writes, without weights."""
+    layers: int | None = None
+    """Trained tensors."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,8 @@ class Cell:
     size: float
     """Gradient bytes, by which workloads are put in order; unknown ones are the largest."""
     emulated: EmulatedCell | None = None
+    layers: int | None = None
+    """Trained tensors of a zoo workload, of which an emulated model has fewer: one for each module."""
 
     @property
     def title(self) -> str:
@@ -185,6 +189,7 @@ class _Maker:
             settings=settings,
             size=self.zoo[workload.zoo].gradient_bytes if workload.zoo else float("inf"),
             emulated=bed,
+            layers=self.zoo[workload.zoo].layers if workload.zoo else None,
         )
 
     def _filled(self, word: str, values: Mapping[str, Any], number: int) -> str:

@@ -1,23 +1,30 @@
 """What a study has found: each combination's step, speed, stalls and price, the mean over its repeats.
 
-A combination that is not measured has no result; nothing stands for it. A share of a repeat in which a stall is
-unknown is unknown for all of them. Of an emulated instance they are the instance's seconds and samples: scales of the
-testbed are undone here, and the ranks that stand for several devices are counted as those.
+A combination that is not measured has no result; nothing stands for it. What is unknown of one repeat is unknown of
+all of them. Of an emulated instance they are the instance's seconds, samples and bytes: scales are undone here, and
+the ranks that stand for several devices are counted as those.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from statistics import fmean
+from typing import NamedTuple, TypeVar
 
 from stash.base.ladder import STALLS
 from stash.base.stats.intervals import Interval
 from stash.derive.stalls import Breakdown
+from stash.derive.stalls.usage import Resource
 from stash.derive.study.cells import Cell
 from stash.derive.study.estimate import HOUR
+from stash.derive.study.looks import ProfileLook
 
 MILLION = 1e6
+_Name = TypeVar("_Name", bound=str)
+_OF_DATA = ("prep", "fetch")
+_ALONE = ("compute", "transfer")
+_PAPER = ("interconnect", "network", "prep", "fetch")
 
 
 @dataclass(frozen=True)
@@ -35,6 +42,64 @@ class StudyResult:
     """Of the step, by stall, in ladder order; unknown ones are left out."""
     dollars_per_hour: float | None
     """Of all nodes, at the price that is paid, or would be for the instance that is emulated."""
+    cells: tuple[Cell, ...] = ()
+    """Its repeats that are done."""
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    """Of a step, by stall, in ladder order; unknown ones are left out."""
+    why_unknown: Mapping[str, str] = field(default_factory=dict)
+    """By stall that is left out."""
+    paper: Mapping[str, float] = field(default_factory=dict)
+    """The paper's percentages by stall, where its rungs were climbed."""
+    samples_per_step: float | None = None
+    """Of the whole job."""
+    devices: int = 1
+    """Of all nodes: ranks."""
+    busy: Mapping[Resource, float] = field(default_factory=dict)
+    """Fractions of the time; empty of an emulated place, whose devices and cores are no such things."""
+    layers: int | None = None
+    gradient_bytes: float | None = None
+    """Of the model itself, unscaled."""
+
+    @property
+    def stalled(self) -> float | None:
+        """Of the step, all but compute."""
+        return None if "compute" not in self.shares else 1 - self.shares["compute"]
+
+    @property
+    def slow_down(self) -> float | None:
+        """The step, as often as one device alone would take on batches that are there: 1 where nothing stalls."""
+        alone = sum(self.seconds.get(name, 0.0) for name in _ALONE)
+        return self.step.value / alone if "compute" in self.seconds and alone > 0 else None
+
+    @property
+    def exchange_seconds(self) -> float | None:
+        """Of interconnect and network stall together, as far as the place can have them."""
+        known = [self.seconds[name] for name in ("interconnect", "network") if name in self.seconds]
+        return sum(known) if known else None
+
+    @property
+    def replayed_seconds(self) -> float:
+        """A step with all exchange, on batches that are in memory."""
+        return self.step.value - sum(self.seconds.get(name, 0.0) for name in _OF_DATA)
+
+    @property
+    def warm_seconds(self) -> float | None:
+        """A step whose files are in the page cache; ``None`` where no data were prepared."""
+        return self.step.value - self.seconds.get("fetch", 0.0) if "prep" in self.seconds else None
+
+    @property
+    def cold_seconds(self) -> float | None:
+        """A step whose files come from storage."""
+        return self.step.value if "fetch" in self.seconds else None
+
+    def hours_per_million(self, step_seconds: float) -> float | None:
+        """Of a million samples, if a step took so long."""
+        return step_seconds * MILLION / self.samples_per_step / HOUR if self.samples_per_step else None
+
+    def dollars_of(self, step_seconds: float) -> float | None:
+        """Of a million samples, if a step took so long."""
+        hours = self.hours_per_million(step_seconds)
+        return None if hours is None or self.dollars_per_hour is None else hours * self.dollars_per_hour
 
     @property
     def dollars_per_million(self) -> float | None:
@@ -48,31 +113,86 @@ class StudyResult:
         return MILLION / self.samples_per_second if self.samples_per_second else None
 
 
-def results(cells: Sequence[Cell], measured: Mapping[str, Breakdown]) -> tuple[StudyResult, ...]:
-    """``measured``: by cell's id. Small workloads and batches first, places in the order of ``cells``."""
+def results(
+    cells: Sequence[Cell], measured: Mapping[str, Breakdown], looks: Mapping[str, ProfileLook] | None = None
+) -> tuple[StudyResult, ...]:
+    """``measured`` and ``looks``: by cell's id. Small workloads and batches first, places as in ``cells``."""
     groups: dict[object, list[Cell]] = {}
     for cell in sorted(cells, key=lambda cell: (cell.size, cell.workload, cell.batch or 0)):
         if cell.id in measured:
             groups.setdefault((cell.alike, cell.batch), []).append(cell)
-    return tuple(_result(group, [measured[cell.id] for cell in group]) for group in groups.values())
+    return tuple(
+        _result(group, [measured[cell.id] for cell in group], [(looks or {}).get(cell.id) for cell in group])
+        for group in groups.values()
+    )
 
 
-def _result(cells: Sequence[Cell], found: Sequence[Breakdown]) -> StudyResult:
-    speeds = [each.samples_per_second for each in found]
-    known = [speed for speed in speeds if speed is not None]
-    shares = {name: [stall.share for each in found if (stall := each.stall(name)) is not None] for name in STALLS}
-    place = cells[0].place
-    bed = cells[0].emulated
-    slower, per_rank = (1.0, 1.0) if bed is None else (bed.time_scale, bed.devices / bed.ranks)
+def _result(cells: Sequence[Cell], found: Sequence[Breakdown], looks: Sequence[ProfileLook | None]) -> StudyResult:
+    place, seen = cells[0].place, [each for each in looks if each is not None]
     price = place.dollars_per_hour if place.dollars_per_hour is not None else place.list_dollars_per_hour
+    stalls = {name: [each.stall(name) for each in found] for name in STALLS}
+    known = {name: [stall for stall in of if stall is not None] for name, of in stalls.items() if None not in of}
+    sizes = [size for each in seen if (size := each.gradient_bytes) is not None]
+    scales = scales_of(cells[0])
     return StudyResult(
         cell=cells[0],
         repeats=len(cells),
-        step=_mean([each.step for each in found]).scaled(1 / slower),
-        samples_per_second=fmean(known) * slower * per_rank if len(known) == len(speeds) else None,
-        shares={name: fmean(each) for name, each in shares.items() if len(each) == len(found)},
+        step=_mean([each.step for each in found]).scaled(1 / scales.seconds),
+        samples_per_second=_known_mean(
+            _times(each.samples_per_second, scales.seconds * scales.devices) for each in found
+        ),
+        shares={name: fmean(stall.share for stall in of) for name, of in known.items()},
         dollars_per_hour=None if price is None else price * cells[0].nodes,
+        cells=tuple(cells),
+        seconds={name: fmean(stall.seconds for stall in of) / scales.seconds for name, of in known.items()},
+        why_unknown={missing.name: missing.why for each in found for missing in each.skipped},
+        paper=_means({name: [getattr(each.paper, f"{name}_pct") for each in found] for name in _PAPER}),
+        samples_per_step=_known_mean(_times(each.samples_per_step, scales.devices) for each in found),
+        devices=round(found[0].world_size * scales.devices),
+        busy={} if cells[0].emulated is not None else _means(_by_resource(seen)),
+        layers=cells[0].layers or (seen[0].layers if seen else None),
+        gradient_bytes=sizes[0] / scales.bytes if sizes else None,
     )
+
+
+class EmulatedScales(NamedTuple):
+    """What an emulation has for each of the real thing's."""
+
+    bytes: float
+    seconds: float
+    devices: float
+    """Devices that one rank stands for."""
+
+
+def scales_of(cell: Cell) -> EmulatedScales:
+    """All 1 of what is not emulated."""
+    bed = cell.emulated
+    return (
+        EmulatedScales(1.0, 1.0, 1.0)
+        if bed is None
+        else EmulatedScales(bed.scale, bed.time_scale, bed.devices / bed.ranks)
+    )
+
+
+def _by_resource(looks: Sequence[ProfileLook]) -> dict[Resource, list[float | None]]:
+    return {name: [each.busy.get(name) for each in looks] for look in looks for name in look.busy}
+
+
+def _times(value: float | None, factor: float) -> float | None:
+    return None if value is None else value * factor
+
+
+def _known_mean(values: Iterable[float | None]) -> float | None:
+    """``None`` if one of them is."""
+    every = list(values)
+    known = [value for value in every if value is not None]
+    return fmean(known) if known and len(known) == len(every) else None
+
+
+def _means(values: Mapping[_Name, Sequence[float | None]]) -> dict[_Name, float]:
+    """Those that are known everywhere."""
+    means = {name: _known_mean(of) for name, of in values.items()}
+    return {name: mean for name, mean in means.items() if mean is not None}
 
 
 def _mean(steps: Sequence[Interval]) -> Interval:

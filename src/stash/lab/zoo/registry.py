@@ -87,6 +87,21 @@ def workload(name: str) -> WorkloadSpec:
     raise UserError(f"no workload is called {name!r}; {hint}`stash zoo` lists all {len(WORKLOADS)}")
 
 
+def traits(name: str) -> tuple[bool | None, bool | None]:
+    """Whether a model of the feature study has residual links, and batch norm; ``None`` of all others."""
+    spec = WORKLOADS.get(name)
+    if spec is None:
+        return None, None
+    if "residual" in spec.arguments:
+        return bool(spec.arguments["residual"]), bool(spec.arguments["batch_norm"])
+    return (False, name.endswith("_bn")) if name.startswith("vgg") else (None, None)
+
+
+def feature_study() -> tuple[str, ...]:
+    """The models of the paper's feature study, those that its grid has too included."""
+    return tuple(name for name in WORKLOADS if traits(name) != (None, None))
+
+
 def _image(name: str, group: str, parameters: int, about: str, source: str, **changes: Any) -> WorkloadSpec:
     settings: dict[str, Any] = {
         "builder": "stash.lab.zoo.vision:torchvision_model",

@@ -2,7 +2,8 @@
 
 After Okabe and Ito (2008, "Color Universal Design"), whose colours people with any common colour blindness tell
 apart; yellow, which paper swallows, gave way to a wine red, and for a dark page all of them are lighter. A test holds
-the distances as the colour-blind see them. No chart tells anything by colour alone.
+the distances as the colour-blind see them. No chart tells anything by colour alone. ``shade`` is for what is no
+stall; ``heat`` is the strongest ground of a matrix, on which words are still read.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ LIGHT: Mapping[str, str] = {
     "plain": "#8792a0",
     "slower": "#d55e00",
     "faster": "#009e73",
+    "shade": "#084f96",
+    "heat": "#5a92d0",
 }
 DARK: Mapping[str, str] = {
     "compute": "#2fbf94",
@@ -32,6 +35,8 @@ DARK: Mapping[str, str] = {
     "plain": "#6f7c8a",
     "slower": "#f0803c",
     "faster": "#2fbf94",
+    "shade": "#7cc0f5",
+    "heat": "#2b6aa0",
 }
 NOTEBOOK = {**LIGHT, "fetch": DARK["fetch"], "contention": DARK["contention"]}
 """For a page of which nobody knows whether it is light or dark."""

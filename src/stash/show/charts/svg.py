@@ -10,24 +10,24 @@ import math
 from collections.abc import Iterator, Sequence
 from html import escape
 
-from stash.base.printable import printable_line, shortened
-from stash.show.charts.chart import Axis, Bar, Chart, Dot, Drawn, Ribbon, Rule, Tag, Tick, Trail, Whisker
+from stash.base.printable import printable_line
+from stash.show.charts.chart import Axis, Bar, Chart, Dot, Drawn, Ribbon, Rule, Tag, Tick, Tile, Trail, Whisker
+from stash.show.charts.lettering import SIZE, length_of, letters_in, short, shortened_name, told, words_at
 from stash.show.charts.palette import INK, LIGHT, LINES, MUTED
+from stash.show.charts.tiles import column_heads, head_room, tile
 
 FONT = "Roboto, Arial, Helvetica, sans-serif"
-_SIZE = 12
-_LETTER = 0.56 * _SIZE
-"""Mean width of a letter of such fonts."""
 _LINE = 17
 _NARROW = 480
 """Below this width rows have their names above them."""
 _PLANE_HEIGHT = 240
-_LONGEST_NAME = 40
+_TILE_ROW = 34
+_WIDEST_COLUMN = 170
 _RADIUS, _END = 3.5, 3.5
 _BESIDE = 6
 """Pixels from a place to the words about it."""
 RULES = (
-    f"svg.chart text{{fill:currentColor;font-size:{_SIZE}px}}",
+    f"svg.chart text{{fill:currentColor;font-size:{SIZE}px}}",
     "svg.chart path{fill:none;stroke:currentColor}",
     "svg.chart rect{fill:currentColor}",
     "svg.chart circle{fill:currentColor}",
@@ -37,6 +37,10 @@ RULES = (
     "svg.chart .bold{stroke-width:1.4}",
     "svg.chart .ribbon{fill:currentColor;fill-opacity:.18}",
     "svg.chart .trail{stroke-width:1.4;stroke-opacity:.6}",
+    "svg.chart a{color:inherit}",
+    "svg.chart .track{fill-opacity:.1}",
+    "svg.chart text.halo{stroke:#fff;stroke-width:4px;stroke-linejoin:round;paint-order:stroke}",
+    "svg.chart .hatch{stroke-opacity:.45}",
 )
 """Of style, that hold on any page."""
 
@@ -52,10 +56,10 @@ def svg(chart: Chart, width: int, paper: bool = False, font: str = "", zoom: flo
     body = "".join((*frame.keys(), *frame.grid(), *frame.lanes(), *map(frame.mark, chart.marks), *frame.labels()))
     label = escape(printable_line(f"{chart.title}. {chart.caption} {chart.how}".strip()))
     style = f"<style>{font}{_paper()}</style>" if paper else ""
-    ground = f'<rect class="ground" width="{width}" height="{_short(high)}"/>' if paper else ""
+    ground = f'<rect class="ground" width="{width}" height="{short(high)}"/>' if paper else ""
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="chart" role="img" aria-label="{label}" '
-        f'viewBox="0 0 {width} {_short(high)}" width="{_short(width * zoom)}" height="{_short(high * zoom)}">'
+        f'viewBox="0 0 {width} {short(high)}" width="{short(width * zoom)}" height="{short(high * zoom)}">'
         f"{style}{ground}{body}</svg>"
     )
 
@@ -65,7 +69,7 @@ def strip(parts: Sequence[tuple[str, float]]) -> str:
     whole, reached, drawn = sum(length for _, length in parts) or 1.0, 0.0, []
     for series, length in parts:
         wide = 1000 * length / whole
-        drawn.append(f'<rect class="s-{series}" x="{_short(reached)}" width="{_short(wide)}" height="30"/>')
+        drawn.append(f'<rect class="s-{series}" x="{short(reached)}" width="{short(wide)}" height="30"/>')
         reached += wide
     said = ", ".join(f"{series} {length:.0%}" for series, length in parts)
     return (
@@ -87,40 +91,58 @@ class _Frame:
 
     def __init__(self, chart: Chart, width: int) -> None:
         self.chart, self.width = chart, width
-        self.stacked = bool(chart.lanes) and width < _NARROW
+        self.narrow = width < _NARROW
+        """For hands, which point at nothing: what pointing tells is left out."""
+        self.stacked = bool(chart.lanes) and self.narrow
         self.names = [shortened_name(lane.name) for lane in chart.lanes]
         self.key_lines = self._key_lines()
-        self.top = _LINE * (len(self.key_lines) + (chart.y is not None)) + 8
         self.left, right = self._sides()
         self.plane = max(60.0, width - self.left - right)
-        self.above = _LINE if self.stacked else 0
-        self.row = (44 if self.stacked else 30) if len(chart.lanes) <= 12 else (36 if self.stacked else 22)
+        if any(chart.columns):
+            self.plane = min(self.plane, _WIDEST_COLUMN * len(chart.columns))
+        self.heads = head_room(chart.columns, self.plane)
+        self.top = _LINE * (len(self.key_lines) + (chart.y is not None)) + 8 + self.heads
+        self.above = _LINE if self.stacked and any(self.names) else 0
+        self.row = self._row()
         self.tall = self.row * len(chart.lanes) if chart.lanes else _PLANE_HEIGHT
         self.bottom = self.top + self.tall
-        self.height = self.bottom + 2 * _LINE + 8
+        self.height = self.bottom + (4 if chart.columns else 2 * _LINE + 8)
         self.tags: list[tuple[float, float, float, float]] = []
         """Where words stand already: left, right, top, bottom."""
+
+    def _row(self) -> int:
+        """The height of a row, its name above it included."""
+        if self.chart.columns:
+            return (self.chart.row or _TILE_ROW) + self.above
+        return (44 if self.stacked else 30) if len(self.chart.lanes) <= 12 else (36 if self.stacked else 22)
 
     def _sides(self) -> tuple[float, float]:
         """Room left and right of the plane."""
         chart = self.chart
-        last = _long(len(chart.x.ticks[-1].text)) / 2 + 4 if chart.x.ticks else 0
+        last = length_of(len(chart.x.ticks[-1].text)) / 2 + 4 if chart.x.ticks else 0
+        if chart.columns:
+            named = (
+                2.0
+                if self.stacked or not any(self.names)
+                else min(0.4 * self.width, length_of(max(map(len, self.names))) + 12)
+            )
+            return named, 2.0
         if self.stacked:
-            first = _long(len(chart.x.ticks[0].text)) / 2 + 2 if chart.x.ticks else 0
+            first = length_of(len(chart.x.ticks[0].text)) / 2 + 2 if chart.x.ticks else 0
             return max(10.0, first), max(14.0, last)
         if chart.lanes:
             texts = max((len(lane.text) for lane in chart.lanes if not lane.quiet), default=0)
-            return min(0.4 * self.width, _long(max(map(len, self.names))) + 12), max(_long(texts) + 18, last)
+            return min(0.4 * self.width, length_of(max(map(len, self.names))) + 12), max(length_of(texts) + 18, last)
         ticks = chart.y.ticks if chart.y is not None else ()
-        return _long(max((len(tick.text) for tick in ticks), default=0)) + 14, max(18.0, last)
+        return length_of(max((len(tick.text) for tick in ticks), default=0)) + 14, max(18.0, last)
 
     def _key_lines(self) -> list[list[tuple[float, str, str]]]:
         """The legend in lines: how far right each key begins, its series and its text."""
         lines: list[list[tuple[float, str, str]]] = []
         at = math.inf
         for key in self.chart.keys:
-            text = shortened_name(key.text, _letters(self.width - 30))
-            room = _long(len(text)) + 30
+            text = shortened_name(key.text, letters_in(self.width - 30))
+            room = length_of(len(text)) + 30
             if at + room > self.width:
                 lines.append([])
                 at = 4.0
@@ -129,32 +151,35 @@ class _Frame:
         return lines
 
     def across(self, x: float) -> str:
-        return _short(self.left + x * self.plane)
+        return short(self.left + x * self.plane)
 
     def down(self, y: float) -> str:
         if not self.stacked:
-            return _short(self.top + (1 - y) * self.tall)
+            return short(self.top + (1 - y) * self.tall)
         rows = (1 - y) * len(self.chart.lanes)
         row = min(int(rows), len(self.chart.lanes) - 1)
-        return _short(self.top + row * self.row + self.above + (rows - row) * (self.row - self.above))
+        return short(self.top + row * self.row + self.above + (rows - row) * (self.row - self.above))
 
     def keys(self) -> Iterator[str]:
         for number, line in enumerate(self.key_lines):
             middle = number * _LINE + 9
             for at, series, text in line:
-                yield f'<circle class="s-{series}" cx="{_short(at + 5)}" cy="{middle}" r="4.5"/>'
-                yield _text(at + 15, middle + 4, text)
+                yield f'<circle class="s-{series}" cx="{short(at + 5)}" cy="{middle}" r="4.5"/>'
+                yield words_at(at + 15, middle + 4, text)
         if self.chart.y is not None:
-            yield _text(4, self.top - 12, self.chart.y.label, "quiet")
+            yield words_at(4, self.top - 12, self.chart.y.label, "quiet")
 
     def grid(self) -> Iterator[str]:
         """Fine lines at the labelled places, and the base line."""
-        top, bottom = _short(self.top), _short(self.bottom)
+        top, bottom = short(self.top), short(self.bottom)
         for tick in self._fitting(self.chart.x):
             yield f'<path class="line" d="M{self.across(tick.at)} {top}V{bottom}"/>'
         for tick in self.chart.y.ticks if self.chart.y is not None else ():
             line = f"M{self.across(0)} {self.down(tick.at)}H{self.across(1)}"
             yield f'<path class="line" d="{line}"/>'
+        if self.chart.columns:
+            yield from column_heads(self.chart.columns, self.left, self.plane, self.top)
+            return
         base = f"M{self.across(0)} {bottom}H{self.across(1)}"
         yield f'<path class="quiet" d="{base}"/>'
 
@@ -163,32 +188,36 @@ class _Frame:
             top = self.top + number * self.row
             base = top + 13 if self.stacked else top + self.row / 2 + 4
             tone = "quiet" if lane.quiet else ""
+            if not name:
+                continue
             if self.stacked:
-                yield _text(4, base, name, tone)
+                yield words_at(4, base, name, tone)
             else:
-                yield _text(self.left - 8, base, name, tone, "end")
+                yield words_at(self.left - 8, base, name, tone, "end")
             if lane.quiet:
                 below = base + (_LINE if self.stacked else 0)
                 left = 14.0 if self.stacked else self.left + 4
-                text = shortened_name(lane.text, _letters(self.width - left - 8))
-                yield _text(left, below, text, "quiet", says=lane.text)
+                text = shortened_name(lane.text, letters_in(self.width - left - 8))
+                yield words_at(left, below, text, "quiet", says=lane.text)
             elif lane.text:
-                room = self.width - 16 - (_long(len(name)) if self.stacked else 0)
-                yield _text(self.width - 4, base, shortened_name(lane.text, _letters(room)), "", "end")
+                room = self.width - 16 - (length_of(len(name)) if self.stacked else 0)
+                yield words_at(self.width - 4, base, shortened_name(lane.text, letters_in(room)), "", "end")
 
     def labels(self) -> Iterator[str]:
         """What the axes are, and the values at their lines."""
+        if self.chart.columns:
+            return
         for tick in self._fitting(self.chart.x):
-            yield _text(self.left + tick.at * self.plane, self.bottom + 15, tick.text, "quiet", "middle")
-        yield _text(self.left + self.plane / 2, self.bottom + 15 + _LINE, self.chart.x.label, "quiet", "middle")
+            yield words_at(self.left + tick.at * self.plane, self.bottom + 15, tick.text, "quiet", "middle")
+        yield words_at(self.left + self.plane / 2, self.bottom + 15 + _LINE, self.chart.x.label, "quiet", "middle")
         if self.chart.y is not None:
             for tick in self.chart.y.ticks:
-                yield _text(self.left - 8, float(self.down(tick.at)) + 4, tick.text, "quiet", "end")
+                yield words_at(self.left - 8, float(self.down(tick.at)) + 4, tick.text, "quiet", "end")
 
     def _fitting(self, axis: Axis) -> tuple[Tick, ...]:
         """Every place, or every second, third … one: as many as there is room for."""
         count = len(axis.ticks)
-        longest = _long(max((len(tick.text) for tick in axis.ticks), default=0)) + 10
+        longest = length_of(max((len(tick.text) for tick in axis.ticks), default=0)) + 10
         every = next((n for n in range(1, count) if longest <= self.plane * n / max(1, count - 1)), max(1, count - 1))
         return axis.ticks[::every]
 
@@ -211,27 +240,32 @@ class _Frame:
                 points = " ".join(f"{self.across(x)},{self.down(y)}" for x, y in around)
                 return f'<polygon class="ribbon s-{mark.series}" points="{points}"/>'
             case Rule():
-                line = f"M{self.across(mark.x)} {_short(self.top)}V{_short(self.bottom)}"
+                line = f"M{self.across(mark.x)} {short(self.top)}V{short(self.bottom)}"
                 return f'<path class="quiet bold" d="{line}"/>'
             case Tag():
                 return self._tag(mark)
+            case Tile():
+                left, right = float(self.across(mark.x[0])), float(self.across(mark.x[1]))
+                return tile(
+                    mark, left, float(self.down(mark.y[1])), right, float(self.down(mark.y[0])), not self.narrow
+                )
 
     def _bar(self, bar: Bar) -> str:
         left, right = float(self.across(bar.x[0])), float(self.across(bar.x[1]))
         top, bottom = float(self.down(bar.y[1])), float(self.down(bar.y[0]))
         faint = "faint " if bar.faint else ""
-        return _told(
-            f'<rect class="{faint}s-{bar.series}" x="{_short(left)}" y="{_short(top)}" '
-            f'width="{_short(max(right - left, 1))}" height="{_short(max(bottom - top, 1))}"',
+        return told(
+            f'<rect class="{faint}s-{bar.series}" x="{short(left)}" y="{short(top)}" '
+            f'width="{short(max(right - left, 1))}" height="{short(max(bottom - top, 1))}"',
             "rect",
-            bar.says,
+            "" if self.narrow else bar.says,
         )
 
     def _whisker(self, whisker: Whisker) -> str:
         (x, right), (y, top) = map(self.across, whisker.x), map(self.down, whisker.y)
         tone = f"bold s-{whisker.series}" if whisker.series else "bold"
         if whisker.y[0] == whisker.y[1]:
-            ends = f"M{x} {_short(float(y) - _END)}v{2 * _END}M{right} {_short(float(y) - _END)}v{2 * _END}"
+            ends = f"M{x} {short(float(y) - _END)}v{2 * _END}M{right} {short(float(y) - _END)}v{2 * _END}"
             line = f"M{x} {y}H{right}{ends}"
         else:
             line = f"M{x} {y}V{top}"
@@ -240,21 +274,26 @@ class _Frame:
     def _dot(self, dot: Dot) -> str:
         kind = "hollow " if dot.hollow else ""
         place = f'cx="{self.across(dot.x)}" cy="{self.down(dot.y)}"'
-        return _told(f'<circle class="{kind}s-{dot.series}" {place} r="{_RADIUS}"', "circle", dot.says)
+        return told(
+            f'<circle class="{kind}s-{dot.series}" {place} r="{_RADIUS}"', "circle", "" if self.narrow else dot.says
+        )
 
     def _tag(self, tag: Tag) -> str:
         """Above its place, to the right or else to the left; nothing where neither has room."""
-        x, y, wide = float(self.across(tag.x)), float(self.down(tag.y)) - _BESIDE, _long(len(tag.text))
+        x, y, wide = float(self.across(tag.x)), float(self.down(tag.y)) - _BESIDE, length_of(len(tag.text))
+        edges = (self.left, float(self.width))
+        if tag.within is not None:
+            edges = float(self.across(tag.within[0])), float(self.across(tag.within[1]))
         for begin in (x + _BESIDE, x - _BESIDE - wide):
-            box = (begin, begin + wide, y - _SIZE, y)
-            if self._is_free(box, tag.firm):
+            box = (begin, begin + wide, y - SIZE, y)
+            if self._is_free(box, edges, tag.firm):
                 self.tags.append(box)
-                return _text(begin, y, tag.text)
+                return words_at(begin, y, tag.text, "halo" if tag.firm else "")
         return ""
 
-    def _is_free(self, box: tuple[float, float, float, float], firm: bool) -> bool:
+    def _is_free(self, box: tuple[float, float, float, float], edges: tuple[float, float], firm: bool) -> bool:
         left, right, top, bottom = box
-        if left < self.left or right > self.width or top < self.top - _SIZE:
+        if left < edges[0] or right > edges[1] or top < self.top - SIZE:
             return False
         if any(left < b and right > a and top < d and bottom > c for a, b, c, d in self.tags):
             return False
@@ -264,41 +303,3 @@ class _Frame:
             if left < x < right and top <= level <= bottom and not (firm and isinstance(mark, Dot)):
                 return False
         return True
-
-
-def shortened_name(text: str, most: int = _LONGEST_NAME) -> str:
-    """A name that fits beside a row: its beginning and its end."""
-    line = printable_line(text)
-    if len(line) <= most:
-        return line
-    end = max(1, most // 3)
-    return f"{line[: max(1, most - end - 1)]}…{line[-end:]}"
-
-
-def _told(opened: str, element: str, says: str) -> str:
-    """An element that is not closed yet, with what pointing at it tells."""
-    return (
-        f"{opened}><title>{escape(shortened(printable_line(says), 300))}</title></{element}>"
-        if says
-        else f"{opened}/>"
-    )
-
-
-def _text(x: float, y: float, text: str, tone: str = "", anchor: str = "", says: str = "") -> str:
-    kind = f' class="{tone}"' if tone else ""
-    placed = f' text-anchor="{anchor}"' if anchor else ""
-    told = f"<title>{escape(shortened(printable_line(says), 300))}</title>" if says else ""
-    return f'<text x="{_short(x)}" y="{_short(y)}"{kind}{placed}>{told}{escape(printable_line(text))}</text>'
-
-
-def _long(letters: int) -> float:
-    return letters * _LETTER
-
-
-def _letters(room: float) -> int:
-    """How many there is room for."""
-    return max(4, int(room / _LETTER))
-
-
-def _short(number: float) -> str:
-    return f"{number:.1f}".rstrip("0").rstrip(".")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -49,8 +50,14 @@ def _environment() -> Environment:
     made.filters["svg"] = lambda chart, width: Markup(svg(chart, width))
     made.filters["strip"] = lambda rows: Markup(strip([(row.name, row.fraction) for row in rows]))
     made.filters["prose"] = lambda text: Markup(prose(text))
+    made.filters["data"] = _as_data
     made.tests["blank"] = lambda chart: isinstance(chart, Blank)
     return made
+
+
+def _as_data(text: str) -> Markup:
+    """A text as a JSON string that no browser takes for the end of the element it stands in."""
+    return Markup(json.dumps(text).replace("<", "\\u003c"))
 
 
 def _fit(value: Any) -> Any:

@@ -13,6 +13,16 @@ from stash.show.profile.view import Row
 
 
 @dataclass(frozen=True)
+class Download:
+    """A file that is inside the page, for readers to save."""
+
+    name: str
+    kind: str
+    """Its media type."""
+    text: str
+
+
+@dataclass(frozen=True)
 class Chapter:
     """One part of a report, with a name that is unique on its page."""
 
@@ -29,6 +39,7 @@ class Chapter:
     """Sentences, one below the other."""
     folded: bool = False
     """Whether it is for those who look for it."""
+    downloads: tuple[Download, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -1,128 +1,102 @@
-"""A study's figures: every combination's stalls in one picture, and cost against time with its front."""
+"""Every combination's stalls in one picture, and cost against time with its front."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import cycle, islice
-from math import ceil
+from collections.abc import Iterator, Sequence
 
 from stash.base.ladder import STALLS
-from stash.base.words.quantities import quantity
-from stash.base.words.units import pace
 from stash.derive.study.estimate import HOUR
 from stash.derive.study.results import StudyResult, front
-from stash.show.charts.axes import extent, plain_axis
-from stash.show.charts.chart import Axis, Bar, Blank, Chart, Dot, Drawn, Lane, Legend, Tick, Trail, band
-from stash.show.grid import Grid
+from stash.show.charts.chart import Axis, Bar, Blank, Chart, Drawn, Lane, Legend, band
+from stash.show.study.panels import Panel, PanelPoint, panels
+from stash.show.study.paper import Charts, dollars_in_words, hours_in_words
+from stash.show.study.sheet import StudySheet, missing_tile, places
+from stash.show.study.table import table
 from stash.show.study.view import what, where
 
-_TITLE = "Stalls of every combination"
+_STALLS = "Stalls of every combination"
 _NO_STALL = ("compute",)
-_COLUMNS = 5
-"""Places in one chart: as many as their names have room for."""
 _THIN = 0.06
-_ROOM = 0.9
+_ROOM = 0.92
 """Of a column's width: a stall that is the whole step."""
-_COLOURS = ("compute", "interconnect", "contention", "prep", "network", "transfer", "fetch")
 
 
-def stalls(found: Sequence[StudyResult]) -> tuple[Chart | Blank, ...]:
+def stalls(shown: StudySheet) -> Charts:
     """Every combination's stalls, some places a chart."""
-    if not found:
-        return (Blank("stalls", _TITLE, "no cell is done yet"),)
-    columns = list(dict.fromkeys(where(each.cell) for each in found))
-    size = ceil(len(columns) / ceil(len(columns) / _COLUMNS))  # so that no chart has one column alone
-    parts = [columns[first : first + size] for first in range(0, len(columns), size)]
-    return tuple(_stalls(found, part, number) for number, part in enumerate(parts, 1))
+    if not shown.results:
+        return (Blank("stalls", _STALLS, "no cell is done yet"),)
+    return tuple(_stalls(shown, columns, number) for number, columns in enumerate(shown.parts(), 1))
 
 
-def _stalls(every: Sequence[StudyResult], columns: Sequence[str], number: int) -> Chart:
-    """A row a workload at a batch, a column a place: what of the step is stalled; what is missing is empty."""
-    rows = list(dict.fromkeys(what(each.cell) for each in every))
-    found = [each for each in every if where(each.cell) in columns]
-    wide = _ROOM / len(columns)
+def _stalls(shown: StudySheet, columns: Sequence[str], number: int) -> Chart:
+    """A row a workload at a batch, a column a place: what of the step is stalled."""
     marks: list[Drawn] = []
-    for each in found:
-        row, begin = rows.index(what(each.cell)), columns.index(where(each.cell)) / len(columns)
-        marks.append(Bar((begin, begin + wide), band(row, len(rows), _THIN), "plain", faint=True))
-        reached = begin
-        for stall, share in each.shares.items():
-            if stall not in _NO_STALL and share > 0:
-                end = reached + share * wide
-                says = f"{what(each.cell)} on {where(each.cell)}: {stall} {share:.1%} of the step"
-                marks.append(Bar((reached, end), band(row, len(rows)), stall, says))
-                reached = end
+    for row, column, x, y in places(shown, columns):
+        empty = missing_tile(shown, row, column, x, y)
+        if empty is not None:
+            marks.append(empty)
+        else:
+            marks += _stacked(shown.results[row, column], x, shown.rows.index(row), len(shown.rows))
+    found = [result for (_, column), result in shown.results.items() if column in columns]
     present = [stall for stall in STALLS if any(stall in each.shares for each in found) and stall not in _NO_STALL]
     return Chart(
         name="stalls" if number == 1 else f"stalls-{number}",
-        title=_TITLE,
+        title=_STALLS,
         caption="",
-        how="A column is a place, and the thin line in it a whole step: bars are what of it is stalled. Where there "
-        "is no line, nothing was measured.",
-        x=Axis("share of the step", tuple(Tick(n / len(columns), text) for n, text in enumerate(columns))),
+        how="The thin line is a whole step, and bars are what of it is stalled. Hatched: not measured. –: not part "
+        "of the study.",
+        x=Axis("", ()),
         marks=tuple(marks),
-        lanes=tuple(Lane(row) for row in rows),
+        lanes=tuple(map(Lane, shown.rows)),
+        columns=tuple(columns),
         keys=tuple(Legend(stall, stall) for stall in present),
         table=table(found),
     )
 
 
+def _stacked(result: StudyResult, x: tuple[float, float], row: int, rows: int) -> Iterator[Bar]:
+    """What is measured as negative has no place in it."""
+    wide = (x[1] - x[0]) * _ROOM
+    begin = reached = x[0] + (1 - _ROOM) / 2 * (x[1] - x[0])
+    yield Bar((begin, begin + wide), band(row, rows, _THIN), "plain", faint=True)
+    for stall, share in result.shares.items():
+        if stall not in _NO_STALL and share > 0:
+            says = f"{what(result.cell)} on {where(result.cell)}: {stall} {share:.1%} of the step"
+            yield Bar((reached, reached + share * wide), band(row, rows), stall, says)
+            reached += share * wide
+
+
 def cost_against_time(found: Sequence[StudyResult]) -> Chart | Blank:
-    """A dot a combination that has a price, and each workload's front as a line."""
+    """A panel a workload: a dot a combination that has a price, and the front as a line."""
     name, title = "cost-against-time", "Cost against time"
     priced = [each for each in found if each.dollars_per_million is not None]
     if not priced:
         return Blank(name, title, "nothing that is measured has a price")
-    hours = {id(each): (each.seconds_per_million or 0.0) / HOUR for each in priced}
-    x, y = extent(hours.values()), extent([each.dollars_per_million for each in priced])
-    workloads = list(dict.fromkeys(each.cell.workload for each in priced))
-    marks: list[Drawn] = []
-    for workload, colour in zip(workloads, _colours(len(workloads)), strict=True):
+    shown = []
+    for workload in dict.fromkeys(each.cell.workload for each in priced):
         own = [each for each in priced if each.cell.workload == workload]
         best = front(own)
-        if len(best) > 1:
-            points = tuple((x.at(hours[id(each)]), y.at(each.dollars_per_million or 0.0)) for each in best)
-            marks.append(Trail(points, colour))
-        for each in own:
-            dollars = each.dollars_per_million or 0.0
-            says = f"{what(each.cell)} on {where(each.cell)}: {hours[id(each)]:.2f} h and ${dollars:.2f}"
-            marks.append(Dot(x.at(hours[id(each)]), y.at(dollars), colour, says, hollow=each not in best))
-    return Chart(
-        name=name,
-        title=title,
-        caption="",
-        how="Of a million samples: left is faster, low is cheaper. The line is a workload's front; hollow dots are "
-        "beaten in both by something on it.",
-        x=plain_axis(x, "hours for a million samples"),
-        y=plain_axis(y, "dollars for a million samples"),
-        marks=tuple(marks),
-        keys=tuple(Legend(c, w) for w, c in zip(workloads, _colours(len(workloads)), strict=True)),
-        table=table(found),
+        points = tuple(_priced_point(each, best) for each in own)
+        shown.append(Panel(workload, points, tuple(_spent(each) for each in best)))
+    return panels(
+        shown,
+        name,
+        title,
+        "Of a million samples, as measured: left is faster, low is cheaper. The line is the workload's front; hollow "
+        "dots are beaten in both by something on it. Each panel has its own axes, whose ends are written; where "
+        "they are ten times apart, by logarithms.",
+        (hours_in_words, dollars_in_words),
+        table(found),
     )
 
 
-def _colours(count: int) -> list[str]:
-    return list(islice(cycle(_COLOURS), count))
+def _spent(result: StudyResult) -> tuple[float, float]:
+    return (result.seconds_per_million or 0.0) / HOUR, result.dollars_per_million or 0.0
 
 
-def table(found: Sequence[StudyResult]) -> Grid:
-    """Every combination that is measured."""
-    present = [stall for stall in STALLS if any(stall in each.shares for each in found)]
-    rows = tuple(
-        (
-            f"{what(each.cell)} on {where(each.cell)}",
-            str(each.repeats),
-            quantity(each.step, "seconds"),
-            "unknown" if each.samples_per_second is None else pace(each.samples_per_second),
-            *(f"{each.shares[stall]:.1%}" if stall in each.shares else "unknown" for stall in present),
-            "no price" if each.dollars_per_million is None else f"${each.dollars_per_million:.2f}",
-        )
-        for each in found
-    )
-    return Grid(
-        title="Every combination: shares of the step, mean over repeats",
-        first="combination",
-        head=("repeats", "step", "samples/s", *present, "$/million samples"),
-        rows=rows,
-        texts=frozenset({0}),
-    )
+def _priced_point(result: StudyResult, best: Sequence[StudyResult]) -> PanelPoint:
+    hours, dollars = _spent(result)
+    says = f"{what(result.cell)} on {where(result.cell)}: {hours_in_words(hours)} and {dollars_in_words(dollars)}"
+    batch = "" if result.cell.batch is None else f", {result.cell.batch}"
+    label = f"{where(result.cell)}{batch}" if result in best else ""
+    return PanelPoint(hours, dollars, says, label, firm=True, hollow=result not in best)

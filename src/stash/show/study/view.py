@@ -103,6 +103,11 @@ def where(cell: Cell) -> str:
     return cell.place.name if cell.nodes == 1 else f"{cell.nodes} × {cell.place.name}"
 
 
+def missing_word(state: CellState) -> str:
+    """For a combination that has no result: a profile that was measured and cannot be read is gone."""
+    return "unreadable" if state == "done" else _WORDS[state]
+
+
 def _state(reading: StudyReading, cells: Sequence[Cell]) -> str:
     """Of all repeats: one word if they agree, else how many stand how."""
     if not cells:

@@ -31,7 +31,9 @@
     head.setAttribute("aria-sort", down ? "descending" : "ascending");
     const words = head.classList.contains("t");
     const text = (row) => row.cells[column].textContent.trim();
-    const rows = [...table.tBodies[0].rows].sort((a, b) => (down ? -1 : 1) * before(text(a), text(b), words));
+    const unknown = (row) => /^(–|unknown|no price)?$/.test(text(row));
+    const rows = [...table.tBodies[0].rows].sort((a, b) => unknown(a) - unknown(b)
+      || (down ? -1 : 1) * before(text(a), text(b), words));
     table.tBodies[0].append(...rows);
   };
   for (const table of document.querySelectorAll("table.sorts")) {
@@ -42,6 +44,63 @@
       button.append(...head.childNodes);
       button.addEventListener("click", () => sort(table, column, head));
       head.append(button);
+    });
+  }
+
+  // Above a table that can be filtered: a choice for each column of them, a search, and how many rows are left.
+  const labelled = (name, control) => {
+    const label = document.createElement("label");
+    label.append(name, control);
+    return label;
+  };
+  const filter = (table) => {
+    const rows = [...table.tBodies[0].rows];
+    const text = (row, column) => row.cells[column].textContent.trim();
+    const form = document.createElement("form");
+    form.className = "filters screen";
+    const choices = table.dataset.filters.split(" ").map(Number).map((column) => {
+      const choice = document.createElement("select");
+      const values = [...new Set(rows.map((row) => text(row, column)))].sort((a, b) => before(a, b, true));
+      choice.append(new Option("all", ""), ...values.map((value) => new Option(value)));
+      form.append(labelled(table.tHead.rows[0].cells[column].textContent, choice));
+      return [column, choice];
+    });
+    const search = document.createElement("input");
+    search.type = "search";
+    const count = document.createElement("output");
+    const reset = document.createElement("button");
+    reset.type = "reset";
+    reset.textContent = "Show all";
+    form.append(labelled("search", search), reset, count);
+    const apply = () => {
+      const words = search.value.toLowerCase();
+      for (const row of rows) {
+        row.hidden = !(choices.every(([column, choice]) => !choice.value || choice.value === text(row, column))
+          && row.textContent.toLowerCase().includes(words));
+      }
+      count.textContent = `${rows.filter((row) => !row.hidden).length} of ${rows.length}`;
+    };
+    form.addEventListener("input", apply);
+    form.addEventListener("reset", () => setTimeout(apply));
+    form.addEventListener("submit", (event) => event.preventDefault());
+    table.closest(".scroll").before(form);
+    apply();
+    // A link to a row that is filtered away shows it again.
+    addEventListener("hashchange", () => {
+      const row = document.getElementById(location.hash.slice(1));
+      if (row?.hidden) { form.reset(); setTimeout(() => row.scrollIntoView()); }
+    });
+  };
+  document.querySelectorAll("table[data-filters]").forEach(filter);
+
+  for (const button of document.querySelectorAll("button.download")) {
+    button.addEventListener("click", () => {
+      const text = JSON.parse(button.nextElementSibling.textContent);
+      const link = document.createElement("a");
+      link.download = button.dataset.name;
+      link.href = URL.createObjectURL(new Blob([text], { type: button.dataset.kind }));
+      link.click();
+      setTimeout(() => URL.revokeObjectURL(link.href), 1000);
     });
   }
 

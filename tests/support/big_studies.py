@@ -1,0 +1,104 @@
+"""Studies with results, without measuring: every cell of a grid with a breakdown that a formula makes.
+
+The numbers mean nothing beyond being of the right kind and size: an exchange takes as long as gradients over a link.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from profile_builder import build
+from studies import study
+
+from stash.base.records import Gpu, Gradient, Profile
+from stash.derive.stalls import attribute
+from stash.derive.study.cells import Cell, ZooWorkload, cells
+from stash.derive.study.looks import look
+from stash.derive.study.places import places
+from stash.derive.study.reading import StudyReading, read
+from stash.derive.study.results import StudyResult, results
+from stash.keep import catalog
+from stash.keep.study.file import StudyFile
+from stash.keep.study.journal import StudyEvent
+from stash.lab.zoo.registry import WORKLOADS
+from stash.lab.zoo.sizes import TRAINED_TENSORS
+
+PAPER = (
+    "alexnet", "resnet18", "shufflenet_v2_x0_5", "mobilenet_v2", "squeezenet1_0", "resnet50", "vgg11",
+    "bert_large_qa",
+)  # fmt: skip
+_LINK = {"p2": 8e9, "p3": 60e9}
+_SPEED = {"p2": 1.0, "p3": 6.0}
+ROUNDS = 4
+
+
+def grid(workloads: Sequence[str] = PAPER, batches: Sequence[int] = (32, 64, 128)) -> str:
+    """A study file of the paper's places."""
+    named = "\n".join(f"- {{zoo: {name}}}" for name in workloads)
+    one = "\n".join(
+        f"- {{engine: sky, instance: {name}}}" for name in ("p2.xlarge", "p2.16xlarge", "p3.2xlarge", "p3.16xlarge")
+    )
+    two = "\n".join(f"- {{engine: sky, instance: {name}, nodes: [1, 2]}}" for name in ("p2.8xlarge", "p3.8xlarge"))
+    return f"workloads:\n{named}\nbatches: [{', '.join(map(str, batches))}]\ntargets:\n{one}\n{two}\n"
+
+
+def many(
+    text: str, folder: Path, failed: Sequence[str] = (), waiting: Sequence[str] = ()
+) -> tuple[StudyReading, tuple[StudyResult, ...], StudyFile]:
+    """The study read, its results, its file; cells that have a word of ``failed`` or ``waiting`` have no result."""
+    file = study(text, folder)
+    zoo = {
+        name: ZooWorkload(spec.batch, spec.gradient_bytes, layers=TRAINED_TENSORS[name])
+        for name, spec in WORKLOADS.items()
+    }
+    every = cells(file, places(file, catalog.load()), zoo, "1.0")
+    events = [event for cell in every if (event := _event(cell, failed, waiting)) is not None]
+    done = {event.cell for event in events if event.ending == "done"}
+    profiles = {cell.id: profile_of(cell) for cell in every if cell.id in done}
+    measured = {id: attribute(profile) for id, profile in profiles.items()}
+    looks = {id: look(profile) for id, profile in profiles.items()}
+    return read(file.name, every, events), results(every, measured, looks), file
+
+
+def _event(cell: Cell, failed: Sequence[str], waiting: Sequence[str]) -> StudyEvent | None:
+    if any(word in cell.title for word in waiting):
+        return None
+    if any(word in cell.title for word in failed):
+        return StudyEvent(at=1.0, what="ended", cell=cell.id, ending="failed", why="the device has too little memory")
+    return StudyEvent(
+        at=1.0, what="ended", cell=cell.id, ending="done", seconds=60.0, artefact=f"{cell.id}.stash.json"
+    )
+
+
+def profile_of(cell: Cell) -> Profile:
+    """A few rounds whose steps follow the cell's batch, gradients and place."""
+    kind = cell.place.name[:2]
+    per_node, batch = cell.place.devices or 1, cell.batch or 1
+    ranks = per_node * cell.nodes
+    compute = 1e-4 * batch * (cell.size / 1e7) ** 0.5 / _SPEED.get(kind, 3.0)
+    inside = cell.size / _LINK.get(kind, 30e9) * (per_node - 1) * (2.0 if per_node > 8 else 1.0)
+    between = cell.size / 1.25e9 if cell.nodes > 1 else 0.0
+    step = {"resident": compute, "solo": 1.02 * compute, "crowd": 1.04 * compute, "node": 1.04 * compute + inside}
+    step["cluster"] = step["node"] + between
+    top = step["cluster"]
+    step["warm"] = top + max(0.0, 8e-4 * batch * per_node / 8 - 0.3 * top)
+    step["cold"] = step["warm"] + 2e-4 * batch * per_node
+    climbed = [
+        name
+        for name in step
+        if (ranks > 1 or name not in ("crowd", "node")) and (cell.nodes > 1 or name != "cluster")
+    ]
+    layers = cell.layers or 8
+    size = cell.size * (cell.emulated.scale if cell.emulated is not None else 1.0)
+    busy = {"cpu": min(0.95, 0.1 + 0.02 * per_node), "gpu": compute / step["cold"], "samples": 10 * batch}
+    return build(
+        {name: [step[name] * (1 + 0.002 * number) for number in range(ROUNDS)] for name in climbed},
+        ranks=ranks, nodes=cell.nodes, device="cuda", batch=batch,
+        block_extra=dict.fromkeys(climbed, busy),
+        workload={
+            "name": cell.workload,
+            "gradients": tuple(Gradient(name=f"g{n}", bytes=int(size / layers)) for n in range(layers)),
+        },
+        host={"gpus": tuple(Gpu(index=j, name="GPU") for j in range(per_node))},
+    )  # fmt: skip
