@@ -1,8 +1,8 @@
 """Everything that Stash gives to SkyPilot is held against a real SkyPilot: its schemas, its parser, its commands.
 
 Runs where ``sky`` can be imported by the Python that ``STASH_SKY_PYTHON`` names, or by this one (``pip install
-skypilot==0.14.1`` into an environment of its own). Nothing is launched, and no cloud is asked: SkyPilot looks instance
-types up in catalogs that it downloads, so that part of a task is held against its schema alone.
+skypilot==0.14.1`` into an environment of its own). Nothing is launched, and no cloud is asked: SkyPilot looks up
+instance types in catalogs that it downloads, so that part of a task is held against its schema alone.
 """
 
 from __future__ import annotations
