@@ -1,4 +1,4 @@
-"""A study whose controller is killed at five moments, on emulated devices: it ends with an undisturbed run's cells."""
+"""A study whose controller is killed at five moments, on emulated devices, ends with an undisturbed one's cells."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from stash.keep.study.file import StudyFile
 MOST_CELLS = 10_000
 _ID = 12
 """Hexadecimal digits of SHA-256: of 10,000 cells two share one with a chance of 2·10^-7."""
-_NOT_MEASURED = {"name", "price", "start", "nodes", "data", "idle", "time", "at_once"}
+_NOT_MEASURED = {"name", "price", "start", "nodes", "data", "idle", "time", "at_once", "file", "run"}
 """Fields of a target that change nothing of what is measured there."""
 Where = tuple[int | str, ...]
 
@@ -151,7 +151,7 @@ class _Maker:
         content = {
             "stash": self.version,
             "workload": [workload.zoo, words, self.file.script(words)],
-            "where": [target, nodes, data],
+            "where": [target, nodes, data, *self._hosts(place, nodes)],
             "how": settings.model_dump(mode="json", exclude={"start"}),
             "batch": batch,
             "repeat": repeat,
@@ -172,6 +172,13 @@ class _Maker:
             size=self.zoo[workload.zoo].gradient_bytes if workload.zoo else float("inf"),
             emulated=bed,
         )
+
+    def _hosts(self, place: StudyPlace, nodes: int) -> tuple[str, ...]:
+        """Those of the hosts file that so many nodes are."""
+        if place.hosts and nodes > len(place.hosts):
+            where: Where = ("targets", self.file.study.targets.index(place.target), "file")
+            raise self.file.mistake(where, f"it names {len(place.hosts)} hosts, and {nodes} nodes are asked for")
+        return place.hosts[:nodes]
 
     def _filled(self, word: str, values: Mapping[str, Any], number: int) -> str:
         for mark, value in values.items():

@@ -6,6 +6,7 @@ workloads and instances there are, nor of how a cell is run. ``docs/format.md`` 
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
@@ -136,6 +137,26 @@ class SlurmTarget(_Target):
     """Lines of shell before Stash runs: ``module load …``, ``source venv/bin/activate``."""
 
 
+class HostsTarget(_Target):
+    """Machines that a hosts file names; the study's folder is shared with them."""
+
+    engine: Literal["hosts"]
+    file: Annotated[str, Field(min_length=1)]
+    """A host a line; the first ones are taken."""
+    run: Annotated[str, Field(min_length=1)] = "ssh -o BatchMode=yes -o ServerAliveInterval=15 {host}"
+    """Has a command done on ``{host}``, which follows as one word."""
+    setup: str = ""
+    """Lines of shell before Stash runs."""
+
+    @model_validator(mode="after")
+    def _words(self) -> HostsTarget:
+        try:
+            shlex.split(self.run)
+        except ValueError as error:
+            raise ValueError(f"`run:` cannot be read as words of shell: {error}") from None
+        return self
+
+
 class SkyTarget(_Target):
     """An instance of a cloud, or pods of a Kubernetes cluster, through SkyPilot's ``sky``."""
 
@@ -177,7 +198,9 @@ class EmulatedTarget(_Target):
     """Of all bytes and links; else what this machine's links can carry."""
 
 
-StudyTarget = Annotated[LocalTarget | SlurmTarget | SkyTarget | EmulatedTarget, Field(discriminator="engine")]
+StudyTarget = Annotated[
+    LocalTarget | SlurmTarget | HostsTarget | SkyTarget | EmulatedTarget, Field(discriminator="engine")
+]
 
 
 # How ------------------------------------------------------------------------------------------------------------

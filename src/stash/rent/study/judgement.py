@@ -16,7 +16,9 @@ from stash.rent.study.submission import Submission
 INTERRUPTED = 130
 _MEMORY = re.compile(r"ran out of memory|out of memory|oom[_-]kill|Cannot allocate memory")
 _ERROR = re.compile(
-    r"^\s*(?:error: |(?:[\w.]+\.)?\w*(?:Error|Exception|Unavailable)\b|sbatch: error: |.*\berror: )", re.M
+    r"^\s*(?:error: |(?:[\w.]+\.)?\w*(?:Error|Exception|Unavailable)\b|sbatch: error: |.*\berror: "
+    r"|ssh: |.*: Permission denied \()",
+    re.M,
 )
 _OURS = re.compile(r"(?:\(.{1,100}?\) )?error: (.+)")
 """Of Stash itself, also behind what SkyPilot puts before a job's lines; what started it then says that it failed."""
@@ -24,6 +26,7 @@ _HINTS = (
     (re.compile(r"(?i)no cloud access|not enabled|no enabled cloud|credential"), "`sky check` says what is missing"),
     (re.compile(r"(?i)quota|limit ?exceeded"), "ask the cloud for more, or name another region"),
     (re.compile(r"(?i)invalid partition"), "`sinfo` lists the partitions"),
+    (re.compile(r"Permission denied \(|Host key verification failed"), "`ssh` has to get there without being asked"),
     (re.compile(r"DUE TO TIME LIMIT"), "`time:` gives the job more"),
     (re.compile(r"(?i)job submit limit|MaxSubmit"), "a lower `at_once:` keeps fewer jobs in the queue"),
     (re.compile(r"(?i)invalid account|account.{0,40}not"), "`sacctmgr show associations` lists the accounts"),

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
 from pathlib import Path
 
+import pytest
 import yaml
 from studies import cells_of, study
 
+from stash.base.errors import UserError
 from stash.rent.study.engines import describe
 from stash.rent.study.folder import of_study
 from stash.rent.study.submission import Submission
@@ -62,6 +65,47 @@ def test_slurm_gets_a_batch_script_and_waits_for_it(tmp_path: Path) -> None:
     assert lines[-1].startswith("srun --kill-on-bad-exit=1 stash profile -o ")
     assert found.command[:2] == ("sbatch", "--wait")
     assert found.release == (("scancel", f"--name={found.lease}"),)
+
+
+def test_each_host_gets_its_part_and_all_meet_at_the_first(tmp_path: Path) -> None:
+    (tmp_path / "hosts.txt").write_text("me@h1 slots=8\n# a comment\n\nh2\nh3\n")
+    found = described(OWN + "{engine: hosts, file: hosts.txt, devices: 8, nodes: 2, data: /d}", tmp_path)
+    first, second = (shlex.split(line) for line in found.command[3:])
+    assert first[:-1] == ["ssh", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=15", "me@h1"]
+    assert shlex.split(second[-1])[1:] == [f"{tmp_path}/grid.study/cells/{found.lease}/cell.sh", "1"]
+    script = found.files["cell.sh"]
+    assert re.search(r'--nproc-per-node 8 --nnodes 2 --rdzv-endpoint h1:\d{5} --node-rank "\$1" train.py', script)
+    assert "h3" not in str(found)
+
+
+def test_a_cell_on_hosts_is_another_once_its_hosts_are_others(tmp_path: Path) -> None:
+    (tmp_path / "hosts.txt").write_text("h1\nh2\nh3\n")
+    text = OWN + "{engine: hosts, file: hosts.txt, nodes: 2, data: /d}"
+    before = cells_of(study(text, tmp_path))[0].id
+    (tmp_path / "hosts.txt").write_text("h1\nh2\nh4\n")
+    assert cells_of(study(text, tmp_path))[0].id == before
+    (tmp_path / "hosts.txt").write_text("h1\nh4\n")
+    assert cells_of(study(text, tmp_path))[0].id != before
+
+
+@pytest.mark.parametrize(
+    ("hosts", "nodes", "why"),
+    [
+        ("h1\n", 2, "targets[0].file: it names 1 hosts, and 2 nodes are asked for"),
+        ("h1\n-oProxyCommand=x\n", 1, "hosts.txt line 2: '-oProxyCommand=x' is no host"),
+        ("h1\nh1 slots=2\n", 1, "hosts.txt line 2: h1 is in line 1 already"),
+        ("# none\n", 1, "names no host"),
+        (None, 1, "cannot read the hosts file"),
+    ],
+)
+def test_a_hosts_file_with_a_mistake_is_told_with_its_line(
+    tmp_path: Path, hosts: str | None, nodes: int, why: str
+) -> None:
+    if hosts is not None:
+        (tmp_path / "hosts.txt").write_text(hosts)
+    text = OWN + f"{{engine: hosts, file: hosts.txt, nodes: {nodes}, data: /d}}"
+    with pytest.raises(UserError, match=re.escape(why)):
+        described(text, tmp_path)
 
 
 def test_sky_gets_a_task_that_ends_by_itself(tmp_path: Path) -> None:

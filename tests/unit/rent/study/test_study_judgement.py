@@ -43,6 +43,13 @@ def test_a_time_limit_is_told_with_what_to_do(tmp_path: Path) -> None:
     assert why.endswith("`time:` gives the job more")
 
 
+def test_a_host_that_is_not_reached_is_told_and_not_what_the_others_say(tmp_path: Path) -> None:
+    printed = "ssh: connect to host h2 port 22: No route to host\ninterrupted before the first round was measured\n"
+    assert judged(tmp_path, printed, 255) == ("failed", "ssh: connect to host h2 port 22: No route to host")
+    printed = "me@h2: Permission denied (publickey).\ninterrupted before the first round was measured\n"
+    assert judged(tmp_path, printed, 255)[1].endswith("`ssh` has to get there without being asked")
+
+
 @pytest.mark.parametrize(("text", "why"), [("{ not json", "damaged or cut short"), ("{}", "profile.stash.json")])
 def test_a_malformed_profile_is_a_failed_cell(tmp_path: Path, text: str, why: str) -> None:
     (tmp_path / "profile.stash.json").write_text(text)
