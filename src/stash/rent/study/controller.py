@@ -19,6 +19,7 @@ from stash.derive.study.estimate import HOUR, CellEstimate, lease_start, total
 from stash.derive.study.standing import CellStanding, OpenLease
 from stash.keep.study.journal import StudyEvent
 from stash.rent.study.asking import fetch, hopeless
+from stash.rent.study.costs import write_cost
 from stash.rent.study.folder import StudyFolder
 from stash.rent.study.judgement import CellJudgement, exit_code, judge
 from stash.rent.study.leases import Leases
@@ -200,14 +201,15 @@ class StudyController:
     def _record(self, running: _Running, found: CellJudgement) -> None:
         cell, now = running.cell, self.programs.now()
         artefact, note = "", ""
+        seconds, price = max(0.0, now - running.began), cell.dollars_per_hour
+        dollars = None if price is None else price * seconds / HOUR
         if found.ending == "done":
             try:
+                if price is not None:
+                    write_cost(self.folder.cell(cell.id).profile, seconds, price, cell.place.price_source)
                 artefact = self.keep(cell)
             except StashError as error:
                 note = f" (its profile stays in the cell's folder: {error})"
-        seconds = max(0.0, now - running.began)
-        price = cell.dollars_per_hour
-        dollars = None if price is None else price * seconds / HOUR
         self.write(
             StudyEvent(
                 at=now, what="ended", lease=running.submission.lease, cell=cell.id, ending=found.ending,

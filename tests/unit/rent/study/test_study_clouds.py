@@ -9,6 +9,7 @@ import pytest
 from studies import SKY, DeadOnKill, Ending, FakeWorld, Killed, reading_of, run, study
 
 from stash.derive.study.standing import open_leases, spent
+from stash.keep.artefact import load
 from stash.keep.study import journal
 from stash.rent.study.folder import CellFolder, of_study
 from stash.rent.study.programs import Called
@@ -34,6 +35,17 @@ def test_cells_share_a_cluster_which_is_gone_at_the_end(tmp_path: Path) -> None:
     # Two cells of 60 s at $12 an hour, and what fetching and taking down took.
     assert outcome.dollars == pytest.approx(0.4, abs=0.1)
     assert outcome.dollars == pytest.approx(spent(events(file)))
+
+
+def test_every_profile_says_what_it_has_cost(tmp_path: Path) -> None:
+    file, world = study(SKY, tmp_path), FakeWorld(lambda _: Ending(seconds=120.0))
+    run(file, world, dollars=10)
+    for cell in reading_of(file).cells:
+        cost = load(of_study(file.path).cell(cell.id).profile).cost
+        assert cost is not None
+        assert cost.dollars == pytest.approx(12 * cost.seconds / 3600)
+        assert 120 <= cost.seconds < 140  # the fake's fetching takes seconds, too
+        assert "as given in grid.yaml" in cost.price_source
 
 
 def test_a_cluster_for_each_node_count(tmp_path: Path) -> None:

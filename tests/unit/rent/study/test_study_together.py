@@ -37,7 +37,7 @@ def test_what_does_not_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(together, "_GRACE", 0.2)
     assert together.main(["sh -c 'trap : TERM; echo $$ >>log; sleep 600'", "sh -c 'sleep 0.2; exit 7'"]) == 7
     with pytest.raises(ProcessLookupError):
-        os.killpg(int(Path("log").read_text()), 0)
+        os.kill(int(Path("log").read_text()), 0)
 
 
 def test_a_program_that_is_not_there_is_one_sentence(capfd: pytest.CaptureFixture[str]) -> None:
