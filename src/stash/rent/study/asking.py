@@ -9,7 +9,8 @@ from stash.rent.study.programs import Programs
 from stash.rent.study.submission import Submission
 
 _TRIES = 3
-_FETCH_SECONDS = 300.0
+_FETCH_SECONDS = 60.0
+"""For a file of some megabytes. Nothing else is looked at meanwhile, limits neither."""
 _LOOK_SECONDS = 30.0
 _LONGEST = 200
 
