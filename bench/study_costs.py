@@ -14,10 +14,10 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).parents[1] / "tests" / "support"))  # whose modules know each other by name alone
 
-from studies import Ending, FakeWorld, reading_of, run, study  # noqa: E402
+from studies import Ending, FakeWorld, reading_of, run, study
 
-from stash.rent.study.engines import describe  # noqa: E402
-from stash.rent.study.folder import of_study  # noqa: E402
+from stash.rent.study.engines import describe
+from stash.rent.study.folder import of_study
 
 PRICE = 12.0
 CELLS = 12

@@ -19,7 +19,7 @@ targets:
 - {engine: sky, instance: p3.8xlarge, price: "$12/h"}
 """
 ENDING = 30.0 + 60.0
-"""Seconds: to end in order, and what passes by the fake's clock while clusters are taken down, one after the other."""
+"""Seconds: to end in order, and what passes by the fake clock while clusters are taken down, one after the other."""
 Taken = some.lists(some.floats(1, 20_000), min_size=6, max_size=6)
 
 
