@@ -16,6 +16,7 @@ import pytest
 from runs import PATIENCE
 
 import stash
+from stash.keep.artefact import load_probe
 from stash.measure.linux.processes import carrying
 
 pytestmark = pytest.mark.slow
@@ -126,3 +127,18 @@ def test_a_cell_that_dies_with_its_controller_is_measured_anew(tmp_path: Path) -
     ended(start(folder))
     assert len(cells(folder)) == 3
     assert carrying("STASH_CELL", str(own)) == []
+
+
+def test_the_machine_is_probed_once_for_all_cells_and_is_in_their_profiles(tmp_path: Path) -> None:
+    folder = made(tmp_path / "study")
+    text = STUDY.replace("budget: 3s", "budget: 3s, probe: 5s").replace("[8, 16, 32]", "[8, 16]")
+    (folder / "grid.yaml").write_text(text)
+    ended(start(folder))
+    (probe,) = (folder / "grid.study" / "probes").glob("*.host.json")
+    measured = load_probe(probe).hosts[0].links
+    assert measured is not None
+    for id in cells(folder):
+        profile = stash.load(folder / "grid.study" / "cells" / id / "profile.stash.json")
+        assert [host.links for host in profile.hosts] == [measured]
+    stored = [path.name for path in (folder / "grid.study" / "results").rglob("*.json")]
+    assert sum(name.endswith(".host.json") for name in stored) == 1, stored

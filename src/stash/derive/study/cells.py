@@ -152,7 +152,7 @@ class _Maker:
             "stash": self.version,
             "workload": [workload.zoo, words, self.file.script(words)],
             "where": [target, nodes, data, *self._hosts(place, nodes)],
-            "how": settings.model_dump(mode="json", exclude={"start"}),
+            "how": settings.model_dump(mode="json", exclude={"start"} if settings.probe else {"start", "probe"}),
             "batch": batch,
             "repeat": repeat,
             "emulated": None if bed is None else [bed.interconnect, bed.network, bed.samples_per_second, bed.gpu],

@@ -18,6 +18,8 @@ from stash.base.words.units import parse_seconds
 from stash.keep.catalog import quantities
 
 MOST_NODES = 1_024
+PROBE_SECONDS = 45.0
+"""As ``stash probe`` takes itself."""
 _MOST_IN_A_LIST = 1_000
 _SAFE = r"^[A-Za-z0-9][A-Za-z0-9._ +/-]*$"
 """What may be a name: it stands in tables, folders and names of clusters."""
@@ -213,6 +215,10 @@ def _rungs(given: Any) -> Any:
         raise ValueError(str(error)) from None
 
 
+def _probe(given: Any) -> Any:
+    return {True: PROBE_SECONDS, False: None}[given] if isinstance(given, bool) else given
+
+
 class StudySettings(StudyField):
     """How each cell is measured: the options of ``stash profile``."""
 
@@ -222,6 +228,8 @@ class StudySettings(StudyField):
     rungs: Annotated[tuple[str, ...], BeforeValidator(_rungs)] = NAMES
     patience: StudySeconds = 300.0
     isolate: bool = False
+    probe: Annotated[StudySeconds | None, BeforeValidator(_probe)] = None
+    """Every machine's links are measured once before its first cell, for so long at most; ``true``: 45 s."""
     start: StudySeconds = 60.0
     """Assumed of a cell from its command to its first block, until one was measured."""
 

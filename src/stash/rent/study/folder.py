@@ -57,6 +57,11 @@ class StudyFolder:
     def results(self) -> Path:
         return self.path / "results"
 
+    @property
+    def probes(self) -> Path:
+        """What was measured of machines, for all cells there."""
+        return self.path / "probes"
+
     def cell(self, id: str) -> CellFolder:
         return CellFolder(self.path / "cells" / id)
 

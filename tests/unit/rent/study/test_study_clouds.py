@@ -159,6 +159,37 @@ def test_a_profile_that_cannot_be_fetched_is_tried_again_and_then_told(tmp_path:
     assert never.clusters == set()
 
 
+def test_a_malformed_profile_that_comes_back_is_one_sentence_and_the_rest_goes_on(tmp_path: Path) -> None:
+    class Garbled(FakeWorld):
+        def call(self, command: Sequence[str], seconds: float) -> Called:
+            called = super().call(command, seconds)
+            if command[0] == "scp" and len(self.started) == 2:
+                Path(command[-1]).write_text('{"schema_version": 3, "stash')
+            return called
+
+    file, world, said = study(SKY, tmp_path), Garbled(), []
+    outcome = run(file, world, dollars=10, said=said)
+    assert [each.state for each in reading_of(file).standings.values()] == ["done", "failed"]
+    assert sum("is damaged or cut short" in line for line in said) == 1
+    assert (outcome.failed, outcome.left, world.clusters) == (1, (), set())
+
+
+def test_a_clock_that_is_set_back_makes_nothing_negative(tmp_path: Path) -> None:
+    class SetBack(FakeWorld):
+        def sleep(self, seconds: float) -> None:
+            super().sleep(seconds)
+            if len(self.started) == 1 and self.clock > 1_000_030:
+                self.clock -= 20_000.0
+                self.running = {path: (self.clock + 20, ending) for path, (_, ending) in self.running.items()}
+                self.started.append("the clock was set back")
+
+    file, world = study(SKY, tmp_path), SetBack()
+    outcome = run(file, world, dollars=10)
+    assert [each.state for each in reading_of(file).standings.values()] == ["done", "done"]
+    assert all((event.seconds or 0) >= 0 and (event.dollars or 0) >= 0 for event in events(file))
+    assert (outcome.left, world.clusters) == ((), set())
+
+
 def test_a_half_dead_teardown_is_tried_again(tmp_path: Path) -> None:
     world = FakeWorld(down_fails=2)
     assert run(study(SKY, tmp_path), world, dollars=10).left == ()

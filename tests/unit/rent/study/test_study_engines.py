@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import subprocess
 import sys
 from pathlib import Path
 
@@ -106,6 +108,41 @@ def test_a_hosts_file_with_a_mistake_is_told_with_its_line(
     text = OWN + f"{{engine: hosts, file: hosts.txt, nodes: {nodes}, data: /d}}"
     with pytest.raises(UserError, match=re.escape(why)):
         described(text, tmp_path)
+
+
+PROBED = OWN.replace("budget: 30s", "budget: 30s, probe: true")
+PYTHON = """#!/bin/bash
+echo "$@" >>calls
+[ "$3" = probe ] || exit 0
+[ -z "$NO_PROBE" ] && touch "${@: -1}"
+"""
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_machine_is_probed_once_for_all_cells_there(tmp_path: Path, fails: bool) -> None:
+    (tmp_path / "python").write_text(PYTHON)
+    (tmp_path / "python").chmod(0o755)
+    script = described(PROBED + "{engine: local, data: /my data}", tmp_path).files["cell.sh"]
+    script = script.replace(sys.executable, str(tmp_path / "python"))
+    for _ in range(2):
+        variables = {**os.environ, "NO_PROBE": "yes" if fails else ""}
+        subprocess.run(["sh", "-c", script], cwd=tmp_path, env=variables, check=True)
+    calls = (tmp_path / "calls").read_text().splitlines()
+    probes = [call for call in calls if call.startswith("-m stash probe")]
+    profiles = [call for call in calls if call.startswith("-m stash profile")]
+    assert (len(probes), len(profiles)) == (2 if fails else 1, 2)
+    assert "--no-metadata --budget 45 --data /my data -o" in probes[0]
+    assert all(("--probe" in call) != fails for call in profiles)
+
+
+@pytest.mark.parametrize(
+    "place", ["{engine: slurm, partition: gpu, nodes: 2, data: /d}", "{engine: local, data: /d}"]
+)
+def test_only_who_asks_for_probes_has_them(tmp_path: Path, place: str) -> None:
+    plain, probed = described(OWN + place, tmp_path), described(PROBED + place, tmp_path)
+    assert "stash probe" not in next(iter(plain.files.values()))
+    assert '${probe:+--probe "$probe"}' in next(iter(probed.files.values()))
+    assert plain.lease != probed.lease
 
 
 def test_sky_gets_a_task_that_ends_by_itself(tmp_path: Path) -> None:

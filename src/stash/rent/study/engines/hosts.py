@@ -25,7 +25,7 @@ _PART = """#!/bin/sh
 {head}
 # One node's part: $1 is its number.
 cd {work} || exit
-{setup}exec 3<&0
+{setup}{probe}exec 3<&0
 {profile} --node-rank "$1" {job} </dev/null 3<&- &
 profile=$!
 {{ cat; kill -TERM "$profile"; }} <&3 >/dev/null 2>&1 3<&- &
@@ -50,7 +50,8 @@ def describe(cell: Cell, folder: StudyFolder) -> Submission:
         head=words.head(cell),
         work=words.line((str(folder.work),)),
         setup=f"{target.setup.rstrip()}\n" if target.setup else "",
-        profile=words.line((*words.profile(cell, own.profile, stash), *several)),
+        probe=words.probe(cell, words.line((str(folder.probes),)), "$(hostname)", stash),
+        profile=words.with_probe(cell, (*words.profile(cell, own.profile, stash), *several)),
         job=words.line(words.job(cell)),
     )
     script = str(own.path / "cell.sh")

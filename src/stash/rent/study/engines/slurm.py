@@ -52,10 +52,14 @@ def describe(cell: Cell, folder: StudyFolder) -> Submission:
     asked = [f"#SBATCH --{option}={value}" for option, value in options.items() if value is not None]
     asked += ["#SBATCH --requeue", *(f"#SBATCH {option}" for option in target.options)]
     stash = ("stash",) if target.setup else words.OURS
-    run = ("srun", "--kill-on-bad-exit=1", *words.profile(cell, own.profile, stash), *words.job(cell))
+    profile = words.with_probe(cell, words.profile(cell, own.profile, stash))
+    part = f"{words.probe(cell, words.line((str(folder.probes),)), '$(hostname)', stash)}{profile} "
+    part += words.line(words.job(cell))
+    run = ("srun", "--kill-on-bad-exit=1")
+    line = f"{words.line(run)} {words.line(('sh', '-c', part)) if cell.settings.probe else part}"
     setup = [target.setup.rstrip()] if target.setup else []
     again = f'[ "${{SLURM_RESTART_COUNT:-0}}" = 0 ] || echo {words.line((_AGAIN,))}'
-    script = "\n".join(["#!/bin/bash", words.head(cell), *asked, again, *setup, words.line(run), ""])
+    script = "\n".join(["#!/bin/bash", words.head(cell), *asked, again, *setup, line, ""])
     return Submission(
         files={"cell.sbatch": script},
         command=("sbatch", "--wait", str(own.path / "cell.sbatch")),
