@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(obstacle()), reason=obst
 STUDY = """
 workloads: [{{name: net, command: [{script}, {data}]}}]
 targets: [{{engine: slurm, devices: 1, {where}}}]
-settings: {{budget: "{budget}s", precision: {precision}, rungs: [solo, crowd, node, cluster], start: 4m}}
+settings: {{budget: "{budget}s", precision: {precision}, probe: {probe}, start: 4m, rungs: [solo, crowd, cluster]}}
 """
 
 
@@ -31,10 +31,12 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
         yield found
 
 
-def begin(cluster: SlurmCluster, folder: Path, data: Path, where: str, budget: float = 2) -> subprocess.Popen[str]:
+def begin(
+    cluster: SlurmCluster, folder: Path, data: Path, where: str, budget: float = 2, probe: str = "false"
+) -> subprocess.Popen[str]:
     """``stash characterize`` of one cell."""
     script, precision = SCRIPTS / "plain_ddp.py", 50 if budget < 60 else 0.05
-    text = STUDY.format(script=script, data=data, where=where, budget=budget, precision=precision)
+    text = STUDY.format(script=script, data=data, where=where, budget=budget, precision=precision, probe=probe)
     (folder / "grid.yaml").write_text(text)
     return subprocess.Popen(
         [sys.executable, "-m", "stash", "characterize", "grid.yaml"],
@@ -63,13 +65,14 @@ def logs(folder: Path) -> str:
 
 def test_a_cell_on_two_nodes_from_end_to_end(cluster: SlurmCluster, tmp_path: Path, data: Path) -> None:
     # Where no accounts are kept, Slurm takes any quality of service and account, and looks at neither.
-    said = end(begin(cluster, tmp_path, data, "partition: two, nodes: 2, qos: normal, account: me"), 0)
+    said = end(begin(cluster, tmp_path, data, "partition: two, nodes: 2, qos: normal, account: me", probe="4s"), 0)
     assert "1 of 1 cells are done." in said, logs(tmp_path)
     (path,) = tmp_path.glob("grid.study/cells/*/profile.stash.json")
     profile = stash.load(path)
     assert [(rank.rank, rank.node) for rank in profile.ranks] == [(0, 0), (1, 1)]
     assert {block.rung for block in profile.blocks} == {"solo", "crowd", "cluster"}
     assert stash.attribute(profile).nodes == 2
+    assert profile.hosts[0].links is not None  # each node was probed, and the first one's links are kept
     assert cluster.jobs() == []
 
 
