@@ -77,9 +77,13 @@ class FakeWorld:
     heard: list[tuple[str, ...]] = field(default_factory=list)
     started: list[str] = field(default_factory=list)
     """Titles, in order."""
+    boot: float = 0.0
+    """Seconds until machines that are asked for are there, which clouds bill too, nearly all of them."""
     clusters: set[str] = field(default_factory=set)
+    billed: dict[str, float] = field(default_factory=dict)
+    """Seconds for which a cluster was there, by its name."""
     running: dict[Path, tuple[float, Ending]] = field(default_factory=dict)
-    _profiles: set[str] = field(default_factory=set)
+    _since: dict[str, float] = field(default_factory=dict)
 
     # The seam ---------------------------------------------------------------------------------------------------
 
@@ -92,9 +96,14 @@ class FakeWorld:
         title = next(line for line in script.read_text().splitlines() if line.startswith("# ")).removeprefix("# ")
         self.started.append(title)
         ending = self.endings(title)
+        booting = 0.0
         if command[:2] == ("sky", "launch"):
-            self.clusters.add(command[command.index("--cluster") + 1])
-        self.running[cell.path] = (self.clock + ending.seconds, ending)
+            cluster = command[command.index("--cluster") + 1]
+            if cluster not in self.clusters:
+                booting = self.boot
+                self._since[cluster] = self.clock
+            self.clusters.add(cluster)
+        self.running[cell.path] = (self.clock + booting + ending.seconds, ending)
 
     def alive(self, cell: CellFolder) -> bool:
         if cell.path not in self.running:
@@ -119,7 +128,7 @@ class FakeWorld:
             if self.down_fails:
                 self.down_fails -= 1
                 return Called(0, "Terminating cluster: done")
-            self.clusters.discard(command[-1])
+            self._gone(command[-1])
             return Called(0, "")
         if command[:2] == ("sky", "status"):
             listed = [f"{name}  aws  UP" for name in self.clusters]
@@ -148,7 +157,13 @@ class FakeWorld:
         if ending.profile and ending.code == 0 and not (cell.path / "task.yaml").exists():
             cell.profile.write_bytes(PROFILE)
         if ending.preempts:
-            self.clusters.clear()
+            for cluster in list(self.clusters):
+                self._gone(cluster)
+
+    def _gone(self, cluster: str) -> None:
+        if cluster in self.clusters:
+            self.clusters.discard(cluster)
+            self.billed[cluster] = self.billed.get(cluster, 0.0) + self.clock - self._since[cluster]
 
 
 class DeadOnKill(FakeWorld):

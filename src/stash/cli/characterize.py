@@ -262,7 +262,10 @@ def _run(
         estimates=reading.estimates,
         say=_say,
     )
-    outcome = controller.run(reading.cells, reading.standings, open_leases(events), spent(events))
+    try:
+        outcome = controller.run(reading.cells, reading.standings, open_leases(events), spent(events))
+    finally:
+        _put_probes(folder, results)
     return outcome, _reading(file, cells, journal.read(folder.journal), retry=False)
 
 
@@ -317,6 +320,13 @@ def _results(file: StudyFile, folder: StudyFolder) -> Store:
         return opened(str(folder.results))
     remote = "://" in wanted or "::" in wanted
     return opened(wanted if remote else str(folder.work / Path(wanted).expanduser()))
+
+
+def _put_probes(folder: StudyFolder, results: Store) -> None:
+    """Put what was measured of machines beside the profiles that hold it; the same bytes have the same name."""
+    for path in sorted(folder.probes.glob("*.host.json")):
+        with suppress(OSError, StashError):
+            results.put(path.read_bytes(), path.name)
 
 
 def _put_missing(reading: StudyReading, folder: StudyFolder, results: Store) -> None:

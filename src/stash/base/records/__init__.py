@@ -29,6 +29,7 @@ from stash.base.records.host import (
 from stash.base.records.profile import (
     Block,
     Bucket,
+    CellCost,
     Collective,
     Gradient,
     Launch,
@@ -49,6 +50,7 @@ __all__ = [
     "SUFFIX",
     "Block",
     "Bucket",
+    "CellCost",
     "Collective",
     "Copy",
     "Disk",

@@ -226,6 +226,18 @@ class Memory(Record):
     """Of the batches that Stash kept in host memory for replays."""
 
 
+class CellCost(Record):
+    """What a cell of a study has cost that was measured on machines paid for by time."""
+
+    dollars: Number
+    seconds: Number
+    """From its command to the end of that: the start of machines that were rented for it included, their end not."""
+    dollars_per_hour: Number
+    """Of all nodes together."""
+    price_source: Sentence = ""
+    """Which price, of which date, by whose word."""
+
+
 class Collective(Record):
     """The gradient exchange of one step run by itself: all-reduce of every bucket, nothing else going on."""
 
@@ -298,6 +310,8 @@ class Profile(Record):
     workers: tuple[WorkerTimes, ...] = ()
     """Of the leader's loaders."""
     memory: tuple[Memory, ...] = ()
+    cost: CellCost | None = None
+    """Of a cell of a study; ``None``: not known, or not paid for by time."""
 
     @property
     def world_size(self) -> int:

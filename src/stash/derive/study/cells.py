@@ -26,7 +26,7 @@ from stash.keep.study.file import StudyFile
 MOST_CELLS = 10_000
 _ID = 12
 """Hexadecimal digits of SHA-256: of 10,000 cells two share one with a chance of 2·10^-7."""
-_NOT_MEASURED = {"name", "price", "start", "nodes", "data", "idle", "time", "at_once", "calibrate"}
+_NOT_MEASURED = {"name", "price", "start", "nodes", "data", "idle", "time", "at_once", "calibrate", "file", "run"}
 """Fields of a target that change nothing of what is measured there, or whose effect is told apart."""
 Where = tuple[int | str, ...]
 
@@ -169,8 +169,8 @@ class _Maker:
         content = {
             "stash": self.version,
             "workload": [workload.zoo, words, self.file.script(words)],
-            "where": [target, nodes, data],
-            "how": settings.model_dump(mode="json", exclude={"start"}),
+            "where": [target, nodes, data, *self._hosts(place, nodes)],
+            "how": settings.model_dump(mode="json", exclude={"start"} if settings.probe else {"start", "probe"}),
             "batch": batch,
             "repeat": repeat,
             "emulated": None if bed is None else dataclasses.astuple(dataclasses.replace(bed, facts=())),
@@ -191,6 +191,13 @@ class _Maker:
             emulated=bed,
             layers=self.zoo[workload.zoo].layers if workload.zoo else None,
         )
+
+    def _hosts(self, place: StudyPlace, nodes: int) -> tuple[str, ...]:
+        """Those of the hosts file that so many nodes are."""
+        if place.hosts and nodes > len(place.hosts):
+            where: Where = ("targets", self.file.study.targets.index(place.target), "file")
+            raise self.file.mistake(where, f"it names {len(place.hosts)} hosts, and {nodes} nodes are asked for")
+        return place.hosts[:nodes]
 
     def _filled(self, word: str, values: Mapping[str, Any], number: int) -> str:
         for mark, value in values.items():

@@ -49,7 +49,17 @@ def _estimate(cell: Cell, measured: Sequence[float]) -> CellEstimate:
 
 
 def lease_start(cell: Cell) -> float:
-    """Seconds until what is rented for a cell is there; 0 for machines that are there already."""
+    """Seconds until what is rented for a cell is there, and is probed if it is to be."""
+    return _machines_start(cell) + _probe(cell)
+
+
+def _probe(cell: Cell) -> float:
+    """An emulated instance is not probed."""
+    return 0.0 if cell.emulated is not None or cell.settings.probe is None else cell.settings.probe
+
+
+def _machines_start(cell: Cell) -> float:
+    """0 for machines that are there already."""
     if cell.place.target.start is not None:
         return cell.place.target.start
     return CLOUD_START if isinstance(cell.place.target, SkyTarget) else 0.0
@@ -92,8 +102,11 @@ def assumptions(cells: Iterable[Cell], each: Mapping[str, CellEstimate]) -> tupl
         else:
             start, budget = format_seconds(settings.start), format_seconds(settings.budget)
             said[f"A cell takes {start} to its first block and the whole budget of {budget}."] = None
-        if lease_start(cell):
-            said[f"{place.name}: machines take {format_seconds(lease_start(cell))} to be there (`start:`)."] = None
+        rented = _machines_start(cell)
+        if rented:
+            said[f"{place.name}: machines take {format_seconds(rented)} to be there (`start:`)."] = None
+        if _probe(cell):
+            said[f"Machines are probed once, {format_seconds(_probe(cell))} at most (`probe:`)."] = None
         if place.dollars_per_hour is not None:
             said[f"{place.name}: ${place.dollars_per_hour:.4g} an hour of a node, {place.price_source}."] = None
         else:

@@ -6,6 +6,7 @@ workloads and instances there are, nor of how a cell is run. ``docs/format.md`` 
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
@@ -17,6 +18,8 @@ from stash.base.words.units import parse_seconds
 from stash.keep.catalog import quantities
 
 MOST_NODES = 1_024
+PROBE_SECONDS = 45.0
+"""As ``stash probe`` takes itself."""
 _MOST_IN_A_LIST = 1_000
 _SAFE = r"^[A-Za-z0-9][A-Za-z0-9._ +/-]*$"
 """What may be a name: it stands in tables, folders and names of clusters."""
@@ -136,6 +139,26 @@ class SlurmTarget(_Target):
     """Lines of shell before Stash runs: ``module load …``, ``source venv/bin/activate``."""
 
 
+class HostsTarget(_Target):
+    """Machines that a hosts file names; the study's folder is shared with them."""
+
+    engine: Literal["hosts"]
+    file: Annotated[str, Field(min_length=1)]
+    """A host a line; the first ones are taken."""
+    run: Annotated[str, Field(min_length=1)] = "ssh -o BatchMode=yes -o ServerAliveInterval=15 {host}"
+    """Has a command done on ``{host}``, which follows as one word."""
+    setup: str = ""
+    """Lines of shell before Stash runs."""
+
+    @model_validator(mode="after")
+    def _words(self) -> HostsTarget:
+        try:
+            shlex.split(self.run)
+        except ValueError as error:
+            raise ValueError(f"`run:` cannot be read as words of shell: {error}") from None
+        return self
+
+
 class SkyTarget(_Target):
     """An instance of a cloud, or pods of a Kubernetes cluster, through SkyPilot's ``sky``."""
 
@@ -183,7 +206,9 @@ class EmulatedTarget(_Target):
     """Own profiles whose compute is taken instead of published times: one path, or one by workload's name."""
 
 
-StudyTarget = Annotated[LocalTarget | SlurmTarget | SkyTarget | EmulatedTarget, Field(discriminator="engine")]
+StudyTarget = Annotated[
+    LocalTarget | SlurmTarget | HostsTarget | SkyTarget | EmulatedTarget, Field(discriminator="engine")
+]
 
 
 # How ------------------------------------------------------------------------------------------------------------
@@ -196,6 +221,10 @@ def _rungs(given: Any) -> Any:
         raise ValueError(str(error)) from None
 
 
+def _probe(given: Any) -> Any:
+    return {True: PROBE_SECONDS, False: None}[given] if isinstance(given, bool) else given
+
+
 class StudySettings(StudyField):
     """How each cell is measured: the options of ``stash profile``."""
 
@@ -205,6 +234,8 @@ class StudySettings(StudyField):
     rungs: Annotated[tuple[str, ...], BeforeValidator(_rungs)] = NAMES
     patience: StudySeconds = 300.0
     isolate: bool = False
+    probe: Annotated[StudySeconds | None, BeforeValidator(_probe)] = None
+    """Every machine's links are measured once before its first cell, for so long at most; ``true``: 45 s."""
     start: StudySeconds = 60.0
     """Assumed of a cell from its command to its first block, until one was measured."""
 

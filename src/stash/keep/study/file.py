@@ -28,6 +28,7 @@ _SCRIPTS = (".py", ".sh")
 _ENGINES: dict[str, type[BaseModel]] = {
     "local": fields.LocalTarget,
     "slurm": fields.SlurmTarget,
+    "hosts": fields.HostsTarget,
     "sky": fields.SkyTarget,
     "emulated": fields.EmulatedTarget,
 }

@@ -13,12 +13,13 @@ from dataclasses import dataclass, field
 
 from stash.base.errors import StashError
 from stash.base.interrupts import postponed
-from stash.base.printable import printable_line
 from stash.base.words.units import format_seconds
 from stash.derive.study.cells import Cell
 from stash.derive.study.estimate import HOUR, CellEstimate, lease_start, total
 from stash.derive.study.standing import CellStanding, OpenLease
 from stash.keep.study.journal import StudyEvent
+from stash.rent.study.asking import fetch, hopeless
+from stash.rent.study.costs import write_cost
 from stash.rent.study.folder import StudyFolder
 from stash.rent.study.judgement import CellJudgement, exit_code, judge
 from stash.rent.study.leases import Leases
@@ -29,8 +30,9 @@ _TICK = 0.5
 _GRACE = 30.0
 """Seconds to end in order, until it is done by force: a profile is saved within them."""
 _TRIES = 3
-"""Of a cell whose machines were taken away, within one run; and of fetching a profile."""
-_FETCH_SECONDS = 300.0
+"""Of a cell whose machines were taken away, within one run."""
+_LOOK = 20.0
+"""Seconds between two looks at whether what waits will ever begin."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,8 @@ class _Running:
     cell: Cell
     submission: Submission
     began: float
+    looked: float
+    """When it was last asked whether it will ever begin."""
 
 
 @dataclass
@@ -149,7 +153,7 @@ class StudyController:
                 self.leases.release(lease.name)
                 continue
             self._pending = [other for other in self._pending if other.id != cell.id]
-            self._running[submission.lane] = _Running(cell, submission, lease.began)
+            self._running[submission.lane] = _Running(cell, submission, lease.began, self.programs.now())
             self.say(f"{cell.title}: still running, or ended meanwhile; taken on")
 
     # What has ended -------------------------------------------------------------------------------------------
@@ -158,6 +162,24 @@ class StudyController:
         for lane, running in list(self._running.items()):
             if not self.programs.alive(self.folder.cell(running.cell.id)):
                 self._finish(lane, running)
+            else:
+                self._look(lane, running)
+
+    def _look(self, lane: str, running: _Running) -> None:
+        """End a cell that waits for what will never come."""
+        if self.programs.now() - running.looked < _LOOK:
+            return
+        running.looked = self.programs.now()
+        why = hopeless(self.programs, running.submission)
+        if why is None:
+            return
+        self.programs.kill(self.folder.cell(running.cell.id))
+        with postponed():
+            self._running.pop(lane, None)
+            self._record(
+                running, CellJudgement("failed", f"{running.submission.command[0]}: it will never begin: {why}")
+            )
+        self.leases.release(running.submission.lease)
 
     def _finish(self, lane: str, running: _Running) -> None:
         """Take what a cell has left; until that is done it counts as running, should somebody interrupt."""
@@ -165,7 +187,7 @@ class StudyController:
         own = self.folder.cell(cell.id)
         code, unfetched = exit_code(own), None
         if code == 0:
-            unfetched = self._fetch(submission)
+            unfetched = fetch(self.programs, submission)
         found = judge(own, submission, code)
         if unfetched is not None and found.ending == "failed":
             found = CellJudgement("failed", f"its profile could not be fetched: {unfetched}")
@@ -176,32 +198,18 @@ class StudyController:
         if found.ending == "lost" or self._next_lease(submission.lane) != submission.lease:
             self.leases.release(submission.lease)
 
-    def _fetch(self, submission: Submission) -> str | None:
-        """Bring the profile; why not, if it cannot be brought."""
-        last = ""
-        for words in submission.fetch:
-            for number in range(_TRIES):
-                if number:
-                    self.programs.sleep(2.0**number)
-                called = self.programs.call(words, _FETCH_SECONDS)
-                if called.code == 0:
-                    break
-                last = (called.output.strip().splitlines() or [f"exit code {called.code}"])[-1]
-            else:
-                return printable_line(last, 200)
-        return None
-
     def _record(self, running: _Running, found: CellJudgement) -> None:
         cell, now = running.cell, self.programs.now()
         artefact, note = "", ""
+        seconds, price = max(0.0, now - running.began), cell.dollars_per_hour
+        dollars = None if price is None else price * seconds / HOUR
         if found.ending == "done":
             try:
+                if price is not None:
+                    write_cost(self.folder.cell(cell.id).profile, seconds, price, cell.place.price_source)
                 artefact = self.keep(cell)
             except StashError as error:
                 note = f" (its profile stays in the cell's folder: {error})"
-        seconds = max(0.0, now - running.began)
-        price = cell.dollars_per_hour
-        dollars = None if price is None else price * seconds / HOUR
         self.write(
             StudyEvent(
                 at=now, what="ended", lease=running.submission.lease, cell=cell.id, ending=found.ending,
@@ -301,7 +309,7 @@ class StudyController:
 
     def _begin(self, cell: Cell, submission: Submission) -> None:
         own, now = self.folder.cell(cell.id), self.programs.now()
-        running = _Running(cell, submission, now)
+        running = _Running(cell, submission, now, now)
         program = submission.command[0]
         if not self.programs.has(program):
             self._record(running, CellJudgement("failed", f"there is no program {program!r} on PATH"))

@@ -62,6 +62,11 @@ class StudyFolder:
         """What emulated cells train, a file for each model on a GPU."""
         return self.path / "models"
 
+    @property
+    def probes(self) -> Path:
+        """What was measured of machines, for all cells there."""
+        return self.path / "probes"
+
     def cell(self, id: str) -> CellFolder:
         return CellFolder(self.path / "cells" / id)
 

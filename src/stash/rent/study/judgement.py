@@ -16,7 +16,9 @@ from stash.rent.study.submission import Submission
 INTERRUPTED = 130
 _MEMORY = re.compile(r"ran out of memory|out of memory|oom[_-]kill|Cannot allocate memory")
 _ERROR = re.compile(
-    r"^\s*(?:error: |(?:[\w.]+\.)?\w*(?:Error|Exception|Unavailable)\b|sbatch: error: |.*\berror: )", re.M
+    r"^\s*(?:error: |(?:[\w.]+\.)?\w*(?:Error|Exception|Unavailable)\b|sbatch: error: |.*\berror: "
+    r"|ssh: |.*: Permission denied \()",
+    re.M,
 )
 _OURS = re.compile(r"(?:\(.{1,100}?\) )?error: (.+)")
 """Of Stash itself, also behind what SkyPilot puts before a job's lines; what started it then says that it failed."""
@@ -24,6 +26,9 @@ _HINTS = (
     (re.compile(r"(?i)no cloud access|not enabled|no enabled cloud|credential"), "`sky check` says what is missing"),
     (re.compile(r"(?i)quota|limit ?exceeded"), "ask the cloud for more, or name another region"),
     (re.compile(r"(?i)invalid partition"), "`sinfo` lists the partitions"),
+    (re.compile(r"Permission denied \(|Host key verification failed"), "`ssh` has to get there without being asked"),
+    (re.compile(r"DUE TO TIME LIMIT"), "`time:` gives the job more"),
+    (re.compile(r"(?i)job submit limit|MaxSubmit"), "a lower `at_once:` keeps fewer jobs in the queue"),
     (re.compile(r"(?i)invalid account|account.{0,40}not"), "`sacctmgr show associations` lists the accounts"),
 )
 _END = 2**16
@@ -54,9 +59,10 @@ def judge(cell: CellFolder, submission: Submission, code: int | None) -> CellJud
         return CellJudgement("done") if why is None else CellJudgement("failed", why)
     if submission.lost and re.search(submission.lost, printed):
         return CellJudgement("lost", f"its machines were taken away: {_said(printed)}")
-    if code is None or code == INTERRUPTED:
+    ours, said = _said_by_us(printed), _said(printed)
+    # Of several nodes one fails and the others are then interrupted; which one's code it is, is chance.
+    if code is None or (code == INTERRUPTED and not ours):
         return CellJudgement("lost", "it was interrupted")
-    said = _said(printed)
     if _MEMORY.search(said):
         return CellJudgement("out of memory", said)
     hint = next((f"; {text}" for pattern, text in _HINTS if pattern.search(said)), "")
@@ -85,7 +91,14 @@ def _last_of(log: Path) -> str:
 
 def _said(printed: str) -> str:
     """The last line in which Stash says what went wrong, else the last that tells of an error, else the last."""
-    lines = [line.strip() for line in printed.splitlines() if line.strip()]
-    ours = [said[1] for line in lines if (said := _OURS.match(line))]
+    lines = _lines(printed)
     errors = [line for line in lines if _ERROR.match(line)]
-    return printable_line((ours or errors or lines or [""])[-1], _LONGEST)
+    return printable_line((_said_by_us(printed) or errors or lines or [""])[-1], _LONGEST)
+
+
+def _said_by_us(printed: str) -> list[str]:
+    return [said[1] for line in _lines(printed) if (said := _OURS.match(line))]
+
+
+def _lines(printed: str) -> list[str]:
+    return [line.strip() for line in printed.splitlines() if line.strip()]

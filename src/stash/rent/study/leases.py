@@ -79,7 +79,7 @@ class Leases:
             return
         dollars = None if lease.dollars_per_hour is None else _cost(lease, now)
         with suppress(OSError):  # then the next controller releases it once more, which does no harm
-            self.write(StudyEvent(at=now, what="released", lease=name, seconds=now - lease.opened, dollars=dollars))
+            self.write(StudyEvent(at=now, what="released", lease=name, seconds=_seconds(lease, now), dollars=dollars))
 
     def release_all(self) -> None:
         for name in list(self._open):
@@ -112,5 +112,10 @@ def _names(output: str, lease: str) -> bool:
     return any(line.split()[:1] == [lease] for line in output.splitlines())
 
 
+def _seconds(lease: OpenLease, now: float) -> float:
+    """Since it was opened; none if the clock was set back between two runs."""
+    return max(0.0, now - lease.opened)
+
+
 def _cost(lease: OpenLease, now: float) -> float:
-    return (lease.dollars_per_hour or 0.0) * max(0.0, now - lease.opened) / HOUR
+    return (lease.dollars_per_hour or 0.0) * _seconds(lease, now) / HOUR

@@ -70,6 +70,8 @@ class SystemPrograms:
 
     def __init__(self) -> None:
         self._own: dict[Path, subprocess.Popen[bytes]] = {}
+        # The limits of a run hold although somebody sets the clock, or the machine sleeps while others are paid for.
+        self._booted = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
 
     def has(self, program: str) -> bool:
         return shutil.which(program) is not None
@@ -120,7 +122,7 @@ class SystemPrograms:
         return Called(done.returncode, done.stdout[-_MOST:])
 
     def now(self) -> float:
-        return time.time()
+        return self._booted + time.clock_gettime(time.CLOCK_BOOTTIME)
 
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)

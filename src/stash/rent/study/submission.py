@@ -35,6 +35,10 @@ class Submission:
     """Ends the lease, and whatever still runs on it; does no harm where it has ended."""
     check: ProgramWords = ()
     """Names the lease on a line of its own as long as it is there."""
+    hopeless: str = field(default="", repr=False)
+    """A regular expression: what ``check`` says of something that waits and will never begin, its first group why;
+    empty: nobody asks.
+    """
     lost: str = field(default="", repr=False)
     """A regular expression: what is printed when machines were taken away, which is not the cell's fault."""
 

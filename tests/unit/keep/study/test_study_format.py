@@ -12,7 +12,7 @@ from stash.keep.study import fields
 from stash.keep.study.journal import StudyEvent
 
 PAGE = (Path(__file__).parents[4] / "docs" / "format.md").read_text()
-TARGETS = (fields.LocalTarget, fields.SlurmTarget, fields.SkyTarget, fields.EmulatedTarget)
+TARGETS = (fields.LocalTarget, fields.SlurmTarget, fields.HostsTarget, fields.SkyTarget, fields.EmulatedTarget)
 
 
 def section(title: str) -> str:

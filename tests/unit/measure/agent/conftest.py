@@ -1,4 +1,4 @@
-"""What tests of reading data share: a profile of this very process, whose data are on a real disk."""
+"""What tests of the agent share: this very process profiled, with its data on a real disk; the end of a climb."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from pathlib import Path
 
 import data_folder
 import pytest
+import torch
+from climbing import silence
 
 from stash.measure.agent.data import reading
 from stash.measure.agent.data.tally import Tally, _Own
+from stash.measure.agent.wraps.scope import scope
 from stash.measure.run import orders as the_orders
 from stash.measure.run.orders import Orders
 
@@ -33,3 +36,13 @@ def tally(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tally]:
     monkeypatch.undo()
     the_orders.current.cache_clear()
     reading._holds_data.cache_clear()
+
+
+@pytest.fixture
+def one_process_after_the_other() -> Iterator[None]:
+    """What a climb leaves in this process is gone when its test is."""
+    yield
+    silence()
+    scope.name = "world"
+    scope.issued.clear()
+    torch.set_flush_denormal(False)

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
-from climbing import PATIENCE, Job, Seat, Table, epoch, job, orders, reading, silence
+from climbing import BATCHES, PATIENCE, Job, ended, epoch, job, orders, reading, seconds_of, train
 
 from stash.measure.agent.climb import loops, proof
 from stash.measure.agent.climb.climber import State
 from stash.measure.agent.data.feeds import WatchedFeed
-from stash.measure.agent.wraps.scope import scope
 from stash.measure.run.messages import (
     ClimbEnded,
     JobFacts,
@@ -29,29 +27,7 @@ from stash.measure.run.messages import (
     RungSkipped,
 )
 
-BATCHES = [torch.full((4, 2), float(number)) for number in range(8)]
-
-
-@pytest.fixture(autouse=True)
-def _one_process_after_the_other() -> Iterator[None]:
-    yield
-    silence()
-    scope.name = "world"
-    scope.issued.clear()
-    torch.set_flush_denormal(False)
-
-
-def seconds_of(feed: str) -> float:
-    """A job whose exchange takes 2 s and whose loader 0.5 s, on top of 1 s of compute."""
-    return 1.0 + (2.0 if scope.name == "world" else 0.0) + (0.0 if feed in ("replay", "resident") else 0.5)
-
-
-def train(one: Job, most: int = 500) -> None:
-    """Train until the climber leaves."""
-    for _, feed in reading(one, BATCHES):
-        one.step(seconds_of(feed))
-        if one.steps >= most:
-            return
+pytestmark = pytest.mark.usefixtures("one_process_after_the_other")
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
@@ -60,10 +36,6 @@ def wait_until(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)
-
-
-def ended(one: Job) -> str:
-    return next(message.reason for message in one.messages() if isinstance(message, ClimbEnded))
 
 
 def test_a_climb_measures_every_rung_of_every_round_and_leaves(tmp_path: Path) -> None:
@@ -345,92 +317,3 @@ def test_facts_of_the_loader_and_the_model_are_told(tmp_path: Path) -> None:
     assert facts["loaders"] == [
         {"kind": "watched", "batches_per_step": 1, "startup_seconds": None, "on_device": False}
     ]
-
-
-# An accelerator -------------------------------------------------------------------------------------------
-
-
-def train_on_meta(tmp_path: Path, given: list[torch.Tensor]) -> tuple[Job, set[tuple[str, str]]]:
-    """A job whose parameters are on an accelerator that computes nothing; also which rung got batches where."""
-    one = job(orders(tmp_path, rungs=("resident", "solo", "warm")))
-    one.optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(2, device="meta"))], lr=0.1)
-    seen = set()
-    for batch, mode in reading(one, given):
-        seen.add((mode, batch.device.type))
-        one.step(1.0)
-    return one, seen
-
-
-def test_resident_batches_are_handed_out_on_the_device_and_others_where_the_loader_leaves_them(
-    tmp_path: Path,
-) -> None:
-    one, seen = train_on_meta(tmp_path, BATCHES)
-    assert seen == {("real", "cpu"), ("resident", "meta"), ("replay", "cpu"), ("warm", "cpu")}
-    assert {block.rung for block in one.blocks()} == {"resident", "solo", "warm"}
-
-
-def test_of_batches_that_arrive_on_the_device_the_transfer_is_unknown_and_said_to_be_part_of_prep(
-    tmp_path: Path,
-) -> None:
-    one, seen = train_on_meta(tmp_path, [batch.to("meta") for batch in BATCHES])
-    assert {where for _, where in seen} == {"meta"}
-    assert {block.rung for block in one.blocks()} == {"solo", "warm"}
-    chosen = next(m for m in one.messages() if isinstance(m, LadderChosen))
-    assert "arrive on meta" in chosen.skipped["resident"]
-    facts = [message.known() for message in one.messages() if isinstance(message, JobFacts)]
-    assert [known["loaders"][0]["on_device"] for known in facts if "loaders" in known] == [True, True]
-
-
-# Several ranks --------------------------------------------------------------------------------------------
-
-
-def run_together(tmp_path: Path, loops: list[int], **changes: object) -> list[Job]:
-    """Ranks in threads, each with a loop of so many steps; the first one's folder has the journal."""
-    table = Table(len(loops))
-    given = orders(tmp_path, **changes)
-    ranks = [job(given, Seat(table, rank)) for rank in range(len(loops))]
-
-    def loop(one: Job, most: int) -> None:
-        train(one, most)
-        if one.climber.listens:
-            one.climber.loop_ended()
-
-    threads = [threading.Thread(target=loop, args=pair, daemon=True) for pair in zip(ranks, loops, strict=True)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(PATIENCE)
-        assert not thread.is_alive()
-    return ranks
-
-
-def test_ranks_take_the_same_steps_although_some_sit_blocks_out(tmp_path: Path) -> None:
-    leader, follower = run_together(tmp_path, [500, 500], rungs=("solo", "crowd", "node"))
-    assert leader.left == follower.left == ["left"]
-    assert leader.steps == follower.steps
-    solo = [block.rank for block in leader.blocks() if block.rung == "solo"]
-    crowd = [block.rank for block in leader.blocks() if block.rung == "crowd"]
-    assert solo == [0, 0]
-    assert sorted(crowd) == [0, 0, 1, 1]
-    assert "catch-up" not in {block.rung for block in leader.blocks()}
-    assert any(m.name == "catch-up" for m in leader.messages() if isinstance(m, PhaseBegun))
-
-
-def test_a_rank_whose_loop_ends_takes_all_others_with_it(tmp_path: Path) -> None:
-    leader, follower = run_together(tmp_path, [500, 24], rungs=("crowd", "node"), rounds=None, budget=float("inf"))
-    assert leader.left == follower.left == ["left"]
-    assert ended(leader) == "script ended"
-    assert leader.steps < 100
-
-
-def test_a_trainer_that_comes_second_and_knows_nothing_of_the_first_trains_on_unmeasured(tmp_path: Path) -> None:
-    given = orders(tmp_path)
-    first, second = job(given), job(given)
-    for one in (first, second):
-        one.step(1.0)
-        one.step(1.0)
-    assert first.climber.listens
-    assert not second.climber.listens
-    assert not second.climber.drifted
-    assert second.left == []
-    assert given.files.besides() == 1

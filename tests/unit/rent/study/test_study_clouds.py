@@ -9,6 +9,7 @@ import pytest
 from studies import SKY, DeadOnKill, Ending, FakeWorld, Killed, reading_of, run, study
 
 from stash.derive.study.standing import open_leases, spent
+from stash.keep.artefact import load
 from stash.keep.study import journal
 from stash.rent.study.folder import CellFolder, of_study
 from stash.rent.study.programs import Called
@@ -34,6 +35,17 @@ def test_cells_share_a_cluster_which_is_gone_at_the_end(tmp_path: Path) -> None:
     # Two cells of 60 s at $12 an hour, and what fetching and taking down took.
     assert outcome.dollars == pytest.approx(0.4, abs=0.1)
     assert outcome.dollars == pytest.approx(spent(events(file)))
+
+
+def test_every_profile_says_what_it_has_cost(tmp_path: Path) -> None:
+    file, world = study(SKY, tmp_path), FakeWorld(lambda _: Ending(seconds=120.0))
+    run(file, world, dollars=10)
+    for cell in reading_of(file).cells:
+        cost = load(of_study(file.path).cell(cell.id).profile).cost
+        assert cost is not None
+        assert cost.dollars == pytest.approx(12 * cost.seconds / 3600)
+        assert 120 <= cost.seconds < 140  # the fake's fetching takes seconds, too
+        assert "as given in grid.yaml" in cost.price_source
 
 
 def test_a_cluster_for_each_node_count(tmp_path: Path) -> None:
@@ -145,6 +157,37 @@ def test_a_profile_that_cannot_be_fetched_is_tried_again_and_then_told(tmp_path:
     run(file, never, dollars=10)
     assert "could not be fetched: ssh: connect to host" in next(iter(reading_of(file).standings.values())).why
     assert never.clusters == set()
+
+
+def test_a_malformed_profile_that_comes_back_is_one_sentence_and_the_rest_goes_on(tmp_path: Path) -> None:
+    class Garbled(FakeWorld):
+        def call(self, command: Sequence[str], seconds: float) -> Called:
+            called = super().call(command, seconds)
+            if command[0] == "scp" and len(self.started) == 2:
+                Path(command[-1]).write_text('{"schema_version": 3, "stash')
+            return called
+
+    file, world, said = study(SKY, tmp_path), Garbled(), []
+    outcome = run(file, world, dollars=10, said=said)
+    assert [each.state for each in reading_of(file).standings.values()] == ["done", "failed"]
+    assert sum("is damaged or cut short" in line for line in said) == 1
+    assert (outcome.failed, outcome.left, world.clusters) == (1, (), set())
+
+
+def test_a_clock_that_is_set_back_makes_nothing_negative(tmp_path: Path) -> None:
+    class SetBack(FakeWorld):
+        def sleep(self, seconds: float) -> None:
+            super().sleep(seconds)
+            if len(self.started) == 1 and self.clock > 1_000_030:
+                self.clock -= 20_000.0
+                self.running = {path: (self.clock + 20, ending) for path, (_, ending) in self.running.items()}
+                self.started.append("the clock was set back")
+
+    file, world = study(SKY, tmp_path), SetBack()
+    outcome = run(file, world, dollars=10)
+    assert [each.state for each in reading_of(file).standings.values()] == ["done", "done"]
+    assert all((event.seconds or 0) >= 0 and (event.dollars or 0) >= 0 for event in events(file))
+    assert (outcome.left, world.clusters) == ((), set())
 
 
 def test_a_half_dead_teardown_is_tried_again(tmp_path: Path) -> None:

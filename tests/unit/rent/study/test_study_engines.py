@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shlex
+import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import yaml
 from studies import cells_of, study
 
+from stash.base.errors import UserError
 from stash.rent.study.engines import describe
 from stash.rent.study.folder import of_study
 from stash.rent.study.submission import Submission
@@ -62,6 +67,82 @@ def test_slurm_gets_a_batch_script_and_waits_for_it(tmp_path: Path) -> None:
     assert lines[-1].startswith("srun --kill-on-bad-exit=1 stash profile -o ")
     assert found.command[:2] == ("sbatch", "--wait")
     assert found.release == (("scancel", f"--name={found.lease}"),)
+
+
+def test_each_host_gets_its_part_and_all_meet_at_the_first(tmp_path: Path) -> None:
+    (tmp_path / "hosts.txt").write_text("me@h1 slots=8\n# a comment\n\nh2\nh3\n")
+    found = described(OWN + "{engine: hosts, file: hosts.txt, devices: 8, nodes: 2, data: /d}", tmp_path)
+    first, second = (shlex.split(line) for line in found.command[3:])
+    assert first[:-1] == ["ssh", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=15", "me@h1"]
+    assert shlex.split(second[-1])[1:] == [f"{tmp_path}/grid.study/cells/{found.lease}/cell.sh", "1"]
+    script = found.files["cell.sh"]
+    assert re.search(r'--nproc-per-node 8 --nnodes 2 --rdzv-endpoint h1:\d{5} --node-rank "\$1" train.py', script)
+    assert "h3" not in str(found)
+
+
+def test_a_cell_on_hosts_is_another_once_its_hosts_are_others(tmp_path: Path) -> None:
+    (tmp_path / "hosts.txt").write_text("h1\nh2\nh3\n")
+    text = OWN + "{engine: hosts, file: hosts.txt, nodes: 2, data: /d}"
+    before = cells_of(study(text, tmp_path))[0].id
+    (tmp_path / "hosts.txt").write_text("h1\nh2\nh4\n")
+    assert cells_of(study(text, tmp_path))[0].id == before
+    (tmp_path / "hosts.txt").write_text("h1\nh4\n")
+    assert cells_of(study(text, tmp_path))[0].id != before
+
+
+@pytest.mark.parametrize(
+    ("hosts", "nodes", "why"),
+    [
+        ("h1\n", 2, "targets[0].file: it names 1 hosts, and 2 nodes are asked for"),
+        ("h1\n-oProxyCommand=x\n", 1, "hosts.txt line 2: '-oProxyCommand=x' is no host"),
+        ("h1\nh1 slots=2\n", 1, "hosts.txt line 2: h1 is in line 1 already"),
+        ("# none\n", 1, "names no host"),
+        (None, 1, "cannot read the hosts file"),
+    ],
+)
+def test_a_hosts_file_with_a_mistake_is_told_with_its_line(
+    tmp_path: Path, hosts: str | None, nodes: int, why: str
+) -> None:
+    if hosts is not None:
+        (tmp_path / "hosts.txt").write_text(hosts)
+    text = OWN + f"{{engine: hosts, file: hosts.txt, nodes: {nodes}, data: /d}}"
+    with pytest.raises(UserError, match=re.escape(why)):
+        described(text, tmp_path)
+
+
+PROBED = OWN.replace("budget: 30s", "budget: 30s, probe: true")
+PYTHON = """#!/bin/bash
+echo "$@" >>calls
+[ "$3" = probe ] || exit 0
+[ -z "$NO_PROBE" ] && touch "${@: -1}"
+"""
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_machine_is_probed_once_for_all_cells_there(tmp_path: Path, fails: bool) -> None:
+    (tmp_path / "python").write_text(PYTHON)
+    (tmp_path / "python").chmod(0o755)
+    script = described(PROBED + "{engine: local, data: /my data}", tmp_path).files["cell.sh"]
+    script = script.replace(sys.executable, str(tmp_path / "python"))
+    for _ in range(2):
+        variables = {**os.environ, "NO_PROBE": "yes" if fails else ""}
+        subprocess.run(["sh", "-c", script], cwd=tmp_path, env=variables, check=True)
+    calls = (tmp_path / "calls").read_text().splitlines()
+    probes = [call for call in calls if call.startswith("-m stash probe")]
+    profiles = [call for call in calls if call.startswith("-m stash profile")]
+    assert (len(probes), len(profiles)) == (2 if fails else 1, 2)
+    assert "--no-metadata --budget 45 --data /my data -o" in probes[0]
+    assert all(("--probe" in call) != fails for call in profiles)
+
+
+@pytest.mark.parametrize(
+    "place", ["{engine: slurm, partition: gpu, nodes: 2, data: /d}", "{engine: local, data: /d}"]
+)
+def test_only_who_asks_for_probes_has_them(tmp_path: Path, place: str) -> None:
+    plain, probed = described(OWN + place, tmp_path), described(PROBED + place, tmp_path)
+    assert "stash probe" not in next(iter(plain.files.values()))
+    assert '${probe:+--probe "$probe"}' in next(iter(probed.files.values()))
+    assert plain.lease != probed.lease
 
 
 def test_sky_gets_a_task_that_ends_by_itself(tmp_path: Path) -> None:

@@ -75,6 +75,14 @@ def test_a_number_that_is_another_processs_by_now_is_left_alone(cell: CellFolder
         signal.signal(signal.SIGINT, handler)
 
 
+def test_its_clock_goes_on_though_somebody_sets_this_machines(monkeypatch: pytest.MonkeyPatch) -> None:
+    programs = SystemPrograms()
+    before = programs.now()
+    assert before == pytest.approx(time.time(), abs=60)
+    monkeypatch.setattr(time, "time", lambda: 0.0)
+    assert before <= programs.now() < before + 60
+
+
 def test_called_commands_say_how_they_ended() -> None:
     programs = SystemPrograms()
     assert programs.call(("sh", "-c", "echo a; echo b >&2; exit 3"), 10) == (3, "a\nb\n")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stash.derive.study.cells import Cell
-from stash.rent.study.engines import emulated, local, sky, slurm
+from stash.rent.study.engines import emulated, hosts, local, sky, slurm
 from stash.rent.study.folder import StudyFolder
 from stash.rent.study.submission import StudyEngine, Submission
 
@@ -11,6 +11,7 @@ ENGINES: dict[str, StudyEngine] = {
     "local": local.describe,
     "emulated": emulated.describe,
     "slurm": slurm.describe,
+    "hosts": hosts.describe,
     "sky": sky.describe,
 }
 

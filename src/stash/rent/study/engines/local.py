@@ -10,6 +10,7 @@ from stash.rent.study.submission import Submission
 
 def describe(cell: Cell, folder: StudyFolder) -> Submission:
     own = folder.cell(cell.id)
-    run = words.line((*words.profile(cell, own.profile), *words.job(cell)))
-    script = f"#!/bin/sh\n{words.head(cell)}\nexec {run}\n"
+    probe = words.probe(cell, words.line((str(folder.probes),)), "$(hostname)")
+    run = f"{words.with_probe(cell, words.profile(cell, own.profile))} {words.line(words.job(cell))}"
+    script = f"#!/bin/sh\n{words.head(cell)}\n{probe}exec {run}\n"
     return Submission({"cell.sh": script}, ("sh", str(own.path / "cell.sh")), words.HERE, cell.id)

@@ -70,7 +70,9 @@ def _resources(cell: Cell, target: SkyTarget) -> dict[str, Any]:
 
 def _run(cell: Cell, remote: str) -> str:
     """The line for every node; those after the first write nothing."""
-    line = words.line(words.profile(cell, "OUTPUT", ("stash",))).replace("OUTPUT", f'"$HOME/{remote}"')
+    probe = words.probe(cell, '"$HOME"/stash-probes', "machine", ("stash",))
+    profile = words.with_probe(cell, words.profile(cell, "OUTPUT", ("stash",)))
+    line = probe + profile.replace("OUTPUT", f'"$HOME/{remote}"')
     if cell.nodes > 1:
         line += f' --nnodes {cell.nodes} --node-rank "$SKYPILOT_NODE_RANK" --rdzv-endpoint {_FIRST}'
     return f"{line} {words.line(words.job(cell))}"

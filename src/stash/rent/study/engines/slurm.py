@@ -2,6 +2,7 @@
 
 The study's folder has to be seen by the nodes. ``stash profile`` finds its nodes and ranks by what ``srun`` tells it.
 A job that is preempted is requeued by Slurm where the partition allows it, and then the command just waits longer.
+One that asks for more than a partition or a quality of service allows would wait for ever, and is not let.
 """
 
 from __future__ import annotations
@@ -17,8 +18,14 @@ from stash.rent.study.submission import Submission
 
 _ROOM = 3.0
 """The limit of a job's time, in times of what the cell is estimated to take."""
-_LOST = r"DUE TO (PREEMPTION|NODE FAILURE)"
-"""As slurmstepd prints it into a job's output."""
+_AGAIN = "# Slurm starts it again"
+LOST = rf"(?s)DUE TO (PREEMPTION|NODE FAILURE)(?!.*{_AGAIN})"
+"""As slurmstepd prints it into a job's output, and nothing came after it."""
+HOPELESS = (
+    r"(?m)^\S+ PENDING \(?(Partition(?:TimeLimit|NodeLimit|Config)|BadConstraints|Invalid(?:QOS|Account)|JobHeld\w+"
+    r"|(?:QOS|Assoc)\w*PerJob\w*|(?:QOS|Assoc)MaxWall\w*|launch failed requeued held)"
+)
+"""Reasons of ``squeue`` that time does not heal (slurm.schedmd.com/job_reason_codes.html)."""
 
 
 def describe(cell: Cell, folder: StudyFolder) -> Submission:
@@ -45,15 +52,21 @@ def describe(cell: Cell, folder: StudyFolder) -> Submission:
     asked = [f"#SBATCH --{option}={value}" for option, value in options.items() if value is not None]
     asked += ["#SBATCH --requeue", *(f"#SBATCH {option}" for option in target.options)]
     stash = ("stash",) if target.setup else words.OURS
-    run = ("srun", "--kill-on-bad-exit=1", *words.profile(cell, own.profile, stash), *words.job(cell))
-    setup = f"{target.setup.rstrip()}\n" if target.setup else ""
-    script = "\n".join(["#!/bin/bash", words.head(cell), *asked, f"{setup}{words.line(run)}", ""])
+    profile = words.with_probe(cell, words.profile(cell, own.profile, stash))
+    part = f"{words.probe(cell, words.line((str(folder.probes),)), '$(hostname)', stash)}{profile} "
+    part += words.line(words.job(cell))
+    run = ("srun", "--kill-on-bad-exit=1")
+    line = f"{words.line(run)} {words.line(('sh', '-c', part)) if cell.settings.probe else part}"
+    setup = [target.setup.rstrip()] if target.setup else []
+    again = f'[ "${{SLURM_RESTART_COUNT:-0}}" = 0 ] || echo {words.line((_AGAIN,))}'
+    script = "\n".join(["#!/bin/bash", words.head(cell), *asked, again, *setup, line, ""])
     return Submission(
         files={"cell.sbatch": script},
         command=("sbatch", "--wait", str(own.path / "cell.sbatch")),
         lane=f"{cell.place.name} {int(cell.id, 16) % target.at_once}",
         lease=name,
         release=(("scancel", f"--name={name}"),),
-        check=("squeue", "--noheader", "--format=%j", f"--name={name}"),
-        lost=_LOST,
+        check=("squeue", "--noheader", "--format=%j %T %r", f"--name={name}"),
+        hopeless=HOPELESS,
+        lost=LOST,
     )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import shlex
 import sys
 from pathlib import Path
 
 from stash.base.ladder import NAMES
+from stash.base.version import __version__
 from stash.derive.study.cells import Cell
 from stash.rent.study.submission import ProgramWords
 
@@ -30,6 +32,25 @@ def profile(cell: Cell, output: Path | str, stash: ProgramWords = OURS, devices:
     return tuple(words)
 
 
+def probe(cell: Cell, folder: str, machine: str, stash: ProgramWords = OURS) -> str:
+    """Lines of shell that leave this machine's probe in ``$probe``, measured unless another cell has; empty without.
+
+    ``folder`` and ``machine`` are of shell. A probe that fails is told, and its cell goes on without.
+    """
+    seconds = cell.settings.probe
+    if seconds is None:
+        return ""
+    known = repr((cell.place.name, cell.place.target.devices, cell.data, __version__))
+    name = f"{hashlib.sha256(known.encode()).hexdigest()[:8]}-{machine}.host.json"
+    words = [*stash, "probe", "--no-metadata", "--budget", f"{seconds:g}"]
+    words += ["--instance", cell.place.instance.name] if cell.place.instance is not None else []
+    words += ["--data", cell.data] if cell.data is not None else []
+    return (
+        f'mkdir -p {folder}\nprobe={folder}/{name}\n[ -e "$probe" ] || {line(tuple(words))} -o "$probe"'
+        ' || { echo "note: this machine could not be probed"; probe=; }\n'
+    )
+
+
 def job(cell: Cell) -> ProgramWords:
     """What is profiled, as ``stash profile`` takes it."""
     if cell.zoo is None:
@@ -38,6 +59,11 @@ def job(cell: Cell) -> ProgramWords:
     words += ["--batch", str(cell.batch)] if cell.batch is not None else []
     words += ["--data", cell.data] if cell.data is not None else []
     return (*words, "--", *cell.words) if cell.words else tuple(words)
+
+
+def with_probe(cell: Cell, words: ProgramWords) -> str:
+    """``stash profile`` as a line of shell, up to the job, with the links in ``$probe`` if there are any."""
+    return line(words) + (' ${probe:+--probe "$probe"}' if cell.settings.probe else "")
 
 
 def head(cell: Cell) -> str:

@@ -1,0 +1,60 @@
+"""Limits of money and time hold whatever cells take: what they are passed by is what ending takes."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as some
+from studies import Ending, FakeWorld, run, study
+
+PRICES = {"p3.2xlarge": 3.0, "p3.8xlarge": 12.0}
+STUDY = """
+workloads: [{zoo: resnet18}]
+batches: [16, 32, 64]
+targets:
+- {engine: sky, instance: p3.2xlarge, price: "$3/h"}
+- {engine: sky, instance: p3.8xlarge, price: "$12/h"}
+"""
+ENDING = 30.0 + 60.0
+"""Seconds: to end in order, and what passes by the fake clock while clusters are taken down, one after the other."""
+Taken = some.lists(some.floats(1, 20_000), min_size=6, max_size=6)
+
+
+def ran(took: list[float], boot: float, down_fails: int, **limits: float) -> tuple[FakeWorld, float]:
+    """The world after a run with those limits, and the dollars that its cloud has billed."""
+    each = iter(took * 4)
+    world = FakeWorld(lambda _: Ending(seconds=next(each)), boot=boot, down_fails=down_fails)
+    with tempfile.TemporaryDirectory() as folder:
+        run(study(STUDY, Path(folder)), world, **limits)
+    assert world.clusters == set()
+    billed = 0.0
+    for cluster, there in world.billed.items():
+        (price,) = (price for name, price in PRICES.items() if name.replace(".", "-") in cluster)
+        billed += price * there / 3600
+    return world, billed
+
+
+@hypothesis_settings(max_examples=12, deadline=None)
+@given(seconds=Taken, boot=some.floats(0, 2_000), down_fails=some.integers(0, 2), dollars=some.floats(0.1, 30))
+def test_money_is_passed_by_no_more_than_ending_takes(
+    seconds: list[float], boot: float, down_fails: int, dollars: float
+) -> None:
+    _, billed = ran(seconds, boot, down_fails, dollars=dollars)
+    assert billed <= dollars + ENDING * sum(PRICES.values()) / 3600
+
+
+@hypothesis_settings(max_examples=12, deadline=None)
+@given(seconds=Taken, boot=some.floats(0, 2_000), down_fails=some.integers(0, 2), limit=some.floats(1, 20_000))
+def test_time_is_passed_by_no_more_than_ending_takes(
+    seconds: list[float], boot: float, down_fails: int, limit: float
+) -> None:
+    world, _ = ran(seconds, boot, down_fails, dollars=1e6, seconds=limit)
+    assert world.clock - 1_000_000 <= limit + ENDING
+
+
+def test_without_limits_all_of_it_is_billed() -> None:
+    _, billed = ran([600.0] * 6, 300.0, 0, dollars=1e6)
+    assert billed >= sum(PRICES.values()) * (300 + 3 * 600) / 3600
