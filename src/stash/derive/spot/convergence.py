@@ -17,6 +17,9 @@ from stash.base.errors import UserError
 from stash.base.spot.fleets import LossCurve, LossLevel
 from stash.derive.predict.draws import Array
 
+_SAME = 1e-9
+"""Of logarithms: two ways to the same number of updates."""
+
 
 def slope(curve: LossCurve, mean_batch: Array, imbalance: Array, workers: Array) -> Array:
     """(γ₂ · bw + γ₃) · √((R + γ₄) · N): loss · updates."""
@@ -38,7 +41,7 @@ def loss_after(curve: LossCurve, updates: Array, mean_batch: Array, imbalance: A
         np.interp(np.log(j), row, losses) for j, row in zip(many.ravel(), steps.reshape(-1, len(losses)), strict=True)
     ]
     within: Array = np.array(flat).reshape(shape)
-    return np.where(many <= np.exp(steps[..., -1]), within, np.minimum(said, losses[-1]))
+    return np.where(np.log(many) <= steps[..., -1] + _SAME, within, np.minimum(said, losses[-1]))
 
 
 def updates_to(curve: LossCurve, loss: float, mean_batch: Array, imbalance: Array, workers: Array) -> Array:
@@ -56,6 +59,8 @@ def updates_to(curve: LossCurve, loss: float, mean_batch: Array, imbalance: Arra
     steep = slope(curve, mean_batch, imbalance, workers)
     ratio = np.maximum(steep, 0.0) / (loss - curve.gamma5)
     found = np.maximum(ratio ** (1 / curve.exponent) - curve.gamma1, 1.0)  # a fleet that is rented takes a step
+    if curve.levels:  # what is below all of them takes no fewer than the last
+        found = np.maximum(found, _passed(curve.levels, mean_batch, workers)[..., -1])
     return np.where(steep > 0, found, np.inf)
 
 

@@ -24,8 +24,7 @@ def shapes(workers: Sequence[int], batches: Sequence[int]) -> tuple[Fleet, ...]:
         for number, size in enumerate(workers)
     ]
     unlike = [_one_fast(size, batches[number % len(batches)]) for number, size in enumerate(workers) if size > 1]
-    first = len(workers)
-    return (*found[:first], *unlike, *found[first:])
+    return (*found, *unlike)
 
 
 def alike(size: int, batch: int) -> Fleet:

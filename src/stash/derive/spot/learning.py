@@ -69,7 +69,8 @@ class _Errors:
     def add(self, curve: LossCurve, replay: LossReplay, losses: Array) -> None:
         shape = shape_of(replay)
         said = loss_after(curve, np.array(replay.updates, dtype=float), *shape)
-        self.of_losses.extend(np.abs(said / np.array(replay.losses) - 1))
+        seen = np.array(replay.losses)
+        self.of_losses.extend(np.abs(said[seen != 0] / seen[seen != 0] - 1))
         for loss, seen in zip(losses, passed(replay, losses), strict=True):
             never = loss <= curve.gamma5 and not curve.levels
             updates = np.inf if never else float(updates_to(curve, float(loss), *shape))

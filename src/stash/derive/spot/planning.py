@@ -75,7 +75,7 @@ def _best_served(wishes: Sequence[FleetWish]) -> FleetWish:
 def _least(wish: FleetWish) -> float:
     """Dollars of the cheapest fleet in time; infinite if none is."""
     weighed = everything(wish).weighed
-    return float(np.min(np.where(weighed.feasible, weighed.dollars, np.inf)))
+    return float(np.min(weighed.dollars, where=weighed.feasible, initial=np.inf))
 
 
 def _wish(
