@@ -32,6 +32,10 @@ _FREED: dict[LossForm, tuple[int, ...]] = {
     "free": (0, 1, 2, 4, 5, 6),
 }
 _STANDS = 1e-5
+"""Relative: what moves less than that with every fleet that is left out, does not move."""
+_PLAINEST: tuple[LossForm, ...] = ("shipped", "printed", "free", "levels")
+_DIGITS = 3
+"""Of an error, that count: a thousandth decides nothing."""
 _ONE_SIGMA = 0.682689
 """Share of a normal distribution within one standard deviation."""
 _STEEPEST = 3.0
@@ -51,9 +55,14 @@ def fitted_forms(replays: Sequence[LossReplay]) -> tuple[FittedLoss, ...]:
         )
     losses = common_losses(replays)
     forms = [_judged(form, replays, losses) for form in _FREED]
-    best = min(forms, key=lambda each: each.error)
+    best = min(forms, key=_rank)
     forms.append(_judged_levels(replays, losses, best.curve))
-    return tuple(sorted(forms, key=lambda each: (each.error, each.worst_error)))
+    return tuple(sorted(forms, key=_rank))
+
+
+def _rank(fitted: FittedLoss) -> tuple[float, int]:
+    """Of forms that err alike, the one with the fewest coefficients comes first."""
+    return round(fitted.error, _DIGITS), _PLAINEST.index(fitted.form)
 
 
 # Judging --------------------------------------------------------------------------------------------------
