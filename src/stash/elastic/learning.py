@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from stash.base.errors import UserError
-from stash.base.spot.curve import LearnedCurve, LossReplay
+from stash.base.spot.curve import FittedLoss, LearnedCurve, LossReplay
 from stash.base.words.counting import counted
 from stash.base.words.units import format_seconds
 from stash.derive.spot.design import Fleet, shapes
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from torch.utils.data import Dataset
 
 T = TypeVar("T")
+Ended = Literal["done", "budget", "interrupted"]
 LEAST_UPDATES = 4 * WINDOW
 """Of a replay: a course over less says nothing but its first window."""
 MOST_UPDATES = 10_000
@@ -92,7 +93,8 @@ def learn(
     fleets = shapes(wish.workers, wish.batches)
     costs = {batch: _tried(bench, batch, partial(_update_seconds, bench, batch)) for batch in wish.batches}
     updates = wish.updates or _affordable(costs, fleets, until - clock())
-    found, left_out, ended = _replayed(bench, wish, fleets, updates, until, costs, told, clock)
+    course = _Course(fleets, updates, costs, clock(), until)
+    found, left_out, ended = _replayed(bench, course, wish.bound, told, clock)
     server = Server(job, _cpu())
     return LearnedCurve(
         stash_version=version,
@@ -147,37 +149,50 @@ def _affordable(costs: dict[int, float], fleets: Sequence[Fleet], budget: float)
     return min(updates, MOST_UPDATES)
 
 
+@dataclass(frozen=True)
+class _Course:
+    """The replays that are to be made, and by when."""
+
+    fleets: tuple[Fleet, ...]
+    updates: int
+    """Of each."""
+    costs: dict[int, float]
+    """Seconds of an update, by its samples, as told from a few."""
+    began: float
+    until: float
+
+    def seconds_left(self, number: int, update: int, now: float) -> float:
+        """From so many updates of a replay on, at the pace so far; no more than the budget leaves."""
+        each = [self.costs[fleet[0].samples] for fleet in self.fleets]
+        done = sum(each[:number]) * self.updates + each[number] * update
+        ahead = sum(each) * self.updates - done
+        return min(ahead * (now - self.began) / done, self.until - now)
+
+
 def _replayed(
     bench: _Bench,
-    wish: LearnWish,
-    fleets: Sequence[Fleet],
-    updates: int,
-    until: float,
-    costs: dict[int, float],
+    course: _Course,
+    bound: int | None,
     told: Callable[[ReplayMoment], None],
     clock: Callable[[], float],
-) -> tuple[list[LossReplay], list[str], Literal["done", "budget", "interrupted"]]:
+) -> tuple[list[LossReplay], list[str], Ended]:
     """What was replayed, what was left out and why, and what ended it."""
     found: list[LossReplay] = []
     left_out: list[str] = []
-    for number, fleet in enumerate(fleets):
-        after = sum(costs[each[0].samples] for each in fleets[number + 1 :]) * updates
+    for number, fleet in enumerate(course.fleets):
 
-        def moment(
-            update: int, loss: float, number: int = number, fleet: Fleet = fleet, after: float = after
-        ) -> bool:
-            left = after + costs[fleet[0].samples] * (updates - update)
-            told(ReplayMoment(number + 1, len(fleets), fleet, update, updates, loss, min(left, until - clock())))
-            return clock() < until
+        def goes_on(update: int, loss: float, number: int = number, fleet: Fleet = fleet) -> bool:
+            left = course.seconds_left(number, update, clock())
+            told(ReplayMoment(number + 1, len(course.fleets), fleet, update, course.updates, loss, left))
+            return clock() < course.until
 
         seed = bench.job.seed + 1 + number
+        run = partial(replay, bench.job, bench.data, fleet, course.updates, seed, bench.device, bound, goes_on)
         try:
-            run = partial(replay, bench.job, bench.data, fleet, updates, seed, bench.device, wish.bound, moment)
             one = _tried(bench, fleet[0].samples, run)
         except DivergedError as end:
-            left_out.append(
-                f"{_called(fleet)}: the loss is no number any more after {counted(end.updates, 'update')}"
-            )
+            after = counted(end.updates, "update")
+            left_out.append(f"{_called(fleet)}: the loss is no number any more after {after}")
             continue
         except KeyboardInterrupt:
             return found, left_out, "interrupted"
@@ -190,7 +205,7 @@ def _replayed(
     return found, left_out, "done"
 
 
-def _fitted(found: Sequence[LossReplay], left_out: Sequence[str], ended: str) -> Any:
+def _fitted(found: Sequence[LossReplay], left_out: Sequence[str], ended: Ended) -> tuple[FittedLoss, ...]:
     """All forms; raises UserError that begins with why there are too few replays, where it is not by choice."""
     try:
         return fitted_forms(found)
