@@ -5,7 +5,7 @@ python -m bench.spot.learned [--updates 1000] [JOB ...]
 Three small jobs on synthetic data: logistic regression, a perceptron with one hidden layer trained by Adam, and the
 convolutional network of examples/spot_job.py. A curve is learned from 1, 2, 4 and 8 workers with three batches. Then
 fleets of other sizes, batches and speeds are replayed, each with two orders of samples. How far those two lie apart
-is what no curve can tell. Takes four minutes of one core.
+no curve can tell. Takes two minutes of one core.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 import sys
 import time
 from pathlib import Path
@@ -107,7 +108,7 @@ class ReplayProgress:
         now = time.monotonic()
         if self._live and now >= self._next:
             self._next = now + self._PAUSE
-            line = _line(moment)
+            line = _line(moment)[: shutil.get_terminal_size().columns - 1]
             sys.stderr.write("\r" + line.ljust(self._width))
             self._width = len(line)
             sys.stderr.flush()
@@ -127,6 +128,6 @@ def _line(moment: ReplayMoment) -> str:
 
     fleet = f"{counted(len(moment.fleet), 'worker')} x {moment.fleet[0].samples}"
     return (
-        f"replay {moment.number} of {moment.replays}: {fleet}, update {moment.update:,} of {moment.updates:,}, "
-        f"loss {moment.loss:.4g}, {span(max(moment.seconds_left, 0.0))} left"
+        f"replay {moment.number} of {moment.replays}, {span(max(moment.seconds_left, 0.0))} left: {fleet}, "
+        f"update {moment.update:,} of {moment.updates:,}, loss {moment.loss:.4g}"
     )

@@ -138,10 +138,13 @@ def _alone(base: Base, priced: Priced) -> _Lone:
     instance = priced.instance
     wanted = Alteration(instance=f"{instance.cloud}/{instance.name}", nodes=1)
     drawn = stall_draws(base, wanted)
-    target, room = drawn.target, drawn.target.device_memory_bytes
-    batch, smaller = _batch(base, instance.name, None if room is None else room.value)
-    if smaller:
-        drawn = stall_draws(base, wanted.model_copy(update={"batch": batch}))
+    target, memory = drawn.target, drawn.target.device_memory_bytes
+    if base.passes is None:
+        raise UserError("the profile does not say how many samples a step has; profile it again with --batch N")
+    batch, smaller = base.passes.samples, _room(base, instance.name, None if memory is None else memory.value)
+    if smaller is not None:
+        batch = smaller * base.passes.accumulated
+        drawn = stall_draws(base, wanted.model_copy(update={"batch": smaller}))
     own = [part for part in drawn.parts if part.name not in EXCHANGE_STALLS]
     unknown = [each for each in drawn.unknown if each.name not in EXCHANGE_STALLS]
     network = target.network.bytes_per_second if target.network is not None else None
@@ -152,7 +155,7 @@ def _alone(base: Base, priced: Priced) -> _Lone:
         )
     notes = [sentence for part in own for sentence in part.beyond]
     notes += [f"the {each.name} stall is unknown and not counted: {each.why}" for each in unknown]
-    if smaller:
+    if smaller is not None:
         notes.append(f"a GPU has no room for the profile's batch: {batch} samples are taken, by equation (10)")
     seconds: Array = np.sum([part.seconds for part in own], axis=0)
     unsure = sum(float(part.seconds.mean()) for part in own if not part.spread_known)
@@ -160,18 +163,15 @@ def _alone(base: Base, priced: Priced) -> _Lone:
     return _Lone(priced, target.devices, batch, seconds, known, network.value, _pcie(priced), tuple(notes))
 
 
-def _batch(base: Base, name: str, memory: float | None) -> tuple[int, bool]:
-    """(samples of one GPU, whether they are fewer than profiled): (10), α₂ and β₂ being of the profile's peak."""
-    if base.passes is None:
-        raise UserError("the profile does not say how many samples a step has; profile it again with --batch N")
-    profiled = base.passes.samples
+def _room(base: Base, name: str, memory: float | None) -> int | None:
+    """(10): samples of a pass that a GPU has room for, by the profile's peak; ``None`` if those that it had fit."""
     line = job_footprint(base, ranks=1)
-    if line is None or memory is None or line.fits(line.at(base.passes.batch), memory):
-        return profiled, False
+    if line is None or memory is None or base.passes is None or line.fits(line.at(base.passes.batch), memory):
+        return None
     room = largest_batch(float(line.largest_batch(memory)), 1.0, 0.0)
     if room < 1:
         raise UserError(f"not even one sample fits into a GPU of {name}; drop it from --quota")
-    return room, True
+    return room
 
 
 def _pcie(priced: Priced) -> float:
