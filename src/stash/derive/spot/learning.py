@@ -31,7 +31,7 @@ _FREED: dict[LossForm, tuple[int, ...]] = {
     "shipped": (0, 1, 2, 4),
     "free": (0, 1, 2, 4, 5, 6),
 }
-_STANDS = 1e-5
+_STANDS = 1e-3
 """Relative: what moves less than that with every fleet that is left out, does not move."""
 _PLAINEST: tuple[LossForm, ...] = ("shipped", "printed", "free", "levels")
 _DIGITS = 3
