@@ -5,12 +5,20 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["Job"]
+__all__ = ["Job", "load_curve", "plan", "simulate"]
 
 if TYPE_CHECKING:
+    from stash.derive.spot.planning import plan
+    from stash.derive.spot.simulating import simulate
     from stash.elastic.job import ElasticJob as Job
+    from stash.keep.curves import load_curve
 
-_HOMES = {"Job": ("stash.elastic.job", "ElasticJob")}
+_HOMES = {
+    "Job": ("stash.elastic.job", "ElasticJob"),
+    "load_curve": ("stash.keep.curves", "load_curve"),
+    "plan": ("stash.derive.spot.planning", "plan"),
+    "simulate": ("stash.derive.spot.simulating", "simulate"),
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -22,6 +22,7 @@ SAMPLES_PER_STEP = {
     "hf_trainer": 8,
     "lightning_fit": 8,
     "single_device": 8,
+    "spot_job": 32,
     "streaming": 8,
 }
 
@@ -52,7 +53,7 @@ def test_an_example_is_profiled_as_its_first_line_says(
     shutil.copytree(EXAMPLES, tmp_path / "examples")
     before = {path for path in tmp_path.rglob("*") if path.suffix in (".pt", ".ckpt", ".safetensors")}
     profile = measured(run_profile(*words[3:], folder=tmp_path))
-    alone = script.stem == "single_device"
+    alone = script.stem in ("single_device", "spot_job")
     assert len(profile.ranks) == (1 if alone else 2)
     assert {"solo", "warm"} <= set(profile.settings.rungs)
     assert alone or {"crowd", "node"} <= set(profile.settings.rungs)

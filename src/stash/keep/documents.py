@@ -19,7 +19,11 @@ from stash.base.files import read_up_to, write_whole
 Document = dict[str, Any]
 LARGEST = 2**29
 """Bytes of a file that is read: a profile of 1,024 ranks and 30 rounds takes 19 MB."""
-_OF_FIELD = {"plan_schema": "a plan of `stash recommend`", "schema_version": "a profile or a probe"}
+_OF_FIELD = {
+    "curve_schema": "a curve of `stash spot learn`",
+    "plan_schema": "a plan of `stash recommend`",
+    "schema_version": "a profile or a probe",
+}
 """What a document is, by the field that tells its schema; looked at where another one was expected."""
 
 

@@ -7,6 +7,7 @@ long an iteration takes and how loss falls is ``derive/spot``'s business. Second
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Literal
 
 from pydantic import Field, model_validator
@@ -60,6 +61,8 @@ class ParameterServers(Record):
     apply_seconds: Number = Field(0.0, ge=0)
     """To apply one update to all parameters, on one core of one server."""
     cores: int = Field(1, ge=1, le=1024)
+    instance: str | None = Field(None, max_length=100)
+    """Its type, where a plan is to rent it."""
 
 
 class Contention(Record):
@@ -69,8 +72,21 @@ class Contention(Record):
     beta: Number
 
 
+class LossLevel(Record):
+    """A loss, and the updates it takes: ``updates`` · N^``workers_exponent`` · bw^``batch_exponent``."""
+
+    loss: Number
+    updates: Number = Field(gt=0)
+    """Of one worker with one sample."""
+    workers_exponent: Number = Field(ge=-20, le=20)
+    batch_exponent: Number = Field(ge=-20, le=20)
+
+
 class LossCurve(Record):
-    """γ₁ … γ₅ of equation (3). Without ``gamma4`` it is the form that was shipped, in √N and without R."""
+    """γ₁ … γ₅ of equation (3). Without ``gamma4`` it is the form that was shipped, in √N and without R.
+
+    Exponents of their own make it (γ₂ · bw + γ₃) · ((R + γ₄) · N)^q / (j + γ₁)^p + γ₅; (3) has p = 1 and q = ½.
+    """
 
     gamma1: Number
     """Updates."""
@@ -81,6 +97,35 @@ class LossCurve(Record):
     gamma4: Number | None = Field(None, ge=0)
     gamma5: Number
     """The loss that is left after any number of updates."""
+    exponent: Number = Field(1.0, gt=0, le=10)
+    """p, of the updates. γ₂ and γ₃ are then in loss · updatesᵖ."""
+    workers_exponent: Number = Field(0.5, ge=-10, le=10)
+    """q, of the workers."""
+    levels: tuple[LossLevel, ...] = Field((), max_length=1000)
+    """Losses that fleets were seen to reach, the highest first: believed within them; beyond them γ₁ … γ₅ are."""
+
+    @model_validator(mode="after")
+    def _levels_fall(self) -> LossCurve:
+        losses = [each.loss for each in self.levels]
+        if any(lower >= higher for higher, lower in pairwise(losses)):
+            raise ValueError("levels: their losses do not fall")
+        return self
+
+
+class LearnedRange(Record):
+    """Where a loss curve was seen: what lies beyond is extrapolated."""
+
+    most_workers: Count
+    least_batch: Number
+    most_batch: Number
+    """Of mean batches, bw."""
+    most_imbalance: Number
+    most_updates: Count
+    """That all replays reached."""
+    least_loss: Number
+    """That all replays reached."""
+    bound: Count | None = None
+    """Of staleness; ``None``: none."""
 
 
 class Uncertainty(Record):
@@ -109,6 +154,13 @@ class FleetPool(Record):
     uncertainty: Uncertainty | None = None
     most_vcpus: Number | None = Field(None, gt=0)
     types: tuple[WorkerType, ...] = Field(min_length=1, max_length=2000)
+    learned: LearnedRange | None = None
+    """Where ``loss`` was seen; ``None`` if nobody says."""
+    notes: tuple[Sentence, ...] = ()
+    """What a reader of a plan has to know of these numbers."""
+    cloud: str | None = None
+    region: str | None = None
+    """Where the prices are of; ``None`` if nobody says."""
 
     @model_validator(mode="after")
     def _names_differ(self) -> FleetPool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from stash.cli.options import App
 from stash.cli.spot.fit import fit
+from stash.cli.spot.learn import learn
 from stash.cli.spot.plan import plan
 from stash.cli.spot.predict import predict
 from stash.cli.spot.simulate import simulate
@@ -18,5 +19,6 @@ def spot() -> None:
 
 app.command()(fit)
 app.command()(predict)
+app.command()(learn)
 app.command()(plan)
 app.command()(simulate)

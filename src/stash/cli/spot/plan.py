@@ -2,77 +2,213 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from stash.base.errors import UserError
 from stash.cli.options import flag, option, positive
 from stash.cli.spot.words import JSON_HELP, MODEL_HELP, model_of, told
 
 if TYPE_CHECKING:
-    from stash.base.spot.fleets import FleetPool
+    from stash.base.spot.fleets import FleetPlan, FleetPool
+    from stash.keep.catalog import Catalog
 
-POOL_HELP = "What may be rented, what it does alone and costs, and the loss curve (docs/how-to/spot.md)."
+POOL_HELP = (
+    "A file that says it all: what may be rented, what it does alone and costs, the curve (docs/how-to/spot.md)."
+)
+_JOB, _MAY, _WISH = "The job, from a profile and a curve", "What may be rented", "What is wanted"
 
 
 def plan(
-    pool: Annotated[Path, option("FILE", POOL_HELP)],
-    deadline: Annotated[str, option("TIME", 'When the loss has to be reached, like "6h" or "2400s".')],
-    loss: Annotated[float, option("LOSS", "What training has to reach.")],
+    deadline: Annotated[str, option("TIME", 'When the loss has to be reached, like "6h" or "2400s".', panel=_WISH)],
+    loss: Annotated[float, option("LOSS", "What training has to reach.", panel=_WISH)],
+    profile: Annotated[
+        str | None, typer.Argument(metavar="PROFILE", help="What `stash profile` saved.", show_default=False)
+    ] = None,
+    curve: Annotated[Path | None, option("FILE", "What `stash spot learn` saved.", panel=_JOB)] = None,
+    pool: Annotated[Path | None, option("FILE", f"Instead of both: {POOL_HELP[0].lower()}{POOL_HELP[1:]}")] = None,
+    cloud: Annotated[str | None, option("NAME", "Whose machines, like aws.", panel=_MAY)] = None,
+    region: Annotated[str | None, option("NAME", "Else the one where they cost least.", panel=_MAY)] = None,
+    quota: Annotated[
+        list[str] | None, option("TYPE=N", "Machines of a type at most; repeatable.", panel=_MAY)
+    ] = None,
+    vcpus: Annotated[float | None, option("N", "vCPUs of all machines at most.", panel=_MAY)] = None,
+    server: Annotated[
+        str | None, option("TYPE", "Of the parameter server; else the cheapest that keeps up.", panel=_MAY)
+    ] = None,
+    servers: Annotated[int | None, option("N", "Parameter servers; else 1.", least=1, panel=_MAY)] = None,
+    start: Annotated[str | None, option("TIME", "From the request to the first update.", panel=_MAY)] = None,
+    instances: Annotated[Path | None, option("FILE", "Your own machines and prices.", panel=_MAY)] = None,
     which: Annotated[str, option("NAME", MODEL_HELP, "--model")] = "queue",
-    quota: Annotated[list[str] | None, option("TYPE=N", "Machines of a type at most; repeatable.")] = None,
-    vcpus: Annotated[float | None, option("N", "vCPUs of all machines at most.")] = None,
-    confidence: Annotated[float | None, option("P", "How probable it has to be that it is in time.")] = None,
-    budget: Annotated[float | None, option("DOLLARS", "What all of it may cost.")] = None,
+    confidence: Annotated[
+        float | None, option("P", "How probable it has to be that it is in time.", panel=_WISH)
+    ] = None,
+    budget: Annotated[float | None, option("DOLLARS", "What all of it may cost.", panel=_WISH)] = None,
     output: Annotated[Path | None, option("FILE", "Where the plan goes.", "--output", "-o")] = None,
     json: Annotated[bool, flag("--json", JSON_HELP)] = False,
 ) -> None:
     """Find the cheapest fleet that reaches a loss by a deadline, and say why others lost.
 
+    stash spot plan run.stash.json --curve job.curve.json --deadline 6h --loss 0.35 --cloud aws --quota g4dn.4xlarge=5
+
     stash spot plan --pool pool.yaml --deadline 2400s --loss 0.8 --model paper
     """
-    from stash.base.records.base import now
-    from stash.base.version import __version__
-    from stash.base.words.units import parse_seconds
     from stash.cli.output import output_file, printed, write_output
-    from stash.derive.spot.provision import provision
-    from stash.derive.spot.weighing import LONGEST, FleetWish
-    from stash.keep.fleets import read_pool
     from stash.show.spot.planned import document, render, view
 
-    if confidence is not None and not 0.5 <= confidence < 1:
-        raise UserError(f"--confidence {confidence:g}: it must be from 0.5 to below 1, like 0.9")
-    offers = _limited(read_pool(pool), quota or [], vcpus)
-    seconds = positive("--deadline", parse_seconds(deadline), "more than 0", finite=True)
-    if seconds > LONGEST:
-        raise UserError(f"--deadline {deadline}: it must be below 30 years")
-    wish = FleetWish(
-        offers, model_of(which), positive("--loss", loss, finite=True), seconds, confidence, _budget(budget)
-    )
+    wanted = _wanted(deadline, loss, confidence, budget, vcpus)
+    quotas = _quotas(quota or [])
     target = None if output is None else output_file(output, "job", ".plan.json")
-    found = provision(wish, __version__, now())
+    if pool is not None:
+        beside: dict[str, object] = {
+            "PROFILE": profile,
+            "--curve": curve,
+            "--cloud": cloud,
+            "--region": region,
+            "--server": server,
+        }
+        beside |= {"--servers": servers, "--start": start, "--instances": instances}
+        _refuse(beside)
+        found = _of_pool(pool, quotas, wanted, which)
+    else:
+        if which != "queue":
+            raise UserError("--model paper needs alpha1 and beta1 of equation (9), which only a --pool has")
+        bought = _Bought(cloud, region, quotas, server, servers or 1, start, instances)
+        found = _of_profile(profile, curve, bought, wanted)
     if target is not None:
         write_output(target, found.model_dump_json(indent=1) + "\n")
-    printed(document(found) if json else view(found, pool.name), render)
+    printed(document(found) if json else view(found, profile or (pool.name if pool else "")), render)
     if target is not None:
         told(f"Saved {target}.", json)
 
 
-def _budget(dollars: float | None) -> float | None:
-    return None if dollars is None else positive("--budget", dollars, finite=True)
+@dataclass(frozen=True)
+class _Wanted:
+    """The goal, checked."""
+
+    seconds: float
+    loss: float
+    confidence: float | None
+    budget: float | None
+    vcpus: float | None
 
 
-def _limited(pool: FleetPool, quotas: list[str], vcpus: float | None) -> FleetPool:
-    """The pool with these quotas; raises UserError for a type that it does not have."""
-    from stash.base.words.quantities import listed
-    from stash.base.words.spelling import nearest
+@dataclass(frozen=True)
+class _Bought:
+    """What may be rented, as it was typed."""
 
+    cloud: str | None
+    region: str | None
+    quotas: dict[str, int]
+    server: str | None
+    servers: int
+    start: str | None
+    instances: Path | None
+
+
+def _wanted(
+    deadline: str, loss: float, confidence: float | None, budget: float | None, vcpus: float | None
+) -> _Wanted:
+    """Raises UserError for what nobody can keep."""
+    from stash.base.words.units import parse_seconds
+    from stash.derive.spot.weighing import LONGEST
+
+    if confidence is not None and not 0.5 <= confidence < 1:
+        raise UserError(f"--confidence {confidence:g}: it must be from 0.5 to below 1, like 0.9")
+    seconds = positive("--deadline", parse_seconds(deadline), "more than 0", finite=True)
+    if seconds > LONGEST:
+        raise UserError(f"--deadline {deadline}: it must be below 30 years")
+    most = None if vcpus is None else positive("--vcpus", vcpus, finite=True)
+    dollars = None if budget is None else positive("--budget", budget, finite=True)
+    return _Wanted(seconds, positive("--loss", loss, finite=True), confidence, dollars, most)
+
+
+def _refuse(given: dict[str, object]) -> None:
+    """Raise UserError for an option that a pool leaves nothing to say."""
+    word = next((name for name, value in given.items() if value is not None), None)
+    if word is not None:
+        raise UserError(f"{word} and --pool: a pool says that itself; leave one of them out")
+
+
+def _of_pool(pool: Path, quotas: dict[str, int], wanted: _Wanted, which: str) -> FleetPlan:
+    from stash.base.records.base import now
+    from stash.base.version import __version__
+    from stash.derive.spot.provision import provision
+    from stash.derive.spot.weighing import FleetWish
+    from stash.keep.fleets import read_pool
+
+    offers = _limited(read_pool(pool), quotas, wanted.vcpus)
+    wish = FleetWish(offers, model_of(which), wanted.loss, wanted.seconds, wanted.confidence, wanted.budget)
+    return provision(wish, __version__, now())
+
+
+def _of_profile(profile: str | None, curve: Path | None, bought: _Bought, wanted: _Wanted) -> FleetPlan:
+    from stash.base.words.units import parse_seconds
+    from stash.cli.runs import profile_of
+    from stash.derive.spot.planning import plan as planned
+    from stash.keep.catalog import OfferFilter
+    from stash.keep.catalog import load as load_catalog
+    from stash.keep.curves import load_curve
+
+    if profile is None or curve is None:
+        missing = "a profile" if profile is None else "--curve"
+        raise UserError(
+            f"{missing} is missing: stash spot plan train.stash.json --curve job.curve.json --deadline 6h "
+            "--loss 0.35 --cloud aws --quota g4dn.4xlarge=5, or give all numbers in a --pool"
+        )
+    if bought.cloud is None:
+        raise UserError("--cloud is missing: workers and servers are rented in one, like --cloud aws")
+    starts = 0.0 if bought.start is None else parse_seconds(bought.start)
+    known = load_catalog(bought.instances)
+    _check_place(known, bought)
+    kinds = OfferFilter(cloud=bought.cloud, region=bought.region, kinds=("spot", "on-demand"))
+    return planned(
+        profile_of(profile, None)[0],
+        load_curve(curve),
+        known.query(kinds),
+        deadline=wanted.seconds,
+        loss=wanted.loss,
+        quotas=bought.quotas,
+        server=bought.server,
+        servers=bought.servers,
+        start=starts,
+        confidence=wanted.confidence,
+        budget=wanted.budget,
+        vcpus=wanted.vcpus,
+        source=profile,
+        catalog=lambda: known,
+    )
+
+
+def _check_place(known: Catalog, bought: _Bought) -> None:
+    """Raise UserError for a cloud or region that the catalog does not have."""
+    from stash.base.plan import Constraints
+    from stash.derive.plan.candidates import check_names
+
+    assert bought.cloud is not None
+    regions = () if bought.region is None else (bought.region,)
+    check_names(known, Constraints(clouds=(bought.cloud,), regions=regions, quotas=bought.quotas))
+
+
+def _quotas(texts: list[str]) -> dict[str, int]:
+    """Of ``g4dn.4xlarge=5``; raises UserError."""
     asked: dict[str, int] = {}
-    for text in quotas:
+    for text in texts:
         name, _, count = text.partition("=")
         if not (count.isascii() and count.isdigit() and len(count) < 6):
             raise UserError(f"--quota {text!r} cannot be read; write it like g4dn.4xlarge=5")
         asked[name.strip()] = int(count)
+    return asked
+
+
+def _limited(pool: FleetPool, asked: dict[str, int], vcpus: float | None) -> FleetPool:
+    """The pool with these quotas; raises UserError for a type that it does not have."""
+    from stash.base.words.quantities import listed
+    from stash.base.words.spelling import nearest
+
     known = [kind.name for kind in pool.types]
     for name in asked:
         if name not in known:
@@ -80,5 +216,4 @@ def _limited(pool: FleetPool, quotas: list[str], vcpus: float | None) -> FleetPo
             hint = f"did you mean {alike[0]}?" if alike else f"it has {listed(known)}"
             raise UserError(f"--quota {name}: the pool has no such type; {hint}")
     types = tuple(kind.model_copy(update={"quota": asked.get(kind.name, kind.quota)}) for kind in pool.types)
-    most = pool.most_vcpus if vcpus is None else positive("--vcpus", vcpus, finite=True)
-    return pool.model_copy(update={"types": types, "most_vcpus": most})
+    return pool.model_copy(update={"types": types, "most_vcpus": pool.most_vcpus if vcpus is None else vcpus})

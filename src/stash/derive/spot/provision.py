@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from stash.base.errors import UserError
-from stash.base.spot.fleets import CostedFleet, FleetPlan, LooserWish, RunnerUp
+from stash.base.spot.fleets import CostedFleet, FleetPlan, LearnedRange, LooserWish, RunnerUp
 from stash.base.words.counting import counted
 from stash.derive.predict.draws import Array
 from stash.derive.spot.branching import MOST_NODES, cheapest
@@ -27,6 +27,8 @@ _RUNNERS_UP = 3
 _MORE_QUOTA = 8
 """Machines of one type by which a quota is raised at most to find what would do."""
 _GAP_UNKNOWN = 1.0
+_SAME = 1e-6
+"""Relative: what two ways of adding up may differ by."""
 _FEW_NODES = 400
 """Programs for what stands beside the answer: the best that is found with them, unproven."""
 
@@ -163,7 +165,7 @@ def _least_loss(wish: FleetWish, known: Everything) -> float:
     size = known.counts.sum(axis=1)
     updates = progress.updates_per_second * wish.training_seconds
     losses = loss_after(wish.pool.loss, updates, progress.mean_batch, progress.imbalance, size)
-    meaningful = losses > wish.pool.loss.gamma5
+    meaningful = losses > (wish.pool.loss.levels[-1].loss if wish.pool.loss.levels else wish.pool.loss.gamma5)
     if wish.pool.most_vcpus is not None:
         meaningful &= known.counts @ wish.vcpus <= wish.pool.most_vcpus
     return math.ceil(float(losses[meaningful].min()) * 1000) / 1000 if meaningful.any() else math.inf
@@ -191,3 +193,23 @@ def _beyond(wish: FleetWish, chosen: CostedFleet) -> Iterator[str]:
         yield "the loss is reached before training begins, by this curve: nothing was learned about that"
     if wish.model == "queue" and wish.pool.server.apply_seconds == 0:
         yield "applying updates takes no time in this pool (apply_seconds): a server that computes slowly is not seen"
+    if wish.pool.learned is not None:
+        yield from _extrapolated(wish, wish.pool.learned, chosen)
+
+
+def _extrapolated(wish: FleetWish, seen: LearnedRange, chosen: CostedFleet) -> Iterator[str]:
+    """Where the curve is asked about what no replay showed."""
+    size, batch = sum(chosen.workers.values()), chosen.mean_batch
+    if size > seen.most_workers:
+        yield f"{size} workers are more than the {seen.most_workers} of the largest fleet that was replayed"
+    if not seen.least_batch * (1 - _SAME) <= batch <= seen.most_batch * (1 + _SAME):
+        yield (
+            f"a mean batch of {batch:.4g} lies outside of those that were replayed, {seen.least_batch:.4g} to "
+            f"{seen.most_batch:.4g}"
+        )
+    if chosen.imbalance > seen.most_imbalance * (1 + _SAME):
+        yield f"an R of {chosen.imbalance:.2f} is more than the {seen.most_imbalance:.2f} that was replayed"
+    if wish.loss < seen.least_loss:
+        yield f"a loss of {wish.loss:.4g} is below {seen.least_loss:.4g}, the least that all replays reached"
+    if chosen.updates > seen.most_updates:
+        yield f"{chosen.updates:,.0f} updates are more than the {seen.most_updates:,} that were replayed"

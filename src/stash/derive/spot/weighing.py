@@ -83,8 +83,7 @@ class FleetWish:
 def checked(wish: FleetWish) -> FleetWish:
     """``wish``, or a UserError that says which of its numbers contradict each other."""
     pool = wish.pool
-    if wish.loss <= pool.loss.gamma5:
-        updates_to(pool.loss, wish.loss, *(np.array(1.0) for _ in range(3)))
+    updates_to(pool.loss, wish.loss, *(np.array(1.0) for _ in range(3)))  # raises for a loss that is never reached
     if wish.deadline_seconds <= pool.start_seconds:
         raise UserError(
             f"--deadline {wish.deadline_seconds:g} s: starting alone takes {pool.start_seconds:g} s (start_seconds "
@@ -94,6 +93,10 @@ def checked(wish: FleetWish) -> FleetWish:
         raise UserError(
             f"--confidence {wish.confidence:g}: the pool does not say how wrong its numbers are; add to it "
             "uncertainty: {speed: 0.05, updates: 0.1}"
+        )
+    if wish.model == "paper" and (pool.loss.levels or pool.loss.exponent != 1 or pool.loss.workers_exponent != 0.5):
+        raise UserError(
+            "--model paper knows equation (3) as it is, without levels or other exponents; use --model queue"
         )
     if wish.model == "paper" and pool.contention is None:
         raise UserError("--model paper needs contention: {alpha: …, beta: …} in the pool; or use --model queue")

@@ -26,6 +26,7 @@ class FleetPlanView:
     alike: str
     looser: tuple[tuple[str, str], ...]
     beyond: tuple[str, ...]
+    notes: tuple[str, ...]
 
 
 def document(plan: FleetPlan) -> dict[str, Any]:
@@ -48,6 +49,7 @@ def document(plan: FleetPlan) -> dict[str, Any]:
         "runners_up": [each.model_dump() for each in plan.runners_up],
         "looser": [each.model_dump() for each in plan.looser],
         "beyond": list(plan.beyond),
+        "notes": list(plan.pool.notes),
     }
 
 
@@ -68,6 +70,7 @@ def view(plan: FleetPlan, pool: str) -> FleetPlanView:
         alike=f"The same fleet is chosen by: {', '.join(alike)}." if alike else "",
         looser=tuple((each.to, each.text) for each in plan.looser),
         beyond=plan.beyond,
+        notes=plan.pool.notes,
     )
 
 
@@ -93,8 +96,10 @@ def _chosen(plan: FleetPlan, chosen: CostedFleet) -> tuple[tuple[str, str], ...]
         likely = f"{chosen.p_deadline:.1%}"
     server = plan.pool.server
     priced = "servers included" if server.dollars_per_hour else "servers cost nothing in this pool"
+    hired = () if server.instance is None else (("server", f"{server.count} × {server.instance}, on demand"),)
     return (
         ("rent", fleet(chosen.workers)),
+        *hired,
         ("cost", f"${chosen.dollars:.3f}, {priced}"),
         (
             "time",
@@ -140,7 +145,12 @@ def _report(view: FleetPlanView, width: int, colour: bool) -> list[RenderableTyp
     for sentence in view.beyond:
         parts += paragraph(sentence, width, "! ", "color(220)", dim=True)
     parts += table(view.others, width) if view.others else []
-    return [*parts, *(paragraph(view.alike, width, "", "") if view.alike else [])]
+    parts += paragraph(view.alike, width, "", "") if view.alike else []
+    if view.notes:
+        parts.append(Text())
+    for sentence in view.notes:
+        parts += paragraph(sentence, width, "- ", "dim", dim=True)
+    return parts
 
 
 render: Renderer[FleetPlanView] = terminal_renderer(_report, narrowest=60, widest=120)

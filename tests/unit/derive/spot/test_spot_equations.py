@@ -10,7 +10,7 @@ from fleet_pools import published
 
 from stash.base.errors import UserError
 from stash.base.spot.fleets import Contention, LossCurve
-from stash.derive.spot.convergence import LossRun, fit, loss_after, updates_to
+from stash.derive.spot.convergence import loss_after, updates_to
 from stash.derive.spot.progress import asynchronous
 from stash.derive.spot.sharing import (
     bandwidth,
@@ -95,25 +95,3 @@ def test_loss_and_updates_are_each_others_inverse() -> None:
 def test_a_loss_that_is_never_reached_is_refused() -> None:
     with pytest.raises(UserError, match=r"--loss 0.5 is never reached: 0.5"):
         updates_to(CURVE, 0.5, *(np.array(1.0) for _ in range(3)))
-
-
-@pytest.mark.parametrize("gamma4", [None, 0.2])
-def test_a_curve_is_found_again_and_the_form_that_made_it_is_chosen(gamma4: float | None) -> None:
-    true = LossCurve(gamma1=300, gamma2=-0.5, gamma3=900, gamma4=gamma4, gamma5=0.4)
-    updates = np.geomspace(100, 8000, 12)
-    shapes = [(2, 64.0, 0.71), (4, 128.0, 0.6), (6, 64.0, 0.9), (3, 256.0, 0.5), (5, 200.0, 0.8)]
-    runs = [
-        LossRun(n, b, r, updates, loss_after(true, updates, np.array(b), np.array(r), np.array(float(n))))
-        for n, b, r in shapes
-    ]
-    found = fit(runs)
-    assert (found.curve.gamma4 is None) == (gamma4 is None)
-    assert found.error < min(1e-3, found.other_error)
-    assert found.curve.gamma5 == pytest.approx(0.4, abs=0.01)
-    assert found.exponent == pytest.approx(1, abs=0.05)
-
-
-def test_too_few_shapes_are_refused() -> None:
-    run = LossRun(2, 64, 0.7, np.array([1.0, 2.0]), np.array([3.0, 2.0]))
-    with pytest.raises(UserError, match="1 shape of fleets cannot determine"):
-        fit([run, run, run])

@@ -1,0 +1,92 @@
+"""From a profile, a learned curve and offers to the cheapest fleet in time: ``stash.spot.plan``.
+
+Pure: asks no cloud and reads no file. Knows what follows what; each step is another module's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import date, datetime, timezone
+
+import numpy as np
+
+from stash.base.errors import UserError
+from stash.base.records import Profile
+from stash.base.records.base import now
+from stash.base.spot.curve import LearnedCurve
+from stash.base.spot.fleets import FleetPlan, FleetPool
+from stash.base.version import __version__
+from stash.derive.predict.whatif import base_of, shipped_catalog
+from stash.derive.spot.enumeration import everything, fleets
+from stash.derive.spot.from_profile import pools_of
+from stash.derive.spot.market import market_of
+from stash.derive.spot.provision import provision
+from stash.derive.spot.weighing import FleetWish, checked
+from stash.keep.catalog import Catalog, Offer
+
+_MOST_WEIGHED = 200_000
+"""Fleets with servers: a few seconds."""
+
+
+def plan(
+    profile: Profile,
+    curve: LearnedCurve,
+    offers: Iterable[Offer],
+    *,
+    deadline: float,
+    loss: float,
+    quotas: Mapping[str, int],
+    server: str | None = None,
+    servers: int = 1,
+    start: float = 0.0,
+    confidence: float | None = None,
+    budget: float | None = None,
+    vcpus: float | None = None,
+    source: str = "the profile",
+    today: date | None = None,
+    catalog: Callable[[], Catalog] = shipped_catalog,
+) -> FleetPlan:
+    """The cheapest fleet of spot workers and on-demand servers that reaches ``loss`` within ``deadline`` seconds.
+
+    ``offers`` are what may be rented, spot and on demand, of GPUs and without, as ``stash.keep.catalog.query`` has
+    them; ``quotas`` how many of which types. ``start`` is seconds from the request to the first update, ``budget``
+    dollars, ``confidence`` the probability of being in time, from the forecasts' and the curve's own errors.
+    ``catalog`` has the facts of the types. Raises UserError where something that is needed is not known.
+    """
+    base = base_of(profile, catalog=catalog)
+    market = market_of(offers, quotas, server, servers, start)
+    pools = pools_of(base, source, curve, market, loss, today or datetime.now(timezone.utc).date())
+    wishes = [_wish(pool, deadline, loss, confidence, budget, vcpus) for pool in pools]
+    return provision(_best_served(wishes), __version__, now())
+
+
+def _best_served(wishes: Sequence[FleetWish]) -> FleetWish:
+    """With the server that makes the cheapest fleet in time; with the fastest one if no fleet is.
+
+    Where weighing every fleet with every server would take long, only the fastest is looked at.
+    """
+    fastest = max(wishes, key=lambda each: each.pool.server.bytes_per_second)
+    if len(wishes) * fleets(fastest) > _MOST_WEIGHED:
+        return fastest
+    costs = [_least(checked(each)) for each in wishes]
+    return wishes[int(np.argmin(costs))] if min(costs) < np.inf else fastest
+
+
+def _least(wish: FleetWish) -> float:
+    """Dollars of the cheapest fleet in time; infinite if none is."""
+    weighed = everything(wish).weighed
+    return float(np.min(weighed.dollars, where=weighed.feasible, initial=np.inf))
+
+
+def _wish(
+    pool: FleetPool, deadline: float, loss: float, confidence: float | None, budget: float | None, vcpus: float | None
+) -> FleetWish:
+    """Raises UserError for a probability that nobody can tell."""
+    if confidence is not None and pool.uncertainty is None:
+        raise UserError(
+            f"--confidence {confidence:g}: how wrong the forecast or the curve is, is not known (leave one out with "
+            "more replays: stash spot learn --workers 1,2,4,8), so nor is a probability; plan without it"
+        )
+    if vcpus is not None:
+        pool = pool.model_copy(update={"most_vcpus": vcpus})
+    return FleetWish(pool, "queue", loss, deadline, confidence, budget)

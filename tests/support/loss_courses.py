@@ -1,0 +1,74 @@
+"""Replays by hand: courses that a curve, or any function of updates and shape, draws."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+
+import numpy as np
+
+from stash.base.spot.curve import FittedLoss, LearnedCurve, LossReplay, VirtualWorker
+from stash.base.spot.fleets import LossCurve
+from stash.derive.spot.convergence import loss_after
+from stash.derive.spot.learning import fitted_forms
+
+SHAPES = ((1, 64.0, 0.0), (2, 64.0, 0.71), (4, 128.0, 0.6), (6, 64.0, 0.9), (3, 256.0, 0.5), (5, 200.0, 0.8))
+"""N, bw, R."""
+UPDATES = np.unique(np.geomspace(50, 8000, 40).round()).astype(int)
+Drawn = LossCurve | Callable[[np.ndarray, float, float, float], np.ndarray]
+
+
+def course(
+    size: int, batch: float, imbalance: float, drawn: Drawn, updates: np.ndarray = UPDATES, noise: float = 0.0
+) -> LossReplay:
+    """One replay whose losses ``drawn`` has, each off by a factor of about 1 ± ``noise``."""
+    many = updates.astype(float)
+    if isinstance(drawn, LossCurve):
+        losses = loss_after(drawn, many, np.array(batch), np.array(imbalance), np.array(float(size)))
+    else:
+        losses = drawn(many, batch, imbalance, float(size))
+    random = np.random.default_rng(size).normal(1, noise, len(losses)) if noise else 1.0
+    return LossReplay(
+        workers=(VirtualWorker(samples=max(1, round(batch)), seconds=1.0),) * size,
+        bound=None,
+        seed=size,
+        mean_batch=batch,
+        imbalance=imbalance,
+        staleness=size - 1,
+        updates=tuple(int(each) for each in updates),
+        losses=tuple(float(each) for each in losses * random),
+        seconds=1.0,
+    )
+
+
+def replays_of(drawn: Drawn, noise: float = 0.0) -> list[LossReplay]:
+    """One of each of ``SHAPES``."""
+    return [course(*shape, drawn, noise=noise) for shape in SHAPES]
+
+
+def learned_curve(drawn: LossCurve | None = None, **changes: object) -> LearnedCurve:
+    """A curve of a model with 25,557,032 parameters, as ``forecast_profiles.gpu_job`` trains it."""
+    true = drawn or LossCurve(gamma1=300, gamma2=-0.5, gamma3=900, gamma5=0.4)
+    replays = replays_of(true)
+    fields: dict[str, object] = {
+        "stash_version": "0.0.0",
+        "created": "2026-11-22T00:00:00+00:00",
+        "job": "job.py:job",
+        "device": "CPU, 2 threads",
+        "batch": 64,
+        "samples": 50_000,
+        "parameters": 25_557_032,
+        "parameter_bytes": 102_228_128,
+        "apply_seconds": 0.02,
+        "window": 50,
+        "seed": 0,
+        "replays": tuple(replays),
+        "forms": _forms(true),
+        "ended": "done",
+    }
+    return LearnedCurve.model_validate({**fields, **changes})
+
+
+@lru_cache(maxsize=8)
+def _forms(true: LossCurve) -> tuple[FittedLoss, ...]:
+    return fitted_forms(replays_of(true))
