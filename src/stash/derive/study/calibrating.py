@@ -48,8 +48,6 @@ class CalibratingProfile:
         if ratio is None:
             raise UserError(f"nothing tells how {own.name} compares with the {self.gpu.name} of {self.path}")
         value = batch / (compute.time.value * ratio.value)
-        how = (
-            "" if own.name == self.gpu.name else f"; it takes {ratio.value:.2g} times as long ({ratio.source})"
-        )
+        how = "" if own.name == self.gpu.name else f"; it takes {ratio.value:.2g} times as long ({ratio.source})"
         said = f"{value:.4g} samples/s, from {self.path}, measured at batch {batch} on {self.gpu.name}{how}"
         return DeviceSpeed(value, f"{workload} on {own.name}: {said}")
