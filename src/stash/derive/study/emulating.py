@@ -8,7 +8,7 @@ measured: links follow both, so ratios of stalls stay what they are. A fact that
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import log
 from statistics import median
@@ -136,7 +136,7 @@ def emulated(place: StudyPlace, target: EmulatedTarget, nodes: int, job: Emulate
     step = job.batch / speed.samples_per_second + links.seconds(job.gradient_bytes, nodes, ranks)
     time = target.time_scale or (STEP_SECONDS + BUCKET_SECONDS * job.gradient_bytes / BUCKET_BYTES) / step
     scale = target.scale or _scale(links, time)
-    return EmulatedCell(
+    found = EmulatedCell(
         devices=devices,
         ranks=ranks,
         gpu=instance.gpu or place.gpus[0].model,
@@ -148,6 +148,10 @@ def emulated(place: StudyPlace, target: EmulatedTarget, nodes: int, job: Emulate
         samples_per_second=speed.samples_per_second,
         facts=(*links.facts, speed.said),
     )
+    if found.interconnect is None or found.shaped is not None:
+        return found
+    left = f"{nodes} × {instance.name}: links inside a node are as fast as this machine's, not shaped"
+    return replace(found, facts=(*found.facts, left))
 
 
 def _scale(links: _Links, time: float) -> float:
@@ -204,8 +208,11 @@ def _published(job: EmulatedJob, place: StudyPlace, precision: str) -> DeviceSpe
     nearest = min((speed.batch or 1 for speed in known), key=lambda each: (abs(log(each / job.batch)), each))
     own: list[Speed] = [speed for speed in known if speed.batch == nearest]
     of = f" at batch {nearest}" if nearest == job.batch else f" at batch {nearest}, the nearest published"
-    value = median(speed.per_second for speed in own)
-    return DeviceSpeed(value, f"{job.workload} on {gpu}: {value:.4g} samples/s{of} ({own[0].source})")
+    value, sources = (
+        median(speed.per_second for speed in own),
+        "; ".join(dict.fromkeys(speed.source for speed in own)),
+    )
+    return DeviceSpeed(value, f"{job.workload} on {gpu}: {value:.4g} samples/s{of} ({sources})")
 
 
 @lru_cache(maxsize=1024)
