@@ -89,7 +89,7 @@ def line_grids(found: Sequence[StudyResult]) -> tuple[Grid, ...]:
         )
         for first, line in fitted
     )
-    head = ("batch", "models", "always", "per layer", "per MB", "explained", "off on an unseen model")
+    head = ("batch", "models", "always", "per layer", "per MB", "explained", "off, unseen")
     title = "The paper's line: the stall as a sum of what layers and gradients cost"
     below = "`stash features --from STUDY --job PROFILE` tells by it what another model would stall there."
     return (Grid(title, head, rows, frozenset({0}), below, "place"),) if rows else ()

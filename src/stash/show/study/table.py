@@ -42,14 +42,15 @@ def table(found: Sequence[StudyResult]) -> Grid:
 def whole_table(reading: StudyReading, found: Sequence[StudyResult], files: Mapping[str, str]) -> Grid:
     """Every combination of the study, with a link to each profile; ``files``: where profiles are, by cell's id."""
     present = [stall for stall in STALLS if any(stall in each.shares for each in found)]
-    head = ("workload", "batch", "place", "nodes", "devices", "state", "repeats", "step", "samples/s", *present,
-            "$/million samples", "profile")  # fmt: skip
+    head = ("workload", "batch", "place", "nodes", "state", "profile", "devices", "repeats", "step", "samples/s",
+            *present, "$/million samples")  # fmt: skip
     rows, anchors, links = [], [], {}
     for number, (cell, result) in enumerate(_combinations(reading, found)):
-        rows.append((*_named(cell, result), *_state(reading, cell, result, present)))
+        profiles = () if result is None else tuple(_link(reading, each, files) for each in result.cells)
+        rows.append((*_named(cell), *_state(reading, cell, result, profiles, present)))
         anchors.append("" if result is None else anchor(result))
-        if result is not None:
-            links[number, len(head) - 1] = tuple(_link(reading, each, files) for each in result.cells)
+        if profiles:
+            links[number, head.index("profile")] = profiles
     return Grid(
         title="Every combination: shares of the step, mean over repeats",
         first=head[0],
@@ -74,16 +75,21 @@ def _combinations(reading: StudyReading, found: Sequence[StudyResult]) -> list[t
     return [(cells[at], results.get(at)) for at in order]
 
 
-def _named(cell: Cell, result: StudyResult | None) -> tuple[str, ...]:
-    devices = result.devices if result is not None else (cell.place.devices or 0) * cell.nodes
-    batch = UNKNOWN if cell.batch is None else str(cell.batch)
-    return cell.workload, batch, cell.place.name, str(cell.nodes), str(devices or UNKNOWN)
+def _named(cell: Cell) -> tuple[str, ...]:
+    return cell.workload, UNKNOWN if cell.batch is None else str(cell.batch), cell.place.name, str(cell.nodes)
 
 
-def _state(reading: StudyReading, cell: Cell, result: StudyResult | None, present: Sequence[str]) -> tuple[str, ...]:
+def _state(
+    reading: StudyReading,
+    cell: Cell,
+    result: StudyResult | None,
+    profiles: Sequence[GridLink],
+    present: Sequence[str],
+) -> tuple[str, ...]:
     if result is None:
-        return (missing_word(reading.standings[cell.id].state), *(UNKNOWN for _ in range(len(present) + 5)))
-    return ("done", str(result.repeats), *_measured(result, present), ", ".join(each.id for each in result.cells))
+        return (missing_word(reading.standings[cell.id].state), *(UNKNOWN for _ in range(len(present) + 6)))
+    ids = " ".join(each.text for each in profiles)
+    return ("done", ids, str(result.devices), str(result.repeats), *_measured(result, present))
 
 
 def _measured(result: StudyResult, present: Sequence[str]) -> tuple[str, ...]:

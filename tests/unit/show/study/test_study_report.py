@@ -275,9 +275,9 @@ def test_the_table_has_every_combination_and_links_each_to_its_profile(whole) ->
     first = every[0].cell
     rows = whole_table(reading, every, {first.id: f"grid.study/cells/{first.id}/profile.stash.json"})
     assert len(rows.rows) == 48
-    assert {row[5] for row in rows.rows} == {"done", "failed", "to run"}
-    failed = next(row for row in rows.rows if row[5] == "failed")
-    assert set(failed[6:]) == {"–"}
+    assert {row[4] for row in rows.rows} == {"done", "failed", "to run"}
+    failed = next(row for row in rows.rows if row[4] == "failed")
+    assert set(failed[5:]) == {"–"}
     html = render(page(reading, every, "grid.yaml", "results", {first.id: "beside.stash.json"}))
     assert f'<a href="beside.stash.json">{first.id}</a>' in html
     assert f'id="cell-{first.id}"' in html
