@@ -1,4 +1,4 @@
-"""What tests of the agent share: this very process profiled, with its data on a real disk; the end of a climb."""
+"""What tests of the agent share: a profile of this very process, with data on a real disk; the end of a climb."""
 
 from __future__ import annotations
 
