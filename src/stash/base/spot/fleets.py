@@ -12,6 +12,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from stash.base.records.base import Count, Number, Record, Sentence
+from stash.base.spot.risk import FleetRisk, InterruptionBand
 from stash.base.stats.intervals import Interval
 
 FLEET_SCHEMA = 1
@@ -37,6 +38,8 @@ class WorkerType(Record):
     """p, as it would be rented."""
     on_demand_dollars_per_hour: Number | None = Field(None, ge=0, le=1e6)
     vcpus: Number | None = Field(None, gt=0)
+    interruptions: InterruptionBand | None = None
+    """How often it is revoked, as of the pool's date."""
 
     @property
     def samples(self) -> float:
@@ -281,13 +284,17 @@ class FleetPlan(Record):
     baselines: tuple[Baseline, ...] = ()
     looser: tuple[LooserWish, ...] = ()
     beyond: tuple[Sentence, ...] = ()
+    risk: FleetRisk | None = None
+    """What revocations do to it; ``None`` where nobody says how often machines go."""
 
 
 class Obtainable(Record):
     """How many machines could be had, tick by tick."""
 
-    gap_seconds: Number = Field(gt=0)
+    gap_seconds: Number = Field(ge=1e-3, le=1e9)
     machines: tuple[Count, ...] = Field(min_length=1)
+    start: str | None = None
+    """When the first tick began, ISO 8601; ``None`` if nobody says."""
 
 
 class PolicyOutcome(Record):

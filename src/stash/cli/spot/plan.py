@@ -7,11 +7,22 @@ from typing import TYPE_CHECKING, Annotated
 
 from stash.base.errors import UserError
 from stash.cli.options import flag, option, positive
+from stash.cli.spot.dangers import (
+    CHECKPOINT_HELP,
+    INTERRUPTIONS_HELP,
+    LIVES_HELP,
+    NOTICE_HELP,
+    SHOCKS_HELP,
+    TRACE_HELP,
+    DangerWords,
+    danger_of,
+)
 from stash.cli.spot.words import JSON_HELP, MODEL_HELP, model_of, told
 
 if TYPE_CHECKING:
     from stash.base.spot.fleets import FleetPool
 
+_PANEL = "Revocations"
 POOL_HELP = "What may be rented, what it does alone and costs, and the loss curve (docs/how-to/spot.md)."
 
 
@@ -24,6 +35,12 @@ def plan(
     vcpus: Annotated[float | None, option("N", "vCPUs of all machines at most.")] = None,
     confidence: Annotated[float | None, option("P", "How probable it has to be that it is in time.")] = None,
     budget: Annotated[float | None, option("DOLLARS", "What all of it may cost.")] = None,
+    interruptions: Annotated[list[str] | None, option("RATE", INTERRUPTIONS_HELP, panel=_PANEL)] = None,
+    trace: Annotated[list[str] | None, option("FILE", TRACE_HELP, panel=_PANEL)] = None,
+    lifetimes: Annotated[list[str] | None, option("FILE", LIVES_HELP, panel=_PANEL)] = None,
+    shocks: Annotated[str | None, option("RATE", SHOCKS_HELP, panel=_PANEL)] = None,
+    checkpoint: Annotated[str | None, option("TIME", CHECKPOINT_HELP, panel=_PANEL)] = None,
+    notice: Annotated[str | None, option("TIME", NOTICE_HELP, panel=_PANEL)] = None,
     output: Annotated[Path | None, option("FILE", "Where the plan goes.", "--output", "-o")] = None,
     json: Annotated[bool, flag("--json", JSON_HELP)] = False,
 ) -> None:
@@ -51,6 +68,13 @@ def plan(
     )
     target = None if output is None else output_file(output, "job", ".plan.json")
     found = provision(wish, __version__, now())
+    danger = danger_of(
+        found, DangerWords(interruptions or (), trace or (), lifetimes or (), shocks, checkpoint, notice)
+    )
+    if danger is not None:
+        from stash.derive.spot.risk import reckoned
+
+        found = reckoned(found, danger)
     if target is not None:
         write_output(target, found.model_dump_json(indent=1) + "\n")
     printed(document(found) if json else view(found, pool.name), render)

@@ -32,7 +32,8 @@ def simulate(
     from stash.cli.output import printed
     from stash.derive.spot.policies import POLICIES
     from stash.derive.spot.simulating import simulate as simulated
-    from stash.keep.fleets import read_obtainable, read_plan
+    from stash.keep.fleets import read_plan
+    from stash.keep.watched import read_obtainable
     from stash.show.spot.simulated import document, render, view
 
     asked = [name.strip() for name in policy.split(",")]
