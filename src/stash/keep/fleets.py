@@ -211,6 +211,14 @@ def read_plan(path: Path) -> FleetPlan:
     return _saved(path, FleetPlan, "plan of a fleet", "pool", "make it with `stash spot plan … -o PLAN`")
 
 
+def is_fleet_plan(path: Path) -> bool:
+    """Whether the file there begins as ``stash spot plan`` writes it; a plan of rentals has the same ending."""
+    try:
+        return read_up_to(path, 64).lstrip(b"{ \t\r\n").startswith(b'"fleet_schema"')
+    except OSError:
+        return False
+
+
 def _saved(path: Path, kind: type[R], what: str, field: str, again: str) -> R:
     data = json_of(path, what, again)
     if not isinstance(data, dict) or "fleet_schema" not in data or field not in data:

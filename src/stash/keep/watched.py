@@ -16,6 +16,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from stash.base.errors import UserError
+from stash.base.printable import shortened
 from stash.base.records.mistakes import first_mistake
 from stash.base.spot.fleets import Obtainable
 from stash.base.spot.market import SpotPrices, WatchedLives
@@ -25,6 +26,7 @@ from stash.keep.fleets import json_of, text_of
 LIVES = ("seconds", "revoked")
 PRICES = ("type", "time", "dollars_per_hour")
 TRACE = 'write it like {"metadata": {"gap_seconds": 600}, "data": [4, 4, 0]}'
+_TIME = "2026-11-01T00:00:00Z"
 _KEYS = ("metadata", "data")
 _MOST_LINES = 100_000
 _LONGEST, _DEAREST = 1e9, 1e6
@@ -47,10 +49,11 @@ def read_obtainable(path: Path) -> Obtainable:
             f"{path} has a gap at tick {gap}: what could be had then is unknown; give a trace without gaps"
         )
     start = metadata.get("start")
-    if start is not None and (not isinstance(start, str) or _moment(start) is None):
-        raise UserError(f"{path}: its start {start!r} is no time; write it like 2023-02-15T00:00:00Z")
+    begin = _moment(start) if isinstance(start, str) else None
+    if start is not None and begin is None:
+        raise UserError(f"{path}: its start {shortened(str(start), 60)!r} is no time; write it like {_TIME}")
     try:
-        return Obtainable(gap_seconds=metadata.get("gap_seconds"), machines=tuple(machines), start=start)
+        return Obtainable(gap_seconds=metadata.get("gap_seconds"), machines=tuple(machines), start_seconds=begin)
     except ValidationError as error:
         said = first_mistake(error).replace("machines", "data", 1)
         raise UserError(f"{path} is not a trace of machines: {said}; {TRACE}") from error
@@ -75,12 +78,12 @@ def read_lives(path: Path) -> WatchedLives:
 def read_prices(path: Path) -> dict[str, SpotPrices]:
     """Prices over time by type, of a CSV with the columns type, time and dollars_per_hour; raises UserError."""
     found: dict[str, dict[float, float]] = {}
-    for where, row in _rows(path, "the prices", PRICES, "g4dn.xlarge,2026-11-01T00:00:00Z,0.158"):
+    for where, row in _rows(path, "the prices", PRICES, f"g4dn.xlarge,{_TIME},0.158"):
         when, dollars = _moment(row["time"]), _number(row["dollars_per_hour"])
         if not row["type"]:
             raise UserError(f"{where}: it names no type; write it like g4dn.xlarge")
         if when is None:
-            raise UserError(f"{where}: time {row['time']!r} is no time; write it like 2026-11-01T00:00:00Z")
+            raise UserError(f"{where}: time {row['time']!r} is no time; write it like {_TIME}")
         if not 0 <= dollars <= _DEAREST:
             raise UserError(
                 f"{where}: dollars_per_hour {row['dollars_per_hour']!r} is not a price; write it like 0.158"
@@ -91,13 +94,6 @@ def read_prices(path: Path) -> dict[str, SpotPrices]:
         name: SpotPrices(moments=tuple(sorted(series)), dollars=tuple(series[at] for at in sorted(series)))
         for name, series in found.items()
     }
-
-
-def seconds_of(moment: str) -> float:
-    """Of a time that was read, since 1970."""
-    found = _moment(moment)
-    assert found is not None
-    return found
 
 
 def _rows(path: Path, what: str, columns: tuple[str, ...], example: str) -> Iterator[tuple[str, dict[str, str]]]:

@@ -110,7 +110,7 @@ def planned(monkeypatch: Patch, capsys: Capture, folder: Path) -> Path:
 def test_policies_are_told_and_advised_on(monkeypatch: Patch, capsys: Capture) -> None:
     text = spot(monkeypatch, capsys, "simulate", "p.json", "--trace", "zone.json", "--runs", "200")
     assert "all at once in 75% of ticks" in text
-    assert "take spot with" in text or "refuse spot" in text
+    assert "Take spot with" in text or "Refuse spot" in text
     assert max(map(len, text.splitlines())) <= 80
     words = ("simulate", "p.json", "--trace", "zone.json", "--policy", "greedy,uniform,on-demand", "--json")
     found = json.loads(spot(monkeypatch, capsys, *words))

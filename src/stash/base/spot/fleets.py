@@ -12,7 +12,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from stash.base.records.base import Count, Number, Record, Sentence
-from stash.base.spot.risk import FleetRisk, InterruptionBand
+from stash.base.spot.risk import CheckpointInterval, FleetRisk, InterruptionBand, TrainingMode
 from stash.base.stats.intervals import Interval
 
 FLEET_SCHEMA = 1
@@ -293,8 +293,8 @@ class Obtainable(Record):
 
     gap_seconds: Number = Field(ge=1e-3, le=1e9)
     machines: tuple[Count, ...] = Field(min_length=1)
-    start: str | None = None
-    """When the first tick began, ISO 8601; ``None`` if nobody says."""
+    start_seconds: Number | None = None
+    """When the first tick began, since 1970; ``None`` if nobody says."""
 
 
 class PolicyOutcome(Record):
@@ -309,6 +309,32 @@ class PolicyOutcome(Record):
     late: float
     """Share of runs."""
     runs: Count
+    late_interval: Interval | None = None
+    """The same share; its ends are unknown where the traces hold less than two runs beside each other."""
+    revocations: Number | None = None
+    """Mean of a run, of the whole gang; ``None`` for who knew them beforehand."""
+
+
+class HeldSpan(Record):
+    """A stretch of one run in which a policy held the same machines."""
+
+    begin: Number
+    end: Number
+    """Seconds since the run began."""
+    held: Literal["spot", "on-demand"]
+
+
+class PolicyCourse(Record):
+    """One run under one policy."""
+
+    name: str
+    spans: tuple[HeldSpan, ...]
+    revoked: tuple[Number, ...]
+    """Seconds since the run began."""
+    done: tuple[tuple[Number, Number], ...]
+    """Second and share of the work that was done by then, revocations taken off."""
+    dollars: Number
+    late: bool
 
 
 class SpotSimulation(Record):
@@ -321,3 +347,14 @@ class SpotSimulation(Record):
     seed: Count
     policies: tuple[PolicyOutcome, ...]
     advice: Sentence
+    mode: TrainingMode = "asynchronous"
+    checkpoint: CheckpointInterval | None = None
+    """Of a synchronous job."""
+    independent: Number | None = None
+    """Runs that the traces hold beside each other; ``None`` in older files."""
+    deadline_seconds: Number | None = None
+    courses: tuple[PolicyCourse, ...] = ()
+    """One run as every policy did it: one with as many revocations as most have."""
+    there: tuple[tuple[Number, Number], ...] = ()
+    """When all machines could be had in that run: begin, end."""
+    notes: tuple[Sentence, ...] = ()

@@ -67,8 +67,8 @@ def danger_of(plan: FleetPlan, words: DangerWords) -> Danger | None:
         laws={name: laws[name] for name in rented},
         records=records,
         shocks=0.0 if words.shocks is None else 1 / _band("--shocks", words.shocks).law.mean,
-        write_seconds=_seconds("--checkpoint", words.checkpoint),
-        notice_seconds=_seconds("--notice", words.notice),
+        write_seconds=seconds("--checkpoint", words.checkpoint),
+        notice_seconds=seconds("--notice", words.notice),
     )
 
 
@@ -150,7 +150,8 @@ def _one_source(rented: Sequence[str], sources: Mapping[str, Sequence[str]]) -> 
             raise UserError(f"{given[0]} and {given[1]} both say how long {name} lives; give one of them")
 
 
-def _seconds(name: str, text: str | None) -> float | None:
+def seconds(name: str, text: str | None) -> float | None:
+    """Of an option that is a time, if it is given; raises UserError."""
     from stash.base.words.units import parse_seconds
 
     return None if text is None else positive(name, parse_seconds(text), finite=True)

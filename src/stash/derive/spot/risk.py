@@ -16,19 +16,19 @@ from scipy.special import ndtri
 from stash.base.errors import UserError
 from stash.base.spot.fleets import FleetPlan, Obtainable
 from stash.base.spot.risk import CheckpointInterval, FleetRisk, TypeLife
-from stash.base.stats.intervals import Interval, mean_interval
+from stash.base.stats.intervals import Interval
 from stash.base.words.counting import counted
 from stash.derive.predict.draws import Array
 from stash.derive.spot.checkpointing import interval
 from stash.derive.spot.lifetimes import HOUR, ChosenLaw, Gang
+from stash.derive.spot.overlapping import LEAST, mean_of, share_of
 from stash.derive.spot.replacing import FleetRuns, affordable, by_laws, by_record, speeds
 from stash.derive.spot.restarting import CheckpointedJob, drawn_seconds, in_time_exactly
 from stash.derive.spot.weighing import FleetWish
 
 CONFIDENCE = 0.9
-"""Where nobody asks for another."""
+"""Of what a fleet's chance would be without revocations, where nobody asks for a confidence."""
 RUNS, SEED = 10_000, 17
-_Z = 1.959964
 _NODES = 25
 """Draws of the uncertainty, evenly spread, that every closed form and every tick of a record is asked with."""
 _FINELY = 1_000
@@ -70,7 +70,7 @@ def reckoned(plan: FleetPlan, danger: Danger, runs: int = RUNS, seed: int = SEED
         played, how = _replayed(plan, danger), "replay"
     else:
         played = _asynchronous(plan, danger, runs, seed)
-    in_time = _share(np.isfinite(played.runs.seconds), played.independent)
+    in_time = share_of(np.isfinite(played.runs.seconds), played.independent)
     dollars = _dollars(plan, played)
     p_deadline = in_time if exactly is None else Interval(value=exactly)
     fixed = _on_demand(plan)
@@ -196,33 +196,13 @@ def _job(work: float, checkpoint: CheckpointInterval, restart: float) -> Checkpo
 # Both -----------------------------------------------------------------------------------------------------
 
 
-def _share(happened: np.ndarray, independent: float) -> Interval:
-    """A share and Wilson's 95 % interval (JASA 22, 1927); unknown where fewer than two runs are independent."""
-    share, count = float(happened.mean()), len(happened)
-    if independent < 2:
-        return Interval(value=share, repetitions=count)
-    middle = (share + _Z**2 / (2 * independent)) / (1 + _Z**2 / independent)
-    arm = _Z / (1 + _Z**2 / independent)
-    arm *= math.sqrt(share * (1 - share) / independent + (_Z / (2 * independent)) ** 2)
-    return Interval(value=share, low=min(middle - arm, share), high=max(middle + arm, share), repetitions=count)
-
-
-def mean_of_dependent(values: Array, independent: float) -> Interval:
-    """The mean and its interval, of which only so many are ``independent``; unknown with fewer than two."""
-    found = mean_interval(values.tolist())
-    if independent < 2 or found.half_width is None:
-        return Interval(value=found.value, repetitions=len(values))
-    arm = found.half_width * math.sqrt(len(values) / min(independent, len(values)))
-    return Interval(value=found.value, low=found.value - arm, high=found.value + arm, repetitions=len(values))
-
-
 def _dollars(plan: FleetPlan, played: _Played) -> Interval:
     assert plan.chosen is not None
     prices = {kind.name: kind.dollars_per_hour for kind in plan.pool.types}
     hourly = sum(count * prices[name] for name, count in plan.chosen.workers.items())
     hourly += plan.pool.server.count * plan.pool.server.dollars_per_hour
     paid = np.minimum(played.runs.seconds, plan.deadline_seconds) * hourly / HOUR
-    return mean_of_dependent(paid, played.independent)
+    return mean_of(paid, played.independent)
 
 
 def _on_demand(plan: FleetPlan) -> float | None:
@@ -233,14 +213,19 @@ def _on_demand(plan: FleetPlan) -> float | None:
 
 
 def _advice(plan: FleetPlan, p_deadline: float, dollars: float, fixed: float | None) -> str:
-    """Whether to take spot, or why not."""
-    needed = CONFIDENCE if plan.confidence is None else plan.confidence
+    """Whether to take spot, or why not: without ``--confidence`` revocations may cost a tenth of the chance at most."""
+    assert plan.chosen is not None
     beside = "no fleet on demand is known to do it" if fixed is None else f"on-demand costs ${fixed:.2f}"
-    if p_deadline < needed:
-        asked = "--confidence" if plan.confidence is not None else "without --confidence"
+    without = 1.0 if plan.chosen.p_deadline is None else plan.chosen.p_deadline
+    if plan.confidence is not None and p_deadline < plan.confidence:
         return (
-            f"refuse spot: with revocations it is in time with probability {p_deadline:.2f}, and {asked} {needed:g} "
-            f"is wanted; {beside}"
+            f"refuse spot: with revocations it is in time with probability {p_deadline:.2f}, and --confidence asks "
+            f"for {plan.confidence:g}; {beside}"
+        )
+    if p_deadline < CONFIDENCE * without:
+        return (
+            f"refuse spot: it is in time with probability {p_deadline:.2f}, and without revocations it would be with "
+            f"{without:.2f}; {beside}"
         )
     if fixed is not None and dollars >= fixed:
         return f"refuse spot: it costs ${dollars:.2f} in the mean, and on-demand ${fixed:.2f}"
@@ -252,7 +237,7 @@ def _beyond(plan: FleetPlan, danger: Danger, played: _Played) -> Iterator[str]:
     size = sum(plan.chosen.workers.values())
     if size > 1 and not danger.shocks and not danger.records:
         yield "machines are taken to be revoked independently of each other; --shocks 5%/month takes a type at once"
-    if danger.records and played.independent < 2:
+    if danger.records and played.independent < LEAST:
         yield "the trace holds less than two whole runs beside each other, so nobody can tell how sure this is"
     if danger.write_seconds is not None and any(
         danger.laws[name].law.name != "memoryless" for name in plan.chosen.workers
