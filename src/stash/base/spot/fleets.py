@@ -7,7 +7,7 @@ long an iteration takes and how loss falls is ``derive/spot``'s business. Second
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
@@ -34,7 +34,7 @@ class WorkerType(Record):
     """Of the machine, alone with the server."""
     quota: int = Field(ge=0, le=MOST_WORKERS)
     """Lim of constraint (14)."""
-    dollars_per_hour: Number = Field(ge=0, le=1e6)
+    dollars_per_hour: Annotated[Number, Field(ge=0, le=1e6)]
     """p, as it would be rented."""
     on_demand_dollars_per_hour: Number | None = Field(None, ge=0, le=1e6)
     vcpus: Number | None = Field(None, gt=0)
@@ -58,9 +58,9 @@ class ParameterServers(Record):
     count: int = Field(1, ge=1, le=1000)
     bytes_per_second: Number = Field(gt=0)
     """Bps, of one server, each way."""
-    dollars_per_hour: Number = Field(0.0, ge=0, le=1e6)
+    dollars_per_hour: Annotated[Number, Field(ge=0, le=1e6)] = 0.0
     """Of one."""
-    apply_seconds: Number = Field(0.0, ge=0)
+    apply_seconds: Annotated[Number, Field(ge=0)] = 0.0
     """To apply one update to all parameters, on one core of one server."""
     cores: int = Field(1, ge=1, le=1024)
 
@@ -89,8 +89,8 @@ class LossCurve(Record):
 class Uncertainty(Record):
     """Standard deviations, as fractions, of what is predicted around what comes true."""
 
-    speed: Number = Field(0.0, ge=0, le=2)
-    updates: Number = Field(0.0, ge=0, le=2)
+    speed: Annotated[Number, Field(ge=0, le=2)] = 0.0
+    updates: Annotated[Number, Field(ge=0, le=2)] = 0.0
 
 
 class FleetPool(Record):
@@ -107,7 +107,7 @@ class FleetPool(Record):
     contention: Contention | None = None
     """Of the paper's model alone."""
     loss: LossCurve
-    start_seconds: Number = Field(0.0, ge=0)
+    start_seconds: Annotated[Number, Field(ge=0)] = 0.0
     """From the request to the first update; paid."""
     uncertainty: Uncertainty | None = None
     most_vcpus: Number | None = Field(None, gt=0)
@@ -152,16 +152,16 @@ class FittedQueue(Record):
     """The servers as a queue: what one update keeps one server busy."""
 
     server_seconds: Number = Field(gt=0)
-    randomness: Number = Field(ge=0, le=1)
+    randomness: Annotated[Number, Field(ge=0, le=1)]
     """1: workers arrive at random, as product-form networks have it; 0: they take turns."""
-    unsplit: Number = Field(ge=0, le=1)
+    unsplit: Annotated[Number, Field(ge=0, le=1)]
     """Share of that work that more servers do not divide; 0 where only one number of servers was measured."""
 
 
 class FittedSharing(Record):
     """Equations (7) to (9), with what speeds alone can tell of them."""
 
-    exchange_seconds: Number = Field(ge=0)
+    exchange_seconds: Annotated[Number, Field(ge=0)]
     """2 · S / Breq, of a lone worker."""
     demand: Number = Field(gt=0)
     """Breq / Bps."""
@@ -291,7 +291,7 @@ class FleetPlan(Record):
 class Obtainable(Record):
     """How many machines could be had, tick by tick."""
 
-    gap_seconds: Number = Field(ge=1e-3, le=1e9)
+    gap_seconds: Annotated[Number, Field(ge=1e-3, le=1e9)]
     machines: tuple[Count, ...] = Field(min_length=1)
     start_seconds: Number | None = None
     """When the first tick began, since 1970; ``None`` if nobody says."""

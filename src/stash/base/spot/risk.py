@@ -5,7 +5,7 @@ Holds numbers; how they are found is ``derive/spot``'s business. Seconds and US 
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
@@ -21,8 +21,8 @@ checkpoint and the time until the gang is whole again."""
 class InterruptionBand(Record):
     """Between how many revocations a machine is, an hour of being there; the ends are equal where it is a rate."""
 
-    low: Number = Field(ge=0, le=1e6)
-    high: Number = Field(ge=0, le=1e6)
+    low: Annotated[Number, Field(ge=0, le=1e6)]
+    high: Annotated[Number, Field(ge=0, le=1e6)]
 
     @model_validator(mode="after")
     def _ordered(self) -> InterruptionBand:

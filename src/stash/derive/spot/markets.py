@@ -5,7 +5,6 @@ Knows no policies. A price holds until the next one.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,7 +14,7 @@ from stash.base.errors import UserError
 from stash.base.spot.fleets import FleetPlan, Obtainable
 from stash.base.spot.market import SpotPrices
 from stash.derive.predict.draws import Array
-from stash.derive.spot.policies import Ints, SpotMarket
+from stash.derive.spot.policies import GangJob, Ints, SpotMarket, ticks
 
 HOUR = 3600.0
 
@@ -46,7 +45,7 @@ def together(workers: Mapping[str, int], traces: Mapping[str, Obtainable]) -> Ob
 
 
 def recorded(
-    plan: FleetPlan, deadline: float, traces: Sequence[Obtainable], prices: Mapping[str, SpotPrices]
+    plan: FleetPlan, job: GangJob, traces: Sequence[Obtainable], prices: Mapping[str, SpotPrices]
 ) -> RecordedMarket:
     """The market of the plan's gang; without ``prices`` they are the plan's.
 
@@ -56,7 +55,7 @@ def recorded(
     gaps = sorted({each.gap_seconds for each in traces})
     if len(gaps) > 1:
         raise UserError(f"the traces have different gaps ({gaps[0]:g} and {gaps[-1]:g} s); give some with the same")
-    gap, long = gaps[0], math.ceil(deadline / gaps[0] - 1e-9)
+    gap, long = gaps[0], ticks(job, gaps[0])
     size = sum(plan.chosen.workers.values())
     there, dollars, starts, before, independent = [], [], [], 0, 0.0
     for trace in traces:
@@ -67,10 +66,10 @@ def recorded(
         before += count
         independent += count / long if count >= long else 0.0
     if not independent:
-        has = max(len(each.machines) for each in traces) * gap / HOUR
+        has, needs = max(len(each.machines) for each in traces) * gap / HOUR, job.deadline_seconds / HOUR
         raise UserError(
-            f"the trace is shorter than the job: it has {has:.1f} h, and the deadline is {deadline / HOUR:.1f} h; "
-            "take a longer one"
+            f"the trace is shorter than the job: it has {has:.1f} h, and the deadline is {needs:.1f} h; take a longer "
+            "one"
         )
     market = SpotMarket(gap, np.concatenate(there), np.concatenate(dollars))
     return RecordedMarket(market, np.concatenate(starts), independent)

@@ -98,7 +98,7 @@ class PolicyTick:
 
 def ticks(job: GangJob, gap: float) -> int:
     """Of a whole run."""
-    return math.ceil(job.deadline_seconds / gap - _SAME)
+    return max(math.ceil(job.deadline_seconds / gap - _SAME), 1)
 
 
 def play(policy: PolicyName, job: GangJob, market: SpotMarket, starts: Ints) -> Played:

@@ -199,7 +199,7 @@ def by_record(
     A worker joins ``join`` after the tick from which on its machine could be had, and goes with the tick in which it
     cannot. ``work`` as in ``by_laws``, one a run: as many as there are such ticks, see ``starts_of``.
     """
-    ticks = math.ceil(deadline / gap - 1e-9)
+    ticks = max(math.ceil(deadline / gap - 1e-9), 1)
     held = [np.minimum(each, count) for each, count in zip(machines, fleet.whole, strict=True)]
     full, part = divmod(join, gap)
     old = int(full) + 1

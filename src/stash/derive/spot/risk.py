@@ -142,7 +142,7 @@ def _replayed(plan: FleetPlan, danger: Danger) -> _Played:
     if len(gaps) > 1:
         raise UserError(f"the traces have different gaps ({min(gaps):g} and {max(gaps):g} s); give them one")
     gap, long = gaps.pop(), min(len(each.machines) for each in records)
-    ticks = math.ceil(plan.deadline_seconds / gap - 1e-9)
+    ticks = max(math.ceil(plan.deadline_seconds / gap - 1e-9), 1)
     if ticks > long:
         raise UserError(
             f"the trace is shorter than the job: it has {long * gap / HOUR:.1f} h, and the deadline is "
@@ -206,14 +206,18 @@ def _dollars(plan: FleetPlan, played: _Played) -> Interval:
 
 
 def _on_demand(plan: FleetPlan) -> float | None:
+    """In the mean, and paid until the deadline as spot machines are."""
+    start = plan.pool.start_seconds
     for each in plan.baselines:
         if each.name == "on-demand" and each.feasible and each.fleet is not None:
-            return each.fleet.dollars
+            seconds = start + (each.fleet.seconds - start) * _factors(plan, _NODES)
+            paid = float(np.minimum(seconds, plan.deadline_seconds).mean())
+            return each.fleet.dollars * paid / each.fleet.seconds
     return None
 
 
 def _advice(plan: FleetPlan, p_deadline: float, dollars: float, fixed: float | None) -> str:
-    """Whether to take spot, or why not: without ``--confidence`` revocations may cost a tenth of the chance at most."""
+    """Whether to take spot, or why not; unless a confidence is asked for, a tenth of the chance may be lost."""
     assert plan.chosen is not None
     beside = "no fleet on demand is known to do it" if fixed is None else f"on-demand costs ${fixed:.2f}"
     without = 1.0 if plan.chosen.p_deadline is None else plan.chosen.p_deadline

@@ -34,6 +34,7 @@ from stash.derive.spot.policies import (
     play,
     ticks,
 )
+from stash.derive.spot.weighing import LONGEST
 
 HINDSIGHTS = 25
 """Runs of the omniscient policy, each a program of its own: the first of all."""
@@ -47,8 +48,11 @@ def gang(plan: FleetPlan, checkpoint: CheckpointInterval | None = None) -> GangJ
     if plan.chosen is None:
         raise UserError("the plan rents nothing, so there is nothing to simulate; plan again with looser wishes")
     kinds = {kind.name: kind for kind in plan.pool.types}
+    work, workers = plan.chosen.seconds - plan.pool.start_seconds, plan.chosen.workers
+    if not set(workers) <= set(kinds) or not 0 < min(work, plan.deadline_seconds, *workers.values()) < LONGEST:
+        raise UserError("the plan contradicts itself: it rents what its pool has not, or for no time; plan again")
     dollars = plan.pool.server.count * plan.pool.server.dollars_per_hour
-    for name, count in plan.chosen.workers.items():
+    for name, count in workers.items():
         each = kinds[name].on_demand_dollars_per_hour
         if each is None:
             raise UserError(
@@ -56,7 +60,7 @@ def gang(plan: FleetPlan, checkpoint: CheckpointInterval | None = None) -> GangJ
             )
         dollars += count * each
     return GangJob(
-        work_seconds=plan.chosen.seconds - plan.pool.start_seconds,
+        work_seconds=work,
         deadline_seconds=plan.deadline_seconds,
         change_seconds=plan.pool.start_seconds,
         on_demand_dollars=dollars,
@@ -84,7 +88,7 @@ def simulate(
     base = gang(plan)
     assert plan.chosen is not None
     size = sum(plan.chosen.workers.values())
-    found = recorded(plan, base.deadline_seconds, traces, prices or {})
+    found = recorded(plan, base, traces, prices or {})
     law = None if write_seconds is None else _law(traces, size)
     checkpoint = None
     if law is not None and write_seconds is not None:
