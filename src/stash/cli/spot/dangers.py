@@ -54,7 +54,7 @@ def danger_of(plan: FleetPlan, words: DangerWords) -> Danger | None:
     records = _shared(plan.chosen.workers, traces) if together else traces
     watched = {name: _law_of_record(name, record, plan.chosen.workers[name]) for name, record in records.items()}
     laws = {**_of_pool(plan, rented), **watched, **bands, **lives}
-    if not laws:
+    if not laws and not (words.interruptions or words.traces or words.lives):
         if words.checkpoint is not None:
             raise UserError("--checkpoint needs to know how often machines go; give --interruptions, like 10%/month")
         return None

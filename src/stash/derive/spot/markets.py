@@ -68,8 +68,8 @@ def recorded(
     if not independent:
         has, needs = max(len(each.machines) for each in traces) * gap / HOUR, job.deadline_seconds / HOUR
         raise UserError(
-            f"the trace is shorter than the job: it has {has:.1f} h, and the deadline is {needs:.1f} h; take a longer "
-            "one"
+            f"the trace is shorter than the job: it has {has:.1f} h, and the deadline is {needs:.1f} h; "
+            "take a longer one"
         )
     market = SpotMarket(gap, np.concatenate(there), np.concatenate(dollars))
     return RecordedMarket(market, np.concatenate(starts), independent)
