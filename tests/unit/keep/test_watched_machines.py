@@ -155,5 +155,5 @@ def test_a_pool_may_say_how_often_its_types_are_revoked(file: Path) -> None:
 
 def test_a_pool_s_prices_are_not_negative(file: Path) -> None:
     file.write_text(POOL.replace("dollars_per_hour: 1, interruptions: BAND", "dollars_per_hour: -1"))
-    with pytest.raises(UserError, match="line 9: types.0.dollars_per_hour"):
+    with pytest.raises(UserError, match=r"line 9: types\.0\.dollars_per_hour"):
         read_pool(file)

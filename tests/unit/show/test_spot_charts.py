@@ -1,4 +1,4 @@
-"""Pages of fleets and policies: every mark stands within its plane, every chart has its table, and says what it means."""
+"""Pages of fleets and policies: every mark stands within its plane, and every chart has its table."""
 
 from __future__ import annotations
 

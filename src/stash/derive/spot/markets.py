@@ -14,7 +14,7 @@ from stash.base.errors import UserError
 from stash.base.spot.fleets import FleetPlan, Obtainable
 from stash.base.spot.market import SpotPrices
 from stash.derive.predict.draws import Array
-from stash.derive.spot.policies import GangJob, Ints, SpotMarket, ticks
+from stash.derive.spot.policies import GangJob, Integers, SpotMarket, ticks
 
 HOUR = 3600.0
 
@@ -24,7 +24,7 @@ class RecordedMarket:
     """All traces, one after the other."""
 
     market: SpotMarket
-    starts: Ints
+    starts: Integers
     """Ticks that have a whole run of their trace after them."""
     independent: float
     """Runs that the traces hold beside each other."""

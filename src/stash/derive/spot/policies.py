@@ -32,7 +32,7 @@ POLICIES: dict[PolicyName, str] = {
 IDLE, SPOT, ON_DEMAND = 0, 1, 2
 _SAME = 1e-9
 Bools = npt.NDArray[np.bool_]
-Ints = npt.NDArray[np.int_]
+Integers = npt.NDArray[np.int_]
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Played:
 class PolicyTick:
     """All runs in one tick: [run] each."""
 
-    mode: Ints
+    mode: Integers
     """What is held: IDLE, SPOT or ON_DEMAND."""
     held_seconds: Array
     dollars: Array
@@ -101,7 +101,7 @@ def ticks(job: GangJob, gap: float) -> int:
     return max(math.ceil(job.deadline_seconds / gap - _SAME), 1)
 
 
-def play(policy: PolicyName, job: GangJob, market: SpotMarket, starts: Ints) -> Played:
+def play(policy: PolicyName, job: GangJob, market: SpotMarket, starts: Integers) -> Played:
     """Run ``policy`` from each of ``starts``, ticks of ``market``, which has a whole run after each."""
     if policy == "omniscient":
         return _omniscient(job, market, starts)
@@ -115,7 +115,7 @@ def play(policy: PolicyName, job: GangJob, market: SpotMarket, starts: Ints) -> 
     return Played(dollars, hours, left > job.work_seconds * _SAME, revocations)
 
 
-def course(policy: PolicyName, job: GangJob, market: SpotMarket, starts: Ints) -> Iterator[PolicyTick]:
+def course(policy: PolicyName, job: GangJob, market: SpotMarket, starts: Integers) -> Iterator[PolicyTick]:
     """Every tick of these runs, in order."""
     gap, count = market.gap_seconds, len(starts)
     mode, final = np.full(count, IDLE), np.zeros(count, dtype=bool)
@@ -154,7 +154,9 @@ def _wall(job: GangJob, kept: Array, fresh: Array) -> Array:
     return wall
 
 
-def _worked(job: GangJob, mode: Ints, kept: Array, fresh: Array, worked: Array, done: Bools) -> tuple[Array, Array]:
+def _worked(
+    job: GangJob, mode: Integers, kept: Array, fresh: Array, worked: Array, done: Bools
+) -> tuple[Array, Array]:
     """(work left, were the gang revoked; seconds since the last checkpoint) after so many seconds of work."""
     on_demand = mode == ON_DEMAND
     since = fresh + np.where(on_demand, 0.0, worked)
@@ -182,11 +184,11 @@ def _wanted(
     now: float,
     gap: float,
     left: Array,
-    mode: Ints,
+    mode: Integers,
     there: Bools,
     final: Bools,
     safe: Bools,
-) -> tuple[Ints, Bools]:
+) -> tuple[Integers, Bools]:
     """(what each run holds in this tick, whether that is on-demand to the end).
 
     The last moment of an idle job is R < C + 2 · d; it decides again a tick later only, so without spot machines
@@ -212,7 +214,7 @@ def _wanted(
 # What could have been done ----------------------------------------------------------------------------------
 
 
-def _omniscient(job: GangJob, market: SpotMarket, starts: Ints) -> Played:
+def _omniscient(job: GangJob, market: SpotMarket, starts: Integers) -> Played:
     """Each run on its own: a mixed-integer program over its ticks; runs alike are solved once.
 
     Who knows the future saves before every revocation, and is taken to write nothing: a bound, whatever checkpoints

@@ -26,7 +26,7 @@ from stash.derive.spot.policies import (
     POLICIES,
     SPOT,
     GangJob,
-    Ints,
+    Integers,
     Played,
     PolicyName,
     SpotMarket,
@@ -155,7 +155,7 @@ def _notes(law: ChosenLaw | None) -> tuple[str, ...]:
 # One run ----------------------------------------------------------------------------------------------------
 
 
-def _typical(played: Mapping[PolicyName, Played], starts: Ints) -> Ints:
+def _typical(played: Mapping[PolicyName, Played], starts: Integers) -> Integers:
     """The start of a run with as many revocations as the median one, under the policy that has most: [1]."""
     most = max(played.values(), key=lambda each: float(each.revocations.mean()))
     order = np.argsort(most.revocations, kind="stable")
@@ -163,7 +163,7 @@ def _typical(played: Mapping[PolicyName, Played], starts: Ints) -> Ints:
     return starts[middle : middle + 1]
 
 
-def _course(name: PolicyName, job: GangJob, market: SpotMarket, start: Ints) -> PolicyCourse:
+def _course(name: PolicyName, job: GangJob, market: SpotMarket, start: Integers) -> PolicyCourse:
     spans: list[HeldSpan] = []
     revoked, done, dollars, left = [], [(0.0, 0.0)], 0.0, job.work_seconds
     for number, tick in enumerate(course(name, job, market, start)):
@@ -184,7 +184,7 @@ def _course(name: PolicyName, job: GangJob, market: SpotMarket, start: Ints) -> 
     )
 
 
-def _there(job: GangJob, market: SpotMarket, start: Ints) -> tuple[tuple[float, float], ...]:
+def _there(job: GangJob, market: SpotMarket, start: Integers) -> tuple[tuple[float, float], ...]:
     window = market.there[start[0] : start[0] + ticks(job, market.gap_seconds)]
     edges = np.flatnonzero(np.diff(np.pad(window, 1).astype(int)))
     ends = np.minimum(edges * market.gap_seconds, job.deadline_seconds)
