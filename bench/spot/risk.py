@@ -287,7 +287,7 @@ def policies(folder: Path | None) -> Iterator[str]:
         cells = [_dollars(costs[name].dollars) for name in ("greedy", "uniform", "on-demand", "omniscient")]
         verdict = found.advice.split(":")[0]
         yield f"| {found.obtainable:.0%} | {start} s | {' | '.join(cells)} | {verdict} | {took:.2f} |"
-        if folder is not None and (up, down) == (20, 10):
+        if folder is not None and (up, start) == (6, 120):
             for chart in (costs_of_policies(found), timeline(found), progress(found)):
                 assert not isinstance(chart, Blank)
                 _write(folder / f"spot-{chart.name}.svg", svg(chart, WIDTH, paper=True))

@@ -12,6 +12,7 @@ from stash.derive.spot.lifetimes import Gang, ObservedLives, law_of
 from stash.derive.spot.simulating import simulate
 from stash.keep.fleets import read_plan
 from stash.keep.watched import read_lives, read_obtainable, read_prices
+from stash.show.charts.svg import svg
 from stash.show.report import html
 from stash.show.spot import planned, simulated
 from stash.show.spot.page import page_of_plan, page_of_simulation
@@ -26,7 +27,7 @@ def _simulated(plan: FleetPlan, trace: Obtainable, prices: Path | None = None) -
     return [
         strict_json(simulated.document(found)),
         simulated.render(simulated.view(found, "zone.json")),
-        html.render(page_of_simulation(found, "zone.json")),
+        *(svg(chart, 860) for chart in page_of_simulation(found, "zone.json").charts),
     ]
 
 

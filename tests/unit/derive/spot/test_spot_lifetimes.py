@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 
 from stash.base.spot.risk import InterruptionBand
 from stash.derive.spot.lifetimes import (
@@ -23,6 +24,7 @@ from stash.derive.spot.lifetimes import (
     law_of_band,
     refusal,
     runs_of,
+    weibull_of,
 )
 
 
@@ -83,6 +85,19 @@ def test_weibull_is_taken_where_it_holds_and_says_who_is_revoked_more() -> None:
     assert isinstance(chosen.law, WeibullLife)
     assert chosen.law.shape == pytest.approx(0.5, rel=0.15)
     assert "the young are revoked more" in chosen.why
+
+
+def test_the_likeliest_weibull_law_makes_its_equations_true() -> None:
+    # Two lives of 1 and e, both revoked: (ln 1 + e^k) / (1 + e^k) − 1 / k = 1/2, so e^k (k − 2) = k + 2.
+    found = weibull_of(lives([1, math.e], [True, True]))
+    assert math.exp(found.shape) * (found.shape - 2) == pytest.approx(found.shape + 2)
+    assert found.scale**found.shape == pytest.approx((1 + math.exp(found.shape)) / 2)
+    fitted = stats.weibull_min.fit(stats.CensoredData.right_censored([5, 7, 9, 20], [0, 0, 1, 0]), floc=0)
+    censored = weibull_of(lives([5, 7, 9, 20], [True, True, False, True]))
+    assert (censored.shape, censored.scale) == (
+        pytest.approx(fitted[0], rel=1e-3),
+        pytest.approx(fitted[2], rel=1e-3),
+    )
 
 
 def test_few_revocations_and_none_are_said_to_tell_little() -> None:
