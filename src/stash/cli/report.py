@@ -145,9 +145,14 @@ def _page_of_profile(run: ReadRun, file: str) -> Page:
 
 
 def _page_of_plan(file: str) -> Page:
+    from stash.keep.fleets import is_fleet_plan, read_plan
     from stash.keep.plans import load_plan
     from stash.show.plan.page import page
 
+    if is_fleet_plan(Path(file)):
+        from stash.show.spot.page import page_of_plan
+
+        return page_of_plan(read_plan(Path(file)), Path(file).name)
     return page(load_plan(file))
 
 

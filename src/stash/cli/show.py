@@ -73,6 +73,7 @@ def show(
 def _print_plan(file: str, json: bool, refused: str | None) -> None:
     """A saved plan as `stash recommend` printed it; raises UserError for an option that is ``refused``."""
     from stash.cli.output import printed
+    from stash.keep.fleets import is_fleet_plan
     from stash.keep.plans import load_plan
     from stash.show.plan.contract import document
     from stash.show.plan.terminal import render
@@ -80,8 +81,21 @@ def _print_plan(file: str, json: bool, refused: str | None) -> None:
 
     if refused is not None:
         raise UserError(f"{refused} is about profiles, and {file} is a plan; leave it out")
+    if is_fleet_plan(Path(file)):
+        _print_fleet_plan(Path(file), json)
+        return
     plan = load_plan(file)
     printed(document(plan) if json else view(plan), render)
+
+
+def _print_fleet_plan(file: Path, json: bool) -> None:
+    """A saved plan as `stash spot plan` printed it."""
+    from stash.cli.output import printed
+    from stash.keep.fleets import read_plan
+    from stash.show.spot.planned import document, render, view
+
+    plan = read_plan(file)
+    printed(document(plan) if json else view(plan, file.name), render)
 
 
 def _fit_to_share(run: FoundRun, output: Path | None) -> Profile | Probe:

@@ -26,8 +26,8 @@ from stash.base.spot.fleets import (
     FleetPlan,
     FleetPool,
     FleetRun,
-    Obtainable,
 )
+from stash.base.words.revocations import parse_interruptions
 from stash.base.words.spelling import nearest
 from stash.base.words.units import parse_bytes, parse_rate
 from stash.base.yamlines import Lines, not_yaml, parse
@@ -47,7 +47,8 @@ _UNITS = {
 """Fields that may be written with a unit, like 11.5MB."""
 
 
-def _text(path: Path, what: str) -> str:
+def text_of(path: Path, what: str) -> str:
+    """The content of a file about fleets, of 1 MiB at most; raises UserError that calls it ``what``."""
     try:
         content = read_up_to(path, _MOST_BYTES)
     except OSError as error:
@@ -65,7 +66,7 @@ def _text(path: Path, what: str) -> str:
 
 def read_pool(path: Path) -> FleetPool:
     """The pool at ``path``; raises UserError with line and field of the first mistake."""
-    text = _text(path, "the pool")
+    text = text_of(path, "the pool")
     try:
         data, lines = parse(text)
     except yaml.YAMLError as error:
@@ -78,6 +79,7 @@ def read_pool(path: Path) -> FleetPool:
         if not is_date(data["as_of"]):
             where = lines.of(("as_of",))
             raise UserError(f"{path} line {where}: as_of: {data['as_of']!r} is not a date; write it like 2026-11-01")
+    _interruptions(path, data, lines)
     try:
         return FleetPool.model_validate(_in_base_units(path, data, lines))
     except ValidationError as error:
@@ -96,6 +98,20 @@ def _in_base_units(path: Path, data: dict[str, Any], lines: Lines, above: tuple[
             except UnitError as error:
                 raise UserError(f"{path} line {lines.of((*above, name))}: {name}: {error}") from error
     return found
+
+
+def _interruptions(path: Path, data: dict[str, Any], lines: Lines) -> None:
+    """Turn what is written like 5-10%/month into a band; raises UserError."""
+    types = data.get("types")
+    for at, each in enumerate(types if isinstance(types, list) else ()):
+        text = each.get("interruptions") if isinstance(each, dict) else None
+        if isinstance(text, str):
+            try:
+                low, high = parse_interruptions(text)
+            except UnitError as error:
+                where = lines.of(("types", at, "interruptions"))
+                raise UserError(f"{path} line {where}: types.{at}.interruptions: {error}") from error
+            each["interruptions"] = {"low": low, "high": high}
 
 
 def _no_strangers(path: Path, data: dict[str, Any], lines: Lines) -> None:
@@ -123,7 +139,7 @@ def _no_strangers(path: Path, data: dict[str, Any], lines: Lines) -> None:
 def read_runs(path: Path) -> tuple[FleetRun, ...]:
     """The measured fleets of a CSV with the columns servers, workers, updates_per_second; raises UserError."""
     try:
-        rows = list(csv.reader(io.StringIO(_text(path, "the runs"), newline="")))
+        rows = list(csv.reader(io.StringIO(text_of(path, "the runs"), newline="")))
     except csv.Error as error:
         raise UserError(f"{path} is not a table of runs: {error}; its first line is {','.join(COLUMNS)}") from error
     head = [name.strip() for name in rows[0]] if rows else []
@@ -195,8 +211,16 @@ def read_plan(path: Path) -> FleetPlan:
     return _saved(path, FleetPlan, "plan of a fleet", "pool", "make it with `stash spot plan … -o PLAN`")
 
 
+def is_fleet_plan(path: Path) -> bool:
+    """Whether the file there begins as ``stash spot plan`` writes it; a plan of rentals has the same ending."""
+    try:
+        return read_up_to(path, 64).lstrip(b"{ \t\r\n").startswith(b'"fleet_schema"')
+    except OSError:
+        return False
+
+
 def _saved(path: Path, kind: type[R], what: str, field: str, again: str) -> R:
-    data = _json(path, what, again)
+    data = json_of(path, what, again)
     if not isinstance(data, dict) or "fleet_schema" not in data or field not in data:
         raise UserError(f"{path} is not a {what}; {again}")
     if isinstance(data["fleet_schema"], int) and data["fleet_schema"] > FLEET_SCHEMA:
@@ -207,30 +231,12 @@ def _saved(path: Path, kind: type[R], what: str, field: str, again: str) -> R:
         raise UserError(f"{path} is damaged: {first_mistake(error)}; {again}") from error
 
 
-def _json(path: Path, what: str, again: str) -> Any:
+def json_of(path: Path, what: str, again: str) -> Any:
+    """Whatever JSON a file holds; raises UserError that says how to make it ``again``."""
     try:
-        return json.loads(_text(path, f"the {what}"))
+        return json.loads(text_of(path, f"the {what}"))
     except (ValueError, RecursionError) as error:
         raise UserError(f"{path} is not a {what}: it is no JSON, or not all of it; {again}") from error
-
-
-def read_obtainable(path: Path) -> Obtainable:
-    """What could be had tick by tick, as ``{"metadata": {"gap_seconds": 600}, "data": [4, 0]}``; raises UserError."""
-    example = 'write it like {"metadata": {"gap_seconds": 600}, "data": [4, 4, 0]}'
-    data = _json(path, "trace of machines", example)
-    metadata = data.get("metadata") if isinstance(data, dict) else None
-    machines = data.get("data") if isinstance(data, dict) else None
-    if not isinstance(metadata, dict) or not isinstance(machines, list):
-        raise UserError(f"{path} is not a trace of machines; {example}")
-    if any(each is None for each in machines):
-        gap = machines.index(None)
-        raise UserError(
-            f"{path} has a gap at tick {gap}: what could be had then is unknown; give a trace without gaps"
-        )
-    try:
-        return Obtainable(gap_seconds=metadata.get("gap_seconds"), machines=tuple(machines))
-    except ValidationError as error:
-        raise UserError(f"{path} is not a trace of machines: {first_mistake(error)}; {example}") from error
 
 
 def model_name(runs: Path) -> str:

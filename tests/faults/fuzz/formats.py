@@ -58,6 +58,7 @@ from stash.show.profile import contract, terminal
 from stash.show.profile.view import view
 from stash.show.report import html, markdown
 from stash.show.store import artefacts as listed
+from tests.faults.fuzz import spot_formats
 from tests.faults.fuzz.limits import Reader
 
 CORPUS = Path(__file__).parent / "corpus"
@@ -252,4 +253,8 @@ FORMATS = (
     Format("stored", "run.stash.json", _stored, like="profile-schema-2"),
     Format("stored-probe", "node.host.json", _stored, like="probe"),
     Format("digest", "digest.jsonl", _digest),
+    Format("spot-trace", "zone.json", spot_formats.trace),
+    Format("spot-lives", "lives.csv", spot_formats.lives),
+    Format("spot-prices", "prices.csv", spot_formats.prices),
+    Format("spot-plan", "job.plan.json", spot_formats.plan),
 )

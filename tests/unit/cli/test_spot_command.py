@@ -88,6 +88,8 @@ def planned(monkeypatch: Patch, capsys: Capture, folder: Path) -> Path:
     priced = PUBLISHED.read_text().replace(", dollars_per_hour", ", on_demand_dollars_per_hour: 9, dollars_per_hour")
     (folder / "pool.yaml").write_text(f"start_seconds: 30\n{priced}")
     (folder / "zone.json").write_text(json.dumps({"metadata": {"gap_seconds": 60}, "data": [8, 8, 8, 0] * 50}))
+    (folder / "old.csv").write_text("type,time,dollars_per_hour\nk80,2020-01-01T00:00:00Z,1\n")
+    (folder / "other.csv").write_text("type,time,dollars_per_hour\nk80,2100-01-01T00:00:00Z,1\n")
     (folder / "gaps.json").write_text('{"metadata": {"gap_seconds": 60}, "data": [8, null]}')
     spot(
         monkeypatch,
@@ -110,7 +112,7 @@ def planned(monkeypatch: Patch, capsys: Capture, folder: Path) -> Path:
 def test_policies_are_told_and_advised_on(monkeypatch: Patch, capsys: Capture) -> None:
     text = spot(monkeypatch, capsys, "simulate", "p.json", "--trace", "zone.json", "--runs", "200")
     assert "all at once in 75% of ticks" in text
-    assert "take spot with" in text or "refuse spot" in text
+    assert "Take spot with" in text or "Refuse spot" in text
     assert max(map(len, text.splitlines())) <= 80
     words = ("simulate", "p.json", "--trace", "zone.json", "--policy", "greedy,uniform,on-demand", "--json")
     found = json.loads(spot(monkeypatch, capsys, *words))
@@ -127,12 +129,90 @@ def test_policies_are_told_and_advised_on(monkeypatch: Patch, capsys: Capture) -
         (("p.json", "--trace", "p.json"), "p.json is not a trace of machines; write it like"),
         (("zone.json", "--trace", "zone.json"), "zone.json is not a plan of a fleet; make it with"),
         (("p.json", "--trace", "zone.json", "--policy", "hope"), "--policy 'hope' is none of greedy"),
+        (("p.json", "--trace", "zone.json", "--prices", "old.csv"), "days ago; take newer ones"),
+        (("p.json", "--trace", "zone.json", "--prices", "other.csv"), "is unknown: --prices has k80; add it"),
+        (("p.json", "--trace", "zone.json", "-o", "runs.txt"), "a name ends in .html, .svg, .png, .pdf"),
+        (("p.json", "--trace", "zone.json", "--trace", "p3.2xlarge=zone.json"), "is given with and without a type"),
     ],
 )
 def test_what_cannot_be_simulated_is_one_sentence(
     monkeypatch: Patch, capsys: Capture, words: tuple[str, ...], said: str
 ) -> None:
     assert said in spot(monkeypatch, capsys, "simulate", *words, code=2)
+
+
+RISKY = (*PLAN, "--deadline", "1h", "--loss", "0.8")
+
+
+def test_a_plan_with_interruptions_says_what_they_do(monkeypatch: Patch, capsys: Capture) -> None:
+    found = json.loads(spot(monkeypatch, capsys, *RISKY, "--interruptions", "0.5/h", "--json"))
+    assert found["p_deadline"] == found["risk"]["p_deadline"]["value"] == 1  # to join takes no time in this pool
+    assert found["advice"].startswith(("take spot", "refuse spot"))
+    text = spot(monkeypatch, capsys, *RISKY, "--interruptions", "0.5/h", "--checkpoint", "20s")
+    assert "every 6.2 min of work (exact, by Lambert's W" in " ".join(text.split())
+    assert max(map(len, text.splitlines())) <= 80
+    text = spot(monkeypatch, capsys, *RISKY, "--interruptions", "0.5/h", "--checkpoint", "20s", "--notice", "30s")
+    assert "after the notice: 20.0 s fit" in " ".join(text.split())
+    assert "revoked  unknown: nobody says how often" in spot(monkeypatch, capsys, *RISKY)
+
+
+@pytest.mark.usefixtures("planned")
+def test_a_plan_s_lives_may_come_from_a_trace_or_a_table(monkeypatch: Patch, capsys: Capture, folder: Path) -> None:
+    text = spot(monkeypatch, capsys, *RISKY, "--trace", "zone.json")
+    assert "runs through the trace" in " ".join(text.split())
+    (folder / "lives.csv").write_text("seconds,revoked\n" + "3600,1\n" * 5)
+    text = spot(monkeypatch, capsys, *RISKY, "--lifetimes", "lives.csv")
+    assert "5 revocations are too few to tell whether age matters" in " ".join(text.split())
+
+
+@pytest.mark.usefixtures("planned")
+def test_policies_take_prices_checkpoints_and_traces_of_several_zones(
+    monkeypatch: Patch, capsys: Capture, folder: Path
+) -> None:
+    found = json.loads(spot(monkeypatch, capsys, "simulate", "p.json", "--trace", "zone.json", "--json"))
+    (kind,) = found["workers"]
+    (folder / "prices.csv").write_text(f"type,time,dollars_per_hour\n{kind},2020-01-01T00:00:00Z,1.836\n")
+    dated = {"metadata": {"gap_seconds": 60, "start": "2020-01-01T00:00:00Z"}, "data": [8, 8, 8, 0] * 50}
+    (folder / "dated.json").write_text(json.dumps(dated))
+    words = ("simulate", "p.json", "--trace", "dated.json", "--prices", "prices.csv", "--json")
+    dearer = json.loads(spot(monkeypatch, capsys, *words))
+    assert dearer["policies"]["spot"]["dollars"] == pytest.approx(2 * found["policies"]["spot"]["dollars"])
+    both = ("simulate", "p.json", "--trace", "zone.json", "--trace", "zone.json", "--checkpoint", "20s")
+    text = spot(monkeypatch, capsys, *both, "-o", "runs.html")
+    assert "Synchronous: a checkpoint takes 20.0 s, one is written every" in " ".join(text.split())
+    assert "<svg" in (folder / "runs.html").read_text()
+    typed = json.loads(spot(monkeypatch, capsys, "simulate", "p.json", "--trace", f"{kind}=zone.json", "--json"))
+    assert typed["policies"] == found["policies"]
+
+
+@pytest.mark.usefixtures("planned")
+def test_a_fleet_s_plan_is_shown_and_reported(monkeypatch: Patch, capsys: Capture, folder: Path) -> None:
+    (folder / "p.json").rename(folder / "job.plan.json")
+    for words in (("show", "job.plan.json"), ("report", "job.plan.json", "-o", "r.html")):
+        assert run(monkeypatch, *words) == 0
+    assert run(monkeypatch, "figures", "job.plan.json", "--format", "svg", "-o", "figures") == 0
+    assert "fleet-costs.svg" in capsys.readouterr().out
+    assert "A fleet for a loss of 0.8" in (folder / "r.html").read_text()
+
+
+@pytest.mark.usefixtures("planned")
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--interruptions", "often"), "--interruptions: cannot read the interruptions 'often'"),
+        (("--interruptions", "1/h", "--interruptions", "2/h"), "is given 2 times for all types"),
+        (("--interruptions", "1/h", "--trace", "zone.json"), "both say how long"),
+        (("--checkpoint", "20s"), "--checkpoint needs to know how often machines go"),
+        (("--interruptions", "g3.8xlarge=1/h"), "nobody says how often p3.2xlarge is revoked"),
+        (("--interruptions", "1/h", "--checkpoint", "0s"), "--checkpoint 0: it must be more than 0"),
+        (("--trace", "gaps.json"), "has a gap at tick 1"),
+        (("--lifetimes", "zone.json"), "has no column seconds"),
+    ],
+)
+def test_dangers_that_cannot_be_read_are_one_sentence(
+    monkeypatch: Patch, capsys: Capture, words: tuple[str, ...], said: str
+) -> None:
+    assert said in spot(monkeypatch, capsys, *RISKY, "--quota", "g3.8xlarge=2", *words, code=2)
 
 
 @pytest.mark.parametrize(

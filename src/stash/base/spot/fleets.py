@@ -8,11 +8,12 @@ long an iteration takes and how loss falls is ``derive/spot``'s business. Second
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
 from stash.base.records.base import Count, Number, Record, Sentence
+from stash.base.spot.risk import CheckpointInterval, FleetRisk, InterruptionBand, TrainingMode
 from stash.base.stats.intervals import Interval
 
 FLEET_SCHEMA = 1
@@ -34,10 +35,12 @@ class WorkerType(Record):
     """Of the machine, alone with the server."""
     quota: int = Field(ge=0, le=MOST_WORKERS)
     """Lim of constraint (14)."""
-    dollars_per_hour: Number = Field(ge=0, le=1e6)
+    dollars_per_hour: Annotated[Number, Field(ge=0, le=1e6)]
     """p, as it would be rented."""
     on_demand_dollars_per_hour: Number | None = Field(None, ge=0, le=1e6)
     vcpus: Number | None = Field(None, gt=0)
+    interruptions: InterruptionBand | None = None
+    """How often it is revoked, as of the pool's date."""
 
     @property
     def samples(self) -> float:
@@ -56,9 +59,9 @@ class ParameterServers(Record):
     count: int = Field(1, ge=1, le=1000)
     bytes_per_second: Number = Field(gt=0)
     """Bps, of one server, each way."""
-    dollars_per_hour: Number = Field(0.0, ge=0, le=1e6)
+    dollars_per_hour: Annotated[Number, Field(ge=0, le=1e6)] = 0.0
     """Of one."""
-    apply_seconds: Number = Field(0.0, ge=0)
+    apply_seconds: Annotated[Number, Field(ge=0)] = 0.0
     """To apply one update to all parameters, on one core of one server."""
     cores: int = Field(1, ge=1, le=1024)
     instance: str | None = Field(None, max_length=100)
@@ -131,8 +134,8 @@ class LearnedRange(Record):
 class Uncertainty(Record):
     """Standard deviations, as fractions, of what is predicted around what comes true."""
 
-    speed: Number = Field(0.0, ge=0, le=2)
-    updates: Number = Field(0.0, ge=0, le=2)
+    speed: Annotated[Number, Field(ge=0, le=2)] = 0.0
+    updates: Annotated[Number, Field(ge=0, le=2)] = 0.0
 
 
 class FleetPool(Record):
@@ -149,7 +152,7 @@ class FleetPool(Record):
     contention: Contention | None = None
     """Of the paper's model alone."""
     loss: LossCurve
-    start_seconds: Number = Field(0.0, ge=0)
+    start_seconds: Annotated[Number, Field(ge=0)] = 0.0
     """From the request to the first update; paid."""
     uncertainty: Uncertainty | None = None
     most_vcpus: Number | None = Field(None, gt=0)
@@ -201,16 +204,16 @@ class FittedQueue(Record):
     """The servers as a queue: what one update keeps one server busy."""
 
     server_seconds: Number = Field(gt=0)
-    randomness: Number = Field(ge=0, le=1)
+    randomness: Annotated[Number, Field(ge=0, le=1)]
     """1: workers arrive at random, as product-form networks have it; 0: they take turns."""
-    unsplit: Number = Field(ge=0, le=1)
+    unsplit: Annotated[Number, Field(ge=0, le=1)]
     """Share of that work that more servers do not divide; 0 where only one number of servers was measured."""
 
 
 class FittedSharing(Record):
     """Equations (7) to (9), with what speeds alone can tell of them."""
 
-    exchange_seconds: Number = Field(ge=0)
+    exchange_seconds: Annotated[Number, Field(ge=0)]
     """2 · S / Breq, of a lone worker."""
     demand: Number = Field(gt=0)
     """Breq / Bps."""
@@ -333,13 +336,17 @@ class FleetPlan(Record):
     baselines: tuple[Baseline, ...] = ()
     looser: tuple[LooserWish, ...] = ()
     beyond: tuple[Sentence, ...] = ()
+    risk: FleetRisk | None = None
+    """What revocations do to it; ``None`` where nobody says how often machines go."""
 
 
 class Obtainable(Record):
     """How many machines could be had, tick by tick."""
 
-    gap_seconds: Number = Field(gt=0)
+    gap_seconds: Annotated[Number, Field(ge=1e-3, le=1e9)]
     machines: tuple[Count, ...] = Field(min_length=1)
+    start_seconds: Number | None = None
+    """When the first tick began, since 1970; ``None`` if nobody says."""
 
 
 class PolicyOutcome(Record):
@@ -354,6 +361,32 @@ class PolicyOutcome(Record):
     late: float
     """Share of runs."""
     runs: Count
+    late_interval: Interval | None = None
+    """The same share; its ends are unknown where the traces hold less than two runs beside each other."""
+    revocations: Number | None = None
+    """Mean of a run, of the whole gang; ``None`` for who knew them beforehand."""
+
+
+class HeldSpan(Record):
+    """A stretch of one run in which a policy held the same machines."""
+
+    begin: Number
+    end: Number
+    """Seconds since the run began."""
+    held: Literal["spot", "on-demand"]
+
+
+class PolicyCourse(Record):
+    """One run under one policy."""
+
+    name: str
+    spans: tuple[HeldSpan, ...]
+    revoked: tuple[Number, ...]
+    """Seconds since the run began."""
+    done: tuple[tuple[Number, Number], ...]
+    """Second and share of the work that was done by then, revocations taken off."""
+    dollars: Number
+    late: bool
 
 
 class SpotSimulation(Record):
@@ -366,3 +399,14 @@ class SpotSimulation(Record):
     seed: Count
     policies: tuple[PolicyOutcome, ...]
     advice: Sentence
+    mode: TrainingMode = "asynchronous"
+    checkpoint: CheckpointInterval | None = None
+    """Of a synchronous job."""
+    independent: Number | None = None
+    """Runs that the traces hold beside each other; ``None`` in older files."""
+    deadline_seconds: Number | None = None
+    courses: tuple[PolicyCourse, ...] = ()
+    """One run as every policy did it: one with as many revocations as most have."""
+    there: tuple[tuple[Number, Number], ...] = ()
+    """When all machines could be had in that run: begin, end."""
+    notes: tuple[Sentence, ...] = ()

@@ -10,6 +10,16 @@ import typer
 
 from stash.base.errors import UserError
 from stash.cli.options import flag, option, positive
+from stash.cli.spot.dangers import (
+    CHECKPOINT_HELP,
+    INTERRUPTIONS_HELP,
+    LIVES_HELP,
+    NOTICE_HELP,
+    SHOCKS_HELP,
+    TRACE_HELP,
+    DangerWords,
+    danger_of,
+)
 from stash.cli.spot.words import JSON_HELP, MODEL_HELP, model_of, told
 
 if TYPE_CHECKING:
@@ -20,6 +30,7 @@ POOL_HELP = (
     "A file that says it all: what may be rented, what it does alone and costs, the curve (docs/how-to/spot.md)."
 )
 _JOB, _MAY, _WISH = "The job, from a profile and a curve", "What may be rented", "What is wanted"
+_PANEL = "Revocations"
 
 
 def plan(
@@ -47,6 +58,12 @@ def plan(
         float | None, option("P", "How probable it has to be that it is in time.", panel=_WISH)
     ] = None,
     budget: Annotated[float | None, option("DOLLARS", "What all of it may cost.", panel=_WISH)] = None,
+    interruptions: Annotated[list[str] | None, option("RATE", INTERRUPTIONS_HELP, panel=_PANEL)] = None,
+    trace: Annotated[list[str] | None, option("FILE", TRACE_HELP, panel=_PANEL)] = None,
+    lifetimes: Annotated[list[str] | None, option("FILE", LIVES_HELP, panel=_PANEL)] = None,
+    shocks: Annotated[str | None, option("RATE", SHOCKS_HELP, panel=_PANEL)] = None,
+    checkpoint: Annotated[str | None, option("TIME", CHECKPOINT_HELP, panel=_PANEL)] = None,
+    notice: Annotated[str | None, option("TIME", NOTICE_HELP, panel=_PANEL)] = None,
     output: Annotated[Path | None, option("FILE", "Where the plan goes.", "--output", "-o")] = None,
     json: Annotated[bool, flag("--json", JSON_HELP)] = False,
 ) -> None:
@@ -78,6 +95,13 @@ def plan(
             raise UserError("--model paper needs alpha1 and beta1 of equation (9), which only a --pool has")
         bought = _Bought(cloud, region, quotas, server, servers or 1, start, instances)
         found = _of_profile(profile, curve, bought, wanted)
+    danger = danger_of(
+        found, DangerWords(interruptions or (), trace or (), lifetimes or (), shocks, checkpoint, notice)
+    )
+    if danger is not None:
+        from stash.derive.spot.risk import reckoned
+
+        found = reckoned(found, danger)
     if target is not None:
         write_output(target, found.model_dump_json(indent=1) + "\n")
     printed(document(found) if json else view(found, profile or (pool.name if pool else "")), render)

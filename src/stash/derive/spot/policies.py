@@ -1,13 +1,16 @@
 """When to hold spot machines and when on-demand ones, so that a job is in time: policies played against a record.
 
-After "Can't Be Late" (Wu et al., NSDI 2024). A gang holds all its machines or none; a change-over d is paid and
-brings nothing. Time goes in ticks of the record of what was obtainable, and all runs of all policies begin at the
-same ones (common random numbers). A run ends when its work is done, or at the deadline, late. Prices stay.
+After "Can't Be Late" (Wu et al., NSDI 2024). A gang holds all its machines or none; a change-over d, in whichever
+direction, is paid and brings nothing. Time goes in ticks of the record of what was obtainable, and all runs of all
+policies begin at the same ones (common random numbers). A revocation destroys work since the last checkpoint, which
+the paper has in d: here no policy holds spot machines through a tick after which on-demand ones could be late. A run
+ends when its work is done, or at the deadline, late.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -26,14 +29,15 @@ POLICIES: dict[PolicyName, str] = {
     "spot": "spot alone, whatever it takes",
     "omniscient": "the cheapest that anybody who knew the future could do",
 }
-_IDLE, _SPOT, _ON_DEMAND = 0, 1, 2
+IDLE, SPOT, ON_DEMAND = 0, 1, 2
 _SAME = 1e-9
 Bools = npt.NDArray[np.bool_]
+Integers = npt.NDArray[np.int_]
 
 
 @dataclass(frozen=True)
 class GangJob:
-    """What is to be done by when, and what a second of each kind costs."""
+    """What is to be done by when, and what on-demand machines cost."""
 
     work_seconds: float
     """C(0)."""
@@ -41,87 +45,190 @@ class GangJob:
     """R(0)."""
     change_seconds: float
     """d: from asking for machines to working on them."""
-    spot_dollars: float
     on_demand_dollars: float
     """Of the whole gang, an hour."""
+    interval_seconds: float = math.inf
+    """Of work between two checkpoints, on spot machines; on-demand ones are not revoked and write none."""
+    write_seconds: float = 0.0
+    """Of a checkpoint."""
+    keeps: bool = True
+    """Whether a revocation destroys nothing: servers hold the parameters, or a checkpoint fits the notice."""
+
+    @property
+    def stretch(self) -> float:
+        """The interval, finite: one that is never reached is as good as any such."""
+        return min(self.interval_seconds, 2 * self.work_seconds + 1)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
+class SpotMarket:
+    """A record of what the gang could have had: [tick] each."""
+
+    gap_seconds: float
+    there: Bools
+    """Whether all of its machines could be had."""
+    dollars: Array
+    """What they cost an hour, all together."""
+
+
+@dataclass(frozen=True, eq=False)
 class Played:
-    """What each run cost: [run]."""
+    """What each run came to: [run]."""
 
     dollars: Array
     on_demand_hours: Array
     late: Bools
+    revocations: Array
+
+
+@dataclass(frozen=True, eq=False)
+class PolicyTick:
+    """All runs in one tick: [run] each."""
+
+    mode: Integers
+    """What is held: IDLE, SPOT or ON_DEMAND."""
+    held_seconds: Array
+    dollars: Array
+    """Paid in it."""
+    revoked: Bools
+    """At its beginning."""
+    left: Array
+    """Seconds of work that are left after it."""
 
 
 def ticks(job: GangJob, gap: float) -> int:
     """Of a whole run."""
-    return math.ceil(job.deadline_seconds / gap - _SAME)
+    return max(math.ceil(job.deadline_seconds / gap - _SAME), 1)
 
 
-def play(policy: PolicyName, job: GangJob, obtainable: Bools, gap: float, starts: npt.NDArray[np.int_]) -> Played:
-    """Run ``policy`` from each of ``starts``, ticks of ``obtainable``, which has a whole run after each."""
-    windows = obtainable[starts[:, None] + np.arange(ticks(job, gap))[None, :]]
+def play(policy: PolicyName, job: GangJob, market: SpotMarket, starts: Integers) -> Played:
+    """Run ``policy`` from each of ``starts``, ticks of ``market``, which has a whole run after each."""
     if policy == "omniscient":
-        return _omniscient(job, windows, gap)
-    count = len(starts)
-    left, mode = np.full(count, job.work_seconds), np.full(count, _IDLE)
-    change, final = np.zeros(count), np.zeros(count, dtype=bool)
-    dollars, hours = np.zeros(count), np.zeros(count)
-    for tick in range(windows.shape[1]):
+        return _omniscient(job, market, starts)
+    dollars, hours, revocations = np.zeros((3, len(starts)))
+    left = np.full(len(starts), job.work_seconds)
+    for tick in course(policy, job, market, starts):
+        dollars += tick.dollars
+        hours += np.where(tick.mode == ON_DEMAND, tick.held_seconds, 0.0) / 3600
+        revocations += tick.revoked
+        left = tick.left
+    return Played(dollars, hours, left > job.work_seconds * _SAME, revocations)
+
+
+def course(policy: PolicyName, job: GangJob, market: SpotMarket, starts: Integers) -> Iterator[PolicyTick]:
+    """Every tick of these runs, in order."""
+    gap, count = market.gap_seconds, len(starts)
+    mode, final = np.full(count, IDLE), np.zeros(count, dtype=bool)
+    kept = np.full(count, job.work_seconds)  # what is left of work, were the gang revoked now
+    fresh, change = np.zeros(count), np.zeros(count)  # seconds since the last checkpoint; seconds of a change-over
+    for tick in range(ticks(job, gap)):
         now = tick * gap
-        there = windows[:, tick]
-        mode = np.where((mode == _SPOT) & ~there, _IDLE, mode)
-        wanted, final = _wanted(policy, job, now, gap, left, mode, there, final)
-        wanted = np.where(left <= _SAME, _IDLE, wanted)
-        change = np.where(wanted == mode, change, job.change_seconds)
+        there = market.there[starts + tick]
+        revoked = (mode == SPOT) & ~there
+        left = kept - np.minimum(fresh, job.stretch)
+        kept = np.where(revoked & job.keeps, left, kept)
+        fresh = np.where(revoked, 0.0, fresh)
+        left = kept - np.minimum(fresh, job.stretch)
+        mode = np.where(revoked, IDLE, mode)
+        safe = _safe(job, kept, fresh, np.where(mode == SPOT, change, job.change_seconds), now, gap)
+        wanted, final = _wanted(policy, job, now, gap, left, mode, there, final, safe)
+        wanted = np.where(left <= job.work_seconds * _SAME, IDLE, wanted)
+        changes = wanted != mode
+        kept, fresh = np.where(changes, left, kept), np.where(changes, 0.0, fresh)  # who leaves has time to save
+        change = np.where(changes, job.change_seconds, change)
         mode = wanted
         span = min(gap, job.deadline_seconds - now)
-        held = np.where(mode == _IDLE, 0.0, np.minimum(span, change + left))
-        left = left - np.maximum(held - change, 0.0)
+        needed = np.where(mode == SPOT, _wall(job, kept, fresh), left)
+        held = np.where(mode == IDLE, 0.0, np.minimum(span, change + needed))
+        worked = np.maximum(held - change, 0.0)
         change = np.maximum(change - held, 0.0)
-        price = np.where(mode == _SPOT, job.spot_dollars, job.on_demand_dollars)
-        dollars += held * price / 3600
-        hours += np.where(mode == _ON_DEMAND, held, 0.0) / 3600
-    return Played(dollars, hours, left > job.work_seconds * _SAME)
+        kept, fresh = _worked(job, mode, kept, fresh, worked, worked >= needed - _SAME)
+        price = np.where(mode == SPOT, market.dollars[starts + tick], job.on_demand_dollars)
+        yield PolicyTick(mode, held, held * price / 3600, revoked, kept - np.minimum(fresh, job.stretch))
+
+
+def _wall(job: GangJob, kept: Array, fresh: Array) -> Array:
+    """Seconds on spot machines until all is done: work, and a checkpoint after every interval but the last."""
+    checkpoints = np.maximum(np.ceil(kept / job.stretch - _SAME) - 1, 0.0)
+    wall: Array = kept + checkpoints * job.write_seconds - fresh
+    return wall
+
+
+def _worked(
+    job: GangJob, mode: Integers, kept: Array, fresh: Array, worked: Array, done: Bools
+) -> tuple[Array, Array]:
+    """(work left, were the gang revoked; seconds since the last checkpoint) after so many seconds of work."""
+    on_demand = mode == ON_DEMAND
+    since = fresh + np.where(on_demand, 0.0, worked)
+    whole = np.floor(since / (job.stretch + job.write_seconds) + _SAME)
+    kept = kept - np.where(on_demand, worked, whole * job.stretch)
+    since = np.maximum(since - whole * (job.stretch + job.write_seconds), 0.0)
+    ended = done & (mode != IDLE)
+    return np.where(ended, 0.0, kept), np.where(ended, 0.0, since)
+
+
+def _safe(job: GangJob, kept: Array, fresh: Array, change: Array, now: float, gap: float) -> Bools:
+    """Whether on-demand machines would be in time if spot ones were held in this tick and revoked at its end."""
+    rest, spot = job.deadline_seconds - now, np.full(len(kept), SPOT)
+    worked = np.maximum(min(gap, rest) - change, 0.0)
+    needed = _wall(job, kept, fresh)
+    after, since = _worked(job, spot, kept, fresh, np.minimum(worked, needed), worked >= needed - _SAME)
+    lost = after - (np.minimum(since, job.stretch) if job.keeps else 0.0)
+    safe: Bools = (lost <= 0) | (rest - gap >= lost + job.change_seconds - _SAME * job.deadline_seconds)
+    return safe
 
 
 def _wanted(
-    policy: PolicyName, job: GangJob, now: float, gap: float, left: Array, mode: Array, there: Bools, final: Bools
-) -> tuple[Array, Bools]:
+    policy: PolicyName,
+    job: GangJob,
+    now: float,
+    gap: float,
+    left: Array,
+    mode: Integers,
+    there: Bools,
+    final: Bools,
+    safe: Bools,
+) -> tuple[Integers, Bools]:
     """(what each run holds in this tick, whether that is on-demand to the end).
 
-    The last moment is when a tick later would be too late: R − gap < C + 2 · d.
+    The last moment of an idle job is R < C + 2 · d; it decides again a tick later only, so without spot machines
+    R − gap counts.
     """
-    spot_or_idle = np.where(there, _SPOT, _IDLE)
+    spot_or_idle = np.where(there, SPOT, IDLE)
     if policy == "on-demand":
-        return np.full_like(mode, _ON_DEMAND), final
+        return np.full_like(mode, ON_DEMAND), final
     if policy == "spot":
         return spot_or_idle, final
-    last = (spot_or_idle == _IDLE) & (job.deadline_seconds - now - gap < left + 2 * job.change_seconds)
-    final = final | (last & (mode != _ON_DEMAND))
+    rest = job.deadline_seconds - now
+    last = np.where(there, rest, rest - gap) < left + 2 * job.change_seconds
+    final = final | (last & (mode == IDLE)) | (there & ~safe & (mode != ON_DEMAND))
     if policy == "greedy":
-        return np.where(final, _ON_DEMAND, spot_or_idle), final
+        return np.where(final, ON_DEMAND, spot_or_idle), final
     pace, done = job.work_seconds / job.deadline_seconds, job.work_seconds - left
     ahead = done >= (now + 2 * job.change_seconds) * pace
-    behind = (mode == _IDLE) & ~there & (done < now * pace)
-    stays = (mode == _ON_DEMAND) & ~ahead
-    return np.where(final | stays | behind, _ON_DEMAND, spot_or_idle), final
+    behind = (mode == IDLE) & ~there & (done < now * pace)
+    stays = (mode == ON_DEMAND) & (~ahead | np.where(there, ~safe, last))
+    return np.where(final | stays | behind, ON_DEMAND, spot_or_idle), final
 
 
 # What could have been done ----------------------------------------------------------------------------------
 
 
-def _omniscient(job: GangJob, windows: Bools, gap: float) -> Played:
-    """Each run on its own: a mixed-integer program over its ticks; runs alike are solved once."""
-    alike, which = np.unique(windows, axis=0, return_inverse=True)
-    solved = np.array([_hindsight(job, window, gap) for window in alike])
-    dollars, hours, late = solved[which.ravel()].T
-    return Played(dollars, hours, late > 0)
+def _omniscient(job: GangJob, market: SpotMarket, starts: Integers) -> Played:
+    """Each run on its own: a mixed-integer program over its ticks; runs alike are solved once.
+
+    Who knows the future saves before every revocation, and is taken to write nothing: a bound, whatever checkpoints
+    take.
+    """
+    at = starts[:, None] + np.arange(ticks(job, market.gap_seconds))[None, :]
+    there, dollars = market.there[at], market.dollars[at]
+    _, first, which = np.unique(np.hstack([there, dollars]), axis=0, return_index=True, return_inverse=True)
+    solved = np.array([_hindsight(job, there[run], dollars[run], market.gap_seconds) for run in first])
+    paid, hours, late = solved[which.ravel()].T
+    return Played(paid, hours, late > 0, np.zeros(len(starts)))
 
 
-def _hindsight(job: GangJob, there: Bools, gap: float) -> tuple[float, float, float]:
+def _hindsight(job: GangJob, there: Bools, dollars: Array, gap: float) -> tuple[float, float, float]:
     """(dollars, on-demand hours, 1 if nothing is in time): Σ gap · (s + o) − d · (starts) ≥ C, least cost.
 
     Seconds held in a tick are between 0 and what the tick has, and 0 unless the kind is held (s, o); a start is a
@@ -143,7 +250,7 @@ def _hindsight(job: GangJob, there: Bools, gap: float) -> tuple[float, float, fl
     ]
     high = np.concatenate([np.zeros(4 * count), np.ones(count), [np.inf]])
     low = np.concatenate([np.full(5 * count, -np.inf), [job.work_seconds]])
-    prices = np.repeat([job.spot_dollars, job.on_demand_dollars], count) / 3600
+    prices = np.concatenate([dollars, np.full(count, job.on_demand_dollars)]) / 3600
     most = np.concatenate([spans, spans, there.astype(float), np.ones(3 * count)])
     found = milp(
         np.concatenate([prices, np.zeros(4 * count)]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,10 +10,17 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from stash.base.spot.fleets import Baseline, CostedFleet, FleetPlan
+from stash.base.spot.risk import CheckpointInterval, FleetRisk, TrainingMode
+from stash.base.stats.intervals import Interval
+from stash.base.words.units import format_seconds
 from stash.show.layout import Renderer, paragraph, terminal_renderer
 from stash.show.spot.rows import fleet, table
 
 SCHEMA = 1
+_MODES: dict[TrainingMode, str] = {
+    "asynchronous": "each costs its worker until another has joined, the servers keep the rest",
+    "synchronous": "each costs all work since the last checkpoint, and a start",
+}
 
 
 @dataclass(frozen=True)
@@ -27,6 +35,7 @@ class FleetPlanView:
     looser: tuple[tuple[str, str], ...]
     beyond: tuple[str, ...]
     notes: tuple[str, ...]
+    advice: str = ""
 
 
 def document(plan: FleetPlan) -> dict[str, Any]:
@@ -37,7 +46,7 @@ def document(plan: FleetPlan) -> dict[str, Any]:
         "workers": {} if chosen is None else chosen.workers,
         "seconds": None if chosen is None else chosen.seconds,
         "dollars": None if chosen is None else chosen.dollars,
-        "p_deadline": None if chosen is None else chosen.p_deadline,
+        "p_deadline": _p_deadline(plan),
         "optimal": plan.optimal,
         "gap": plan.gap,
         "evaluations": plan.evaluations,
@@ -50,7 +59,16 @@ def document(plan: FleetPlan) -> dict[str, Any]:
         "looser": [each.model_dump() for each in plan.looser],
         "beyond": list(plan.beyond),
         "notes": list(plan.pool.notes),
+        "advice": None if plan.risk is None else plan.risk.advice,
+        "risk": None if plan.risk is None else plan.risk.model_dump(),
     }
+
+
+def _p_deadline(plan: FleetPlan) -> float | None:
+    """With revocations, where anybody says how often they come."""
+    if plan.risk is not None:
+        return plan.risk.p_deadline.value
+    return None if plan.chosen is None else plan.chosen.p_deadline
 
 
 def view(plan: FleetPlan, pool: str) -> FleetPlanView:
@@ -69,8 +87,9 @@ def view(plan: FleetPlan, pool: str) -> FleetPlanView:
         others=(("others", "cost", "time", "why"), *rows) if rows else (),
         alike=f"The same fleet is chosen by: {', '.join(alike)}." if alike else "",
         looser=tuple((each.to, each.text) for each in plan.looser),
-        beyond=plan.beyond,
         notes=plan.pool.notes,
+        beyond=(*plan.beyond, *(() if plan.risk is None else plan.risk.beyond)),
+        advice="" if plan.risk is None else plan.risk.advice,
     )
 
 
@@ -105,8 +124,49 @@ def _chosen(plan: FleetPlan, chosen: CostedFleet) -> tuple[tuple[str, str], ...]
             "time",
             f"{_time(chosen.seconds)}: {chosen.updates:,.0f} updates, {chosen.updates_per_second:.3g} a second",
         ),
-        ("in time", likely),
+        ("in time", likely if plan.risk is None else f"{likely} without revocations"),
+        *(_risky(plan.risk) if plan.risk is not None else _unreckoned(plan)),
     )
+
+
+def _unreckoned(plan: FleetPlan) -> tuple[tuple[str, str], ...]:
+    return (("revoked", "unknown: nobody says how often; give --interruptions 10%/month, or --trace FILE"),)
+
+
+def _risky(risk: FleetRisk) -> Iterator[tuple[str, str]]:
+    """What revocations do, as labelled lines."""
+    how = {
+        "closed form": "in closed form",
+        "Monte Carlo": f"in {risk.runs:,} runs",
+        "replay": f"in {risk.runs:,} runs through the trace",
+    }[risk.how]
+    yield "", f"{_chance(risk.p_deadline)} with them, {how}; ${_spread(risk.dollars)} in the mean"
+    yield "revoked", f"{risk.revocations:.2g} machines a run; {_MODES[risk.mode]}"
+    for life in risk.lives:
+        mean = "unknown" if life.mean_seconds is None else _time(life.mean_seconds)
+        yield "", f"{life.type} lives {mean} in the mean: {life.why}"
+    if risk.checkpoint is not None:
+        yield from _checkpointed(risk.checkpoint)
+
+
+def _checkpointed(found: CheckpointInterval) -> Iterator[tuple[str, str]]:
+    others = f"{found.how}; Young {format_seconds(found.young)}, Daly {format_seconds(found.daly)}"
+    if found.just_in_time:
+        yield "save", f"after the notice: {format_seconds(found.write_seconds)} fit, so nothing is lost with one"
+        yield "", f"every {format_seconds(found.best)} where machines vanish without ({others})"
+        return
+    yield "save", f"every {format_seconds(found.best)} of work ({others})"
+
+
+def _chance(found: Interval) -> str:
+    if found.low is None or found.high is None:
+        return f"{found.value:.1%}"
+    return f"{found.value:.1%} (95 % between {found.low:.1%} and {found.high:.1%})"
+
+
+def _spread(found: Interval) -> str:
+    arm = found.half_width
+    return f"{found.value:.3f}" + ("" if arm is None else f" ± {arm:.3f}")
 
 
 def _facts(plan: FleetPlan) -> tuple[tuple[str, str], ...]:
@@ -134,6 +194,8 @@ def _time(seconds: float) -> str:
 
 def _report(view: FleetPlanView, width: int, colour: bool) -> list[RenderableType]:
     parts: list[RenderableType] = [*paragraph(view.title, width, "", "", bold=True)]
+    if view.advice:
+        parts += paragraph(f"{view.advice[0].upper()}{view.advice[1:]}.", width, "", "", bold=True)
     for label, text in view.facts:
         parts += paragraph(text, width, f"{label:<9}", "dim")
     parts += [*paragraph(view.proof, width, "", ""), Text()]

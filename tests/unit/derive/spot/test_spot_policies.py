@@ -12,19 +12,23 @@ from hypothesis import strategies as st
 
 from stash.base.errors import UserError
 from stash.base.spot.fleets import FleetPlan, Obtainable
-from stash.derive.spot.policies import POLICIES, GangJob, Played, PolicyName, play, ticks
+from stash.derive.spot.policies import POLICIES, GangJob, Played, PolicyName, SpotMarket, play, ticks
 from stash.derive.spot.provision import provision
 from stash.derive.spot.simulating import simulate
 from stash.derive.spot.weighing import FleetWish
 
 HOUR = 3600.0
-JOB = GangJob(2 * HOUR, 6 * HOUR, 0, spot_dollars=1, on_demand_dollars=4)
+JOB = GangJob(2 * HOUR, 6 * HOUR, 0, on_demand_dollars=4)
 START = np.array([0])
 
 
 def played(policy: PolicyName, pattern: str, job: GangJob = JOB) -> Played:
     """Ticks of an hour: ``#`` where spot machines can be had."""
-    return play(policy, job, np.array([each == "#" for each in pattern]), HOUR, START)
+    return play(policy, job, market([each == "#" for each in pattern]), START)
+
+
+def market(there: list[bool], gap: float = HOUR) -> SpotMarket:
+    return SpotMarket(gap, np.array(there), np.ones(len(there)))
 
 
 @pytest.mark.parametrize(
@@ -71,14 +75,57 @@ def test_a_change_over_is_paid_each_time_and_brings_nothing() -> None:
 def test_nobody_does_better_than_hindsight_and_with_slack_nobody_is_late(
     there: list[bool], work: float, change: float
 ) -> None:
-    job = GangJob(work * HOUR, 6 * HOUR, change, spot_dollars=1, on_demand_dollars=3)
-    record = np.array(there)
-    best = play("omniscient", job, record, HOUR / 4, START)
+    job = GangJob(work * HOUR, 6 * HOUR, change, on_demand_dollars=3)
+    seen = market(there, HOUR / 4)
+    best = play("omniscient", job, seen, START)
     assert not best.late[0]
     for policy in ("greedy", "uniform", "on-demand"):
-        found = play(policy, job, record, HOUR / 4, START)
+        found = play(policy, job, seen, START)
         assert not found.late[0], policy
         assert found.dollars[0] >= best.dollars[0] * (1 - 1e-3), policy
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    there=st.lists(st.booleans(), min_size=24, max_size=24),
+    work=st.floats(0.2, 5.0),
+    change=st.sampled_from([0.0, 60.0, 1200.0]),
+    interval=st.floats(0.05, 3),
+    write=st.sampled_from([0.0, 30.0, 300.0]),
+)
+def test_with_checkpoints_nobody_who_has_a_safety_net_is_late(
+    there: list[bool], work: float, change: float, interval: float, write: float
+) -> None:
+    job = GangJob(work * HOUR, 6 * HOUR, change, 3, interval * HOUR, write, keeps=False)
+    kept = replace(job, keeps=True, write_seconds=0.0)
+    seen = market(there, HOUR / 4)
+    for policy in ("greedy", "uniform"):
+        assert not play(policy, job, seen, START).late[0], policy
+        assert not play(policy, kept, seen, START).late[0], policy
+    spot, free = play("spot", job, seen, START), play("spot", kept, seen, START)
+    assert spot.late[0] >= free.late[0]
+    assert spot.dollars[0] >= free.dollars[0] - 1e-9
+
+
+def test_work_since_the_last_checkpoint_is_lost_and_writing_takes_time() -> None:
+    job = GangJob(3 * HOUR, 9 * HOUR, 0, 4, 2 * HOUR, HOUR / 2, keeps=False)
+    # Two hours of work and half of writing, then the last hour: 3.5 h without revocations.
+    assert played("spot", "#########", job).dollars == pytest.approx([3.5])
+    # Revoked after two hours, before anything was written: all of it is done again.
+    assert played("spot", "##.######", job).dollars == pytest.approx([5.5])
+    # After three, what was written stays, and the half hour after it is lost.
+    assert played("spot", "###.#####", job).dollars == pytest.approx([4.0])
+    assert played("spot", "###.#####", job).revocations.tolist() == [1]
+    # With a notice long enough nothing is lost.
+    assert played("spot", "##.######", replace(job, keeps=True, write_seconds=0.0)).dollars == pytest.approx([3])
+    # On-demand machines are not revoked, and write nothing.
+    assert played("on-demand", ".........", job).dollars == pytest.approx([12])
+
+
+def test_prices_are_those_of_the_tick() -> None:
+    seen = SpotMarket(HOUR, np.ones(6, dtype=bool), np.array([1.0, 5.0, 1, 1, 1, 1]))
+    assert play("spot", JOB, seen, START).dollars == pytest.approx([6])
+    assert play("omniscient", JOB, seen, START).dollars == pytest.approx([2])
 
 
 def test_a_deadline_between_two_ticks_has_both() -> None:
@@ -98,8 +145,8 @@ def a_plan(start: float = 60.0, on_demand: float | None = 3.0, deadline: float =
     return provision(wish, "0", "now")
 
 
-def record(*machines: int) -> Obtainable:
-    return Obtainable(gap_seconds=60, machines=machines)
+def record(*machines: int) -> list[Obtainable]:
+    return [Obtainable(gap_seconds=60, machines=machines)]
 
 
 def test_spot_is_taken_where_it_is_plenty_and_refused_where_it_is_rare() -> None:

@@ -1,0 +1,77 @@
+"""What revocations do to a plan: how often machines go, as somebody states it, and what that comes to.
+
+Holds numbers; how they are found is ``derive/spot``'s business. Seconds and US dollars; ``None`` means "not known".
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from stash.base.records.base import Count, Number, Record, Sentence
+from stash.base.stats.intervals import Interval
+
+LawName = Literal["memoryless", "Weibull", "Kaplan-Meier"]
+TrainingMode = Literal["asynchronous", "synchronous"]
+"""What a revocation costs: its worker's gradient and the time until another has joined, or all work since the last
+checkpoint and the time until the gang is whole again."""
+
+
+class InterruptionBand(Record):
+    """Between how many revocations a machine is, an hour of being there; the ends are equal where it is a rate."""
+
+    low: Annotated[Number, Field(ge=0, le=1e6)]
+    high: Annotated[Number, Field(ge=0, le=1e6)]
+
+    @model_validator(mode="after")
+    def _ordered(self) -> InterruptionBand:
+        if self.high < self.low:
+            raise ValueError("interruptions: the band ends before it begins")
+        return self
+
+
+class TypeLife(Record):
+    """How long machines of one type live, and how that is known."""
+
+    type: str
+    law: LawName
+    mean_seconds: Number | None
+    """``None``: beyond what can be stated."""
+    why: Sentence
+
+
+class CheckpointInterval(Record):
+    """How long to compute between two checkpoints, by several formulas; seconds."""
+
+    write_seconds: Number
+    """C."""
+    mtbf_seconds: Number
+    """Mean time until the first machine of the gang is revoked."""
+    young: Number
+    daly: Number
+    best: Number
+    """What to take."""
+    how: Sentence
+    just_in_time: bool
+    """Whether one can be written after the notice, so that nothing is lost with one."""
+
+
+class FleetRisk(Record):
+    """A plan's fleet where machines are revoked."""
+
+    mode: TrainingMode
+    how: Literal["closed form", "Monte Carlo", "replay"]
+    p_deadline: Interval
+    """With what the pool says of its own uncertainty."""
+    dollars: Interval
+    """Mean; a late run is paid until the deadline."""
+    revocations: Number
+    """Mean, of all machines."""
+    runs: Count
+    lives: tuple[TypeLife, ...]
+    checkpoint: CheckpointInterval | None = None
+    on_demand_dollars: Number | None
+    """Of the cheapest fleet on demand that is in time; ``None`` without prices, or if there is none."""
+    beyond: tuple[Sentence, ...] = ()
+    advice: Sentence

@@ -1,0 +1,157 @@
+"""The options of ``stash spot plan`` about revocations: what users say of them becomes a ``Danger``.
+
+A type's lives are told by one of: a table of lives, a trace, ``--interruptions``, or its band in the pool.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from stash.base.errors import UnitError, UserError
+from stash.cli.options import positive
+
+if TYPE_CHECKING:
+    from stash.base.spot.fleets import FleetPlan, Obtainable
+    from stash.derive.spot.lifetimes import ChosenLaw
+    from stash.derive.spot.risk import Danger
+
+INTERRUPTIONS_HELP = "How often machines are revoked, like 10%/month, 5-10%/month or 0.02/h; repeatable as TYPE=…"
+TRACE_HELP = "Machines obtainable, tick by tick (JSON); repeatable as TYPE=FILE."
+LIVES_HELP = "Machines that were watched (CSV: seconds,revoked); repeatable as TYPE=FILE."
+SHOCKS_HELP = "How often all machines of a type go at once, besides; as --interruptions."
+CHECKPOINT_HELP = "What writing a checkpoint takes: the job is synchronous and goes on from its last one."
+NOTICE_HELP = "How long before it goes a machine is told: 120s on AWS, 30s on GCP and Azure."
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class DangerWords:
+    """The options as they were typed."""
+
+    interruptions: Sequence[str] = ()
+    traces: Sequence[str] = ()
+    lives: Sequence[str] = ()
+    shocks: str | None = None
+    checkpoint: str | None = None
+    notice: str | None = None
+
+
+def danger_of(plan: FleetPlan, words: DangerWords) -> Danger | None:
+    """What is known of the planned types' revocations; ``None`` if nothing is, or none planned. Raises UserError."""
+    from stash.derive.spot.risk import Danger
+
+    if plan.chosen is None:
+        return None
+    rented, known = list(plan.chosen.workers), [kind.name for kind in plan.pool.types]
+    bands = _by_type("--interruptions", words.interruptions, known, rented, _band)
+    lives = _by_type("--lifetimes", words.lives, known, rented, _watched)
+    traces = _by_type("--trace", words.traces, known, rented, _trace)
+    _one_source(rented, {"--interruptions": list(bands), "--lifetimes": list(lives), "--trace": list(traces)})
+    together = len(words.traces) == 1 and words.traces[0].partition("=")[0] not in known
+    records = _shared(plan.chosen.workers, traces) if together else traces
+    watched = {name: _law_of_record(name, record, plan.chosen.workers[name]) for name, record in records.items()}
+    laws = {**_of_pool(plan, rented), **watched, **bands, **lives}
+    if not laws and not (words.interruptions or words.traces or words.lives):
+        if words.checkpoint is not None:
+            raise UserError("--checkpoint needs to know how often machines go; give --interruptions, like 10%/month")
+        return None
+    missing = next((name for name in rented if name not in laws), None)
+    if missing is not None:
+        raise UserError(f"nobody says how often {missing} is revoked; give --interruptions {missing}=10%/month")
+    if records and len(records) < len(rented):
+        raise UserError("a trace of some types and none of others cannot be replayed; give --trace TYPE=FILE of each")
+    return Danger(
+        laws={name: laws[name] for name in rented},
+        records=records,
+        shocks=0.0 if words.shocks is None else 1 / _band("--shocks", words.shocks).law.mean,
+        write_seconds=seconds("--checkpoint", words.checkpoint),
+        notice_seconds=seconds("--notice", words.notice),
+    )
+
+
+def _of_pool(plan: FleetPlan, rented: Sequence[str]) -> dict[str, ChosenLaw]:
+    from stash.derive.spot.lifetimes import law_of_band
+
+    kinds = [kind for kind in plan.pool.types if kind.name in rented]
+    return {kind.name: law_of_band(kind.interruptions) for kind in kinds if kind.interruptions is not None}
+
+
+def _by_type(
+    name: str, words: Sequence[str], known: Sequence[str], rented: Sequence[str], read: Callable[[str, str], T]
+) -> dict[str, T]:
+    """What each type is given: TYPE=… its own, one without for all others that are rented."""
+    own: dict[str, T] = {}
+    common: list[T] = []
+    for word in words:
+        kind, equals, text = word.partition("=")
+        if equals and kind in known:
+            own[kind] = read(f"{name} {kind}", text)
+        else:
+            common.append(read(name, word))
+    if len(common) > 1:
+        raise UserError(f"{name} is given {len(common)} times for all types; give it once, or as TYPE=…")
+    return {kind: own[kind] if kind in own else common[0] for kind in rented if kind in own or common}
+
+
+def _band(name: str, text: str) -> ChosenLaw:
+    from stash.base.spot.risk import InterruptionBand
+    from stash.base.words.revocations import parse_interruptions
+    from stash.derive.spot.lifetimes import law_of_band
+
+    try:
+        low, high = parse_interruptions(text)
+    except UnitError as error:
+        raise UserError(f"{name}: {error}") from error
+    return law_of_band(InterruptionBand(low=low, high=high))
+
+
+def _watched(name: str, text: str) -> ChosenLaw:
+    import numpy as np
+
+    from stash.derive.spot.lifetimes import ObservedLives, law_of
+    from stash.keep.watched import read_lives
+
+    found = read_lives(Path(text))
+    return law_of(ObservedLives(np.array(found.seconds), np.array(found.revoked)))
+
+
+def _trace(name: str, text: str) -> Obtainable:
+    from stash.keep.watched import read_obtainable
+
+    return read_obtainable(Path(text))
+
+
+def _shared(workers: Mapping[str, int], traces: dict[str, Obtainable]) -> dict[str, Obtainable]:
+    """What could be had of each type where one trace counts the machines of all: the plan's first ones first."""
+    found, before = {}, 0
+    for name, count in workers.items():
+        machines = tuple(min(max(each - before, 0), count) for each in traces[name].machines)
+        found[name] = traces[name].model_copy(update={"machines": machines})
+        before += count
+    return found
+
+
+def _law_of_record(name: str, record: Obtainable, count: int) -> ChosenLaw:
+    from stash.derive.spot.lifetimes import law_of, runs_of
+
+    lives = runs_of(record.machines, record.gap_seconds, count)
+    if not len(lives.seconds):
+        raise UserError(f"the trace never has a machine for {name}; give another, or rent on demand")
+    return law_of(lives)
+
+
+def _one_source(rented: Sequence[str], sources: Mapping[str, Sequence[str]]) -> None:
+    for name in rented:
+        given = [option for option, found in sources.items() if name in found]
+        if len(given) > 1:
+            raise UserError(f"{given[0]} and {given[1]} both say how long {name} lives; give one of them")
+
+
+def seconds(name: str, text: str | None) -> float | None:
+    """Of an option that is a time, if it is given; raises UserError."""
+    from stash.base.words.units import parse_seconds
+
+    return None if text is None else positive(name, parse_seconds(text), finite=True)
