@@ -20,7 +20,7 @@ from urllib.parse import quote
 
 from stash.base.spot.notice import Notice, NoticeKind, NoticeSource
 from stash.measure.host.cloud import cloud_of, firmware
-from stash.measure.host.metadata import AWS_TOKEN, LINK_LOCAL, ServiceAnswer, AskService, answer_over_http
+from stash.measure.host.metadata import AWS_TOKEN, LINK_LOCAL, AskService, ServiceAnswer, answer_over_http
 from stash.measure.linux.files import text
 
 NoticeClock = Callable[[], float]
