@@ -34,6 +34,8 @@ _MOST_STATES = 50_000
 """Fleets that exact analysis holds within that time; more are weighed by Schweitzer's approximation."""
 _MOST_TYPES = 8
 """Types that more machines are taken of, the cheapest for what they do first; a replacement is no new plan."""
+_HARDLY_LATER = 1.05
+"""Of what is late anyway, the cheapest of those that are not later than this many times the soonest."""
 _TELLING = 0.05
 """Share of all updates by the curve after which what was observed tells how wrong the curve is."""
 
@@ -107,7 +109,8 @@ def replan(plan: FleetPlan, seen: FleetSituation) -> Replanning:
         affordable[1:] &= (counts @ wish.vcpus <= plan.pool.most_vcpus)[1:]
     if seen.dollars_left is not None:
         affordable &= dollars <= seen.dollars_left
-    at = _best(counts, training, dollars, in_time & affordable, affordable)
+    soonest = float(np.where(affordable, training, math.inf).min())
+    at = _cheapest(counts, dollars, in_time & affordable, affordable & (training <= soonest * _HARDLY_LATER))
     added = {
         kind.name: int(more) for kind, more in zip(plan.pool.types, counts[at] - counts[0], strict=True) if more > 0
     }
@@ -232,12 +235,11 @@ def _caution(wish: FleetWish) -> float:
     return math.exp(-float(ndtri(wish.confidence)) * wish.deviation)
 
 
-def _best(counts: Array, seconds: Array, dollars: Array, *allowed: npt.NDArray[np.bool_]) -> int:
-    """The cheapest that is in time and affordable; else the soonest affordable one; else to add nothing."""
-    more = counts.sum(axis=1)
-    for which, ranked in zip(allowed, (dollars, seconds), strict=True):
+def _cheapest(counts: Array, dollars: Array, *allowed: npt.NDArray[np.bool_]) -> int:
+    """Of the first of ``allowed`` that holds any fleet; if none does, to add nothing."""
+    for which in allowed:
         if which.any():
-            return int(np.lexsort((more, np.where(which, ranked, math.inf)))[0])
+            return int(np.lexsort((counts.sum(axis=1), np.where(which, dollars, math.inf)))[0])
     return 0
 
 
