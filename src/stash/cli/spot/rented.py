@@ -52,18 +52,12 @@ def run_rented(
 
 
 def _script(request: FleetRequest) -> str:
-    """All that would be written and run, in order; workers of a type once."""
+    """All that would be written and run, in order."""
     from stash.rent.spot import tasks
 
     parts = [f"# {_price(request)}", tasks.server(request).describe()]
-    seen: set[str] = set()
     for number, kind in enumerate(tasks.first_workers(request), start=1):
-        described = tasks.worker(request, number, kind, "ADDRESS")
-        if kind.name not in seen:
-            parts.append(described.describe())
-        else:
-            parts.append("\n".join(f"$ {shlex.join(words)}" for words in (described.command, *described.release)))
-        seen.add(kind.name)
+        parts.append(tasks.worker(request, number, kind, "ADDRESS").describe())
     head = "# ADDRESS is the server's private address: what `" + shlex.join(tasks.address(request)) + "` prints"
     return "\n\n".join([*parts, head]) + "\n"
 

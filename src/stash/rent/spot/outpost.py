@@ -19,7 +19,7 @@ from typing import Any
 from stash.base.spot.notice import Notice
 from stash.measure.host.notice_watch import NoticeWatch, hearing_sigterm
 from stash.measure.host.notices import services
-from stash.rent.spot.tasks import HERE
+from stash.rent.spot.tasks import HERE, PORT
 
 _LOOK_SECONDS = 1.0
 _UNTOLD_SECONDS = 0.0
@@ -45,14 +45,14 @@ def append_wish(line: str) -> None:
 class _HeadLine:
     """The way to the head: this machine's Ray, which the head's belongs to. Nothing else leads there."""
 
-    def __init__(self) -> None:
-        self._ray = import_module("ray")
+    def __init__(self, address: str) -> None:
+        self._ray, self._address = import_module("ray"), address
 
     def connect(self, going_on: Callable[[], bool]) -> bool:
         """Wait for this machine's Ray to be up, so that a notice finds it so; whether it is."""
         while going_on() and not self._ray.is_initialized():
             try:
-                self._ray.init(address="auto", log_to_driver=False, logging_level="error")
+                self._ray.init(address=self._address, log_to_driver=False, logging_level="error")
             except (ConnectionError, RuntimeError):
                 time.sleep(_LOOK_SECONDS)
         return bool(self._ray.is_initialized())
@@ -62,12 +62,12 @@ class _HeadLine:
         self._ray.get(there.remote(json.dumps(wish)))
 
 
-def main(name: str, kind: str, samples: int, beside: int) -> int:
+def main(name: str, kind: str, samples: int, beside: int, address: str) -> int:
     """Watch until Ray ends; the exit status."""
     print(f"{name}: watching for notices", flush=True)
     with NoticeWatch(services(Path("/"))) as watch, hearing_sigterm(watch.hear):
         threading.Thread(target=_stop_with, args=(beside, watch), daemon=True).start()
-        head = _HeadLine()
+        head = _HeadLine(address)
         if head.connect(lambda: _is_there(beside)):
             head.tell({"do": "worker", "who": name, "type": kind, "samples": samples})
         for notice in watch:
@@ -93,4 +93,5 @@ def _is_there(process: int) -> bool:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])))
+    own, kind, samples, process = sys.argv[1:]
+    sys.exit(main(own, kind, int(samples), int(process), f"{os.environ['STASH_HEAD']}:{PORT}"))

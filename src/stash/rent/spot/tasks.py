@@ -35,7 +35,8 @@ _MARGIN = 1.1
 """Prices move between plan and launch by about that: what is dearer is refused."""
 _LOST = r"(?i)preempted|has been terminated|cluster .{1,80} is not up|connection (closed|reset|timed out)"
 _SSH = ("ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10")
-_QUIET = ("--disable-usage-stats",)
+_BESIDE = ("--disable-usage-stats", "--dashboard-agent-listen-port=52366")
+"""Nothing is told to Ray's makers, and SkyPilot's own Ray keeps its port (sky_templates/ray/start_cluster)."""
 
 
 @dataclass(frozen=True)
@@ -197,7 +198,7 @@ _Readable.add_representer(str, _block)
 
 
 def _start(*words: str, resources: dict[str, int]) -> str:
-    return shlex.join(["ray", "start", *words, "--resources", json.dumps(resources), *_QUIET, "--block"])
+    return shlex.join(["ray", "start", *words, "--resources", json.dumps(resources), *_BESIDE, "--block"])
 
 
 def _server_run(request: FleetRequest) -> str:
