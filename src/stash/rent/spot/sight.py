@@ -21,7 +21,7 @@ _FEWEST = 3
 
 
 @dataclass
-class Tail:
+class ToldLines:
     """A growing file of JSON lines, written from its beginning again whenever what fills it is started anew."""
 
     path: Path

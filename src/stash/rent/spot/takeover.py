@@ -22,7 +22,7 @@ from stash.derive.study.standing import OpenLease
 from stash.keep.study.journal import StudyEvent
 from stash.rent.listing import is_gone, records
 from stash.rent.spot import tasks
-from stash.rent.spot.sight import Tail, TrainingSight, by_type, sight
+from stash.rent.spot.sight import ToldLines, TrainingSight, by_type, sight
 from stash.rent.spot.tasks import FleetRequest
 from stash.rent.spot.workers import SpotWorkers, begin
 from stash.rent.study.folder import CellFolder
@@ -95,7 +95,7 @@ class FleetController:
     def __post_init__(self) -> None:
         self.leases = Leases(self.programs, self.write)
         self.workers = SpotWorkers(self.request, self.programs, self.leases, self.say, self.cooldown_seconds)
-        self._tail = Tail(self._cell("events").log)
+        self._tail = ToldLines(self._cell("events").log)
 
     def run(self, open_leases: Sequence[OpenLease] = (), spent: float = 0.0) -> FleetOutcome:
         """To the loss, or to another end; whatever it is, nothing is left running that is not named in ``left``."""

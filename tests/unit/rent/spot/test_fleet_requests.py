@@ -18,7 +18,7 @@ from stash.keep import catalog
 from stash.rent.listing import is_gone
 from stash.rent.spot import asked, tasks
 from stash.rent.spot.outpost import wished
-from stash.rent.spot.sight import Tail, by_type, sight
+from stash.rent.spot.sight import ToldLines, by_type, sight
 
 
 def task_of(text: str) -> dict:  # type: ignore[type-arg]
@@ -164,7 +164,7 @@ def test_what_the_head_is_told_of_a_notice() -> None:
 
 
 def test_a_tail_tells_each_line_once_even_if_it_begins_again(tmp_path: Path) -> None:
-    tail = Tail(tmp_path / "log")
+    tail = ToldLines(tmp_path / "log")
     assert list(tail.news()) == []
     tail.path.write_text('Warning: Permanently added\n{"what": "joined"}\n{"wh')
     assert list(tail.news()) == [{"what": "joined"}]
