@@ -213,6 +213,7 @@ class FleetController:
             loss = message.get("loss")
             self._sight = TrainingSight(int(message.get("updates") or 0), loss if isinstance(loss, float) else None)
         elif what == "failed":
+            self._ended = "failed"
             kind = UserError if message.get("exit_code") == UserError.exit_code else JobError
             raise kind(printable_line(str(message.get("why", "the training failed")), 400))
 

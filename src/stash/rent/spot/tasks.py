@@ -33,6 +33,8 @@ _SPARE = 8
 """Servers that one machine may start one after the other: each has a name of its own."""
 _MARGIN = 1.1
 """Prices move between plan and launch by about that: what is dearer is refused."""
+_FAILED = json.dumps({"what": "failed", "why": "the head failed; its last words are in output.log", "exit_code": 1})
+"""What stands behind the head's own last event if it could not write one."""
 _LOST = r"(?i)preempted|has been terminated|cluster .{1,80} is not up|connection (closed|reset|timed out)"
 _SSH = ("ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10")
 _BESIDE = ("--disable-usage-stats", "--dashboard-agent-listen-port=52366")
@@ -224,7 +226,11 @@ def _server_run(request: FleetRequest) -> str:
             json.dumps(orders(request)),
             "ORDERS",
             f'echo "$HEAD" > ~/{HERE}/address',
-            f"python -m stash.elastic.head ~/{HERE}",
+            "set -o pipefail",
+            f"python -m stash.elastic.head ~/{HERE} 2>&1 | tee ~/{HERE}/output.log",
+            "CODE=$?",
+            f"[ $CODE = 0 ] || echo '{_FAILED}' >> ~/{HERE}/events.jsonl",
+            "exit $CODE",
         ]
     )
 

@@ -146,6 +146,7 @@ def test_what_the_head_fails_of_is_told_as_the_user_s_where_it_is(tmp_path: Path
     of, world = request(tmp_path), FakeFleet(script={100: fail})
     with pytest.raises(UserError, match="cannot be pickled"):
         run(of, world)
+    assert any(words[0] == "scp" for words in world.heard)  # what it printed explains more
     assert nothing_is_left(of, world)
 
 
