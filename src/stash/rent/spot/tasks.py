@@ -33,7 +33,13 @@ _SPARE = 8
 """Servers that one machine may start one after the other: each has a name of its own."""
 _MARGIN = 1.1
 """Prices move between plan and launch by about that: what is dearer is refused."""
-_FAILED = json.dumps({"what": "failed", "why": "the head failed; its last words are in output.log", "exit_code": 1})
+_FAILED = json.dumps(
+    {
+        "what": "failed",
+        "why": "the head failed; what it printed is in output.log, beside its checkpoints",
+        "exit_code": 1,
+    }
+)
 """What stands behind the head's own last event if it could not write one."""
 _LOST = r"(?i)preempted|has been terminated|cluster .{1,80} is not up|connection (closed|reset|timed out)"
 _SSH = ("ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10")
@@ -222,7 +228,7 @@ def _server_run(request: FleetRequest) -> str:
             "RAY=$!",
             "trap 'kill $RAY' EXIT",
             f'until ray health-check --address="$HEAD:{PORT}"; do kill -0 $RAY && sleep 1 || exit 1; done',
-            f"""sed -e "s/HEAD_ADDRESS/$HEAD/" -e "s|HOME_FOLDER|$HOME|" > ~/{HERE}/orders.json <<'ORDERS'""",
+            f"""sed -e "s/HEAD_ADDRESS/$HEAD/g" -e "s|HOME_FOLDER|$HOME|g" > ~/{HERE}/orders.json <<'ORDERS'""",
             json.dumps(orders(request)),
             "ORDERS",
             f'echo "$HEAD" > ~/{HERE}/address',

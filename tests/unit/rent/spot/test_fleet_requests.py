@@ -70,7 +70,8 @@ def test_the_head_gets_orders_with_its_own_address_in_them(tmp_path: Path) -> No
         ["bash", "-c", shell], env={"HEAD": "10.0.0.5", "HOME": "/home/me", "PATH": "/usr/bin:/bin"}, check=True
     )
     orders = json.loads((tmp_path / "orders.json").read_text())
-    assert orders["address"] == "10.0.0.5:6379"
+    assert (orders["address"], orders["interface"]) == ("10.0.0.5:6379", "10.0.0.5")
+    assert orders["model"] == "/home/me/stash-spot/model.pt"
     assert orders["checkpoints"] == "/home/me/stash-spot/checkpoints"
     assert orders["job"] == "job.py:job"
     assert [worker["type"] for worker in orders["workers"]][:2] == ["p3.2xlarge", "p3.2xlarge"]
