@@ -76,6 +76,7 @@ class FakeFleet:
     running: dict[Path, float] = field(default_factory=dict)
     """Until when each command runs."""
     dead: bool = False
+    _coming: list[tuple[float, tuple[str, ...], CellFolder]] = field(default_factory=list)
     _joining: dict[str, float] = field(default_factory=dict)
 
     # The seam ----------------------------------------------------------------------------------------------------
@@ -85,15 +86,20 @@ class FakeFleet:
 
     def start(self, command: Sequence[str], work: Path, cell: CellFolder) -> None:
         self._listen(command)
-        took = 120.0 if command[:2] == ("sky", "launch") else 5.0
+        took = {("sky", "launch"): 120.0, ("sky", "jobs"): 30.0}.get(tuple(command[:2]), 5.0)
         if "tail -n +1" in command[-1]:
             took = float("inf")
         self.running[cell.path] = self.clock + took
+        if command[:3] == ("sky", "jobs", "launch"):  # whoever asked for it may be gone when it comes
+            self._coming.append((self.clock + took, tuple(command), cell))
+            self._after(command)
+            return
         called = self._done(command)
         cell.log.write_text(called.output)
         cell.status.write_text(str(called.code))
 
     def alive(self, cell: CellFolder) -> bool:
+        self.settle()
         if self.running.get(cell.path) == float("inf"):
             cell.log.write_text("".join(json.dumps(line) + "\n" for line in self.lines))
         return self.clock < self.running.get(cell.path, 0.0)
@@ -106,6 +112,7 @@ class FakeFleet:
     def call(self, command: Sequence[str], seconds: float) -> Called:
         self._listen(command)
         self.clock += 1.0
+        self.settle()
         return self._done(command)
 
     def now(self) -> float:
@@ -126,10 +133,21 @@ class FakeFleet:
 
     def _done(self, command: Sequence[str]) -> Called:
         called = self._do(command)
+        self._after(command)
+        return called
+
+    def _after(self, command: Sequence[str]) -> None:
         error = self.stops_after(command)
         if error is not None:
             raise error
-        return called
+
+    def settle(self) -> None:
+        """What was asked for comes, whoever waits for it."""
+        for each in [each for each in self._coming if each[0] <= self.clock]:
+            self._coming.remove(each)
+            called = self._do(each[1])
+            each[2].log.write_text(called.output)
+            each[2].status.write_text(str(called.code))
 
     # Clouds ------------------------------------------------------------------------------------------------------
 

@@ -137,7 +137,7 @@ def _candidates(pool: FleetPool, seen: FleetSituation) -> Array:
     few = np.argsort(np.where(room > 0, worth, math.inf), kind="stable")[:_MOST_TYPES]
     limits = room[few]
     while states(limits.tolist()) > MOST_CANDIDATES:
-        limits = np.minimum(limits, limits.max() - 1)
+        limits = np.minimum(limits, limits.max() - max(1, limits.max() // 8))
     shape = tuple(int(limit) + 1 for limit in limits)
     counts = np.tile(kept, (math.prod(shape), 1)).astype(float)
     counts[:, few] += np.stack(np.unravel_index(np.arange(math.prod(shape)), shape), axis=1)

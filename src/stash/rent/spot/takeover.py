@@ -40,6 +40,8 @@ ENDING_SECONDS = 300.0
 _TICK = 0.5
 _ADDRESS_SECONDS = 600.0
 """Until the head's Ray has to be up, once its machine is."""
+_ASKING_SECONDS = 600.0
+"""For `sky` to have passed on what it was asked for: killed earlier, it would be done all the same."""
 _SAVE_SECONDS = 120.0
 """That a head has to end in order, checkpoint and all."""
 _SSH_SECONDS = 60.0
@@ -112,11 +114,11 @@ class FleetController:
             try:
                 self._part_if_possible()
             finally:
-                self.leases.release_all()
+                self._release_all()
                 for sentence in self.leases.left:
                     self.say(sentence)
             raise
-        self.leases.release_all()
+        self._release_all()
         return FleetOutcome(reason, self._sight, self.leases.dollars, tuple(self.leases.left), self._fetched)
 
     # What is rented first ------------------------------------------------------------------------------------------
@@ -131,7 +133,7 @@ class FleetController:
             if seen.code != 0 or not is_gone(server.check, seen.output, server.name):
                 self._head = self._address(until=self.programs.now())
         if self._head is None:
-            self.leases.release_all()
+            self._release_all()
             return
         self._began = server.opened if server is not None else self._began
         for lease in open_leases:
@@ -188,7 +190,9 @@ class FleetController:
             self.programs.sleep(_TICK)
 
     def _hear(self) -> None:
-        for message in self._tail.news():
+        messages = list(self._tail.news())
+        ends = [each for each in messages if each["what"] == "ended"]
+        for message in ends or messages:  # who leaves because it is over is no loss
             self._take(str(message["what"]), str(message.get("who", "")), message)
         if self._ended is None and not self.programs.alive(self._cell("events")):
             self._listen()  # the line broke
@@ -315,6 +319,16 @@ class FleetController:
             self._fetched = str(target)
         else:
             self.say(f"the model could not be fetched: {printable_line(called.output.strip()[-200:], 200)}")
+
+    def _release_all(self) -> None:
+        """End all leases, once nothing is being asked for any more: what comes later would be nobody's."""
+        asking = [self._cell(name.removeprefix(f"{self.request.name}-")) for name in self.leases.names]
+        try:
+            patience = self.programs.now() + _ASKING_SECONDS
+            while any(map(self.programs.alive, asking)) and self.programs.now() < patience:
+                self.programs.sleep(_TICK)
+        finally:
+            self.leases.release_all()
 
     def _start(self, name: str, command: ProgramWords) -> None:
         cell = self._cell(name)

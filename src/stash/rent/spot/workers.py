@@ -107,12 +107,16 @@ class SpotWorkers:
         """Take on one that an earlier controller has asked for."""
         short = name.removeprefix(f"{self.request.name}-")
         text = (self.request.folder.cell(short).path / tasks.TASK).read_text()
-        kind = self.request.kind(yaml.safe_load(text)["envs"]["STASH_TYPE"])
+        known = {kind.name: kind for kind in self.request.plan.pool.types}
+        kind = known.get(yaml.safe_load(text)["envs"]["STASH_TYPE"])
+        if kind is None:  # of another plan of that name
+            self.leases.release(name)
+            return
         submission = tasks.worker(self.request, int(short.removeprefix("worker")), kind, head)
         self._number = max(self._number, *map(_number, self.request.folder.cell("").path.glob("worker*")))
-        self.all[short] = RentedWorker(
-            short, kind, submission, self.programs.now(), "submitted", self.programs.now(), adopted=True
-        )
+        now, asking = self.programs.now(), self.programs.alive(self.request.folder.cell(short))
+        state: WorkerState = "asked" if asking else "submitted"
+        self.all[short] = RentedWorker(short, kind, submission, now, state, now, adopted=True)
 
     def end(self, worker: RentedWorker) -> None:
         """Have it ended, in the background; its lease stays open until a list shows that it is gone."""
