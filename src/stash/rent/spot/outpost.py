@@ -65,16 +65,17 @@ class _HeadLine:
 def main(name: str, kind: str, samples: int, beside: int, address: str) -> int:
     """Watch until Ray ends; the exit status."""
     print(f"{name}: watching for notices", flush=True)
-    with NoticeWatch(services(Path("/"))) as watch, hearing_sigterm(watch.hear):
+    with NoticeWatch(services(Path("/"))) as watch:
         threading.Thread(target=_stop_with, args=(beside, watch), daemon=True).start()
         head = _HeadLine(address)
         if head.connect(lambda: _is_there(beside)):
             head.tell({"do": "worker", "who": name, "type": kind, "samples": samples})
-        for notice in watch:
-            print(f"{name}: {notice.kind} by {notice.source}, deadline {notice.deadline}", flush=True)
-            wish = wished(notice, name, time.time())
-            if wish is not None:
-                head.tell(wish)
+        with hearing_sigterm(watch.hear):  # not earlier: connecting, Ray takes SIGTERM for itself
+            for notice in watch:
+                print(f"{name}: {notice.kind} by {notice.source}, deadline {notice.deadline}", flush=True)
+                wish = wished(notice, name, time.time())
+                if wish is not None:
+                    head.tell(wish)
     return 0
 
 
