@@ -227,7 +227,7 @@ def _server_run(request: FleetRequest) -> str:
             f'{head} --node-ip-address="$HEAD" &',
             "RAY=$!",
             "trap 'kill $RAY' EXIT",
-            f'until ray health-check --address="$HEAD:{PORT}"; do kill -0 $RAY && sleep 1 || exit 1; done',
+            f'until ray health-check --address="$HEAD:{PORT}"; do kill -0 $RAY && sleep 3 || exit 1; done',
             f"""sed -e "s/HEAD_ADDRESS/$HEAD/g" -e "s|HOME_FOLDER|$HOME|g" > ~/{HERE}/orders.json <<'ORDERS'""",
             json.dumps(orders(request)),
             "ORDERS",
