@@ -75,7 +75,8 @@ def test_a_fleet_is_rented_hears_of_a_revocation_trains_to_its_loss_and_is_gone(
     try:
         done = subprocess.run(
             ["unshare", "--net", "--mount", "bash", "-c", APART, "bash", sys.executable, "-c", RUN],
-            cwd=tmp_path, env=environment(tmp_path / "fake"), capture_output=True, text=True, check=False, timeout=550,
+            cwd=tmp_path, env=environment(tmp_path / "fake"), capture_output=True, text=True, check=False,
+            timeout=550,
         )  # fmt: skip
         unended = left_running(tmp_path)
     finally:
