@@ -7,6 +7,7 @@ from stash.cli.spot.fit import fit
 from stash.cli.spot.learn import learn
 from stash.cli.spot.plan import plan
 from stash.cli.spot.predict import predict
+from stash.cli.spot.run import run
 from stash.cli.spot.simulate import simulate
 
 app = App(no_args_is_help=True)
@@ -22,3 +23,4 @@ app.command()(predict)
 app.command()(learn)
 app.command()(plan)
 app.command()(simulate)
+app.command()(run)

@@ -18,26 +18,40 @@ Fetch = Callable[[str, Mapping[str, str], str, float], str]
 """(url, headers, method, timeout in seconds) -> body; raises OSError if there is no good answer."""
 
 
+class ServiceAnswer(NamedTuple):
+    """Whatever a service answered, good or not."""
+
+    status: int
+    body: str
+    headers: Mapping[str, str] = {}
+    """By name in small letters."""
+
+
+AskService = Callable[[str, Mapping[str, str], str, float], ServiceAnswer]
+"""As ``Fetch``, for who has to tell answers apart; raises OSError if there is none."""
+
+
 class Question(NamedTuple):
     url: str
     headers: Mapping[str, str] = {}
     method: str = "GET"
 
 
+_MOST_BYTES = 2**16
 # The services are reached by number: looking up a name could hang longer than the timeout.
-_LINK_LOCAL = "http://169.254.169.254"
+LINK_LOCAL = "http://169.254.169.254"
 # docs.aws.amazon.com, EC2 user guide, "Use the Instance Metadata Service" (version 2: a token first)
-_AWS_TOKEN = Question(f"{_LINK_LOCAL}/latest/api/token", {"X-aws-ec2-metadata-token-ttl-seconds": "60"}, "PUT")
-_AWS_TYPE = f"{_LINK_LOCAL}/latest/meta-data/instance-type"
+AWS_TOKEN = Question(f"{LINK_LOCAL}/latest/api/token", {"X-aws-ec2-metadata-token-ttl-seconds": "60"}, "PUT")
+_AWS_TYPE = f"{LINK_LOCAL}/latest/meta-data/instance-type"
 QUESTIONS: Mapping[str, Question] = {
     # cloud.google.com, "About VM metadata"; the answer is projects/NUMBER/machineTypes/NAME
-    "gcp": Question(f"{_LINK_LOCAL}/computeMetadata/v1/instance/machine-type", {"Metadata-Flavor": "Google"}),
+    "gcp": Question(f"{LINK_LOCAL}/computeMetadata/v1/instance/machine-type", {"Metadata-Flavor": "Google"}),
     # learn.microsoft.com, "Azure Instance Metadata Service"
     "azure": Question(
-        f"{_LINK_LOCAL}/metadata/instance/compute/vmSize?api-version=2021-02-01&format=text", {"Metadata": "true"}
+        f"{LINK_LOCAL}/metadata/instance/compute/vmSize?api-version=2021-02-01&format=text", {"Metadata": "true"}
     ),
     # docs.oracle.com, "Getting Instance Metadata" (version 2)
-    "oracle": Question(f"{_LINK_LOCAL}/opc/v2/instance/shape", {"Authorization": "Bearer Oracle"}),
+    "oracle": Question(f"{LINK_LOCAL}/opc/v2/instance/shape", {"Authorization": "Bearer Oracle"}),
     # alibabacloud.com, ECS user guide, "Instance metadata items"
     "alibaba": Question("http://100.100.100.200/latest/meta-data/instance/instance-type"),
 }
@@ -48,7 +62,7 @@ def instance_type(cloud: str, fetch: Fetch) -> str | None:
     """The instance type as ``cloud``'s service names it; ``None`` without an answer that looks like one."""
     try:
         if cloud == "aws":
-            token = _ask(_AWS_TOKEN, fetch)
+            token = _ask(AWS_TOKEN, fetch)
             answer = _ask(Question(_AWS_TYPE, {"X-aws-ec2-metadata-token": token}), fetch)
         elif cloud in QUESTIONS:
             answer = _ask(QUESTIONS[cloud], fetch)
@@ -65,6 +79,14 @@ def _ask(question: Question, fetch: Fetch) -> str:
 
 
 def over_http(url: str, headers: Mapping[str, str], method: str, timeout_seconds: float) -> str:
+    """The body of a good answer; anything else is an OSError."""
+    answer = answer_over_http(url, headers, method, timeout_seconds)
+    if answer.status != http.client.OK:
+        raise OSError(f"{url} answered {answer.status}")
+    return answer.body
+
+
+def answer_over_http(url: str, headers: Mapping[str, str], method: str, timeout_seconds: float) -> ServiceAnswer:
     """Answers are short, direct and never redirected; a proxy would answer for another machine, so none is used."""
     parts = urlsplit(url)
     connection = http.client.HTTPConnection(parts.netloc, timeout=timeout_seconds)
@@ -73,9 +95,8 @@ def over_http(url: str, headers: Mapping[str, str], method: str, timeout_seconds
             method, f"{parts.path}?{parts.query}" if parts.query else parts.path, headers=dict(headers)
         )
         response = connection.getresponse()
-        if response.status != http.client.OK:
-            raise OSError(f"{url} answered {response.status}")
-        return response.read(4096).decode()
+        named = {name.lower(): value for name, value in response.getheaders()}
+        return ServiceAnswer(response.status, response.read(_MOST_BYTES).decode(errors="replace"), named)
     except http.client.HTTPException as error:
         raise OSError(f"{url} did not answer in HTTP") from error
     finally:

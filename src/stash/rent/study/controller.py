@@ -321,7 +321,7 @@ class StudyController:
                 stale.unlink(missing_ok=True)
             for name, text in submission.files.items():
                 (own.path / name).write_text(text)
-            self.leases.open(submission, cell)
+            self.leases.open(submission, cell.dollars_per_hour)
             self._running[submission.lane] = running  # before it does: who interrupts ends whatever has begun
             self.write(StudyEvent(at=now, what="started", lease=submission.lease, cell=cell.id))
             self.programs.start(submission.command, self.folder.work, own)

@@ -48,6 +48,8 @@ class StudyFolder:
     path: Path
     work: Path
     """Where commands run: the folder of the study file."""
+    command: str = "stash characterize"
+    """Which one runs it."""
 
     @property
     def journal(self) -> Path:
@@ -77,10 +79,10 @@ class StudyFolder:
             (self.path / "cells").mkdir(parents=True, exist_ok=True)
             descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
-            raise UserError(f"cannot make the study's folder {self.path}: {error.strerror}") from error
+            raise UserError(f"cannot make the folder {self.path}: {error.strerror}") from error
         try:
             if lock(descriptor) is False:
-                raise UserError(f"{self.path} is being run by another `stash characterize`; wait for it, or end it")
+                raise UserError(f"{self.path} is being run by another `{self.command}`; wait for it, or end it")
             yield
         finally:
             os.close(descriptor)

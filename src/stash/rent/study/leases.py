@@ -11,10 +11,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from stash.base.printable import printable_line
-from stash.derive.study.cells import Cell
 from stash.derive.study.estimate import HOUR
 from stash.derive.study.standing import OpenLease
 from stash.keep.study.journal import StudyEvent
+from stash.rent.listing import is_gone
 from stash.rent.study.programs import Programs
 from stash.rent.study.submission import Submission
 
@@ -41,12 +41,12 @@ class Leases:
         """Take on what an earlier controller has opened."""
         self._open[lease.name] = lease
 
-    def open(self, submission: Submission, cell: Cell) -> None:
-        """Write a lease down, unless it is open already."""
+    def open(self, submission: Submission, dollars_per_hour: float | None) -> None:
+        """Write a lease down, unless it is open already; ``None``: it is not paid for by time."""
         if submission.lease in self._open:
             return
         lease = OpenLease(
-            submission.lease, self.programs.now(), cell.dollars_per_hour, submission.release, submission.check
+            submission.lease, self.programs.now(), dollars_per_hour, submission.release, submission.check
         )
         self.write(
             StudyEvent(
@@ -60,6 +60,16 @@ class Leases:
         return name in self._open
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """Of those that are open."""
+        return tuple(self._open)
+
+    @property
+    def dollars_per_hour(self) -> float:
+        """Of all that are open."""
+        return sum(lease.dollars_per_hour or 0.0 for lease in self._open.values())
+
+    @property
     def dollars(self) -> float:
         """Spent until now, what is still open included."""
         now = self.programs.now()
@@ -71,7 +81,16 @@ class Leases:
         if lease is None:
             return
         why = self._ended(lease)
-        del self._open[name]
+        self._close(lease, why)
+
+    def seen_gone(self, name: str) -> None:
+        """A lease that the cloud no longer names is over without being released."""
+        if name in self._open:
+            self._close(self._open[name], None)
+
+    def _close(self, lease: OpenLease, why: str | None) -> None:
+        """``why``: it may still be there."""
+        del self._open[lease.name]
         now = self.programs.now()
         self.spent += _cost(lease, now)
         if why is not None:
@@ -79,7 +98,9 @@ class Leases:
             return
         dollars = None if lease.dollars_per_hour is None else _cost(lease, now)
         with suppress(OSError):  # then the next controller releases it once more, which does no harm
-            self.write(StudyEvent(at=now, what="released", lease=name, seconds=_seconds(lease, now), dollars=dollars))
+            self.write(
+                StudyEvent(at=now, what="released", lease=lease.name, seconds=_seconds(lease, now), dollars=dollars)
+            )
 
     def release_all(self) -> None:
         for name in list(self._open):
@@ -97,7 +118,7 @@ class Leases:
             output = called[-1].output
             if lease.check:
                 seen = self.programs.call(lease.check, _PATIENCE)
-                if seen.code == 0 and not _names(seen.output, lease.name):
+                if seen.code == 0 and is_gone(lease.check, seen.output, lease.name):
                     return None
                 output = output if seen.code == 0 else seen.output
             elif all(each.code == 0 for each in called):
@@ -105,11 +126,6 @@ class Leases:
         how = " and ".join(" ".join(words) for words in lease.release)
         last = printable_line((output.strip().splitlines() or ["it said nothing"])[-1], 200)
         return f"{lease.name} may still be running: {last}; type `{how}`, or the same command again"
-
-
-def _names(output: str, lease: str) -> bool:
-    """Whether a list has it: a line begins with its name."""
-    return any(line.split()[:1] == [lease] for line in output.splitlines())
 
 
 def _seconds(lease: OpenLease, now: float) -> float:

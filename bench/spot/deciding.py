@@ -1,0 +1,72 @@
+"""How long it takes to decide what to rent when machines of a fleet are gone.
+
+python -m bench.spot.deciding [--situations 20]
+
+Prints a table of processor seconds (other work may be going on). Situations are drawn with a fixed seed: any
+survivors, any loss on the way, a type that cools down, a speed that was observed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from functools import partial
+from statistics import median
+
+import numpy as np
+
+from bench.spot.search import POOL, drawn, timed
+from stash.base.spot.fleets import FleetPlan, FleetPool
+from stash.derive.spot.replanning import FleetSituation, replan
+from stash.keep.fleets import read_pool
+
+LOSS, DEADLINE = 0.8, 3000.0
+
+
+def plan_of(pool: FleetPool, model: str) -> FleetPlan:
+    """A wish, without the search for its fleet: a situation says who is there."""
+    return FleetPlan(
+        stash_version="", created="", model=model, deadline_seconds=DEADLINE, loss=LOSS, confidence=None,
+        budget_dollars=None, pool=pool, chosen=None, optimal=False, gap=None, evaluations=0, search_seconds=0,
+    )  # fmt: skip
+
+
+def situations(pool: FleetPool, count: int) -> Iterator[FleetSituation]:
+    draw = np.random.default_rng(17)
+    for _ in range(count):
+        some = draw.choice(len(pool.types), min(4, len(pool.types)), replace=False)
+        workers = {pool.types[at].name: int(draw.integers(0, pool.types[at].quota + 1)) for at in some}
+        yield FleetSituation(
+            workers=workers,
+            updates=float(draw.uniform(0, 5000)),
+            loss=float(draw.uniform(LOSS, 3)),
+            seconds_left=float(draw.uniform(0, DEADLINE)),
+            dollars_left=None,
+            join_seconds=120.0,
+            speeds={pool.types[some[0]].name: float(draw.uniform(0.5, 2))},
+            cooling={pool.types[some[1]].name: 600.0},
+        )
+
+
+def main(count: int) -> None:
+    pools = {
+        "the published pool": read_pool(POOL),
+        "7 types × 10": drawn(1, 7, 10),
+        "200 types × 20": drawn(2, 200, 20),
+    }
+    print("| pool | model | fleets weighed | median s | most s |\n| --- | --- | --- | --- | --- |")
+    for name, pool in pools.items():
+        for model in ("queue", "paper"):
+            plan = plan_of(pool, model)
+            found = [timed(partial(replan, plan, seen)) for seen in situations(pool, count)]
+            seconds = [took for _, took in found]
+            weighed = max(each.candidates for each, _ in found)
+            print(f"| {name} | {model} | {weighed:,} | {median(seconds):.2f} | {max(seconds):.2f} |")
+    print(f"\n{count} situations each; Python {sys.version.split()[0]}, processor seconds.")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--situations", type=int, default=20)
+    main(parser.parse_args().situations)

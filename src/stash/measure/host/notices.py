@@ -1,0 +1,249 @@
+"""What a cloud's metadata service announces about the machine that asks: that it will be taken away, or may be.
+
+Each cloud has an address, a pace and a form of its own; here they become announcements, and what changed between two
+of them becomes notices. Asked only on machines whose firmware names the cloud, and only by who trains there: on
+anyone's own machine those addresses belong to somebody else. Knows no threads; ``notice_watch`` asks again and again.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+from urllib.parse import quote
+
+from stash.base.spot.notice import Notice, NoticeKind, NoticeSource
+from stash.measure.host.cloud import cloud_of, firmware
+from stash.measure.host.metadata import AWS_TOKEN, LINK_LOCAL, AskService, ServiceAnswer, answer_over_http
+from stash.measure.linux.files import text
+
+NoticeClock = Callable[[], float]
+_SOON_SECONDS = 2.0
+"""A service is next door."""
+
+
+class Announcement(NamedTuple):
+    """Something that a service says now, and goes on saying until it is off."""
+
+    kind: NoticeKind
+    source: NoticeSource
+    said: str
+    """When, in the service's own words: another time is news, the same one is not."""
+    deadline: float | None
+
+
+Announcements = Mapping[str, Announcement]
+"""By what tells them apart."""
+
+
+class NoticeService(Protocol):
+    """One service that announces."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def pause_seconds(self) -> float:
+        """Between two questions."""
+
+    def ask(self) -> Announcements:
+        """All that is announced now; waits for that as long as the service wants. Raises OSError, ValueError."""
+
+
+def news(before: Announcements, after: Announcements, at: float) -> Iterator[Notice]:
+    """What is new, or said of another time, and what is withdrawn."""
+    for key, said in after.items():
+        earlier = before.get(key)
+        if earlier is None or (earlier.kind, earlier.said) != (said.kind, said.said):
+            yield Notice(said.kind, at, said.deadline, said.source)
+    for key, earlier in before.items():
+        if key not in after:
+            yield Notice("withdrawn", at, None, earlier.source)
+
+
+def services(root: Path, ask: AskService = answer_over_http, clock: NoticeClock = time.time) -> list[NoticeService]:
+    """Who can be asked on this machine, by its firmware below ``root``: nobody on a machine that names no cloud."""
+    cloud = cloud_of(firmware(root), text(root / "sys/hypervisor/uuid"))
+    if cloud == "aws":
+        return [AwsNotices(ask, clock)]
+    if cloud == "gcp":
+        return [GcpNotices(ask, clock)]
+    return [AzureNotices(ask, clock)] if cloud == "azure" else []
+
+
+@dataclass
+class AwsNotices:
+    """EC2's ``spot/instance-action``, two minutes ahead at best, and its rebalance recommendation.
+
+    Both are "on a best effort basis", to be asked every 5 seconds (docs.aws.amazon.com, EC2 user guide, "Spot
+    Instance interruption notices", "EC2 instance rebalance recommendations"). 404 means that there is nothing.
+    """
+
+    ask_service: AskService
+    clock: NoticeClock
+    base: str = LINK_LOCAL
+    name: str = "aws"
+    pause_seconds: float = 5.0
+    _token: str | None = None
+
+    def ask(self) -> Announcements:
+        found = {}
+        action = self._document("spot/instance-action")
+        if action is not None:
+            said, deadline = self._when(action, "time")
+            found["action"] = Announcement("revoked", "aws", said, deadline)
+        rebalance = self._document("events/recommendations/rebalance")
+        if rebalance is not None:  # its time is when it was given, not when the machine goes
+            found["rebalance"] = Announcement(
+                "at risk", "aws rebalance", self._when(rebalance, "noticeTime")[0], None
+            )
+        return found
+
+    def _document(self, path: str) -> tuple[dict[str, Any], ServiceAnswer] | None:
+        answer = self._asked(f"{self.base}/latest/meta-data/{path}")
+        return None if answer.status == http.client.NOT_FOUND else (_object(answer), answer)
+
+    def _asked(self, url: str) -> ServiceAnswer:
+        """With the token, and with a new one should it have expired."""
+        if self._token is None:
+            self._token = self._new_token()
+        for _ in range(2):
+            answer = self.ask_service(url, {"X-aws-ec2-metadata-token": self._token}, "GET", _SOON_SECONDS)
+            if answer.status != http.client.UNAUTHORIZED:
+                break
+            self._token = self._new_token()
+        return _good(answer, http.client.NOT_FOUND)
+
+    def _new_token(self) -> str:
+        url = AWS_TOKEN.url.replace(LINK_LOCAL, self.base)
+        hours = {"X-aws-ec2-metadata-token-ttl-seconds": "21600"}
+        return _good(self.ask_service(url, hours, AWS_TOKEN.method, _SOON_SECONDS)).body.strip()
+
+    def _when(self, document: tuple[dict[str, Any], ServiceAnswer], key: str) -> tuple[str, float | None]:
+        fields, answer = document
+        said = str(fields.get(key, ""))
+        try:
+            moment = datetime.fromisoformat(said.replace("Z", "+00:00"))
+        except ValueError:
+            return said, None  # that it goes is known, when is not
+        return said, _by_our_clock(moment, answer, self.clock())
+
+
+@dataclass
+class GcpNotices:
+    """Compute Engine's ``preempted``, by long poll: 30 seconds are left once it is TRUE.
+
+    cloud.google.com, "Spot VMs" (preemption process) and "Query VM metadata" (``wait_for_change``, ``last_etag``).
+    """
+
+    ask_service: AskService
+    clock: NoticeClock
+    base: str = LINK_LOCAL
+    name: str = "gcp"
+    pause_seconds: float = 1.0
+    wait_seconds: int = 60
+    """Of a long poll: as long as a service that has died goes unnoticed."""
+    _etag: str | None = None
+
+    def ask(self) -> Announcements:
+        url, patience = f"{self.base}/computeMetadata/v1/instance/preempted", _SOON_SECONDS
+        if self._etag is not None:  # the first question asks for what is, later ones for what changes
+            url += f"?wait_for_change=true&timeout_sec={self.wait_seconds}&last_etag={quote(self._etag, safe='')}"
+            patience += self.wait_seconds
+        answer = _good(self.ask_service(url, {"Metadata-Flavor": "Google"}, "GET", patience))
+        said = answer.body.strip().upper()
+        if said not in ("TRUE", "FALSE"):
+            raise ValueError(f"preempted is {said[:40]!r}")
+        self._etag = answer.headers.get("etag")
+        return {"preempted": Announcement("revoked", "gcp", said, self.clock() + 30.0)} if said == "TRUE" else {}
+
+
+@dataclass
+class AzureNotices:
+    """Azure's scheduled events: ``Preempt`` comes 30 seconds ahead at least, and may be withdrawn.
+
+    learn.microsoft.com, "Azure Metadata Service: Scheduled Events for Linux VMs": the first answer can take up to two
+    minutes, the service is to be asked every second, and events of machines beside this one are listed, too.
+    """
+
+    ask_service: AskService
+    clock: NoticeClock
+    base: str = LINK_LOCAL
+    name: str = "azure"
+    pause_seconds: float = 1.0
+    first_seconds: float = 130.0
+    _machine: str | None = None
+    _answered: bool = field(default=False, repr=False)
+
+    def ask(self) -> Announcements:
+        if self._machine is None:
+            self._machine = self._asked("instance/compute/name", "2021-02-01&format=text", _SOON_SECONDS).body.strip()
+        answer = self._asked("scheduledevents", "2020-07-01", _SOON_SECONDS if self._answered else self.first_seconds)
+        self._answered = True
+        events = _object(answer).get("Events")
+        if not isinstance(events, list):
+            raise ValueError("scheduled events without a list of them")
+        return {
+            str(event.get("EventId", number)): self._announced(event, answer)
+            for number, event in enumerate(events)
+            if isinstance(event, dict) and self._ends_this(event)
+        }
+
+    def _asked(self, path: str, version: str, seconds: float) -> ServiceAnswer:
+        url = f"{self.base}/metadata/{path}?api-version={version}"
+        return _good(self.ask_service(url, {"Metadata": "true"}, "GET", seconds))
+
+    def _ends_this(self, event: dict[str, Any]) -> bool:
+        resources = event.get("Resources")
+        ours = isinstance(resources, list) and self._machine in resources
+        return ours and event.get("EventType") in ("Preempt", "Terminate", "Redeploy", "Reboot")
+
+    def _announced(self, event: dict[str, Any], answer: ServiceAnswer) -> Announcement:
+        said = str(event.get("NotBefore") or "")
+        deadline = None
+        if event.get("EventStatus") == "Started":
+            said, deadline = "Started", self.clock()
+        else:
+            moment = _date(said)
+            if moment is not None:
+                deadline = _by_our_clock(moment, answer, self.clock())
+        return Announcement("revoked", "azure", said, deadline)
+
+
+def _by_our_clock(moment: datetime, answer: ServiceAnswer, now: float) -> float:
+    """``moment`` of the service's clock on ours: the two need not agree, and its answers carry its own time."""
+    theirs = _date(answer.headers.get("date", ""))
+    utc = moment if moment.tzinfo is not None else moment.replace(tzinfo=timezone.utc)
+    return utc.timestamp() if theirs is None else now + (utc - theirs).total_seconds()
+
+
+def _date(text: str) -> datetime | None:
+    """As HTTP writes it."""
+    try:
+        found = parsedate_to_datetime(text)
+    except (TypeError, ValueError):
+        return None
+    return found if found.tzinfo is not None else found.replace(tzinfo=timezone.utc)
+
+
+def _good(answer: ServiceAnswer, *also: int) -> ServiceAnswer:
+    if answer.status not in (http.client.OK, *also):
+        raise OSError(f"it answered {answer.status}")
+    return answer
+
+
+def _object(answer: ServiceAnswer) -> dict[str, Any]:
+    """The JSON object of an answer; raises ValueError if it is none."""
+    try:
+        found = json.loads(answer.body)
+    except RecursionError as error:
+        raise ValueError("an answer nested too deeply") from error
+    if not isinstance(found, dict):
+        raise ValueError("an answer that is no object")
+    return found

@@ -1,0 +1,135 @@
+"""A plan, a job and a place as one request: what is wrong with it is said before anything is rented.
+
+Knows prices, dates, names and versions; asks nobody, and believes the plan in everything that it says of training.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import date
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from stash.base.errors import UserError
+from stash.base.spot.fleets import FleetPlan
+from stash.elastic.job import EXAMPLE, load_job
+from stash.keep.catalog import Catalog, Instance
+from stash.keep.catalog.ages import OLD_DAYS, age
+from stash.rent.spot.tasks import FleetRequest, dollars_at_most, first_workers
+from stash.rent.study.folder import StudyFolder
+
+KUBERNETES = ("kubernetes", "k8s")
+
+
+def run_folder(plan: Path, work: Path) -> StudyFolder:
+    """``job.plan.json`` has ``job.run`` beside it."""
+    whole = plan.resolve()
+    return StudyFolder(whole.with_name(f"{whole.name.split('.')[0]}.run"), work, "stash spot run")
+
+
+def request(
+    plan: FleetPlan,
+    job: str,
+    infra: str,
+    folder: StudyFolder,
+    catalog: Catalog,
+    today: date,
+    checkpoints: str | None = None,
+) -> FleetRequest:
+    """All that does not change while machines come and go; raises UserError."""
+    cloud, region = _place(infra)
+    _priced(plan, today)
+    if plan.pool.server.count > 1 and checkpoints is None:
+        raise UserError(
+            f"{plan.pool.server.count} servers keep their checkpoints where each of them finds those of all; name a "
+            "bucket, like --bucket s3://my-bucket"
+        )
+    own = hashlib.sha256(str(folder.path).encode()).hexdigest()[:6]
+    return FleetRequest(
+        name=f"stash-{own}",
+        plan=plan,
+        job=_named(job, folder.work),
+        folder=folder,
+        cloud=cloud,
+        region=region,
+        ray=_ray(),
+        instances=_instances(plan, cloud, catalog),
+        checkpoints=checkpoints,
+    )
+
+
+def within_cap(request: FleetRequest, cap: float) -> None:
+    """Raise UserError for a cap that ends the training before it has well begun."""
+    chosen = request.plan.chosen
+    hour = request.server_dollars + sum(dollars_at_most(kind) for kind in first_workers(request))
+    needed = hour if chosen is None else min(hour, chosen.dollars)
+    if cap < needed:
+        raise UserError(
+            f"--max-cost {cap:g} does not last for the first hour, which costs ${hour:.2f} at most; allow that, or "
+            f"plan a smaller fleet with `stash spot plan … --budget {cap:g}`"
+        )
+
+
+def _place(infra: str) -> tuple[str, str | None]:
+    cloud, _, region = infra.partition("/")
+    if cloud in KUBERNETES:
+        return infra, None
+    if not cloud or not region:
+        raise UserError(
+            f"--infra {infra!r}: workers reach the server by its private address, so all machines are rented in one "
+            "region; name it, like --infra aws/us-east-1 (or --infra kubernetes)"
+        )
+    return cloud, region
+
+
+def _priced(plan: FleetPlan, today: date) -> None:
+    again = "put today's prices into the pool (with as_of) and run `stash spot plan` again"
+    if plan.chosen is None:
+        raise UserError("the plan holds no fleet: nothing in its pool was feasible; plan again with a looser wish")
+    since = age(plan.pool.as_of, today)
+    if since is None or since.is_old:
+        raise UserError(
+            f"the plan's prices are of {plan.pool.as_of}, and after {OLD_DAYS} days they say little about what a "
+            f"machine costs now; {again}"
+        )
+    unknown = [
+        kind.name for kind in plan.pool.types if plan.chosen.workers.get(kind.name) and not kind.dollars_per_hour
+    ]
+    if not plan.pool.server.dollars_per_hour:
+        unknown.append("the server")
+    if unknown:
+        raise UserError(f"the price of {unknown[0]} is not known (dollars_per_hour of the plan's pool is 0); {again}")
+
+
+def _named(job: str, work: Path) -> str:
+    """The job as machines will name it, which see the folder ``work``; it has to be importable here, too."""
+    load_job(job)
+    path, _, name = job.rpartition(":")
+    inside = Path(path).resolve()
+    if not inside.is_relative_to(work):
+        raise UserError(
+            f"{path} lies outside {work}, the folder that is copied to the machines; start from the job's own, "
+            f"like: cd {inside.parent} && stash spot run … {EXAMPLE}"
+        )
+    return f"{inside.relative_to(work)}:{name}"
+
+
+def _ray() -> str:
+    """The version here, which every machine then gets: Ray refuses to work with unlike ones."""
+    try:
+        return version("ray")
+    except PackageNotFoundError:
+        raise UserError(
+            "Ray is not installed here, and all machines get the version that is; install it with: "
+            "pip install 'stash-ddl[spot]'"
+        ) from None
+
+
+def _instances(plan: FleetPlan, cloud: str, catalog: Catalog) -> dict[str, Instance]:
+    found = {}
+    for kind in plan.pool.types:
+        try:
+            found[kind.name] = catalog.instance(f"{cloud}/{kind.name}")
+        except UserError:
+            continue  # SkyPilot may know it all the same
+    return found

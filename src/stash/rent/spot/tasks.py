@@ -1,0 +1,281 @@
+"""The machines of a fleet plan as SkyPilot tasks: what is rented, installed and run on each, before any of it is.
+
+The servers are one on-demand cluster, which takes itself down when it is idle; each worker is a managed job of one
+node, as one of several restarts whole (skypilot #3907). Workers join the head's Ray by its private address. Knows
+SkyPilot's keys (docs.skypilot.co, YAML spec) and what ``stash.elastic`` runs; starts nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import shlex
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from stash.base.spot.fleets import FleetPlan, WorkerType
+from stash.base.version import __version__
+from stash.keep.catalog.facts import Instance
+from stash.keep.catalog.skypilot import resources, where
+from stash.rent.listing import JSON
+from stash.rent.study.folder import StudyFolder
+from stash.rent.study.submission import ProgramWords, Submission
+
+HERE = "stash-spot"
+"""The folder of a training, in the home of every machine."""
+MOUNTED = "stash-spot-checkpoints"
+TASK = "task.yaml"
+PORT = 6379
+"""Of the head's Ray; SkyPilot's own has another (sky_templates/ray/start_cluster)."""
+_SPARE = 8
+"""Servers that one machine may start one after the other: each has a name of its own."""
+_MARGIN = 1.1
+"""Prices move between plan and launch by about that: what is dearer is refused."""
+_FAILED = json.dumps(
+    {
+        "what": "failed",
+        "why": "the head failed; what it printed is in output.log, beside its checkpoints",
+        "exit_code": 1,
+    }
+)
+"""What stands behind the head's own last event if it could not write one."""
+_LOST = r"(?i)preempted|has been terminated|cluster .{1,80} is not up|connection (closed|reset|timed out)"
+_SSH = ("ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10")
+_BESIDE = ("--disable-usage-stats", "--dashboard-agent-listen-port=52366")
+"""Nothing is told to Ray's makers, and SkyPilot's own Ray keeps its port (sky_templates/ray/start_cluster)."""
+
+
+@dataclass(frozen=True)
+class FleetRequest:
+    """One run of a plan: what does not change while machines come and go."""
+
+    name: str
+    """Begins the name of everything that is rented."""
+    plan: FleetPlan
+    job: str
+    """``file.py:name``, from the folder ``work``."""
+    folder: StudyFolder
+    """Of the run; what is copied to every machine is the folder ``work`` of it."""
+    cloud: str
+    region: str | None
+    """Of all machines: they talk by private addresses. ``None`` on Kubernetes."""
+    ray: str
+    """Its version, the same everywhere."""
+    instances: dict[str, Instance]
+    """Of the types that the catalog knows."""
+    checkpoints: str | None = None
+    """A bucket, mounted on the servers; ``None``: their own disk."""
+    idle_minutes: int = 10
+
+    @property
+    def server(self) -> str:
+        return f"{self.name}-server"
+
+    def worker(self, number: int) -> str:
+        return f"{self.name}-worker{number}"
+
+    def kind(self, name: str) -> WorkerType:
+        return next(kind for kind in self.plan.pool.types if kind.name == name)
+
+    @property
+    def server_dollars(self) -> float:
+        """Per hour, all of them, at most."""
+        return _at_most(self.plan.pool.server.dollars_per_hour) * self.plan.pool.server.count
+
+
+def dollars_at_most(kind: WorkerType) -> float:
+    """Per hour."""
+    return _at_most(kind.dollars_per_hour)
+
+
+def server(request: FleetRequest) -> Submission:
+    """The servers, the head of the training on the first of them."""
+    pool = request.plan.pool.server
+    rented = {
+        **where(request.cloud, request.region),
+        "cpus": f"{pool.cores}+",
+        "use_spot": False,
+        "max_hourly_cost": _at_most(pool.dollars_per_hour),
+        "autostop": {"idle_minutes": request.idle_minutes, "down": True},
+    }
+    more: dict[str, Any] = {"num_nodes": pool.count, **_common(request, rented)}
+    if request.checkpoints is not None:
+        more["file_mounts"] = {f"~/{MOUNTED}": {"source": request.checkpoints, "mode": "MOUNT"}}
+    text = _yaml(
+        {"name": request.server, **more, "run": _server_run(request)}, "servers, and the head of the training"
+    )
+    return Submission(
+        files={TASK: text},
+        command=("sky", "launch", "--yes", "--detach-run", "--cluster", request.server, _file(request, "server")),
+        lane="server",
+        lease=request.server,
+        release=(("sky", "down", "--yes", request.server),),
+        check=("sky", "status", "--refresh", *JSON, request.server),
+        lost=_LOST,
+    )
+
+
+def worker(request: FleetRequest, number: int, kind: WorkerType, head: str) -> Submission:
+    """One worker that joins ``head``, the private address of the first server."""
+    name, short = request.worker(number), f"worker{number}"
+    known = request.instances.get(kind.name)
+    if known is not None:
+        rented = resources(known, request.cloud, request.region, spot=True)
+    elif request.region is None:
+        rented = {**where(request.cloud, None), "accelerators": kind.name, "use_spot": True}
+    else:
+        rented = {**where(request.cloud, request.region), "instance_type": kind.name, "use_spot": True}
+    rented["max_hourly_cost"] = dollars_at_most(kind)
+    common, run = _common(request, rented), _worker_run(short, kind)
+    task = {"name": name, **common, "envs": {"STASH_HEAD": head, "STASH_TYPE": kind.name}, "run": run}
+    return Submission(
+        files={TASK: _yaml(task, f"worker {number}: {kind.name}")},
+        command=("sky", "jobs", "launch", "--yes", "--detach-run", "--name", name, _file(request, short)),
+        lane=short,
+        lease=name,
+        release=(("sky", "jobs", "cancel", "--yes", "--name", name),),
+        check=jobs(),
+        lost=_LOST,
+    )
+
+
+def jobs() -> ProgramWords:
+    """Lists all managed jobs."""
+    return ("sky", "jobs", "queue", "--refresh", "--all", *JSON)
+
+
+def logs(name: str) -> ProgramWords:
+    """Prints what a managed job has printed so far."""
+    return ("sky", "jobs", "logs", "--no-follow", "--name", name)
+
+
+def follow(request: FleetRequest) -> ProgramWords:
+    """Prints what happens on the head, from the first line on, as it happens."""
+    return (*_SSH, request.server, f"tail -n +1 -F {HERE}/events.jsonl")
+
+
+def progress(request: FleetRequest, last: int) -> ProgramWords:
+    """Prints how many updates there are, and the last of them."""
+    return (*_SSH, request.server, f"wc -l < {HERE}/updates.jsonl; tail -n {last} {HERE}/updates.jsonl")
+
+
+def address(request: FleetRequest) -> ProgramWords:
+    """Prints the head's private address, once its Ray is up."""
+    return (*_SSH, request.server, f"cat {HERE}/address")
+
+
+def wish(request: FleetRequest, **wished: Any) -> ProgramWords:
+    """Tells the head something."""
+    line = shlex.quote(json.dumps(wished))
+    return (*_SSH, request.server, f"echo {line} >> {HERE}/wishes.jsonl")
+
+
+def fetch(request: FleetRequest, folder: str) -> ProgramWords:
+    """Brings what the training has left: the model, checkpoints, and what happened."""
+    return ("scp", "-q", "-r", f"{request.server}:{HERE}", folder)
+
+
+def _file(request: FleetRequest, lane: str) -> str:
+    return str(request.folder.cell(lane).path / TASK)
+
+
+def _at_most(dollars: float) -> float:
+    return math.ceil(round(dollars * _MARGIN * 1e4, 6)) / 1e4  # a rounding error is no cent
+
+
+def _common(request: FleetRequest, rented: dict[str, Any]) -> dict[str, Any]:
+    install = shlex.join(["pip", "install", f"stash-ddl[spot]=={__version__}", f"ray=={request.ray}"])
+    return {"workdir": str(request.folder.work), "resources": rented, "setup": install}
+
+
+def _yaml(task: dict[str, Any], what: str) -> str:
+    return f"# {what}\n{yaml.dump(task, Dumper=_Readable, sort_keys=False, width=4096)}"
+
+
+class _Readable(yaml.SafeDumper):
+    """Scripts as blocks."""
+
+
+def _block(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+
+_Readable.add_representer(str, _block)
+
+
+def _start(*words: str, resources: dict[str, int]) -> str:
+    return shlex.join(["ray", "start", *words, "--resources", json.dumps(resources), *_BESIDE, "--block"])
+
+
+def _server_run(request: FleetRequest) -> str:
+    """On every server; the first one is the head, and gets the orders with its own address in them."""
+    count = request.plan.pool.server.count
+    names = {f"server{number}": 1 for number in (1, *range(count + 1, count + 1 + _SPARE))}
+    head = _start("--head", f"--port={PORT}", "--include-dashboard=false", resources={"head": 1, **names})
+    other = _start(f"--address=HEAD:{PORT}", resources={"SERVER": 1}).replace("SERVER", "'\"$SERVER\"'")
+    return "\n".join(
+        [
+            'HEAD="$(echo "$SKYPILOT_NODE_IPS" | head -n1)"',
+            'if [ "$SKYPILOT_NODE_RANK" != 0 ]; then',
+            '  SERVER="server$((SKYPILOT_NODE_RANK + 1))"',
+            f"  exec {other.replace('HEAD', chr(34) + '$HEAD' + chr(34))}",
+            "fi",
+            f"mkdir -p ~/{HERE}/checkpoints",
+            f"rm -f ~/{HERE}/address ~/{HERE}/*.jsonl",
+            f'{head} --node-ip-address="$HEAD" &',
+            "RAY=$!",
+            "trap 'kill $RAY' EXIT",
+            f'until ray health-check --address="$HEAD:{PORT}"; do kill -0 $RAY && sleep 3 || exit 1; done',
+            f"""sed -e "s/HEAD_ADDRESS/$HEAD/g" -e "s|HOME_FOLDER|$HOME|g" > ~/{HERE}/orders.json <<'ORDERS'""",
+            json.dumps(orders(request)),
+            "ORDERS",
+            f'echo "$HEAD" > ~/{HERE}/address',
+            "set -o pipefail",
+            f"python -m stash.elastic.head ~/{HERE} 2>&1 | tee ~/{HERE}/output.log",
+            "CODE=$?",
+            f"[ $CODE = 0 ] || echo '{_FAILED}' >> ~/{HERE}/events.jsonl",
+            "exit $CODE",
+        ]
+    )
+
+
+def orders(request: FleetRequest) -> dict[str, Any]:
+    """What the head is asked to do, as ``stash.elastic.orders`` reads it; later workers announce themselves."""
+    pool = request.plan.pool
+    kept = f"HOME_FOLDER/{HERE if request.checkpoints is None else MOUNTED}/checkpoints"
+    return {
+        "job": request.job,
+        "checkpoints": kept,
+        "servers": [f"server{number}" for number in range(1, pool.server.count + 1)],
+        "workers": [
+            {"name": f"worker{number}", "type": kind.name, "samples": int(kind.samples)}
+            for number, kind in enumerate(first_workers(request), start=1)
+        ],
+        "loss": request.plan.loss,
+        "address": f"HEAD_ADDRESS:{PORT}",
+        "interface": "HEAD_ADDRESS",
+        "model": f"HOME_FOLDER/{HERE}/model.pt",
+        "replace": False,
+    }
+
+
+def first_workers(request: FleetRequest) -> list[WorkerType]:
+    """Of the plan, in its order."""
+    chosen = request.plan.chosen
+    workers = {} if chosen is None else chosen.workers
+    return [request.kind(name) for name, count in workers.items() for _ in range(count)]
+
+
+def _worker_run(short: str, kind: WorkerType) -> str:
+    outpost = ["python", "-m", "stash.rent.spot.outpost", short, kind.name, str(int(kind.samples))]
+    start = _start(f"--address=HEAD:{PORT}", resources={short: 1})
+    return "\n".join(
+        [
+            f"{start.replace('HEAD', chr(34) + '$STASH_HEAD' + chr(34))} &",
+            "RAY=$!",
+            f"{shlex.join(outpost)} $RAY &",
+            "wait $RAY",
+        ]
+    )

@@ -1,0 +1,38 @@
+"""Every task and every command of a rented fleet is one that a real SkyPilot takes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import real_skypilot
+import yaml
+from spot_fleets import plan, request
+
+from stash.rent.spot import tasks
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not real_skypilot.PYTHON, reason="SkyPilot is not installed: see tests/support/real_skypilot.py"
+    ),
+]
+
+
+@pytest.mark.parametrize("infra", ["aws/us-east-1", "kubernetes"])
+def test_servers_and_workers_of_every_type_are_taken(tmp_path: Path, infra: str) -> None:
+    of = request(tmp_path, plan(), infra)
+    found = [tasks.server(of), *(tasks.worker(of, 1, kind, "10.0.0.5") for kind in of.plan.pool.types)]
+    (tmp_path / "task.yaml").write_text("")
+    commands = [(*each.command[:-1], "task.yaml") for each in found]
+    commands += [words for each in found for words in (*each.release, each.check)]
+    commands += [tasks.jobs(), tasks.logs(of.worker(1))]
+    done = real_skypilot.asked(tmp_path, [yaml.safe_load(each.files["task.yaml"]) for each in found], commands)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_slip_would_be_seen(tmp_path: Path) -> None:
+    task = yaml.safe_load(tasks.server(request(tmp_path)).files["task.yaml"])
+    wrong = {**task, "resources": {**task["resources"], "max_hourly_cost": 0}}
+    assert real_skypilot.asked(tmp_path, [wrong], []).returncode == 1
+    assert real_skypilot.asked(tmp_path, [], [("sky", "jobs", "cancel", "--named", "x")]).returncode == 1

@@ -1,0 +1,47 @@
+"""A real SkyPilot, if there is one: whether it takes tasks and commands. Nothing is launched, and no cloud is asked.
+
+``STASH_SKY_PYTHON`` names a Python that has it (``pip install skypilot==0.14.1`` into an environment of its own). It
+looks up instance types in catalogs that it downloads, so resources are held against its schema alone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+PYTHON = os.environ.get("STASH_SKY_PYTHON") or (sys.executable if find_spec("sky") else "")
+_REAL = """
+import json, sys, jsonschema
+from sky import Task
+from sky.client.cli import command
+from sky.utils import schemas
+
+for task in json.loads(sys.argv[1]):
+    jsonschema.validate(task, schemas.get_task_schema())
+    resources = task.pop("resources")
+    jsonschema.validate(resources, schemas.get_resources_schema())
+    task.pop("file_mounts", None)  # would be looked up in its cloud
+    made = Task.from_yaml_config(dict(task))
+    assert (made.num_nodes or 1, made.run, made.setup) == (task.get("num_nodes", 1), task["run"], task["setup"])
+for program, name, *words in json.loads(sys.argv[2]):
+    assert program == "sky", program
+    group = getattr(command, name)
+    if hasattr(group, "commands"):
+        name, *words = words
+        group = group.commands[name]
+    group.make_context(name, words)
+"""
+
+
+def asked(
+    folder: Path, tasks: Sequence[object], commands: Sequence[Sequence[str]]
+) -> subprocess.CompletedProcess[str]:
+    """What it says to them: exit code 0 if it takes all."""
+    alone = {"PATH": os.environ["PATH"], "HOME": str(folder), "SKYPILOT_DISABLE_USAGE_COLLECTION": "1"}
+    words = [PYTHON, "-c", _REAL, json.dumps(tasks), json.dumps(commands)]
+    return subprocess.run(words, env=alone, cwd=folder, capture_output=True, text=True, check=False, timeout=240)

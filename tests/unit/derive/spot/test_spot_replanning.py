@@ -1,0 +1,154 @@
+"""What is rented when machines are gone: survivors stay, what cools down is left alone, and a second is enough."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from fleet_pools import published, random_pool
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from stash.base.errors import UserError
+from stash.base.spot.fleets import FleetPlan, FleetPool, LossCurve, ParameterServers, WorkerType
+from stash.base.spot.notice import Notice
+from stash.derive.spot.provision import provision
+from stash.derive.spot.replanning import MOST_CANDIDATES, Farewell, FleetSituation, farewell, replan
+from stash.derive.spot.weighing import FleetWish
+
+# One update a second and worker, whose servers are never busy; 100 updates to loss 1, of any fleet of one.
+PAIR = FleetPool(
+    as_of="2026-11-22", source="made up", exchange_bytes=1, worker_bytes_per_second=1e9, pcie_bytes_per_second=1e9,
+    server=ParameterServers(bytes_per_second=1e12, dollars_per_hour=3600),
+    loss=LossCurve(gamma1=0, gamma2=0, gamma3=100, gamma5=0),
+    types=(
+        WorkerType(name="slow", batch=1, samples_per_second=1, quota=4, dollars_per_hour=3600),
+        WorkerType(name="fast", batch=1, samples_per_second=2, quota=4, dollars_per_hour=10800),
+    ),
+)  # fmt: skip
+
+
+def plan(pool: FleetPool = PAIR, loss: float = 1.0, seconds: float = 1000.0, model: str = "queue") -> FleetPlan:
+    return provision(FleetWish(pool, model, loss, seconds), "0", "2026-11-22T00:00:00+00:00")  # type: ignore[arg-type]
+
+
+def seen(**fields: object) -> FleetSituation:
+    usual: dict[str, object] = {"workers": {"slow": 1}, "updates": 0.0, "loss": None, "seconds_left": 1000.0}
+    return FleetSituation(**{**usual, "dollars_left": None, "join_seconds": 10.0, **fields})  # type: ignore[arg-type]
+
+
+def test_who_is_left_does_it_alone_if_that_is_in_time() -> None:
+    found = replan(plan(), seen())
+    assert (found.add, found.in_time) == ({}, True)
+    assert found.seconds == pytest.approx(100)
+    assert found.dollars == pytest.approx(200)  # a worker and the server at $1 a second each
+    assert found.why == "rent nothing: who is left is in time"
+
+
+def test_survivors_train_on_while_what_is_added_joins() -> None:
+    # By hand: 100 updates alone, 100·√2 of two. After 10 s a tenth is done; of the rest two do 0.9·141.4/2 s.
+    found = replan(plan(), seen(seconds_left=80.0))
+    assert found.add == {"slow": 1}
+    assert found.seconds == pytest.approx(10 + 0.9 * 100 * math.sqrt(2) / 2, rel=1e-6)
+    assert found.dollars == pytest.approx(3 * found.seconds, rel=1e-6)
+
+
+def test_the_loss_that_is_observed_says_what_is_left() -> None:
+    # Loss 2 is half of the way by the curve: 50 of 100 updates are left.
+    assert replan(plan(), seen(loss=2.0, updates=50)).seconds == pytest.approx(50)
+    # It took twice as many updates as the curve says, and so will the rest.
+    assert replan(plan(), seen(loss=2.0, updates=100)).seconds == pytest.approx(100)
+    # Nearly nothing was seen yet: that it took ten times as many says little.
+    assert replan(plan(), seen(loss=50.0, updates=20)).seconds == pytest.approx(98)
+    assert replan(plan(), seen(loss=0.9, updates=90)).seconds == 0
+
+
+def test_workers_that_are_slower_than_predicted_are_believed() -> None:
+    found = replan(plan(), seen(speeds={"slow": 0.5}))
+    assert found.seconds == pytest.approx(200)
+    # A type that nobody has seen is as wrong as those that were.
+    assert replan(plan(), seen(speeds={"slow": 0.5}, seconds_left=150.0)).seconds == pytest.approx(
+        10 + 0.95 * 100 * math.sqrt(2)
+    )
+
+
+def test_a_revoked_type_is_left_alone_until_it_has_cooled_down() -> None:
+    found = replan(plan(), seen(workers={}, cooling={"slow": 300.0}))
+    assert set(found.add) == {"fast"}
+    assert found.look_again_seconds == 300
+    nothing = replan(plan(), seen(workers={}, cooling={"slow": 300.0, "fast": 60.0}))
+    assert (nothing.add, nothing.seconds, nothing.look_again_seconds) == ({}, None, 60.0)
+    assert nothing.why == "nobody is left, and nothing can be had now"
+
+
+def test_if_nothing_is_in_time_the_soonest_that_the_money_allows() -> None:
+    late = replan(plan(), seen(seconds_left=1.0))
+    assert (late.in_time, late.affordable) == (False, True)
+    assert late.seconds is not None
+    assert late.seconds < replan(plan(), seen()).seconds  # type: ignore[operator]
+    poor = replan(plan(), seen(seconds_left=1.0, dollars_left=210.0))
+    assert poor.dollars is not None
+    assert poor.dollars <= 210
+    broke = replan(plan(), seen(dollars_left=10.0))
+    assert (broke.add, broke.affordable) == ({}, False)
+
+
+@pytest.mark.parametrize(("loss", "seconds"), [(0.9, 1900.0), (0.8, 2400.0), (0.7, 3700.0)])
+def test_before_anything_has_happened_it_rents_what_was_planned(loss: float, seconds: float) -> None:
+    planned = plan(published(), loss, seconds, "paper")
+    found = replan(planned, FleetSituation({}, 0, None, seconds, None, published().start_seconds))
+    assert planned.chosen is not None
+    assert found.add == planned.chosen.workers
+    assert found.dollars == pytest.approx(planned.chosen.dollars)
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 10**6), kept=st.integers(0, 3), hot=st.booleans())
+def test_survivors_stay_and_more_time_is_never_dearer(seed: int, kept: int, hot: bool) -> None:
+    pool = random_pool(seed, 3, 3)
+    try:
+        planned = plan(pool, pool.loss.gamma5 + 0.3, 4000.0, "paper")
+    except UserError:
+        assume(False)  # a type faster alone than its exchange
+    first = pool.types[0]
+    now = FleetSituation(
+        {first.name: min(kept, first.quota)}, 0, None, planned.deadline_seconds, None, 60.0,
+        cooling={first.name: 100.0} if hot else {},
+    )  # fmt: skip
+    found = replan(planned, now)
+    assert all(n > 0 for n in found.add.values())
+    assert not (hot and first.name in found.add)
+    for kind in pool.types:
+        assert now.workers.get(kind.name, 0) + found.add.get(kind.name, 0) <= kind.quota
+    relaxed = replan(planned, replace(now, seconds_left=2 * now.seconds_left))
+    if found.in_time and found.dollars is not None:
+        assert relaxed.in_time
+        assert relaxed.dollars is not None
+        assert relaxed.dollars <= found.dollars * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("model", ["queue", "paper"])
+def test_of_two_hundred_types_only_so_many_fleets_are_weighed_as_a_second_allows(model: str) -> None:
+    pool = published()
+    kinds = tuple(
+        kind.model_copy(update={"name": f"{kind.name}-{n}", "dollars_per_hour": kind.dollars_per_hour * (1 + n / 50)})
+        for n in range(40)
+        for kind in pool.types
+    )
+    large = pool.model_copy(update={"types": kinds})
+    # A plan of the small pool, asked again about the large one.
+    planned = plan(pool, 0.8, 2400.0, "paper").model_copy(update={"pool": large, "model": model})
+    found = replan(planned, FleetSituation({"p3.2xlarge-0": 1, "g3.8xlarge-0": 2}, 500, 2.0, 2000.0, 5.0, 60.0))
+    assert 1000 < found.candidates <= MOST_CANDIDATES
+    assert found.in_time
+
+
+def test_on_notice_a_checkpoint_is_made_if_it_fits_and_the_lease_finished_if_that_fits_too() -> None:
+    notice = Notice("revoked", 100.0, 130.0, "gcp")
+    assert farewell(notice, 100.0, 20.0, 5.0) == Farewell(checkpoint=True, lease=True)
+    assert farewell(notice, 100.0, 20.0, 11.0) == Farewell(checkpoint=True, lease=False)
+    assert farewell(notice, 115.0, 20.0, 5.0) == Farewell(checkpoint=False, lease=True)
+    assert farewell(notice, 100.0, None, None) == Farewell(checkpoint=False, lease=False)
+    assert farewell(notice._replace(deadline=None), 100.0, 1.0, 1.0) == Farewell(checkpoint=False, lease=False)
+    assert farewell(notice._replace(kind="withdrawn"), 100.0, 20.0, 5.0) == Farewell(checkpoint=False, lease=True)

@@ -1,0 +1,299 @@
+"""Notices by fake metadata services on loopback, and by SIGTERM: heard once, in time, and never made up."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from email.utils import formatdate
+from pathlib import Path
+
+import pytest
+
+from stash.base.spot.notice import Notice
+from stash.measure.host.metadata import answer_over_http
+from stash.measure.host.notice_watch import NoticeWatch, hearing_sigterm
+from stash.measure.host.notices import Announcement, AwsNotices, AzureNotices, GcpNotices, news, services
+
+NOW = 1_800_000_000.0
+Reply = tuple[int, str, dict[str, str]]
+
+
+class Service:
+    """A metadata service on loopback: answers as its test says, and remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.answer: Callable[[str, str, dict[str, str]], Reply] = lambda method, path, headers: (404, "", {})
+        self.asked: list[tuple[str, str]] = []
+        fake = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                fake.asked.append((self.command, self.path))
+                status, body, headers = fake.answer(self.command, self.path, dict(self.headers.items()))
+                self.send_response_only(status)
+                for name, value in headers.items():
+                    self.send_header(name, value)
+                self.end_headers()
+                self.wfile.write(body.encode())
+
+            def do_PUT(self) -> None:
+                self.do_GET()
+
+            def log_message(self, *args: object) -> None: ...
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.base = f"http://127.0.0.1:{self.server.server_port}"
+        threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
+
+
+@pytest.fixture
+def service() -> Iterator[Service]:
+    fake = Service()
+    yield fake
+    fake.server.shutdown()
+    fake.server.server_close()
+
+
+def clock() -> float:
+    return NOW
+
+
+class Amazon:
+    """EC2's part of it: a token that may expire, and what there is below it."""
+
+    def __init__(self) -> None:
+        self.tokens, self.documents, self.date = ["one"], {}, ""
+
+    def __call__(self, method: str, path: str, headers: dict[str, str]) -> Reply:
+        if path == "/latest/api/token":
+            assert method == "PUT"
+            return 200, self.tokens[-1], {}
+        if headers.get("X-aws-ec2-metadata-token") != self.tokens[-1]:
+            return 401, "", {}
+        body = self.documents.get(path.removeprefix("/latest/meta-data/"))
+        return (404, "", {}) if body is None else (200, body, {"Date": self.date} if self.date else {})
+
+
+def iso(seconds: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
+
+
+def test_aws_announces_nothing_by_404_then_the_end_two_minutes_ahead(service: Service) -> None:
+    service.answer = amazon = Amazon()
+    aws = AwsNotices(answer_over_http, clock, service.base)
+    assert aws.ask() == {}
+    amazon.documents["spot/instance-action"] = json.dumps({"action": "terminate", "time": iso(NOW + 120)})
+    assert aws.ask() == {"action": Announcement("revoked", "aws", iso(NOW + 120), NOW + 120)}
+    amazon.documents["events/recommendations/rebalance"] = json.dumps({"noticeTime": iso(NOW - 1)})
+    assert aws.ask()["rebalance"] == Announcement("at risk", "aws rebalance", iso(NOW - 1), None)
+    assert [path for method, path in service.asked if method == "PUT"] == ["/latest/api/token"]
+
+
+def test_an_expired_token_is_renewed_within_the_same_question(service: Service) -> None:
+    service.answer = amazon = Amazon()
+    aws = AwsNotices(answer_over_http, clock, service.base)
+    aws.ask()
+    amazon.tokens.append("two")
+    amazon.documents["spot/instance-action"] = json.dumps({"action": "stop", "time": iso(NOW + 60)})
+    assert aws.ask()["action"].deadline == NOW + 60
+    assert len([path for method, path in service.asked if method == "PUT"]) == 2
+
+
+def test_a_deadline_is_told_by_our_clock_whatever_the_service_takes_the_time_to_be(service: Service) -> None:
+    service.answer = amazon = Amazon()
+    amazon.date = formatdate(NOW + 3600, usegmt=True)  # our clock is an hour late
+    amazon.documents["spot/instance-action"] = json.dumps({"action": "terminate", "time": iso(NOW + 3600 + 120)})
+    assert AwsNotices(answer_over_http, clock, service.base).ask()["action"].deadline == NOW + 120
+
+
+@pytest.mark.parametrize("text", ["{", "[1]", "null", '"terminate"', "[" * 5000])
+def test_a_malformed_answer_is_no_notice(service: Service, text: str) -> None:
+    service.answer = amazon = Amazon()
+    amazon.documents["spot/instance-action"] = text
+    with pytest.raises(ValueError):
+        AwsNotices(answer_over_http, clock, service.base).ask()
+
+
+def test_a_notice_without_a_time_that_can_be_read_is_a_notice_all_the_same(service: Service) -> None:
+    service.answer = amazon = Amazon()
+    amazon.documents["spot/instance-action"] = '{"action": "terminate", "time": "soon"}'
+    assert AwsNotices(answer_over_http, clock, service.base).ask()["action"] == Announcement(
+        "revoked", "aws", "soon", None
+    )
+
+
+@pytest.mark.parametrize("status", [401, 403, 500, 503])
+def test_a_service_that_refuses_or_fails_has_not_answered(service: Service, status: int) -> None:
+    service.answer = lambda method, path, headers: (status, "", {})
+    for asking in (AwsNotices, GcpNotices, AzureNotices):
+        with pytest.raises(OSError, match=str(status)):
+            asking(answer_over_http, clock, service.base).ask()
+
+
+def test_gcp_is_asked_what_is_and_then_waits_for_what_changes(service: Service) -> None:
+    preempted = threading.Event()
+
+    def answer(method: str, path: str, headers: dict[str, str]) -> Reply:
+        assert headers["Metadata-Flavor"] == "Google"
+        if "wait_for_change=true" in path:
+            assert "last_etag=a%2Fb" in path
+            preempted.wait(5)
+        return 200, "TRUE" if preempted.is_set() else "FALSE", {"ETag": "a/b"}
+
+    service.answer = answer
+    gcp = GcpNotices(answer_over_http, clock, service.base)
+    assert gcp.ask() == {}
+    threading.Timer(0.1, preempted.set).start()
+    assert gcp.ask() == {"preempted": Announcement("revoked", "gcp", "TRUE", NOW + 30)}
+
+
+def test_gcp_without_an_etag_is_asked_again_not_waited_for(service: Service) -> None:
+    service.answer = lambda method, path, headers: (200, "FALSE", {})
+    gcp = GcpNotices(answer_over_http, clock, service.base)
+    gcp.ask(), gcp.ask()
+    assert not any("wait" in path for _, path in service.asked)
+    service.answer = lambda method, path, headers: (200, "<html>", {})
+    with pytest.raises(ValueError, match="HTML"):
+        gcp.ask()
+
+
+class Azure:
+    """Scheduled events; the first answer is slow."""
+
+    def __init__(self, slow: float = 0.0) -> None:
+        self.events: object = []
+        self.slow = slow
+
+    def __call__(self, method: str, path: str, headers: dict[str, str]) -> Reply:
+        assert headers["Metadata"] == "true"
+        if "/compute/name" in path:
+            return 200, "worker_1", {}
+        time.sleep(self.slow)
+        self.slow = 0.0
+        return 200, json.dumps({"DocumentIncarnation": 1, "Events": self.events}), {}
+
+
+def event(kind: str = "Preempt", machine: str = "worker_1", ahead: float = 30, **more: str) -> dict[str, object]:
+    fields = {"EventId": "e1", "EventType": kind, "EventStatus": "Scheduled", "Resources": [machine]}
+    return {**fields, "NotBefore": formatdate(NOW + ahead, usegmt=True), **more}
+
+
+def test_azure_waits_for_its_first_answer_only(service: Service) -> None:
+    service.answer = azure = Azure(slow=0.3)
+    asked = AzureNotices(answer_over_http, clock, service.base)
+    azure.events = [event()]
+    assert asked.ask() == {"e1": Announcement("revoked", "azure", formatdate(NOW + 30, usegmt=True), NOW + 30)}
+    impatient = AzureNotices(answer_over_http, clock, service.base, first_seconds=0.05)
+    azure.slow = 0.5
+    with pytest.raises(TimeoutError):
+        impatient.ask()
+
+
+def test_of_azures_events_those_count_that_end_this_machine(service: Service) -> None:
+    service.answer = azure = Azure()
+    asked = AzureNotices(answer_over_http, clock, service.base)
+    azure.events = [event(machine="worker_2"), event("Freeze"), "nonsense", {"EventId": "e2"}]
+    assert asked.ask() == {}
+    azure.events = [event(EventStatus="Started", NotBefore="")]
+    assert asked.ask() == {"e1": Announcement("revoked", "azure", "Started", NOW)}
+    azure.events = [event(NotBefore="tomorrow")]
+    assert asked.ask()["e1"].deadline is None
+    azure.events = None
+    with pytest.raises(ValueError, match="list"):
+        asked.ask()
+
+
+def test_a_notice_that_is_withdrawn_is_taken_back_and_another_time_is_news() -> None:
+    first = {"e1": Announcement("revoked", "azure", "12:00", 30.0)}
+    assert list(news({}, first, 1.0)) == [Notice("revoked", 1.0, 30.0, "azure")]
+    assert list(news(first, {"e1": first["e1"]._replace(deadline=30.4)}, 2.0)) == []
+    later = {"e1": Announcement("revoked", "azure", "12:10", 630.0)}
+    assert list(news(first, later, 3.0)) == [Notice("revoked", 3.0, 630.0, "azure")]
+    assert list(news(later, {}, 4.0)) == [Notice("withdrawn", 4.0, None, "azure")]
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "name"),
+    [
+        ("sys_vendor", "Amazon EC2", "aws"),
+        ("product_name", "Google Compute Engine", "gcp"),
+        ("chassis_asset_tag", "7783-7084-3265-9085-8269-3286-77", "azure"),
+        ("chassis_asset_tag", "OracleCloud.com", None),
+        ("sys_vendor", "QEMU", None),
+    ],
+)
+def test_only_the_cloud_that_the_firmware_names_is_asked(
+    tmp_path: Path, field: str, value: str, name: str | None
+) -> None:
+    (tmp_path / "sys/class/dmi/id").mkdir(parents=True)
+    (tmp_path / "sys/class/dmi/id" / field).write_text(value)
+
+    def never(*words: object) -> None:
+        raise AssertionError("nobody may be asked while looking who can be")
+
+    assert [each.name for each in services(tmp_path, never)] == ([] if name is None else [name])  # type: ignore[arg-type]
+
+
+class Scripted:
+    """A service that says one thing after the other, then the last of them for ever."""
+
+    name, pause_seconds = "scripted", 0.001
+
+    def __init__(self, *says: object) -> None:
+        self.says = list(says)
+
+    def ask(self) -> dict[str, Announcement]:
+        said = self.says.pop(0) if len(self.says) > 1 else self.says[0]
+        if isinstance(said, Exception):
+            raise said
+        return said  # type: ignore[return-value]
+
+
+def test_a_watch_tells_each_notice_once_and_a_failed_question_takes_nothing_back() -> None:
+    gone = {"a": Announcement("revoked", "aws", "soon", 9.0)}
+    with NoticeWatch([Scripted({}, gone, gone, OSError("no route"), ValueError("{"), gone, {})], clock) as watch:
+        heard = [watch.next(5), watch.next(5), watch.next(0.05)]
+    assert heard == [Notice("revoked", NOW, 9.0, "aws"), Notice("withdrawn", NOW, None, "aws"), None]
+
+
+def test_who_does_not_answer_is_named_with_the_reason_until_it_does() -> None:
+    with NoticeWatch([Scripted(TimeoutError())], clock) as watch:
+        deadline = time.monotonic() + 5
+        while not watch.silent and time.monotonic() < deadline:
+            time.sleep(0.001)
+        assert watch.silent == {"scripted": "TimeoutError"}
+
+
+def test_a_watch_stops_while_its_service_keeps_it_waiting() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        asked = GcpNotices(answer_over_http, clock, f"http://127.0.0.1:{mute.getsockname()[1]}")
+        watch = NoticeWatch([asked], clock)
+        watch.start()
+        threading.Timer(0.05, watch.stop).start()
+        began = time.monotonic()
+        assert list(watch) == []
+        assert time.monotonic() - began < 1.9  # its question would wait for two seconds
+
+
+def test_the_first_sigterm_is_a_notice_and_the_next_does_what_it_did() -> None:
+    ended: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, frame: ended.append(number))
+    try:
+        with NoticeWatch([], clock) as watch, hearing_sigterm(watch.hear, 60.0, clock):
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert watch.next(5) == Notice("revoked", NOW, NOW + 60, "SIGTERM")
+            assert ended == []
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert ended == [signal.SIGTERM]
+        with hearing_sigterm(lambda notice: None):
+            pass
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert len(ended) == 2
+    finally:
+        signal.signal(signal.SIGTERM, before)
