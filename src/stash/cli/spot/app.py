@@ -6,6 +6,7 @@ from stash.cli.options import App
 from stash.cli.spot.fit import fit
 from stash.cli.spot.plan import plan
 from stash.cli.spot.predict import predict
+from stash.cli.spot.run import run
 from stash.cli.spot.simulate import simulate
 
 app = App(no_args_is_help=True)
@@ -20,3 +21,4 @@ app.command()(fit)
 app.command()(predict)
 app.command()(plan)
 app.command()(simulate)
+app.command()(run)
