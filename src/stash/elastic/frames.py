@@ -7,6 +7,7 @@ Knows no Ray, no optimizer. Raises OSError (ConnectionError, TimeoutError) when 
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import socket
 import struct
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 _HEAD = struct.Struct("!4sBqqqq")
 _MAGIC = b"SPS1"
 _ALIGNED = 16
+_CONGESTION = b"cubic"
+"""BBR, which some systems prefer, shares a link badly between bursts of a few megabytes (decision 18)."""
 SILENCE_SECONDS = 12
 """After which a peer whose host vanished counts as gone; one that works for longer keeps acknowledging."""
 
@@ -131,6 +134,9 @@ def tuned(link: socket.socket) -> socket.socket:
     """Small messages leave at once, and a host that vanished is noticed although nothing is being sent."""
     link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     link.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if hasattr(socket, "TCP_CONGESTION"):
+        with contextlib.suppress(OSError):
+            link.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, _CONGESTION)
     for name, value in (
         ("TCP_KEEPIDLE", SILENCE_SECONDS // 3),
         ("TCP_KEEPINTVL", SILENCE_SECONDS // 6),

@@ -91,7 +91,7 @@ class LocalGround:
     def close(self) -> None:
         with postponed():
             for _ in range(20):  # until none is left: one may be starting another
-                left = _of_run(self._folder)
+                left = leftovers(self._folder)
                 if not left:
                     break
                 for pid in left:
@@ -185,8 +185,8 @@ def _head_command(folder: Path) -> tuple[str, ...]:
     return (sys.executable, "-m", "stash.elastic.head", str(folder))
 
 
-def _of_run(folder: Path) -> set[int]:
-    """Processes that this run started, told by their environment."""
+def leftovers(folder: Path) -> set[int]:
+    """Processes that the run of that folder started, told by their environment."""
     mark = f"{MARK}={folder}".encode()
     found = set()
     for path in Path("/proc").glob("[0-9]*/environ"):

@@ -206,10 +206,18 @@ class TrainingHead:
         self._follow()
         self._save()
         self._keep_model()
-        self._say(
-            "ended", "", reason=reason, updates=self._count, loss=self.running_loss,
-            books=vars(self._fleet.ask("books")),
-        )  # fmt: skip
+        self._say("ended", "", reason=reason, updates=self._count, loss=self.running_loss, books=self._audited())
+
+    def _audited(self) -> dict[str, Any]:
+        """The books, held against what the servers themselves say that they applied."""
+        applied = self._fleet.applied(self._servers) if len(self._addresses) == len(self._servers) else None
+        books = dict(vars(self._fleet.ask("books")))
+        if applied is None:
+            return books | {"wrong": books["wrong"] or "a server was missing at the end, so nobody could check them"}
+        missing = self._fleet.ask("reconcile", applied)
+        if missing and books["wrong"] is None:
+            books["wrong"] = f"{missing} samples count as done that some server never applied"
+        return books
 
     def _keep_model(self) -> None:
         states = self._fleet.states(self._servers) if len(self._addresses) == len(self._servers) else None
