@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import math
 import os
 import tempfile
 from collections.abc import Sequence
@@ -33,9 +34,13 @@ from stash.lab.testbed.revoke import Revocation, moments
 DATA = Path(__file__).parent / "data" / "truth_speeds.csv"
 JOBS = Path(__file__).parent / "truth_jobs.py"
 HEAD = ("measured", "configuration", "workers", "updates_per_second", "updates", "load")
-STRETCH_SECONDS, NOTICE_SECONDS = 11.0, 2.0
+STRETCH_SECONDS, NOTICE_SECONDS = 9.0, 2.0
 KINDS = ("fast", "slow")
-FITTED = (("even links", "fast=1"), ("even links", "slow=1"), ("large updates", "fast=2+slow=2"))
+FITTED = (
+    ("even links", "fast=3+slow=3"),
+    ("slow workers' links", "fast=1+slow=1"),
+    ("large updates", "fast=3+slow=2"),
+)
 
 
 @dataclass(frozen=True)
@@ -111,6 +116,7 @@ def play(configuration: Configuration, folder: Path, seconds: float) -> list[tup
         job=f"{JOBS}:mb{configuration.megabytes}", checkpoints=str(folder / "checkpoints"),
         servers=tuple(f"server{n + 1}" for n in range(configuration.servers)), workers=places,
         seconds=len(kinds) * seconds + 8, checkpoint_seconds=1e6, apply_seconds=configuration.apply, replace=False,
+        at_once=math.ceil(configuration.server_rate / configuration.worker_rate),
     )  # fmt: skip
     fleet = EmulatedFleet(1.0, configuration.worker_rate, configuration.server_rate, configuration.apply, {})
     leave = [Revocation(f"worker{n}", 8 + n * seconds, NOTICE_SECONDS) for n in range(1, len(kinds))]

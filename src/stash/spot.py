@@ -5,12 +5,16 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["Job"]
+__all__ = ["Job", "checkpoint"]
 
 if TYPE_CHECKING:
     from stash.elastic.job import ElasticJob as Job
+    from stash.elastic.resuming import checkpoint
 
-_HOMES = {"Job": ("stash.elastic.job", "ElasticJob")}
+_HOMES = {
+    "Job": ("stash.elastic.job", "ElasticJob"),
+    "checkpoint": ("stash.elastic.resuming", "checkpoint"),
+}
 
 
 def __getattr__(name: str) -> Any:

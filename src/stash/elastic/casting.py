@@ -5,6 +5,7 @@ The only measurement is one gradient of the job's on this machine. Starts nothin
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ class Cast:
     workers: tuple[WorkerPlace, ...]
     emulated: EmulatedFleet | None
     exchange_bytes: float
+    at_once: int
 
     def speed(self, plan: FleetPlan, workers: dict[str, int], bound: int | None) -> float | None:
         """Updates per second that are predicted of some of them; ``None`` where nothing is emulated."""
@@ -64,7 +66,8 @@ def cast(plan: FleetPlan, where: str, on_testbed: bool, slower: float | None) ->
     )
     if on_testbed and 1 + len(servers) + len(workers) > MOST_NODES:
         raise UserError(f"the plan has {len(workers)} workers; a testbed has {MOST_NODES} hosts at most")
-    return Cast(servers, workers, fleet, size)
+    server = plan.pool.server.bytes_per_second
+    return Cast(servers, workers, fleet, size, math.ceil(server / plan.pool.worker_bytes_per_second))
 
 
 def orders_of(
@@ -80,6 +83,7 @@ def orders_of(
         seconds=seconds,
         loss=loss,
         checkpoint_seconds=every,
+        at_once=chosen.at_once,
         apply_seconds=0.0 if chosen.emulated is None else chosen.emulated.apply_seconds,
         model=str(checkpoints.resolve() / "model.pt"),
     )

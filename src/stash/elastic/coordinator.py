@@ -84,10 +84,12 @@ class Coordinator:
             self._gate.join(worker)
 
     def servers(self) -> tuple[Address, ...]:
-        """Where all servers are; waits while one of them is nowhere."""
+        """Where all servers are; waits while one of them is nowhere. None of them: it is over."""
         with self._changed:
-            while any(address is None for address in self._addresses):
+            while any(address is None for address in self._addresses) and not self._stopped:
                 self._changed.wait(_LOOK_AGAIN)
+            if self._stopped:
+                return ()
             return tuple(address for address in self._addresses if address is not None)
 
     def next_lease(self, worker: str, finished: UpdateReport | None) -> DataLease | None:

@@ -7,10 +7,15 @@ Knows no Ray, no optimizer. Raises OSError (ConnectionError, TimeoutError) when 
 
 from __future__ import annotations
 
+import array
 import contextlib
 import enum
+import fcntl
 import socket
 import struct
+import sys
+import termios
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -28,6 +33,10 @@ _MAGIC = b"SPS1"
 _ALIGNED = 16
 _CONGESTION = b"cubic"
 """BBR, which some systems prefer, shares a link badly between bursts of a few megabytes (decision 18)."""
+STALL_SECONDS = 3.0
+"""After which who has its turn, and neither sends nor takes anything, has lost it: others wait."""
+_NEARLY_NOTHING = 2**17
+_LOOK_AGAIN = 0.001
 SILENCE_SECONDS = 12
 """After which a peer whose host vanished counts as gone; one that works for longer keeps acknowledging."""
 
@@ -38,13 +47,15 @@ class FrameKind(enum.IntEnum):
     PULL = 1
     """From a worker: send the parameters."""
     PUSH = 2
-    """From a worker: gradients of a lease; apply them and send the parameters."""
+    """From a worker: it has gradients of a lease, and sends them when it may; apply them and send the parameters."""
     PARAMETERS = 3
     APPLIED = 4
     REPEATED = 5
     """The lease had been applied before: only the parameters are new."""
     REFUSED = 6
     """Part of the lease had been applied before, so none of this was."""
+    SEND = 7
+    """It is the worker's turn: the gradients may come."""
 
 
 @dataclass(frozen=True)
@@ -92,12 +103,36 @@ class Tray:
         return [place if mark else None for place, mark in zip(self.places, self._marks.tolist(), strict=True)]
 
 
-def send(link: socket.socket, message: FrameKind, lease: DataLease, version: int, tray: Tray | None = None) -> None:
-    """A head, and the tray if there is one."""
-    size = 0 if tray is None else len(tray.bytes)
+def send_head(link: socket.socket, message: FrameKind, lease: DataLease, version: int, size: int = 0) -> None:
+    """A head; ``size`` bytes are to follow."""
     link.sendall(_HEAD.pack(_MAGIC, message, lease.start, lease.stop, version, size))
-    if tray is not None:
-        link.sendall(tray.bytes)
+
+
+def send_bytes(link: socket.socket, content: memoryview) -> None:
+    """All of it; a timeout of the link's is for each part that it takes, not for the whole."""
+    sent = 0
+    while sent < len(content):
+        sent += link.send(content[sent:])
+
+
+def drain(link: socket.socket) -> None:
+    """Wait until nearly all that was sent has arrived: the system's own buffers hold megabytes. Raises TimeoutError
+    if nothing arrives for as long as the link's timeout.
+    """
+    before, since = 0, time.monotonic()
+    while sys.platform.startswith("linux") and (left := _on_its_way(link)) >= _NEARLY_NOTHING:
+        if left != before:
+            before, since = left, time.monotonic()
+        elif time.monotonic() - since > (link.gettimeout() or SILENCE_SECONDS):
+            raise TimeoutError("the other end takes nothing any more")
+        time.sleep(_LOOK_AGAIN)
+
+
+def _on_its_way(link: socket.socket) -> int:
+    """Bytes that were sent and have not arrived."""
+    count = array.array("i", [0])
+    fcntl.ioctl(link, termios.TIOCOUTQ, count)
+    return count[0]
 
 
 def receive_head(link: socket.socket) -> FrameHead:

@@ -32,7 +32,8 @@ MARK = "STASH_SPOT_RUN"
 """Variable in the environment of everything that a run starts: its folder."""
 _PORT = 6379
 _READY = "Ray runtime started"
-_START_SECONDS = 60.0
+_START_SECONDS = 120.0
+_TRIES = 3
 _BIND = 'mount --bind "$1" "$2" && shift 2 && exec "$@"'
 
 
@@ -119,6 +120,8 @@ class TestbedGround:
         # Ray's sockets lie in it, whose names may not be long; each host sees a folder of its own at one place.
         self._ray = Path(tempfile.mkdtemp(prefix="stash-ray-", dir="/tmp"))
         self._head: Started | None = None
+        self._processes: dict[str, tuple[Started, int]] = {}
+        """Of machines that are there: their Ray, and the how-manieth attempt it is."""
 
     def start(self) -> None:
         (self._ray / "here").mkdir()
@@ -142,9 +145,18 @@ class TestbedGround:
         self._join(name)
 
     def vanish(self, name: str) -> None:
+        self._processes.pop(name, None)
         self._bed.kill(self._nodes[name])
 
     def running(self) -> bool:
+        """Whether the head still runs; a machine whose Ray did not start is started again, and raises StashError
+        if that is of no use.
+        """
+        for name, (process, tries) in list(self._processes.items()):
+            if process.poll() is not None:
+                if tries == _TRIES:
+                    raise StashError(f"Ray did not start on the emulated {name}: {_last_line(process.output)}")
+                self._join(name, tries + 1)
         return self._head is not None and self._head.poll() is None
 
     def printed(self) -> str:
@@ -156,10 +168,10 @@ class TestbedGround:
         finally:
             shutil.rmtree(self._ray, ignore_errors=True)
 
-    def _join(self, name: str) -> None:
+    def _join(self, name: str, tries: int = 1) -> None:
         node = self._nodes[name]
         self._bed.set_network(node, self._rates[name.startswith("server")])
-        self._ray_node(node, name, f"--address={self._orders.address}")
+        self._processes[name] = self._ray_node(node, name, f"--address={self._orders.address}"), tries
 
     def _ray_node(self, node: int, name: str, *words: str) -> Started:
         command = (

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 LOSS_WINDOW = 50
 """Updates that the running mean of the loss is taken over, by samples."""
 _POLL = 0.1
+_ARRIVAL_SECONDS = 300.0
+"""After which a server that is still not there will not come."""
 _GRACE = 15.0
 """Seconds that workers have to finish what they are at."""
 
@@ -38,6 +40,8 @@ class TrainingHead:
         self._servers = list(orders.servers)
         self._addresses: dict[str, Any] = {}
         """Of the servers that are there."""
+        self._complete = time.monotonic()
+        """When all servers were last there."""
         self._resumed = False
         self._workers = {each.name: each for each in orders.workers}
         self._training: set[str] = set()
@@ -182,6 +186,11 @@ class TrainingHead:
 
     def _over(self) -> str | None:
         orders, loss = self._orders, self.running_loss
+        missing = [name for name in self._servers if name not in self._addresses]
+        if not missing:
+            self._complete = time.monotonic()
+        elif time.monotonic() - self._complete > _ARRIVAL_SECONDS:
+            raise JobError(f"{missing[0]} did not come within {_ARRIVAL_SECONDS:g} s; what was saved is kept")
         if self._stop:
             return "interrupted"
         if os.getppid() != self._parent:

@@ -45,6 +45,8 @@ class TrainingOrders:
     checkpoint_seconds: float = 30.0
     apply_seconds: float = 0.0
     """That an update keeps a server busy, at least: emulated."""
+    at_once: int = 1
+    """Workers that a server lets send, or receive, at the same time: as many as it takes to fill its link."""
     address: str | None = None
     """Of the head's Ray, where machines join; ``None``: everything on this machine."""
     interface: str = "127.0.0.1"

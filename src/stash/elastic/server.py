@@ -21,7 +21,18 @@ import torch
 from stash.base.errors import StashError, UserError
 from stash.base.files import write_whole
 from stash.elastic import checkpoints
-from stash.elastic.frames import FrameHead, FrameKind, Tray, receive_head, receive_tray, send, tuned
+from stash.elastic.frames import (
+    STALL_SECONDS,
+    FrameHead,
+    FrameKind,
+    Tray,
+    drain,
+    receive_head,
+    receive_tray,
+    send_bytes,
+    send_head,
+    tuned,
+)
 from stash.elastic.ledger import DataLease
 from stash.elastic.shares import shares
 from stash.elastic.spans import Spans
@@ -162,10 +173,15 @@ def parts(model: nn.Module, servers: int) -> tuple[tuple[str, ...], ...]:
 
 
 class ShardServer:
-    """Listens for workers and answers each in a thread of its own, until it is closed."""
+    """Listens for workers and answers each in a thread of its own, until it is closed.
 
-    def __init__(self, shard: ParameterShard, host: str) -> None:
+    At most ``at_once`` send, and as many receive, at the same time, who came first going first. Alike workers that
+    share a link fall into step otherwise, all sending and then all receiving, and stay in it (decision 18).
+    """
+
+    def __init__(self, shard: ParameterShard, host: str, at_once: int = 1) -> None:
         self._shard = shard
+        self._receiving, self._sending = threading.Semaphore(at_once), threading.Semaphore(at_once)
         self._listener = socket.create_server((host, 0))
         self.address: tuple[str, int] = self._listener.getsockname()[:2]
         self._links: set[socket.socket] = set()
@@ -199,12 +215,19 @@ class ShardServer:
 
     def _answer(self, link: socket.socket, head: FrameHead, received: Tray, answer: Tray) -> None:
         outcome = FrameKind.PARAMETERS
+        link.settimeout(STALL_SECONDS)
         if head.message is FrameKind.PUSH:
-            receive_tray(link, head, received)
+            with self._receiving:
+                send_head(link, FrameKind.SEND, head.lease, head.version)
+                receive_tray(link, head, received)
             outcome, version = self._shard.take(head.lease, received, answer)
         else:
             version = self._shard.read(answer)
-        send(link, outcome, head.lease, version, answer)
+        with self._sending:
+            send_head(link, outcome, head.lease, version, len(answer.bytes))
+            send_bytes(link, answer.bytes)
+            drain(link)
+        link.settimeout(None)
 
 
 def save_model(job: ElasticJob, states: Iterable[dict[str, Tensor]], path: Path) -> None:

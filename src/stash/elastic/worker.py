@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
-from stash.elastic.frames import NO_LEASE, FrameKind, Tray, receive_head, receive_tray, send, tuned
+from stash.elastic.frames import NO_LEASE, FrameKind, Tray, receive_head, receive_tray, send_bytes, send_head, tuned
 from stash.elastic.ledger import DataLease
 from stash.elastic.server import build_model, parts
 
@@ -50,7 +50,7 @@ class Desk(Protocol):
         """Waits until the worker may go on; ``None`` means that it has to end."""
 
     def servers(self) -> tuple[Address, ...]:
-        """Waits until all servers have an address."""
+        """Waits until all servers have an address; none of them when the training is over."""
 
 
 @dataclass
@@ -114,8 +114,12 @@ class ServerLinks:
 
     def _one(self, server: int, message: FrameKind, lease: DataLease) -> FrameKind:
         link, (out, arrived) = self._links[server], self._trays[server]
-        send(link, message, lease, self._versions[server], out if message is FrameKind.PUSH else None)
+        size = len(out.bytes) if message is FrameKind.PUSH else 0
+        send_head(link, message, lease, self._versions[server], size)
         head = receive_head(link)
+        if head.message is FrameKind.SEND:
+            send_bytes(link, out.bytes)
+            head = receive_head(link)
         receive_tray(link, head, arrived)
         self._versions[server] = head.version
         return head.message
@@ -222,9 +226,9 @@ def work(name: str, trainer: Trainer, desk: Desk, pacing: Pacing) -> int:
 
 
 def _connections(trainer: Trainer, desk: Desk) -> Iterator[ServerLinks]:
-    """Connections to the servers wherever they are now, anew whenever the last ones are of no use."""
-    while True:
+    """Connections to the servers wherever they are now, anew whenever the last ones are of no use; until the end."""
+    while addresses := desk.servers():
         try:
-            yield ServerLinks(desk.servers(), trainer.tensors)
+            yield ServerLinks(addresses, trainer.tensors)
         except OSError:
             time.sleep(_BETWEEN_TRIES)

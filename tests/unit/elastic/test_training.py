@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import torch
 import stash.spot
 from stash.base.errors import UserError
 from stash.elastic.coordinator import Coordinator
-from stash.elastic.frames import FrameKind, Tray
+from stash.elastic.frames import FrameKind, Tray, receive_head, send_head
 from stash.elastic.ledger import DataLease
 from stash.elastic.server import ParameterShard, ShardServer, build_model, save_model
 from stash.elastic.worker import Pacing, SampleOrder, ServerLinks, Trainer, work
@@ -109,6 +110,21 @@ def test_several_workers_are_stale_and_no_sample_is_counted_twice() -> None:
     assert [shard.applied.ranges for shard in run.shards] == [((0, books.issued),)] * 2
     assert [shard.version for shard in run.shards] == [len(rows)] * 2
     assert max(row.staleness for row in rows) >= 1
+
+
+def test_a_worker_that_vanishes_in_its_turn_holds_the_others_up_for_a_moment_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("stash.elastic.server.STALL_SECONDS", 0.2)
+    run = _Run(6)
+    silent = socket.create_connection(run.served[0].address)
+    send_head(silent, FrameKind.PUSH, DataLease(800, 808), 0, 10**6)
+    assert receive_head(silent).message is FrameKind.SEND  # and now says nothing more
+    run.train("a")
+    run.close()
+    silent.close()
+    assert run.desk.books().done == 48
+    assert not run.shards[0].applied.touches(800, 808)
 
 
 def test_a_gradient_that_comes_twice_is_applied_once_and_a_part_of_one_never() -> None:
