@@ -32,14 +32,14 @@ class Ordeal:
     servers: int = 1
     bound: int | None = None
     checkpoint_seconds: float = 5.0
-    seconds: float = 45.0
+    seconds: float = 36.0
 
 
 ORDEALS = (
     Ordeal("with notice", tuple(f"worker{n}@{5 * n}s,notice={n + 1}s" for n in range(1, 5))),
-    Ordeal("without notice", ("worker1@4s", "worker3@8s", "worker2@20s", "worker4@26s"), bound=2),
-    Ordeal("a whole pool", ("fast@5s", "slow@25s,notice=4s"), servers=2),
-    Ordeal("a server", ("server1@8s", "worker2@10s", "server2@26s"), servers=2),
+    Ordeal("without notice", ("worker1@4s", "worker3@8s", "worker2@16s", "worker4@20s"), bound=2),
+    Ordeal("a whole pool", ("fast@5s", "slow@20s,notice=4s"), servers=2),
+    Ordeal("a server", ("server1@8s", "worker2@10s", "server2@22s"), servers=2),
     Ordeal("while saving", ("server1@7s", "worker1@20s"), checkpoint_seconds=0.3),
     Ordeal("all at once", ("server1@10s", "fast@10s", "worker3@11s,notice=2s"), servers=2, bound=3),
 )  # fmt: skip

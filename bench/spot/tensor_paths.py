@@ -17,12 +17,17 @@ import numpy as np
 
 from stash.elastic.actors import ActorFleet, require_ray
 from stash.elastic.grounds import TestbedGround
+from stash.elastic.job import load_job
+from stash.elastic.ledger import DataLease
 from stash.elastic.orders import TrainingOrders, WorkerPlace, read_orders
 from stash.elastic.scaling import EmulatedFleet
+from stash.elastic.server import ParameterShard, ShardServer
+from stash.elastic.worker import ServerLinks, Trainer
 
 JOB = f"{Path(__file__).parent / 'truth_jobs.py'}:mb4"
 BYTES, RATE, SECONDS = 4_000_000, 100e6 / 8, 8.0
-PATHS = ("object store", "own connections")
+AT_ONCE = {"own connections, all at once": 16, "own connections, in turn": 1}
+STORE = "object store"
 
 
 class _Server:
@@ -35,6 +40,11 @@ class _Server:
         self._parameters = self._parameters - 1e-6 * gradient
         return self._parameters
 
+    def listen(self, at_once: int) -> tuple[str, int]:
+        """Serve connections too, to so many at once; where."""
+        shard = ParameterShard(load_job(JOB), 0, 1)
+        return ShardServer(shard, require_ray().util.get_node_ip_address(), at_once).address
+
 
 class _Worker:
     """Exchanges as often as it can."""
@@ -44,10 +54,6 @@ class _Worker:
         return _rate(lambda number: ray.get(server.update.remote(gradient)))
 
     def over_connections(self, address: tuple[str, int], own: int) -> float:
-        from stash.elastic.job import load_job
-        from stash.elastic.ledger import DataLease
-        from stash.elastic.worker import ServerLinks, Trainer
-
         trainer = Trainer(load_job(JOB), 1, 8)
         _, gradients = trainer.gradients(DataLease(0, 8))
         links = ServerLinks([address], trainer.tensors)
@@ -66,21 +72,20 @@ def _rate(exchange: Any) -> float:
 
 
 def inside(folder: Path) -> None:
-    """On the head of the emulated cluster: a row for each path and number of workers."""
+    """On the head of the emulated cluster: a row for each path, a column for each number of workers."""
     orders = read_orders(folder)
-    fleet, ray = ActorFleet(orders), require_ray()
-    fleet.start_server("server1", 0)
-    while not (changes := fleet.changes(1.0)):
-        pass
-    address = changes[0][2][0]
+    ActorFleet(orders)
+    ray = require_ray()
     server = ray.remote(num_cpus=0, resources={"server1": 0.001})(_Server).remote()
     workers = [ray.remote(num_cpus=0, resources={place.name: 0.001})(_Worker).remote() for place in orders.workers]
-    print("| path | " + " | ".join(f"{n + 1} workers" for n in range(len(workers))) + " |", flush=True)
-    for path in PATHS:
+    print("| updates/s through | " + " | ".join(f"{n + 1} workers" for n in range(len(workers))) + " |", flush=True)
+    print("| --- " * (1 + len(workers)) + "|")
+    for path in (STORE, *AT_ONCE):
+        address = None if path == STORE else ray.get(server.listen.remote(AT_ONCE[path]))
         found = []
         for count in range(1, len(workers) + 1):
             asked = [
-                worker.through_the_store.remote(server) if path == PATHS[0]
+                worker.through_the_store.remote(server) if address is None
                 else worker.over_connections.remote(address, 10 * count + number)
                 for number, worker in enumerate(workers[:count])
             ]  # fmt: skip

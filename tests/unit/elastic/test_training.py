@@ -118,7 +118,7 @@ def test_a_worker_that_vanishes_in_its_turn_holds_the_others_up_for_a_moment_onl
     monkeypatch.setattr("stash.elastic.server.STALL_SECONDS", 0.2)
     run = _Run(6)
     silent = socket.create_connection(run.served[0].address)
-    send_head(silent, FrameKind.PUSH, DataLease(800, 808), 0, 10**6)
+    send_head(silent, FrameKind.PUSH, DataLease(800, 808), 0, len(Tray(run.shards[0].tensors).bytes))
     assert receive_head(silent).message is FrameKind.SEND  # and now says nothing more
     run.train("a")
     run.close()
