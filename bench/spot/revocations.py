@@ -47,7 +47,9 @@ ORDEALS = (
 
 def main() -> None:
     """Print a row for each ordeal; raises AssertionError if one of them went wrong."""
-    print("| ordeal | taken | updates | leases again | decided, s | joined, s | books | left running |")
+    print(
+        "| ordeal | taken | updates | leases again | decided within, s | successors that joined | books | left running |"
+    )
     print("| --- " * 8 + "|")
     for ordeal in ORDEALS:
         with tempfile.TemporaryDirectory() as folder:
@@ -76,7 +78,7 @@ def _lived(ordeal: Ordeal, folder: Path) -> str:
     left = leftovers(folder)
     row = (
         ordeal.name, count, len(account.updates.seconds), account.books.reissued, f"{max(decided, default=0):.2f}",
-        f"{max(joined, default=0):.1f}", account.books.wrong or "right", len(left),
+        f"{len(joined)} of {len(found)}", account.books.wrong or "right", len(left),
     )  # fmt: skip
     return "| " + " | ".join(map(str, row)) + " |"
 

@@ -41,7 +41,7 @@ types: [{name: a, gpus: 1, batch: 16, samples_per_second: 64, quota: 2, dollars_
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "job.py").write_text(JOB)
     (tmp_path / "pool.yaml").write_text(POOL)
-    words = ("plan", "--pool", "pool.yaml", "--deadline", "13s", "--loss", "0.01", "-o", "job.plan.json")
+    words = ("plan", "--pool", "pool.yaml", "--deadline", "22s", "--loss", "0.01", "-o", "job.plan.json")
     subprocess.run(_command(*words), cwd=tmp_path, check=True, capture_output=True)
     return tmp_path
 

@@ -136,7 +136,8 @@ class ActorFleet:
 
     def __init__(self, orders: TrainingOrders) -> None:
         self._ray, self._orders = require_ray(), orders
-        own = {"include_dashboard": False, "object_store_memory": STORE_BYTES, "num_cpus": 1}
+        # A Ray of its own, even where another one runs.
+        own = {"address": "local", "include_dashboard": False, "object_store_memory": STORE_BYTES, "num_cpus": 1}
         there = {"address": orders.address} if orders.address else own
         self._ray.init(**there, _node_ip_address=orders.interface, log_to_driver=False, logging_level="error")
         batch = max(each.samples for each in orders.workers)

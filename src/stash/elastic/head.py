@@ -25,8 +25,8 @@ LOSS_WINDOW = 50
 _POLL = 0.1
 _ARRIVAL_SECONDS = 300.0
 """After which a server that is still not there will not come."""
-_GRACE = 15.0
-"""Seconds that workers have to finish what they are at."""
+_GRACE, _SERVER_GRACE = 15.0, 90.0
+"""Seconds at the end that workers have to finish what they are at, and a server's successor to come."""
 
 
 class TrainingHead:
@@ -207,8 +207,8 @@ class TrainingHead:
         """Let workers end what they are at, save all of it, and say how the books stand."""
         self._stop = True
         self._fleet.ask("stop")
-        patience = time.monotonic() + _GRACE
-        while self._training and time.monotonic() < patience:
+        began = time.monotonic()
+        while self._unfinished(time.monotonic() - began):
             for change in self._fleet.changes(_POLL):
                 self._take(*change)
             self._follow()
@@ -216,6 +216,11 @@ class TrainingHead:
         self._save()
         self._keep_model()
         self._say("ended", "", reason=reason, updates=self._count, loss=self.running_loss, books=self._audited())
+
+    def _unfinished(self, seconds: float) -> bool:
+        """Whether it is worth waiting: for workers a little, for a server's successor until it can be saved."""
+        missing = len(self._addresses) < len(self._servers)
+        return bool(self._training and seconds < _GRACE) or (missing and seconds < _SERVER_GRACE)
 
     def _audited(self) -> dict[str, Any]:
         """The books, held against what the servers themselves say that they applied."""

@@ -20,7 +20,7 @@ from stash.elastic.orders import EVENTS, UPDATES, WISHES, Tape, TrainingOrders
 from stash.lab.testbed.revoke import RevocationMoment
 
 _POLL = 0.05
-_GRACE = 40.0
+_GRACE = 120.0
 """Seconds that the head has to save everything when it is told to stop."""
 
 
