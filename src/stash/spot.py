@@ -5,16 +5,18 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["Job", "load_curve", "plan", "simulate"]
+__all__ = ["Job", "checkpoint", "load_curve", "plan", "simulate"]
 
 if TYPE_CHECKING:
     from stash.derive.spot.planning import plan
     from stash.derive.spot.simulating import simulate
     from stash.elastic.job import ElasticJob as Job
+    from stash.elastic.resuming import checkpoint
     from stash.keep.curves import load_curve
 
 _HOMES = {
     "Job": ("stash.elastic.job", "ElasticJob"),
+    "checkpoint": ("stash.elastic.resuming", "checkpoint"),
     "load_curve": ("stash.keep.curves", "load_curve"),
     "plan": ("stash.derive.spot.planning", "plan"),
     "simulate": ("stash.derive.spot.simulating", "simulate"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
@@ -44,14 +44,14 @@ class LossReplay(Record):
     """Of the order of samples."""
     mean_batch: Number = Field(gt=0)
     """bw of equation (4)."""
-    imbalance: Number = Field(ge=0)
+    imbalance: Annotated[Number, Field(ge=0)]
     """R of equation (5)."""
-    staleness: Number = Field(ge=0)
+    staleness: Annotated[Number, Field(ge=0)]
     """Updates that others made while a gradient was computed: the mean."""
     updates: tuple[Count, ...] = Field(min_length=2, max_length=100_000)
     losses: tuple[Number, ...]
     """After so many updates."""
-    seconds: Number = Field(ge=0)
+    seconds: Annotated[Number, Field(ge=0)]
     """That the replay took on its machine."""
 
     @model_validator(mode="after")
@@ -100,7 +100,7 @@ class LearnedCurve(Record):
     """Trained ones."""
     parameter_bytes: int = Field(ge=1)
     """S: one way."""
-    apply_seconds: Number = Field(ge=0)
+    apply_seconds: Annotated[Number, Field(ge=0)]
     """That the optimizer takes to apply one update to all parameters, on one core of this machine."""
     window: int = Field(ge=1)
     """Updates that a loss is the mean of."""

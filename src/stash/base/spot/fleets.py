@@ -81,8 +81,8 @@ class LossLevel(Record):
     loss: Number
     updates: Number = Field(gt=0)
     """Of one worker with one sample."""
-    workers_exponent: Number = Field(ge=-20, le=20)
-    batch_exponent: Number = Field(ge=-20, le=20)
+    workers_exponent: Annotated[Number, Field(ge=-20, le=20)]
+    batch_exponent: Annotated[Number, Field(ge=-20, le=20)]
 
 
 class LossCurve(Record):
@@ -100,9 +100,9 @@ class LossCurve(Record):
     gamma4: Number | None = Field(None, ge=0)
     gamma5: Number
     """The loss that is left after any number of updates."""
-    exponent: Number = Field(1.0, gt=0, le=10)
+    exponent: Annotated[Number, Field(gt=0, le=10)] = 1.0
     """p, of the updates. γ₂ and γ₃ are then in loss · updatesᵖ."""
-    workers_exponent: Number = Field(0.5, ge=-10, le=10)
+    workers_exponent: Annotated[Number, Field(ge=-10, le=10)] = 0.5
     """q, of the workers."""
     levels: tuple[LossLevel, ...] = Field((), max_length=1000)
     """Losses that fleets were seen to reach, the highest first: believed within them; beyond them γ₁ … γ₅ are."""

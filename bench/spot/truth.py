@@ -1,0 +1,242 @@
+"""How right the speed models are about fleets that really trained: fitted on three, asked about all the others.
+
+``measure`` plays configurations on the testbed, each with six workers that leave one after the other, so that every
+run holds six fleets; what is measured is appended to ``data/truth_speeds.csv``, and what is there is not measured
+again. ``report`` (the default) fits and prints the table. Compute is emulated, exchanges are real.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import math
+import os
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+
+import numpy as np
+from scipy.optimize import least_squares
+
+from stash.base.spot.fleets import Contention
+from stash.base.spot.log import SpotStretch, SpotUpdates
+from stash.derive.spot.queueing import ClosedNetwork, fleet_seconds
+from stash.derive.spot.sharing import bandwidth
+from stash.derive.spot.stretches import outages, stretches
+from stash.elastic.grounds import TestbedGround
+from stash.elastic.orders import TrainingOrders, WorkerPlace
+from stash.elastic.rehearsal import Rehearsal
+from stash.elastic.scaling import EmulatedFleet
+from stash.lab.testbed.revoke import Revocation, moments
+
+DATA = Path(__file__).parent / "data" / "truth_speeds.csv"
+JOBS = Path(__file__).parent / "truth_jobs.py"
+HEAD = ("measured", "configuration", "workers", "updates_per_second", "updates", "load")
+STRETCH_SECONDS, NOTICE_SECONDS = 9.0, 2.0
+KINDS = ("fast", "slow")
+FITTED = (("even links", "fast=1"), ("slow workers' links", "fast=1+slow=1"), ("large updates", "fast=3+slow=3"))
+"""As the how-to says to choose: one alone, a small one, and one that fills the server."""
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """What is the same for all fleets of a run. Bytes, bytes per second, seconds."""
+
+    name: str
+    megabytes: int
+    server_rate: float
+    worker_rate: float
+    pace: dict[str, float]
+    """Of an iteration without its exchange."""
+    leaving: str
+    """Which kind goes first, second, …: f and s; the last one stays."""
+    apply_seconds: float = 0.0
+    """On one core of one server, for all parameters."""
+    cores: int = 1
+    servers: int = 1
+
+    @property
+    def size(self) -> float:
+        return self.megabytes * 1e6
+
+    @property
+    def apply(self) -> float:
+        """Of one server: its share of the parameters, on its cores."""
+        return self.apply_seconds / self.servers / self.cores
+
+
+MBIT = 1e6 / 8
+CONFIGURATIONS = (
+    Configuration("even links", 2, 100 * MBIT, 100 * MBIT, {"fast": 0.4, "slow": 0.8}, "sfsfs"),
+    Configuration("slow workers' links", 2, 200 * MBIT, 50 * MBIT, {"fast": 0.3, "slow": 0.9}, "fsfsf"),
+    Configuration("large updates", 4, 100 * MBIT, 100 * MBIT, {"fast": 0.5, "slow": 1.5}, "fssff"),
+    Configuration("one server core", 1, 100 * MBIT, 100 * MBIT, {"fast": 0.3, "slow": 0.6}, "sffss", 0.16),
+    Configuration("two server cores", 1, 100 * MBIT, 100 * MBIT, {"fast": 0.3, "slow": 0.6}, "ffsss", 0.16, 2),
+    Configuration("two servers", 4, 50 * MBIT, 100 * MBIT, {"fast": 0.5, "slow": 1.0}, "sfsfs", servers=2),
+    Configuration("two busy servers", 2, 50 * MBIT, 100 * MBIT, {"fast": 0.3, "slow": 0.6}, "fsfss", 0.2, 1, 2),
+)
+
+
+# Measuring ------------------------------------------------------------------------------------------------
+
+
+def measure(wanted: Sequence[str], seconds: float) -> None:
+    """Play every configuration that the data lack."""
+    known = {row["configuration"] for row in rows()}
+    for configuration in CONFIGURATIONS:
+        if configuration.name in known or (wanted and configuration.name not in wanted):
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            found = play(configuration, Path(folder), seconds)
+        with DATA.open("a", newline="") as file:
+            writer = csv.writer(file)
+            if file.tell() == 0:
+                writer.writerow(HEAD)
+            load = f"{os.getloadavg()[0]:.1f}"
+            for workers, speed, updates in found:
+                writer.writerow(
+                    (date.today().isoformat(), configuration.name, workers, f"{speed:.4f}", updates, load)
+                )
+        print(configuration.name, found, flush=True)
+
+
+def play(configuration: Configuration, folder: Path, seconds: float) -> list[tuple[str, float, int]]:
+    """One run: (workers, updates per second, updates) of each of its fleets."""
+    (folder / "checkpoints").mkdir()
+    kinds = [*("fast" if letter == "f" else "slow" for letter in configuration.leaving), "fast"]
+    if kinds.count("fast") > 3:
+        kinds[-1] = "slow"
+    places = tuple(WorkerPlace(f"worker{n}", kind, 8, configuration.pace[kind]) for n, kind in enumerate(kinds, 1))
+    orders = TrainingOrders(
+        job=f"{JOBS}:mb{configuration.megabytes}", checkpoints=str(folder / "checkpoints"),
+        servers=tuple(f"server{n + 1}" for n in range(configuration.servers)), workers=places,
+        seconds=len(kinds) * seconds + 8, checkpoint_seconds=1e6, apply_seconds=configuration.apply, replace=False,
+        at_once=math.ceil(configuration.server_rate / configuration.worker_rate),
+    )  # fmt: skip
+    fleet = EmulatedFleet(1.0, configuration.worker_rate, configuration.server_rate, configuration.apply, {})
+    leave = [Revocation(f"worker{n}", 8 + n * seconds, NOTICE_SECONDS) for n in range(1, len(kinds))]
+    ground = TestbedGround(orders, folder, fleet, 0)
+    played = Rehearsal(orders, ground, folder, moments(leave), lambda event: None)
+    account = played.run()
+    assert account.books is not None, account.reason
+    assert account.books.wrong is None, account.books.wrong
+    cut = stretches(account.updates, played.types, outages(account.events, 1e9), lambda workers: None)
+    return [
+        ("+".join(f"{kind}={n}" for kind, n in each.workers.items()), _speed(account.updates, each), each.updates)
+        for each in cut
+        if each.stop - each.start > seconds / 2
+    ]
+
+
+def _speed(updates: SpotUpdates, stretch: SpotStretch) -> float:
+    """Σ 1 / mean iteration of each worker: exact to the iteration, where counting in a few seconds is not."""
+    own: dict[str, list[float]] = {}
+    for at, worker in zip(updates.seconds, updates.worker, strict=True):
+        if stretch.start <= at <= stretch.stop:
+            own.setdefault(worker, []).append(at)
+    return sum((len(times) - 1) / (times[-1] - times[0]) for times in own.values() if len(times) > 1)
+
+
+def rows() -> list[dict[str, str]]:
+    """What was measured so far."""
+    if not DATA.exists():
+        return []
+    with DATA.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+# Predicting -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Coefficients:
+    """What three fleets tell: how much of a link TCP uses, what an exchange costs besides, who waits."""
+
+    efficiency: float
+    overhead: float
+    randomness: float
+
+
+def by_queue(
+    configuration: Configuration, counts: Sequence[int], known: Coefficients, together: bool = True
+) -> float:
+    """Updates per second. Servers are asked ``together``, so a worker waits for one of them; or one after another."""
+    share = configuration.size / configuration.servers
+    server = share / (configuration.server_rate * known.efficiency)
+    own = configuration.size / (configuration.worker_rate * known.efficiency)
+    link = max(own, server if together else server * configuration.servers)
+    copies = 1 if together else configuration.servers
+    busy = copies * (2 * server + configuration.apply)
+    pace = np.array([configuration.pace[kind] for kind in KINDS])
+    lone = pace + 2 * link + copies * configuration.apply + known.overhead
+    network = ClosedNetwork(
+        lone - busy, np.array([server, configuration.apply, server]), np.full(3, float(copies)), known.randomness
+    )
+    return float((np.array(counts) / fleet_seconds(np.array(counts), network)).sum())
+
+
+def by_paper(configuration: Configuration, counts: Sequence[int], contention: Contention) -> float:
+    """Updates per second by (6) to (9); a server's cores are not in them, so applying counts as computing."""
+    wanted = min(configuration.worker_rate, configuration.servers * configuration.server_rate)
+    server = configuration.servers * configuration.server_rate
+    each = float(bandwidth(np.array(float(sum(counts))), wanted, server, contention))
+    seconds = [configuration.pace[kind] + configuration.apply + 2 * configuration.size / each for kind in KINDS]
+    return sum(count / second for count, second in zip(counts, seconds, strict=True))
+
+
+def report() -> None:
+    """Fit on three fleets, predict the others, print how wrong that was."""
+    named = {each.name: each for each in CONFIGURATIONS}
+    found = [(named[row["configuration"]], row["workers"], float(row["updates_per_second"])) for row in rows()]
+    fitted = [each for each in found if (each[0].name, each[1]) in FITTED]
+    unseen = [each for each in found if (each[0].name, each[1]) not in FITTED]
+    known, contention = _fit(fitted)
+    print(f"Fitted on {len(fitted)} fleets: {known}, {contention}; {len(unseen)} unseen fleets.\n")
+    models = {
+        "queue": lambda c, n: by_queue(c, n, known),
+        "queue, one server after another": lambda c, n: by_queue(c, n, known, together=False),
+        "(8), (9)": lambda c, n: by_paper(c, n, contention),
+    }
+    print("| configuration | unseen fleets |" + "".join(f" {name}: median, p90 |" for name in models))
+    print("| --- " * (2 + len(models)) + "|")
+    groups = [(name, [each for each in unseen if each[0].name == name]) for name in named]
+    for name, group in [*groups, ("all", unseen)]:
+        if group:
+            errors = [[abs(model(c, _counts(w)) / speed - 1) for c, w, speed in group] for model in models.values()]
+            cells = (f" {np.median(each):.1%}, {np.quantile(each, 0.9):.1%} |" for each in errors)
+            print(f"| {name} | {len(group)} |" + "".join(cells))
+
+
+def _fit(fitted: Sequence[tuple[Configuration, str, float]]) -> tuple[Coefficients, Contention]:
+    def queue(x: np.ndarray) -> list[float]:
+        return [np.log(by_queue(c, _counts(w), Coefficients(*x)) / speed) for c, w, speed in fitted]
+
+    def paper(x: np.ndarray) -> list[float]:
+        pull = [0.01 * (x[0] - 0.8), 0.01 * (x[1] + 1.92)]  # towards the published ones, where runs say nothing
+        return [np.log(by_paper(c, _counts(w), Contention(alpha=x[0], beta=x[1])) / s) for c, w, s in fitted] + pull
+
+    x = least_squares(queue, [0.95, 0.005, 0.3], bounds=([0.5, 0.0, 0.0], [1.05, 0.1, 1.0])).x
+    y = least_squares(paper, [0.8, -0.5]).x
+    return Coefficients(*map(float, x)), Contention(alpha=float(y[0]), beta=float(y[1]))
+
+
+def _counts(workers: str) -> list[int]:
+    named = dict(part.split("=") for part in workers.split("+"))
+    return [int(named.get(kind, 0)) for kind in KINDS]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", nargs="?", default="report", choices=("measure", "report"))
+    parser.add_argument("--only", nargs="*", default=(), metavar="CONFIGURATION")
+    parser.add_argument("--seconds", type=float, default=STRETCH_SECONDS, help="of each fleet")
+    options = parser.parse_args()
+    if options.what == "measure":
+        measure(options.only, options.seconds)
+    report()
+
+
+if __name__ == "__main__":
+    main()

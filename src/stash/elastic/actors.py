@@ -1,0 +1,221 @@
+"""Ray, and nothing else: servers, workers and the coordinator as actors on machines that come and go.
+
+The only module that imports Ray, and only when a fleet is made. An actor waits for the machine it is meant for: each
+machine has a resource of its own name. What the actors do is in ``server``, ``worker`` and ``coordinator``.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stash.base.errors import UserError, one_line
+from stash.elastic.coordinator import Coordinator
+from stash.elastic.job import load_job
+from stash.elastic.ledger import DataLease
+from stash.elastic.server import ParameterShard, ShardServer
+from stash.elastic.spans import Range
+from stash.elastic.worker import Address, Pacing, Trainer, UpdateReport, work
+from stash.lab.testbed.accelerator import go_first
+from stash.lab.testbed.names import MARK
+
+if TYPE_CHECKING:
+    from stash.elastic.orders import TrainingOrders, WorkerPlace
+
+QUIET = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_DISABLE_IMPORT_WARNING": "1",
+    "RAY_DEDUP_LOGS": "0",
+    "RAY_enable_worker_prestart": "0",
+    "RAY_prestart_worker_first_driver": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_worker_niceness": "0",  # else workers stand back behind whatever else runs
+    # A host that vanished is noticed after three unanswered seconds.
+    "RAY_health_check_initial_delay_ms": "2000",
+    "RAY_health_check_period_ms": "1000",
+    "RAY_health_check_timeout_ms": "1000",
+    "RAY_health_check_failure_threshold": "3",
+}  # fmt: skip
+"""The environment of everything that is Ray's: nothing leaves the machine, nothing is started ahead of need."""
+STORE_BYTES = 80_000_000
+"""Of the object store, which carries no tensors: the least that Ray accepts."""
+_SHARE = 0.001
+_CALLS = 512
+"""That the coordinator holds at once: every worker may wait at the gate."""
+
+
+def require_ray() -> Any:
+    """Ray; raises UserError if it is not installed."""
+    os.environ.update({name: os.environ.get(name, value) for name, value in QUIET.items()})
+    try:
+        return import_module("ray")
+    except ImportError as error:
+        raise UserError(
+            f"asynchronous training needs Ray ({one_line(error)}); install it with: pip install 'stash-ddl[spot]'"
+        ) from error
+
+
+# In the actors' processes ---------------------------------------------------------------------------------
+
+
+class ServerActor:
+    """A shard and those who ask it."""
+
+    def __init__(self, orders: TrainingOrders, number: int) -> None:
+        self._orders, self._number = orders, number
+
+    def arrive(self) -> tuple[Address, int, tuple[str, ...]]:
+        """Its address, the version it goes on from, and what was wrong with newer checkpoints; raises UserError."""
+        orders = self._orders
+        _on_a_host_of_its_own()
+        self._shard = ParameterShard(load_job(orders.job), self._number, len(orders.servers), orders.apply_seconds)
+        found = self._shard.resume(Path(orders.checkpoints))
+        self._server = ShardServer(self._shard, require_ray().util.get_node_ip_address(), orders.at_once)
+        return self._server.address, self._shard.version, () if found is None else found.skipped
+
+    def applied(self) -> tuple[Range, ...]:
+        return self._shard.applied.ranges
+
+    def save(self) -> str:
+        return str(self._shard.save(Path(self._orders.checkpoints)))
+
+    def state(self) -> dict[str, Any]:
+        return self._shard.state()
+
+    def work(self) -> None:
+        """Returns never: whoever waits for it learns of the actor's end."""
+        threading.Event().wait()
+
+
+class WorkerActor:
+    """A worker, which calls on the coordinator through Ray."""
+
+    def __init__(self, orders: TrainingOrders, place: WorkerPlace, desk: Any) -> None:
+        self._orders, self._place, self._desk = orders, place, desk
+
+    def arrive(self) -> None:
+        """Make the job's parts and join; raises UserError."""
+        _on_a_host_of_its_own()
+        self._trainer = Trainer(load_job(self._orders.job), len(self._orders.servers), self._place.samples)
+        require_ray().get(self._desk.join.remote(self._place.name, self._place.samples))
+
+    def work(self) -> int:
+        return work(self._place.name, self._trainer, _RemoteDesk(self._desk), Pacing(self._place.seconds))
+
+
+def _on_a_host_of_its_own() -> None:
+    """Emulated hosts share cores, which real ones would not; exchanging takes little and must not wait for others."""
+    if MARK in os.environ:
+        go_first()
+
+
+class _RemoteDesk:
+    """The coordinator's actor as workers know it."""
+
+    def __init__(self, actor: Any) -> None:
+        self._ray, self._actor = require_ray(), actor
+
+    def next_lease(self, worker: str, finished: UpdateReport | None) -> DataLease | None:
+        lease: DataLease | None = self._ray.get(self._actor.next_lease.remote(worker, finished))
+        return lease
+
+    def servers(self) -> tuple[Address, ...]:
+        found: tuple[Address, ...] = self._ray.get(self._actor.servers.remote())
+        return found
+
+
+# In the head's process ------------------------------------------------------------------------------------
+
+
+class ActorFleet:
+    """The actors of one training, and who of them ended."""
+
+    def __init__(self, orders: TrainingOrders) -> None:
+        self._ray, self._orders = require_ray(), orders
+        # A Ray of its own, even where another one runs.
+        own = {"address": "local", "include_dashboard": False, "object_store_memory": STORE_BYTES, "num_cpus": 1}
+        there = {"address": orders.address} if orders.address else own
+        self._ray.init(**there, _node_ip_address=orders.interface, log_to_driver=False, logging_level="error")
+        batch = max(each.samples for each in orders.workers)
+        desk = self._ray.remote(num_cpus=0, max_concurrency=_CALLS)(Coordinator)
+        if orders.address:
+            desk = desk.options(resources={"head": _SHARE})
+        self.desk = desk.remote(len(orders.servers), orders.bound, batch)
+        self._actors: dict[str, Any] = {}
+        self._starting: dict[Any, str] = {}
+        self._running: dict[Any, str] = {}
+
+    def ask(self, method: str, *words: Any) -> Any:
+        """The coordinator's answer."""
+        return self._ray.get(getattr(self.desk, method).remote(*words))
+
+    def start_server(self, name: str, number: int) -> None:
+        """Begin a server on the machine of that name, or here; ``changes`` says when it has arrived."""
+        actor = self._made(ServerActor, name, 8).remote(self._orders, number)
+        self._actors[name] = actor
+        self._starting[actor.arrive.remote()] = name
+
+    def start_worker(self, place: WorkerPlace) -> None:
+        """Begin a worker on the machine of its name, or here."""
+        actor = self._made(WorkerActor, place.name, 2).remote(self._orders, place, self.desk)
+        self._actors[place.name] = actor
+        self._starting[actor.arrive.remote()] = place.name
+
+    def changes(self, seconds: float) -> list[tuple[str, bool, Any]]:
+        """Within so many seconds: (name, whether it arrived, its answer; or an error if it broke)."""
+        watched = [*self._starting, *self._running]
+        if not watched:
+            threading.Event().wait(seconds)
+            return []
+        ready, _ = self._ray.wait(watched, num_returns=1, timeout=seconds)
+        return [self._change(future) for future in ready]
+
+    def _change(self, future: Any) -> tuple[str, bool, Any]:
+        arrived = future in self._starting
+        name = self._starting.pop(future) if arrived else self._running.pop(future)
+        try:
+            answer = self._ray.get(future)
+        except self._ray.exceptions.RayError as error:
+            return name, False, error
+        except UserError as error:  # Ray raises an actor's own error as if it were of its class too
+            return name, False, error
+        if arrived:
+            self._running[self._actors[name].work.remote()] = name
+        return name, arrived, answer
+
+    def applied(self, names: Sequence[str]) -> list[tuple[Range, ...]] | None:
+        """What each server has applied; ``None`` if one of them is just going."""
+        return self._all(names, "applied")
+
+    def save(self, names: Sequence[str]) -> list[str] | None:
+        """Checkpoints of all servers; ``None`` if one of them is just going."""
+        return self._all(names, "save")
+
+    def states(self, names: Sequence[str]) -> list[dict[str, Any]] | None:
+        return self._all(names, "state")
+
+    def _all(self, names: Sequence[str], method: str) -> list[Any] | None:
+        try:
+            found: list[Any] = self._ray.get([getattr(self._actors[name], method).remote() for name in names])
+        except self._ray.exceptions.RayError:
+            return None
+        return found
+
+    def is_gone(self, error: Exception) -> bool:
+        """Whether it says that an actor's machine or process is no more, as against an error in what it did."""
+        return isinstance(error, self._ray.exceptions.RayActorError)
+
+    def kill(self, name: str) -> None:
+        """End an actor as if its machine had gone."""
+        self._ray.kill(self._actors[name])
+
+    def close(self) -> None:
+        self._ray.shutdown()
+
+    def _made(self, kind: type, name: str, calls: int) -> Any:
+        made = self._ray.remote(num_cpus=0, max_concurrency=calls, max_restarts=0)(kind)
+        return made.options(resources={name: _SHARE}) if self._orders.address else made

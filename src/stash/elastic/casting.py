@@ -1,0 +1,111 @@
+"""A plan and a job in, the parts of a rehearsal out: which workers and servers, and how slow this machine must play.
+
+The only measurement is one gradient of the job's on this machine. Starts nothing.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from stash.base.errors import JobError, UserError, one_line
+from stash.base.spot.fleets import FleetPlan
+from stash.derive.spot.stretches import predicted_speed
+from stash.elastic.job import ElasticJob, load_job
+from stash.elastic.ledger import DataLease
+from stash.elastic.orders import TrainingOrders, WorkerPlace
+from stash.elastic.scaling import EmulatedFleet, emulated, least_slower
+from stash.elastic.server import build_model, parts
+from stash.elastic.worker import Trainer
+from stash.lab.testbed.topology import MOST_NODES
+
+
+@dataclass(frozen=True)
+class Cast:
+    """Who plays, and what is emulated: nothing where links cannot be shaped."""
+
+    servers: tuple[str, ...]
+    workers: tuple[WorkerPlace, ...]
+    emulated: EmulatedFleet | None
+    exchange_bytes: float
+    at_once: int
+
+    def speed(self, plan: FleetPlan, workers: dict[str, int], bound: int | None) -> float | None:
+        """Updates per second that are predicted of some of them; ``None`` where nothing is emulated."""
+        if self.emulated is None:
+            return None
+        return predicted_speed(plan.pool, plan.model, workers, bound is not None) / self.emulated.slower
+
+
+def cast(plan: FleetPlan, where: str, on_testbed: bool, slower: float | None) -> Cast:
+    """Everybody that a plan needs to train the job at ``where``; raises UserError, JobError if the job fails."""
+    if plan.chosen is None:
+        raise UserError("the plan chose no fleet; plan again with a looser --deadline, --loss or --quota")
+    job = load_job(where)
+    servers = tuple(f"server{number}" for number in range(1, plan.pool.server.count + 1))
+    size, sample_seconds = _measured(job, len(servers))
+    fleet = None
+    if on_testbed:
+        if slower is None:
+            speed = predicted_speed(plan.pool, plan.model, plan.chosen.workers)
+            cores = len(os.sched_getaffinity(0))
+            slower = least_slower(plan.pool, plan.chosen.workers, speed, size, sample_seconds, cores)
+        fleet = emulated(plan.pool, size, slower)
+    kinds = [kind for kind in plan.pool.types for _ in range(plan.chosen.workers.get(kind.name, 0))]
+    workers = tuple(
+        WorkerPlace(
+            name=f"worker{number}",
+            type=kind.name,
+            samples=max(1, round(kind.samples)) if on_testbed else job.batch,
+            seconds=0.0 if fleet is None else fleet.pace[kind.name],
+        )
+        for number, kind in enumerate(kinds, start=1)
+    )
+    if on_testbed and 1 + len(servers) + len(workers) > MOST_NODES:
+        raise UserError(f"the plan has {len(workers)} workers; a testbed has {MOST_NODES} hosts at most")
+    server = plan.pool.server.bytes_per_second
+    return Cast(servers, workers, fleet, size, math.ceil(server / plan.pool.worker_bytes_per_second))
+
+
+def orders_of(
+    chosen: Cast, where: str, checkpoints: Path, bound: int | None, seconds: float, loss: float | None, every: float
+) -> TrainingOrders:
+    """What the head is asked to do; the model is kept beside the checkpoints."""
+    return TrainingOrders(
+        job=_absolute(where),
+        checkpoints=str(checkpoints.resolve()),
+        servers=chosen.servers,
+        workers=chosen.workers,
+        bound=bound,
+        seconds=seconds,
+        loss=loss,
+        checkpoint_seconds=every,
+        at_once=chosen.at_once,
+        apply_seconds=0.0 if chosen.emulated is None else chosen.emulated.apply_seconds,
+        model=str(checkpoints.resolve() / "model.pt"),
+    )
+
+
+def _measured(job: ElasticJob, servers: int) -> tuple[float, float]:
+    """Bytes that are exchanged one way, and processor seconds of one sample's gradient on this machine."""
+    try:
+        model = build_model(job)
+        parts(model, servers)  # says so if they cannot share it
+        trainer = Trainer(job, servers, job.batch)
+        trainer.gradients(DataLease(0, job.batch))
+        began = time.process_time()
+        trainer.gradients(DataLease(job.batch, 2 * job.batch))
+    except UserError:
+        raise
+    except Exception as error:
+        raise JobError(f"the job failed before it trained: {type(error).__name__}: {one_line(error)}") from error
+    size = sum(each.numel() * each.element_size() for each in model.parameters() if each.requires_grad)
+    return float(size), (time.process_time() - began) / job.batch
+
+
+def _absolute(where: str) -> str:
+    path, _, name = where.rpartition(":")
+    return f"{Path(path).resolve()}:{name}"

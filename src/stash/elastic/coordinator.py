@@ -1,0 +1,193 @@
+"""The one place that knows who trains: hands out leases, holds the gate, keeps the books, and never a gradient.
+
+Called by many at once, so everything is done under one lock; whoever has to wait (for the gate, for a server that is
+being replaced) waits here. Knows no Ray, no tensors. Time is a clock that is given to it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from stash.elastic.gate import SspGate
+from stash.elastic.ledger import DataLease, LeaseLedger
+from stash.elastic.spans import Range, Spans
+from stash.elastic.worker import Address, UpdateReport
+
+_LOOK_AGAIN = 0.5
+_MARGIN = 1.5
+"""Iterations that have to fit before a worker goes, so that its last lease is not lost."""
+
+
+@dataclass(frozen=True)
+class UpdateDone:
+    """One update, as the run's log keeps it."""
+
+    seconds: float
+    """Since the coordinator began."""
+    worker: str
+    samples: int
+    staleness: int
+    loss: float
+
+
+@dataclass
+class _Trainee:
+    """A worker that is in."""
+
+    samples: int
+    """Of a lease."""
+    leaves: float | None = None
+    asked: float | None = None
+    took: float = 0.0
+    """Seconds of its last iteration."""
+
+
+@dataclass(frozen=True)
+class Books:
+    """What the ledger knows, in numbers."""
+
+    issued: int
+    done: int
+    out: int
+    waiting: int
+    reissued: int
+    repeated: int
+    wrong: str | None
+    """What the audit found."""
+
+
+class Coordinator:
+    """The desk of one training. Raises UserError from nowhere: what is asked of it is Stash's own."""
+
+    def __init__(
+        self, servers: int, bound: int | None, batch: int, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """``batch``: samples at most of a lease that has to be cut anew."""
+        self._clock, self._began = clock, clock()
+        self._batch = batch
+        self._gate, self._ledger = SspGate(bound), LeaseLedger()
+        self._addresses: list[Address | None] = [None] * servers
+        self._trainees: dict[str, _Trainee] = {}
+        self._rows: list[UpdateDone] = []
+        self._refused = self._stopped = False
+        self._changed = threading.Condition()
+
+    # Asked by workers -------------------------------------------------------------------------------------
+
+    def join(self, worker: str, samples: int) -> None:
+        """A worker that will take leases of so many samples."""
+        with self._changed:
+            self._trainees[worker] = _Trainee(samples)
+            self._gate.join(worker)
+
+    def servers(self) -> tuple[Address, ...]:
+        """Where all servers are; waits while one of them is nowhere. None of them: it is over."""
+        with self._changed:
+            while any(address is None for address in self._addresses) and not self._stopped:
+                self._changed.wait(_LOOK_AGAIN)
+            if self._stopped:
+                return ()
+            return tuple(address for address in self._addresses if address is not None)
+
+    def next_lease(self, worker: str, finished: UpdateReport | None) -> DataLease | None:
+        """Book what is finished, wait at the gate, and give the next lease; ``None`` if the worker has to end."""
+        with self._changed:
+            if finished is not None:
+                self._book(worker, finished)
+            while not self._ends(worker) and not self._gate.open(worker):
+                self._changed.wait(_LOOK_AGAIN)
+            if self._ends(worker):
+                self._part(worker)
+                return None
+            trainee = self._trainees[worker]
+            trainee.asked = self._clock()
+            return self._ledger.take(worker, trainee.samples)
+
+    def _book(self, worker: str, report: UpdateReport) -> None:
+        now = self._clock()
+        trainee = self._trainees.get(worker)
+        if trainee is not None and trainee.asked is not None:
+            trainee.took = now - trainee.asked
+        if not report.applied:
+            self._ledger.returned(worker, report.lease)
+            self._refused |= report.refused
+        elif self._ledger.done(worker, report.lease):
+            self._gate.advance(worker)
+            row = UpdateDone(now - self._began, worker, report.lease.samples, report.staleness, report.loss)
+            self._rows.append(row)
+        self._changed.notify_all()
+
+    def _ends(self, worker: str) -> bool:
+        trainee = self._trainees.get(worker)
+        if self._stopped or trainee is None:
+            return True
+        return trainee.leaves is not None and self._clock() + _MARGIN * trainee.took > trainee.leaves
+
+    def _part(self, worker: str) -> tuple[DataLease, ...]:
+        self._trainees.pop(worker, None)
+        self._gate.leave(worker)
+        lost = self._ledger.lost(worker)
+        self._changed.notify_all()
+        return lost
+
+    # Told by whoever runs the fleet -----------------------------------------------------------------------
+
+    def place(self, server: int, address: Address | None) -> None:
+        """Where a server is from now on; ``None``: nowhere, until its successor is."""
+        with self._changed:
+            self._addresses[server] = address
+            self._changed.notify_all()
+
+    def leaving(self, worker: str, seconds: float) -> None:
+        """A worker will be gone in so many seconds: it gets no lease that it could not finish."""
+        with self._changed:
+            if worker in self._trainees:
+                self._trainees[worker].leaves = self._clock() + seconds
+                self._changed.notify_all()
+
+    def gone(self, worker: str) -> int:
+        """A worker is gone; how many leases it left to others."""
+        with self._changed:
+            return len(self._part(worker))
+
+    def reconcile(self, applied: Sequence[Sequence[Range]]) -> int:
+        """What the servers, one of which was set back, have applied; how many samples have to be done again."""
+        with self._changed:
+            self._refused = False
+            again = self._ledger.reconcile([Spans(each) for each in applied], self._batch)
+            self._changed.notify_all()
+            return again
+
+    def resume(self, applied: Sequence[Sequence[Range]]) -> int:
+        """Begin where checkpoints ended, before anybody has a lease; how many samples some server lacks."""
+        with self._changed:
+            self._ledger = LeaseLedger([Spans(each) for each in applied], self._batch)
+            return self._ledger.issued - self._ledger.done_samples
+
+    def stop(self) -> None:
+        """Whoever asks for a lease from now on has to end."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
+
+    def news(self) -> tuple[list[UpdateDone], bool]:
+        """The updates since the last call, and whether a server refused a lease that has to be cut anew."""
+        with self._changed:
+            rows, self._rows = self._rows, []
+            return rows, self._refused
+
+    def books(self) -> Books:
+        """The ledger, audited."""
+        with self._changed:
+            found = self._ledger
+            return Books(
+                found.issued, found.done_samples, len(found.out), len(found.waiting), found.reissued, found.repeated,
+                found.audit(),
+            )  # fmt: skip
+
+    def seconds(self) -> float:
+        """Since it began: the clock of its updates."""
+        return self._clock() - self._began

@@ -1,0 +1,183 @@
+"""Tensors over a TCP connection: a fixed head, then one buffer that both ends have laid out alike.
+
+A *tray* is that buffer: every tensor has its place in it, so that nothing is serialised and a message is received
+where it is read. A worker asks a server for its parameters, or hands in gradients and gets the parameters back.
+Knows no Ray, no optimizer. Raises OSError (ConnectionError, TimeoutError) when the other end is gone.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import enum
+import fcntl
+import socket
+import struct
+import sys
+import termios
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from stash.base.errors import StashError
+from stash.elastic.ledger import DataLease
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_HEAD = struct.Struct("!4sBqqqq")
+_MAGIC = b"SPS1"
+_ALIGNED = 16
+_CONGESTION = b"cubic"
+"""BBR, which some systems prefer, shares a link badly between bursts of a few megabytes (decision 18)."""
+STALL_SECONDS = 3.0
+"""After which who has its turn, and neither sends nor takes anything, has lost it: others wait."""
+_NEARLY_NOTHING = 2**17
+_LOOK_AGAIN = 0.001
+SILENCE_SECONDS = 12
+"""After which a peer whose host vanished counts as gone; one that works for longer keeps acknowledging."""
+
+
+class FrameKind(enum.IntEnum):
+    """What a head announces."""
+
+    PULL = 1
+    """From a worker: send the parameters."""
+    PUSH = 2
+    """From a worker: it has gradients of a lease, and sends them when it may; apply them and send the parameters."""
+    PARAMETERS = 3
+    APPLIED = 4
+    REPEATED = 5
+    """The lease had been applied before: only the parameters are new."""
+    REFUSED = 6
+    """Part of the lease had been applied before, so none of this was."""
+    SEND = 7
+    """It is the worker's turn: the gradients may come."""
+
+
+@dataclass(frozen=True)
+class FrameHead:
+    """What stands before a tray."""
+
+    message: FrameKind
+    lease: DataLease
+    version: int
+    """Of the parameters: those that gradients were taken at, or those that follow. Updates since the beginning."""
+    size: int
+    """Bytes that follow."""
+
+
+NO_LEASE = DataLease(0, 0)
+
+
+class Tray:
+    """One buffer in host memory with a place for every tensor, and a mark for each that was not filled."""
+
+    def __init__(self, tensors: Sequence[Tensor]) -> None:
+        at = -(-len(tensors) // _ALIGNED) * _ALIGNED
+        places = []
+        for tensor in tensors:
+            size = tensor.numel() * tensor.element_size()
+            places.append((at, at + size))
+            at += -(-size // _ALIGNED) * _ALIGNED
+        self.buffer = torch.zeros(at, dtype=torch.uint8)
+        self._marks = self.buffer[: len(tensors)]
+        self.places = tuple(
+            self.buffer[start:stop].view(tensor.dtype).view(tensor.shape)
+            for tensor, (start, stop) in zip(tensors, places, strict=True)
+        )
+        self.bytes = self.buffer.numpy().data
+
+    def fill(self, tensors: Iterable[Tensor | None]) -> None:
+        """Copy tensors into their places, from whichever device; ``None`` leaves a mark."""
+        for number, (place, tensor) in enumerate(zip(self.places, tensors, strict=True)):
+            self._marks[number] = tensor is not None
+            if tensor is not None:
+                place.copy_(tensor)
+
+    def filled(self) -> list[Tensor | None]:
+        """The tensors in it, ``None`` where nothing was; they are views of the tray."""
+        return [place if mark else None for place, mark in zip(self.places, self._marks.tolist(), strict=True)]
+
+
+def send_head(link: socket.socket, message: FrameKind, lease: DataLease, version: int, size: int = 0) -> None:
+    """A head; ``size`` bytes are to follow."""
+    link.sendall(_HEAD.pack(_MAGIC, message, lease.start, lease.stop, version, size))
+
+
+def send_bytes(link: socket.socket, content: memoryview) -> None:
+    """All of it; a timeout of the link's is for each part that it takes, not for the whole."""
+    sent = 0
+    while sent < len(content):
+        sent += link.send(content[sent:])
+
+
+def drain(link: socket.socket) -> None:
+    """Wait until nearly all that was sent has arrived: the system's own buffers hold megabytes. Raises TimeoutError
+    if nothing arrives for as long as the link's timeout.
+    """
+    before, since = 0, time.monotonic()
+    while sys.platform.startswith("linux") and (left := _on_its_way(link)) >= _NEARLY_NOTHING:
+        if left != before:
+            before, since = left, time.monotonic()
+        elif time.monotonic() - since > (link.gettimeout() or SILENCE_SECONDS):
+            raise TimeoutError("the other end takes nothing any more")
+        time.sleep(_LOOK_AGAIN)
+
+
+def _on_its_way(link: socket.socket) -> int:
+    """Bytes that were sent and have not arrived."""
+    count = array.array("i", [0])
+    fcntl.ioctl(link, termios.TIOCOUTQ, count)
+    return count[0]
+
+
+def receive_head(link: socket.socket) -> FrameHead:
+    """The next head; raises ConnectionError at the end of the connection, StashError for what is no head."""
+    raw = bytearray(_HEAD.size)
+    _receive(link, memoryview(raw))
+    magic, message, start, stop, version, size = _HEAD.unpack(raw)
+    if magic != _MAGIC:
+        raise StashError(
+            "what came over a connection between worker and server is not Stash's; are they unlike versions?"
+        )
+    return FrameHead(FrameKind(message), DataLease(start, stop), version, size)
+
+
+def receive_tray(link: socket.socket, head: FrameHead, tray: Tray) -> None:
+    """What follows a head, into ``tray``; raises StashError if it does not fit, as of another model."""
+    if head.size != len(tray.bytes):
+        raise StashError(
+            f"a worker and a server lay out {head.size} and {len(tray.bytes)} bytes: they do not train the same model"
+        )
+    _receive(link, tray.bytes)
+
+
+def _receive(link: socket.socket, into: memoryview) -> None:
+    got = 0
+    while got < len(into):
+        count = link.recv_into(into[got:])
+        if count == 0:
+            raise ConnectionError("the other end closed the connection")
+        got += count
+
+
+def tuned(link: socket.socket) -> socket.socket:
+    """Small messages leave at once, and a host that vanished is noticed although nothing is being sent."""
+    link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    link.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if hasattr(socket, "TCP_CONGESTION"):
+        with contextlib.suppress(OSError):
+            link.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, _CONGESTION)
+    for name, value in (
+        ("TCP_KEEPIDLE", SILENCE_SECONDS // 3),
+        ("TCP_KEEPINTVL", SILENCE_SECONDS // 6),
+        ("TCP_KEEPCNT", 4),
+        ("TCP_USER_TIMEOUT", SILENCE_SECONDS * 1000),
+    ):
+        if hasattr(socket, name):  # Linux; elsewhere the system's own patience
+            link.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    return link

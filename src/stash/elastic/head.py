@@ -1,0 +1,271 @@
+"""Runs on the head: starts servers and workers, follows them, replaces who goes, and says all of it on a tape.
+
+``python -m stash.elastic.head FOLDER``. It decides who is replaced, at once and like with like; machines are somebody
+else's (``rehearsal`` on a testbed), who reads on the tape which one is wanted. Ends if that somebody is gone.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections import deque
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stash.base.errors import JobError, StashError, one_line
+from stash.elastic.orders import EVENTS, UPDATES, WISHES, Tape, TrainingOrders, WorkerPlace, read_orders
+
+if TYPE_CHECKING:
+    from stash.elastic.actors import ActorFleet
+
+LOSS_WINDOW = 50
+"""Updates that the running mean of the loss is taken over, by samples."""
+_POLL = 0.1
+_ARRIVAL_SECONDS = 300.0
+"""After which a server that is still not there will not come."""
+_GRACE, _SERVER_GRACE = 15.0, 90.0
+"""Seconds at the end that workers have to finish what they are at, and a server's successor to come."""
+
+
+class TrainingHead:
+    """One training, from the first actor to the last."""
+
+    def __init__(self, orders: TrainingOrders, folder: Path, fleet: ActorFleet) -> None:
+        self._orders, self._fleet = orders, fleet
+        self._events, self._wishes = Tape(folder / EVENTS), Tape(folder / WISHES)
+        self._updates = Tape(folder / UPDATES)
+        self._zero = time.monotonic() - float(fleet.ask("seconds"))
+        self._servers = list(orders.servers)
+        self._addresses: dict[str, Any] = {}
+        """Of the servers that are there."""
+        self._complete = time.monotonic()
+        """When all servers were last there."""
+        self._resumed = False
+        self._workers = {each.name: each for each in orders.workers}
+        self._training: set[str] = set()
+        self._succeeded: set[str] = set()
+        self._made = {"server": len(orders.servers), "worker": len(orders.workers)}
+        self._losses: deque[tuple[float, int]] = deque(maxlen=LOSS_WINDOW)
+        self._count = 0
+        self._began: float | None = None
+        self._saved = 0.0
+        self._stop = False
+        self._parent = os.getppid()
+
+    def run(self) -> None:
+        """Until the training is over, however that comes about."""
+        for number, name in enumerate(self._servers):
+            self._fleet.start_server(name, number)
+        for place in self._orders.workers:
+            self._fleet.start_worker(place)
+        while (reason := self._over()) is None:
+            for change in self._fleet.changes(_POLL):
+                self._take(*change)
+            for wish in self._wishes.news():
+                self._grant(wish)
+            self._follow()
+            self._checkpoint()
+        self._finish(reason)
+
+    # What happens -----------------------------------------------------------------------------------------
+
+    def _take(self, name: str, arrived: bool, answer: Any) -> None:
+        if isinstance(answer, Exception) and not self._fleet.is_gone(answer):
+            raise answer if isinstance(answer, StashError) else JobError(f"{name} failed: {_in_a_line(answer)}")
+        if name in self._servers:
+            if arrived:
+                self._server_came(name, answer)
+            else:
+                self._server_went(name)
+        elif name in self._workers:
+            if arrived:
+                self._training.add(name)
+                self._say("joined", name, type=self._workers[name].type)
+            else:
+                self._worker_went(name, answer)
+
+    def _server_came(self, name: str, answer: Any) -> None:
+        address, version, told = answer
+        self._addresses[name] = address
+        self._say("server joined", name, version=version, told=list(told))
+        if len(self._addresses) < len(self._servers):
+            return
+        applied = self._fleet.applied(self._servers)
+        if applied is None:
+            return  # another one is just going; its successor brings us here again
+        again = self._fleet.ask("reconcile" if self._resumed else "resume", applied)
+        if again:
+            self._say("rolled back", name, samples=again)
+        self._resumed = True
+        for number, each in enumerate(self._servers):
+            self._fleet.ask("place", number, self._addresses[each])
+
+    def _server_went(self, name: str) -> None:
+        number = self._servers.index(name)
+        self._fleet.ask("place", number, None)
+        self._addresses.pop(name, None)
+        self._say("server lost", name)
+        self._servers[number] = successor = self._named("server")
+        self._say("wanted", successor, instead_of=name, type="server")
+        self._fleet.start_server(successor, number)
+
+    def _worker_went(self, name: str, answer: Any) -> None:
+        """It was done, or its machine is gone."""
+        self._training.discard(name)
+        place = self._workers.pop(name)
+        if isinstance(answer, Exception):
+            self._say("lost", name, leases=self._fleet.ask("gone", name))
+            self._succeed(place)
+        else:
+            self._say("left", name, updates=answer)
+
+    def _grant(self, wish: dict[str, Any]) -> None:
+        who = wish.get("who", "")
+        if wish["do"] == "stop":
+            self._stop = True
+        elif wish["do"] == "notice" and who in self._workers:
+            self._say("notice", who, seconds=wish["seconds"])
+            self._fleet.ask("leaving", who, wish["seconds"])
+            self._succeed(self._workers[who])
+        elif wish["do"] == "vanish" and who in {*self._workers, *self._servers}:
+            self._fleet.kill(who)
+
+    def _succeed(self, place: WorkerPlace) -> None:
+        """Like with like, once for each that goes; none while everything ends."""
+        if not self._orders.replace or self._stop or place.name in self._succeeded:
+            return
+        self._succeeded.add(place.name)
+        successor = replace(place, name=self._named("worker"))
+        self._workers[successor.name] = successor
+        self._say("wanted", successor.name, instead_of=place.name, type=place.type)
+        self._fleet.start_worker(successor)
+
+    def _named(self, role: str) -> str:
+        self._made[role] += 1
+        return f"{role}{self._made[role]}"
+
+    def _say(self, what: str, who: str, **facts: Any) -> None:
+        self._events.tell(at=time.monotonic() - self._zero, what=what, who=who, **facts)
+
+    # What is done every time ------------------------------------------------------------------------------
+
+    def _follow(self) -> None:
+        rows, refused = self._fleet.ask("news")
+        for row in rows:
+            self._losses.append((row.loss, row.samples))
+            self._updates.tell(**row.__dict__)
+        self._count += len(rows)
+        if rows and self._began is None:
+            self._began = self._saved = time.monotonic()
+            self._say("began", "")
+        if refused and len(self._addresses) == len(self._servers):
+            applied = self._fleet.applied(self._servers)
+            if applied is not None:
+                self._fleet.ask("reconcile", applied)
+
+    def _checkpoint(self) -> None:
+        if self._began is not None and time.monotonic() - self._saved >= self._orders.checkpoint_seconds:
+            self._save()
+
+    def _save(self) -> None:
+        if len(self._addresses) < len(self._servers):
+            return
+        began = time.monotonic()
+        if self._fleet.save(self._servers) is not None:
+            self._saved = time.monotonic()
+            self._say("checkpoint", "", seconds=self._saved - began)
+
+    @property
+    def running_loss(self) -> float | None:
+        """The mean over the last updates; ``None`` before there are as many."""
+        if len(self._losses) < LOSS_WINDOW:
+            return None
+        return sum(loss * samples for loss, samples in self._losses) / sum(samples for _, samples in self._losses)
+
+    def _over(self) -> str | None:
+        orders, loss = self._orders, self.running_loss
+        missing = [name for name in self._servers if name not in self._addresses]
+        if not missing:
+            self._complete = time.monotonic()
+        elif time.monotonic() - self._complete > _ARRIVAL_SECONDS:
+            raise JobError(f"{missing[0]} did not come within {_ARRIVAL_SECONDS:g} s; what was saved is kept")
+        if self._stop:
+            return "interrupted"
+        if os.getppid() != self._parent:
+            return "nobody is left who started it"
+        if orders.loss is not None and loss is not None and loss <= orders.loss:
+            return "loss reached"
+        if orders.updates is not None and self._count >= orders.updates:
+            return "updates made"
+        if orders.seconds is not None and self._began is not None:
+            return "time is up" if time.monotonic() - self._began >= orders.seconds else None
+        return None
+
+    def _finish(self, reason: str) -> None:
+        """Let workers end what they are at, save all of it, and say how the books stand."""
+        self._stop = True
+        self._fleet.ask("stop")
+        began = time.monotonic()
+        while self._unfinished(time.monotonic() - began):
+            for change in self._fleet.changes(_POLL):
+                self._take(*change)
+            self._follow()
+        self._follow()
+        self._save()
+        self._keep_model()
+        self._say("ended", "", reason=reason, updates=self._count, loss=self.running_loss, books=self._audited())
+
+    def _unfinished(self, seconds: float) -> bool:
+        """Whether it is worth waiting: for workers a little, for a server's successor until it can be saved."""
+        missing = len(self._addresses) < len(self._servers)
+        return bool(self._training and seconds < _GRACE) or (missing and seconds < _SERVER_GRACE)
+
+    def _audited(self) -> dict[str, Any]:
+        """The books, held against what the servers themselves say that they applied."""
+        applied = self._fleet.applied(self._servers) if len(self._addresses) == len(self._servers) else None
+        books = dict(vars(self._fleet.ask("books")))
+        if applied is None:
+            return books | {"wrong": books["wrong"] or "a server was missing at the end, so nobody could check them"}
+        missing = self._fleet.ask("reconcile", applied)
+        if missing and books["wrong"] is None:
+            books["wrong"] = f"{missing} samples count as done that some server never applied"
+        return books
+
+    def _keep_model(self) -> None:
+        states = self._fleet.states(self._servers) if len(self._addresses) == len(self._servers) else None
+        if self._orders.model is None or states is None:
+            return
+        from stash.elastic.job import load_job
+        from stash.elastic.server import save_model
+
+        save_model(load_job(self._orders.job), states, Path(self._orders.model))
+
+
+def _in_a_line(error: Exception) -> str:
+    cause = getattr(error, "cause", None)
+    shown = cause if isinstance(cause, BaseException) else error
+    return f"{type(shown).__name__}: {one_line(shown)}"
+
+
+def main(folder: Path) -> int:
+    """Train as the folder's orders say; the exit status."""
+    from stash.elastic.actors import ActorFleet
+
+    orders = read_orders(folder)
+    fleet = None
+    try:
+        fleet = ActorFleet(orders)
+        TrainingHead(orders, folder, fleet).run()
+    except StashError as error:
+        Tape(folder / EVENTS).tell(at=None, what="failed", who="", why=str(error), exit_code=error.exit_code)
+        return error.exit_code
+    finally:
+        if fleet is not None:
+            fleet.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

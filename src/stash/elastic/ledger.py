@@ -1,0 +1,126 @@
+"""Who trains on which samples: leases by range, given out once, given out again if they are lost.
+
+The servers' word is final: a lease is done when every shard has applied it, and each shard applies a sample once
+(``spans``). So the ledger may forget, doubt, and ask again for what was done already; it may never give up on a
+sample. Knows nothing of time, machines or gradients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from stash.elastic.spans import Spans, cut
+
+
+@dataclass(frozen=True, order=True)
+class DataLease:
+    """Samples ``start`` to ``stop`` of the stream, which one worker trains on in one update."""
+
+    start: int
+    stop: int
+
+    @property
+    def samples(self) -> int:
+        return self.stop - self.start
+
+
+class LeaseLedger:
+    """Every sample below ``issued`` is done, out with a worker, or waiting to be given out again."""
+
+    def __init__(self, applied: Sequence[Spans] = (), most: int = 1) -> None:
+        """Going on from what each server has ``applied``: what some of them lack comes in leases of ``most``."""
+        self.issued = max((stop for spans in applied for _, stop in spans.ranges), default=0)
+        self.reissued = 0
+        """Leases that were given out again."""
+        self.repeated = 0
+        """Reports that came too late to be believed."""
+        self._done = Spans()
+        self._out: dict[DataLease, str] = {}
+        self._waiting: list[DataLease] = []
+        if applied:
+            self.reconcile(applied, most)
+
+    def take(self, worker: str, samples: int) -> DataLease:
+        """The next lease: one that was lost, whatever its size, or the stream's next ``samples``."""
+        if self._waiting:
+            lease = self._waiting.pop(0)
+            self.reissued += 1
+        else:
+            lease = DataLease(self.issued, self.issued + samples)
+            self.issued = lease.stop
+        self._out[lease] = worker
+        return lease
+
+    def done(self, worker: str, lease: DataLease) -> bool:
+        """Every shard has applied it. Not believed of a lease that is not, or no longer, this worker's: a shard
+        may have been set back since. It then comes again, and the shards will know.
+        """
+        if self._out.get(lease) != worker:
+            self.repeated += 1
+            return False
+        del self._out[lease]
+        self._done.add(lease.start, lease.stop)
+        return True
+
+    def returned(self, worker: str, lease: DataLease) -> None:
+        """Its worker could not finish it; somebody else will."""
+        if self._out.get(lease) == worker:
+            del self._out[lease]
+            self._put_back([lease])
+
+    def lost(self, worker: str) -> tuple[DataLease, ...]:
+        """What a worker had when it went, which waits for others from now on."""
+        gone = [lease for lease, holder in self._out.items() if holder == worker]
+        for lease in gone:
+            del self._out[lease]
+        self._put_back(gone)
+        return tuple(gone)
+
+    def reconcile(self, applied: Sequence[Spans], most: int) -> int:
+        """Believe the shards, some of which were set back: what any of them lacks is to be done again, in leases
+        of at most ``most`` samples that each shard holds whole or not at all. Returns how many samples of what was
+        done that makes. Leases that are out count for nothing any more.
+        """
+        before = self._done.samples
+        edges = {edge for spans in applied for pair in spans.ranges for edge in pair}
+        edges.update(edge for lease in (*self._out, *self._waiting) for edge in (lease.start, lease.stop))
+        self._done = _held_by_all(applied, self.issued)
+        pieces = [piece for gap in self._done.gaps(self.issued) for piece in cut(*gap, edges, most)]
+        self._waiting, self._out = [DataLease(*piece) for piece in pieces], {}
+        return max(0, before - self._done.samples)
+
+    @property
+    def out(self) -> dict[DataLease, str]:
+        return dict(self._out)
+
+    @property
+    def waiting(self) -> tuple[DataLease, ...]:
+        return tuple(self._waiting)
+
+    @property
+    def done_samples(self) -> int:
+        return self._done.samples
+
+    def audit(self) -> str | None:
+        """What is wrong with the books, if anything: a sample that nobody has, or that two have."""
+        seen = Spans(self._done.ranges)
+        for lease in (*self._out, *self._waiting):
+            if seen.touches(lease.start, lease.stop):
+                return f"the samples {lease.start} to {lease.stop} are in the books twice"
+            seen.add(lease.start, lease.stop)
+        gaps = seen.gaps(self.issued)
+        return f"nobody has the samples {gaps[0][0]} to {gaps[0][1]}" if gaps else None
+
+    def _put_back(self, leases: list[DataLease]) -> None:
+        self._waiting = sorted([*self._waiting, *leases])
+
+
+def _held_by_all(applied: Sequence[Spans], end: int) -> Spans:
+    missing = sorted(gap for spans in applied for gap in spans.gaps(end))
+    found, at = Spans(), 0
+    for start, stop in [*missing, (end, end)]:
+        if at < start:
+            found.add(at, start)
+        at = max(at, stop)
+    return found

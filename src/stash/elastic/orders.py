@@ -1,0 +1,91 @@
+"""What one asynchronous training is asked to do, and what it tells while it does: lines of JSON in a folder.
+
+Whoever starts it (on a testbed, on this machine, later on rented ones) writes orders and appends wishes; the program
+on the head (``head``) appends what happens. So either may die, and the other still knows. Pure but for the files.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+ORDERS, EVENTS, WISHES, UPDATES = "orders.json", "events.jsonl", "wishes.jsonl", "updates.jsonl"
+
+
+@dataclass(frozen=True)
+class WorkerPlace:
+    """A worker, and what its machine is."""
+
+    name: str
+    type: str
+    samples: int
+    """Of a lease: the machine's batch."""
+    seconds: float = 0.0
+    """Of an iteration without its exchange, at least: how an emulated machine differs from this one."""
+
+
+@dataclass(frozen=True)
+class TrainingOrders:
+    """One training."""
+
+    job: str
+    """``file.py:name``."""
+    checkpoints: str
+    """A folder that every server reaches."""
+    servers: tuple[str, ...]
+    workers: tuple[WorkerPlace, ...]
+    bound: int | None = None
+    seconds: float | None = None
+    """Of training, at most."""
+    updates: int | None = None
+    loss: float | None = None
+    """To be reached by the running mean."""
+    checkpoint_seconds: float = 30.0
+    apply_seconds: float = 0.0
+    """That an update keeps a server busy, at least: emulated."""
+    at_once: int = 1
+    """Workers that a server lets send, or receive, at the same time: as many as it takes to fill its link."""
+    address: str | None = None
+    """Of the head's Ray, where machines join; ``None``: everything on this machine."""
+    interface: str = "127.0.0.1"
+    """The head's own address."""
+    model: str | None = None
+    """Where the trained parameters go."""
+    replace: bool = True
+
+
+def write_orders(folder: Path, orders: TrainingOrders) -> None:
+    (folder / ORDERS).write_text(json.dumps(asdict(orders)))
+
+
+def read_orders(folder: Path) -> TrainingOrders:
+    data = json.loads((folder / ORDERS).read_text())
+    data["workers"] = tuple(WorkerPlace(**each) for each in data["workers"])
+    data["servers"] = tuple(data["servers"])
+    return TrainingOrders(**data)
+
+
+class Tape:
+    """A file of JSON lines that one process appends to and another follows."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._at = path, 0
+
+    def tell(self, **message: Any) -> None:
+        """Append one message, whole."""
+        with self._path.open("a") as file:
+            file.write(json.dumps(message) + "\n")
+
+    def news(self) -> list[dict[str, Any]]:
+        """The messages since the last call; half a line is left for the next."""
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._at)
+                raw = file.read()
+        except FileNotFoundError:
+            return []
+        whole = raw[: raw.rfind(b"\n") + 1]
+        self._at += len(whole)
+        return [json.loads(line) for line in whole.splitlines()]

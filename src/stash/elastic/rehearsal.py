@@ -1,0 +1,150 @@
+"""Plays a training on its ground: launches who is wanted, takes away who is revoked, and keeps the whole account.
+
+The head decides; this is what a cloud would do to it. However it ends, there is an account of what happened, and the
+servers' checkpoints are where the orders say.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from stash.base.errors import JobError, StashError, UserError
+from stash.base.spot.log import LeaseBooks, SpotEvent, SpotUpdates
+from stash.elastic.grounds import TrainingGround
+from stash.elastic.orders import EVENTS, UPDATES, WISHES, Tape, TrainingOrders
+from stash.lab.testbed.revoke import RevocationMoment
+
+_POLL = 0.05
+_GRACE = 120.0
+"""Seconds that the head has to save everything when it is told to stop."""
+
+
+@dataclass
+class Account:
+    """What happened."""
+
+    events: list[SpotEvent] = field(default_factory=list)
+    reason: str = "it ended without a word"
+    loss: float | None = None
+    books: LeaseBooks | None = None
+    exit_code: int = 1
+    """That of an error, if that is how it ended."""
+    updates: SpotUpdates = field(default_factory=SpotUpdates)
+
+    @property
+    def error(self) -> StashError | None:
+        """What to raise once everything is saved."""
+        if self.books is not None:
+            return None
+        return UserError(self.reason) if self.exit_code == UserError.exit_code else JobError(self.reason)
+
+
+class Rehearsal:
+    """One training on one ground."""
+
+    def __init__(
+        self,
+        orders: TrainingOrders,
+        ground: TrainingGround,
+        folder: Path,
+        coming: Sequence[RevocationMoment],
+        told: Callable[[SpotEvent], None],
+    ) -> None:
+        """``told`` hears every event as it happens."""
+        self._ground, self._told = ground, told
+        self._coming = list(coming)
+        self._events, self._wishes = Tape(folder / EVENTS), Tape(folder / WISHES)
+        self._updates = Tape(folder / UPDATES)
+        self._types = {each.name: each.type for each in orders.workers}
+        self._present: set[str] = set()
+        self._noticed: dict[str, list[str]] = {}
+        self._began: float | None = None
+        self.account = Account()
+
+    @property
+    def types(self) -> Mapping[str, str]:
+        """Of every worker there was, by name."""
+        return dict(self._types)
+
+    def run(self) -> Account:
+        """Until the head ends; an interruption lets it save everything first. Raises StashError."""
+        try:
+            try:
+                self._ground.start()
+                while self._ground.running():
+                    self._look()
+                    time.sleep(_POLL)
+            except KeyboardInterrupt:
+                self._stop()
+                raise
+            self._look()
+        finally:
+            self._ground.close()
+            self.account.updates = _columns(self._updates.news())
+            if self.account.books is None and (said := self._ground.printed().strip()):
+                self.account.reason = f"{self.account.reason}: {said.splitlines()[-1]}"
+        return self.account
+
+    def _stop(self) -> None:
+        self.account.reason = "interrupted"
+        self._wishes.tell(do="stop")
+        patience = time.monotonic() + _GRACE
+        while self._ground.running() and time.monotonic() < patience:
+            self._look()
+            time.sleep(_POLL)
+        self._look()
+
+    def _look(self) -> None:
+        for message in self._events.news():
+            self._take(message)
+        if self._began is None:
+            return
+        while self._coming and time.monotonic() - self._began >= self._coming[0].at:
+            self._revoke(self._coming.pop(0))
+
+    def _take(self, message: dict[str, Any]) -> None:
+        event = SpotEvent.model_validate(message)
+        self.account.events.append(event)
+        if event.what == "began":
+            self._began = time.monotonic()
+        elif event.what in ("joined", "server joined"):
+            self._present.add(event.who)
+        elif event.what in ("lost", "server lost"):
+            self._present.discard(event.who)
+        elif event.what == "wanted":
+            if event.type != "server" and event.type is not None:
+                self._types[event.who] = event.type
+            self._ground.launch(event.who)
+        elif event.what == "ended":
+            self.account.reason, self.account.loss = message["reason"], message["loss"]
+            self.account.books = LeaseBooks.model_validate(message["books"])
+        elif event.what == "failed":
+            self.account.reason, self.account.exit_code = message["why"], message["exit_code"]
+        self._told(event)
+
+    def _revoke(self, moment: RevocationMoment) -> None:
+        if moment.what == "notice":
+            self._noticed[moment.who] = self._meant(moment.who)
+            for name in self._noticed[moment.who]:
+                self._wishes.tell(do="notice", who=name, seconds=moment.seconds)
+            return
+        for name in self._noticed.pop(moment.who, None) or self._meant(moment.who):
+            self._present.discard(name)
+            self._ground.vanish(name)
+
+    def _meant(self, who: str) -> list[str]:
+        """Those there now that are called so, or are of that type."""
+        return sorted(name for name in self._present if who in (name, self._types.get(name)))
+
+
+def _columns(rows: Sequence[Mapping[str, Any]]) -> SpotUpdates:
+    columns: dict[str, tuple[Any, ...]] = {
+        name: tuple(row[name] for row in rows) for name in SpotUpdates.model_fields
+    }
+    columns["loss"] = tuple(value if math.isfinite(value) else None for value in columns["loss"])
+    return SpotUpdates(**columns)

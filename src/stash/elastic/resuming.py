@@ -1,0 +1,100 @@
+"""``stash.spot.checkpoint``: lets a synchronous script, under torchrun or alone, go on where it was when it ended.
+
+The script names what has a state and where it is; the rest is when to save, whole or not at all, and to find the
+newest again. Rank 0 saves, all ranks load: right where every rank holds the same state, as under DDP.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+from stash.base.errors import UserError
+from stash.elastic import checkpoints
+
+FOLDER = "STASH_SPOT_CHECKPOINTS"
+"""Variable that says where, if the script does not."""
+_WHOLE = 0
+"""Of the shard, as files are called: there is one."""
+
+
+class HasState(Protocol):
+    """A model, an optimizer, a scheduler, a gradient scaler."""
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> Any: ...
+
+
+class ResumedTraining:
+    """What ``stash.spot.checkpoint`` returns."""
+
+    def __init__(self, folder: Path, every: float, parts: dict[str, HasState], clock: Callable[[], float]) -> None:
+        self._folder, self._every, self._parts, self._clock = folder, every, parts, clock
+        self._saves = os.environ.get("RANK", "0") == "0"
+        self._last = clock()
+        self.state: dict[str, Any] = {}
+        """What the script said where it was when the newest checkpoint was saved; empty if it begins anew."""
+
+    def step(self, **state: Any) -> bool:
+        """Call it once a step: saves every so many seconds, with where the script is (JSON); whether it did."""
+        if not self._saves or self._clock() - self._last < self._every:
+            return False
+        self.save(**state)
+        return True
+
+    def save(self, **state: Any) -> None:
+        """Save now, on rank 0; raises OSError."""
+        if self._saves:
+            content = io.BytesIO()
+            torch.save({name: part.state_dict() for name, part in self._parts.items()}, content)
+            checkpoints.save(self._folder, _WHOLE, {"parts": sorted(self._parts), "state": state}, content.getvalue())
+            self._last = self._clock()
+
+    def load(self) -> None:
+        """The newest checkpoint that is whole, if there is one; raises UserError if it is of other parts."""
+        found = checkpoints.newest(self._folder, _WHOLE)
+        if found is None:
+            return
+        if found.facts.get("parts") != sorted(self._parts):
+            raise UserError(
+                f"the checkpoint {found.path} holds {', '.join(found.facts.get('parts', ())) or 'nothing'}, and the "
+                f"script asks for {', '.join(sorted(self._parts))}; name another folder, or ask for the same"
+            )
+        states = torch.load(io.BytesIO(found.content), map_location="cpu", weights_only=True)
+        for name, part in self._parts.items():
+            part.load_state_dict(states[name])
+        self.state = dict(found.facts["state"])
+        for told in found.skipped:
+            print(told, flush=True)
+
+
+def checkpoint(
+    folder: str | Path | None = None,
+    *,
+    every: float = 60.0,
+    clock: Callable[[], float] = time.monotonic,
+    **parts: HasState,
+) -> ResumedTraining:
+    """Load the newest checkpoint into ``parts`` and save them every ``every`` seconds from then on.
+
+    ``kept = stash.spot.checkpoint("kept", model=model, optimizer=optimizer, every=60)``, once everything is made and
+    on its device; ``kept.state.get("step", 0)`` is where to go on, ``kept.step(step=step)`` goes at the end of each
+    step. ``folder`` must be one that whoever goes on can reach; without it, ``$STASH_SPOT_CHECKPOINTS`` or
+    ``checkpoints``. Raises UserError for a checkpoint that cannot be used.
+    """
+    if not parts:
+        raise UserError("stash.spot.checkpoint needs what has a state, like model=model, optimizer=optimizer")
+    if not every > 0:
+        raise UserError(f"stash.spot.checkpoint(every={every:g}): it must be more than 0 seconds")
+    place = Path(folder or os.environ.get(FOLDER, "checkpoints"))
+    place.mkdir(parents=True, exist_ok=True)
+    made = ResumedTraining(place, every, parts, clock)
+    made.load()
+    return made

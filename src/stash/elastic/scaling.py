@@ -1,0 +1,84 @@
+"""A plan's fleet, made so much slower that this machine can play it: what its links carry, how long steps take.
+
+Everything is slowed by one factor, and bytes are those of the job that is really trained, so that whatever waits for
+whatever in the plan does so in the rehearsal. Pure: a pool in, numbers out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from stash.base.errors import UserError
+from stash.base.spot.fleets import FleetPool
+
+FACTORS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
+_BUSY = 0.5
+"""Of this machine's cores, that computing may take: the rest is for exchanging, and for being in time."""
+_BYTES_PER_SECOND = 100e6
+"""That two cores move between emulated hosts without being late, both ways together; measured where 250e6 pass."""
+
+
+@dataclass(frozen=True)
+class EmulatedFleet:
+    """What to emulate."""
+
+    slower: float
+    worker_rate: float
+    """Bytes per second of a worker's link, each way."""
+    server_rate: float
+    apply_seconds: float
+    """That one update keeps one server busy."""
+    pace: dict[str, float]
+    """By type: seconds of an iteration without its exchange."""
+
+
+def emulated(pool: FleetPool, exchange_bytes: float, slower: float) -> EmulatedFleet:
+    """The pool's machines for a job of so many bytes; raises UserError if the pool contradicts itself."""
+    server = pool.server
+    ratio = exchange_bytes / pool.exchange_bytes / slower
+    apply = server.apply_seconds / server.count / server.cores
+    link = max(
+        pool.exchange_bytes / pool.worker_bytes_per_second,
+        pool.exchange_bytes / server.count / server.bytes_per_second,
+    )
+    pace = {kind.name: kind.lone_seconds - 2 * link - apply for kind in pool.types}
+    wrong = next((name for name, seconds in pace.items() if seconds <= 0), None)
+    if wrong is not None:
+        raise UserError(
+            f"the plan's pool says that {wrong} takes less time for an iteration than for its exchange alone: one of "
+            "samples_per_second, exchange_bytes and worker_bytes_per_second is wrong; measure them, and plan again"
+        )
+    return EmulatedFleet(
+        slower=slower,
+        worker_rate=pool.worker_bytes_per_second * ratio,
+        server_rate=server.bytes_per_second * ratio,
+        apply_seconds=apply * slower,
+        pace={name: seconds * slower for name, seconds in pace.items()},
+    )
+
+
+def least_slower(
+    pool: FleetPool,
+    workers: Mapping[str, int],
+    updates_per_second: float,
+    exchange_bytes: float,
+    sample_seconds: float,
+    cores: int,
+) -> int:
+    """The smallest of ``FACTORS`` at which this machine keeps up; raises UserError if none is enough.
+
+    ``sample_seconds``: processor time of one sample's gradient here; ``updates_per_second`` as planned.
+    """
+    kinds = [kind for kind in pool.types if workers.get(kind.name)]
+    load = sum(workers[kind.name] * kind.samples / kind.lone_seconds for kind in kinds) * sample_seconds
+    for factor in FACTORS:
+        pace = emulated(pool, exchange_bytes, factor).pace
+        in_time = all(kind.samples * sample_seconds < _BUSY * pace[kind.name] for kind in kinds)
+        moved = 2 * exchange_bytes * updates_per_second / factor
+        if in_time and load / factor <= _BUSY * cores and moved <= _BYTES_PER_SECOND:
+            return factor
+    raise UserError(
+        f"this machine would need more than {FACTORS[-1]} times as long as the plan's fleet to train the job; "
+        "rehearse it with a smaller model or batch"
+    )

@@ -1,0 +1,234 @@
+"""A worker: takes a lease, computes its gradient, hands it to all servers at once, gets their parameters back.
+
+It decides nothing: who trains on what, and when, is the coordinator's. A server that is gone is looked for again at
+the address its successor has. Knows no Ray; CUDA if there is one.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+
+from stash.elastic.frames import NO_LEASE, FrameKind, Tray, receive_head, receive_tray, send_bytes, send_head, tuned
+from stash.elastic.ledger import DataLease
+from stash.elastic.server import build_model, parts
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from stash.elastic.job import ElasticJob
+
+Address = tuple[str, int]
+_CONNECT_SECONDS = 5.0
+_BETWEEN_TRIES = 0.5
+
+
+@dataclass(frozen=True)
+class UpdateReport:
+    """What became of a lease."""
+
+    lease: DataLease
+    applied: bool
+    """By every server, now or before."""
+    refused: bool
+    """By a server that had part of it: the lease has to be cut anew."""
+    loss: float
+    staleness: int
+    """Updates that others made between reading the parameters and this one's turn; of the server with most."""
+
+
+class Desk(Protocol):
+    """What a worker asks of the coordinator."""
+
+    def next_lease(self, worker: str, finished: UpdateReport | None) -> DataLease | None:
+        """Waits until the worker may go on; ``None`` means that it has to end."""
+
+    def servers(self) -> tuple[Address, ...]:
+        """Waits until all servers have an address; none of them when the training is over."""
+
+
+@dataclass
+class Pacing:
+    """How an emulated machine differs from this one: everything but the exchange takes ``seconds`` at least."""
+
+    seconds: float = 0.0
+    _began: float = field(default_factory=time.monotonic)
+
+    def begin(self) -> None:
+        self._began = time.monotonic()
+
+    def wait(self) -> None:
+        time.sleep(max(0.0, self._began + self.seconds - time.monotonic()))
+
+
+class ServerLinks:
+    """Connections to all servers, and the parameters that they keep."""
+
+    def __init__(self, addresses: Sequence[Address], tensors: Sequence[Sequence[Tensor]]) -> None:
+        """``tensors``: of each server, in its order."""
+        self._trays = [(Tray(each), Tray(each)) for each in tensors]
+        self._versions = [0] * len(tensors)
+        self._pool = ThreadPoolExecutor(len(tensors))
+        self._links: list[socket.socket] = []
+        try:
+            for address in addresses:
+                link = socket.create_connection(address, timeout=_CONNECT_SECONDS)
+                link.settimeout(None)
+                self._links.append(tuned(link))
+        except OSError:
+            self.close()
+            raise
+
+    def pull(self) -> list[list[Tensor | None]]:
+        """The parameters of every server."""
+        return self._all(FrameKind.PULL, NO_LEASE)[1]
+
+    def push(
+        self, lease: DataLease, gradients: Sequence[Sequence[Tensor | None]]
+    ) -> tuple[list[FrameKind], int, Any]:
+        """Hand in gradients, all servers at once: their outcomes, the staleness, and their parameters."""
+        for (out, _), each in zip(self._trays, gradients, strict=True):
+            out.fill(each)
+        before = list(self._versions)
+        outcomes, found = self._all(FrameKind.PUSH, lease)
+        since = [
+            now - then - (outcome is FrameKind.APPLIED)
+            for now, then, outcome in zip(self._versions, before, outcomes, strict=True)
+        ]
+        return outcomes, max(since), found
+
+    def close(self) -> None:
+        for link in self._links:
+            link.close()
+        self._pool.shutdown(wait=False)
+
+    def _all(self, message: FrameKind, lease: DataLease) -> tuple[list[FrameKind], list[list[Tensor | None]]]:
+        done = list(self._pool.map(lambda server: self._one(server, message, lease), range(len(self._links))))
+        return done, [arrived.filled() for _, arrived in self._trays]
+
+    def _one(self, server: int, message: FrameKind, lease: DataLease) -> FrameKind:
+        link, (out, arrived) = self._links[server], self._trays[server]
+        size = len(out.bytes) if message is FrameKind.PUSH else 0
+        send_head(link, message, lease, self._versions[server], size)
+        head = receive_head(link)
+        if head.message is FrameKind.SEND:
+            send_bytes(link, out.bytes)
+            head = receive_head(link)
+        receive_tray(link, head, arrived)
+        self._versions[server] = head.version
+        return head.message
+
+
+class Trainer:
+    """The job on this machine: its model, its data, and the loss of a lease."""
+
+    def __init__(self, job: ElasticJob, servers: int, batch: int) -> None:
+        self._device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self._job, self._batch = job, batch
+        self._model = build_model(job).to(self._device).train()
+        self._data = job.data()
+        self._collate = job.collate or torch.utils.data.default_collate
+        self._order = SampleOrder(len(self._data), job.seed)  # type: ignore[arg-type]
+        trained, others = dict(self._model.named_parameters()), dict(self._model.named_buffers())
+        named = parts(self._model, servers)
+        self._parameters = [[trained[name] for name in names if name in trained] for names in named]
+        self._buffers = [[others[name] for name in names if name in others] for names in named]
+
+    @property
+    def tensors(self) -> list[list[Tensor]]:
+        """Of each server, in its order."""
+        return [[*own, *rest] for own, rest in zip(self._parameters, self._buffers, strict=True)]
+
+    def load(self, values: Sequence[Sequence[Tensor | None]]) -> None:
+        """Take over what the servers sent."""
+        with torch.no_grad():
+            for own, sent in zip(self.tensors, values, strict=True):
+                for tensor, value in zip(own, sent, strict=True):
+                    if value is not None:
+                        tensor.copy_(value)
+
+    def gradients(self, lease: DataLease) -> tuple[float, list[list[Tensor | None]]]:
+        """The mean loss of a lease, and its gradients with the buffers behind them, as servers take them.
+
+        A lease larger than this machine's batch is computed in parts.
+        """
+        self._model.zero_grad(set_to_none=True)
+        total = 0.0
+        for start in range(lease.start, lease.stop, self._batch):
+            stop = min(start + self._batch, lease.stop)
+            samples = [self._data[self._order[number]] for number in range(start, stop)]
+            loss = self._job.loss(self._model, self._placed(self._collate(samples)))
+            share = (stop - start) / lease.samples
+            (loss * share).backward()  # type: ignore[no-untyped-call]
+            total += float(loss.detach()) * share
+        return total, [
+            [*(each.grad for each in own), *rest] for own, rest in zip(self._parameters, self._buffers, strict=True)
+        ]
+
+    def _placed(self, batch: Any) -> Any:
+        if isinstance(batch, torch.Tensor):
+            return batch.to(self._device)
+        if isinstance(batch, dict):
+            return {key: self._placed(value) for key, value in batch.items()}
+        if isinstance(batch, tuple) and hasattr(batch, "_fields"):
+            return type(batch)(*map(self._placed, batch))
+        if isinstance(batch, (list, tuple)):
+            return type(batch)(map(self._placed, batch))
+        return batch
+
+
+class SampleOrder:
+    """Which sample of the data set stands where in the endless stream: every epoch in an order of its own."""
+
+    def __init__(self, length: int, seed: int) -> None:
+        self._length, self._seed = length, seed
+        self._epoch, self._places = -1, torch.empty(0, dtype=torch.long)
+
+    def __getitem__(self, number: int) -> int:
+        epoch, place = divmod(number, self._length)
+        if epoch != self._epoch:
+            generator = torch.Generator().manual_seed(self._seed * 1_000_003 + epoch)
+            self._epoch, self._places = epoch, torch.randperm(self._length, generator=generator)
+        return int(self._places[place])
+
+
+def work(name: str, trainer: Trainer, desk: Desk, pacing: Pacing) -> int:
+    """Train until the coordinator says that it is enough; how many leases were done."""
+    done, report = 0, None
+    for links in _connections(trainer, desk):
+        try:
+            trainer.load(links.pull())
+            while True:
+                lease = desk.next_lease(name, report)
+                report = None
+                if lease is None:
+                    return done
+                report = UpdateReport(lease, False, False, float("nan"), 0)  # unless it comes to more
+                loss, gradients = trainer.gradients(lease)
+                pacing.wait()
+                outcomes, staleness, values = links.push(lease, gradients)
+                pacing.begin()
+                trainer.load(values)
+                refused = FrameKind.REFUSED in outcomes
+                report = UpdateReport(lease, not refused, refused, loss, staleness)
+                done += not refused
+        except OSError:  # a server went
+            time.sleep(_BETWEEN_TRIES)
+        finally:
+            links.close()
+    return done
+
+
+def _connections(trainer: Trainer, desk: Desk) -> Iterator[ServerLinks]:
+    """Connections to the servers wherever they are now, anew whenever the last ones are of no use; until the end."""
+    while addresses := desk.servers():
+        try:
+            yield ServerLinks(addresses, trainer.tensors)
+        except OSError:
+            time.sleep(_BETWEEN_TRIES)

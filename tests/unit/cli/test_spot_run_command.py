@@ -1,0 +1,79 @@
+"""``stash spot run``: what it refuses before anything is started."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from commands import run
+from fleet_pools import PUBLISHED
+
+JOB = """
+import torch, stash.spot
+def loss(model, batch): return model(batch).square().mean()
+data = lambda: torch.ones(64, 4)
+job = stash.spot.Job(lambda: torch.nn.Linear(4, 1), loss, lambda p: torch.optim.SGD(p, 0.1), data, batch=4)
+def broken(): raise RuntimeError("no such weights")
+bad = stash.spot.Job(broken, loss, lambda p: torch.optim.SGD(p, 0.1), data, batch=4)
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("ray")
+    made = tmp_path_factory.mktemp("run")
+    (made / "a_rehearsed_job.py").write_text(JOB)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.chdir(made)
+        words = ("plan", "--pool", str(PUBLISHED), "--model", "paper", "--loss", "0.8", "-o", "job.plan.json")
+        assert run(patched, "spot", *words, "--deadline", "2400s") == 0
+        words = (*words[:-1], "none.plan.json", "--deadline", "100s")
+        assert run(patched, "spot", *words) == 0
+    return made
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("job.plan.json", "a_rehearsed_job.py:job", "--on", "mars"), 2, "'mars' is none of testbed and local"),
+        (("job.plan.json", "a_rehearsed_job.py:none"), 2, "has no name none"),
+        (("job.plan.json", "a_rehearsed_job.py:bad"), 1, "the job failed before it trained: RuntimeError: no such"),
+        (("none.plan.json", "a_rehearsed_job.py:job"), 2, "the plan chose no fleet; plan again with a looser"),
+        (("nowhere.json", "a_rehearsed_job.py:job"), 2, "cannot read the plan"),
+        (
+            ("job.plan.json", "a_rehearsed_job.py:job", "--revoke", "worker2"),
+            2,
+            "write it like worker2@40s,notice=20s",
+        ),
+        (
+            ("job.plan.json", "a_rehearsed_job.py:job", "--revoke", "worker77@3s"),
+            2,
+            "has no such one; it has worker1",
+        ),
+        (
+            ("job.plan.json", "a_rehearsed_job.py:job", "--revoke", "server1@3s,notice=2s"),
+            2,
+            "servers are on-demand and get no notice",
+        ),
+        (("job.plan.json", "a_rehearsed_job.py:job", "--seconds", "0s"), 2, "--seconds 0: it must be more than 0"),
+    ],
+)
+def test_what_cannot_be_rehearsed_is_refused_in_a_sentence(
+    words: tuple[str, ...], code: int, said: str, folder: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.chdir(folder)
+    assert run(monkeypatch, "spot", "run", *words) == code
+    told = " ".join(capsys.readouterr().err.split())
+    assert said in told
+    assert "Traceback" not in told
+
+
+def test_without_ray_one_sentence_says_what_to_install(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(folder)
+    monkeypatch.setitem(sys.modules, "ray", None)
+    assert run(monkeypatch, "spot", "run", "job.plan.json", "a_rehearsed_job.py:job") == 2
+    assert "install it with: pip install 'stash-ddl[spot]'" in " ".join(capsys.readouterr().err.split())

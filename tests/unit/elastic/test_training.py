@@ -1,0 +1,234 @@
+"""A worker, servers and the desk between them, over real connections and without Ray."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+
+import stash.spot
+from stash.base.errors import UserError
+from stash.elastic.coordinator import Coordinator
+from stash.elastic.frames import FrameKind, Tray, receive_head, send_head
+from stash.elastic.ledger import DataLease
+from stash.elastic.server import ParameterShard, ShardServer, build_model, save_model
+from stash.elastic.worker import Pacing, SampleOrder, ServerLinks, Trainer, work
+
+
+def _model() -> torch.nn.Module:
+    return torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.ReLU(), torch.nn.Linear(8, 1))
+
+
+def _loss(model: torch.nn.Module, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+    return torch.nn.functional.mse_loss(model(batch[0]), batch[1])
+
+
+def _data() -> torch.utils.data.Dataset[tuple[torch.Tensor, ...]]:
+    inputs = torch.randn(64, 4, generator=torch.Generator().manual_seed(3))
+    return torch.utils.data.TensorDataset(inputs, inputs.sum(1, keepdim=True))
+
+
+JOB = stash.spot.Job(_model, _loss, lambda params: torch.optim.Adam(params, 0.02), _data, batch=8)
+
+
+def _plain(updates: int) -> dict[str, torch.Tensor]:
+    """What one process makes of the same batches with the same optimizer."""
+    model = build_model(JOB).train()
+    optimizer, order, data = JOB.optimizer(model.parameters()), SampleOrder(64, JOB.seed), JOB.data()
+    for update in range(updates):
+        batch = [data[order[number]] for number in range(8 * update, 8 * update + 8)]
+        optimizer.zero_grad()
+        JOB.loss(model, torch.utils.data.default_collate(batch)).backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+    return model.state_dict()
+
+
+class _Run:
+    """Two servers and a desk that lets a worker make some updates."""
+
+    def __init__(self, updates: int, bound: int | None = None) -> None:
+        self.shards = [ParameterShard(JOB, number, 2) for number in range(2)]
+        self.served = [ShardServer(shard, "127.0.0.1") for shard in self.shards]
+        self.desk = Coordinator(2, bound, 8)
+        for number, server in enumerate(self.served):
+            self.desk.place(number, server.address)
+        self._updates = updates
+
+    def train(self, *names: str) -> None:
+        for name in names:
+            self.desk.join(name, 8)
+        threads = [threading.Thread(target=self._one, args=(name,)) for name in names]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+            assert not thread.is_alive()
+
+    def _one(self, name: str) -> None:
+        work(name, Trainer(JOB, 2, 8), self, Pacing())
+
+    def next_lease(self, worker: str, finished: object) -> DataLease | None:
+        lease = self.desk.next_lease(worker, finished)  # type: ignore[arg-type]
+        if self.desk.books().issued >= 8 * self._updates:
+            self.desk.stop()
+        return lease
+
+    def servers(self) -> tuple[tuple[str, int], ...]:
+        return self.desk.servers()
+
+    def close(self) -> None:
+        for server in self.served:
+            server.close()
+
+
+def test_one_worker_trains_exactly_as_one_process_would(tmp_path: Path) -> None:
+    run = _Run(20)
+    run.train("a")
+    save_model(JOB, [shard.state() for shard in run.shards], tmp_path / "model.pt")
+    run.close()
+    trained = torch.load(tmp_path / "model.pt", weights_only=True)
+    truth = _plain(20)
+    assert trained.keys() == truth.keys()
+    for name, value in truth.items():
+        torch.testing.assert_close(trained[name], value, msg=name)
+    rows, _ = run.desk.news()
+    assert [row.staleness for row in rows] == [0] * 20
+
+
+def test_several_workers_are_stale_and_no_sample_is_counted_twice() -> None:
+    run = _Run(40, bound=1)
+    run.train("a", "b", "c")
+    run.close()
+    books = run.desk.books()
+    rows, refused = run.desk.news()
+    assert books.wrong is None
+    assert not refused
+    assert (books.done, books.out) == (books.issued, 0)
+    assert [shard.applied.ranges for shard in run.shards] == [((0, books.issued),)] * 2
+    assert [shard.version for shard in run.shards] == [len(rows)] * 2
+    assert max(row.staleness for row in rows) >= 1
+
+
+def test_a_worker_that_vanishes_in_its_turn_holds_the_others_up_for_a_moment_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("stash.elastic.server.STALL_SECONDS", 0.2)
+    run = _Run(6)
+    silent = socket.create_connection(run.served[0].address)
+    send_head(silent, FrameKind.PUSH, DataLease(800, 808), 0, len(Tray(run.shards[0].tensors).bytes))
+    assert receive_head(silent).message is FrameKind.SEND  # and now says nothing more
+    run.train("a")
+    run.close()
+    silent.close()
+    assert run.desk.books().done == 48
+    assert not run.shards[0].applied.touches(800, 808)
+
+
+def test_a_gradient_that_comes_twice_is_applied_once_and_a_part_of_one_never() -> None:
+    shard = ParameterShard(JOB, 0, 1)
+    tray, answer = Tray(shard.tensors), Tray(shard.tensors)
+    tray.fill([torch.ones_like(tensor) for tensor in shard.tensors])
+    outcomes = [shard.take(DataLease(*lease), tray, answer)[0] for lease in ((0, 8), (0, 8), (4, 12), (8, 12))]
+    assert outcomes == [FrameKind.APPLIED, FrameKind.REPEATED, FrameKind.REFUSED, FrameKind.APPLIED]
+    assert shard.version == 2
+
+
+def test_a_parameter_without_a_gradient_is_left_alone() -> None:
+    shard = ParameterShard(JOB, 0, 1)
+    before = shard.state()
+    tray = Tray(shard.tensors)
+    tray.fill([None] * len(shard.tensors))
+    shard.take(DataLease(0, 8), tray, Tray(shard.tensors))
+    assert all(torch.equal(before[name], value) for name, value in shard.state().items())
+
+
+def test_a_restarted_server_goes_on_with_its_optimizers_state(tmp_path: Path) -> None:
+    run = _Run(10)
+    run.train("a")
+    for shard in run.shards:
+        shard.save(tmp_path)
+    run.close()
+    again = _Run(20)
+    for shard in again.shards:
+        assert shard.resume(tmp_path) is not None
+    again.desk.resume([shard.applied.ranges for shard in again.shards])
+    again.train("b")
+    again.close()
+    truth = _plain(20)
+    for shard in again.shards:
+        for name, value in shard.state().items():
+            torch.testing.assert_close(value, truth[name], msg=name)
+
+
+def test_a_checkpoint_of_another_fleet_or_model_is_refused(tmp_path: Path) -> None:
+    ParameterShard(JOB, 0, 2).save(tmp_path)
+    with pytest.raises(UserError, match="its servers differ"):
+        ParameterShard(JOB, 0, 1).resume(tmp_path)
+
+
+def test_a_worker_finds_the_successor_of_a_server(tmp_path: Path) -> None:
+    run = _Run(30)
+    shard = run.shards[1]
+    shard.save(tmp_path)
+    plain, failed = ServerLinks.push, []
+
+    def push(links: ServerLinks, lease: DataLease, gradients: object) -> object:
+        if lease.start == 80 and not failed:
+            failed.append(lease)
+            run.served[1].close()
+            run.desk.place(1, None)
+            successor = ParameterShard(JOB, 1, 2)
+            successor.resume(tmp_path)
+            run.shards[1], run.served[1] = successor, ShardServer(successor, "127.0.0.1")
+            run.desk.reconcile([each.applied.ranges for each in run.shards])
+            run.desk.place(1, run.served[1].address)
+        return plain(links, lease, gradients)  # type: ignore[arg-type]
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(ServerLinks, "push", push)
+        run.train("a")
+    run.close()
+    books = run.desk.books()
+    assert failed
+    assert books.wrong is None
+    assert books.done == sum(stop - start for start, stop in run.shards[1].applied.ranges)
+    assert run.shards[0].applied.holds(0, 8)
+
+
+def test_a_larger_lease_than_the_batch_is_computed_in_parts() -> None:
+    job = stash.spot.Job(
+        lambda: torch.nn.Linear(4, 1), _loss, lambda params: torch.optim.SGD(params, 0.1), _data, batch=8
+    )
+    whole, parts = Trainer(job, 1, 32), Trainer(job, 1, 8)
+    lease = DataLease(0, 32)
+    (loss, ((one, bias),)), (other_loss, ((other, other_bias),)) = whole.gradients(lease), parts.gradients(lease)
+    assert loss == pytest.approx(other_loss)
+    torch.testing.assert_close(one, other)
+    torch.testing.assert_close(bias, other_bias)
+
+
+def test_every_epoch_has_all_samples_in_an_order_of_its_own() -> None:
+    order = SampleOrder(10, 4)
+    first, second = ([order[number] for number in range(start, start + 10)] for start in (0, 10))
+    assert sorted(first) == sorted(second) == list(range(10))
+    assert first != second
+
+
+def test_who_is_told_that_it_leaves_gets_no_lease_that_it_could_not_finish() -> None:
+    now = [0.0]
+    desk = Coordinator(1, None, 8, lambda: now[0])
+    desk.join("a", 8)
+    lease = desk.next_lease("a", None)
+    assert lease is not None
+    desk.leaving("a", 20.0)
+    now[0] = 8.0
+    from stash.elastic.worker import UpdateReport
+
+    second = desk.next_lease("a", UpdateReport(lease, True, False, 1.0, 0))
+    assert second is not None  # 8 s each: there is time for one more
+    now[0] = 16.0
+    assert desk.next_lease("a", UpdateReport(second, True, False, 1.0, 0)) is None
+    assert desk.books().out == 0
