@@ -25,10 +25,10 @@ GOAL = 2.0
 HEAD = """# The paper's grid, emulated
 
 The paper's seven CNNs at batch 32, and BERT at batch 4, on eight set-ups of AWS's K80 and V100 machines, as
-`stash characterize` measures them on a fleet that is emulated on one machine of two cores. Run on {days}: {grid} cells
-of the grid in {minutes:.0f} minutes, {least:.0f} to {most:.0f} seconds each, {median:.0f} in the middle; {more} further cells for the
-comparisons below. `make study` runs it, goes on where it was left, and writes this page; `python -m bench.study
---page` writes the page again from the tables that were kept (`bench/study/data`).
+`stash characterize` measures them on a fleet that is emulated on one machine of two cores. Run on {days}: {grid}
+cells of the grid in {minutes:.0f} minutes, {least:.0f} to {most:.0f} seconds each, {median:.0f} in the middle;
+{more} further cells for the comparisons below. `make study` runs it, goes on where it was left, and writes this page;
+`python -m bench.study --page` writes it again from the tables that were kept (`bench/study/data`).
 
 **Nothing here was measured on AWS.** Devices take times that somebody published, or half of their peak where nobody
 did; links carry what collectives were seen to reach of such links. Then real DistributedDataParallel exchanges real
@@ -62,13 +62,13 @@ not at hand. [The paper's headlines](headlines.md) has the formula behind the fi
 """
 READING = """### Reading it
 
-- **The network is where the emulation and the paper agree.** Ten Gbit/s between nodes slow a model down by as much as
-  its gradients outweigh its compute: AlexNet most, SqueezeNet least, and the faster GPU more than the slower one. Where
-  two nodes pass the paper's mark by far, the device is at half of its peak because nobody published its speed at that
-  batch: a guess that lengthens or shortens the compute that is left to hide behind.
+- **The network is where the emulation and the paper agree.** Ten Gbit/s between nodes slow a model down by as much
+  as its gradients outweigh its compute: AlexNet most, SqueezeNet least, and the faster GPU more than the slower one.
+  Where two nodes pass the paper's mark by far, the device is at half of its peak because nobody published its speed
+  at that batch: a guess that lengthens or shortens the compute that is left to hide behind.
 - **Inside a node they differ, and links are why.** The catalog's PCIe rate for K80s rests on two published machines
-  that lie far apart. With it most models hardly stall. If all GPUs share one root, as the paper suspects, they stall as
-  it says. A data sheet cannot tell which of the two one rents; [`stash probe`](probe.md) on the machine can.
+  that lie far apart. With it most models hardly stall. If all GPUs share one root, as the paper suspects, they stall
+  as it says. A data sheet cannot tell which of the two one rents; [`stash probe`](probe.md) on the machine can.
 """
 PUBLISHED = """## Beside published throughput
 
@@ -303,7 +303,7 @@ def _dearest(rows: Sequence[Row]) -> list[str]:
     slowed = [w for w in workloads(rows) if _slower_than_its_half(rows, w)]
     here = (
         f"the dearest ({' and '.join(dearest)}, ${top:.2f} an hour) are not the cheapest a sample for "
-        f"{len(not_cheapest)} of {len(workloads(rows))} models, and not the fastest for {len(not_fastest) or 'none'}; "
+        f"{len(not_cheapest)} of {len(workloads(rows))} models, nor the fastest for {len(not_fastest) or 'none'}; "
         f"2 × p3.8xlarge trains slower than one p3.8xlarge at half its price: {', '.join(slowed) or 'none'}"
     )
     return ["the dearest instance is not always the best", here, "yes" if not_cheapest else "no"]

@@ -19,7 +19,7 @@ from stash.lab.testbed import doctor
 from stash.rent.study.folder import of_study
 
 _obstacle = doctor.obstacle() or (None if os.geteuid() == 0 else "the testbed's tests need root")
-pytestmark = pytest.mark.skipif(_obstacle is not None, reason=str(_obstacle))
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(_obstacle is not None, reason=str(_obstacle))]
 STUDY = """
 workloads: [{zoo: alexnet}]
 batches: 32
