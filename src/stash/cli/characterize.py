@@ -79,7 +79,7 @@ def characterize(
         raise UserError("--json prints what would be run; add --dry-run")
     file = _feature_study(study, on, instances, dry_run) if features else _named(study, on)
     folder = of_study(file.path)
-    cells = _cells(file, instances)
+    cells = cells_of(file, instances)
     events = journal.read(folder.journal)
     reading = _reading(file, cells, events, retry)
     submissions = {cell.id: describe(cell, folder) for cell in reading.cells}
@@ -125,7 +125,7 @@ def _feature_study(study: Path | None, on: str | None, instances: Path | None, d
         return _read(path)
     text = study_text(feature_study(), on or _FEATURES_ON)
     file = of_text(text, path)
-    _cells(file, instances)  # an unknown instance is told before anything is written
+    cells_of(file, instances)  # an unknown instance is told before anything is written
     if not dry_run:
         try:
             write_whole(path, text.encode())
@@ -140,7 +140,7 @@ def _read(path: Path) -> StudyFile:
     return read(path)
 
 
-def _cells(file: StudyFile, instances: Path | None) -> tuple[Cell, ...]:
+def cells_of(file: StudyFile, instances: Path | None) -> tuple[Cell, ...]:
     from stash.base.version import __version__
     from stash.derive.study.cells import ZooWorkload, cells
     from stash.derive.study.places import places
@@ -261,7 +261,7 @@ def measured(study: Path) -> tuple[StudyFile, StudyReading, Iterator[tuple[Cell,
     from stash.rent.study.folder import of_study
 
     file, folder = _read(study), of_study(study)
-    reading = _reading(file, _cells(file, None), journal.read(folder.journal), retry=False)
+    reading = _reading(file, cells_of(file, None), journal.read(folder.journal), retry=False)
     return file, reading, _profiles(reading, folder)
 
 

@@ -12,7 +12,7 @@ from commands import run
 from profile_builder import build
 
 from stash.base.records import Gradient
-from stash.cli.characterize import _cells
+from stash.cli.characterize import cells_of
 from stash.keep.artefact import save
 from stash.keep.study import journal
 from stash.keep.study.file import read
@@ -46,7 +46,7 @@ def measured(folder: Path) -> Path:
     path = folder / "small.yaml"
     path.write_text(SMALL)
     place = of_study(path)
-    for cell in _cells(read(path), None):
+    for cell in cells_of(read(path), None):
         own = place.cell(cell.id)
         own.path.mkdir(parents=True)
         save(profile_of(cell), own.profile)
