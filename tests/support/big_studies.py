@@ -12,17 +12,14 @@ from profile_builder import build
 from studies import study
 
 from stash.base.records import Gpu, Gradient, Profile
+from stash.cli.characterize import cells_of
 from stash.derive.stalls import attribute
-from stash.derive.study.cells import Cell, ZooWorkload, cells
+from stash.derive.study.cells import Cell
 from stash.derive.study.looks import look
-from stash.derive.study.places import places
 from stash.derive.study.reading import StudyReading, read
-from stash.derive.study.results import StudyResult, results
-from stash.keep import catalog
+from stash.derive.study.results import StudyResult, results, scales_of
 from stash.keep.study.file import StudyFile
 from stash.keep.study.journal import StudyEvent
-from stash.lab.zoo.registry import WORKLOADS
-from stash.lab.zoo.sizes import TRAINED_TENSORS
 
 PAPER = (
     "alexnet", "resnet18", "shufflenet_v2_x0_5", "mobilenet_v2", "squeezenet1_0", "resnet50", "vgg11",
@@ -48,11 +45,7 @@ def many(
 ) -> tuple[StudyReading, tuple[StudyResult, ...], StudyFile]:
     """The study read, its results, its file; cells that have a word of ``failed`` or ``waiting`` have no result."""
     file = study(text, folder)
-    zoo = {
-        name: ZooWorkload(spec.batch, spec.gradient_bytes, layers=TRAINED_TENSORS[name])
-        for name, spec in WORKLOADS.items()
-    }
-    every = cells(file, places(file, catalog.load()), zoo, "1.0")
+    every = cells_of(file, None)
     events = [event for cell in every if (event := _event(cell, failed, waiting)) is not None]
     done = {event.cell for event in events if event.ending == "done"}
     profiles = {cell.id: profile_of(cell) for cell in every if cell.id in done}
@@ -89,16 +82,16 @@ def profile_of(cell: Cell) -> Profile:
         for name in step
         if (ranks > 1 or name not in ("crowd", "node")) and (cell.nodes > 1 or name != "cluster")
     ]
-    layers = cell.layers or 8
-    size = cell.size * (cell.emulated.scale if cell.emulated is not None else 1.0)
+    layers, scales = cell.layers or 8, scales_of(cell)
+    size = int(cell.size * scales.bytes / layers)
     busy = {"cpu": min(0.95, 0.1 + 0.02 * per_node), "gpu": compute / step["cold"], "samples": 10 * batch}
     return build(
-        {name: [step[name] * (1 + 0.002 * number) for number in range(ROUNDS)] for name in climbed},
-        ranks=ranks, nodes=cell.nodes, device="cuda", batch=batch,
+        {name: [scales.seconds * step[name] * (1 + 0.002 * n) for n in range(ROUNDS)] for name in climbed},
+        ranks=round(ranks / scales.devices), nodes=cell.nodes, device="cuda", batch=batch,
         block_extra=dict.fromkeys(climbed, busy),
         workload={
             "name": cell.workload,
-            "gradients": tuple(Gradient(name=f"g{n}", bytes=int(size / layers)) for n in range(layers)),
+            "gradients": tuple(Gradient(name=f"g{n}", bytes=size) for n in range(layers)),
         },
         host={"gpus": tuple(Gpu(index=j, name="GPU") for j in range(per_node))},
     )  # fmt: skip
