@@ -16,7 +16,7 @@ from stash.base.records import Host, Probe, Profile
 PATH, URL, ADDRESS = "<path>", "<url>", "<address>"
 HOSTNAMES = ("hostname",)
 PATHS = ("path",)
-SENTENCES = ("why", "notes", "fault", "unrecorded")
+SENTENCES = ("price_source", "why", "notes", "fault", "unrecorded")
 COMMANDS = ("command",)
 """Fields that are changed, by the kind of what they hold; any other says nothing of where the run was."""
 
