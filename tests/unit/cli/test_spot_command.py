@@ -149,7 +149,7 @@ def test_a_plan_with_interruptions_says_what_they_do(monkeypatch: Patch, capsys:
     assert found["p_deadline"] == found["risk"]["p_deadline"]["value"] == 1  # to join takes no time in this pool
     assert found["advice"].startswith(("take spot", "refuse spot"))
     text = spot(monkeypatch, capsys, *RISKY, "--interruptions", "0.5/h", "--checkpoint", "20s")
-    assert "every 6.2 min of work (exact, by Lambert's W" in " ".join(text.split())
+    assert "every 6.1 min of work (exact, by Lambert's W" in " ".join(text.split())
     assert max(map(len, text.splitlines())) <= 80
     text = spot(monkeypatch, capsys, *RISKY, "--interruptions", "0.5/h", "--checkpoint", "20s", "--notice", "30s")
     assert "after the notice: 20.0 s fit" in " ".join(text.split())
