@@ -50,9 +50,7 @@ ORDEALS = (
 
 def main() -> None:
     """Print a row for each ordeal, or for those named; raises AssertionError if one of them hung."""
-    print(
-        "| ordeal | taken | updates | leases again | decided within, s | joined in time | books | left running |"
-    )
+    print("| ordeal | taken | updates | leases again | decided within, s | joined in time | books | left running |")
     print("| --- " * 8 + "|")
     for ordeal in ORDEALS:
         if len(sys.argv) > 1 and ordeal.name not in sys.argv[1:]:
