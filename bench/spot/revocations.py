@@ -1,4 +1,4 @@
-"""Twenty machines taken away from real trainings: is anything lost, doubled, left hanging or left running?
+"""Twenty-one machines taken away from real trainings: is anything lost, doubled, left hanging or left running?
 
 Runs on the testbed, each revocation in the middle of others' work: with and without notice, a whole pool at once, the
 server, and the server while it saves. Every run is audited by the servers' own account of what they applied.

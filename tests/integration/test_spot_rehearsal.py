@@ -50,12 +50,17 @@ def _command(*words: str) -> tuple[str, ...]:
     return (sys.executable, "-m", "stash", "spot", *words)
 
 
-def _left() -> list[str]:
-    """Processes of any run that outlived it."""
+def _marked(folder: Path) -> dict[str, str]:
+    """An environment that tells this test's processes from those of others."""
+    return {**os.environ, "STASH_REHEARSED": str(folder)}
+
+
+def _left(folder: Path) -> list[str]:
+    """Processes of the test's runs that outlived them."""
     found = []
     for path in Path("/proc").glob("[0-9]*/environ"):
         try:
-            if b"STASH_SPOT_RUN=" in path.read_bytes():
+            if f"STASH_REHEARSED={folder}".encode() in path.read_bytes().split(b"\0"):
                 found.append(path.parts[2])
         except OSError:
             continue
@@ -65,12 +70,12 @@ def _left() -> list[str]:
 def _ran(folder: Path, *words: str, seconds: float = 240) -> dict[str, object]:
     done = subprocess.run(
         _command("run", "job.plan.json", "job.py:job", *words, "-o", "run.spotlog.json"),
-        cwd=folder, capture_output=True, text=True, timeout=seconds, check=False,
+        cwd=folder, env=_marked(folder), capture_output=True, text=True, timeout=seconds, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     log: dict[str, object] = json.loads((folder / "run.spotlog.json").read_text())
     assert log["books"]["wrong"] is None, log["books"]  # type: ignore[index]
-    assert _left() == []
+    assert _left(folder) == []
     return log
 
 
@@ -89,7 +94,7 @@ def test_on_this_machine_a_killed_worker_is_replaced_and_training_goes_on_where_
 
 def test_an_interrupted_run_keeps_log_and_checkpoint_and_leaves_nothing_running(folder: Path) -> None:
     words = ("run", "job.plan.json", "job.py:job", "--on", "local", "--checkpoint", "kept", "-o", "x.spotlog.json")
-    process = subprocess.Popen(_command(*words), cwd=folder, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(_command(*words), cwd=folder, env=_marked(folder), stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     for line in process.stdout:
         if "training began" in line:
@@ -102,7 +107,7 @@ def test_an_interrupted_run_keeps_log_and_checkpoint_and_leaves_nothing_running(
     assert log["reason"] == "interrupted"
     assert log["books"]["wrong"] is None
     assert list((folder / "kept").glob("shard0-*.ckpt"))
-    assert _left() == []
+    assert _left(folder) == []
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="emulated hosts need root")
