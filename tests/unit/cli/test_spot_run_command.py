@@ -36,7 +36,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (("job.plan.json", "a_rehearsed_job.py:job", "--on", "mars"), 2, "'mars' is none of testbed and local"),
+        (("job.plan.json", "a_rehearsed_job.py:job", "--on", "mars"), 2, "'mars' is none of cloud, testbed, local"),
         (("job.plan.json", "a_rehearsed_job.py:none"), 2, "has no name none"),
         (("job.plan.json", "a_rehearsed_job.py:bad"), 1, "the job failed before it trained: RuntimeError: no such"),
         (("none.plan.json", "a_rehearsed_job.py:job"), 2, "the plan chose no fleet; plan again with a looser"),
@@ -64,7 +64,8 @@ def test_what_cannot_be_rehearsed_is_refused_in_a_sentence(
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     monkeypatch.chdir(folder)
-    assert run(monkeypatch, "spot", "run", *words) == code
+    ground = () if "--on" in words else ("--on", "testbed")
+    assert run(monkeypatch, "spot", "run", *words, *ground) == code
     told = " ".join(capsys.readouterr().err.split())
     assert said in told
     assert "Traceback" not in told
@@ -75,5 +76,5 @@ def test_without_ray_one_sentence_says_what_to_install(
 ) -> None:
     monkeypatch.chdir(folder)
     monkeypatch.setitem(sys.modules, "ray", None)
-    assert run(monkeypatch, "spot", "run", "job.plan.json", "a_rehearsed_job.py:job") == 2
+    assert run(monkeypatch, "spot", "run", "job.plan.json", "a_rehearsed_job.py:job", "--on", "local") == 2
     assert "install it with: pip install 'stash-ddl[spot]'" in " ".join(capsys.readouterr().err.split())
