@@ -8,7 +8,9 @@
 # make house  the shape of the sources in figures
 # make validate every prediction against measurements it was not fitted to, and the tables of docs/validation.md (root)
 # make choices what recommended machines cost more than the best ones, and docs/recommendation.md (root; 3/4 h)
-# make spot   how well fleets behind parameter servers are predicted, and how fast the cheapest is found
+# make study  the paper's grid of models and machines on an emulated fleet, and docs/study.md (root; 20 min)
+# make spot   how well fleets, losses and chances are predicted, and how fast the cheapest is found
+# make spot-truth fleets and revocations on emulated hosts (root)
 # make remedies what the advice promises against what it brings, on emulated clusters (root)
 # make gpu    what a GPU can show, against truth made on it: MINUTES=8, tables in gpu.md
 # make peers  the same faulty jobs given to other tools (root); make headlines: the paper's two effects (root)
@@ -19,7 +21,7 @@ DATA := data/images
 # Seconds: as long as two cores without other work need until every stall is known to +/-2 % of the step.
 DEMO_BUDGET ?= 120
 
-.PHONY: demo test test-all check bench truth broken faults validate choices spot remedies gpu peers headlines compat house clean
+.PHONY: demo test test-all check bench truth broken faults validate choices study spot spot-truth remedies gpu peers headlines compat house clean
 
 # The pinned torch is the CPU-sized one the tests run with; a GPU build of it serves as well.
 $(BIN)/stash: pyproject.toml constraints-dev.txt
@@ -58,6 +60,9 @@ bench: $(BIN)/stash $(DATA)/stash-dataset.json
 	$(BIN)/python -m bench.scale
 	$(BIN)/python -m bench.plan.speed
 	$(BIN)/python -m bench.report --drawn-by
+	$(BIN)/python -m bench.study_report
+	$(BIN)/python -m bench.study_costs
+	$(BIN)/python -m bench.study.overhead
 	$(BIN)/python -m bench.store --artefacts 10000 --brief
 	$(BIN)/python -m bench.comparison
 
@@ -83,9 +88,20 @@ choices: $(BIN)/stash
 	$(BIN)/python -m bench.plan.fleet
 	$(BIN)/python -m bench.plan
 
+study: $(BIN)/stash
+	$(BIN)/python -m bench.study.links
+	$(BIN)/python -m bench.study
+
 spot: $(BIN)/stash
 	$(BIN)/python -m bench.spot.speeds
 	$(BIN)/python -m bench.spot.search
+	$(BIN)/python -m bench.spot.learned
+	$(BIN)/python -m bench.spot.risk
+	$(BIN)/python -m bench.spot.deciding
+
+spot-truth: $(BIN)/stash
+	$(BIN)/python -m bench.spot.truth measure
+	$(BIN)/python -m bench.spot.revocations
 
 remedies: $(BIN)/stash
 	$(BIN)/python -m bench.remedies
