@@ -148,6 +148,13 @@ class Coordinator:
                 self._trainees[worker].leaves = self._clock() + seconds
                 self._changed.notify_all()
 
+    def staying(self, worker: str) -> None:
+        """It is not leaving after all."""
+        with self._changed:
+            if worker in self._trainees:
+                self._trainees[worker].leaves = None
+                self._changed.notify_all()
+
     def gone(self, worker: str) -> int:
         """A worker is gone; how many leases it left to others."""
         with self._changed:

@@ -129,6 +129,12 @@ class TrainingHead:
             self._say("notice", who, seconds=wish["seconds"])
             self._fleet.ask("leaving", who, wish["seconds"])
             self._succeed(self._workers[who])
+        elif wish["do"] == "withdrawn" and who in self._workers:
+            self._say("withdrawn", who)
+            self._fleet.ask("staying", who)
+        elif wish["do"] == "worker" and who not in self._workers:  # a machine that was rented meanwhile
+            self._workers[who] = WorkerPlace(who, wish["type"], wish["samples"])
+            self._fleet.start_worker(self._workers[who])
         elif wish["do"] == "vanish" and who in {*self._workers, *self._servers}:
             self._fleet.kill(who)
 

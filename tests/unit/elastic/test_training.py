@@ -232,3 +232,13 @@ def test_who_is_told_that_it_leaves_gets_no_lease_that_it_could_not_finish() -> 
     now[0] = 16.0
     assert desk.next_lease("a", UpdateReport(second, True, False, 1.0, 0)) is None
     assert desk.books().out == 0
+
+
+def test_who_is_told_that_it_stays_after_all_goes_on() -> None:
+    now = [0.0]
+    desk = Coordinator(1, None, 8, lambda: now[0])
+    desk.join("a", 8)
+    desk.leaving("a", 20.0)
+    desk.staying("a")
+    now[0] = 30.0
+    assert desk.next_lease("a", None) is not None
