@@ -281,21 +281,24 @@ class Climber:
         self._finish("rounds done")
 
     def _warm_up(self) -> Generator[None, None, float]:
-        """Ordinary steps until they are steady; the value is the last step's seconds."""
+        """Ordinary steps until they are steady; the value is the last step's seconds.
+
+        What trains is seen by what steps read, so the last of them is none in front of which validation was read.
+        """
         fewest, most = _WARM_UP_STEPS
         clock = self.rank.clock
         begun = clock.settled()
         durations: list[float] = []
 
-        def decide(reports: list[Any]) -> bool:
+        def decide(surprised: list[bool]) -> bool:
             steady = len(durations) >= 2 and abs(durations[-1] / durations[-2] - 1) < _STEADY
             spent = clock.now() - begun > _SHARE * self.rank.orders.budget
             enough = len(durations) >= (_FEWEST_LONG_STEPS if spent else fewest) and (steady or spent)
-            return enough or len(durations) >= most
+            return (enough and not any(surprised)) or len(durations) >= most
 
         self.rank.tell(PhaseBegun("warm-up"))
         while True:
-            if self.rank.agree(None, decide):
+            if self.rank.agree(self._loops.surprised, decide):
                 return durations[-1]
             last = clock.settled()
             yield

@@ -34,6 +34,10 @@ class Loops:
         self._read: list[weakref.ref[Feed]] = []
         """The feeds that loops have read."""
         self._read_last: list[Feed] = []
+        """In the last step."""
+        self.surprised = self._new = False
+        """A loader was read for the last step that the one before did without: validation, perhaps, or another epoch's.
+        Where that goes on step for step, it is how the job trains."""
         self._steps = 0
         self._passes = 0
         """Backward passes so far: what validation has none of."""
@@ -121,7 +125,9 @@ class Loops:
         self.forget()
         self._steps += 1
         feeds = self._feeds()
-        self._read_last = [feed for feed in feeds if feed.since_step]
+        before, self._read_last = self._read_last, [feed for feed in feeds if feed.since_step]
+        new = any(feed not in before for feed in self._read_last)
+        self.surprised, self._new = new and not self._new, new
         for feed in feeds:
             is_open = feed.loops > 0 or not feed.in_handles
             if feed.since_step and is_open and not self._rank.feeds:
