@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import re
 import secrets
+import socket
 import subprocess
 import sys
 import time
@@ -82,7 +83,7 @@ class LocalAgents:
         self._orders, self._folder = orders, folder
         told = {FOLDER: str(orders.checkpoints), EVERY: str(orders.every), MARK: str(folder)}
         self._environment = {"OMP_NUM_THREADS": "1", **SETTINGS, **os.environ, "PYTHONUNBUFFERED": "1", **told}
-        self._store = TCPStore(HOST, 0, is_master=True, wait_for_workers=False)
+        self._store = _store()
         self._run = secrets.token_hex(4)
         self._agents: dict[str, subprocess.Popen[bytes]] = {}
         self._read: dict[str, int] = {}
@@ -167,3 +168,12 @@ class LocalAgents:
 
     def _errors(self, name: str) -> Path:
         return self._folder / f"{name}.err"
+
+
+def _store() -> TCPStore:
+    """Where agents meet, within this machine: left to itself it would listen on every address, and agents unpickle
+    what they find there.
+    """
+    listening = socket.create_server((HOST, 0))
+    port = listening.getsockname()[1]
+    return TCPStore(HOST, port, is_master=True, wait_for_workers=False, master_listen_fd=listening.detach())
