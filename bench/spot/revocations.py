@@ -14,8 +14,9 @@ from pathlib import Path
 
 from bench.spot.truth_jobs import __file__ as jobs_file
 from stash.derive.spot.stretches import takeovers
-from stash.elastic.grounds import TestbedGround, leftovers
+from stash.elastic.grounds import TestbedGround
 from stash.elastic.orders import TrainingOrders, WorkerPlace
+from stash.elastic.processes import leftovers
 from stash.elastic.rehearsal import Rehearsal
 from stash.elastic.scaling import EmulatedFleet
 from stash.lab.testbed.revoke import Revocation, moments, parse_revocation

@@ -146,8 +146,9 @@ def options_used(line: str) -> tuple[Any, list[str]]:
         command, rest = command.commands[rest[0]], rest[1:]
     if command.name == "profile":
         rest = split(rest, value_takers(command.params)).own
-    elif "--" in rest:
-        rest = rest[: rest.index("--")]  # what follows is another program's
+    for border in ("--", "--sync"):
+        if border in rest:
+            rest = rest[: rest.index(border)]  # what follows is another program's
     return command, [word.partition("=")[0] for word in rest if word.startswith("-")]
 
 

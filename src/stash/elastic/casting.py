@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stash.base.errors import JobError, UserError, one_line
-from stash.base.spot.fleets import FleetPlan
+from stash.base.spot.fleets import FleetPlan, WorkerType
 from stash.derive.spot.stretches import predicted_speed
 from stash.elastic.job import ElasticJob, load_job
 from stash.elastic.ledger import DataLease
@@ -42,8 +42,8 @@ class Cast:
 
 def cast(plan: FleetPlan, where: str, on_testbed: bool, slower: float | None) -> Cast:
     """Everybody that a plan needs to train the job at ``where``; raises UserError, JobError if the job fails."""
-    if plan.chosen is None:
-        raise UserError("the plan chose no fleet; plan again with a looser --deadline, --loss or --quota")
+    kinds = machines(plan)
+    assert plan.chosen is not None
     job = load_job(where)
     servers = tuple(f"server{number}" for number in range(1, plan.pool.server.count + 1))
     size, sample_seconds = _measured(job, len(servers))
@@ -54,7 +54,6 @@ def cast(plan: FleetPlan, where: str, on_testbed: bool, slower: float | None) ->
             cores = len(os.sched_getaffinity(0))
             slower = least_slower(plan.pool, plan.chosen.workers, speed, size, sample_seconds, cores)
         fleet = emulated(plan.pool, size, slower)
-    kinds = [kind for kind in plan.pool.types for _ in range(plan.chosen.workers.get(kind.name, 0))]
     workers = tuple(
         WorkerPlace(
             name=f"worker{number}",
@@ -68,6 +67,13 @@ def cast(plan: FleetPlan, where: str, on_testbed: bool, slower: float | None) ->
         raise UserError(f"the plan has {len(workers)} workers; a testbed has {MOST_NODES} hosts at most")
     server = plan.pool.server.bytes_per_second
     return Cast(servers, workers, fleet, size, math.ceil(server / plan.pool.worker_bytes_per_second))
+
+
+def machines(plan: FleetPlan) -> list[WorkerType]:
+    """The type of every worker that the plan chose; raises UserError if it chose none."""
+    if plan.chosen is None:
+        raise UserError("the plan chose no fleet; plan again with a looser --deadline, --loss or --quota")
+    return [kind for kind in plan.pool.types for _ in range(plan.chosen.workers.get(kind.name, 0))]
 
 
 def orders_of(

@@ -6,12 +6,10 @@ and leaves nothing running. Who is wanted, and why, it does not know.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import secrets
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -25,11 +23,10 @@ from stash.base.errors import StashError
 from stash.base.interrupts import postponed
 from stash.elastic.actors import QUIET, STORE_BYTES
 from stash.elastic.orders import WISHES, Tape, TrainingOrders, write_orders
+from stash.elastic.processes import MARK, kill_all, leftovers
 from stash.elastic.scaling import EmulatedFleet
 from stash.lab.testbed import Started, Testbed
 
-MARK = "STASH_SPOT_RUN"
-"""Variable in the environment of everything that a run starts: its folder."""
 _PORT = 6379
 _READY = "Ray runtime started"
 _START_SECONDS = 120.0
@@ -91,14 +88,7 @@ class LocalGround:
 
     def close(self) -> None:
         with postponed():
-            for _ in range(20):  # until none is left: one may be starting another
-                left = leftovers(self._folder)
-                if not left:
-                    break
-                for pid in left:
-                    with contextlib.suppress(ProcessLookupError):
-                        os.kill(pid, signal.SIGKILL)
-                time.sleep(0.05)
+            kill_all(lambda: leftovers(self._folder))
             if self._head is not None:
                 self._head.wait()
 
@@ -195,17 +185,6 @@ def _environment(folder: Path) -> dict[str, str]:
 
 def _head_command(folder: Path) -> tuple[str, ...]:
     return (sys.executable, "-m", "stash.elastic.head", str(folder))
-
-
-def leftovers(folder: Path) -> set[int]:
-    """Processes that the run of that folder started, told by their environment."""
-    mark = f"{MARK}={folder}".encode()
-    found = set()
-    for path in Path("/proc").glob("[0-9]*/environ"):
-        with contextlib.suppress(OSError):
-            if mark in path.read_bytes().split(b"\0"):
-                found.add(int(path.parts[2]))
-    return found - {os.getpid()}
 
 
 def _last_line(text: str) -> str:

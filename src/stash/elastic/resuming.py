@@ -20,6 +20,9 @@ from stash.elastic import checkpoints
 
 FOLDER = "STASH_SPOT_CHECKPOINTS"
 """Variable that says where, if the script does not."""
+EVERY = "STASH_SPOT_CHECKPOINT_SECONDS"
+"""Variable that says how often, if the script does not: what a plan's risk came to."""
+_EVERY = 60.0
 _WHOLE = 0
 """Of the shard, as files are called: there is one."""
 
@@ -78,7 +81,7 @@ class ResumedTraining:
 def checkpoint(
     folder: str | Path | None = None,
     *,
-    every: float = 60.0,
+    every: float | None = None,
     clock: Callable[[], float] = time.monotonic,
     **parts: HasState,
 ) -> ResumedTraining:
@@ -87,10 +90,13 @@ def checkpoint(
     ``kept = stash.spot.checkpoint("kept", model=model, optimizer=optimizer, every=60)``, once everything is made and
     on its device; ``kept.state.get("step", 0)`` is where to go on, ``kept.step(step=step)`` goes at the end of each
     step. ``folder`` must be one that whoever goes on can reach; without it, ``$STASH_SPOT_CHECKPOINTS`` or
-    ``checkpoints``. Raises UserError for a checkpoint that cannot be used.
+    ``checkpoints``. Without ``every``, ``$STASH_SPOT_CHECKPOINT_SECONDS`` or 60. ``stash spot run --sync`` sets both.
+    Raises UserError for a checkpoint that cannot be used.
     """
     if not parts:
         raise UserError("stash.spot.checkpoint needs what has a state, like model=model, optimizer=optimizer")
+    if every is None:
+        every = float(os.environ.get(EVERY, _EVERY))
     if not every > 0:
         raise UserError(f"stash.spot.checkpoint(every={every:g}): it must be more than 0 seconds")
     place = Path(folder or os.environ.get(FOLDER, "checkpoints"))

@@ -41,6 +41,17 @@ def test_what_was_saved_is_where_the_next_one_begins(tmp_path: Path) -> None:
     torch.testing.assert_close(other.state_dict(), model.state_dict())
 
 
+def test_who_starts_the_script_may_say_how_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STASH_SPOT_CHECKPOINT_SECONDS", "7.5")
+    now = [0.0]
+    model, _ = _parts()
+    kept = stash.spot.checkpoint(tmp_path, clock=lambda: now[0], model=model)
+    now[0] = 7.4
+    assert not kept.step()
+    now[0] = 7.6
+    assert kept.step()
+
+
 def test_only_rank_0_saves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("STASH_SPOT_CHECKPOINTS", str(tmp_path / "kept"))

@@ -9,6 +9,7 @@ from stash.cli.spot.plan import plan
 from stash.cli.spot.predict import predict
 from stash.cli.spot.run import run
 from stash.cli.spot.simulate import simulate
+from stash.cli.spot.together import RunCommand
 
 app = App(no_args_is_help=True)
 
@@ -23,4 +24,4 @@ app.command()(predict)
 app.command()(learn)
 app.command()(plan)
 app.command()(simulate)
-app.command()(run)
+app.command(cls=RunCommand)(run)

@@ -11,7 +11,7 @@ import typer
 
 from stash.base.errors import UserError
 from stash.cli.options import flag, option, positive
-from stash.cli.spot.words import JSON_HELP, told
+from stash.cli.spot.words import JSON_HELP, seconds_of, told
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,14 +23,19 @@ if TYPE_CHECKING:
     from stash.elastic.rehearsal import Rehearsal
     from stash.lab.testbed.revoke import Revocation
 
+_EVERY = "20s"
 GROUNDS = ("cloud", "testbed", "local")
 _PLAN_HELP = "What `stash spot plan -o` saved."
 _REVOKE_HELP = "Take machines away: worker2@40s,notice=20s, or a type and no notice, v100@1m; repeatable."
 
 
 def run(
+    ctx: typer.Context,
     plan: Annotated[Path, typer.Argument(metavar="PLAN", help=_PLAN_HELP, show_default=False)],
-    job: Annotated[str, typer.Argument(metavar="FILE.py:JOB", help="The stash.spot.Job.", show_default=False)],
+    job: Annotated[
+        str,
+        typer.Argument(metavar="FILE.py:JOB", help="The stash.spot.Job; with --sync a script.", show_default=False),
+    ],
     on: Annotated[
         str, option("WHERE", "cloud (rented), testbed (emulated hosts; needs root) or local (this machine).")
     ] = "cloud",
@@ -44,7 +49,14 @@ def run(
     bound: Annotated[int | None, option("S", "Updates that a worker may be ahead; else no bound.", least=0)] = None,
     slower: Annotated[float | None, option("F", "How much slower to emulate; else as this machine needs it.")] = None,
     checkpoint: Annotated[Path | None, option("FOLDER", "Where servers save, and resume from; else anew.")] = None,
-    every: Annotated[str, option("TIME", "Between checkpoints.", "--checkpoint-every")] = "20s",
+    every: Annotated[
+        str | None,
+        option(
+            "TIME", "Between checkpoints; else 20s, or with --sync what the plan's risk says.", "--checkpoint-every"
+        ),
+    ] = None,
+    least: Annotated[int, option("N", "Nodes that --sync needs to train; torchrun's MIN.", least=1)] = 1,
+    sync: Annotated[bool, flag("--sync", "Rehearse a script under torchrun: what follows is the script's.")] = False,
     output: Annotated[Path | None, option("FILE", "Where the log goes.", "--output", "-o")] = None,
     json: Annotated[bool, flag("--json", JSON_HELP)] = False,
 ) -> None:
@@ -52,12 +64,13 @@ def run(
 
     stash spot run job.plan.json job.py:job --infra aws/us-east-1 --max-cost 25
     stash spot run job.plan.json job.py:job --on testbed --revoke worker2@40s,notice=20s
+    stash spot run job.plan.json --on local --revoke worker2@40s --sync train.py --epochs 3
     """
     from stash.base.interrupts import REQUESTS, interrupted_by
     from stash.base.spot.log import SPOT_LOG_SUFFIX
-    from stash.base.words.units import parse_seconds
     from stash.cli.output import output_file
     from stash.cli.spot.rented import run_rented
+    from stash.cli.spot.together import refuse_given, run_sync
     from stash.elastic.actors import require_ray
     from stash.elastic.casting import cast, orders_of
     from stash.keep.fleets import read_plan
@@ -65,14 +78,20 @@ def run(
 
     if on not in GROUNDS:
         raise UserError(f"--on {on!r} is none of {', '.join(GROUNDS)}")
+    if sync:
+        refuse_given({
+            "--infra": infra, "--max-cost": max_cost, "--bucket": bucket, "--yes": yes, "--loss": loss,
+            "--bound": bound, "--slower": slower, "--output": output,
+        })  # fmt: skip
+        run_sync(plan, ctx.obj, on, least, revoke or (), seconds, checkpoint, every, json)
+        return
     if on == "cloud":
         if revoke:
             raise UserError("--revoke takes emulated machines away; add --on testbed")
         cap = None if max_cost is None else positive("--max-cost", max_cost, finite=True)
         run_rented(plan, job, infra, cap, bucket, yes)
         return
-    limit = positive("--seconds", parse_seconds(seconds), finite=True)
-    gap = positive("--checkpoint-every", parse_seconds(every), finite=True)
+    limit, gap = seconds_of("--seconds", seconds), seconds_of("--checkpoint-every", every or _EVERY)
     if slower is not None:
         positive("--slower", slower, finite=True)
     revocations = [parse_revocation(text) for text in revoke or ()]

@@ -75,6 +75,9 @@ _TEXTS = {
     "left": "{who} left, with nothing lost",
     "lost": "{who} is gone; {leases} given out again",
     "server lost": "{who} is gone",
+    "formed": "the script is started on {who}",
+    "vanished": "{who} is gone",
+    "restarted": "torchrun put no group together in {seconds:.0f} s: all nodes are started anew",
     "rolled back": "{who} goes on from its last checkpoint: {samples} to train on again",
 }
 

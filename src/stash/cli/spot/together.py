@@ -1,0 +1,188 @@
+"""``stash spot run PLAN --sync SCRIPT ARGS``: rehearses a synchronous script under torchrun, and takes nodes away.
+
+Parses, checks and shows; ``elastic/synchronous.py`` rehearses.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from stash.base.errors import UserError
+from stash.base.printable import printable_line
+from stash.cli.options import OneCommand
+from stash.cli.spot.words import seconds_of, told
+
+if TYPE_CHECKING:
+    from stash.base.spot.fleets import FleetPlan
+    from stash.base.spot.setbacks import SyncLog
+    from stash.elastic.agents import SyncOrders
+    from stash.elastic.synchronous import SyncRehearsal
+    from stash.lab.testbed.revoke import Revocation
+
+_SYNC = "--sync"
+_EVERY = 20.0
+"""Seconds between checkpoints, where neither the user nor the plan says."""
+
+
+class RunCommand(OneCommand):
+    """All that follows ``--sync`` is a script and its arguments, whatever it looks like: ``ctx.obj``."""
+
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
+        if _SYNC in args:
+            first = args.index(_SYNC)
+            ctx.obj = tuple(args[first + 1 :])
+            args = [*args[: first + 1], "--", *ctx.obj[:1]]
+        return super().parse_args(ctx, args)
+
+
+def refuse_given(options: Mapping[str, object]) -> None:
+    """Raise UserError for the first that was given: they are of asynchronous jobs, or of rented machines."""
+    name = next((name for name, value in options.items() if value is not None and value is not False), None)
+    if name is not None:
+        raise UserError(f"{name} means nothing with --sync, where a script of your own trains; leave it out")
+
+
+def run_sync(
+    plan: Path, script: Sequence[str], on: str, least: int, revoke: Sequence[str], seconds: str,
+    kept: Path | None, every: str | None, json: bool,
+) -> None:  # fmt: skip
+    """Rehearse, tell what happens, and show what it cost; raises JobError if the script fails."""
+    from stash.base.interrupts import REQUESTS, interrupted_by
+    from stash.base.platforms import require_linux
+    from stash.elastic.casting import machines
+    from stash.keep.fleets import read_plan
+    from stash.lab.testbed.revoke import parse_revocation
+
+    require_linux("stash spot run --sync")
+    _check_ground(on)
+    limit, revocations = seconds_of("--seconds", seconds), [parse_revocation(text) for text in revoke]
+    if not Path(script[0]).is_file():
+        raise UserError(f"there is no script {script[0]}; after --sync comes a Python file, then its arguments")
+    chosen = read_plan(plan)
+    types = {f"worker{number}": each.name for number, each in enumerate(machines(chosen), start=1)}
+    _check(types, least, revocations)
+    interval, why = _interval(chosen, every)
+    with tempfile.TemporaryDirectory(prefix="stash-sync-") as folder, interrupted_by(*REQUESTS):
+        place = (kept or Path(folder) / "checkpoints").resolve()
+        place.mkdir(parents=True, exist_ok=True)
+        orders = _orders(script, types, least, revocations, place, interval)
+        _announce(orders, why, json)
+        rehearsal = _rehearsal(orders, types, revocations, Path(folder), json)
+        try:
+            rehearsal.run(limit)
+        finally:
+            _show(rehearsal, orders, plan, why, json)
+    if kept is not None:
+        told(f"The checkpoints are in {shlex.quote(str(kept))}; run it again to train on.", json)
+
+
+def _check_ground(on: str) -> None:
+    if on != "local":
+        raise UserError(
+            f"--sync cannot be used --on {on} yet: rehearse it here with --on local, and start the torchrun line "
+            "that it prints on every rented machine"
+        )
+
+
+def _check(types: Mapping[str, str], least: int, revocations: Sequence[Revocation]) -> None:
+    from stash.lab.testbed.topology import MOST_NODES
+
+    if len(types) > MOST_NODES:
+        raise UserError(f"the plan has {len(types)} workers; this machine plays {MOST_NODES} at most")
+    if least > len(types):
+        raise UserError(f"--least {least}: the plan has {len(types)} workers; ask for no more than that")
+    known = [*types, *sorted(set(types.values()))]
+    for each in revocations:
+        if each.who not in known:
+            raise UserError(f"--revoke {each.who}: the plan's fleet has no such one; it has {', '.join(known)}")
+
+
+def _interval(plan: FleetPlan, every: str | None) -> tuple[float, str]:
+    """Seconds between checkpoints, and who says so."""
+    if every is not None:
+        return seconds_of("--checkpoint-every", every), "as --checkpoint-every says"
+    risk = plan.risk
+    if risk is not None and risk.checkpoint is not None:
+        return risk.checkpoint.best, f"as the plan's risk says, {risk.checkpoint.how}"
+    return _EVERY, "by default: the plan has no risk of a synchronous job, and --checkpoint-every was not given"
+
+
+def _orders(
+    script: Sequence[str], types: Mapping[str, str], least: int, revocations: Sequence[Revocation], place: Path,
+    interval: float,
+) -> SyncOrders:  # fmt: skip
+    from stash.elastic.agents import SyncOrders
+
+    taken = sum(each.who in (name, kind) for each in revocations for name, kind in types.items())
+    # Each loss may break the script of those that stay, and break it once more while it starts again.
+    return SyncOrders(tuple(script), tuple(types), least, 2 * taken, place, interval)
+
+
+def _announce(orders: SyncOrders, why: str, json: bool) -> None:
+    from stash.base.words.units import format_seconds
+    from stash.elastic.agents import SETTINGS, torchrun
+
+    variables = " ".join(f"{name}={value}" for name, value in SETTINGS.items())
+    told(f"Each node: {variables} torchrun {shlex.join(torchrun(orders, 'HEAD:PORT', 'ID'))}", json)
+    told(f"A checkpoint every {format_seconds(orders.every)}, {why}.", json)
+    told("Every node is one process here; links are not shaped, so no speed is predicted.", json)
+
+
+def _rehearsal(
+    orders: SyncOrders, types: Mapping[str, str], revocations: Sequence[Revocation], folder: Path, json: bool
+) -> SyncRehearsal:
+    from stash.elastic.agents import LocalAgents
+    from stash.elastic.synchronous import Listeners, SyncRehearsal
+    from stash.lab.testbed.revoke import moments
+    from stash.show.spot.ran import line
+
+    def event(found: object) -> None:
+        text = line(found, 0.0)  # type: ignore[arg-type]
+        if text is not None:
+            told(text, json)
+
+    def output(name: str, text: str) -> None:
+        print(printable_line(f"{name} | {text}"), file=sys.stderr if json else sys.stdout, flush=True)
+
+    agents = LocalAgents(orders, folder)
+    return SyncRehearsal(orders, agents, types, moments(revocations), Listeners(event, output))
+
+
+def _show(rehearsal: SyncRehearsal, orders: SyncOrders, plan: Path, why: str, json: bool) -> None:
+    """Also of a rehearsal that was interrupted."""
+    from stash.cli.output import printed
+    from stash.show.spot.setbacks import document, render, view
+
+    log = _log(rehearsal, orders, plan, why)
+    if not json:
+        print()
+    printed(document(log) if json else view(log), render)
+
+
+def _log(rehearsal: SyncRehearsal, orders: SyncOrders, plan: Path, why: str) -> SyncLog:
+    from stash.base.spot.setbacks import SyncLog
+    from stash.base.version import __version__
+
+    began, ended = rehearsal.began, rehearsal.ended
+    return SyncLog(
+        stash_version=__version__,
+        plan=str(plan),
+        script=orders.script,
+        on="local",
+        nodes=len(orders.nodes),
+        least=orders.least,
+        checkpoint_seconds=orders.every,
+        checkpoint_why=why,
+        reason=rehearsal.reason,
+        seconds=None if began is None or ended is None else ended - began,
+        restarts=rehearsal.restarts,
+        setbacks=rehearsal.setbacks,
+        events=tuple(rehearsal.events),
+    )

@@ -1,0 +1,179 @@
+"""torchrun agents as processes of this machine: one for each node of a synchronous job, all meeting at one store.
+
+Starts an agent, asks it to go, takes it away with all that it started, and sees which group trains. Who goes when,
+and what to do about it, it does not know.
+
+Agents meet at a store that none of them keeps, as on an on-demand head: whichever node is revoked, the meeting place
+stays. ``TORCH_DISABLE_SHARE_RDZV_TCP_STORE`` is what lets torch 2.13 readmit a node: without it an agent that led an
+earlier round keeps that round's address, tells nobody in the next one, and a newcomer waits for it until it gives up.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+from stash.base.interrupts import postponed
+from stash.elastic.processes import MARK, kill_all, leftovers, started
+from stash.elastic.resuming import EVERY, FOLDER
+
+HOST = "127.0.0.1"
+NODE = "STASH_SPOT_NODE"
+"""Variable in the environment of an agent, and of all that it starts: whose it is."""
+SETTINGS = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+"""Variables that torchrun needs on every node; a user's own value wins."""
+RENDEZVOUS = "is_host=0,keep_alive_interval=1,keep_alive_max_attempt=5,last_call_timeout=5"
+"""A node that is gone is missed after 5 s, not torchrun's 15; a group that is not full waits 5 s for more, not 30."""
+_SIZE = "GROUP_WORLD_SIZE"
+_ERROR = re.compile(
+    r"^(?:\[rank\d+\]: )?((?!torch\.distributed\.elastic)[\w.]*(?:Error|Exception)\b.*)$", re.MULTILINE
+)
+_GRACE = 5.0
+"""Seconds for scripts to end when everything does."""
+
+
+@dataclass(frozen=True)
+class SyncOrders:
+    """What is started on every node."""
+
+    script: tuple[str, ...]
+    """The file, and its arguments."""
+    nodes: tuple[str, ...]
+    """At first, and at most as many."""
+    least: int
+    """Nodes that the script can train with."""
+    restarts: int
+    """That torchrun may spend on each node."""
+    checkpoints: Path
+    every: float
+    """Seconds between checkpoints, where the script does not say."""
+
+
+@dataclass(frozen=True)
+class TrainingGroup:
+    """Nodes that train together, and where: another meeting is another start of the script."""
+
+    nodes: frozenset[str]
+    meeting: tuple[str, ...]
+
+
+def torchrun(orders: SyncOrders, endpoint: str, run_id: str) -> tuple[str, ...]:
+    """The words after ``torchrun``, the same on every node."""
+    return (
+        f"--nnodes={orders.least}:{len(orders.nodes)}", "--nproc-per-node=1", f"--max-restarts={orders.restarts}",
+        "--rdzv-backend=c10d", f"--rdzv-endpoint={endpoint}", f"--rdzv-id={run_id}", f"--rdzv-conf={RENDEZVOUS}",
+        *orders.script,
+    )  # fmt: skip
+
+
+class LocalAgents:
+    """Every node a process tree of its own."""
+
+    def __init__(self, orders: SyncOrders, folder: Path) -> None:
+        self._orders, self._folder = orders, folder
+        told = {FOLDER: str(orders.checkpoints), EVERY: str(orders.every), MARK: str(folder)}
+        self._environment = {"OMP_NUM_THREADS": "1", **SETTINGS, **os.environ, "PYTHONUNBUFFERED": "1", **told}
+        self._store = _store()
+        self._run = secrets.token_hex(4)
+        self._agents: dict[str, subprocess.Popen[bytes]] = {}
+        self._read: dict[str, int] = {}
+
+    def begin(self) -> None:
+        """A new rendezvous: who is launched from now on meets nobody of before."""
+        self._run = secrets.token_hex(4)
+
+    def launch(self, name: str) -> None:
+        words = torchrun(self._orders, f"{HOST}:{self._store.port}", self._run)
+        with self._output(name).open("ab") as output, self._errors(name).open("wb") as errors:
+            self._agents[name] = subprocess.Popen(
+                (sys.executable, "-m", "torch.distributed.run", f"--local-addr={HOST}", *words),
+                env={**self._environment, NODE: name}, stdin=subprocess.DEVNULL, stdout=output, stderr=errors,
+                start_new_session=True,
+            )  # fmt: skip
+
+    def ask(self, name: str) -> None:
+        """SIGTERM to the agent, which hands it on: what a node is told before it goes."""
+        self._agents[name].terminate()
+
+    def vanish(self, name: str) -> None:
+        """SIGKILL to the agent and to all that it started."""
+        agent = self._agents.pop(name)
+        kill_all(lambda: [pid for pid, variables in started(self._folder) if variables.get(NODE) == name])
+        agent.wait()
+
+    def ended(self) -> dict[str, int]:
+        """Exit codes of agents that ended without being taken away."""
+        codes = {name: agent.poll() for name, agent in self._agents.items()}
+        return {name: code for name, code in codes.items() if code is not None}
+
+    def group(self, present: Collection[str]) -> TrainingGroup | None:
+        """The nodes that torchrun has put together, if all of them are still there.
+
+        The environment of what it started on each of them says how many they are, and where they meet.
+        """
+        seen: dict[tuple[str, ...], set[str]] = {}
+        for _, variables in started(self._folder):
+            if variables.get(NODE) in present and _SIZE in variables:
+                meeting = tuple(variables.get(name, "") for name in (_SIZE, "TORCHELASTIC_RUN_ID", "MASTER_PORT"))
+                seen.setdefault(meeting, set()).add(variables[NODE])
+        whole = [TrainingGroup(frozenset(names), m[1:]) for m, names in seen.items() if len(names) == int(m[0])]
+        return max(whole, key=lambda each: len(each.nodes), default=None)
+
+    def printed(self) -> list[tuple[str, str]]:
+        """Whole lines of standard output since the last call, each with its node."""
+        lines = []
+        for path in sorted(self._folder.glob("*.out")):
+            with path.open("rb") as file:
+                file.seek(self._read.get(path.stem, 0))
+                raw = file.read()
+            raw = raw[: raw.rfind(b"\n") + 1]
+            self._read[path.stem] = self._read.get(path.stem, 0) + len(raw)
+            lines += [(path.stem, line) for line in raw.decode(errors="replace").splitlines()]
+        return lines
+
+    def script_failed(self, name: str) -> bool:
+        """Whether it was the script that failed on a node, not torchrun: at a rendezvous, say."""
+        return "ChildFailedError" in self._errors(name).read_text(errors="replace")
+
+    def complaint(self, name: str) -> str:
+        """The last error that the script on a node wrote; empty if it wrote none."""
+        text = self._errors(name).read_text(errors="replace")
+        return next(reversed(_ERROR.findall(text)), "")
+
+    def close(self) -> None:
+        """End everything, politely at first; harmless when done already."""
+        with postponed():
+            for agent in self._agents.values():
+                agent.terminate()
+            patience = time.monotonic() + _GRACE
+            while any(agent.poll() is None for agent in self._agents.values()) and time.monotonic() < patience:
+                time.sleep(0.05)
+            kill_all(lambda: leftovers(self._folder))
+            for agent in self._agents.values():
+                agent.wait()
+            self._agents.clear()
+
+    def _output(self, name: str) -> Path:
+        return self._folder / f"{name}.out"
+
+    def _errors(self, name: str) -> Path:
+        return self._folder / f"{name}.err"
+
+
+def _store() -> TCPStore:
+    """Where agents meet, within this machine: left to itself it would listen on every address, and agents unpickle
+    what they find there.
+    """
+    listening = socket.create_server((HOST, 0))
+    port = listening.getsockname()[1]
+    return TCPStore(HOST, port, is_master=True, wait_for_workers=False, master_listen_fd=listening.detach())
