@@ -12,17 +12,17 @@ import csv
 import math
 import os
 import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 
 import numpy as np
 from scipy.optimize import least_squares
 
-from stash.base.spot.fleets import Contention
+from stash.base.spot.fleets import Contention, FleetPool
 from stash.base.spot.log import SpotStretch, SpotUpdates
-from stash.derive.spot.queueing import ClosedNetwork, fleet_seconds
+from stash.derive.spot.queueing import fleet_seconds, of_pool
 from stash.derive.spot.sharing import bandwidth
 from stash.derive.spot.stretches import outages, stretches
 from stash.elastic.grounds import TestbedGround
@@ -162,19 +162,34 @@ class Coefficients:
 def by_queue(
     configuration: Configuration, counts: Sequence[int], known: Coefficients, together: bool = True
 ) -> float:
-    """Updates per second. Servers are asked ``together``, so a worker waits for one of them; or one after another."""
-    share = configuration.size / configuration.servers
-    server = share / (configuration.server_rate * known.efficiency)
-    own = configuration.size / (configuration.worker_rate * known.efficiency)
-    link = max(own, server if together else server * configuration.servers)
+    """Updates per second: servers are asked ``together``, as of any pool; or, to compare, one after another."""
     copies = 1 if together else configuration.servers
-    busy = copies * (2 * server + configuration.apply)
-    pace = np.array([configuration.pace[kind] for kind in KINDS])
-    lone = pace + 2 * link + copies * configuration.apply + known.overhead
-    network = ClosedNetwork(
-        lone - busy, np.array([server, configuration.apply, server]), np.full(3, float(copies)), known.randomness
-    )
+    rate = configuration.server_rate * known.efficiency
+    own = configuration.size / (configuration.worker_rate * known.efficiency)
+    link = max(own, configuration.size / configuration.servers / rate * copies)
+    besides = 2 * link + copies * configuration.apply + known.overhead
+    lone = {kind: configuration.pace[kind] + besides for kind in KINDS}
+    network = replace(of_pool(_pool(configuration, rate, lone)), randomness=known.randomness)
+    if not together:
+        network = replace(
+            network, think=network.think - (copies - 1) * network.service, copies=np.full(3, float(copies))
+        )
     return float((np.array(counts) / fleet_seconds(np.array(counts), network)).sum())
+
+
+def _pool(configuration: Configuration, rate: float, lone: Mapping[str, float]) -> FleetPool:
+    """What a pool's file would say: servers of ``rate`` bytes per second, and ``lone`` seconds of an iteration."""
+    types = [
+        {"name": kind, "batch": 1, "samples_per_second": 1 / lone[kind], "quota": 6, "dollars_per_hour": 0}
+        for kind in KINDS
+    ]
+    return FleetPool.model_validate({
+        "as_of": "2026-11-22", "source": "the testbed", "types": types,
+        "exchange_bytes": configuration.size, "worker_bytes_per_second": configuration.worker_rate,
+        "pcie_bytes_per_second": 1e12, "loss": {"gamma1": 1, "gamma2": 0, "gamma3": 1, "gamma5": 0},
+        "server": {"count": configuration.servers, "bytes_per_second": rate,
+                   "apply_seconds": configuration.apply_seconds, "cores": configuration.cores},
+    })  # fmt: skip
 
 
 def by_paper(configuration: Configuration, counts: Sequence[int], contention: Contention) -> float:
@@ -197,6 +212,7 @@ def report() -> None:
     models = {
         "queue": lambda c, n: by_queue(c, n, known),
         "queue, one server after another": lambda c, n: by_queue(c, n, known, together=False),
+        "queue, arrivals at random": lambda c, n: by_queue(c, n, replace(known, randomness=1.0)),
         "(8), (9)": lambda c, n: by_paper(c, n, contention),
     }
     print("| configuration | unseen fleets |" + "".join(f" {name}: median, p90 |" for name in models))

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from stash.show.report.page import Page
 
 FILES_HELP = (
-    "Files of `stash profile`, `stash probe` or plans; of several the first is compared with each other one. Or one "
-    "study.yaml."
+    "Files of `stash profile` or `stash probe`, plans, logs of `stash spot run`; of several profiles the first is "
+    "compared with each other one. Or one study.yaml."
 )
 OUTPUT_HELP = "Where to write it; else a new file in this folder, named after the first one."
 OPEN_HELP = "Open the report in a browser."
@@ -82,14 +82,15 @@ def read_page(
     from stash.cli.runs import found as run_of
     from stash.keep.artefact import load_probe
     from stash.keep.plans import is_plan
+    from stash.keep.spotlogs import is_spot_log
 
     if any(name.endswith(_STUDIES) for name in files):
         return _page_of_study(files, probe, beside)
     twice = next((name for name in files if files.count(name) > 1), None)
     if twice is not None:
         raise UserError(f"{twice} is given twice; name each file once")
-    plans = [name for name in files if is_plan(name)]
-    found = [None if name in plans else run_of(name, store).artefact for name in files]
+    made = [name for name in files if is_plan(name) or is_spot_log(name)]
+    found = [None if name in made else run_of(name, store).artefact for name in files]
     links = None if probe is None else load_probe(probe)
     names = _short_names(files)
     parts, runs = [], []
@@ -99,7 +100,7 @@ def read_page(
             runs.append(run)
             parts.append(_page_of_profile(run, Path(file).name))
         elif artefact is None:
-            parts.append(_page_of_plan(file))
+            parts.append(_page_of_plan(file) if is_plan(file) else _page_of_spot_log(file))
         else:
             parts.append(_page_of_probe(artefact, Path(file).name))
     if links is not None and not runs:
@@ -154,6 +155,13 @@ def _page_of_plan(file: str) -> Page:
 
         return page_of_plan(read_plan(Path(file)), Path(file).name)
     return page(load_plan(file))
+
+
+def _page_of_spot_log(file: str) -> Page:
+    from stash.keep.spotlogs import load_spot_log
+    from stash.show.spot.page import page_of_log
+
+    return page_of_log(load_spot_log(file), Path(file).name)
 
 
 def _page_of_probe(probe: Probe, file: str) -> Page:

@@ -1,4 +1,4 @@
-"""``stash show``: reads a profile and prints where its step's time went; or a probe, or a plan, and what it says.
+"""``stash show``: reads a profile and prints where its step's time went; or what a probe, a plan or a run's log says.
 
 Parses, loads, shows: everything it says comes from ``stash.derive`` and ``stash.show``.
 """
@@ -24,7 +24,10 @@ if TYPE_CHECKING:
     from stash.base.records import Probe, Profile
     from stash.cli.runs import FoundRun
 
-FILE_HELP = "A *.stash.json file of `stash profile`, a *.host.json of `stash probe`, a *.plan.json; or a store's id."
+FILE_HELP = (
+    "A *.stash.json file of `stash profile`, a *.host.json of `stash probe`, a *.plan.json, a *.spotlog.json of "
+    "`stash spot run`; or a store's id."
+)
 JSON_HELP = "Print the breakdown as JSON, for other programs; its keys are a contract (docs/format.md)."
 
 
@@ -51,9 +54,14 @@ def show(
     from stash.base.records import Probe, Profile
     from stash.cli.runs import found as run_of
     from stash.keep.plans import is_plan
+    from stash.keep.spotlogs import is_spot_log
 
-    if is_plan(file):
-        _print_plan(file, json, "--redact" if redact else "--explain" if explain else None)
+    made = "a plan" if is_plan(file) else "a log of a run" if is_spot_log(file) else None
+    if made is not None:
+        if redact or explain:
+            refused = "--redact" if redact else "--explain"
+            raise UserError(f"{refused} is about profiles, and {file} is {made}; leave it out")
+        (_print_plan if made == "a plan" else _print_spot_log)(file, json)
         return
     if output is not None and not redact:
         raise UserError(f"--output {output} belongs to --redact: it saves what is left of a profile to be passed on")
@@ -70,8 +78,8 @@ def show(
             print_probe(found, load_catalog(), saved=Path(file), json=json)
 
 
-def _print_plan(file: str, json: bool, refused: str | None) -> None:
-    """A saved plan as `stash recommend` printed it; raises UserError for an option that is ``refused``."""
+def _print_plan(file: str, json: bool) -> None:
+    """A saved plan as `stash recommend` printed it."""
     from stash.cli.output import printed
     from stash.keep.fleets import is_fleet_plan
     from stash.keep.plans import load_plan
@@ -79,8 +87,6 @@ def _print_plan(file: str, json: bool, refused: str | None) -> None:
     from stash.show.plan.terminal import render
     from stash.show.plan.view import view
 
-    if refused is not None:
-        raise UserError(f"{refused} is about profiles, and {file} is a plan; leave it out")
     if is_fleet_plan(Path(file)):
         _print_fleet_plan(Path(file), json)
         return
@@ -96,6 +102,16 @@ def _print_fleet_plan(file: Path, json: bool) -> None:
 
     plan = read_plan(file)
     printed(document(plan) if json else view(plan, file.name), render)
+
+
+def _print_spot_log(file: str, json: bool) -> None:
+    """A run's log as `stash spot run` ended."""
+    from stash.cli.output import printed
+    from stash.keep.spotlogs import load_spot_log
+    from stash.show.spot.ran import document, render, view
+
+    log = load_spot_log(file)
+    printed(document(log) if json else view(log), render)
 
 
 def _fit_to_share(run: FoundRun, output: Path | None) -> Profile | Probe:

@@ -36,7 +36,8 @@ class TrainingHead:
         self._orders, self._fleet = orders, fleet
         self._events, self._wishes = Tape(folder / EVENTS), Tape(folder / WISHES)
         self._updates = Tape(folder / UPDATES)
-        self._zero = time.monotonic() - float(fleet.ask("seconds"))
+        since = float(fleet.ask("seconds"))  # before the clock is read: the first answer may take seconds
+        self._zero = time.monotonic() - since
         self._servers = list(orders.servers)
         self._addresses: dict[str, Any] = {}
         """Of the servers that are there."""

@@ -6,7 +6,6 @@ servers' checkpoints are where the orders say.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -143,8 +142,5 @@ class Rehearsal:
 
 
 def _columns(rows: Sequence[Mapping[str, Any]]) -> SpotUpdates:
-    columns: dict[str, tuple[Any, ...]] = {
-        name: tuple(row[name] for row in rows) for name in SpotUpdates.model_fields
-    }
-    columns["loss"] = tuple(value if math.isfinite(value) else None for value in columns["loss"])
+    columns: dict[str, Any] = {name: tuple(row[name] for row in rows) for name in SpotUpdates.model_fields}
     return SpotUpdates(**columns)

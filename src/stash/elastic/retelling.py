@@ -46,4 +46,14 @@ def retold(
         events=tuple(account.events),
         updates=account.updates,
         books=account.books,
+        goal_loss=plan.loss if orders.loss is None else orders.loss,
+        goal_seconds=_goal_seconds(plan, chosen, orders),
     )
+
+
+def _goal_seconds(plan: FleetPlan, chosen: Cast, orders: TrainingOrders) -> float | None:
+    """Of the plan's fleet, undisturbed; ``None`` where nothing is predicted, or another loss is wanted."""
+    if plan.chosen is None or orders.loss not in (None, plan.loss):
+        return None
+    speed = chosen.speed(plan, dict(plan.chosen.workers), orders.bound)
+    return plan.chosen.updates / speed if speed else None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import itertools
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,6 +22,7 @@ LARGEST = 2**29
 """Bytes of a file that is read: a profile of 1,024 ranks and 30 rounds takes 19 MB."""
 _OF_FIELD = {
     "curve_schema": "a curve of `stash spot learn`",
+    "log_schema": "a log of `stash spot run`",
     "plan_schema": "a plan of `stash recommend`",
     "schema_version": "a profile or a probe",
 }
@@ -103,6 +105,20 @@ def _why_not_written(target: Path, error: OSError, kind: DocumentKind) -> str:
 
 
 # Reading ---------------------------------------------------------------------------------------------------
+
+
+def is_one(word: str | os.PathLike[str], kind: DocumentKind) -> bool:
+    """Whether ``word`` is the name of a document of this kind: by its ending, or by how what is there begins.
+
+    A file of any name may be one, since ``--output`` may be anything.
+    """
+    if os.fspath(word).endswith(kind.suffix):
+        return True
+    try:
+        beginning = read_up_to(Path(word), 64)
+    except (OSError, ValueError):
+        return False
+    return beginning.lstrip(b"{ \t\r\n").startswith(f'"{kind.version}"'.encode())
 
 
 def content_of(source: Path, kind: DocumentKind) -> bytes:

@@ -14,7 +14,6 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from stash.base.errors import ArtefactError
-from stash.base.files import read_up_to
 from stash.base.plan import PLAN_SCHEMA, PLAN_SUFFIX, Choice, RentalPlan
 from stash.base.records import Record
 from stash.base.records.mistakes import first_mistake
@@ -24,12 +23,11 @@ from stash.keep.documents import Document, DocumentKind, json_object, json_text,
 
 MIGRATIONS: dict[int, Callable[[Document], Document]] = {}
 """``MIGRATIONS[n]`` turns a plan of schema n into one of schema n + 1."""
-_FIRST_FIELD = "plan_schema"
 _KIND = DocumentKind(
     name="plan",
     suffix=PLAN_SUFFIX,
     command="stash recommend",
-    version=_FIRST_FIELD,
+    version="plan_schema",
     is_not="is not a plan:",
     folder="is a folder, not a plan",
     others="; plans there, newest first:",
@@ -58,17 +56,8 @@ def load_plan(path: str | os.PathLike[str]) -> RentalPlan:
 
 
 def is_plan(word: str | os.PathLike[str]) -> bool:
-    """Whether ``word`` is the name of a plan's file: by its ending, or by how what is there begins.
-
-    A file of any name may be one, since ``--output`` may be anything.
-    """
-    if os.fspath(word).endswith(PLAN_SUFFIX):
-        return True
-    try:
-        beginning = read_up_to(Path(word), 64)
-    except (OSError, ValueError):
-        return False
-    return beginning.lstrip(b"{ \t\r\n").startswith(f'"{_FIRST_FIELD}"'.encode())
+    """Whether ``word`` is the name of a plan's file: by its ending, or by how what is there begins."""
+    return documents.is_one(word, _KIND)
 
 
 def _contradictions(item: object, name: str = "") -> Iterator[str]:

@@ -11,11 +11,12 @@ from stash.base.spot.fleets import FleetPlan, Obtainable
 from stash.derive.spot.lifetimes import Gang, ObservedLives, law_of
 from stash.derive.spot.simulating import simulate
 from stash.keep.fleets import read_plan
+from stash.keep.spotlogs import load_spot_log
 from stash.keep.watched import read_lives, read_obtainable, read_prices
 from stash.show.charts.svg import svg
-from stash.show.report import html
-from stash.show.spot import planned, simulated
-from stash.show.spot.page import page_of_plan, page_of_simulation
+from stash.show.report import html, markdown
+from stash.show.spot import planned, ran, simulated
+from stash.show.spot.page import page_of_log, page_of_plan, page_of_simulation
 
 PLAN = Path(__file__).parent / "corpus" / "spot-plan" / "one.json"
 RUNS = 20
@@ -58,4 +59,17 @@ def plan(path: Path) -> list[str]:
         planned.render(planned.view(found, path.name)),
         html.render(page_of_plan(found, path.name)),
         *_simulated(found, steady),
+    ]
+
+
+def log(path: Path) -> list[str]:
+    """A run's log, shown and reported."""
+    found = load_spot_log(path)
+    page = page_of_log(found, path.name)
+    return [
+        strict_json(ran.document(found)),
+        ran.render(ran.view(found), 80),
+        html.render(page),
+        markdown.render(page),
+        *(svg(chart, 860) for chart in page.charts),
     ]

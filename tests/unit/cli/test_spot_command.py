@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 from commands import run
 from fleet_pools import PUBLISHED
+from golden_profiles import GOLDEN
 
 Patch = pytest.MonkeyPatch
 Capture = pytest.CaptureFixture[str]
@@ -183,6 +185,22 @@ def test_policies_take_prices_checkpoints_and_traces_of_several_zones(
     assert "<svg" in (folder / "runs.html").read_text()
     typed = json.loads(spot(monkeypatch, capsys, "simulate", "p.json", "--trace", f"{kind}=zone.json", "--json"))
     assert typed["policies"] == found["policies"]
+
+
+def test_a_run_s_log_is_shown_reported_and_drawn(monkeypatch: Patch, capsys: Capture, folder: Path) -> None:
+    shutil.copy(GOLDEN / "schema-1.spotlog.json", folder / "job.spotlog.json")
+    assert run(monkeypatch, "show", "job.spotlog.json", "--json") == 0
+    assert len(json.loads(capsys.readouterr().out)["takeovers"]) == 3
+    assert run(monkeypatch, "show", "job.spotlog.json") == 0
+    assert "worker5" in capsys.readouterr().out
+    assert run(monkeypatch, "report", "job.spotlog.json", "-o", "r.html") == 0
+    assert "Who was there" in (folder / "r.html").read_text()
+    assert run(monkeypatch, "figures", "job.spotlog.json", "--format", "svg", "-o", "figures") == 0
+    assert {path.name for path in (folder / "figures").iterdir()} == {
+        "presence.svg", "iterations.svg", "losses.svg"
+    }  # fmt: skip
+    assert run(monkeypatch, "show", "job.spotlog.json", "--redact") == 2
+    assert "is about profiles, and job.spotlog.json is a log of a run" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("planned")

@@ -6,9 +6,9 @@ The file is ``*.spotlog.json`` (``docs/format.md``). Seconds count from the mome
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from stash.base.records.base import Count, Number, Record, Sentence
 from stash.base.spot.fleets import SpeedModel
@@ -16,12 +16,23 @@ from stash.base.spot.fleets import SpeedModel
 SPOT_LOG_SCHEMA = 1
 SPOT_LOG_SUFFIX = ".spotlog.json"
 SpotGround = Literal["testbed", "local"]
+_MOST_LOSS = 1e18
+_SHORTEST = 1e-6
+"""Seconds of a stretch: clocks of two machines agree no better."""
+
+
+def _reckoned(loss: Any) -> Any:
+    return None if isinstance(loss, float) and not abs(loss) <= _MOST_LOSS else loss
+
+
+RunLoss = Annotated[Number | None, BeforeValidator(_reckoned)]
+"""``None`` where it was no number, or is too large for one to reckon with: training may diverge."""
 
 
 class SpotEvent(Record):
     """One thing that happened."""
 
-    at: Number | None
+    at: Annotated[Number, Field(ge=0)] | None
     what: str
     """``joined``, ``notice``, ``wanted``, ``left``, ``lost``, ``server lost``, ``checkpoint`` …"""
     who: str = ""
@@ -39,13 +50,13 @@ class SpotEvent(Record):
 class SpotUpdates(Record):
     """All updates, one entry each in every column."""
 
-    seconds: tuple[Number, ...] = ()
+    seconds: tuple[Annotated[Number, Field(ge=0)], ...] = ()
     worker: tuple[str, ...] = ()
     samples: tuple[Count, ...] = ()
     staleness: tuple[Count, ...] = ()
     """Updates that others made in between."""
-    loss: tuple[float | None, ...] = ()
-    """Before the update; ``None`` where it was no number."""
+    loss: tuple[RunLoss, ...] = ()
+    """Before the update."""
 
     @model_validator(mode="after")
     def _as_long_as_each_other(self) -> SpotUpdates:
@@ -58,13 +69,19 @@ class SpotUpdates(Record):
 class SpotStretch(Record):
     """A time in which nobody came or went."""
 
-    start: Number
+    start: Annotated[Number, Field(ge=0)]
     stop: Number
-    workers: dict[str, int]
+    workers: dict[str, Count]
     """By type."""
     updates: Count
-    predicted: Number | None
+    predicted: Annotated[Number, Field(ge=1e-9)] | None
     """Updates per second; ``None`` where nothing was predicted."""
+
+    @model_validator(mode="after")
+    def _takes_time(self) -> SpotStretch:
+        if self.stop - self.start < _SHORTEST:
+            raise ValueError(f"it ends {self.stop - self.start:g} s after it starts")
+        return self
 
     @property
     def observed(self) -> float:
@@ -121,7 +138,7 @@ class SpotLog(Record):
     """Why it ended."""
     seconds: Number | None
     """From the first update to the last; ``None`` if there were no two."""
-    loss: Number | None
+    loss: RunLoss
     """Running mean at the end."""
     loss_window: Count
     """Updates that it is taken over."""
@@ -131,3 +148,7 @@ class SpotLog(Record):
     updates: SpotUpdates = SpotUpdates()
     books: LeaseBooks | None = None
     """``None`` if it ended too suddenly for that."""
+    goal_loss: RunLoss = None
+    """What ``--loss`` asked for, else what the plan was made for; ``None`` where nobody kept it."""
+    goal_seconds: Annotated[Number, Field(ge=0)] | None = None
+    """From the first update until the plan expects the loss it was made for; ``None`` where it says nothing of it."""

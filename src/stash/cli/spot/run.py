@@ -182,15 +182,16 @@ def _keep(
 ) -> None:  # fmt: skip
     """Save the log, and show what there is; also of a run that was interrupted."""
     from stash.base.interrupts import postponed
-    from stash.cli.output import printed, write_output
+    from stash.cli.output import printed
     from stash.elastic.retelling import retold
+    from stash.keep.spotlogs import save_spot_log
     from stash.show.spot.ran import document, render, view
 
     log = retold(rehearsal, named, plan, chosen, orders)
     with postponed():
-        write_output(target, log.model_dump_json() + "\n")
+        save_spot_log(log, target)
     if not json:
         print()
     if log.updates.seconds:
         printed(document(log) if json else view(log), render)
-    told(f"Saved {target}.", json)
+    told(f"Saved {target}; draw it with `stash report {shlex.quote(str(target))}`.", json)

@@ -1,8 +1,9 @@
 """Workers and servers as a closed queueing network: who waits how long at the servers, without any fitted sharing.
 
-A worker thinks (computes, moves gradients over PCIe and its own link), then queues at each server shard's stations:
-receive, apply, send. Exact mean-value analysis (Reiser and Lavenberg, JACM 1980) gives every fleet within given
-counts at once; Schweitzer's approximation (1979) serves fleets too large for that. Knows seconds and counts alone.
+A worker thinks (computes, moves gradients over PCIe and its own link), then queues at a server's stations: receive,
+apply, send. Of several servers it asks all at once, and waits for one of them, as all have the same queue. Exact
+mean-value analysis (Reiser and Lavenberg, JACM 1980) gives every fleet within given counts at once; Schweitzer's
+approximation (1979) serves fleets too large for that. Knows seconds and counts alone.
 
     W_s(n) = D_s · (1 + Q_s(n − e) − (1 − ρ) · U_s(n − e)),   T_k = Z_k + Σ W_s,  X_k = n_k / T_k,  Q_s = Σ X_k · W_s
 
@@ -52,15 +53,17 @@ class ClosedNetwork:
 def of_pool(pool: FleetPool) -> ClosedNetwork:
     """The network of a pool's facts: each of K shards receives and sends S / K bytes and applies them on its cores.
 
-    Several cores are one station that is as many times as fast, and the rest of the work a delay (Seidmann et al.,
-    1987): both ends of the load are exact. Thinking is what a lone worker's iteration leaves, that delay with it.
-    Raises UserError where it leaves nothing.
+    Every update goes to all shards at once, so one stands for all: what queues at one queues at the others, and takes
+    as long there (``bench.spot.truth`` holds that against fleets with two servers). Several cores are one station
+    that is as many times as fast, and the rest of the work a delay (Seidmann et al., 1987): both ends of the load are
+    exact. Thinking is what a lone worker's iteration leaves, that delay with it. Raises UserError where it leaves
+    nothing.
     """
     server = pool.server
     link = pool.exchange_bytes / server.count / server.bytes_per_second
     apply = server.apply_seconds / server.count / server.cores
     demands = np.array([link, apply, link])
-    served = float(demands.sum()) * server.count
+    served = float(demands.sum())
     for kind in pool.types:
         if kind.lone_seconds <= served:
             raise UserError(
@@ -69,7 +72,7 @@ def of_pool(pool: FleetPool) -> ClosedNetwork:
                 "bytes_per_second is wrong"
             )
     lone = np.array([kind.lone_seconds for kind in pool.types])
-    return ClosedNetwork(lone - served, demands, np.full(3, float(server.count)))
+    return ClosedNetwork(lone - served, demands, np.ones(3))
 
 
 def states(limits: Sequence[int]) -> int:

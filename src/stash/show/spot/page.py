@@ -1,4 +1,4 @@
-"""A plan of a fleet, and a simulation of its policies, as pages of the report: answer, charts, tables."""
+"""A plan of a fleet, a simulation of its policies and the log of a run as pages of the report."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 from stash.base.errors import UserError
 from stash.base.spot.fleets import FleetPlan, SpotSimulation
+from stash.base.spot.log import SpotLog
+from stash.base.words.counting import counted
 from stash.base.words.rental import chance, dollars, dollars_interval, span
 from stash.show.charts.chart import Blank
 from stash.show.charts.files import content
@@ -13,7 +15,10 @@ from stash.show.grid import Grid
 from stash.show.report.html import render
 from stash.show.report.page import Chapter, Page
 from stash.show.spot.charts import costs_of_fleets, costs_of_policies, progress, timeline
+from stash.show.spot.lived import iterations, losses, presence
 from stash.show.spot.planned import view as planned
+from stash.show.spot.ran import TAKEOVERS, line
+from stash.show.spot.ran import view as ran
 from stash.show.spot.rows import fleet
 from stash.show.spot.simulated import view as simulated
 
@@ -99,3 +104,40 @@ def _risk(facts: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
     labels = [label for label, _ in facts]
     at = labels.index("in time") if "in time" in labels else len(facts)
     return tuple(f"{label}: {text}" if label else text for label, text in facts[at:])
+
+
+def page_of_log(log: SpotLog, source: str) -> Page:
+    """Who was there, how fast it went and how far, beside what was predicted; and everything that happened."""
+    shown = ran(log)
+    head, rows = TAKEOVERS, shown.takeovers
+    took_over = Grid("Who took over", head[1:], rows, frozenset({0, len(head) - 1}), first=head[0])
+    began = log.updates.seconds[0] if log.updates.seconds else None
+    told = filter(None, (line(event, began) for event in log.events))
+    return Page(
+        title=shown.title,
+        source=source,
+        subtitle=(f"{log.job}, by {log.plan}",),
+        verdict=tuple(f"{text[0].upper()}{text[1:]}." for text in shown.sums),
+        numbers=tuple(_lived(log)),
+        warnings=shown.warnings,
+        chapters=(
+            Chapter(
+                "presence",
+                "Who was there",
+                label="Machines",
+                charts=(presence(log),),
+                grids=(took_over,) if rows else (),
+            ),
+            Chapter("speed", "How fast each fleet was", label="Speed", charts=(iterations(log),)),
+            Chapter("loss", "How far it came", label="Loss", charts=(losses(log),)),
+            Chapter("events", "What happened", label="Events", points=tuple(map(str.strip, told)), folded=True),
+        ),
+        made=f"{log.created.replace('T', ' ')[:16]} UTC, Stash {log.stash_version}",
+    )
+
+
+def _lived(log: SpotLog) -> Iterator[tuple[str, str]]:
+    yield "updates", f"{len(log.updates.seconds):,}"
+    yield "training", "unknown" if log.seconds is None else span(log.seconds)
+    yield "loss", "unknown" if log.loss is None else f"{log.loss:.4g}"
+    yield "gone", counted(len(log.takeovers), "machine")

@@ -16,6 +16,8 @@ from stash.show.layout import INDENT, Renderer, paragraph, terminal_renderer
 from stash.show.spot.rows import fleet, table
 
 SCHEMA = 1
+TAKEOVERS = ("gone", "notice", "missed", "decided", "joined", "by")
+"""The head of their table."""
 _UNKNOWN = "unknown"
 
 
@@ -154,7 +156,7 @@ def _report(view: SpotRunView, width: int, colour: bool) -> list[RenderableType]
     for text in view.sums:
         parts += paragraph(text, width, "", "")
     parts += _table(("seconds", "updates/s", "predicted", "", "fleet"), view.stretches, width)
-    parts += _table(("gone", "notice", "missed", "decided", "joined", "by"), view.takeovers, width)
+    parts += _table(TAKEOVERS, view.takeovers, width)
     for text in view.warnings:
         parts += paragraph(text, width, "! ", "color(196)")
     return parts

@@ -84,6 +84,19 @@ def test_a_lone_worker_of_a_pool_takes_what_it_was_timed_at_with_any_server() ->
         assert net.think + net.service == pytest.approx([kind.lone_seconds for kind in pool.types])
 
 
+def test_servers_are_asked_at_once_so_a_worker_waits_for_its_share_at_one_of_them() -> None:
+    pool = published()
+    server = {"apply_seconds": 0.1, "cores": 1}
+    two = of_pool(pool.model_copy(update={"server": pool.server.model_copy(update={**server, "count": 2})}))
+    # 11.5 MB are 5.75 MB for each of two, at 1,200 MB/s; 0.1 s of applying are 50 ms on each.
+    assert two.demands == pytest.approx([5.75 / 1200, 0.05, 5.75 / 1200])
+    assert two.service == pytest.approx(2 * 5.75 / 1200 + 0.05)
+    one = of_pool(pool.model_copy(update={"server": pool.server.model_copy(update=server)}))
+    busy = np.array([2, 5, 5, 8, 5])
+    faster, slower = ((busy / fleet_seconds(busy, each)).sum() for each in (two, one))
+    assert slower < 1 / 0.1 < faster < 2 / 0.1
+
+
 def test_a_pool_whose_server_takes_longer_than_an_iteration_is_refused() -> None:
     pool = published()
     slow = pool.model_copy(update={"server": pool.server.model_copy(update={"apply_seconds": 0.6})})
