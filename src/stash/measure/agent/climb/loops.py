@@ -36,8 +36,8 @@ class Loops:
         self._read_last: list[Feed] = []
         """In the last step."""
         self.surprised = self._new = False
-        """A loader was read for the last step that the one before did without: validation, perhaps, or another epoch's.
-        Where that goes on step for step, it is how the job trains."""
+        """A loader was read for the last step that the one before did without: validation's, perhaps. Where that goes
+        on step for step, it is how the job trains."""
         self._steps = 0
         self._passes = 0
         """Backward passes so far: what validation has none of."""
