@@ -15,7 +15,8 @@ from stash.base.printable import shortened
 from stash.cli.options import positive
 
 if TYPE_CHECKING:
-    from stash.base.spot.fleets import FleetPlan, Obtainable
+    from stash.base.spot.fleets import FleetPlan
+    from stash.base.spot.market import Obtainable
     from stash.derive.spot.lifetimes import ChosenLaw
     from stash.derive.spot.risk import Danger
 
