@@ -19,7 +19,8 @@ from pathlib import Path
 
 import numpy as np
 
-from stash.base.spot.fleets import FleetPlan, Obtainable
+from stash.base.spot.fleets import FleetPlan
+from stash.base.spot.market import Obtainable
 from stash.derive.spot.calibration import ChanceBin, binned, brier
 from stash.derive.spot.checkpointing import interval
 from stash.derive.spot.lifetimes import (

@@ -62,8 +62,9 @@ def characterize(
 ) -> None:
     """Measure workloads × batches × machines: one study file in, profiles in a store out.
 
-    Finished cells are never run again: after Ctrl-C, a crash or a limit the same command goes on. What is rented is
-    released at the end, also after errors.
+    Finished cells are never run again: after Ctrl-C, a crash or a limit the same command goes on.
+
+    What is rented is released at the end, also after errors.
 
     [bold]Examples[/bold]
 

@@ -12,6 +12,7 @@ import typer
 
 from stash.base.errors import UserError
 from stash.base.printable import printable_line
+from stash.base.words.counting import counted
 from stash.cli.options import option
 from stash.cli.output import write_output
 from stash.cli.report import FILES_HELP, PROBE_HELP, read_page
@@ -48,16 +49,23 @@ def figures(
     if not _NARROWEST <= width <= _WIDEST:
         raise UserError(f"--width {width:g}: a figure is {_NARROWEST:g} to {_WIDEST:g} mm wide, like --width 85")
     page = read_page(files, probe, store)
+    charts = _charts(page)
+    if not charts:
+        raise UserError(f"there is nothing to draw of {', '.join(files)} yet; measure first, then ask again")
     _make(folder)
     from stash.show.charts.files import content
 
     written = []
-    for stem, chart in _charts(page):
+    for stem, chart in charts:
         for ending in wanted:
             target = folder / f"{stem}.{ending}"
             write_output(target, content(chart, ending, width))
             written.append(target)
-    print(printable_line(f"Wrote {len(written)} files to {folder}: {', '.join(path.name for path in written)}."))
+    print(
+        printable_line(
+            f"Wrote {counted(len(written), 'file')} to {folder}: {', '.join(path.name for path in written)}."
+        )
+    )
 
 
 def _formats(text: str) -> list[str]:

@@ -5,7 +5,8 @@ Knows a job and its data set; which worker takes which batch is others' business
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from stash.base.errors import UserError
@@ -29,21 +30,46 @@ def samples_of(data: Dataset[Any], job: str) -> int:
     return count
 
 
-def sample_order(count: int, seed: int) -> Iterator[int]:
-    """Numbers of samples, for ever: every epoch has all of them, in an order of its own."""
-    import torch
+class SampleOrder:
+    """Which sample stands where in an endless stream: every epoch has all of them, in an order of its own.
 
-    shuffle = torch.Generator().manual_seed(seed)
-    while True:
-        yield from torch.randperm(count, generator=shuffle).tolist()
+    A seed's stream is the same for who reads it from the beginning and for who asks for any place of it.
+    """
+
+    def __init__(self, count: int, seed: int) -> None:
+        import torch
+
+        self._count, self._shuffle = count, torch.Generator().manual_seed(seed)
+        self._states = [self._shuffle.get_state()]
+        """Of the generator before each epoch that was drawn, and before the next one."""
+        self._epoch, self._places = -1, list[int]()
+
+    def __getitem__(self, number: int) -> int:
+        epoch, place = divmod(number, self._count)
+        if epoch != self._epoch:
+            self._epoch, self._places = epoch, self._drawn(epoch)
+        return self._places[place]
+
+    def __iter__(self) -> Iterator[int]:
+        return map(self.__getitem__, itertools.count())
+
+    def _drawn(self, epoch: int) -> list[int]:
+        import torch
+
+        for begun in range(min(epoch, len(self._states) - 1), epoch + 1):
+            self._shuffle.set_state(self._states[begun])
+            places = torch.randperm(self._count, generator=self._shuffle)
+            if begun + 1 == len(self._states):
+                self._states.append(self._shuffle.get_state())
+        return places.tolist()
 
 
-def batch_of(job: ElasticJob, data: Dataset[Any], order: Iterator[int], size: int, device: torch.device) -> Any:
-    """The next ``size`` samples of ``order``, on ``device``."""
+def batch_of(job: ElasticJob, data: Dataset[Any], samples: Iterable[int], device: torch.device) -> Any:
+    """Those samples of ``data`` as the job collates them, on ``device``."""
     from torch.utils.data import default_collate
 
     collate = job.collate or default_collate
-    return moved(collate([data[next(order)] for _ in range(size)]), device)
+    return moved(collate([data[each] for each in samples]), device)
 
 
 def moved(batch: Any, device: torch.device) -> Any:

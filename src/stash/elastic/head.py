@@ -15,13 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stash.base.errors import JobError, StashError, one_line
+from stash.base.spot.running_loss import LOSS_WINDOW, mean_loss
 from stash.elastic.orders import EVENTS, UPDATES, WISHES, Tape, TrainingOrders, WorkerPlace, read_orders
 
 if TYPE_CHECKING:
     from stash.elastic.actors import ActorFleet
 
-LOSS_WINDOW = 50
-"""Updates that the running mean of the loss is taken over, by samples."""
 _POLL = 0.1
 _ARRIVAL_SECONDS = 300.0
 """After which a server that is still not there will not come."""
@@ -187,9 +186,7 @@ class TrainingHead:
     @property
     def running_loss(self) -> float | None:
         """The mean over the last updates; ``None`` before there are as many."""
-        if len(self._losses) < LOSS_WINDOW:
-            return None
-        return sum(loss * samples for loss, samples in self._losses) / sum(samples for _, samples in self._losses)
+        return mean_loss(self._losses) if len(self._losses) == LOSS_WINDOW else None
 
     def _over(self) -> str | None:
         orders, loss = self._orders, self.running_loss

@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from stash.base.errors import UserError
 from stash.base.spot.curve import FittedLoss, LearnedCurve, LossReplay
+from stash.base.spot.running_loss import LOSS_WINDOW
 from stash.base.words.counting import counted
 from stash.base.words.units import format_seconds
 from stash.derive.spot.design import Fleet, shapes
 from stash.derive.spot.learning import fitted_forms
-from stash.elastic.batches import sample_order, samples_of
+from stash.elastic.batches import SampleOrder, samples_of
 from stash.elastic.job import ElasticJob
-from stash.elastic.replay import WINDOW, DivergedError, Server, replay
+from stash.elastic.replay import DivergedError, Server, replay
 
 if TYPE_CHECKING:
     import torch
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Ended = Literal["done", "budget", "interrupted"]
-LEAST_UPDATES = 4 * WINDOW
+LEAST_UPDATES = 4 * LOSS_WINDOW
 """Of a replay: a course over less says nothing but its first window."""
 MOST_UPDATES = 10_000
 """Of a replay, where nobody says how many."""
@@ -106,7 +107,7 @@ def learn(
         parameters=sum(each.numel() for each in server.parameters),
         parameter_bytes=sum(each.numel() * each.element_size() for each in server.parameters),
         apply_seconds=_apply_seconds(server),
-        window=WINDOW,
+        window=LOSS_WINDOW,
         seed=job.seed,
         replays=tuple(found),
         forms=_fitted(found, left_out, ended),
@@ -250,7 +251,7 @@ def _described(name: str, what: str, do: Callable[[], T]) -> T:
 
 def _update_seconds(bench: _Bench, batch: int) -> float:
     """Of a gradient and its update, on this machine."""
-    server, order = Server(bench.job, bench.device), sample_order(bench.samples, bench.job.seed)
+    server, order = Server(bench.job, bench.device), iter(SampleOrder(bench.samples, bench.job.seed))
     server.apply(server.gradient(bench.data, order, batch))
     began = time.perf_counter()
     for _ in range(_TIMED):

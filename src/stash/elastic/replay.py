@@ -8,26 +8,25 @@ workers makes it stale. Knows no network: an iteration takes what its worker is 
 from __future__ import annotations
 
 import heapq
-import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from stash.base.spot.curve import LossReplay, VirtualWorker
+from stash.base.spot.running_loss import LOSS_WINDOW, mean_loss
 from stash.derive.spot.progress import asynchronous
-from stash.elastic.batches import batch_of, sample_order, samples_of
+from stash.elastic.batches import SampleOrder, batch_of, samples_of
 from stash.elastic.job import ElasticJob
 
 if TYPE_CHECKING:
     import torch
     from torch.utils.data import Dataset
 
-WINDOW = 50
-"""Updates that a loss is the mean of, each counting by its samples."""
 _LARGEST_LOSS = 1e12
 """What is more is no loss of anything that still trains."""
 _POINTS = 80
@@ -57,11 +56,10 @@ class Server:
     """The job's model and its optimizer, as they would be on the parameter servers."""
 
     def __init__(self, job: ElasticJob, device: torch.device) -> None:
-        import torch
+        from stash.elastic.server import build_model
 
-        torch.manual_seed(job.seed)
         self._job, self._device = job, device
-        self.model = job.model().to(device).train()
+        self.model = build_model(job).to(device).train()
         self.parameters = [each for each in self.model.parameters() if each.requires_grad]
         self._optimizer = job.optimizer(self.parameters)
         self.updates = 0
@@ -70,7 +68,7 @@ class Server:
         """Of the parameters as they are now, on the next samples."""
         import torch
 
-        loss = self._job.loss(self.model, batch_of(self._job, data, order, samples, self._device))
+        loss = self._job.loss(self.model, batch_of(self._job, data, islice(order, samples), self._device))
         found = torch.autograd.grad(loss, self.parameters, allow_unused=True)
         return WorkerGradient(list(found), float(loss.detach()), samples, self.updates)
 
@@ -92,7 +90,7 @@ class _Course:
     """Running means of the loss at the updates that are kept."""
 
     kept: frozenset[int]
-    recent: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=WINDOW))
+    recent: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=LOSS_WINDOW))
     updates: list[int] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
 
@@ -101,8 +99,7 @@ class _Course:
         if not abs(gradient.loss) <= _LARGEST_LOSS:  # what is no number is not less either
             raise DivergedError(update)
         self.recent.append((gradient.loss, gradient.samples))
-        total = math.fsum(loss * samples for loss, samples in self.recent)
-        mean = total / sum(samples for _, samples in self.recent)
+        mean = mean_loss(self.recent)
         if update in self.kept:
             self.updates.append(update)
             self.losses.append(mean)
@@ -119,7 +116,7 @@ def replay(
     bound: int | None = None,
     told: Callable[[int, float], bool] = lambda update, loss: True,
 ) -> LossReplay | None:
-    """The course of the loss over ``updates``, ``WINDOW`` at least; ``None`` if ``told`` (after each) returns False.
+    """The course of the loss over ``updates``, ``LOSS_WINDOW`` at least; ``None`` once ``told`` returns False.
 
     Parameters begin as the job's own seed makes them, samples come in the order of ``seed``. With a ``bound`` no
     worker begins an iteration when it has made so many more than the slowest (stale-synchronous parallel, Ho et al.
@@ -128,9 +125,9 @@ def replay(
     import torch
 
     began = time.perf_counter()
-    server, order = Server(job, device), sample_order(samples_of(data, "the job"), seed)
+    server, order = Server(job, device), iter(SampleOrder(samples_of(data, "the job"), seed))
     torch.manual_seed(seed)
-    course = _Course(frozenset(np.geomspace(WINDOW, updates, _POINTS).round().astype(int).tolist()))
+    course = _Course(frozenset(np.geomspace(LOSS_WINDOW, updates, _POINTS).round().astype(int).tolist()))
     computing: dict[int, WorkerGradient] = {}
     stale = 0
     for worker, begins in _events(workers, bound):

@@ -8,10 +8,10 @@ from typing import cast as typed
 from stash.base.records.base import now
 from stash.base.spot.fleets import FleetPlan
 from stash.base.spot.log import SpotGround, SpotLog
+from stash.base.spot.running_loss import LOSS_WINDOW
 from stash.base.version import __version__
 from stash.derive.spot.stretches import outages, stretches, takeovers
 from stash.elastic.casting import Cast
-from stash.elastic.head import LOSS_WINDOW
 from stash.elastic.orders import TrainingOrders
 from stash.elastic.rehearsal import Rehearsal
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
+from stash.elastic.batches import SampleOrder, batch_of, samples_of
 from stash.elastic.frames import NO_LEASE, FrameKind, Tray, receive_head, receive_tray, send_bytes, send_head, tuned
 from stash.elastic.ledger import DataLease
 from stash.elastic.server import build_model, parts
@@ -133,8 +134,7 @@ class Trainer:
         self._job, self._batch = job, batch
         self._model = build_model(job).to(self._device).train()
         self._data = job.data()
-        self._collate = job.collate or torch.utils.data.default_collate
-        self._order = SampleOrder(len(self._data), job.seed)  # type: ignore[arg-type]
+        self._order = SampleOrder(samples_of(self._data, "the job"), job.seed)
         trained, others = dict(self._model.named_parameters()), dict(self._model.named_buffers())
         named = parts(self._model, servers)
         self._parameters = [[trained[name] for name in names if name in trained] for names in named]
@@ -162,40 +162,14 @@ class Trainer:
         total = 0.0
         for start in range(lease.start, lease.stop, self._batch):
             stop = min(start + self._batch, lease.stop)
-            samples = [self._data[self._order[number]] for number in range(start, stop)]
-            loss = self._job.loss(self._model, self._placed(self._collate(samples)))
+            samples = (self._order[number] for number in range(start, stop))
+            loss = self._job.loss(self._model, batch_of(self._job, self._data, samples, self._device))
             share = (stop - start) / lease.samples
             (loss * share).backward()  # type: ignore[no-untyped-call]
             total += float(loss.detach()) * share
         return total, [
             [*(each.grad for each in own), *rest] for own, rest in zip(self._parameters, self._buffers, strict=True)
         ]
-
-    def _placed(self, batch: Any) -> Any:
-        if isinstance(batch, torch.Tensor):
-            return batch.to(self._device)
-        if isinstance(batch, dict):
-            return {key: self._placed(value) for key, value in batch.items()}
-        if isinstance(batch, tuple) and hasattr(batch, "_fields"):
-            return type(batch)(*map(self._placed, batch))
-        if isinstance(batch, (list, tuple)):
-            return type(batch)(map(self._placed, batch))
-        return batch
-
-
-class SampleOrder:
-    """Which sample of the data set stands where in the endless stream: every epoch in an order of its own."""
-
-    def __init__(self, length: int, seed: int) -> None:
-        self._length, self._seed = length, seed
-        self._epoch, self._places = -1, torch.empty(0, dtype=torch.long)
-
-    def __getitem__(self, number: int) -> int:
-        epoch, place = divmod(number, self._length)
-        if epoch != self._epoch:
-            generator = torch.Generator().manual_seed(self._seed * 1_000_003 + epoch)
-            self._epoch, self._places = epoch, torch.randperm(self._length, generator=generator)
-        return int(self._places[place])
 
 
 def work(name: str, trainer: Trainer, desk: Desk, pacing: Pacing) -> int:

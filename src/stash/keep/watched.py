@@ -18,8 +18,7 @@ from pydantic import ValidationError
 from stash.base.errors import UserError
 from stash.base.printable import shortened
 from stash.base.records.mistakes import first_mistake
-from stash.base.spot.fleets import Obtainable
-from stash.base.spot.market import SpotPrices, WatchedLives
+from stash.base.spot.market import Obtainable, SpotPrices, WatchedLives
 from stash.base.words.spelling import nearest
 from stash.keep.fleets import json_of, text_of
 

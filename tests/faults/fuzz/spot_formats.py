@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from stash.base.printable import strict_json
-from stash.base.spot.fleets import FleetPlan, Obtainable
+from stash.base.spot.fleets import FleetPlan
+from stash.base.spot.market import Obtainable
 from stash.derive.spot.lifetimes import Gang, ObservedLives, law_of
 from stash.derive.spot.simulating import simulate
 from stash.keep.fleets import read_plan

@@ -120,6 +120,15 @@ def test_a_study_on_a_cloud_from_end_to_end(cloud: Path, monkeypatch: Patch, cap
     assert {"heat", "interconnect", "prep", "cost-against-time", "batches"} <= written
 
 
+def test_of_a_study_that_has_measured_nothing_there_is_nothing_to_draw(
+    cloud: Path, monkeypatch: Patch, capsys: Capture
+) -> None:
+    (cloud / "grid.yaml").write_text(SKY)
+    assert run(monkeypatch, "figures", "grid.yaml", "-o", "paper") == 2
+    assert "there is nothing to draw of grid.yaml yet" in capsys.readouterr().err
+    assert not (cloud / "paper").exists()
+
+
 def test_a_cloud_that_says_no_is_told_and_left(cloud: Path, monkeypatch: Patch, capsys: Capture) -> None:
     (cloud / "grid.yaml").write_text(SKY)
     monkeypatch.setenv("FAILS", "1")

@@ -218,6 +218,8 @@ def test_a_fleet_s_plan_is_shown_and_reported(monkeypatch: Patch, capsys: Captur
     ("words", "said"),
     [
         (("--interruptions", "often"), "--interruptions: cannot read the interruptions 'often'"),
+        (("--interruptions", "g9.huge=1/h"), "--interruptions g9.huge: the plan's pool has no such type; it has"),
+        (("--trace", "g9.huge=zone.json"), "--trace g9.huge: the plan's pool has no such type; it has"),
         (("--interruptions", "1/h", "--interruptions", "2/h"), "is given 2 times for all types"),
         (("--interruptions", "1/h", "--trace", "zone.json"), "both say how long"),
         (("--checkpoint", "20s"), "--checkpoint needs to know how often machines go"),

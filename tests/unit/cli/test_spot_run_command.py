@@ -56,6 +56,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             2,
             "servers are on-demand and get no notice",
         ),
+        (("job.plan.json", "a_rehearsed_job.py:job", "--revoke", "worker1@60s"), 2, "training ends after 60 s"),
+        (("job.plan.json", "a_rehearsed_job.py:job", "--yes"), 2, "--yes is of rented machines, and --on testbed"),
+        (("job.plan.json", "a_rehearsed_job.py:job", "--on", "local", "--slower", "2"), 2, "add --on testbed"),
+        (("job.plan.json", "a_rehearsed_job.py:job", "--on", "cloud", "--loss", "1"), 2, "--loss is of a rehearsal"),
+        (
+            ("job.plan.json", "a_rehearsed_job.py:job", "--on", "cloud", "--bound", "0"),
+            2,
+            "--bound is of a rehearsal",
+        ),
+        (("job.plan.json", "a_rehearsed_job.py:job", "--on", "cloud", "--json"), 2, "--json is of a rehearsal"),
         (("job.plan.json", "a_rehearsed_job.py:job", "--seconds", "0s"), 2, "--seconds 0: it must be more than 0"),
     ],
 )

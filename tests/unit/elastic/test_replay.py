@@ -11,10 +11,11 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from stash.base.spot.curve import VirtualWorker
+from stash.base.spot.running_loss import LOSS_WINDOW
 from stash.derive.spot.design import alike
-from stash.elastic.batches import moved, sample_order
+from stash.elastic.batches import SampleOrder, moved
 from stash.elastic.job import ElasticJob
-from stash.elastic.replay import WINDOW, DivergedError, _events, replay
+from stash.elastic.replay import DivergedError, _events, replay
 
 CPU = torch.device("cpu")
 
@@ -58,7 +59,7 @@ def regression(rate: float = 0.05) -> ElasticJob:
 
 def test_gradients_are_of_the_parameters_that_were_fetched_and_applied_when_iterations_end() -> None:
     seen: list[float] = []
-    replay(watched(seen), numbers(), alike(2, 2), WINDOW + 10, 0, CPU)
+    replay(watched(seen), numbers(), alike(2, 2), LOSS_WINDOW + 10, 0, CPU)
     # Both fetch 1. The first's gradient 1 makes 0.5, which it fetches; the second's 1 makes 0, which it fetches;
     # the first's 0.5 makes -0.25, the second's 0 leaves it there, the first's -0.25 makes -0.125.
     assert seen[:7] == [1.0, 1.0, 0.5, 0.0, -0.25, -0.25, -0.125]
@@ -69,7 +70,7 @@ def test_a_lone_worker_trains_as_any_loop_does() -> None:
     found = replay(job, job.data(), alike(1, 8), 60, 11, CPU)
     torch.manual_seed(job.seed)
     model = job.model()
-    steps, order, losses = job.optimizer(model.parameters()), sample_order(64, 11), []
+    steps, order, losses = job.optimizer(model.parameters()), iter(SampleOrder(64, 11)), []
     data: Any = job.data()
     for _ in range(60):
         chosen = [data[number] for number in islice(order, 8)]
@@ -80,8 +81,8 @@ def test_a_lone_worker_trains_as_any_loop_does() -> None:
         losses.append(float(error.detach()))
     assert found is not None
     assert found.updates[-1] == 60
-    assert found.losses[-1] == pytest.approx(sum(losses[-WINDOW:]) / WINDOW)
-    assert found.losses[0] == pytest.approx(sum(losses[:WINDOW]) / WINDOW)
+    assert found.losses[-1] == pytest.approx(sum(losses[-LOSS_WINDOW:]) / LOSS_WINDOW)
+    assert found.losses[0] == pytest.approx(sum(losses[:LOSS_WINDOW]) / LOSS_WINDOW)
     assert (found.staleness, found.imbalance, found.mean_batch) == (0, 0, 8)
 
 
@@ -141,10 +142,22 @@ def test_whoever_is_told_can_end_it() -> None:
 
 
 def test_an_epoch_has_every_sample_once() -> None:
-    order = sample_order(10, 4)
+    order = iter(SampleOrder(10, 4))
     first, second = ([next(order) for _ in range(10)] for _ in range(2))
     assert sorted(first) == sorted(second) == list(range(10))
     assert first != second
+
+
+def test_a_place_holds_one_sample_whoever_asks_and_in_whichever_order() -> None:
+    stream = list(islice(SampleOrder(10, 4), 40))
+    assert stream == [int(each) for each in _drawn_in_turn(10, 4, 4)]
+    late = SampleOrder(10, 4)
+    assert [late[number] for number in (35, 3, 12, 39, 12)] == [stream[number] for number in (35, 3, 12, 39, 12)]
+
+
+def _drawn_in_turn(count: int, seed: int, epochs: int) -> torch.Tensor:
+    shuffle = torch.Generator().manual_seed(seed)
+    return torch.cat([torch.randperm(count, generator=shuffle) for _ in range(epochs)])
 
 
 def test_tensors_move_wherever_they_stand_in_a_batch() -> None:

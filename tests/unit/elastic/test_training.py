@@ -11,11 +11,12 @@ import torch
 
 import stash.spot
 from stash.base.errors import UserError
+from stash.elastic.batches import SampleOrder
 from stash.elastic.coordinator import Coordinator
 from stash.elastic.frames import FrameKind, Tray, receive_head, send_head
 from stash.elastic.ledger import DataLease
 from stash.elastic.server import ParameterShard, ShardServer, build_model, save_model
-from stash.elastic.worker import Pacing, SampleOrder, ServerLinks, Trainer, work
+from stash.elastic.worker import Pacing, ServerLinks, Trainer, work
 
 
 def _model() -> torch.nn.Module:
@@ -208,13 +209,6 @@ def test_a_larger_lease_than_the_batch_is_computed_in_parts() -> None:
     assert loss == pytest.approx(other_loss)
     torch.testing.assert_close(one, other)
     torch.testing.assert_close(bias, other_bias)
-
-
-def test_every_epoch_has_all_samples_in_an_order_of_its_own() -> None:
-    order = SampleOrder(10, 4)
-    first, second = ([order[number] for number in range(start, start + 10)] for start in (0, 10))
-    assert sorted(first) == sorted(second) == list(range(10))
-    assert first != second
 
 
 def test_who_is_told_that_it_leaves_gets_no_lease_that_it_could_not_finish() -> None:

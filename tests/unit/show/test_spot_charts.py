@@ -7,7 +7,9 @@ import pytest
 from fleet_pools import published
 
 from stash.base.errors import UserError
-from stash.base.spot.fleets import FleetPlan, Obtainable, SpotSimulation
+from stash.base.spot.fleets import FleetPlan
+from stash.base.spot.market import Obtainable
+from stash.base.spot.simulation import SpotSimulation
 from stash.derive.spot.calibration import binned
 from stash.derive.spot.lifetimes import ChosenLaw, Memoryless
 from stash.derive.spot.provision import provision

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from stash.base.records.base import Count, Number, Record, Sentence
-from stash.base.spot.risk import CheckpointInterval, FleetRisk, InterruptionBand, TrainingMode
+from stash.base.spot.risk import FleetRisk, InterruptionBand
 from stash.base.stats.intervals import Interval
 
 FLEET_SCHEMA = 1
@@ -338,75 +338,3 @@ class FleetPlan(Record):
     beyond: tuple[Sentence, ...] = ()
     risk: FleetRisk | None = None
     """What revocations do to it; ``None`` where nobody says how often machines go."""
-
-
-class Obtainable(Record):
-    """How many machines could be had, tick by tick."""
-
-    gap_seconds: Annotated[Number, Field(ge=1e-3, le=1e9)]
-    machines: tuple[Count, ...] = Field(min_length=1)
-    start_seconds: Number | None = None
-    """When the first tick began, since 1970; ``None`` if nobody says."""
-
-
-class PolicyOutcome(Record):
-    """What one policy came to, over all runs."""
-
-    name: str
-    text: Sentence
-    dollars: Interval | None
-    """Mean; ``None`` if no run could be done."""
-    on_demand_hours: Interval | None
-    """Of the gang."""
-    late: float
-    """Share of runs."""
-    runs: Count
-    late_interval: Interval | None = None
-    """The same share; its ends are unknown where the traces hold less than two runs beside each other."""
-    revocations: Number | None = None
-    """Mean of a run, of the whole gang; ``None`` for who knew them beforehand."""
-
-
-class HeldSpan(Record):
-    """A stretch of one run in which a policy held the same machines."""
-
-    begin: Number
-    end: Number
-    """Seconds since the run began."""
-    held: Literal["spot", "on-demand"]
-
-
-class PolicyCourse(Record):
-    """One run under one policy."""
-
-    name: str
-    spans: tuple[HeldSpan, ...]
-    revoked: tuple[Number, ...]
-    """Seconds since the run began."""
-    done: tuple[tuple[Number, Number], ...]
-    """Second and share of the work that was done by then, revocations taken off."""
-    dollars: Number
-    late: bool
-
-
-class SpotSimulation(Record):
-    """The answer to one ``stash spot simulate``."""
-
-    workers: dict[str, int]
-    obtainable: float
-    """Share of ticks in which all of them could be had."""
-    runs: Count
-    seed: Count
-    policies: tuple[PolicyOutcome, ...]
-    advice: Sentence
-    mode: TrainingMode = "asynchronous"
-    checkpoint: CheckpointInterval | None = None
-    """Of a synchronous job."""
-    independent: Number | None = None
-    """Runs that the traces hold beside each other; ``None`` in older files."""
-    deadline_seconds: Number | None = None
-    courses: tuple[PolicyCourse, ...] = ()
-    """One run as every policy did it: one with as many revocations as most have."""
-    there: tuple[tuple[Number, Number], ...] = ()
-    """When all machines could be had in that run: begin, end."""
-    notes: tuple[Sentence, ...] = ()

@@ -1,10 +1,21 @@
-"""What was watched of spot machines besides what could be had: how long they lived, and what they cost."""
+"""What was watched of spot machines: how many could be had, how long they lived, and what they cost."""
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from pydantic import Field, model_validator
 
-from stash.base.records.base import Number, Record
+from stash.base.records.base import Count, Number, Record
+
+
+class Obtainable(Record):
+    """How many machines could be had, tick by tick."""
+
+    gap_seconds: Annotated[Number, Field(ge=1e-3, le=1e9)]
+    machines: tuple[Count, ...] = Field(min_length=1)
+    start_seconds: Number | None = None
+    """When the first tick began, since 1970; ``None`` if nobody says."""
 
 
 class WatchedLives(Record):

@@ -13,16 +13,17 @@ import re
 from stash.base.errors import UnitError
 from stash.base.printable import shortened
 
+MONTH_HOURS = 730.0
+"""A twelfth of 8,760 hours, as clouds bill it."""
 _HOURS = {
     "h": 1.0,
     "hour": 1.0,
     "d": 24.0,
     "day": 24.0,
     "week": 168.0,
-    "month": 730.0,
+    "month": MONTH_HOURS,
     "year": 8760.0,
 }
-"""A month is a twelfth of 8,760 hours, as clouds bill it."""
 _NUMBER = r"([0-9]{1,12}(?:\.[0-9]{1,12})?)"
 _TEXT = re.compile(rf"\s*(<|>)?\s*{_NUMBER}\s*(?:[-–]\s*{_NUMBER})?\s*(%)?\s*/\s*([a-z]{{1,9}})\s*", re.IGNORECASE)
 _EXAMPLE = "10%/month, 5-10%/month or 0.02/h"

@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from stash.base.errors import UnitError, UserError
+from stash.base.printable import shortened
 from stash.cli.options import positive
 
 if TYPE_CHECKING:
-    from stash.base.spot.fleets import FleetPlan, Obtainable
+    from stash.base.spot.fleets import FleetPlan
+    from stash.base.spot.market import Obtainable
     from stash.derive.spot.lifetimes import ChosenLaw
     from stash.derive.spot.risk import Danger
 
@@ -89,6 +91,10 @@ def _by_type(
         kind, equals, text = word.partition("=")
         if equals and kind in known:
             own[kind] = read(f"{name} {kind}", text)
+        elif equals and not Path(word).exists():
+            raise UserError(
+                f"{name} {shortened(kind, 60)}: the plan's pool has no such type; it has {', '.join(known)}"
+            )
         else:
             common.append(read(name, word))
     if len(common) > 1:

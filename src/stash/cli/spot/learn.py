@@ -43,8 +43,9 @@ def learn(
 ) -> None:
     """Learn how a job's loss falls with workers and batches, from short runs on this machine.
 
-    Fleets are replayed in virtual time: the same stale gradients in the same order, on one device. Ctrl-C keeps what
-    was replayed.
+    Fleets are replayed in virtual time: the same stale gradients in the same order, on one device.
+
+    Ctrl-C keeps what was replayed.
 
     stash spot learn job.py:job -o job.curve.json
     """

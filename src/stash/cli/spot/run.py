@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shlex
 import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +13,8 @@ import typer
 
 from stash.base.errors import UserError
 from stash.cli.options import flag, option, positive
+from stash.cli.spot.rented import run_rented
+from stash.cli.spot.together import refuse_given, run_sync
 from stash.cli.spot.words import JSON_HELP, seconds_of, told
 
 if TYPE_CHECKING:
@@ -23,10 +27,21 @@ if TYPE_CHECKING:
     from stash.elastic.rehearsal import Rehearsal
     from stash.lab.testbed.revoke import Revocation
 
-_EVERY = "20s"
+_EVERY, _SECONDS = "20s", "60s"
 GROUNDS = ("cloud", "testbed", "local")
 _PLAN_HELP = "What `stash spot plan -o` saved."
-_REVOKE_HELP = "Take machines away: worker2@40s,notice=20s, or a type and no notice, v100@1m; repeatable."
+_INFRA_HELP = "Where to rent, like aws/us-east-1 or kubernetes."
+_COST_HELP = "A hard stop; counts what is rented until it ends."
+_BUCKET_HELP = "Where servers keep checkpoints; else their disk."
+_REVOKE_HELP = "Take machines away: worker2@40s,notice=20s, or all of a type without notice, v100@1min; repeatable."
+_LOSS_HELP = "Stop when the running mean of the loss is there."
+_BOUND_HELP = "Updates that a worker may be ahead; else no bound."
+_SLOWER_HELP = "How much slower to emulate; else as this machine needs it."
+_CHECKPOINT_HELP = "Where servers save, and resume from; else anew."
+_EVERY_HELP = f"Between checkpoints; else {_EVERY}, or with --sync what the plan's risk says."
+_LEAST_HELP = "Nodes that --sync needs to train; torchrun's MIN."
+_SYNC_HELP = "Rehearse a script under torchrun: what follows is the script's."
+_RENTED, _REHEARSED = "On rented machines (--on cloud)", "In a rehearsal (--on testbed, --on local)"
 
 
 def run(
@@ -39,43 +54,30 @@ def run(
     on: Annotated[
         str, option("WHERE", "cloud (rented), testbed (emulated hosts; needs root) or local (this machine).")
     ] = "cloud",
-    infra: Annotated[str | None, option("CLOUD/REGION", "Where to rent, like aws/us-east-1 or kubernetes.")] = None,
-    max_cost: Annotated[float | None, option("DOLLARS", "A hard stop; counts what is rented until it ends.")] = None,
-    bucket: Annotated[str | None, option("URL", "Where rented servers keep checkpoints; else their disk.")] = None,
-    yes: Annotated[bool, flag("--yes", "Rent; else what would be run is printed.")] = False,
-    revoke: Annotated[list[str] | None, option("WHO@TIME[,notice=TIME]", _REVOKE_HELP)] = None,
-    seconds: Annotated[str, option("TIME", "How long to train at most.")] = "60s",
-    loss: Annotated[float | None, option("LOSS", "Stop when the running mean of the loss is there.")] = None,
-    bound: Annotated[int | None, option("S", "Updates that a worker may be ahead; else no bound.", least=0)] = None,
-    slower: Annotated[float | None, option("F", "How much slower to emulate; else as this machine needs it.")] = None,
-    checkpoint: Annotated[Path | None, option("FOLDER", "Where servers save, and resume from; else anew.")] = None,
-    every: Annotated[
-        str | None,
-        option(
-            "TIME", "Between checkpoints; else 20s, or with --sync what the plan's risk says.", "--checkpoint-every"
-        ),
-    ] = None,
-    least: Annotated[int, option("N", "Nodes that --sync needs to train; torchrun's MIN.", least=1)] = 1,
-    sync: Annotated[bool, flag("--sync", "Rehearse a script under torchrun: what follows is the script's.")] = False,
-    output: Annotated[Path | None, option("FILE", "Where the log goes.", "--output", "-o")] = None,
-    json: Annotated[bool, flag("--json", JSON_HELP)] = False,
+    infra: Annotated[str | None, option("CLOUD/REGION", _INFRA_HELP, panel=_RENTED)] = None,
+    max_cost: Annotated[float | None, option("DOLLARS", _COST_HELP, panel=_RENTED)] = None,
+    bucket: Annotated[str | None, option("URL", _BUCKET_HELP, panel=_RENTED)] = None,
+    yes: Annotated[bool, flag("--yes", "Rent; else what would be run is printed.", panel=_RENTED)] = False,
+    revoke: Annotated[list[str] | None, option("WHO@TIME", _REVOKE_HELP, panel=_REHEARSED)] = None,
+    seconds: Annotated[str | None, option("TIME", "How long to train at most; else 60s.", panel=_REHEARSED)] = None,
+    loss: Annotated[float | None, option("LOSS", _LOSS_HELP, panel=_REHEARSED)] = None,
+    bound: Annotated[int | None, option("S", _BOUND_HELP, least=0, panel=_REHEARSED)] = None,
+    slower: Annotated[float | None, option("F", _SLOWER_HELP, panel=_REHEARSED)] = None,
+    checkpoint: Annotated[Path | None, option("FOLDER", _CHECKPOINT_HELP, panel=_REHEARSED)] = None,
+    every: Annotated[str | None, option("TIME", _EVERY_HELP, "--checkpoint-every", panel=_REHEARSED)] = None,
+    least: Annotated[int, option("N", _LEAST_HELP, least=1, panel=_REHEARSED)] = 1,
+    sync: Annotated[bool, flag("--sync", _SYNC_HELP, panel=_REHEARSED)] = False,
+    output: Annotated[Path | None, option("FILE", "Where the log goes.", "--output", "-o", panel=_REHEARSED)] = None,
+    json: Annotated[bool, flag("--json", JSON_HELP, panel=_REHEARSED)] = False,
 ) -> None:
     """Train a plan's fleet on rented machines; or rehearse it on emulated hosts, and take some away.
 
     stash spot run job.plan.json job.py:job --infra aws/us-east-1 --max-cost 25
+
     stash spot run job.plan.json job.py:job --on testbed --revoke worker2@40s,notice=20s
+
     stash spot run job.plan.json --on local --revoke worker2@40s --sync train.py --epochs 3
     """
-    from stash.base.interrupts import REQUESTS, interrupted_by
-    from stash.base.spot.log import SPOT_LOG_SUFFIX
-    from stash.cli.output import output_file
-    from stash.cli.spot.rented import run_rented
-    from stash.cli.spot.together import refuse_given, run_sync
-    from stash.elastic.actors import require_ray
-    from stash.elastic.casting import cast, orders_of
-    from stash.keep.fleets import read_plan
-    from stash.lab.testbed.revoke import parse_revocation
-
     if on not in GROUNDS:
         raise UserError(f"--on {on!r} is none of {', '.join(GROUNDS)}")
     if sync:
@@ -83,40 +85,85 @@ def run(
             "--infra": infra, "--max-cost": max_cost, "--bucket": bucket, "--yes": yes, "--loss": loss,
             "--bound": bound, "--slower": slower, "--output": output,
         })  # fmt: skip
-        run_sync(plan, ctx.obj, on, least, revoke or (), seconds, checkpoint, every, json)
+        run_sync(plan, ctx.obj, on, least, revoke or (), seconds or _SECONDS, checkpoint, every, json)
         return
+    rented: dict[str, object] = {"--infra": infra, "--max-cost": max_cost, "--bucket": bucket, "--yes": yes or None}
+    rehearsed: dict[str, object] = {
+        "--revoke": revoke or None,
+        "--seconds": seconds,
+        "--loss": loss,
+        "--bound": bound,
+    }
+    rehearsed |= {"--slower": slower, "--checkpoint": checkpoint, "--checkpoint-every": every}
+    rehearsed |= {"--output": output, "--json": json or None}
     if on == "cloud":
-        if revoke:
-            raise UserError("--revoke takes emulated machines away; add --on testbed")
+        _leave_out(rehearsed, "is of a rehearsal, and rented machines train to the plan's loss; add --on testbed")
         cap = None if max_cost is None else positive("--max-cost", max_cost, finite=True)
         run_rented(plan, job, infra, cap, bucket, yes)
         return
-    limit, gap = seconds_of("--seconds", seconds), seconds_of("--checkpoint-every", every or _EVERY)
-    if slower is not None:
-        positive("--slower", slower, finite=True)
-    revocations = [parse_revocation(text) for text in revoke or ()]
+    _leave_out(rented, f"is of rented machines, and --on {on} rents none; leave it out")
+    if on == "local":
+        _leave_out({"--slower": slower}, "is of emulated hosts; add --on testbed")
+    words = RehearsalWords(on, revoke or (), seconds or _SECONDS, loss, bound, slower, checkpoint, every or _EVERY)
+    _rehearse(plan, job, words, output, json)
+
+
+@dataclass(frozen=True)
+class RehearsalWords:
+    """The options of a rehearsal as they were typed."""
+
+    on: str
+    revoke: Sequence[str]
+    seconds: str
+    loss: float | None
+    bound: int | None
+    slower: float | None
+    checkpoint: Path | None
+    every: str
+
+
+def _leave_out(options: Mapping[str, object], why: str) -> None:
+    given = next((name for name, value in options.items() if value is not None), None)
+    if given is not None:
+        raise UserError(f"{given} {why}")
+
+
+def _rehearse(plan: Path, job: str, words: RehearsalWords, output: Path | None, json: bool) -> None:
+    from stash.base.interrupts import REQUESTS, interrupted_by
+    from stash.base.spot.log import SPOT_LOG_SUFFIX
+    from stash.cli.output import output_file
+    from stash.elastic.actors import require_ray
+    from stash.elastic.casting import cast, orders_of
+    from stash.keep.fleets import read_plan
+    from stash.lab.testbed.revoke import parse_revocation
+
+    limit, gap = seconds_of("--seconds", words.seconds), seconds_of("--checkpoint-every", words.every)
+    if words.slower is not None:
+        positive("--slower", words.slower, finite=True)
+    revocations = [parse_revocation(text) for text in words.revoke]
     chosen_by = read_plan(plan)
     target = output_file(output, Path(job.rpartition(":")[0]).stem or "job", SPOT_LOG_SUFFIX)
     require_ray()
-    chosen = cast(chosen_by, job, on == "testbed", slower)
-    _check_revocations(revocations, chosen)
+    chosen = cast(chosen_by, job, words.on == "testbed", words.slower)
+    _check_revocations(revocations, chosen, limit)
     with tempfile.TemporaryDirectory(prefix="stash-spot-") as folder, interrupted_by(*REQUESTS):
-        place = checkpoint or Path(folder) / "checkpoints"
+        place = words.checkpoint or Path(folder) / "checkpoints"
         place.mkdir(parents=True, exist_ok=True)
-        orders = orders_of(chosen, job, place, bound, limit, loss, gap)
-        _announce(chosen_by, chosen, bound, json)
-        rehearsal = _rehearsal(chosen, orders, on, revocations, Path(folder), json)
+        orders = orders_of(chosen, job, place, words.bound, limit, words.loss, gap)
+        _announce(chosen_by, chosen, words.bound, json)
+        rehearsal = _rehearsal(chosen, orders, revocations, Path(folder), json)
         try:
             rehearsal.run()
         finally:
-            _keep(rehearsal, (plan, job, on), chosen_by, chosen, orders, target, json)
+            _keep(rehearsal, (plan, job, words.on), chosen_by, chosen, orders, target, json)
     if rehearsal.account.error is not None:
         raise rehearsal.account.error
-    if checkpoint is not None:
-        told(f"The model is in {shlex.quote(str(checkpoint / 'model.pt'))}; run it again to train on.", json)
+    if words.checkpoint is not None:
+        model = shlex.quote(str(words.checkpoint / "model.pt"))
+        told(f"The model is in {model}; run it again to train on.", json)
 
 
-def _check_revocations(revocations: list[Revocation], chosen: Cast) -> None:
+def _check_revocations(revocations: list[Revocation], chosen: Cast, limit: float) -> None:
     known = [
         *(each.name for each in chosen.workers),
         *chosen.servers,
@@ -127,6 +174,8 @@ def _check_revocations(revocations: list[Revocation], chosen: Cast) -> None:
             raise UserError(f"--revoke {each.who}: the plan's fleet has no such one; it has {', '.join(known)}")
         if each.notice is not None and each.who in chosen.servers:
             raise UserError(f"--revoke {each.who}: servers are on-demand and get no notice; leave notice= out")
+        if each.at >= limit:
+            raise UserError(f"--revoke {each.who}@{each.at:g}s: training ends after {limit:g} s; raise --seconds")
 
 
 def _announce(plan: FleetPlan, chosen: Cast, bound: int | None, json: bool) -> None:
@@ -147,7 +196,7 @@ def _announce(plan: FleetPlan, chosen: Cast, bound: int | None, json: bool) -> N
 
 
 def _rehearsal(
-    chosen: Cast, orders: TrainingOrders, on: str, revocations: list[Revocation], folder: Path, json: bool
+    chosen: Cast, orders: TrainingOrders, revocations: list[Revocation], folder: Path, json: bool
 ) -> Rehearsal:
     from stash.elastic.grounds import LocalGround, TestbedGround
     from stash.elastic.rehearsal import Rehearsal

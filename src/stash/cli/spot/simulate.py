@@ -14,8 +14,8 @@ from stash.cli.spot.dangers import CHECKPOINT_HELP, NOTICE_HELP, seconds
 from stash.cli.spot.words import JSON_HELP, told
 
 if TYPE_CHECKING:
-    from stash.base.spot.fleets import FleetPlan, Obtainable
-    from stash.base.spot.market import SpotPrices
+    from stash.base.spot.fleets import FleetPlan
+    from stash.base.spot.market import Obtainable, SpotPrices
 
 DEFAULT_POLICIES = "greedy,uniform,on-demand,spot"
 TRACE_HELP = "Machines obtainable, tick by tick (JSON); repeatable: more zones, or one each as TYPE=FILE."

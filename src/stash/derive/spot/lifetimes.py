@@ -21,6 +21,7 @@ from scipy.optimize import brentq
 from scipy.special import chdtrc, gamma
 
 from stash.base.spot.risk import InterruptionBand, LawName
+from stash.base.words.revocations import MONTH_HOURS
 from stash.derive.predict.draws import Array
 
 HOUR = 3600.0
@@ -200,9 +201,15 @@ def law_of(lives: ObservedLives) -> ChosenLaw:
 def law_of_band(band: InterruptionBand) -> ChosenLaw:
     """Memoryless, for a stated rate tells no more; a band counts with its upper end."""
     if band.low == band.high:
-        return ChosenLaw(Memoryless(band.high / HOUR), f"stated: {band.high:.2g} an hour; taken as memoryless")
-    ends = f"{band.low:.2g} to {band.high:.2g} an hour"
+        return ChosenLaw(Memoryless(band.high / HOUR), f"stated: {_share(band.high)}; taken as memoryless")
+    ends = f"{_share(band.low)} to {_share(band.high)}"
     return ChosenLaw(Memoryless(band.high / HOUR), f"stated: {ends}; taken as memoryless at the upper end")
+
+
+def _share(rate: float) -> str:
+    """A rate per hour, as the share of machines that go in a month where it is low, as clouds state it."""
+    monthly = -math.expm1(-rate * MONTH_HOURS)
+    return f"{100 * monthly:.2g}% a month" if monthly < 0.5 else f"{rate:.2g} an hour"
 
 
 def weibull_of(lives: ObservedLives) -> WeibullLife:

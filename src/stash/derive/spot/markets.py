@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from stash.base.errors import UserError
-from stash.base.spot.fleets import FleetPlan, Obtainable
-from stash.base.spot.market import SpotPrices
+from stash.base.spot.fleets import FleetPlan
+from stash.base.spot.market import Obtainable, SpotPrices
 from stash.derive.predict.draws import Array
 from stash.derive.spot.policies import GangJob, Integers, SpotMarket, ticks
 

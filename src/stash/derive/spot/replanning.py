@@ -19,7 +19,6 @@ import numpy.typing as npt
 from scipy.special import ndtri
 
 from stash.base.spot.fleets import FleetPlan, FleetPool
-from stash.base.spot.notice import Notice
 from stash.base.words.counting import counted
 from stash.derive.predict.draws import Array
 from stash.derive.spot.convergence import updates_to
@@ -76,25 +75,6 @@ class Replanning:
     """When a type has cooled down that could be of use; ``None``: nothing is cooling."""
     candidates: int
     decided_seconds: float
-
-
-@dataclass(frozen=True)
-class Farewell:
-    """What a worker does between the notice and its end."""
-
-    checkpoint: bool
-    lease: bool
-    """Whether the lease it is at can be finished; no further one is taken at any rate."""
-
-
-def farewell(notice: Notice, now: float, checkpoint_seconds: float | None, lease_seconds: float | None) -> Farewell:
-    """Save if that fits, finish the lease if that fits beside it; what takes nobody knows how long does not fit."""
-    if notice.kind != "revoked":
-        return Farewell(False, True)
-    left = 0.0 if notice.deadline is None else notice.deadline - now
-    saves = checkpoint_seconds is not None and checkpoint_seconds <= left
-    left -= checkpoint_seconds if saves and checkpoint_seconds is not None else 0.0
-    return Farewell(saves, lease_seconds is not None and lease_seconds <= left)
 
 
 def replan(plan: FleetPlan, seen: FleetSituation) -> Replanning:

@@ -14,7 +14,8 @@ import numpy as np
 from scipy.special import ndtri
 
 from stash.base.errors import UserError
-from stash.base.spot.fleets import FleetPlan, Obtainable
+from stash.base.spot.fleets import FleetPlan
+from stash.base.spot.market import Obtainable
 from stash.base.spot.risk import CheckpointInterval, FleetRisk, TypeLife
 from stash.base.stats.intervals import Interval
 from stash.base.words.counting import counted

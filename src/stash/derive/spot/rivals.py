@@ -62,7 +62,8 @@ def too_much(wish: FleetWish, fleet: CostedFleet) -> str:
     """Why a fleet will not do."""
     late = fleet.seconds - wish.pool.start_seconds - wish.training_seconds
     if late > 0:
-        return f"takes {fleet.seconds:,.0f} s, {late:,.0f} s too long"
+        sure = "" if wish.confidence is None else f" to be in time with probability {wish.confidence:g}"
+        return f"takes {fleet.seconds:,.0f} s, {late:,.0f} s too long{sure}"
     if wish.budget_dollars is not None and fleet.dollars > wish.budget_dollars:
         return f"costs ${fleet.dollars:.3f}, ${fleet.dollars - wish.budget_dollars:.3f} more than the budget"
     return "takes more machines or vCPUs than the quotas allow"

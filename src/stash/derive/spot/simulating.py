@@ -12,9 +12,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from stash.base.errors import UserError
-from stash.base.spot.fleets import FleetPlan, HeldSpan, Obtainable, PolicyCourse, PolicyOutcome, SpotSimulation
-from stash.base.spot.market import SpotPrices
+from stash.base.spot.fleets import FleetPlan
+from stash.base.spot.market import Obtainable, SpotPrices
 from stash.base.spot.risk import CheckpointInterval
+from stash.base.spot.simulation import HeldSpan, PolicyCourse, PolicyOutcome, SpotSimulation
 from stash.base.stats.intervals import Interval
 from stash.base.words.counting import counted
 from stash.derive.spot.checkpointing import interval

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-LOSS_WINDOW = 50
-"""Updates that the running mean of the loss is taken over, as the head does."""
+from stash.base.spot.running_loss import LOSS_WINDOW, mean_loss
+
 _FEWEST = 3
 """Updates of one worker that tell its speed."""
 
@@ -68,9 +68,8 @@ def sight(printed: str) -> TrainingSight | None:
             rows.append((float(row["seconds"]), str(row["worker"]), int(row["samples"]), float(row["loss"])))
         except (ValueError, TypeError, KeyError, RecursionError):
             continue
-    last = rows[-LOSS_WINDOW:]
-    samples = sum(row[2] for row in last)
-    loss = sum(row[2] * row[3] for row in last) / samples if len(last) == LOSS_WINDOW and samples else None
+    last = [(row[3], row[2]) for row in rows[-LOSS_WINDOW:]]
+    loss = mean_loss(last) if len(last) == LOSS_WINDOW and any(samples for _, samples in last) else None
     return TrainingSight(int(count), None if loss is None or math.isnan(loss) else loss, _speeds(rows))
 
 

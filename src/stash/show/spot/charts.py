@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stash.base.spot.fleets import FleetPlan, PolicyCourse, SpotSimulation
+from stash.base.spot.fleets import FleetPlan
+from stash.base.spot.simulation import PolicyCourse, SpotSimulation
 from stash.base.stats.intervals import Interval
 from stash.base.words.rental import dollars, span_scale
 from stash.derive.spot.calibration import ChanceBin

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stash.base.errors import UserError
-from stash.base.spot.fleets import FleetPlan, SpotSimulation
+from stash.base.spot.fleets import FleetPlan
 from stash.base.spot.log import SpotLog
+from stash.base.spot.simulation import SpotSimulation
 from stash.base.words.counting import counted
 from stash.base.words.rental import chance, dollars, dollars_interval, span
 from stash.show.charts.chart import Blank

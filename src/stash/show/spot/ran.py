@@ -97,7 +97,7 @@ def view(log: SpotLog) -> SpotRunView:
             f"loss {_number(log.loss)} (mean of the last {log.loss_window} updates); {_stale(log)}",
             _booked(log.books),
         ),
-        stretches=tuple(map(_stretch, log.stretches)),
+        stretches=tuple(_stretch(each, _began(log)) for each in log.stretches),
         takeovers=tuple(map(_takeover, log.takeovers)),
         warnings=() if log.books is None or log.books.wrong is None else (f"the books are wrong: {log.books.wrong}",),
     )
@@ -132,10 +132,15 @@ def _booked(books: LeaseBooks | None) -> str:
     return f"{books.done:,} samples trained on, {counted(books.reissued, 'lease')} given out again: {kept}"
 
 
-def _stretch(found: SpotStretch) -> tuple[str, ...]:
+def _began(log: SpotLog) -> float:
+    """When the first update was, which events are timed from as well."""
+    return next((event.at for event in log.events if event.what == "began" and event.at is not None), 0.0)
+
+
+def _stretch(found: SpotStretch, began: float) -> tuple[str, ...]:
     predicted = "" if found.predicted is None else f"{found.predicted:.3g}"
     error = "" if not found.predicted else f"{(found.observed / found.predicted - 1) * 100:+.1f} %"
-    times = f"{found.start:.1f} to {found.stop:.1f}"
+    times = f"{found.start - began:.1f} to {found.stop - began:.1f}"
     return times, f"{found.observed:.3g}", predicted, error, fleet(found.workers)
 
 

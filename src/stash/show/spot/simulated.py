@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.console import RenderableType
 
-from stash.base.spot.fleets import PolicyOutcome, SpotSimulation
+from stash.base.spot.simulation import PolicyOutcome, SpotSimulation
 from stash.base.stats.intervals import Interval
 from stash.base.words.units import format_seconds
 from stash.derive.spot.overlapping import LEAST

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from stash.base.spot.risk import InterruptionBand
+from stash.base.words.revocations import parse_interruptions
 from stash.derive.spot.lifetimes import (
     HOUR,
     Gang,
@@ -113,7 +114,9 @@ def test_few_revocations_and_none_are_said_to_tell_little() -> None:
 def test_a_band_counts_with_its_upper_end() -> None:
     chosen = law_of_band(InterruptionBand(low=0.1, high=0.2))
     assert chosen.law.mean == pytest.approx(5 * HOUR)
-    assert "upper end" in chosen.why
+    assert chosen.why == "stated: 0.1 an hour to 0.2 an hour; taken as memoryless at the upper end"
+    low, high = parse_interruptions("5-10%/month")
+    assert "stated: 5% a month to 10% a month;" in law_of_band(InterruptionBand(low=low, high=high)).why
 
 
 LAWS: list[LifeLaw] = [

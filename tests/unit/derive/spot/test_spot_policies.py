@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stash.base.errors import UserError
-from stash.base.spot.fleets import FleetPlan, Obtainable
+from stash.base.spot.fleets import FleetPlan
+from stash.base.spot.market import Obtainable
 from stash.derive.spot.policies import POLICIES, GangJob, Played, PolicyName, SpotMarket, play, ticks
 from stash.derive.spot.provision import provision
 from stash.derive.spot.simulating import simulate

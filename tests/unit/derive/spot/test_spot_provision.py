@@ -17,7 +17,7 @@ from stash.derive.spot.annealing import anneal
 from stash.derive.spot.branching import TOLERANCE, cheapest
 from stash.derive.spot.enumeration import everything
 from stash.derive.spot.provision import provision
-from stash.derive.spot.rivals import cost_of
+from stash.derive.spot.rivals import cost_of, too_much
 from stash.derive.spot.weighing import FleetWish
 
 ROWS = [
@@ -98,13 +98,15 @@ def test_more_quota_or_time_is_never_dearer(seed: int, loss: float, seconds: flo
 def test_a_confidence_tightens_the_deadline_to_what_is_in_time_that_often() -> None:
     pool = published().model_copy(update={"uncertainty": Uncertainty(speed=0.03, updates=0.04)})
     half = plan(FleetWish(pool, "paper", 0.8, 2400, confidence=0.5)).chosen
-    sure = plan(FleetWish(pool, "paper", 0.8, 2400, confidence=0.9)).chosen
+    careful = FleetWish(pool, "paper", 0.8, 2400, confidence=0.9)
+    sure = plan(careful).chosen
     assert half is not None
     assert sure is not None
     assert half.p_deadline == pytest.approx(0.69, abs=0.01)  # Phi(ln(2400 / 2340.7) / 0.05)
     assert sure.p_deadline is not None
     assert sure.p_deadline >= 0.9
     assert sure.dollars > half.dollars
+    assert too_much(careful, half).endswith(" s too long to be in time with probability 0.9")
 
 
 def test_infeasible_wishes_come_back_with_the_nearest_ones_that_are_not() -> None:

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from stash.base.errors import UserError
 from stash.base.spot.fleets import FleetPlan, FleetPool, LossCurve, ParameterServers, WorkerType
-from stash.base.spot.notice import Notice
 from stash.derive.spot.provision import provision
-from stash.derive.spot.replanning import MOST_CANDIDATES, Farewell, FleetSituation, farewell, replan
+from stash.derive.spot.replanning import MOST_CANDIDATES, FleetSituation, replan
 from stash.derive.spot.weighing import FleetWish
 
 # One update a second and worker, whose servers are never busy; 100 updates to loss 1, of any fleet of one.
@@ -142,13 +141,3 @@ def test_of_two_hundred_types_only_so_many_fleets_are_weighed_as_a_second_allows
     found = replan(planned, FleetSituation({"p3.2xlarge-0": 1, "g3.8xlarge-0": 2}, 500, 2.0, 2000.0, 5.0, 60.0))
     assert 1000 < found.candidates <= MOST_CANDIDATES
     assert found.in_time
-
-
-def test_on_notice_a_checkpoint_is_made_if_it_fits_and_the_lease_finished_if_that_fits_too() -> None:
-    notice = Notice("revoked", 100.0, 130.0, "gcp")
-    assert farewell(notice, 100.0, 20.0, 5.0) == Farewell(checkpoint=True, lease=True)
-    assert farewell(notice, 100.0, 20.0, 11.0) == Farewell(checkpoint=True, lease=False)
-    assert farewell(notice, 115.0, 20.0, 5.0) == Farewell(checkpoint=False, lease=True)
-    assert farewell(notice, 100.0, None, None) == Farewell(checkpoint=False, lease=False)
-    assert farewell(notice._replace(deadline=None), 100.0, 1.0, 1.0) == Farewell(checkpoint=False, lease=False)
-    assert farewell(notice._replace(kind="withdrawn"), 100.0, 20.0, 5.0) == Farewell(checkpoint=False, lease=True)

@@ -10,7 +10,8 @@ import pytest
 from fleet_pools import published
 
 from stash.base.errors import UserError
-from stash.base.spot.fleets import FleetPlan, Obtainable, Uncertainty
+from stash.base.spot.fleets import FleetPlan, Uncertainty
+from stash.base.spot.market import Obtainable
 from stash.base.spot.risk import FleetRisk
 from stash.derive.spot.calibration import binned, brier
 from stash.derive.spot.lifetimes import HOUR, ChosenLaw, Memoryless

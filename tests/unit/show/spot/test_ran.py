@@ -36,6 +36,12 @@ def test_the_report_says_what_was_predicted_beside_what_came() -> None:
     assert row.split() == ["worker2", "none", "5.20", "s", "4.00", "ms", "worker3"]
 
 
+def test_stretches_are_timed_from_the_first_update_as_events_are() -> None:
+    began = LOG.model_copy(update={"events": (SpotEvent(at=-2.5, what="began"),)})
+    assert view(began).stretches[1][0] == "22.5 to 42.5"
+    assert view(LOG).stretches[1][0] == "20.0 to 40.0"
+
+
 def test_books_that_are_wrong_are_a_warning() -> None:
     wrong = LOG.model_copy(update={"books": BOOKS.model_copy(update={"wrong": "8 samples are nobody's"})})
     text = render(view(wrong), 80)
