@@ -37,8 +37,8 @@ def test_the_report_says_what_was_predicted_beside_what_came() -> None:
 
 
 def test_stretches_are_timed_from_the_first_update_as_events_are() -> None:
-    began = LOG.model_copy(update={"events": (SpotEvent(at=-2.5, what="began"),)})
-    assert view(began).stretches[1][0] == "22.5 to 42.5"
+    began = LOG.model_copy(update={"events": (SpotEvent(at=2.5, what="began"),)})
+    assert view(began).stretches[1][0] == "17.5 to 37.5"
     assert view(LOG).stretches[1][0] == "20.0 to 40.0"
 
 
