@@ -11,12 +11,15 @@ from dataclasses import dataclass
 
 from stash.base.errors import UserError
 from stash.base.spot.fleets import FleetPool
+from stash.base.words.units import format_bytes
 
 FACTORS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 _BUSY = 0.5
 """Of this machine's cores, that computing may take: the rest is for exchanging, and for being in time."""
 _BYTES_PER_SECOND = 100e6
 """That two cores move between emulated hosts without being late, both ways together; measured where 250e6 pass."""
+_LEAST_RATE = 20e3
+"""Bytes per second of a link. Below, Ray's own messages are late and its machines count as gone, as seen at 440."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,14 @@ def emulated(pool: FleetPool, exchange_bytes: float, slower: float) -> EmulatedF
         raise UserError(
             f"the plan's pool says that {wrong} takes less time for an iteration than for its exchange alone: one of "
             "samples_per_second, exchange_bytes and worker_bytes_per_second is wrong; measure them, and plan again"
+        )
+    rate = min(pool.worker_bytes_per_second, server.bytes_per_second) * ratio
+    if rate < _LEAST_RATE:
+        least = format_bytes(exchange_bytes * _LEAST_RATE / rate)
+        raise UserError(
+            f"the job's {format_bytes(exchange_bytes)} an update stand for the plan's "
+            f"{format_bytes(pool.exchange_bytes)}, so a link would have to carry {format_bytes(rate)}/s, less than "
+            f"what keeps machines together; rehearse it with a model of {least} at least, or --on local"
         )
     return EmulatedFleet(
         slower=slower,

@@ -13,8 +13,9 @@ JOB = """
 import torch, stash.spot
 def loss(model, batch): return model(batch).square().mean()
 data = lambda: torch.ones(64, 4)
-job = stash.spot.Job(lambda: torch.nn.Linear(4, 1), loss, lambda p: torch.optim.SGD(p, 0.1), data, batch=4)
+job = stash.spot.Job(lambda: torch.nn.Linear(4, 32768), loss, lambda p: torch.optim.SGD(p, 0.1), data, batch=4)
 def broken(): raise RuntimeError("no such weights")
+small = stash.spot.Job(lambda: torch.nn.Linear(4, 1), loss, lambda p: torch.optim.SGD(p, 0.1), data, batch=4)
 bad = stash.spot.Job(broken, loss, lambda p: torch.optim.SGD(p, 0.1), data, batch=4)
 """
 
@@ -38,6 +39,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         (("job.plan.json", "a_rehearsed_job.py:job", "--on", "mars"), 2, "'mars' is none of cloud, testbed, local"),
         (("job.plan.json", "a_rehearsed_job.py:none"), 2, "has no name none"),
+        (("job.plan.json", "a_rehearsed_job.py:small"), 2, "rehearse it with a model of"),
         (("job.plan.json", "a_rehearsed_job.py:bad"), 1, "the job failed before it trained: RuntimeError: no such"),
         (("none.plan.json", "a_rehearsed_job.py:job"), 2, "the plan chose no fleet; plan again with a looser"),
         (("nowhere.json", "a_rehearsed_job.py:job"), 2, "cannot read the plan"),
