@@ -117,7 +117,7 @@ def send_bytes(link: socket.socket, content: memoryview) -> None:
 
 def drain(link: socket.socket) -> None:
     """Wait until nearly all that was sent has arrived: the system's own buffers hold megabytes. Raises TimeoutError
-    if nothing arrives for as long as the link's timeout.
+    if nothing arrives for as long as the link's timeout, ConnectionError if the link is closed meanwhile.
     """
     before, since = 0, time.monotonic()
     while sys.platform.startswith("linux") and (left := _on_its_way(link)) >= _NEARLY_NOTHING:
@@ -129,9 +129,12 @@ def drain(link: socket.socket) -> None:
 
 
 def _on_its_way(link: socket.socket) -> int:
-    """Bytes that were sent and have not arrived."""
+    """Bytes that were sent and have not arrived; raises ConnectionError for a link that this end has closed."""
     count = array.array("i", [0])
-    fcntl.ioctl(link, termios.TIOCOUTQ, count)
+    try:
+        fcntl.ioctl(link, termios.TIOCOUTQ, count)
+    except ValueError as error:  # it has no descriptor any more
+        raise ConnectionError("the link was closed") from error
     return count[0]
 
 

@@ -82,13 +82,13 @@ class LeaseLedger:
         of at most ``most`` samples that each shard holds whole or not at all. Returns how many samples of what was
         done that makes. Leases that are out count for nothing any more.
         """
-        before = self._done.samples
+        before = self._done
         edges = {edge for spans in applied for pair in spans.ranges for edge in pair}
         edges.update(edge for lease in (*self._out, *self._waiting) for edge in (lease.start, lease.stop))
         self._done = _held_by_all(applied, self.issued)
         pieces = [piece for gap in self._done.gaps(self.issued) for piece in cut(*gap, edges, most)]
         self._waiting, self._out = [DataLease(*piece) for piece in pieces], {}
-        return max(0, before - self._done.samples)
+        return before.samples - _held_by_all([before, self._done], self.issued).samples
 
     @property
     def out(self) -> dict[DataLease, str]:

@@ -10,12 +10,16 @@ import errno
 import itertools
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
+
+from pydantic import ValidationError
 
 from stash.base.errors import ArtefactError
 from stash.base.files import read_up_to, write_whole
+from stash.base.records.base import Record
+from stash.base.records.mistakes import first_mistake
 
 Document = dict[str, Any]
 LARGEST = 2**29
@@ -27,6 +31,9 @@ _OF_FIELD = {
     "schema_version": "a profile or a probe",
 }
 """What a document is, by the field that tells its schema; looked at where another one was expected."""
+
+
+R = TypeVar("R", bound=Record)
 
 
 class DocumentKind(NamedTuple):
@@ -89,6 +96,31 @@ def json_object(members: Mapping[str, str], indent: int) -> str:
     between = ",\n" + " " * indent
     lines = (f"{json_text(name)}: {text}" for name, text in members.items())
     return "{\n" + " " * indent + between.join(lines) + "\n}"
+
+
+def lined(fields: Mapping[str, Any], lists: Sequence[str]) -> str:
+    """A line for each field, and for each item of ``lists``: what changed between two files is seen line by line."""
+    lines = {name: json_text(value) for name, value in fields.items()}
+    for name in lists:
+        if fields[name]:
+            lines[name] = "[\n  " + ",\n  ".join(json_text(each) for each in fields[name]) + "\n ]"
+    return json_object(lines, indent=1) + "\n"
+
+
+def load_record(
+    source: Path,
+    kind: DocumentKind,
+    record: type[R],
+    schema: int,
+    migrations: Mapping[int, Callable[[Document], Document]],
+) -> R:
+    """The record saved at ``source``, of ``schema`` or an older one; raises ArtefactError."""
+    text = text_of(content_of(source, kind), source, kind)
+    current = migrated(parsed(text, source, kind), source, kind, schema, migrations)
+    try:
+        return record.model_validate(current)
+    except ValidationError as error:
+        raise ArtefactError(f"{source} {kind.is_not} {first_mistake(error)}; {others(kind)}") from error
 
 
 def _why_not_written(target: Path, error: OSError, kind: DocumentKind) -> str:

@@ -11,15 +11,12 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from stash.base.errors import ArtefactError
 from stash.base.plan import PLAN_SCHEMA, PLAN_SUFFIX, Choice, RentalPlan
 from stash.base.records import Record
-from stash.base.records.mistakes import first_mistake
 from stash.base.stats.intervals import Interval
 from stash.keep import documents
-from stash.keep.documents import Document, DocumentKind, json_object, json_text, others
+from stash.keep.documents import Document, DocumentKind, others
 
 MIGRATIONS: dict[int, Callable[[Document], Document]] = {}
 """``MIGRATIONS[n]`` turns a plan of schema n into one of schema n + 1."""
@@ -36,19 +33,13 @@ _KIND = DocumentKind(
 
 def save_plan(plan: RentalPlan, path: str | os.PathLike[str]) -> None:
     """Write ``plan`` to ``path``, replacing it in one step, for its owner alone; raises ArtefactError."""
-    documents.save_text(_written(plan), Path(path), _KIND)
+    documents.save_text(documents.lined(plan.model_dump(mode="json"), ("choices",)), Path(path), _KIND)
 
 
 def load_plan(path: str | os.PathLike[str]) -> RentalPlan:
     """The plan saved at ``path``, of this or any older schema; raises ArtefactError."""
     source = Path(path)
-    text = documents.text_of(documents.content_of(source, _KIND), source, _KIND)
-    document = documents.parsed(text, source, _KIND)
-    current = documents.migrated(document, source, _KIND, PLAN_SCHEMA, MIGRATIONS)
-    try:
-        plan = RentalPlan.model_validate(current)
-    except ValidationError as error:
-        raise ArtefactError(f"{source} {_KIND.is_not} {first_mistake(error)}; {others(_KIND)}") from error
+    plan = documents.load_record(source, _KIND, RentalPlan, PLAN_SCHEMA, MIGRATIONS)
     contradiction = next(_contradictions(plan), None)
     if contradiction is not None:
         raise ArtefactError(f"{source} {_KIND.is_not} {contradiction}; {others(_KIND)}")
@@ -77,11 +68,3 @@ def _contradictions(item: object, name: str = "") -> Iterator[str]:
         above_zero = {"samples_per_step": item.samples_per_step, "steps": item.steps,
                       "step": item.step.value, "seconds": item.seconds.value}  # fmt: skip
         yield from (f"{name}.{field} is {value:g}, not above 0" for field, value in above_zero.items() if value <= 0)
-
-
-def _written(plan: RentalPlan) -> str:
-    """A line for each field, and for each choice: what changed between two plans is then seen line by line."""
-    fields = plan.model_dump(mode="json")
-    lines = {name: json_text(value) for name, value in fields.items()}
-    lines["choices"] = "[\n  " + ",\n  ".join(json_text(each) for each in fields["choices"]) + "\n ]"
-    return json_object(lines, indent=1) + "\n"

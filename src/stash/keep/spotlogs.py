@@ -9,13 +9,9 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from pydantic import ValidationError
-
-from stash.base.errors import ArtefactError
-from stash.base.records.mistakes import first_mistake
 from stash.base.spot.log import SPOT_LOG_SCHEMA, SPOT_LOG_SUFFIX, SpotLog
 from stash.keep import documents
-from stash.keep.documents import Document, DocumentKind, json_object, json_text, others
+from stash.keep.documents import Document, DocumentKind
 
 MIGRATIONS: dict[int, Callable[[Document], Document]] = {}
 """``MIGRATIONS[n]`` turns a log of schema n into one of schema n + 1."""
@@ -32,23 +28,14 @@ _KIND = DocumentKind(
 
 def save_spot_log(log: SpotLog, path: str | os.PathLike[str]) -> None:
     """Write ``log`` to ``path``, replacing it in one step, for its owner alone; raises ArtefactError."""
-    fields = log.model_dump(mode="json")
-    lines = {name: json_text(value) for name, value in fields.items()}
-    for name in ("stretches", "takeovers", "events"):
-        if fields[name]:
-            lines[name] = "[\n  " + ",\n  ".join(json_text(each) for each in fields[name]) + "\n ]"
-    documents.save_text(json_object(lines, indent=1) + "\n", Path(path), _KIND)
+    documents.save_text(
+        documents.lined(log.model_dump(mode="json"), ("stretches", "takeovers", "events")), Path(path), _KIND
+    )
 
 
 def load_spot_log(path: str | os.PathLike[str]) -> SpotLog:
     """The log saved at ``path``, of this or any older schema; raises ArtefactError."""
-    source = Path(path)
-    text = documents.text_of(documents.content_of(source, _KIND), source, _KIND)
-    current = documents.migrated(documents.parsed(text, source, _KIND), source, _KIND, SPOT_LOG_SCHEMA, MIGRATIONS)
-    try:
-        return SpotLog.model_validate(current)
-    except ValidationError as error:
-        raise ArtefactError(f"{source} {_KIND.is_not} {first_mistake(error)}; {others(_KIND)}") from error
+    return documents.load_record(Path(path), _KIND, SpotLog, SPOT_LOG_SCHEMA, MIGRATIONS)
 
 
 def is_spot_log(word: str | os.PathLike[str]) -> bool:

@@ -148,3 +148,10 @@ def test_every_sample_is_applied_exactly_once_by_every_server(seed: int, shards:
     for counts in servers.counts:
         assert counts == dict.fromkeys(range(ledger.issued), 1)
     assert ledger.done_samples == ledger.issued
+
+
+def test_what_a_server_forgot_is_counted_although_others_had_more_than_was_booked() -> None:
+    ledger = LeaseLedger()
+    first, second = ledger.take("a", 8), ledger.take("a", 8)
+    ledger.done("a", first)
+    assert ledger.reconcile([Spans([(second.start, second.stop)])], 8) == 8

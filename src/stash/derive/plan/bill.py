@@ -24,12 +24,13 @@ from stash.base.records.base import Number
 from stash.base.stats.intervals import Interval
 from stash.base.words.quantities import listed
 from stash.base.words.rental import span
+from stash.base.words.revocations import MONTH_HOURS
 from stash.derive.predict.draws import OUTSIDE, Array, Draws, intervals
 from stash.derive.predict.forecast import Predicted, StallDraws, Used
 from stash.keep.catalog.tariffs import Tariff
 
 HOUR = 3600.0
-MONTH = 730 * HOUR
+MONTH = MONTH_HOURS * HOUR
 """The month that clouds price disks by: 8,760 hours by 12 (AWS EBS pricing, Google Cloud disk pricing)."""
 GB = 1e9
 
