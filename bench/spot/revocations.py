@@ -1,44 +1,36 @@
-"""Twenty-one machines taken away from real trainings: is anything lost, doubled, left hanging or left running?
+"""Twenty-one machines taken away from real trainings: is anything lost, doubled, slow, left hanging, left running?
+
+python -m bench.spot.revocations [--rounds 1] [NAME …]
 
 Runs on the testbed, each revocation in the middle of others' work: with and without notice, a whole pool at once, the
-server, and the server while it saves. Every run is audited by the servers' own account of what they applied.
+server, and the server while it saves. Every run is audited by the servers' own account of what they applied. What
+survivors do is held against the queue as ``bench.spot.truth`` fits it to other fleets.
 """
 
 from __future__ import annotations
 
-import sys
+import argparse
 import tempfile
 import time
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from statistics import median
 
+from bench.spot.foreseeing import KINDS, PACE, RATE, Ordeal, Waits, foresee, speed
+from bench.spot.truth import Coefficients, coefficients, speed_of
 from bench.spot.truth_jobs import __file__ as jobs_file
-from stash.derive.spot.stretches import takeovers
+from stash.derive.spot.stretches import outages, stretches, takeovers
 from stash.elastic.grounds import TestbedGround
 from stash.elastic.orders import TrainingOrders, WorkerPlace
 from stash.elastic.processes import leftovers
-from stash.elastic.rehearsal import Rehearsal
+from stash.elastic.rehearsal import Account, Rehearsal
 from stash.elastic.scaling import EmulatedFleet
 from stash.lab.testbed.revoke import Revocation, moments, parse_revocation
 
-RATE = 200e6 / 8
+_SLOW, _LASTED = 0.95, 2.5
+"""Of what is predicted, that survivors should keep; and seconds of a fleet whose speed can be told."""
 _STARTING, _ENDING = 180.0, 120.0
 """Seconds that a busy machine may take to start a dozen Rays, and a server's successor to come at the end."""
-PACE = {"fast": 0.15, "slow": 0.3}
-
-
-@dataclass(frozen=True)
-class Ordeal:
-    """One run: who is taken when."""
-
-    name: str
-    revocations: tuple[str, ...]
-    servers: int = 1
-    bound: int | None = None
-    checkpoint_seconds: float = 5.0
-    seconds: float = 36.0
-
-
 ORDEALS = (
     Ordeal("with notice", tuple(f"worker{n}@{5 * n}s,notice={n + 1}s" for n in range(1, 5))),
     Ordeal("without notice", ("worker1@4s", "worker3@8s", "worker2@16s", "worker4@20s"), bound=2),
@@ -51,40 +43,62 @@ ORDEALS = (
 
 def main() -> None:
     """Print a row for each ordeal, or for those named; raises AssertionError if one of them hung."""
-    print("| ordeal | taken | updates | leases again | decided within, s | joined in time | books | left running |")
-    print("| --- " * 8 + "|")
-    for ordeal in ORDEALS:
-        if len(sys.argv) > 1 and ordeal.name not in sys.argv[1:]:
-            continue
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="of ordeals; all unless given")
+    parser.add_argument("--rounds", type=int, default=1)
+    options = parser.parse_args()
+    known, kept, waits = coefficients(), [], Waits([], [])
+    print(
+        "| ordeal | taken | updates | over foreseen | leases again | decided within, s | joined in time "
+        "| survivors over predicted: median, least | books | left running |"
+    )
+    print("| --- " * 10 + "|")
+    for ordeal in [each for each in ORDEALS if not options.names or each.name in options.names] * options.rounds:
         with tempfile.TemporaryDirectory() as folder:
-            print(_lived(ordeal, Path(folder)), flush=True)
+            row, ratios = _lived(ordeal, Path(folder), known, waits)
+        kept += ratios
+        print(row, flush=True)
+    low = sum(each < _SLOW for each in kept)
+    print(f"\n{len(kept)} fleets between changes, {low} below {_SLOW:.0%} of what was predicted.")
 
 
-def _lived(ordeal: Ordeal, folder: Path) -> str:
+def _lived(ordeal: Ordeal, folder: Path, known: Coefficients, waits: Waits) -> tuple[str, list[float]]:
     (folder / "checkpoints").mkdir()
-    kinds = ("fast", "fast", "slow", "slow")
     orders = TrainingOrders(
         job=f"{jobs_file}:mb1", checkpoints=str(folder / "checkpoints"),
         servers=tuple(f"server{n + 1}" for n in range(ordeal.servers)),
-        workers=tuple(WorkerPlace(f"worker{n}", kind, 8, PACE[kind]) for n, kind in enumerate(kinds, 1)),
+        workers=tuple(WorkerPlace(f"worker{n}", kind, 8, PACE[kind]) for n, kind in enumerate(KINDS, 1)),
         bound=ordeal.bound, seconds=ordeal.seconds, checkpoint_seconds=ordeal.checkpoint_seconds,
     )  # fmt: skip
     taken: list[Revocation] = [parse_revocation(text) for text in ordeal.revocations]
     count = sum(2 if each.who in PACE else 1 for each in taken)
     ground = TestbedGround(orders, folder, EmulatedFleet(1.0, RATE, RATE, 0.0, {}), 2 * count)
     began = time.monotonic()
-    account = Rehearsal(orders, ground, folder, moments(taken), lambda event: None).run()
+    played = Rehearsal(orders, ground, folder, moments(taken), lambda event: None)
+    account = played.run()
     assert time.monotonic() - began < ordeal.seconds + _STARTING + _ENDING, "it hung"
     assert account.books is not None, account.reason
     found = takeovers(account.events, account.updates)
     decided = [each.decided_seconds for each in found if each.decided_seconds is not None]
     joined = [each.joined_seconds for each in found if each.joined_seconds is not None]
     left = leftovers(folder)
+    ratios = list(_survivors(ordeal, account, played.types, known))
+    speeds = f"{median(ratios):.2f}, {min(ratios):.2f}" if ratios else "no fleet lasted"
+    foreseen, updates = foresee(ordeal, known, waits), len(account.updates.seconds)
+    waits.add(found)
     row = (
-        ordeal.name, count, len(account.updates.seconds), account.books.reissued, f"{max(decided, default=0):.2f}",
-        f"{len(joined)} of {len(found)}", account.books.wrong or "right", len(left),
+        ordeal.name, count, updates, "nobody knew" if foreseen is None else f"{updates / foreseen:.2f}",
+        account.books.reissued, f"{max(decided, default=0):.2f}",
+        f"{len(joined)} of {len(found)}", speeds, account.books.wrong or "right", len(left),
     )  # fmt: skip
-    return "| " + " | ".join(map(str, row)) + " |"
+    return "| " + " | ".join(map(str, row)) + " |", ratios
+
+
+def _survivors(ordeal: Ordeal, account: Account, types: Mapping[str, str], known: Coefficients) -> Iterator[float]:
+    """Observed over predicted speed of fleets that lasted; bounded ones are as fast as so many of the slowest."""
+    for each in stretches(account.updates, types, outages(account.events, 1e9), lambda workers: None):
+        if each.stop - each.start >= _LASTED:
+            yield speed_of(account.updates, each) / speed(ordeal, each.workers, known)
 
 
 if __name__ == "__main__":

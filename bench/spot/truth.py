@@ -22,7 +22,7 @@ from scipy.optimize import least_squares
 
 from stash.base.spot.fleets import Contention, FleetPool
 from stash.base.spot.log import SpotStretch, SpotUpdates
-from stash.derive.spot.queueing import fleet_seconds, of_pool
+from stash.derive.spot.queueing import USUAL_RANDOMNESS, fleet_seconds, of_pool
 from stash.derive.spot.sharing import bandwidth
 from stash.derive.spot.stretches import outages, stretches
 from stash.elastic.grounds import TestbedGround
@@ -124,13 +124,13 @@ def play(configuration: Configuration, folder: Path, seconds: float) -> list[tup
     assert account.books.wrong is None, account.books.wrong
     cut = stretches(account.updates, played.types, outages(account.events, 1e9), lambda workers: None)
     return [
-        ("+".join(f"{kind}={n}" for kind, n in each.workers.items()), _speed(account.updates, each), each.updates)
+        ("+".join(f"{kind}={n}" for kind, n in each.workers.items()), speed_of(account.updates, each), each.updates)
         for each in cut
         if each.stop - each.start > seconds / 2
     ]
 
 
-def _speed(updates: SpotUpdates, stretch: SpotStretch) -> float:
+def speed_of(updates: SpotUpdates, stretch: SpotStretch) -> float:
     """Σ 1 / mean iteration of each worker: exact to the iteration, where counting in a few seconds is not."""
     own: dict[str, list[float]] = {}
     for at, worker in zip(updates.seconds, updates.worker, strict=True):
@@ -201,17 +201,33 @@ def by_paper(configuration: Configuration, counts: Sequence[int], contention: Co
     return sum(count / second for count, second in zip(counts, seconds, strict=True))
 
 
-def report() -> None:
-    """Fit on three fleets, predict the others, print how wrong that was."""
+Measured = tuple[Configuration, str, float]
+"""Configuration, workers as they are written, updates per second."""
+
+
+def _divided() -> tuple[list[Measured], list[Measured]]:
+    """The fleets that are fitted, and all others."""
     named = {each.name: each for each in CONFIGURATIONS}
     found = [(named[row["configuration"]], row["workers"], float(row["updates_per_second"])) for row in rows()]
     fitted = [each for each in found if (each[0].name, each[1]) in FITTED]
-    unseen = [each for each in found if (each[0].name, each[1]) not in FITTED]
+    return fitted, [each for each in found if each not in fitted]
+
+
+def coefficients() -> Coefficients:
+    """Of the queue, as the three fleets tell them."""
+    return _fit(_divided()[0])[0]
+
+
+def report() -> None:
+    """Fit on three fleets, predict the others, print how wrong that was."""
+    named = {each.name: each for each in CONFIGURATIONS}
+    fitted, unseen = _divided()
     known, contention = _fit(fitted)
     print(f"Fitted on {len(fitted)} fleets: {known}, {contention}; {len(unseen)} unseen fleets.\n")
     models = {
         "queue": lambda c, n: by_queue(c, n, known),
         "queue, one server after another": lambda c, n: by_queue(c, n, known, together=False),
+        "queue of an untimed pool": lambda c, n: by_queue(c, n, replace(known, randomness=USUAL_RANDOMNESS)),
         "queue, arrivals at random": lambda c, n: by_queue(c, n, replace(known, randomness=1.0)),
         "(8), (9)": lambda c, n: by_paper(c, n, contention),
     }
@@ -225,7 +241,7 @@ def report() -> None:
             print(f"| {name} | {len(group)} |" + "".join(cells))
 
 
-def _fit(fitted: Sequence[tuple[Configuration, str, float]]) -> tuple[Coefficients, Contention]:
+def _fit(fitted: Sequence[Measured]) -> tuple[Coefficients, Contention]:
     def queue(x: np.ndarray) -> list[float]:
         return [np.log(by_queue(c, _counts(w), Coefficients(*x)) / speed) for c, w, speed in fitted]
 

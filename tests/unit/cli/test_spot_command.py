@@ -78,6 +78,24 @@ def test_a_plan_is_told_in_80_columns(monkeypatch: Patch, capsys: Capture) -> No
     assert max(map(len, text.splitlines())) <= 80
 
 
+def test_a_plan_takes_how_workers_wait_from_fleets_that_were_timed(
+    monkeypatch: Patch, capsys: Capture, folder: Path
+) -> None:
+    (folder / "pool.yaml").write_text(f"uncertainty: {{speed: 0.01, updates: 0.1}}\n{PUBLISHED.read_text()}")
+    spot(monkeypatch, capsys, "fit", "runs.csv")
+    words = ("plan", "--pool", "pool.yaml", "--deadline", "2400s", "--loss", "0.8")
+    text = " ".join(spot(monkeypatch, capsys, *words).split())
+    assert "how randomly workers wait for a server is taken from published fleets; time yours" in text
+    text = spot(monkeypatch, capsys, *words, "--fleet", "runs.fleet.json", "-o", "p.json")
+    assert "published fleets" not in text
+    fitted = json.loads((folder / "runs.fleet.json").read_text())
+    pool = json.loads((folder / "p.json").read_text())["pool"]
+    assert pool["randomness"] == fitted["queue"]["randomness"]
+    assert pool["uncertainty"]["speed"] == max(0.01, fitted["spread"]["queue"])
+    error = spot(monkeypatch, capsys, *words, "--fleet", "runs.fleet.json", "--model", "paper", code=2)
+    assert "--fleet tells of a queue, and --model paper knows none" in error
+
+
 def test_what_would_do_is_told_where_nothing_does(monkeypatch: Patch, capsys: Capture) -> None:
     text = spot(monkeypatch, capsys, *PLAN, "--deadline", "1900s", "--loss", "0.8")
     assert "rent     nothing: no fleet does it" in text

@@ -164,6 +164,8 @@ class FleetPool(Record):
     cloud: str | None = None
     region: str | None = None
     """Where the prices are of; ``None`` if nobody says."""
+    randomness: Annotated[Number, Field(ge=0, le=1)] | None = None
+    """How workers arrive at the servers, as ``FittedQueue`` has it; ``None``: nobody timed them."""
 
     @model_validator(mode="after")
     def _names_differ(self) -> FleetPool:

@@ -75,3 +75,5 @@ class FleetRisk(Record):
     """Of the cheapest fleet on demand that is in time; ``None`` without prices, or if there is none."""
     beyond: tuple[Sentence, ...] = ()
     advice: Sentence
+    weighed: Count = 1
+    """Fleets whose revocations were reckoned until this one was chosen."""

@@ -5,7 +5,7 @@ A type's lives are told by one of: a table of lives, a trace, ``--interruptions`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from stash.base.spot.market import Obtainable
     from stash.derive.spot.lifetimes import ChosenLaw
     from stash.derive.spot.risk import Danger
+    from stash.derive.spot.venturing import DangerOf
 
 INTERRUPTIONS_HELP = "How often machines are revoked, like 10%/month, 5-10%/month or 0.02/h; repeatable as TYPE=…"
 TRACE_HELP = "Machines obtainable, tick by tick (JSON); repeatable as TYPE=FILE."
@@ -41,50 +42,51 @@ class DangerWords:
     notice: str | None = None
 
 
-def danger_of(plan: FleetPlan, words: DangerWords) -> Danger | None:
-    """What is known of the planned types' revocations; ``None`` if nothing is, or none planned. Raises UserError."""
-    from stash.derive.spot.risk import Danger
-
-    if plan.chosen is None:
-        return None
-    rented, known = list(plan.chosen.workers), [kind.name for kind in plan.pool.types]
-    bands = _by_type("--interruptions", words.interruptions, known, rented, _band)
-    lives = _by_type("--lifetimes", words.lives, known, rented, _watched)
-    traces = _by_type("--trace", words.traces, known, rented, _trace)
-    _one_source(rented, {"--interruptions": list(bands), "--lifetimes": list(lives), "--trace": list(traces)})
+def dangers_of(plan: FleetPlan, words: DangerWords) -> DangerOf | None:
+    """What is known of revocations, to be asked for any fleet of the plan's pool; ``None`` if nothing is. Raises
+    UserError; so does what it returns, where nobody says how long a type of the fleet lives.
+    """
+    known = [kind.name for kind in plan.pool.types]
+    bands = _by_type("--interruptions", words.interruptions, known, _band)
+    lives = _by_type("--lifetimes", words.lives, known, _watched)
+    traces = _by_type("--trace", words.traces, known, _trace)
+    _one_source(known, {"--interruptions": bands, "--lifetimes": lives, "--trace": traces})
     together = len(words.traces) == 1 and words.traces[0].partition("=")[0] not in known
-    records = _shared(plan.chosen.workers, traces) if together else traces
-    watched = {name: _law_of_record(name, record, plan.chosen.workers[name]) for name, record in records.items()}
-    laws = {**_of_pool(plan, rented), **watched, **bands, **lives}
-    if not laws and not (words.interruptions or words.traces or words.lives):
+    stated = {**_of_pool(plan), **bands, **lives}
+    if plan.chosen is None or not (stated or traces):
         if words.checkpoint is not None:
             raise UserError("--checkpoint needs to know how often machines go; give --interruptions, like 10%/month")
         return None
-    missing = next((name for name in rented if name not in laws), None)
-    if missing is not None:
-        raise UserError(f"nobody says how often {missing} is revoked; give --interruptions {missing}=10%/month")
-    if records and len(records) < len(rented):
-        raise UserError("a trace of some types and none of others cannot be replayed; give --trace TYPE=FILE of each")
-    return Danger(
-        laws={name: laws[name] for name in rented},
-        records=records,
-        shocks=0.0 if words.shocks is None else 1 / _band("--shocks", words.shocks).law.mean,
-        write_seconds=seconds("--checkpoint", words.checkpoint),
-        notice_seconds=seconds("--notice", words.notice),
-    )
+    shocks = 0.0 if words.shocks is None else 1 / _band("--shocks", words.shocks).law.mean
+    write, notice = seconds("--checkpoint", words.checkpoint), seconds("--notice", words.notice)
+
+    def danger(workers: Mapping[str, int]) -> Danger:
+        from stash.derive.spot.risk import Danger
+
+        records = _shared(workers, traces) if together else {name: traces[name] for name in workers if name in traces}
+        watched = {name: _law_of_record(name, record, workers[name]) for name, record in records.items()}
+        laws = {**stated, **watched}
+        missing = next((name for name in workers if name not in laws), None)
+        if missing is not None:
+            raise UserError(f"nobody says how often {missing} is revoked; give --interruptions {missing}=10%/month")
+        if records and len(records) < len(workers):
+            raise UserError(
+                "a trace of some types and none of others cannot be replayed; give --trace TYPE=FILE of each"
+            )
+        return Danger({name: laws[name] for name in workers}, records, shocks, write, notice)
+
+    return danger
 
 
-def _of_pool(plan: FleetPlan, rented: Sequence[str]) -> dict[str, ChosenLaw]:
+def _of_pool(plan: FleetPlan) -> dict[str, ChosenLaw]:
     from stash.derive.spot.lifetimes import law_of_band
 
-    kinds = [kind for kind in plan.pool.types if kind.name in rented]
+    kinds = plan.pool.types
     return {kind.name: law_of_band(kind.interruptions) for kind in kinds if kind.interruptions is not None}
 
 
-def _by_type(
-    name: str, words: Sequence[str], known: Sequence[str], rented: Sequence[str], read: Callable[[str, str], T]
-) -> dict[str, T]:
-    """What each type is given: TYPE=… its own, one without for all others that are rented."""
+def _by_type(name: str, words: Sequence[str], known: Sequence[str], read: Callable[[str, str], T]) -> dict[str, T]:
+    """What each type is given: TYPE=… its own, one without for all others."""
     own: dict[str, T] = {}
     common: list[T] = []
     for word in words:
@@ -99,7 +101,7 @@ def _by_type(
             common.append(read(name, word))
     if len(common) > 1:
         raise UserError(f"{name} is given {len(common)} times for all types; give it once, or as TYPE=…")
-    return {kind: own[kind] if kind in own else common[0] for kind in rented if kind in own or common}
+    return {kind: own[kind] if kind in own else common[0] for kind in known if kind in own or common}
 
 
 def _band(name: str, text: str) -> ChosenLaw:
@@ -149,8 +151,8 @@ def _law_of_record(name: str, record: Obtainable, count: int) -> ChosenLaw:
     return law_of(lives)
 
 
-def _one_source(rented: Sequence[str], sources: Mapping[str, Sequence[str]]) -> None:
-    for name in rented:
+def _one_source(known: Sequence[str], sources: Mapping[str, Collection[str]]) -> None:
+    for name in known:
         given = [option for option, found in sources.items() if name in found]
         if len(given) > 1:
             raise UserError(f"{given[0]} and {given[1]} both say how long {name} lives; give one of them")

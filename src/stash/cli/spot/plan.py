@@ -18,7 +18,7 @@ from stash.cli.spot.dangers import (
     SHOCKS_HELP,
     TRACE_HELP,
     DangerWords,
-    danger_of,
+    dangers_of,
 )
 from stash.cli.spot.words import JSON_HELP, MODEL_HELP, model_of, told
 
@@ -53,6 +53,7 @@ def plan(
     servers: Annotated[int | None, option("N", "Parameter servers; else 1.", least=1, panel=_MAY)] = None,
     start: Annotated[str | None, option("TIME", "From the request to the first update.", panel=_MAY)] = None,
     instances: Annotated[Path | None, option("FILE", "Your own machines and prices.", panel=_MAY)] = None,
+    fleet: Annotated[Path | None, option("FILE", "What `stash spot fit` saved of timed fleets.", panel=_MAY)] = None,
     which: Annotated[str, option("NAME", MODEL_HELP, "--model")] = "queue",
     confidence: Annotated[
         float | None, option("P", "How probable it has to be that it is in time.", panel=_WISH)
@@ -89,19 +90,19 @@ def plan(
         }
         beside |= {"--servers": servers, "--start": start, "--instances": instances}
         _refuse(beside)
-        found = _of_pool(pool, quotas, wanted, which)
+        found = _of_pool(pool, quotas, wanted, which, fleet)
     else:
         if which != "queue":
             raise UserError("--model paper needs alpha1 and beta1 of equation (9), which only a --pool has")
-        bought = _Bought(cloud, region, quotas, server, servers or 1, start, instances)
+        bought = _Bought(cloud, region, quotas, server, servers or 1, start, instances, fleet)
         found = _of_profile(profile, curve, bought, wanted)
-    danger = danger_of(
+    danger = dangers_of(
         found, DangerWords(interruptions or (), trace or (), lifetimes or (), shocks, checkpoint, notice)
     )
     if danger is not None:
-        from stash.derive.spot.risk import reckoned
+        from stash.derive.spot.venturing import venture
 
-        found = reckoned(found, danger)
+        found = venture(found, danger)
     if target is not None:
         write_output(target, found.model_dump_json(indent=1) + "\n")
     printed(document(found) if json else view(found, profile or (pool.name if pool else "")), render)
@@ -131,6 +132,7 @@ class _Bought:
     servers: int
     start: str | None
     instances: Path | None
+    fleet: Path | None
 
 
 def _wanted(
@@ -157,15 +159,21 @@ def _refuse(given: dict[str, object]) -> None:
         raise UserError(f"{word} and --pool: a pool says that itself; leave one of them out")
 
 
-def _of_pool(pool: Path, quotas: dict[str, int], wanted: _Wanted, which: str) -> FleetPlan:
+def _of_pool(pool: Path, quotas: dict[str, int], wanted: _Wanted, which: str, fleet: Path | None) -> FleetPlan:
     from stash.base.records.base import now
     from stash.base.version import __version__
+    from stash.derive.spot.planning import as_timed
     from stash.derive.spot.provision import provision
     from stash.derive.spot.weighing import FleetWish
-    from stash.keep.fleets import read_pool
+    from stash.keep.fleets import read_model, read_pool
 
+    model = model_of(which)
+    if model == "paper" and fleet is not None:
+        raise UserError("--fleet tells of a queue, and --model paper knows none; leave one of them out")
     offers = _limited(read_pool(pool), quotas, wanted.vcpus)
-    wish = FleetWish(offers, model_of(which), wanted.loss, wanted.seconds, wanted.confidence, wanted.budget)
+    if model == "queue":
+        offers = as_timed(offers, None if fleet is None else read_model(fleet))
+    wish = FleetWish(offers, model, wanted.loss, wanted.seconds, wanted.confidence, wanted.budget)
     return provision(wish, __version__, now())
 
 
@@ -176,6 +184,7 @@ def _of_profile(profile: str | None, curve: Path | None, bought: _Bought, wanted
     from stash.keep.catalog import OfferFilter
     from stash.keep.catalog import load as load_catalog
     from stash.keep.curves import load_curve
+    from stash.keep.fleets import read_model
 
     if profile is None or curve is None:
         missing = "a profile" if profile is None else "--curve"
@@ -202,6 +211,7 @@ def _of_profile(profile: str | None, curve: Path | None, bought: _Bought, wanted
         confidence=wanted.confidence,
         budget=wanted.budget,
         vcpus=wanted.vcpus,
+        fleet=None if bought.fleet is None else read_model(bought.fleet),
         source=profile,
         catalog=lambda: known,
     )

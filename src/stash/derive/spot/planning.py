@@ -14,11 +14,11 @@ from stash.base.errors import UserError
 from stash.base.records import Profile
 from stash.base.records.base import now
 from stash.base.spot.curve import LearnedCurve
-from stash.base.spot.fleets import FleetPlan, FleetPool
+from stash.base.spot.fleets import FleetModel, FleetPlan, FleetPool
 from stash.base.version import __version__
 from stash.derive.predict.whatif import base_of, shipped_catalog
 from stash.derive.spot.enumeration import everything, fleets
-from stash.derive.spot.from_profile import pools_of
+from stash.derive.spot.from_profile import MOST_SPREAD, pools_of
 from stash.derive.spot.market import market_of
 from stash.derive.spot.provision import provision
 from stash.derive.spot.weighing import FleetWish, checked
@@ -26,6 +26,10 @@ from stash.keep.catalog import Catalog, Offer
 
 _MOST_WEIGHED = 200_000
 """Fleets with servers: a few seconds."""
+_UNTIMED = (
+    "how randomly workers wait for a server is taken from published fleets; time yours, `stash spot fit` them and "
+    "plan with --fleet"
+)
 
 
 def plan(
@@ -42,6 +46,7 @@ def plan(
     confidence: float | None = None,
     budget: float | None = None,
     vcpus: float | None = None,
+    fleet: FleetModel | None = None,
     source: str = "the profile",
     today: date | None = None,
     catalog: Callable[[], Catalog] = shipped_catalog,
@@ -51,13 +56,27 @@ def plan(
     ``offers`` are what may be rented, spot and on demand, of GPUs and without, as ``stash.keep.catalog.query`` has
     them; ``quotas`` how many of which types. ``start`` is seconds from the request to the first update, ``budget``
     dollars, ``confidence`` the probability of being in time, from the forecasts' and the curve's own errors.
-    ``catalog`` has the facts of the types. Raises UserError where something that is needed is not known.
+    ``fleet`` is what ``stash spot fit`` learned of fleets that were timed, ``catalog`` has the facts of the types.
+    Raises UserError where something that is needed is not known.
     """
     base = base_of(profile, catalog=catalog)
     market = market_of(offers, quotas, server, servers, start)
     pools = pools_of(base, source, curve, market, loss, today or datetime.now(timezone.utc).date())
-    wishes = [_wish(pool, deadline, loss, confidence, budget, vcpus) for pool in pools]
+    wishes = [_wish(as_timed(pool, fleet), deadline, loss, confidence, budget, vcpus) for pool in pools]
     return provision(_best_served(wishes), __version__, now())
+
+
+def as_timed(pool: FleetPool, fleet: FleetModel | None) -> FleetPool:
+    """The pool with how randomly workers of a timed ``fleet`` arrive, and a speed no surer than that model was.
+
+    Where nobody timed any, and the pool does not say, a note tells that this is other people's.
+    """
+    if fleet is None:
+        return pool if pool.randomness is not None else pool.model_copy(update={"notes": (*pool.notes, _UNTIMED)})
+    sure, spread = pool.uncertainty, fleet.spread["queue"]
+    if sure is not None and spread is not None:
+        sure = sure.model_copy(update={"speed": max(sure.speed, min(spread, MOST_SPREAD))})
+    return pool.model_copy(update={"randomness": fleet.queue.randomness, "uncertainty": sure})
 
 
 def _best_served(wishes: Sequence[FleetWish]) -> FleetWish:

@@ -21,7 +21,7 @@ from stash.derive.spot.branching import MOST_NODES, cheapest
 from stash.derive.spot.convergence import loss_after
 from stash.derive.spot.enumeration import MOST_FLEETS, Everything, everything, fleets
 from stash.derive.spot.rivals import baselines, too_much
-from stash.derive.spot.weighing import FleetWish, checked, costed, weigh
+from stash.derive.spot.weighing import FleetWish, WeighedFleets, checked, costed, weigh
 
 _RUNNERS_UP = 3
 _MORE_QUOTA = 8
@@ -90,8 +90,7 @@ def _answered(wish: FleetWish, most_nodes: int = MOST_NODES) -> _Answer:
 def _runners_up(wish: FleetWish, answer: _Answer) -> Iterator[RunnerUp]:
     """The next best fleets, and those that would be cheaper and do not do: among all, or one machine away."""
     assert answer.counts is not None
-    counts = answer.known.counts if answer.known is not None else _near(wish, answer.counts)
-    found = answer.known.weighed if answer.known is not None else weigh(wish, counts)
+    counts, found = compared(wish, answer.counts, answer.known)
     best = costed(wish, answer.counts)
     other = (counts != answer.counts).any(axis=1) & np.isfinite(found.dollars)
     for good in (True, False):
@@ -105,6 +104,14 @@ def _runners_up(wish: FleetWish, answer: _Answer) -> Iterator[RunnerUp]:
                 share = f" ({more / best.dollars:.1%})" if best.dollars else ""
                 why = f"costs ${more:.3f} more{share}" if good else too_much(wish, fleet)
                 yield RunnerUp(fleet=fleet, why=why)
+
+
+def compared(wish: FleetWish, best: Array, known: Everything | None) -> tuple[Array, WeighedFleets]:
+    """What stands beside the best fleet: all others where they are ``known``, else those one machine away from it."""
+    if known is not None:
+        return known.counts, known.weighed
+    near = _near(wish, best)
+    return near, weigh(wish, near)
 
 
 def _near(wish: FleetWish, counts: Array) -> Array:

@@ -9,7 +9,8 @@ approximation (1979) serves fleets too large for that. Knows seconds and counts 
 
 ρ is how much of the update in service an arrival finds still to do. 1 is the product form, exact for exponential or
 shared service. Real workers repeat themselves: those that queued once come one after the other from then on. At 0
-they take turns and wait only when a station is full: T is Z + D until N updates take N · D. Between, ρ is fitted.
+they take turns and wait only when a station is full: T is Z + D until N updates take N · D. Between, ρ is fitted;
+where nobody timed fleets, it is what published ones came to.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from stash.derive.predict.draws import Array
 
 MOST_STATES = 2_000_000
 """Fleets that exact analysis holds at once: 300 MB with seven types."""
+USUAL_RANDOMNESS = 0.3
+"""The median of four fits to published fleets, 0.2 to 0.6 (``bench.spot.speeds``); emulated ones have 0."""
 _STEPS_OF_NEWTON = 40
 _STEPS_OF_SCHWEITZER = 10_000
 _CLOSE = 1e-12
@@ -72,7 +75,8 @@ def of_pool(pool: FleetPool) -> ClosedNetwork:
                 "bytes_per_second is wrong"
             )
     lone = np.array([kind.lone_seconds for kind in pool.types])
-    return ClosedNetwork(lone - served, demands, np.ones(3))
+    randomness = USUAL_RANDOMNESS if pool.randomness is None else pool.randomness
+    return ClosedNetwork(lone - served, demands, np.ones(3), randomness)
 
 
 def states(limits: Sequence[int]) -> int:

@@ -102,7 +102,7 @@ def _wish(plan: FleetPlan) -> FleetWish:
     return FleetWish(plan.pool, plan.model, plan.loss, plan.deadline_seconds)
 
 
-def _factors(plan: FleetPlan, count: int) -> Array:
+def factors(plan: FleetPlan, count: int = _NODES) -> Array:
     """What the work comes to, 1 being what is predicted: evenly spread draws, [draw]."""
     deviation = _wish(plan).deviation
     if not deviation:
@@ -112,8 +112,8 @@ def _factors(plan: FleetPlan, count: int) -> Array:
 
 
 def _works(plan: FleetPlan, runs: int, generator: np.random.Generator) -> Array:
-    factors = _factors(plan, runs)
-    return generator.permutation(np.broadcast_to(factors, (runs,)) if len(factors) == 1 else factors)
+    drawn = factors(plan, runs)
+    return generator.permutation(np.broadcast_to(drawn, (runs,)) if len(drawn) == 1 else drawn)
 
 
 # Asynchronous ---------------------------------------------------------------------------------------------
@@ -154,7 +154,7 @@ def _replayed(plan: FleetPlan, danger: Danger) -> _Played:
     starts = long - ticks + 1
     played = [
         by_record(fleet, held, gap, plan.pool.start_seconds, np.full(starts, factor), plan.deadline_seconds)
-        for factor in _factors(plan, _NODES)
+        for factor in factors(plan)
     ]
     together = FleetRuns(
         np.concatenate([each.seconds for each in played]), np.concatenate([each.revocations for each in played])
@@ -177,7 +177,7 @@ def _synchronous(
     training = plan.chosen.seconds - restart
     checkpoint = interval(danger.write_seconds, gang, restart, danger.notice_seconds)
     generator = np.random.default_rng(seed)
-    jobs = [_job(training * factor, checkpoint, restart) for factor in _factors(plan, _NODES)]
+    jobs = [_job(training * factor, checkpoint, restart) for factor in factors(plan)]
     each = max(runs // len(jobs), 2)
     played = [drawn_seconds(job, gang, each, generator, plan.deadline_seconds) for job in jobs]
     found = FleetRuns(np.concatenate([seconds for seconds, _ in played]), np.concatenate([n for _, n in played]))
@@ -211,27 +211,40 @@ def _on_demand(plan: FleetPlan) -> float | None:
     start = plan.pool.start_seconds
     for each in plan.baselines:
         if each.name == "on-demand" and each.feasible and each.fleet is not None:
-            seconds = start + (each.fleet.seconds - start) * _factors(plan, _NODES)
+            seconds = start + (each.fleet.seconds - start) * factors(plan)
             paid = float(np.minimum(seconds, plan.deadline_seconds).mean())
             return each.fleet.dollars * paid / each.fleet.seconds
     return None
 
 
-def _advice(plan: FleetPlan, p_deadline: float, dollars: float, fixed: float | None) -> str:
-    """Whether to take spot, or why not; unless a confidence is asked for, a tenth of the chance may be lost."""
+def in_time_enough(plan: FleetPlan) -> bool:
+    """Whether its risk keeps the confidence that is asked for; without one, a tenth of the chance may be lost."""
+    assert plan.risk is not None
+    return plan.risk.p_deadline.value >= _least_chance(plan)
+
+
+def _least_chance(plan: FleetPlan) -> float:
+    if plan.confidence is not None:
+        return plan.confidence
+    return CONFIDENCE * _without(plan)
+
+
+def _without(plan: FleetPlan) -> float:
+    """P(deadline) without revocations; 1 where nobody says how wrong the plan is."""
     assert plan.chosen is not None
+    return 1.0 if plan.chosen.p_deadline is None else plan.chosen.p_deadline
+
+
+def _advice(plan: FleetPlan, p_deadline: float, dollars: float, fixed: float | None) -> str:
+    """Whether to take spot, or why not."""
     beside = "no fleet on demand is known to do it" if fixed is None else f"on-demand costs ${fixed:.2f}"
-    without = 1.0 if plan.chosen.p_deadline is None else plan.chosen.p_deadline
-    if plan.confidence is not None and p_deadline < plan.confidence:
-        return (
-            f"refuse spot: with revocations it is in time with probability {p_deadline:.2f}, and --confidence asks "
-            f"for {plan.confidence:g}; {beside}"
+    if p_deadline < _least_chance(plan):
+        asked = (
+            f"without revocations it would be with {_without(plan):.2f}"
+            if plan.confidence is None
+            else f"--confidence asks for {plan.confidence:g}"
         )
-    if p_deadline < CONFIDENCE * without:
-        return (
-            f"refuse spot: it is in time with probability {p_deadline:.2f}, and without revocations it would be with "
-            f"{without:.2f}; {beside}"
-        )
+        return f"refuse spot: with revocations it is in time with probability {p_deadline:.2f}, and {asked}; {beside}"
     if fixed is not None and dollars >= fixed:
         return f"refuse spot: it costs ${dollars:.2f} in the mean, and on-demand ${fixed:.2f}"
     return f"take spot: ${dollars:.2f} in the mean, {beside}; in time with probability {p_deadline:.2f}"

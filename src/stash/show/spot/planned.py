@@ -179,6 +179,9 @@ def _proof(plan: FleetPlan) -> str:
     took = f"{plan.evaluations:,} fleets weighed in {plan.search_seconds:.2f} s by the {plan.model} model"
     if plan.chosen is None:
         return f"{took}."
+    ventured = 1 if plan.risk is None else plan.risk.weighed
+    if ventured > 1 and plan.optimal:
+        return f"With revocations nothing in the pool is cheaper that is in time: {ventured} fleets played, {took}."
     if plan.optimal:
         return f"Nothing in the pool is cheaper: {took}."
     return f"Another fleet could be up to {plan.gap or 0:.1%} cheaper: the search was cut short after {took}."

@@ -115,7 +115,7 @@ def test_rare_revocations_change_nothing_and_frequent_ones_refuse_spot() -> None
     assert rare.advice.startswith("take spot: $")
     often = risk_of(plan, stated(plan, 20))
     assert often.p_deadline.value < 0.1
-    assert often.advice.startswith("refuse spot: it is in time with probability 0.0")
+    assert often.advice.startswith("refuse spot: with revocations it is in time with probability 0.0")
 
 
 def test_spot_is_refused_where_on_demand_costs_no_more() -> None:

@@ -1,0 +1,104 @@
+"""Choosing with revocations: another fleet where the cheapest would be late, the same where that holds, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+from fleet_pools import published
+
+from stash.base.errors import UserError
+from stash.base.spot.fleets import FleetPlan
+from stash.derive.spot.enumeration import everything
+from stash.derive.spot.lifetimes import HOUR, ChosenLaw, Memoryless
+from stash.derive.spot.provision import provision
+from stash.derive.spot.risk import Danger, in_time_enough, reckoned
+from stash.derive.spot.venturing import DangerOf, venture
+from stash.derive.spot.weighing import FleetWish, costed
+
+BRISK, RARE = (ChosenLaw(Memoryless(rate / HOUR), "stated") for rate in (1.0, 1e-3))
+
+
+def tight(deadline: float = 2400, budget: float | None = None) -> FleetPlan:
+    """A plan whose cheapest fleet is in time by a second or two, if nobody is revoked."""
+    pool = published().model_copy(update={"start_seconds": 60.0})
+    return provision(FleetWish(pool, "paper", 0.8, deadline, budget_dollars=budget), "0", "now")
+
+
+def everywhere(law: ChosenLaw) -> DangerOf:
+    return lambda workers: Danger(dict.fromkeys(workers, law))
+
+
+def test_a_fleet_that_revocations_make_late_gives_way_to_one_that_is_in_time() -> None:
+    plan = tight()
+    found = venture(plan, everywhere(BRISK))
+    assert plan.chosen is not None
+    assert found.chosen is not None
+    assert found.risk is not None
+    assert found.chosen.workers != plan.chosen.workers
+    assert not in_time_enough(reckoned(plan, Danger(dict.fromkeys(plan.chosen.workers, BRISK))))
+    assert in_time_enough(found)
+    assert found.risk.weighed > 1
+    # The one for machines that stay is cheaper by a little, and stands beside it with its chance.
+    assert plan.chosen.dollars < found.risk.dollars.value < 1.2 * plan.chosen.dollars
+    beside = next(each for each in found.runners_up if each.fleet.workers == plan.chosen.workers)
+    assert "if nobody were revoked; with revocations in time with probability 0." in beside.why
+
+
+def test_the_cheapest_stays_where_revocations_are_rare() -> None:
+    plan = tight()
+    found = venture(plan, everywhere(RARE))
+    assert (found.chosen, found.runners_up, found.optimal) == (plan.chosen, plan.runners_up, True)
+
+
+def test_no_fleet_that_is_in_time_often_enough_is_cheaper() -> None:
+    # By force: every fleet of the pool that would do, and costs less, if nobody were revoked.
+    plan = tight(deadline=2150)
+    found = venture(plan, everywhere(BRISK))
+    assert found.risk is not None
+    wish = FleetWish(plan.pool, plan.model, plan.loss, plan.deadline_seconds)
+    every = everything(wish)
+    cheaper = every.counts[every.weighed.feasible & (every.weighed.dollars < found.risk.dollars.value)]
+    assert len(cheaper) >= found.risk.weighed - 1
+    for counts in cheaper:
+        fleet = costed(wish, counts)
+        other = reckoned(plan.model_copy(update={"chosen": fleet}), Danger(dict.fromkeys(fleet.workers, BRISK)), 1000)
+        assert other.risk is not None
+        assert not in_time_enough(other) or other.risk.dollars.value >= found.risk.dollars.value * 0.998
+
+
+def test_where_no_fleet_is_in_time_the_cheapest_is_kept_and_spot_refused() -> None:
+    plan = tight(deadline=2000)
+    hopeless = ChosenLaw(Memoryless(12 / HOUR), "stated")
+    found = venture(plan, everywhere(hopeless))
+    assert found.chosen == plan.chosen
+    assert found.risk is not None
+    assert found.risk.advice.startswith("refuse spot: with revocations it is in time with probability 0.")
+
+
+def test_a_type_that_nobody_knows_is_not_rented_instead() -> None:
+    plan = tight()
+    assert plan.chosen is not None
+    known = set(plan.chosen.workers)
+
+    def danger(workers: Mapping[str, int]) -> Danger:
+        if not set(workers) <= known:
+            raise UserError("nobody says")
+        return Danger(dict.fromkeys(workers, BRISK))
+
+    found = venture(plan, danger)
+    assert found.chosen is not None
+    assert set(found.chosen.workers) <= known
+
+
+def test_an_unknown_type_of_the_plans_own_fleet_is_said() -> None:
+    def danger(workers: Mapping[str, int]) -> Danger:
+        raise UserError("nobody says how often p3.2xlarge is revoked")
+
+    with pytest.raises(UserError, match="nobody says"):
+        venture(tight(), danger)
+
+
+def test_a_plan_without_a_fleet_has_no_risk() -> None:
+    plan = tight(deadline=100)
+    assert venture(plan, everywhere(BRISK)) == plan
