@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from stash.derive.spot.risk import Danger
     from stash.derive.spot.venturing import DangerOf
 
-INTERRUPTIONS_HELP = "How often machines are revoked, like 10%/month, 5-10%/month or 0.02/h; repeatable as TYPE=…"
+INTERRUPTIONS_HELP = (
+    "How often machines are revoked, like 10%/month or 0.02/h; repeatable as TYPE=…; or AWS's spot-advisor-data.json."
+)
 TRACE_HELP = "Machines obtainable, tick by tick (JSON); repeatable as TYPE=FILE."
 LIVES_HELP = "Machines that were watched (CSV: seconds,revoked); repeatable as TYPE=FILE."
 SHOCKS_HELP = "How often all machines of a type go at once, besides; as --interruptions."
@@ -47,7 +49,8 @@ def dangers_of(plan: FleetPlan, words: DangerWords) -> DangerOf | None:
     UserError; so does what it returns, where nobody says how long a type of the fleet lives.
     """
     known = [kind.name for kind in plan.pool.types]
-    bands = _by_type("--interruptions", words.interruptions, known, _band)
+    listed, own = _advised(plan, words.interruptions)
+    bands = {**listed, **_by_type("--interruptions", own, known, _band)}
     lives = _by_type("--lifetimes", words.lives, known, _watched)
     traces = _by_type("--trace", words.traces, known, _trace)
     _one_source(known, {"--interruptions": bands, "--lifetimes": lives, "--trace": traces})
@@ -76,6 +79,22 @@ def dangers_of(plan: FleetPlan, words: DangerWords) -> DangerOf | None:
         return Danger({name: laws[name] for name in workers}, records, shocks, write, notice)
 
     return danger
+
+
+def _advised(plan: FleetPlan, words: Sequence[str]) -> tuple[dict[str, ChosenLaw], list[str]]:
+    """Lives by type as a file of AWS's Spot Instance Advisor has them, and the words that name none."""
+    from stash.derive.spot.lifetimes import law_of_band
+    from stash.keep.advisor import read_advisor
+
+    files = [word for word in words if word.endswith(".json")]
+    found = {}
+    for word in files:
+        if plan.pool.region is None:
+            raise UserError(f"--interruptions {word}: the pool does not say where it is; add region: us-east-1 to it")
+        bands = read_advisor(Path(word), plan.pool.region)
+        found.update({name: law_of_band(band) for name, band in bands.items() if band is not None})
+    known = {kind.name for kind in plan.pool.types}
+    return {name: law for name, law in found.items() if name in known}, [each for each in words if each not in files]
 
 
 def _of_pool(plan: FleetPlan) -> dict[str, ChosenLaw]:
