@@ -13,7 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stash.base.errors import UserError, one_line
+from stash.base.errors import JobError, UserError, one_line
 from stash.elastic.coordinator import Coordinator
 from stash.elastic.job import load_job
 from stash.elastic.ledger import DataLease
@@ -44,6 +44,8 @@ QUIET = {
 STORE_BYTES = 80_000_000
 """Of the object store, which carries no tensors: the least that Ray accepts."""
 _SHARE = 0.001
+_DESK_SECONDS, _SERVERS_SECONDS = 120.0, 600.0
+"""That an answer may take: where everything starts at once; of servers that write a large checkpoint."""
 _CALLS = 512
 """That the coordinator holds at once: every worker may wait at the gate."""
 
@@ -150,8 +152,11 @@ class ActorFleet:
         self._running: dict[Any, str] = {}
 
     def ask(self, method: str, *words: Any) -> Any:
-        """The coordinator's answer."""
-        return self._ray.get(getattr(self.desk, method).remote(*words))
+        """The coordinator's answer; raises JobError if there is none."""
+        try:
+            return self._ray.get(getattr(self.desk, method).remote(*words), timeout=_DESK_SECONDS)
+        except self._ray.exceptions.GetTimeoutError:
+            raise JobError(f"the coordinator has not answered for {_DESK_SECONDS:g} s") from None
 
     def start_server(self, name: str, number: int) -> None:
         """Begin a server on the machine of that name, or here; ``changes`` says when it has arrived."""
@@ -188,11 +193,11 @@ class ActorFleet:
         return name, arrived, answer
 
     def applied(self, names: Sequence[str]) -> list[tuple[Range, ...]] | None:
-        """What each server has applied; ``None`` if one of them is just going."""
+        """What each server has applied; ``None`` if one of them is just going, or does not answer."""
         return self._all(names, "applied")
 
     def save(self, names: Sequence[str]) -> list[str] | None:
-        """Checkpoints of all servers; ``None`` if one of them is just going."""
+        """Checkpoints of all servers; ``None`` as with ``applied``."""
         return self._all(names, "save")
 
     def states(self, names: Sequence[str]) -> list[dict[str, Any]] | None:
@@ -200,7 +205,8 @@ class ActorFleet:
 
     def _all(self, names: Sequence[str], method: str) -> list[Any] | None:
         try:
-            found: list[Any] = self._ray.get([getattr(self._actors[name], method).remote() for name in names])
+            asked = [getattr(self._actors[name], method).remote() for name in names]
+            found: list[Any] = self._ray.get(asked, timeout=_SERVERS_SECONDS)
         except self._ray.exceptions.RayError:
             return None
         return found

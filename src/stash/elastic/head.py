@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 _POLL = 0.1
 _ARRIVAL_SECONDS = 300.0
 """After which a server that is still not there will not come."""
+_FIRST_UPDATES = 10
+"""That the slowest worker has time for, before nobody is believed to make one."""
 _GRACE, _SERVER_GRACE = 15.0, 90.0
 """Seconds at the end that workers have to finish what they are at, and a server's successor to come."""
 
@@ -53,6 +55,10 @@ class TrainingHead:
         self._saved = 0.0
         self._stop = False
         self._parent = os.getppid()
+        self._ordered = time.monotonic()
+        slowest = max((each.seconds for each in orders.workers), default=0.0)
+        self._patience = 2 * _ARRIVAL_SECONDS + _FIRST_UPDATES * slowest
+        """Until the first update, where workers are here and not yet to be rented."""
 
     def run(self) -> None:
         """Until the training is over, however that comes about."""
@@ -195,6 +201,8 @@ class TrainingHead:
             self._complete = time.monotonic()
         elif time.monotonic() - self._complete > _ARRIVAL_SECONDS:
             raise JobError(f"{missing[0]} did not come within {_ARRIVAL_SECONDS:g} s; what was saved is kept")
+        if self._began is None and orders.replace and time.monotonic() - self._ordered > self._patience:
+            raise JobError(f"nobody made an update within {self._patience:g} s")
         if self._stop:
             return "interrupted"
         if os.getppid() != self._parent:

@@ -6,6 +6,7 @@ servers' checkpoints are where the orders say.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +20,8 @@ from stash.elastic.orders import EVENTS, UPDATES, WISHES, Tape, TrainingOrders
 from stash.lab.testbed.revoke import RevocationMoment
 
 _POLL = 0.05
+_OVERDUE = 900.0
+"""Seconds after its time that a head may take to save everything, before it is given up."""
 _GRACE = 120.0
 """Seconds that the head has to save everything when it is told to stop."""
 
@@ -53,8 +56,9 @@ class Rehearsal:
         folder: Path,
         coming: Sequence[RevocationMoment],
         told: Callable[[SpotEvent], None],
+        overdue: float = _OVERDUE,
     ) -> None:
-        """``told`` hears every event as it happens."""
+        """``told`` hears every event as it happens; a head that lasts ``overdue`` seconds too long is given up."""
         self._ground, self._told = ground, told
         self._coming = list(coming)
         self._events, self._wishes = Tape(folder / EVENTS), Tape(folder / WISHES)
@@ -63,6 +67,8 @@ class Rehearsal:
         self._present: set[str] = set()
         self._noticed: dict[str, list[str]] = {}
         self._began: float | None = None
+        self._overdue, self._started = overdue, time.monotonic()
+        self._limit = math.inf if orders.seconds is None else orders.seconds + overdue
         self.account = Account()
 
     @property
@@ -75,8 +81,10 @@ class Rehearsal:
         try:
             try:
                 self._ground.start()
+                self._started = time.monotonic()
                 while self._ground.running():
                     self._look()
+                    self._check_time()
                     time.sleep(_POLL)
             except KeyboardInterrupt:
                 self._stop()
@@ -88,6 +96,13 @@ class Rehearsal:
             if self.account.books is None and (said := self._ground.printed().strip()):
                 self.account.reason = f"{self.account.reason}: {said.splitlines()[-1]}"
         return self.account
+
+    def _check_time(self) -> None:
+        """Raise JobError once the head should long have begun, or ended: whatever hangs, a run has an end."""
+        if self._began is None and time.monotonic() > self._started + 2 * self._overdue:
+            raise JobError(f"nothing was trained for {2 * self._overdue:g} s")
+        if self._began is not None and time.monotonic() > self._began + self._limit:
+            raise JobError(f"the head went on {self._overdue:g} s past its time; what the servers saved is kept")
 
     def _stop(self) -> None:
         self.account.reason = "interrupted"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -92,6 +94,19 @@ def test_a_head_that_dies_leaves_its_last_words_as_the_reason(tmp_path: Path) ->
     played, _ = _run(tmp_path, [*JOINED])
     assert played.account.reason.endswith("ValueError: what it died of")
     assert isinstance(played.account.error, JobError)
+
+
+@pytest.mark.parametrize(("before", "said"), [([], "nothing was trained"), (JOINED, "went on 0.2 s past its time")])
+def test_a_head_that_hangs_is_given_up_and_everything_closed(
+    tmp_path: Path, before: list[Callable[[Tape], None]], said: str
+) -> None:
+    hangs = [lambda tape: time.sleep(0.1)] * 9
+    ground = _Ground(tmp_path, [*before, *hangs])
+    played = Rehearsal(replace(ORDERS, seconds=0.0), ground, tmp_path, [], lambda event: None, overdue=0.2)
+    with pytest.raises(JobError, match=said):
+        played.run()
+    assert ground.asked[-1] == ("close", "")
+    assert ground.steps  # it was still running
 
 
 def test_a_users_mistake_stays_one(tmp_path: Path) -> None:
