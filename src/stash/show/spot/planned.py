@@ -17,6 +17,10 @@ from stash.show.layout import Renderer, paragraph, terminal_renderer
 from stash.show.spot.rows import fleet, table
 
 SCHEMA = 1
+_HARDLY = 0.0005
+"""That a probability with a digit behind the point of a per cent would round to none."""
+_MILL = 0.001
+"""Dollars: the last digit that is shown, and so the least uncertainty."""
 _MODES: dict[TrainingMode, str] = {
     "asynchronous": "each costs its worker until another has joined, the servers keep the rest",
     "synchronous": "each costs all work since the last checkpoint, and a start",
@@ -124,7 +128,7 @@ def _chosen(plan: FleetPlan, chosen: CostedFleet) -> tuple[tuple[str, str], ...]
             "time",
             f"{_time(chosen.seconds)}: {chosen.updates:,.0f} updates, {chosen.updates_per_second:.3g} a second",
         ),
-        ("in time", likely if plan.risk is None else f"{likely} without revocations"),
+        ("in time", likely if plan.risk is None else f"without revocations {likely}"),
         *(_risky(plan.risk) if plan.risk is not None else _unreckoned(plan)),
     )
 
@@ -160,13 +164,20 @@ def _checkpointed(found: CheckpointInterval) -> Iterator[tuple[str, str]]:
 
 def _chance(found: Interval) -> str:
     if found.low is None or found.high is None:
-        return f"{found.value:.1%}"
-    return f"{found.value:.1%} (95 % between {found.low:.1%} and {found.high:.1%})"
+        return _share(found.value)
+    return f"{_share(found.value)} (95 %: {_share(found.low)} to {_share(found.high)})"
+
+
+def _share(value: float) -> str:
+    """In per cent; what is not sure is not rounded to certainty."""
+    if 1 - _HARDLY < value < 1:
+        return "over 99.9%"
+    return "below 0.1%" if 0 < value < _HARDLY else f"{value:.1%}"
 
 
 def _spread(found: Interval) -> str:
     arm = found.half_width
-    return f"{found.value:.3f}" + ("" if arm is None else f" ± {arm:.3f}")
+    return f"{found.value:.3f}" + ("" if arm is None else f" ± {max(arm, _MILL):.3f}")
 
 
 def _facts(plan: FleetPlan) -> tuple[tuple[str, str], ...]:
@@ -181,7 +192,7 @@ def _proof(plan: FleetPlan) -> str:
         return f"{took}."
     ventured = 1 if plan.risk is None else plan.risk.weighed
     if ventured > 1 and plan.optimal:
-        return f"With revocations nothing in the pool is cheaper that is in time: {ventured} fleets played, {took}."
+        return f"No fleet in the pool that is in time often enough costs less: {ventured} played, {took}."
     if plan.optimal:
         return f"Nothing in the pool is cheaper: {took}."
     return f"Another fleet could be up to {plan.gap or 0:.1%} cheaper: the search was cut short after {took}."
