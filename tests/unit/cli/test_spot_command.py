@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -76,6 +77,27 @@ def test_a_plan_is_told_in_80_columns(monkeypatch: Patch, capsys: Capture) -> No
     assert "rent     2 x p3.2xlarge + 2 x g4dn.4xlarge + 3 x g3.8xlarge" in text
     assert "Nothing in the pool is cheaper: 3,887 fleets" in text
     assert max(map(len, text.splitlines())) <= 80
+
+
+def test_a_plan_rents_on_demand_what_revocations_would_make_late(
+    monkeypatch: Patch, capsys: Capture, folder: Path
+) -> None:
+    cheap = re.sub(r"dollars_per_hour: ([\d.]+)", _a_fifth_more, PUBLISHED.read_text())
+    (folder / "pool.yaml").write_text(f"start_seconds: 60\n{cheap}")
+    words = ("plan", "--pool", "pool.yaml", "--model", "paper", "--deadline", "2400s", "--loss", "0.8")
+    found = json.loads(spot(monkeypatch, capsys, *words, "--interruptions", "5/h", "--json"))
+    assert found["on_demand"] == ["p3.2xlarge"]
+    assert [each["type"] for each in found["risk"]["lives"]] == ["g3.8xlarge"]
+    assert found["advice"].startswith("take spot")
+    text = spot(monkeypatch, capsys, *words, "--interruptions", "60/h")
+    assert "on demand" in text.split("rent  ")[1].splitlines()[0]
+    given = json.loads(spot(monkeypatch, capsys, *words, "--on-demand", "g3.8xlarge", "--json"))
+    assert given["on_demand"] == ["g3.8xlarge"]
+    assert "there is no such type" in spot(monkeypatch, capsys, *words, "--on-demand", "g3", code=2)
+
+
+def _a_fifth_more(price: re.Match[str]) -> str:
+    return f"{price[0]}, on_demand_dollars_per_hour: {1.2 * float(price[1]):.4f}"
 
 
 def test_a_plan_takes_how_workers_wait_from_fleets_that_were_timed(

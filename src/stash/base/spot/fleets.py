@@ -20,6 +20,7 @@ FLEET_SCHEMA = 1
 FLEET_MODEL_SUFFIX = ".fleet.json"
 SpeedModel = Literal["queue", "paper"]
 """How workers get into each other's way: at a server's queue, or by equations (8) and (9)."""
+RentalMarket = Literal["spot", "on-demand"]
 MOST_WORKERS = 100_000
 
 
@@ -41,6 +42,8 @@ class WorkerType(Record):
     vcpus: Number | None = Field(None, gt=0)
     interruptions: InterruptionBand | None = None
     """How often it is revoked, as of the pool's date."""
+    market: RentalMarket = "spot"
+    """How it is rented, and what ``dollars_per_hour`` is the price of: on demand it is never revoked."""
 
     @property
     def samples(self) -> float:
@@ -287,6 +290,8 @@ class CostedFleet(Record):
     dollars: Number
     """With servers and start-up."""
     p_deadline: Number | None
+    on_demand: tuple[str, ...] = ()
+    """Those of its types that are not spot machines."""
 
 
 class RunnerUp(Record):

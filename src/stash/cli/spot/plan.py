@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -54,6 +55,9 @@ def plan(
     start: Annotated[str | None, option("TIME", "From the request to the first update.", panel=_MAY)] = None,
     instances: Annotated[Path | None, option("FILE", "Your own machines and prices.", panel=_MAY)] = None,
     fleet: Annotated[Path | None, option("FILE", "What `stash spot fit` saved of timed fleets.", panel=_MAY)] = None,
+    on_demand: Annotated[
+        list[str] | None, option("TYPE", "Not to be rented as spot machines; repeatable.", panel=_MAY)
+    ] = None,
     which: Annotated[str, option("NAME", MODEL_HELP, "--model")] = "queue",
     confidence: Annotated[
         float | None, option("P", "How probable it has to be that it is in time.", panel=_WISH)
@@ -90,11 +94,11 @@ def plan(
         }
         beside |= {"--servers": servers, "--start": start, "--instances": instances}
         _refuse(beside)
-        found = _of_pool(pool, quotas, wanted, which, fleet)
+        found = _of_pool(pool, quotas, wanted, which, fleet, on_demand or ())
     else:
         if which != "queue":
             raise UserError("--model paper needs alpha1 and beta1 of equation (9), which only a --pool has")
-        bought = _Bought(cloud, region, quotas, server, servers or 1, start, instances, fleet)
+        bought = _Bought(cloud, region, quotas, server, servers or 1, start, instances, fleet, on_demand or ())
         found = _of_profile(profile, curve, bought, wanted)
     danger = dangers_of(
         found, DangerWords(interruptions or (), trace or (), lifetimes or (), shocks, checkpoint, notice)
@@ -133,6 +137,7 @@ class _Bought:
     start: str | None
     instances: Path | None
     fleet: Path | None
+    on_demand: Sequence[str]
 
 
 def _wanted(
@@ -159,18 +164,21 @@ def _refuse(given: dict[str, object]) -> None:
         raise UserError(f"{word} and --pool: a pool says that itself; leave one of them out")
 
 
-def _of_pool(pool: Path, quotas: dict[str, int], wanted: _Wanted, which: str, fleet: Path | None) -> FleetPlan:
+def _of_pool(
+    pool: Path, quotas: dict[str, int], wanted: _Wanted, which: str, fleet: Path | None, on_demand: Sequence[str]
+) -> FleetPlan:
     from stash.base.records.base import now
     from stash.base.version import __version__
     from stash.derive.spot.planning import as_timed
     from stash.derive.spot.provision import provision
+    from stash.derive.spot.tenancy import rented_on_demand
     from stash.derive.spot.weighing import FleetWish
     from stash.keep.fleets import read_model, read_pool
 
     model = model_of(which)
     if model == "paper" and fleet is not None:
         raise UserError("--fleet tells of a queue, and --model paper knows none; leave one of them out")
-    offers = _limited(read_pool(pool), quotas, wanted.vcpus)
+    offers = rented_on_demand(_limited(read_pool(pool), quotas, wanted.vcpus), on_demand)
     if model == "queue":
         offers = as_timed(offers, None if fleet is None else read_model(fleet))
     wish = FleetWish(offers, model, wanted.loss, wanted.seconds, wanted.confidence, wanted.budget)
@@ -212,6 +220,7 @@ def _of_profile(profile: str | None, curve: Path | None, bought: _Bought, wanted
         budget=wanted.budget,
         vcpus=wanted.vcpus,
         fleet=None if bought.fleet is None else read_model(bought.fleet),
+        on_demand=bought.on_demand,
         source=profile,
         catalog=lambda: known,
     )

@@ -78,6 +78,10 @@ class Memoryless:
         return -np.log(uniforms) / self.rate if self.rate else np.full(np.shape(uniforms), np.inf)
 
 
+NEVER = Memoryless(0.0)
+"""The life of a machine that nobody revokes."""
+
+
 @dataclass(frozen=True)
 class WeibullLife:
     """S(t) = exp(−(t / scale) ^ shape): below a shape of 1 the young are revoked more, above it the old."""

@@ -5,7 +5,7 @@ Pure: asks no cloud and reads no file. Knows what follows what; each step is ano
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import date, datetime, timezone
 
 import numpy as np
@@ -21,6 +21,7 @@ from stash.derive.spot.enumeration import everything, fleets
 from stash.derive.spot.from_profile import MOST_SPREAD, pools_of
 from stash.derive.spot.market import market_of
 from stash.derive.spot.provision import provision
+from stash.derive.spot.tenancy import rented_on_demand
 from stash.derive.spot.weighing import FleetWish, checked
 from stash.keep.catalog import Catalog, Offer
 
@@ -47,6 +48,7 @@ def plan(
     budget: float | None = None,
     vcpus: float | None = None,
     fleet: FleetModel | None = None,
+    on_demand: Collection[str] = (),
     source: str = "the profile",
     today: date | None = None,
     catalog: Callable[[], Catalog] = shipped_catalog,
@@ -56,13 +58,14 @@ def plan(
     ``offers`` are what may be rented, spot and on demand, of GPUs and without, as ``stash.keep.catalog.query`` has
     them; ``quotas`` how many of which types. ``start`` is seconds from the request to the first update, ``budget``
     dollars, ``confidence`` the probability of being in time, from the forecasts' and the curve's own errors.
-    ``fleet`` is what ``stash spot fit`` learned of fleets that were timed, ``catalog`` has the facts of the types.
-    Raises UserError where something that is needed is not known.
+    ``fleet`` is what ``stash spot fit`` learned of fleets that were timed; types ``on_demand`` are not rented as
+    spot machines; ``catalog`` has the facts of the types. Raises UserError for what is needed and not known.
     """
     base = base_of(profile, catalog=catalog)
     market = market_of(offers, quotas, server, servers, start)
     pools = pools_of(base, source, curve, market, loss, today or datetime.now(timezone.utc).date())
-    wishes = [_wish(as_timed(pool, fleet), deadline, loss, confidence, budget, vcpus) for pool in pools]
+    pools = tuple(as_timed(rented_on_demand(pool, on_demand), fleet) for pool in pools)
+    wishes = [_wish(pool, deadline, loss, confidence, budget, vcpus) for pool in pools]
     return provision(_best_served(wishes), __version__, now())
 
 

@@ -18,7 +18,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from stash.derive.predict.draws import Array
 from stash.derive.spot.enumeration import MOST_FLEETS, everything
-from stash.derive.spot.lifetimes import LifeLaw
+from stash.derive.spot.lifetimes import NEVER, LifeLaw
 from stash.derive.spot.queueing import states
 from stash.derive.spot.weighing import FleetWish, weigh
 
@@ -133,7 +133,8 @@ def _timeline(
 ) -> _Timeline:
     moments, types, changes = [], [], []
     for number, (law, count) in enumerate(zip(laws, fleet.whole, strict=True)):
-        for born, gone in _lives(law, count, shocks, deadline, runs, generator):
+        taken = 0.0 if law is NEVER else shocks  # nobody takes what is rented on demand
+        for born, gone in _lives(law, count, taken, deadline, runs, generator):
             for moment, change in ((np.minimum(born + join, gone), 1), (gone, -1)):
                 moments.append(np.minimum(moment, deadline))
                 types += [number] * count

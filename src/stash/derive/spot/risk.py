@@ -21,10 +21,11 @@ from stash.base.stats.intervals import Interval
 from stash.base.words.counting import counted
 from stash.derive.predict.draws import Array
 from stash.derive.spot.checkpointing import interval
-from stash.derive.spot.lifetimes import HOUR, ChosenLaw, Gang
+from stash.derive.spot.lifetimes import HOUR, NEVER, ChosenLaw, Gang, LifeLaw
 from stash.derive.spot.overlapping import LEAST, mean_of, share_of
 from stash.derive.spot.replacing import FleetRuns, affordable, by_laws, by_record, speeds
 from stash.derive.spot.restarting import CheckpointedJob, drawn_seconds, in_time_exactly
+from stash.derive.spot.tenancy import on_spot
 from stash.derive.spot.weighing import FleetWish
 
 CONFIDENCE = 0.9
@@ -41,7 +42,7 @@ class Danger:
     """What is known of revocations."""
 
     laws: Mapping[str, ChosenLaw]
-    """By type; of every type that the plan rents."""
+    """By type; of every type that the plan rents on spot."""
     records: Mapping[str, Obtainable] = field(default_factory=dict)
     """What could be had of each type; empty where nobody watched."""
     shocks: float = 0.0
@@ -64,7 +65,7 @@ def reckoned(plan: FleetPlan, danger: Danger, runs: int = RUNS, seed: int = SEED
         return plan
     workers = plan.chosen.workers
     sync, how, exactly, checkpoint = danger.write_seconds is not None, "Monte Carlo", None, None
-    if sync:
+    if sync and _gang(plan, danger).rate != 0:
         checkpoint, played, exactly = _synchronous(plan, danger, runs, seed)
         how = "Monte Carlo" if exactly is None else "closed form"
     elif danger.records:
@@ -82,7 +83,7 @@ def reckoned(plan: FleetPlan, danger: Danger, runs: int = RUNS, seed: int = SEED
         dollars=dollars,
         revocations=float(played.runs.revocations.mean()),
         runs=len(played.runs.seconds),
-        lives=tuple(_life(name, danger.laws[name]) for name in workers),
+        lives=tuple(_life(name, danger.laws[name]) for name in on_spot(plan.pool, workers)),
         checkpoint=checkpoint,
         on_demand_dollars=fixed,
         beyond=tuple(_beyond(plan, danger, played)),
@@ -122,12 +123,16 @@ def _works(plan: FleetPlan, runs: int, generator: np.random.Generator) -> Array:
 def _asynchronous(plan: FleetPlan, danger: Danger, runs: int, seed: int) -> _Played:
     assert plan.chosen is not None
     fleet = speeds(_wish(plan), _places(plan))
-    laws = [danger.laws[name].law for name in plan.chosen.workers]
+    laws = [_law(danger, name) for name in plan.chosen.workers]
     generator = np.random.default_rng(seed)
     runs = affordable(laws, fleet, plan.deadline_seconds, runs)
     works = _works(plan, runs, generator)
     found = by_laws(fleet, laws, danger.shocks, plan.pool.start_seconds, works, plan.deadline_seconds, generator)
     return _Played(found, runs)
+
+
+def _law(danger: Danger, name: str) -> LifeLaw:
+    return danger.laws[name].law if name in danger.laws else NEVER
 
 
 def _places(plan: FleetPlan) -> list[tuple[int, int]]:
@@ -138,11 +143,10 @@ def _places(plan: FleetPlan) -> list[tuple[int, int]]:
 
 def _replayed(plan: FleetPlan, danger: Danger) -> _Played:
     assert plan.chosen is not None
-    records = [danger.records[name] for name in plan.chosen.workers]
-    gaps = {each.gap_seconds for each in records}
+    gaps = {each.gap_seconds for each in danger.records.values()}
     if len(gaps) > 1:
         raise UserError(f"the traces have different gaps ({min(gaps):g} and {max(gaps):g} s); give them one")
-    gap, long = gaps.pop(), min(len(each.machines) for each in records)
+    gap, long = gaps.pop(), min(len(each.machines) for each in danger.records.values())
     ticks = max(math.ceil(plan.deadline_seconds / gap - 1e-9), 1)
     if ticks > long:
         raise UserError(
@@ -150,7 +154,10 @@ def _replayed(plan: FleetPlan, danger: Danger) -> _Played:
             f"{plan.deadline_seconds / HOUR:.1f} h; take a longer one, or give --interruptions"
         )
     fleet = speeds(_wish(plan), _places(plan))
-    held = [np.array(each.machines[:long]) for each in records]
+    held = [
+        np.array(danger.records[name].machines[:long]) if name in danger.records else np.full(long, count)
+        for name, count in plan.chosen.workers.items()
+    ]
     starts = long - ticks + 1
     played = [
         by_record(fleet, held, gap, plan.pool.start_seconds, np.full(starts, factor), plan.deadline_seconds)
@@ -171,9 +178,7 @@ def _synchronous(
     """(interval, runs, P(deadline) where there is a closed form)."""
     assert plan.chosen is not None
     assert danger.write_seconds is not None
-    workers, restart = plan.chosen.workers, plan.pool.start_seconds
-    members = tuple((danger.laws[name].law, count) for name, count in workers.items())
-    gang = Gang(members, danger.shocks * len(workers))
+    restart, gang = plan.pool.start_seconds, _gang(plan, danger)
     training = plan.chosen.seconds - restart
     checkpoint = interval(danger.write_seconds, gang, restart, danger.notice_seconds)
     generator = np.random.default_rng(seed)
@@ -186,6 +191,12 @@ def _synchronous(
         return checkpoint, _Played(found, each * len(jobs)), None
     exactly = float(np.mean([in_time_exactly(job, rate, plan.deadline_seconds) for job in jobs]))
     return checkpoint, _Played(found, each * len(jobs)), exactly
+
+
+def _gang(plan: FleetPlan, danger: Danger) -> Gang:
+    assert plan.chosen is not None
+    members = tuple((_law(danger, name), count) for name, count in plan.chosen.workers.items())
+    return Gang(members, danger.shocks * len(danger.laws))
 
 
 def _job(work: float, checkpoint: CheckpointInterval, restart: float) -> CheckpointedJob:
@@ -237,7 +248,13 @@ def _without(plan: FleetPlan) -> float:
 
 def _advice(plan: FleetPlan, p_deadline: float, dollars: float, fixed: float | None) -> str:
     """Whether to take spot, or why not."""
+    assert plan.chosen is not None
     beside = "no fleet on demand is known to do it" if fixed is None else f"on-demand costs ${fixed:.2f}"
+    if not on_spot(plan.pool, plan.chosen.workers):
+        return (
+            f"refuse spot: on-demand costs ${dollars:.2f}, and no fleet with spot machines is in time often enough "
+            f"for less; in time with probability {p_deadline:.2f}"
+        )
     if p_deadline < _least_chance(plan):
         asked = (
             f"without revocations it would be with {_without(plan):.2f}"
@@ -253,11 +270,10 @@ def _advice(plan: FleetPlan, p_deadline: float, dollars: float, fixed: float | N
 def _beyond(plan: FleetPlan, danger: Danger, played: _Played) -> Iterator[str]:
     assert plan.chosen is not None
     size = sum(plan.chosen.workers.values())
-    if size > 1 and not danger.shocks and not danger.records:
+    revoked = sum(plan.chosen.workers[name] for name in danger.laws)
+    if revoked > 1 and not danger.shocks and not danger.records:
         yield "machines are taken to be revoked independently of each other; --shocks 5%/month takes a type at once"
     if danger.records and played.independent < LEAST:
         yield "the trace holds less than two whole runs beside each other, so nobody can tell how sure this is"
-    if danger.write_seconds is not None and any(
-        danger.laws[name].law.name != "memoryless" for name in plan.chosen.workers
-    ):
+    if danger.write_seconds is not None and any(each.law.name != "memoryless" for each in danger.laws.values()):
         yield f"a restart is taken to begin all {counted(size, 'machine')} anew, and age matters to them"

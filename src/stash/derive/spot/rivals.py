@@ -13,6 +13,7 @@ from stash.derive.predict.draws import Array
 from stash.derive.spot.annealing import anneal
 from stash.derive.spot.enumeration import Everything
 from stash.derive.spot.sharing import compute_seconds
+from stash.derive.spot.tenancy import on_demand
 from stash.derive.spot.weighing import FleetWish, costed, weigh
 from stash.derive.spot.windows import printed, shipped
 
@@ -71,12 +72,7 @@ def too_much(wish: FleetWish, fleet: CostedFleet) -> str:
 
 def _on_demand(wish: FleetWish, search: Search) -> Baseline:
     text = "the cheapest fleet of on-demand machines"
-    kinds = [
-        kind.model_copy(update={"quota": 0})
-        if kind.on_demand_dollars_per_hour is None
-        else kind.model_copy(update={"dollars_per_hour": kind.on_demand_dollars_per_hour})
-        for kind in wish.pool.types
-    ]
+    kinds = [on_demand(kind) or kind.model_copy(update={"quota": 0}) for kind in wish.pool.types]
     if not any(kind.quota for kind in kinds):
         why = "no on-demand price is known; add on_demand_dollars_per_hour to the pool's types"
         return Baseline(name="on-demand", text=text, fleet=None, why=why)

@@ -2,28 +2,34 @@
 
 Revocations only delay, and all is paid until the end or the deadline: what a fleet costs in the mean without them
 bounds what it costs with them. So fleets are reckoned from the cheapest on, until the next one's bound is above the
-best one's cost.
+best one's cost. Then those some of whose types, or all, are rented on demand, which nobody revokes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 
 from stash.base.errors import UserError
-from stash.base.spot.fleets import CostedFleet, FleetPlan, RunnerUp
+from stash.base.spot.fleets import FleetPlan, RunnerUp
 from stash.derive.predict.draws import Array
 from stash.derive.spot.enumeration import MOST_FLEETS, everything, fleets
 from stash.derive.spot.provision import compared
-from stash.derive.spot.risk import Danger, factors, in_time_enough, reckoned
+from stash.derive.spot.risk import RUNS, Danger, factors, in_time_enough, reckoned
+from stash.derive.spot.tenancy import on_demand, on_spot, rented_on_demand
 from stash.derive.spot.weighing import HOUR, FleetWish, costed
 
 DangerOf = Callable[[Mapping[str, int]], Danger]
-"""Of a fleet, machines by type; raises UserError where nobody says how long one of its types lives."""
-_MOST = 100
-"""Fleets that are reckoned: some seconds."""
+"""Of machines on spot, by type; raises UserError where nobody says how long one of these types lives."""
+_MOST, _SECONDS = 80, 5.0
+"""Fleets that are reckoned of either kind, and processor seconds, which many revocations take."""
+_MOST_TYPES = 6
+"""With an on-demand price: of more, only one or all are tried."""
 _RUNS = 400
 """Of each; those that may be chosen are played in full."""
 _RUNNERS_UP = 3
@@ -31,9 +37,9 @@ _RUNNERS_UP = 3
 
 @dataclass(frozen=True)
 class _Bounded:
-    """A fleet that would do if nobody were revoked."""
+    """A plan whose fleet would do if nobody were revoked."""
 
-    fleet: CostedFleet
+    plan: FleetPlan
     dollars: float
     """That it costs in the mean, at least."""
 
@@ -45,14 +51,14 @@ def venture(plan: FleetPlan, danger_of: DangerOf) -> FleetPlan:
     """
     if plan.chosen is None:
         return plan
-    first = reckoned(plan, danger_of(plan.chosen.workers))
+    first = _reckoned(plan, danger_of)
     tried, cut_short = _tried(plan, danger_of)
     good = sorted((each for each in tried if in_time_enough(each)), key=_mean)
-    best = next(filter(in_time_enough, (_in_full(each, danger_of) for each in good)), first)
-    if best.chosen == plan.chosen:
+    best = next(filter(in_time_enough, (_reckoned(each, danger_of) for each in good)), first)
+    if _same(best, plan):
         return _counting(first, len(tried))
     least = _mean(best)
-    beside = [each for each in good if each.chosen not in (best.chosen, plan.chosen)][: _RUNNERS_UP - 1]
+    beside = [each for each in good if not _same(each, best) and not _same(each, plan)][: _RUNNERS_UP - 1]
     update = {
         "optimal": cut_short is None,
         "gap": 0.0 if cut_short is None else max(0.0, 1 - cut_short / least),
@@ -61,44 +67,78 @@ def venture(plan: FleetPlan, danger_of: DangerOf) -> FleetPlan:
     return _counting(best, len(tried)).model_copy(update=update)
 
 
-def _in_full(found: FleetPlan, danger_of: DangerOf) -> FleetPlan:
-    assert found.chosen is not None
-    return reckoned(found, danger_of(found.chosen.workers))
+def _same(one: FleetPlan, other: FleetPlan) -> bool:
+    return one.chosen == other.chosen and one.pool.types == other.pool.types
+
+
+def _reckoned(plan: FleetPlan, danger_of: DangerOf, runs: int = RUNS) -> FleetPlan:
+    assert plan.chosen is not None
+    spot = on_spot(plan.pool, plan.chosen.workers)
+    return reckoned(plan, danger_of({name: plan.chosen.workers[name] for name in spot}), runs)
 
 
 def _tried(plan: FleetPlan, danger_of: DangerOf) -> tuple[list[FleetPlan], float | None]:
-    """Fleets reckoned, the plan's own first, and the bound of the first that there was no time for, if any."""
+    """Fleets reckoned, and the least bound of those that there was no time for, if any."""
     tried: list[FleetPlan] = []
-    least = float("inf")
-    for candidate in _candidates(plan):
-        if candidate.dollars >= least:
-            break
-        if len(tried) >= _MOST:
-            return tried, candidate.dollars
-        try:
-            danger = danger_of(candidate.fleet.workers)
-        except UserError:
-            continue  # of its types something is not known; of those in the plan's own fleet all is
-        found = reckoned(plan.model_copy(update={"chosen": candidate.fleet}), danger, _RUNS)
-        tried.append(found)
-        if in_time_enough(found):
-            least = min(least, _mean(found))
-    return tried, None
+    least, unseen = math.inf, math.inf
+    for candidates in (_safest(plan), _candidates(plan, [()]), _candidates(plan, _choices(plan))):
+        began = time.process_time()
+        for number, candidate in enumerate(candidates):
+            if candidate.dollars >= least:
+                break
+            if number >= _MOST or time.process_time() - began > _SECONDS:
+                unseen = min(unseen, candidate.dollars)
+                break
+            try:
+                found = _reckoned(candidate.plan, danger_of, _RUNS)
+            except UserError:
+                continue  # of its types something is not known; of those in the plan's own fleet all is
+            tried.append(found)
+            if in_time_enough(found):
+                least = min(least, _mean(found))
+    return tried, unseen if unseen < least else None
 
 
-def _candidates(plan: FleetPlan) -> Iterator[_Bounded]:
-    """The plan's fleet, then all others that would do undisturbed, the least bound first."""
+def _safest(plan: FleetPlan) -> Iterator[_Bounded]:
+    """The cheapest fleet on demand: nothing that costs more is of use."""
+    for each in plan.baselines:
+        if each.name == "on-demand" and each.feasible and each.fleet is not None:
+            pool = rented_on_demand(plan.pool, each.fleet.workers)
+            yield _Bounded(plan.model_copy(update={"pool": pool, "chosen": each.fleet}), 0.0)
+
+
+def _choices(plan: FleetPlan) -> list[tuple[str, ...]]:
+    """Sets of types to rent on demand."""
+    names = [kind.name for kind in plan.pool.types if kind.market == "spot" and on_demand(kind) is not None]
+    sizes = range(1, len(names) + 1) if len(names) <= _MOST_TYPES else {1, len(names)}
+    return [chosen for size in sizes for chosen in combinations(names, size)]
+
+
+def _candidates(plan: FleetPlan, choices: Sequence[tuple[str, ...]]) -> Iterator[_Bounded]:
+    """Fleets that would do undisturbed with one of these choices of types on demand, the least bound first."""
     assert plan.chosen is not None
-    wish = FleetWish(plan.pool, plan.model, plan.loss, plan.deadline_seconds, plan.confidence, plan.budget_dollars)
+    plain = _wish(plan)
     own = np.array([plan.chosen.workers.get(kind.name, 0) for kind in plan.pool.types], dtype=float)
-    counts, weighed = compared(wish, own, everything(wish) if fleets(wish) <= MOST_FLEETS else None)
-    bounds = _bounds(plan, counts @ wish.prices + wish.server_price, weighed.seconds)
-    mine = (counts == own).all(axis=1)
-    yield _Bounded(plan.chosen, 0.0)
-    for at in np.argsort(np.where(weighed.feasible & ~mine, bounds, np.inf), kind="stable"):
-        if not weighed.feasible[at] or mine[at]:
-            return
-        yield _Bounded(costed(wish, counts[at]), float(bounds[at]))
+    counts, weighed = compared(plain, own, everything(plain) if fleets(plain) <= MOST_FLEETS else None)
+    found: list[tuple[float, int, FleetPlan]] = []
+    for names in choices:
+        other = plan.model_copy(update={"pool": rented_on_demand(plan.pool, names)})
+        wish = _wish(other)
+        hourly = counts @ wish.prices + wish.server_price
+        used = [number for number, kind in enumerate(plan.pool.types) if kind.name in names]
+        fits = weighed.feasible & (counts[:, used] > 0).all(axis=1)
+        if wish.budget_dollars is not None:
+            fits &= weighed.seconds * hourly / HOUR <= wish.budget_dollars
+        bounds = np.where(fits, _bounds(plan, hourly, weighed.seconds), np.inf)
+        bounds[(counts == own).all(axis=1) & fits & (not names)] = 0.0  # the plan's own, first of all
+        best = np.argsort(bounds, kind="stable")[: _MOST + 1]
+        found += [(float(bounds[at]), int(at), other) for at in best if np.isfinite(bounds[at])]
+    for bound, at, other in sorted(found, key=lambda each: each[:2]):
+        yield _Bounded(other.model_copy(update={"chosen": costed(_wish(other), counts[at])}), bound)
+
+
+def _wish(plan: FleetPlan) -> FleetWish:
+    return FleetWish(plan.pool, plan.model, plan.loss, plan.deadline_seconds, plan.confidence, plan.budget_dollars)
 
 
 def _bounds(plan: FleetPlan, hourly: Array, seconds: Array) -> Array:

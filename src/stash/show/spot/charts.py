@@ -46,15 +46,16 @@ def costs_of_fleets(plan: FleetPlan) -> Chart | Blank:
     name, title = "fleet-costs", "What it costs, against other ways to rent"
     if plan.chosen is None:
         return Blank(name, title, "no fleet does it")
+    own = fleet(plan.chosen.workers, plan.chosen.on_demand)
     rows: list[tuple[str, str, Interval, str, bool]] = [
-        ("this plan", fleet(plan.chosen.workers), Interval(value=plan.chosen.dollars), "compute", True)
+        ("this plan", own, Interval(value=plan.chosen.dollars), "compute", True)
     ]
     if plan.risk is not None:
-        rows.append(("with revocations", fleet(plan.chosen.workers), plan.risk.dollars, "compute", True))
+        rows.append(("with revocations", own, plan.risk.dollars, "compute", True))
     for each in plan.baselines:
         if each.fleet is not None and each.name != "exhaustive":
             series = SERIES["on-demand"] if each.name == "on-demand" else "plain"
-            what = fleet(each.fleet.workers)
+            what = fleet(each.fleet.workers, each.fleet.on_demand)
             label = each.name.replace("homogeneous", "only the")
             rows.append((label, what, Interval(value=each.fleet.dollars), series, bool(each.feasible)))
     x = extent([end for _, _, cost, _, _ in rows for end in (cost.value, cost.high)])

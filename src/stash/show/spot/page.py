@@ -90,7 +90,7 @@ def page_of_plan(plan: FleetPlan, source: str) -> Page:
 def _facts(plan: FleetPlan) -> Iterator[tuple[str, str]]:
     if plan.chosen is None:
         return
-    yield "rent", fleet(plan.chosen.workers)
+    yield "rent", fleet(plan.chosen.workers, plan.chosen.on_demand)
     yield "time", span(plan.chosen.seconds)
     yield "cost", dollars(plan.chosen.dollars)
     if plan.risk is not None:

@@ -48,6 +48,7 @@ def document(plan: FleetPlan) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "workers": {} if chosen is None else chosen.workers,
+        "on_demand": [] if chosen is None else list(chosen.on_demand),
         "seconds": None if chosen is None else chosen.seconds,
         "dollars": None if chosen is None else chosen.dollars,
         "p_deadline": _p_deadline(plan),
@@ -80,7 +81,8 @@ def view(plan: FleetPlan, pool: str) -> FleetPlanView:
     chosen = plan.chosen
     title = f"Loss {plan.loss:g} within {_time(plan.deadline_seconds)}, from {pool} of {plan.pool.as_of}"
     rows: list[tuple[str, ...]] = [
-        (fleet(each.fleet.workers), *_figures(each.fleet), f"runner-up: {each.why}") for each in plan.runners_up
+        (fleet(each.fleet.workers, each.fleet.on_demand), *_figures(each.fleet), f"runner-up: {each.why}")
+        for each in plan.runners_up
     ]
     alike = [each.name for each in plan.baselines if _same(each, chosen)]
     rows += [_row(each) for each in plan.baselines if not _same(each, chosen)]
@@ -110,7 +112,7 @@ def _row(other: Baseline) -> tuple[str, ...]:
     why = f"{other.name}: {other.why or other.text}"
     if other.fleet is None:
         return "none", "", "", why
-    return fleet(other.fleet.workers), *_figures(other.fleet), why
+    return fleet(other.fleet.workers, other.fleet.on_demand), *_figures(other.fleet), why
 
 
 def _chosen(plan: FleetPlan, chosen: CostedFleet) -> tuple[tuple[str, str], ...]:
@@ -121,7 +123,7 @@ def _chosen(plan: FleetPlan, chosen: CostedFleet) -> tuple[tuple[str, str], ...]
     priced = "servers included" if server.dollars_per_hour else "servers cost nothing in this pool"
     hired = () if server.instance is None else (("server", f"{server.count} × {server.instance}, on demand"),)
     return (
-        ("rent", fleet(chosen.workers)),
+        ("rent", fleet(chosen.workers, chosen.on_demand)),
         *hired,
         ("cost", f"${chosen.dollars:.3f}, {priced}"),
         (

@@ -6,7 +6,7 @@ Knows texts; what stands in them is the views' business.
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from rich.text import Text
 
@@ -42,6 +42,8 @@ def table(rows: Sequence[tuple[str, ...]], width: int, texts: frozenset[int] = f
     return lines
 
 
-def fleet(workers: Mapping[str, int]) -> str:
-    """``"2 × p3.2xlarge + 4 × g3.8xlarge"``."""
-    return " + ".join(f"{count} × {name}" for name, count in workers.items())
+def fleet(workers: Mapping[str, int], on_demand: Collection[str] = ()) -> str:
+    """``"2 × p3.2xlarge + 4 × g3.8xlarge"``; those ``on_demand`` say so."""
+    return " + ".join(
+        f"{count} × {name}" + (" on demand" if name in on_demand else "") for name, count in workers.items()
+    )

@@ -13,6 +13,7 @@ from stash.derive.spot.enumeration import everything
 from stash.derive.spot.lifetimes import HOUR, ChosenLaw, Memoryless
 from stash.derive.spot.provision import provision
 from stash.derive.spot.risk import Danger, in_time_enough, reckoned
+from stash.derive.spot.tenancy import rented_on_demand
 from stash.derive.spot.venturing import DangerOf, venture
 from stash.derive.spot.weighing import FleetWish, costed
 
@@ -97,6 +98,59 @@ def test_an_unknown_type_of_the_plans_own_fleet_is_said() -> None:
 
     with pytest.raises(UserError, match="nobody says"):
         venture(tight(), danger)
+
+
+def with_prices(plan: FleetPlan, times: float) -> FleetPlan:
+    """Made again, with on-demand prices so many times those of spot machines."""
+    kinds = tuple(
+        kind.model_copy(update={"on_demand_dollars_per_hour": times * kind.dollars_per_hour})
+        for kind in plan.pool.types
+    )
+    pool = plan.pool.model_copy(update={"types": kinds})
+    return provision(FleetWish(pool, plan.model, plan.loss, plan.deadline_seconds), "0", "now")
+
+
+def test_some_types_are_rented_on_demand_where_that_is_cheaper_in_the_mean() -> None:
+    often = ChosenLaw(Memoryless(5 / HOUR), "stated")
+    plan = with_prices(tight(), 1.2)
+    found = venture(plan, everywhere(often))
+    assert found.chosen is not None
+    assert found.risk is not None
+    assert 0 < len(found.chosen.on_demand) < len(found.chosen.workers)
+    assert {each.type for each in found.risk.lives} == set(found.chosen.workers) - set(found.chosen.on_demand)
+    # Dearer than all of it on spot, cheaper than all on demand, and in time where spot alone is not.
+    assert found.risk.on_demand_dollars is not None
+    assert found.risk.dollars.value < found.risk.on_demand_dollars
+    assert in_time_enough(found)
+    fixed = [kind for kind in found.pool.types if kind.market == "on-demand"]
+    assert [kind.dollars_per_hour for kind in fixed] == [kind.on_demand_dollars_per_hour for kind in fixed]
+
+
+def test_where_spot_never_holds_the_fleet_is_rented_on_demand_and_spot_refused() -> None:
+    hopeless = ChosenLaw(Memoryless(90 / HOUR), "stated")
+    found = venture(with_prices(tight(deadline=2000), 3.0), everywhere(hopeless))
+    assert found.chosen is not None
+    assert found.risk is not None
+    assert set(found.chosen.on_demand) == set(found.chosen.workers)
+    assert found.risk.advice.startswith("refuse spot: on-demand costs $")
+    assert (found.risk.p_deadline.value, found.risk.revocations) == (1, 0)
+
+
+def test_a_synchronous_job_on_demand_needs_no_checkpoints() -> None:
+    plan = with_prices(tight(deadline=2000), 3.0)
+    law = ChosenLaw(Memoryless(60 / HOUR), "stated")
+    found = venture(plan, lambda workers: Danger(dict.fromkeys(workers, law), write_seconds=20))
+    assert found.risk is not None
+    assert (found.risk.mode, found.risk.checkpoint, found.risk.p_deadline.value) == ("synchronous", None, 1)
+
+
+def test_shocks_take_no_machine_that_is_rented_on_demand() -> None:
+    plan = with_prices(tight(), 1.2)
+    assert plan.chosen is not None
+    kept = plan.model_copy(update={"pool": rented_on_demand(plan.pool, plan.chosen.workers)})
+    found = reckoned(kept, Danger({}, shocks=1.0)).risk
+    assert found is not None
+    assert (found.revocations, found.p_deadline.value) == (0, 1)
 
 
 def test_a_plan_without_a_fleet_has_no_risk() -> None:
