@@ -1,13 +1,13 @@
 """How far a training should come through revocations that are known beforehand, by the fitted queue.
 
-What the machine shows of itself, how long a newcomer takes to join, is taken from earlier runs. The rest is the
-plan's: a machine that vanishes is missed after some seconds, one with notice trains until it goes.
+What the machine shows of itself, how long a newcomer takes to join and until one that vanished is missed, is taken
+from earlier runs. The rest is the plan's: one with notice trains until it goes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median
 
@@ -19,8 +19,6 @@ RATE = 200e6 / 8
 PACE = {"fast": 0.15, "slow": 0.3}
 KINDS = ("fast", "fast", "slow", "slow")
 """Of worker1, worker2, …"""
-_MISSED = 5.0
-"""Seconds until a machine that vanished is missed: five health checks of Ray, one a second."""
 
 
 @dataclass(frozen=True)
@@ -37,15 +35,20 @@ class Ordeal:
 
 @dataclass(frozen=True)
 class Waits:
-    """Seconds from the order for a successor until it had joined, as earlier runs had them."""
+    """Seconds, as earlier runs had them."""
 
-    workers: list[float]
-    servers: list[float]
+    workers: list[float] = field(default_factory=list)
+    """From the order for a successor until it had joined."""
+    servers: list[float] = field(default_factory=list)
+    missed: list[float] = field(default_factory=list)
+    """From the last sign of a machine that vanished until it was missed."""
 
     def add(self, found: Sequence[SpotTakeover]) -> None:
         for each in found:
             if each.joined_seconds is not None:
                 (self.servers if each.gone.startswith("server") else self.workers).append(each.joined_seconds)
+            if each.noticed_seconds is not None:
+                self.missed.append(each.noticed_seconds)
 
 
 @dataclass(frozen=True)
@@ -67,8 +70,9 @@ def speed(ordeal: Ordeal, workers: Mapping[str, int], known: Coefficients) -> fl
 def foresee(ordeal: Ordeal, known: Coefficients, waits: Waits) -> float | None:
     """Updates until the time is up; ``None`` where nothing is known yet of how long a successor takes."""
     taken = [parse_revocation(text) for text in ordeal.revocations]
+    vanish = any(each.notice is None for each in taken)
     servers = any(each.who.startswith("server") for each in taken)
-    if not waits.workers or (servers and not waits.servers):
+    if not waits.workers or (vanish and not waits.missed) or (servers and not waits.servers):
         return None
     absences = [absence for each in taken for absence in _absences(each, ordeal, waits)]
     edges = sorted({0.0, ordeal.seconds, *(edge for each in absences for edge in (each.start, each.stop))})
@@ -84,14 +88,15 @@ def foresee(ordeal: Ordeal, known: Coefficients, waits: Waits) -> float | None:
 
 def _absences(taken: Revocation, ordeal: Ordeal, waits: Waits) -> Iterator[_Absence]:
     if taken.who.startswith("server"):
-        yield _Absence(None, taken.at, taken.at + _MISSED + median(waits.servers))
+        yield _Absence(None, taken.at, taken.at + median(waits.missed) + median(waits.servers))
         return
     joining = median(waits.workers)
     gone = taken.at + (taken.notice or 0.0)
-    back = taken.at + joining if taken.notice is not None else taken.at + _MISSED + joining
+    missed = 0.0 if taken.notice is not None else median(waits.missed)
+    back = taken.at + missed + joining
     for kind in KINDS if taken.who in PACE else (KINDS[int(taken.who.removeprefix("worker")) - 1],):
         if taken.who in PACE and kind != taken.who:
             continue
         yield _Absence(kind, gone, max(gone, back))
         if ordeal.bound is not None and taken.notice is None:
-            yield _Absence(None, taken.at, taken.at + _MISSED)  # who may not run ahead waits for who is not there
+            yield _Absence(None, taken.at, taken.at + missed)  # who may not run ahead waits for who is not there

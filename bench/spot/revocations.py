@@ -47,7 +47,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", metavar="NAME", help="of ordeals; all unless given")
     parser.add_argument("--rounds", type=int, default=1)
     options = parser.parse_args()
-    known, kept, waits = coefficients(), [], Waits([], [])
+    known, kept, waits = coefficients(), [], Waits()
     print(
         "| ordeal | taken | updates | over foreseen | leases again | decided within, s | joined in time "
         "| survivors over predicted: median, least | books | left running |"
@@ -83,7 +83,7 @@ def _lived(ordeal: Ordeal, folder: Path, known: Coefficients, waits: Waits) -> t
     joined = [each.joined_seconds for each in found if each.joined_seconds is not None]
     left = leftovers(folder)
     ratios = list(_survivors(ordeal, account, played.types, known))
-    speeds = f"{median(ratios):.2f}, {min(ratios):.2f}" if ratios else "no fleet lasted"
+    speeds = f"{median(ratios):.2f}, {min(ratios):.2f}" if ratios else "wait for who is missing"
     foreseen, updates = foresee(ordeal, known, waits), len(account.updates.seconds)
     waits.add(found)
     row = (
@@ -95,7 +95,9 @@ def _lived(ordeal: Ordeal, folder: Path, known: Coefficients, waits: Waits) -> t
 
 
 def _survivors(ordeal: Ordeal, account: Account, types: Mapping[str, str], known: Coefficients) -> Iterator[float]:
-    """Observed over predicted speed of fleets that lasted; bounded ones are as fast as so many of the slowest."""
+    """Observed over predicted speed of fleets that lasted, if nobody has to wait for who is missing."""
+    if ordeal.bound is not None:
+        return
     for each in stretches(account.updates, types, outages(account.events, 1e9), lambda workers: None):
         if each.stop - each.start >= _LASTED:
             yield speed_of(account.updates, each) / speed(ordeal, each.workers, known)
