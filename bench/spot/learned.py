@@ -25,8 +25,8 @@ from torch.utils.data import TensorDataset
 
 from stash.base.spot.curve import LearnedCurve, VirtualWorker
 from stash.base.spot.fleets import LossCurve
-from stash.derive.spot.convergence import updates_to
-from stash.derive.spot.courses import common_losses, passed, shape_of
+from stash.derive.spot.loss.convergence import updates_to
+from stash.derive.spot.loss.courses import common_losses, passed, shape_of
 from stash.elastic.job import ElasticJob, load_job
 from stash.elastic.learning import LearnWish, learn
 from stash.elastic.replay import replay

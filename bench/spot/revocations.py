@@ -19,7 +19,7 @@ from statistics import median
 from bench.spot.foreseeing import KINDS, PACE, RATE, Ordeal, Waits, foresee, speed
 from bench.spot.truth import Coefficients, coefficients, speed_of
 from bench.spot.truth_jobs import __file__ as jobs_file
-from stash.derive.spot.stretches import outages, stretches, takeovers
+from stash.derive.spot.speed.stretches import outages, stretches, takeovers
 from stash.elastic.grounds import TestbedGround
 from stash.elastic.orders import TrainingOrders, WorkerPlace
 from stash.elastic.processes import leftovers

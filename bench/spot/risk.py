@@ -21,9 +21,12 @@ import numpy as np
 
 from stash.base.spot.fleets import FleetPlan
 from stash.base.spot.market import Obtainable
-from stash.derive.spot.calibration import ChanceBin, binned, brier
-from stash.derive.spot.checkpointing import interval
-from stash.derive.spot.lifetimes import (
+from stash.derive.spot.fleet.provision import provision
+from stash.derive.spot.fleet.weighing import FleetWish
+from stash.derive.spot.holding.simulating import simulate
+from stash.derive.spot.risk.calibration import ChanceBin, binned, brier
+from stash.derive.spot.risk.checkpointing import interval
+from stash.derive.spot.risk.lifetimes import (
     HOUR,
     Gang,
     LifeLaw,
@@ -34,11 +37,8 @@ from stash.derive.spot.lifetimes import (
     kaplan_meier,
     law_of,
 )
-from stash.derive.spot.provision import provision
-from stash.derive.spot.replacing import FleetSpeeds, by_laws, by_record, expected_share
-from stash.derive.spot.restarting import CheckpointedJob, drawn_seconds, expected_seconds, in_time_exactly
-from stash.derive.spot.simulating import simulate
-from stash.derive.spot.weighing import FleetWish
+from stash.derive.spot.risk.replacing import FleetSpeeds, by_laws, by_record, expected_share
+from stash.derive.spot.risk.restarting import CheckpointedJob, drawn_seconds, expected_seconds, in_time_exactly
 from stash.keep.fleets import read_pool
 from stash.show.charts.chart import Blank
 from stash.show.charts.svg import svg

@@ -21,11 +21,11 @@ from typing import TypeVar
 import numpy as np
 
 from stash.base.spot.fleets import Contention, FleetPool, LossCurve, ParameterServers, WorkerType
-from stash.derive.spot.annealing import anneal
-from stash.derive.spot.branching import cheapest
-from stash.derive.spot.enumeration import everything
-from stash.derive.spot.rivals import cost_of
-from stash.derive.spot.weighing import FleetWish
+from stash.derive.spot.fleet.annealing import anneal
+from stash.derive.spot.fleet.branching import cheapest
+from stash.derive.spot.fleet.enumeration import everything
+from stash.derive.spot.fleet.rivals import cost_of
+from stash.derive.spot.fleet.weighing import FleetWish
 from stash.keep.fleets import read_pool
 
 POOL = Path(__file__).parent / "data" / "spotdnn.pool.yaml"

@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 
 from stash.base.spot.fleets import FleetModel, FleetRun, SpeedModel
-from stash.derive.spot.fitting import fit
-from stash.derive.spot.predicting import predict
+from stash.derive.spot.speed.fitting import fit
+from stash.derive.spot.speed.predicting import predict
 from stash.keep.fleets import workers_of
 
 DATA = Path(__file__).parent / "data" / "cmdare_speeds.csv"

@@ -22,9 +22,9 @@ from scipy.optimize import least_squares
 
 from stash.base.spot.fleets import Contention, FleetPool
 from stash.base.spot.log import SpotStretch, SpotUpdates
-from stash.derive.spot.queueing import USUAL_RANDOMNESS, fleet_seconds, of_pool
-from stash.derive.spot.sharing import bandwidth
-from stash.derive.spot.stretches import outages, stretches
+from stash.derive.spot.speed.queueing import USUAL_RANDOMNESS, fleet_seconds, of_pool
+from stash.derive.spot.speed.sharing import bandwidth
+from stash.derive.spot.speed.stretches import outages, stretches
 from stash.elastic.grounds import TestbedGround
 from stash.elastic.orders import TrainingOrders, WorkerPlace
 from stash.elastic.rehearsal import Rehearsal

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 __all__ = ["Job", "checkpoint", "load_curve", "plan", "simulate"]
 
 if TYPE_CHECKING:
+    from stash.derive.spot.holding.simulating import simulate
     from stash.derive.spot.planning import plan
-    from stash.derive.spot.simulating import simulate
     from stash.elastic.job import ElasticJob as Job
     from stash.elastic.resuming import checkpoint
     from stash.keep.curves import load_curve
@@ -19,7 +19,7 @@ _HOMES = {
     "checkpoint": ("stash.elastic.resuming", "checkpoint"),
     "load_curve": ("stash.keep.curves", "load_curve"),
     "plan": ("stash.derive.spot.planning", "plan"),
-    "simulate": ("stash.derive.spot.simulating", "simulate"),
+    "simulate": ("stash.derive.spot.holding.simulating", "simulate"),
 }
 
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from fleet_pools import published
 
 from stash.base.spot.fleets import FleetPlan
-from stash.derive.spot.provision import provision
-from stash.derive.spot.weighing import FleetWish
+from stash.derive.spot.fleet.provision import provision
+from stash.derive.spot.fleet.weighing import FleetWish
 from stash.derive.study.standing import open_leases, spent
 from stash.keep import catalog
 from stash.keep.study import journal

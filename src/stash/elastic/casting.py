@@ -13,7 +13,7 @@ from pathlib import Path
 
 from stash.base.errors import JobError, UserError, one_line
 from stash.base.spot.fleets import FleetPlan, WorkerType
-from stash.derive.spot.stretches import predicted_speed
+from stash.derive.spot.speed.stretches import predicted_speed
 from stash.elastic.job import ElasticJob, load_job
 from stash.elastic.ledger import DataLease
 from stash.elastic.orders import TrainingOrders, WorkerPlace

@@ -18,8 +18,8 @@ from stash.base.spot.curve import FittedLoss, LearnedCurve, LossReplay
 from stash.base.spot.running_loss import LOSS_WINDOW
 from stash.base.words.counting import counted
 from stash.base.words.units import format_seconds
-from stash.derive.spot.design import Fleet, shapes
-from stash.derive.spot.learning import fitted_forms
+from stash.derive.spot.loss.design import Fleet, shapes
+from stash.derive.spot.loss.learning import fitted_forms
 from stash.elastic.batches import SampleOrder, samples_of
 from stash.elastic.job import ElasticJob
 from stash.elastic.replay import DivergedError, Server, replay

@@ -19,7 +19,7 @@ import numpy as np
 
 from stash.base.spot.curve import LossReplay, VirtualWorker
 from stash.base.spot.running_loss import LOSS_WINDOW, mean_loss
-from stash.derive.spot.progress import asynchronous
+from stash.derive.spot.speed.progress import asynchronous
 from stash.elastic.batches import SampleOrder, batch_of, samples_of
 from stash.elastic.job import ElasticJob
 

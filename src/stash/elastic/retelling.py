@@ -10,7 +10,7 @@ from stash.base.spot.fleets import FleetPlan
 from stash.base.spot.log import SpotGround, SpotLog
 from stash.base.spot.running_loss import LOSS_WINDOW
 from stash.base.version import __version__
-from stash.derive.spot.stretches import outages, stretches, takeovers
+from stash.derive.spot.speed.stretches import outages, stretches, takeovers
 from stash.elastic.casting import Cast
 from stash.elastic.orders import TrainingOrders
 from stash.elastic.rehearsal import Rehearsal

@@ -9,8 +9,8 @@ import numpy as np
 from stash.base.printable import strict_json
 from stash.base.spot.fleets import FleetPlan
 from stash.base.spot.market import Obtainable
-from stash.derive.spot.lifetimes import Gang, ObservedLives, law_of
-from stash.derive.spot.simulating import simulate
+from stash.derive.spot.holding.simulating import simulate
+from stash.derive.spot.risk.lifetimes import Gang, ObservedLives, law_of
 from stash.keep.fleets import read_plan
 from stash.keep.spotlogs import load_spot_log
 from stash.keep.watched import read_lives, read_obtainable, read_prices

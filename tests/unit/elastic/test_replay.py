@@ -12,7 +12,7 @@ from torch.utils.data import TensorDataset
 
 from stash.base.spot.curve import VirtualWorker
 from stash.base.spot.running_loss import LOSS_WINDOW
-from stash.derive.spot.design import alike
+from stash.derive.spot.loss.design import alike
 from stash.elastic.batches import SampleOrder, moved
 from stash.elastic.job import ElasticJob
 from stash.elastic.replay import DivergedError, _events, replay

@@ -10,12 +10,12 @@ from stash.base.errors import UserError
 from stash.base.spot.fleets import FleetPlan
 from stash.base.spot.market import Obtainable
 from stash.base.spot.simulation import SpotSimulation
-from stash.derive.spot.calibration import binned
-from stash.derive.spot.lifetimes import ChosenLaw, Memoryless
-from stash.derive.spot.provision import provision
-from stash.derive.spot.risk import Danger, reckoned
-from stash.derive.spot.simulating import simulate
-from stash.derive.spot.weighing import FleetWish
+from stash.derive.spot.fleet.provision import provision
+from stash.derive.spot.fleet.weighing import FleetWish
+from stash.derive.spot.holding.simulating import simulate
+from stash.derive.spot.risk.calibration import binned
+from stash.derive.spot.risk.lifetimes import ChosenLaw, Memoryless
+from stash.derive.spot.risk.reckoning import Danger, reckoned
 from stash.show.charts.chart import Bar, Blank, Chart, Dot, Trail
 from stash.show.charts.svg import svg
 from stash.show.report import html, markdown

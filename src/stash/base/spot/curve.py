@@ -1,7 +1,7 @@
 """How a job's loss falls, as it was learned: the fleets that were replayed, the forms that were fitted, how they err.
 
 A *replay* trains a job on one machine as a fleet would, in virtual time. Holds numbers; what they mean is
-``derive/spot/convergence.py``'s business. Losses are running means over the last ``window`` updates.
+``derive/spot/loss/convergence.py``'s business. Losses are running means over the last ``window`` updates.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a plan's fleet came to on spot machines as they were watched: per policy, and one run as each of them did it.
 
-Seconds, US dollars; ``None`` means "not known". How it is reckoned is ``derive/spot/simulating.py``.
+Seconds, US dollars; ``None`` means "not known". How it is reckoned is ``derive/spot/holding/simulating.py``.
 """
 
 from __future__ import annotations

@@ -17,8 +17,8 @@ from stash.cli.options import positive
 if TYPE_CHECKING:
     from stash.base.spot.fleets import FleetPlan
     from stash.base.spot.market import Obtainable
-    from stash.derive.spot.lifetimes import ChosenLaw
-    from stash.derive.spot.risk import Danger
+    from stash.derive.spot.risk.lifetimes import ChosenLaw
+    from stash.derive.spot.risk.reckoning import Danger
     from stash.derive.spot.venturing import DangerOf
 
 INTERRUPTIONS_HELP = (
@@ -64,7 +64,7 @@ def dangers_of(plan: FleetPlan, words: DangerWords) -> DangerOf | None:
     write, notice = seconds("--checkpoint", words.checkpoint), seconds("--notice", words.notice)
 
     def danger(workers: Mapping[str, int]) -> Danger:
-        from stash.derive.spot.risk import Danger
+        from stash.derive.spot.risk.reckoning import Danger
 
         records = _shared(workers, traces) if together else {name: traces[name] for name in workers if name in traces}
         watched = {name: _law_of_record(name, record, workers[name]) for name, record in records.items()}
@@ -83,7 +83,7 @@ def dangers_of(plan: FleetPlan, words: DangerWords) -> DangerOf | None:
 
 def _advised(plan: FleetPlan, words: Sequence[str]) -> tuple[dict[str, ChosenLaw], list[str]]:
     """Lives by type as a file of AWS's Spot Instance Advisor has them, and the words that name none."""
-    from stash.derive.spot.lifetimes import law_of_band
+    from stash.derive.spot.risk.lifetimes import law_of_band
     from stash.keep.advisor import read_advisor
 
     files = [word for word in words if word.endswith(".json")]
@@ -98,7 +98,7 @@ def _advised(plan: FleetPlan, words: Sequence[str]) -> tuple[dict[str, ChosenLaw
 
 
 def _of_pool(plan: FleetPlan) -> dict[str, ChosenLaw]:
-    from stash.derive.spot.lifetimes import law_of_band
+    from stash.derive.spot.risk.lifetimes import law_of_band
 
     kinds = plan.pool.types
     return {kind.name: law_of_band(kind.interruptions) for kind in kinds if kind.interruptions is not None}
@@ -126,7 +126,7 @@ def _by_type(name: str, words: Sequence[str], known: Sequence[str], read: Callab
 def _band(name: str, text: str) -> ChosenLaw:
     from stash.base.spot.risk import InterruptionBand
     from stash.base.words.revocations import parse_interruptions
-    from stash.derive.spot.lifetimes import law_of_band
+    from stash.derive.spot.risk.lifetimes import law_of_band
 
     try:
         low, high = parse_interruptions(text)
@@ -138,7 +138,7 @@ def _band(name: str, text: str) -> ChosenLaw:
 def _watched(name: str, text: str) -> ChosenLaw:
     import numpy as np
 
-    from stash.derive.spot.lifetimes import ObservedLives, law_of
+    from stash.derive.spot.risk.lifetimes import ObservedLives, law_of
     from stash.keep.watched import read_lives
 
     found = read_lives(Path(text))
@@ -162,7 +162,7 @@ def _shared(workers: Mapping[str, int], traces: dict[str, Obtainable]) -> dict[s
 
 
 def _law_of_record(name: str, record: Obtainable, count: int) -> ChosenLaw:
-    from stash.derive.spot.lifetimes import law_of, runs_of
+    from stash.derive.spot.risk.lifetimes import law_of, runs_of
 
     lives = runs_of(record.machines, record.gap_seconds, count)
     if not len(lives.seconds):

@@ -28,7 +28,7 @@ def fit(
     from stash.base.records.base import now
     from stash.base.version import __version__
     from stash.cli.output import output_file, printed, write_output
-    from stash.derive.spot.fitting import fit as fitted
+    from stash.derive.spot.speed.fitting import fit as fitted
     from stash.keep.fleets import model_name, read_runs
     from stash.show.spot.fitted import document, render, view
 

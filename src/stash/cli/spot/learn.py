@@ -54,7 +54,7 @@ def learn(
     from stash.base.version import __version__
     from stash.base.words.units import parse_seconds
     from stash.cli.output import output_file, printed
-    from stash.derive.spot.from_profile import same_model
+    from stash.derive.spot.pool.from_profile import same_model
     from stash.elastic.job import load_job
     from stash.elastic.learning import LEAST_UPDATES, LearnWish, parameters_of
     from stash.elastic.learning import learn as learned

@@ -145,7 +145,7 @@ def _wanted(
 ) -> _Wanted:
     """Raises UserError for what nobody can keep."""
     from stash.base.words.units import parse_seconds
-    from stash.derive.spot.weighing import LONGEST
+    from stash.derive.spot.fleet.weighing import LONGEST
 
     if confidence is not None and not 0.5 <= confidence < 1:
         raise UserError(f"--confidence {confidence:g}: it must be from 0.5 to below 1, like 0.9")
@@ -169,10 +169,10 @@ def _of_pool(
 ) -> FleetPlan:
     from stash.base.records.base import now
     from stash.base.version import __version__
+    from stash.derive.spot.fleet.provision import provision
+    from stash.derive.spot.fleet.tenancy import rented_on_demand
+    from stash.derive.spot.fleet.weighing import FleetWish
     from stash.derive.spot.planning import as_timed
-    from stash.derive.spot.provision import provision
-    from stash.derive.spot.tenancy import rented_on_demand
-    from stash.derive.spot.weighing import FleetWish
     from stash.keep.fleets import read_model, read_pool
 
     model = model_of(which)

@@ -24,7 +24,7 @@ def predict(
     stash spot predict job.fleet.json --servers 1 --workers v100=1,k80=2
     """
     from stash.cli.output import printed
-    from stash.derive.spot.predicting import predict as predicted
+    from stash.derive.spot.speed.predicting import predict as predicted
     from stash.keep.fleets import read_model, workers_of
     from stash.show.spot.predicted import document, render, view
 

@@ -44,8 +44,8 @@ def simulate(
     stash spot simulate job.plan.json --trace zone-a.json --policy greedy,uniform,on-demand
     """
     from stash.cli.output import output_file, printed, write_output
-    from stash.derive.spot.policies import POLICIES
-    from stash.derive.spot.simulating import simulate as simulated
+    from stash.derive.spot.holding.policies import POLICIES
+    from stash.derive.spot.holding.simulating import simulate as simulated
     from stash.keep.fleets import read_plan
     from stash.show.spot.simulated import document, render, view
 
@@ -86,7 +86,7 @@ def _pictured(output: Path) -> Path:
 
 def _traces(plan: FleetPlan, words: Sequence[str]) -> list[Obtainable]:
     """As they were given; those of the types, as one. Raises UserError where both are."""
-    from stash.derive.spot.markets import together
+    from stash.derive.spot.holding.markets import together
     from stash.keep.watched import read_obtainable
 
     parts = [word.partition("=") for word in words]

@@ -1,6 +1,6 @@
 """Training on rented machines through parameter servers: how fast a fleet is, when its loss is reached, what to rent.
 
-``sharing``, ``progress`` and ``convergence`` are spotDNN's equations, ``queueing`` the network beyond them,
-``fitting`` and ``predicting`` hold both against runs, ``learning`` has loss curves from replays, ``planning`` a pool
-from a profile, and the rest chooses. Pure; numbers in, records out.
+``speed`` and ``loss`` are spotDNN's equations and what goes beyond them, ``fleet`` chooses by both, ``risk`` says what
+revocations do, ``holding`` when to be on spot at all, ``pool`` what may be rented. Above them: ``planning`` from a
+profile, ``venturing`` with revocations, ``replanning`` after one. Pure; numbers in, records out.
 """

@@ -17,12 +17,12 @@ from stash.base.spot.curve import LearnedCurve
 from stash.base.spot.fleets import FleetModel, FleetPlan, FleetPool
 from stash.base.version import __version__
 from stash.derive.predict.whatif import base_of, shipped_catalog
-from stash.derive.spot.enumeration import everything, fleets
-from stash.derive.spot.from_profile import MOST_SPREAD, pools_of
-from stash.derive.spot.market import market_of
-from stash.derive.spot.provision import provision
-from stash.derive.spot.tenancy import rented_on_demand
-from stash.derive.spot.weighing import FleetWish, checked
+from stash.derive.spot.fleet.enumeration import everything, fleets
+from stash.derive.spot.fleet.provision import provision
+from stash.derive.spot.fleet.tenancy import rented_on_demand
+from stash.derive.spot.fleet.weighing import FleetWish, checked
+from stash.derive.spot.pool.from_profile import MOST_SPREAD, pools_of
+from stash.derive.spot.pool.market import market_of
 from stash.keep.catalog import Catalog, Offer
 
 _MOST_WEIGHED = 200_000

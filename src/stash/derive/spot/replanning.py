@@ -21,11 +21,11 @@ from scipy.special import ndtri
 from stash.base.spot.fleets import FleetPlan, FleetPool
 from stash.base.words.counting import counted
 from stash.derive.predict.draws import Array
-from stash.derive.spot.convergence import updates_to
-from stash.derive.spot.progress import FleetPace, asynchronous
-from stash.derive.spot.queueing import exact, of_pool, schweitzer, states
-from stash.derive.spot.sharing import iteration_seconds
-from stash.derive.spot.weighing import HOUR, FleetWish
+from stash.derive.spot.fleet.weighing import HOUR, FleetWish
+from stash.derive.spot.loss.convergence import updates_to
+from stash.derive.spot.speed.progress import FleetPace, asynchronous
+from stash.derive.spot.speed.queueing import exact, of_pool, schweitzer, states
+from stash.derive.spot.speed.sharing import iteration_seconds
 
 MOST_CANDIDATES = 20_000
 """Fleets that are weighed at most: a fraction of a second."""

@@ -18,11 +18,11 @@ import numpy as np
 from stash.base.errors import UserError
 from stash.base.spot.fleets import FleetPlan, RunnerUp
 from stash.derive.predict.draws import Array
-from stash.derive.spot.enumeration import MOST_FLEETS, everything, fleets
-from stash.derive.spot.provision import compared
-from stash.derive.spot.risk import RUNS, Danger, factors, in_time_enough, reckoned
-from stash.derive.spot.tenancy import on_demand, on_spot, rented_on_demand
-from stash.derive.spot.weighing import HOUR, FleetWish, costed
+from stash.derive.spot.fleet.enumeration import MOST_FLEETS, everything, fleets
+from stash.derive.spot.fleet.provision import compared
+from stash.derive.spot.fleet.tenancy import on_demand, on_spot, rented_on_demand
+from stash.derive.spot.fleet.weighing import HOUR, FleetWish, costed
+from stash.derive.spot.risk.reckoning import RUNS, Danger, factors, in_time_enough, reckoned
 
 DangerOf = Callable[[Mapping[str, int]], Danger]
 """Of machines on spot, by type; raises UserError where nobody says how long one of these types lives."""

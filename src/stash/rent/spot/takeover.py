@@ -16,8 +16,8 @@ from typing import Any
 from stash.base.errors import JobError, StashError, UserError
 from stash.base.printable import printable_line
 from stash.base.words.units import format_seconds
+from stash.derive.spot.fleet.weighing import HOUR
 from stash.derive.spot.replanning import FleetSituation, Replanning, replan
-from stash.derive.spot.weighing import HOUR
 from stash.derive.study.standing import OpenLease
 from stash.keep.study.journal import StudyEvent
 from stash.rent.listing import is_gone, records

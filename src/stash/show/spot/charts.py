@@ -11,7 +11,7 @@ from stash.base.spot.fleets import FleetPlan
 from stash.base.spot.simulation import PolicyCourse, SpotSimulation
 from stash.base.stats.intervals import Interval
 from stash.base.words.rental import dollars, span_scale
-from stash.derive.spot.calibration import ChanceBin
+from stash.derive.spot.risk.calibration import ChanceBin
 from stash.show.charts.axes import Extent, axis, extent, plain_axis, whisker
 from stash.show.charts.chart import (
     Bar,

@@ -10,7 +10,7 @@ from rich.console import RenderableType
 from stash.base.spot.simulation import PolicyOutcome, SpotSimulation
 from stash.base.stats.intervals import Interval
 from stash.base.words.units import format_seconds
-from stash.derive.spot.overlapping import LEAST
+from stash.derive.spot.risk.overlapping import LEAST
 from stash.show.layout import Renderer, paragraph, terminal_renderer
 from stash.show.spot.rows import fleet, table
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stash.derive.spot.checkpointing import daly, exact, interval, numerical, young
-from stash.derive.spot.lifetimes import Gang, Memoryless, WeibullLife
-from stash.derive.spot.restarting import CheckpointedJob, drawn_seconds, expected_seconds, in_time_exactly
+from stash.derive.spot.risk.checkpointing import daly, exact, interval, numerical, young
+from stash.derive.spot.risk.lifetimes import Gang, Memoryless, WeibullLife
+from stash.derive.spot.risk.restarting import CheckpointedJob, drawn_seconds, expected_seconds, in_time_exactly
 
 
 def memoryless(rate: float) -> Gang:

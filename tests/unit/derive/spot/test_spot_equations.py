@@ -10,9 +10,11 @@ from fleet_pools import published
 
 from stash.base.errors import UserError
 from stash.base.spot.fleets import Contention, LossCurve
-from stash.derive.spot.convergence import loss_after, updates_to
-from stash.derive.spot.progress import asynchronous
-from stash.derive.spot.sharing import (
+from stash.derive.spot.fleet.weighing import FleetWish
+from stash.derive.spot.fleet.windows import lower_bound
+from stash.derive.spot.loss.convergence import loss_after, updates_to
+from stash.derive.spot.speed.progress import asynchronous
+from stash.derive.spot.speed.sharing import (
     bandwidth,
     compute_seconds,
     contending,
@@ -21,8 +23,6 @@ from stash.derive.spot.sharing import (
     largest_batch,
     paper_upper,
 )
-from stash.derive.spot.weighing import FleetWish
-from stash.derive.spot.windows import lower_bound
 
 SHIPPED = Contention(alpha=0.8, beta=-1.92)
 CURVE = LossCurve(gamma1=100, gamma2=-1, gamma3=1000, gamma5=0.5)

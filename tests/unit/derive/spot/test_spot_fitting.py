@@ -10,8 +10,8 @@ from fleet_pools import ROOT
 
 from stash.base.errors import UserError
 from stash.base.spot.fleets import FittedQueue, FleetModel, FleetRun
-from stash.derive.spot.fitting import Lone, fit, queue_speeds
-from stash.derive.spot.predicting import predict
+from stash.derive.spot.speed.fitting import Lone, fit, queue_speeds
+from stash.derive.spot.speed.predicting import predict
 from stash.keep.fleets import workers_of
 
 TRUE = FittedQueue(server_seconds=0.02, randomness=0.6, unsplit=0.25)

@@ -13,10 +13,10 @@ from loss_courses import SHAPES, course, replays_of
 from stash.base.errors import UserError
 from stash.base.spot.curve import LossForm, LossReplay
 from stash.base.spot.fleets import LossCurve, LossLevel
-from stash.derive.spot.convergence import loss_after, updates_to
-from stash.derive.spot.courses import common_losses, passed
-from stash.derive.spot.design import shapes
-from stash.derive.spot.learning import fitted_forms
+from stash.derive.spot.loss.convergence import loss_after, updates_to
+from stash.derive.spot.loss.courses import common_losses, passed
+from stash.derive.spot.loss.design import shapes
+from stash.derive.spot.loss.learning import fitted_forms
 
 LEVELS = LossCurve(
     gamma1=10,

@@ -12,7 +12,7 @@ from scipy import stats
 
 from stash.base.spot.risk import InterruptionBand
 from stash.base.words.revocations import parse_interruptions
-from stash.derive.spot.lifetimes import (
+from stash.derive.spot.risk.lifetimes import (
     HOUR,
     Gang,
     LifeLaw,

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from stash.base.errors import UserError
 from stash.base.spot.fleets import FleetPlan
 from stash.base.spot.market import Obtainable
-from stash.derive.spot.policies import POLICIES, GangJob, Played, PolicyName, SpotMarket, play, ticks
-from stash.derive.spot.provision import provision
-from stash.derive.spot.simulating import simulate
-from stash.derive.spot.weighing import FleetWish
+from stash.derive.spot.fleet.provision import provision
+from stash.derive.spot.fleet.weighing import FleetWish
+from stash.derive.spot.holding.policies import POLICIES, GangJob, Played, PolicyName, SpotMarket, play, ticks
+from stash.derive.spot.holding.simulating import simulate
 
 HOUR = 3600.0
 JOB = GangJob(2 * HOUR, 6 * HOUR, 0, on_demand_dollars=4)

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from stash.base.errors import UserError
 from stash.base.spot.fleets import FleetPlan, SpeedModel, Uncertainty
-from stash.derive.spot.annealing import anneal
-from stash.derive.spot.branching import TOLERANCE, cheapest
-from stash.derive.spot.enumeration import everything
-from stash.derive.spot.provision import provision
-from stash.derive.spot.rivals import cost_of, too_much
-from stash.derive.spot.weighing import FleetWish
+from stash.derive.spot.fleet.annealing import anneal
+from stash.derive.spot.fleet.branching import TOLERANCE, cheapest
+from stash.derive.spot.fleet.enumeration import everything
+from stash.derive.spot.fleet.provision import provision
+from stash.derive.spot.fleet.rivals import cost_of, too_much
+from stash.derive.spot.fleet.weighing import FleetWish
 
 ROWS = [
     (0.9, 1900, {"p3.2xlarge": 2, "g3.8xlarge": 2}, 1.670),

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stash.base.errors import UserError
-from stash.derive.spot.queueing import ClosedNetwork, exact, fleet_seconds, of_pool, schweitzer
+from stash.derive.spot.speed.queueing import ClosedNetwork, exact, fleet_seconds, of_pool, schweitzer
 
 ONE = np.ones(1)
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from stash.base.errors import UserError
 from stash.base.spot.fleets import FleetPlan, FleetPool, LossCurve, ParameterServers, WorkerType
-from stash.derive.spot.provision import provision
+from stash.derive.spot.fleet.provision import provision
+from stash.derive.spot.fleet.weighing import FleetWish
 from stash.derive.spot.replanning import MOST_CANDIDATES, FleetSituation, replan
-from stash.derive.spot.weighing import FleetWish
 
 # One update a second and worker, whose servers are never busy; 100 updates to loss 1, of any fleet of one.
 PAIR = FleetPool(

@@ -13,13 +13,13 @@ from stash.base.errors import UserError
 from stash.base.spot.fleets import FleetPlan, Uncertainty
 from stash.base.spot.market import Obtainable
 from stash.base.spot.risk import FleetRisk
-from stash.derive.spot.calibration import binned, brier
-from stash.derive.spot.lifetimes import HOUR, ChosenLaw, Memoryless
-from stash.derive.spot.overlapping import mean_of, share_of
-from stash.derive.spot.provision import provision
-from stash.derive.spot.replacing import FleetSpeeds, by_laws, by_record, expected_share, speeds
-from stash.derive.spot.risk import Danger, reckoned
-from stash.derive.spot.weighing import FleetWish
+from stash.derive.spot.fleet.provision import provision
+from stash.derive.spot.fleet.weighing import FleetWish
+from stash.derive.spot.risk.calibration import binned, brier
+from stash.derive.spot.risk.lifetimes import HOUR, ChosenLaw, Memoryless
+from stash.derive.spot.risk.overlapping import mean_of, share_of
+from stash.derive.spot.risk.reckoning import Danger, reckoned
+from stash.derive.spot.risk.replacing import FleetSpeeds, by_laws, by_record, expected_share, speeds
 
 TWO = FleetSpeeds((2,), np.array([0.0, 1.0, 2.0]), np.array([0.5]), 2.0)
 """One machine does all of the work in a second, two do it twice."""

@@ -6,7 +6,7 @@ import pytest
 
 from stash.base.spot.fleets import FleetPool
 from stash.base.spot.log import SpotEvent, SpotUpdates
-from stash.derive.spot.stretches import outages, predicted_speed, stretches, takeovers
+from stash.derive.spot.speed.stretches import outages, predicted_speed, stretches, takeovers
 
 
 def _updates(*workers: tuple[str, float, float, float]) -> SpotUpdates:

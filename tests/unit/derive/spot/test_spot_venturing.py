@@ -9,13 +9,13 @@ from fleet_pools import published
 
 from stash.base.errors import UserError
 from stash.base.spot.fleets import FleetPlan
-from stash.derive.spot.enumeration import everything
-from stash.derive.spot.lifetimes import HOUR, ChosenLaw, Memoryless
-from stash.derive.spot.provision import provision
-from stash.derive.spot.risk import Danger, in_time_enough, reckoned
-from stash.derive.spot.tenancy import rented_on_demand
+from stash.derive.spot.fleet.enumeration import everything
+from stash.derive.spot.fleet.provision import provision
+from stash.derive.spot.fleet.tenancy import rented_on_demand
+from stash.derive.spot.fleet.weighing import FleetWish, costed
+from stash.derive.spot.risk.lifetimes import HOUR, ChosenLaw, Memoryless
+from stash.derive.spot.risk.reckoning import Danger, in_time_enough, reckoned
 from stash.derive.spot.venturing import DangerOf, venture
-from stash.derive.spot.weighing import FleetWish, costed
 
 BRISK, RARE = (ChosenLaw(Memoryless(rate / HOUR), "stated") for rate in (1.0, 1e-3))
 

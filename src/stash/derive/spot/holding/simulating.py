@@ -18,11 +18,9 @@ from stash.base.spot.risk import CheckpointInterval
 from stash.base.spot.simulation import HeldSpan, PolicyCourse, PolicyOutcome, SpotSimulation
 from stash.base.stats.intervals import Interval
 from stash.base.words.counting import counted
-from stash.derive.spot.checkpointing import interval
-from stash.derive.spot.lifetimes import ChosenLaw, Gang, law_of, runs_of
-from stash.derive.spot.markets import recorded
-from stash.derive.spot.overlapping import mean_of, share_of
-from stash.derive.spot.policies import (
+from stash.derive.spot.fleet.weighing import LONGEST
+from stash.derive.spot.holding.markets import recorded
+from stash.derive.spot.holding.policies import (
     IDLE,
     POLICIES,
     SPOT,
@@ -35,7 +33,9 @@ from stash.derive.spot.policies import (
     play,
     ticks,
 )
-from stash.derive.spot.weighing import LONGEST
+from stash.derive.spot.risk.checkpointing import interval
+from stash.derive.spot.risk.lifetimes import ChosenLaw, Gang, law_of, runs_of
+from stash.derive.spot.risk.overlapping import mean_of, share_of
 
 HINDSIGHTS = 25
 """Runs of the omniscient policy, each a program of its own: the first of all."""

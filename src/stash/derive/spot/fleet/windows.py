@@ -12,8 +12,8 @@ import numpy as np
 
 from stash.base.spot.fleets import FleetPool
 from stash.derive.predict.draws import Array
-from stash.derive.spot.sharing import bandwidth, paper_upper
-from stash.derive.spot.weighing import HOUR, FleetWish, weigh
+from stash.derive.spot.fleet.weighing import HOUR, FleetWish, weigh
+from stash.derive.spot.speed.sharing import bandwidth, paper_upper
 
 
 def lower_bound(wish: FleetWish) -> int:

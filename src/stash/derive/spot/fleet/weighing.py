@@ -18,10 +18,10 @@ from scipy.special import ndtr, ndtri
 from stash.base.errors import UserError
 from stash.base.spot.fleets import CostedFleet, FleetPool, SpeedModel
 from stash.derive.predict.draws import Array
-from stash.derive.spot.convergence import updates_to
-from stash.derive.spot.progress import FleetPace, asynchronous
-from stash.derive.spot.queueing import fleet_seconds, of_pool
-from stash.derive.spot.sharing import compute_seconds, iteration_seconds
+from stash.derive.spot.loss.convergence import updates_to
+from stash.derive.spot.speed.progress import FleetPace, asynchronous
+from stash.derive.spot.speed.queueing import fleet_seconds, of_pool
+from stash.derive.spot.speed.sharing import compute_seconds, iteration_seconds
 
 HOUR = 3600.0
 LONGEST = 1e9

@@ -26,8 +26,8 @@ from stash.derive.predict.changes import Alteration
 from stash.derive.predict.draws import Array
 from stash.derive.predict.profiled import Base
 from stash.derive.predict.whatif import stall_draws
-from stash.derive.spot.market import FleetMarket, Priced, ServerOffer, old
-from stash.derive.spot.sharing import largest_batch
+from stash.derive.spot.pool.market import FleetMarket, Priced, ServerOffer, old
+from stash.derive.spot.speed.sharing import largest_batch
 
 MOST_SPREAD = 2.0
 """Of ln T, that an uncertainty can have: beyond it a forecast says nothing."""

@@ -14,7 +14,7 @@ from scipy.special import stdtrit
 from stash.base.errors import UserError
 from stash.base.spot.fleets import FleetModel, FleetRun, FleetSpeed, SpeedModel
 from stash.base.words.quantities import listed
-from stash.derive.spot.fitting import Lone, paper_speeds, queue_speeds
+from stash.derive.spot.speed.fitting import Lone, paper_speeds, queue_speeds
 
 _MARGIN = 1.1
 """How many times beyond what was measured is still the same place."""

@@ -17,11 +17,11 @@ from stash.base.errors import UserError
 from stash.base.spot.fleets import CostedFleet, FleetPlan, LearnedRange, LooserWish, RunnerUp
 from stash.base.words.counting import counted
 from stash.derive.predict.draws import Array
-from stash.derive.spot.branching import MOST_NODES, cheapest
-from stash.derive.spot.convergence import loss_after
-from stash.derive.spot.enumeration import MOST_FLEETS, Everything, everything, fleets
-from stash.derive.spot.rivals import baselines, too_much
-from stash.derive.spot.weighing import FleetWish, WeighedFleets, checked, costed, weigh
+from stash.derive.spot.fleet.branching import MOST_NODES, cheapest
+from stash.derive.spot.fleet.enumeration import MOST_FLEETS, Everything, everything, fleets
+from stash.derive.spot.fleet.rivals import baselines, too_much
+from stash.derive.spot.fleet.weighing import FleetWish, WeighedFleets, checked, costed, weigh
+from stash.derive.spot.loss.convergence import loss_after
 
 _RUNNERS_UP = 3
 _MORE_QUOTA = 8

@@ -20,8 +20,8 @@ from stash.base.spot.fleets import LossCurve, LossLevel
 from stash.base.stats.intervals import Interval
 from stash.base.words.counting import counted
 from stash.derive.predict.draws import Array
-from stash.derive.spot.convergence import loss_after, updates_to
-from stash.derive.spot.courses import common_losses, falling, passed, shape_of
+from stash.derive.spot.loss.convergence import loss_after, updates_to
+from stash.derive.spot.loss.courses import common_losses, falling, passed, shape_of
 
 LEAST_SHAPES = 4
 """Of fleets: γ₂ and γ₃ need two mean batches, exponents two sizes, and one fleet is to be held out."""

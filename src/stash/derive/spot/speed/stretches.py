@@ -14,9 +14,9 @@ import numpy as np
 
 from stash.base.spot.fleets import FleetPool, SpeedModel
 from stash.base.spot.log import SpotEvent, SpotStretch, SpotTakeover, SpotUpdates
-from stash.derive.spot.progress import asynchronous
-from stash.derive.spot.queueing import fleet_seconds, of_pool
-from stash.derive.spot.sharing import iteration_seconds
+from stash.derive.spot.speed.progress import asynchronous
+from stash.derive.spot.speed.queueing import fleet_seconds, of_pool
+from stash.derive.spot.speed.sharing import iteration_seconds
 
 LEAST_UPDATES = 10
 """Of a stretch that is worth comparing: fewer say little of a speed."""

@@ -13,7 +13,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import lambertw
 
 from stash.base.spot.risk import CheckpointInterval
-from stash.derive.spot.lifetimes import Gang
+from stash.derive.spot.risk.lifetimes import Gang
 
 _GRID = 200
 _TERMS = 10_000

@@ -20,13 +20,13 @@ from stash.base.spot.risk import CheckpointInterval, FleetRisk, TypeLife
 from stash.base.stats.intervals import Interval
 from stash.base.words.counting import counted
 from stash.derive.predict.draws import Array
-from stash.derive.spot.checkpointing import interval
-from stash.derive.spot.lifetimes import HOUR, NEVER, ChosenLaw, Gang, LifeLaw
-from stash.derive.spot.overlapping import LEAST, mean_of, share_of
-from stash.derive.spot.replacing import FleetRuns, affordable, by_laws, by_record, speeds
-from stash.derive.spot.restarting import CheckpointedJob, drawn_seconds, in_time_exactly
-from stash.derive.spot.tenancy import on_spot
-from stash.derive.spot.weighing import FleetWish
+from stash.derive.spot.fleet.tenancy import on_spot
+from stash.derive.spot.fleet.weighing import FleetWish
+from stash.derive.spot.risk.checkpointing import interval
+from stash.derive.spot.risk.lifetimes import HOUR, NEVER, ChosenLaw, Gang, LifeLaw
+from stash.derive.spot.risk.overlapping import LEAST, mean_of, share_of
+from stash.derive.spot.risk.replacing import FleetRuns, affordable, by_laws, by_record, speeds
+from stash.derive.spot.risk.restarting import CheckpointedJob, drawn_seconds, in_time_exactly
 
 CONFIDENCE = 0.9
 """Of what a fleet's chance would be without revocations, where nobody asks for a confidence."""

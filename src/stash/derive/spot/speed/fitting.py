@@ -27,8 +27,8 @@ from stash.base.spot.fleets import (
 from stash.base.stats.intervals import mean_interval
 from stash.base.words.quantities import listed
 from stash.derive.predict.draws import Array
-from stash.derive.spot.queueing import MOST_STATES, ClosedNetwork, exact, fleet_seconds, states
-from stash.derive.spot.sharing import contending
+from stash.derive.spot.speed.queueing import MOST_STATES, ClosedNetwork, exact, fleet_seconds, states
+from stash.derive.spot.speed.sharing import contending
 
 PUBLISHED = Contention(alpha=0.8, beta=-1.92)
 """α₁ and β₁ as spotDNN shipped them (icloud-ecnu/spotDNN, 2023-09-07): where a fit of few runs begins."""

@@ -17,10 +17,10 @@ import numpy.typing as npt
 from numpy.lib.stride_tricks import sliding_window_view
 
 from stash.derive.predict.draws import Array
-from stash.derive.spot.enumeration import MOST_FLEETS, everything
-from stash.derive.spot.lifetimes import NEVER, LifeLaw
-from stash.derive.spot.queueing import states
-from stash.derive.spot.weighing import FleetWish, weigh
+from stash.derive.spot.fleet.enumeration import MOST_FLEETS, everything
+from stash.derive.spot.fleet.weighing import FleetWish, weigh
+from stash.derive.spot.risk.lifetimes import NEVER, LifeLaw
+from stash.derive.spot.speed.queueing import states
 
 _MOST_MARKS = 4_000_000
 """Joins and revocations that are laid beside each other: some 100 MB."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from stash.derive.predict.draws import Array
-from stash.derive.spot.queueing import exact, of_pool, states
-from stash.derive.spot.weighing import FleetWish, WeighedFleets, weigh
+from stash.derive.spot.fleet.weighing import FleetWish, WeighedFleets, weigh
+from stash.derive.spot.speed.queueing import exact, of_pool, states
 
 MOST_FLEETS = 300_000
 """WeighedFleets in less than a second, in less than 200 MB."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stash.base.stats.intervals import Interval
-from stash.derive.spot.overlapping import share_of
+from stash.derive.spot.risk.overlapping import share_of
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from scipy.special import comb
 
 from stash.derive.predict.draws import Array
-from stash.derive.spot.lifetimes import Gang
+from stash.derive.spot.risk.lifetimes import Gang
 
 _TERMS, _MEAN_OF = 60, 12
 """Of Euler's summation."""

@@ -14,7 +14,7 @@ from stash.base.errors import UserError
 from stash.base.spot.fleets import FleetPlan
 from stash.base.spot.market import Obtainable, SpotPrices
 from stash.derive.predict.draws import Array
-from stash.derive.spot.policies import GangJob, Integers, SpotMarket, ticks
+from stash.derive.spot.holding.policies import GangJob, Integers, SpotMarket, ticks
 
 HOUR = 3600.0
 

@@ -20,8 +20,8 @@ import numpy.typing as npt
 from scipy.optimize import Bounds, LinearConstraint, milp
 
 from stash.derive.predict.draws import Array
-from stash.derive.spot.sharing import iteration_seconds
-from stash.derive.spot.weighing import HOUR, FleetWish, weigh
+from stash.derive.spot.fleet.weighing import HOUR, FleetWish, weigh
+from stash.derive.spot.speed.sharing import iteration_seconds
 
 MOST_NODES = 5_000
 """Programs until a search gives up proving."""

@@ -10,12 +10,12 @@ import numpy as np
 
 from stash.base.spot.fleets import Baseline, Contention, CostedFleet
 from stash.derive.predict.draws import Array
-from stash.derive.spot.annealing import anneal
-from stash.derive.spot.enumeration import Everything
-from stash.derive.spot.sharing import compute_seconds
-from stash.derive.spot.tenancy import on_demand
-from stash.derive.spot.weighing import FleetWish, costed, weigh
-from stash.derive.spot.windows import printed, shipped
+from stash.derive.spot.fleet.annealing import anneal
+from stash.derive.spot.fleet.enumeration import Everything
+from stash.derive.spot.fleet.tenancy import on_demand
+from stash.derive.spot.fleet.weighing import FleetWish, costed, weigh
+from stash.derive.spot.fleet.windows import printed, shipped
+from stash.derive.spot.speed.sharing import compute_seconds
 
 Search = Callable[[FleetWish], Array | None]
 """The exact one: the cheapest fleet's counts, ``None`` if there is none."""
