@@ -1,7 +1,7 @@
 """How far a training should come through revocations that are known beforehand, by the fitted queue.
 
-What the machine shows of itself, how long a newcomer takes to join and until one that vanished is missed, is taken
-from earlier runs. The rest is the plan's: one with notice trains until it goes.
+What the machine shows of itself, for how long a worker or a server is missing, is taken from earlier runs. The rest
+is the plan's: one with notice trains until it goes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from itertools import pairwise
 from statistics import median
 
 from bench.spot.truth import Coefficients, Configuration, by_queue
-from stash.base.spot.log import SpotTakeover
+from stash.base.spot.log import SpotTakeover, SpotUpdates
 from stash.lab.testbed.revoke import Revocation, parse_revocation
 
 RATE = 200e6 / 8
@@ -35,20 +35,29 @@ class Ordeal:
 
 @dataclass(frozen=True)
 class Waits:
-    """Seconds, as earlier runs had them."""
+    """Seconds without a machine, as earlier runs had them."""
 
-    workers: list[float] = field(default_factory=list)
-    """From the order for a successor until it had joined."""
+    noticed: list[float] = field(default_factory=list)
+    """From the last update of one that was told until its successor's first; below 0 if they trained together."""
+    vanished: list[float] = field(default_factory=list)
+    """The same of one that was not."""
     servers: list[float] = field(default_factory=list)
+    """From the last update before a server was missed until the first one with its successor."""
     missed: list[float] = field(default_factory=list)
-    """From the last sign of a machine that vanished until it was missed."""
+    """From the last sign of a worker that vanished until it was missed."""
 
-    def add(self, found: Sequence[SpotTakeover]) -> None:
+    def add(self, found: Sequence[SpotTakeover], updates: SpotUpdates) -> None:
+        lives = dict[str, tuple[float, float]]()
+        for name, at in zip(updates.worker, updates.seconds, strict=True):
+            lives[name] = lives.get(name, (at, at))[0], at
         for each in found:
-            if each.joined_seconds is not None:
-                (self.servers if each.gone.startswith("server") else self.workers).append(each.joined_seconds)
+            if each.gone in lives and each.successor in lives:
+                apart = lives[each.successor][0] - lives[each.gone][1]
+                (self.vanished if each.notice is None else self.noticed).append(apart)
             if each.noticed_seconds is not None:
                 self.missed.append(each.noticed_seconds)
+        if any(each.gone.startswith("server") and each.joined_seconds is not None for each in found):
+            self.servers.append(max(later - earlier for earlier, later in pairwise(updates.seconds)))
 
 
 @dataclass(frozen=True)
@@ -70,9 +79,8 @@ def speed(ordeal: Ordeal, workers: Mapping[str, int], known: Coefficients) -> fl
 def foresee(ordeal: Ordeal, known: Coefficients, waits: Waits) -> float | None:
     """Updates until the time is up; ``None`` where nothing is known yet of how long a successor takes."""
     taken = [parse_revocation(text) for text in ordeal.revocations]
-    vanish = any(each.notice is None for each in taken)
-    servers = any(each.who.startswith("server") for each in taken)
-    if not waits.workers or (vanish and not waits.missed) or (servers and not waits.servers):
+    needed = {_waiting(each) for each in taken} | ({"missed"} if ordeal.bound is not None else set())
+    if not all(getattr(waits, name) for name in needed):
         return None
     absences = [absence for each in taken for absence in _absences(each, ordeal, waits)]
     edges = sorted({0.0, ordeal.seconds, *(edge for each in absences for edge in (each.start, each.stop))})
@@ -86,17 +94,23 @@ def foresee(ordeal: Ordeal, known: Coefficients, waits: Waits) -> float | None:
     return total
 
 
-def _absences(taken: Revocation, ordeal: Ordeal, waits: Waits) -> Iterator[_Absence]:
+def _waiting(taken: Revocation) -> str:
+    """Which of its ``Waits`` it is followed by."""
     if taken.who.startswith("server"):
-        yield _Absence(None, taken.at, taken.at + median(waits.missed) + median(waits.servers))
-        return
-    joining = median(waits.workers)
+        return "servers"
+    return "vanished" if taken.notice is None else "noticed"
+
+
+def _absences(taken: Revocation, ordeal: Ordeal, waits: Waits) -> Iterator[_Absence]:
+    name = _waiting(taken)
     gone = taken.at + (taken.notice or 0.0)
-    missed = 0.0 if taken.notice is not None else median(waits.missed)
-    back = taken.at + missed + joining
-    for kind in KINDS if taken.who in PACE else (KINDS[int(taken.who.removeprefix("worker")) - 1],):
-        if taken.who in PACE and kind != taken.who:
-            continue
-        yield _Absence(kind, gone, max(gone, back))
-        if ordeal.bound is not None and taken.notice is None:
-            yield _Absence(None, taken.at, taken.at + missed)  # who may not run ahead waits for who is not there
+    back = gone + max(0.0, median(getattr(waits, name)))
+    if name == "servers":
+        yield _Absence(None, gone, back)
+        return
+    if ordeal.bound is not None and name == "vanished":
+        yield _Absence(None, gone, gone + median(waits.missed))  # who may not run ahead waits for who is not there
+    if taken.who in PACE:
+        yield from [_Absence(taken.who, gone, back)] * KINDS.count(taken.who)
+    else:
+        yield _Absence(KINDS[int(taken.who.removeprefix("worker")) - 1], gone, back)

@@ -85,7 +85,7 @@ def _lived(ordeal: Ordeal, folder: Path, known: Coefficients, waits: Waits) -> t
     ratios = list(_survivors(ordeal, account, played.types, known))
     speeds = f"{median(ratios):.2f}, {min(ratios):.2f}" if ratios else "wait for who is missing"
     foreseen, updates = foresee(ordeal, known, waits), len(account.updates.seconds)
-    waits.add(found)
+    waits.add(found, account.updates)
     row = (
         ordeal.name, count, updates, "nobody knew" if foreseen is None else f"{updates / foreseen:.2f}",
         account.books.reissued, f"{max(decided, default=0):.2f}",
