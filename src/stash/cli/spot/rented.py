@@ -69,12 +69,19 @@ def _price(request: FleetRequest) -> str:
 
     plan, workers = request.plan, first_workers(request)
     hour = request.server_dollars + sum(dollars_at_most(kind) for kind in workers)
+    fixed = [dollars_at_most(kind, on_demand=True) for kind in plan.pool.types if kind.on_demand_dollars_per_hour]
+    more = (
+        []
+        if not fixed
+        else [f"Where no spot ones are in time, workers come on demand, ${max(fixed):.2f} an hour each at most."]
+    )
     assert plan.chosen is not None
-    return (
+    first = (
         f"{request.name}: {counted(plan.pool.server.count, 'server')} and {counted(len(workers), 'spot worker')}, "
         f"${hour:.2f} an hour by prices of {plan.pool.as_of} and a tenth; planned: "
         f"{format_seconds(plan.chosen.seconds)}, ${plan.chosen.dollars:.2f}. SkyPilot's jobs controller comes on top."
     )
+    return " ".join([first, *more])
 
 
 def _next(plan: Path, job: str, infra: str, max_cost: float | None) -> str:

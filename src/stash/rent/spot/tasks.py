@@ -1,8 +1,8 @@
 """The machines of a fleet plan as SkyPilot tasks: what is rented, installed and run on each, before any of it is.
 
 The servers are one on-demand cluster, which takes itself down when it is idle; each worker is a managed job of one
-node, as one of several restarts whole (skypilot #3907). Workers join the head's Ray by its private address. Knows
-SkyPilot's keys (docs.skypilot.co, YAML spec) and what ``stash.elastic`` runs; starts nothing.
+node, on spot or on demand, as one of several restarts whole (skypilot #3907). Workers join the head's Ray by its
+private address. Knows SkyPilot's keys (docs.skypilot.co, YAML spec) and what ``stash.elastic`` runs; starts nothing.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 
 import yaml
 
+from stash.base.errors import UserError
 from stash.base.spot.fleets import FleetPlan, WorkerType
 from stash.base.version import __version__
 from stash.keep.catalog.facts import Instance
@@ -85,9 +86,12 @@ class FleetRequest:
         return _at_most(self.plan.pool.server.dollars_per_hour) * self.plan.pool.server.count
 
 
-def dollars_at_most(kind: WorkerType) -> float:
-    """Per hour."""
-    return _at_most(kind.dollars_per_hour)
+def dollars_at_most(kind: WorkerType, on_demand: bool = False) -> float:
+    """Per hour; raises UserError for a type whose price on demand nobody says."""
+    price = kind.on_demand_dollars_per_hour if on_demand else kind.dollars_per_hour
+    if price is None:
+        raise UserError(f"what {kind.name} costs on demand is not known")
+    return _at_most(price)
 
 
 def server(request: FleetRequest) -> Submission:
@@ -117,21 +121,20 @@ def server(request: FleetRequest) -> Submission:
     )
 
 
-def worker(request: FleetRequest, number: int, kind: WorkerType, head: str) -> Submission:
+def worker(request: FleetRequest, number: int, kind: WorkerType, head: str, on_demand: bool = False) -> Submission:
     """One worker that joins ``head``, the private address of the first server."""
     name, short = request.worker(number), f"worker{number}"
     known = request.instances.get(kind.name)
     if known is not None:
-        rented = resources(known, request.cloud, request.region, spot=True)
-    elif request.region is None:
-        rented = {**where(request.cloud, None), "accelerators": kind.name, "use_spot": True}
+        rented = resources(known, request.cloud, request.region, spot=not on_demand)
     else:
-        rented = {**where(request.cloud, request.region), "instance_type": kind.name, "use_spot": True}
-    rented["max_hourly_cost"] = dollars_at_most(kind)
+        named = "accelerators" if request.region is None else "instance_type"
+        rented = {**where(request.cloud, request.region), named: kind.name, "use_spot": not on_demand}
+    rented["max_hourly_cost"] = dollars_at_most(kind, on_demand)
     common, run = _common(request, rented), _worker_run(short, kind)
     task = {"name": name, **common, "envs": {"STASH_HEAD": head, "STASH_TYPE": kind.name}, "run": run}
     return Submission(
-        files={TASK: _yaml(task, f"worker {number}: {kind.name}")},
+        files={TASK: _yaml(task, f"worker {number}: {kind.name}{' on demand' if on_demand else ''}")},
         command=("sky", "jobs", "launch", "--yes", "--detach-run", "--name", name, _file(request, short)),
         lane=short,
         lease=name,
