@@ -9,7 +9,7 @@ import real_skypilot
 import yaml
 from spot_fleets import plan, request, with_on_demand
 
-from stash.rent.spot import tasks
+from stash.rent.spot import admission, tasks
 
 pytestmark = [
     pytest.mark.slow,
@@ -28,6 +28,8 @@ def test_servers_and_workers_of_every_type_are_taken(tmp_path: Path, infra: str)
         *(tasks.worker(of, 1, kind, "10.0.0.5", how) for kind in types for how in (False, True)),
     ]
     (tmp_path / "task.yaml").write_text("")
+    with of.folder.held():
+        admission.renew(of.secret)
     commands = [(*each.command[:-1], "task.yaml") for each in found]
     commands += [words for each in found for words in (*each.release, each.check)]
     commands += [tasks.jobs(), tasks.logs(of.worker(1))]

@@ -53,13 +53,14 @@ def run_rented(
 
 def _script(request: FleetRequest) -> str:
     """All that would be written and run, in order."""
-    from stash.rent.spot import tasks
+    from stash.rent.spot import admission, tasks
 
     parts = [f"# {_price(request)}", tasks.server(request).describe()]
     for number, kind in enumerate(tasks.first_workers(request), start=1):
         parts.append(tasks.worker(request, number, kind, "ADDRESS").describe())
+    secret = f"# {request.secret} holds {admission.VARIABLE}, which is made anew when machines are rented"
     head = "# ADDRESS is the server's private address: what `" + shlex.join(tasks.address(request)) + "` prints"
-    return "\n\n".join([*parts, head]) + "\n"
+    return "\n\n".join([*parts, f"{secret}\n{head}"]) + "\n"
 
 
 def _price(request: FleetRequest) -> str:

@@ -22,7 +22,7 @@ from stash.derive.spot.weighing import HOUR
 from stash.derive.study.standing import OpenLease
 from stash.keep.study.journal import StudyEvent
 from stash.rent.listing import is_gone, records
-from stash.rent.spot import tasks
+from stash.rent.spot import admission, tasks
 from stash.rent.spot.sight import ToldLines, TrainingSight, by_type, sight
 from stash.rent.spot.tasks import FleetRequest
 from stash.rent.spot.workers import PATIENCE_SECONDS, SpotWorkers, begin
@@ -106,6 +106,7 @@ class FleetController:
         try:
             self._take_on(open_leases)
             if self._head is None:
+                admission.renew(self.request.secret)
                 self._head = self._rent_server()
                 for kind in tasks.first_workers(self.request):
                     self.workers.rent(kind, self._head)
@@ -129,7 +130,7 @@ class FleetController:
         for lease in open_leases:
             self.leases.adopt(lease)
         server = next((lease for lease in open_leases if lease.name == self.request.server), None)
-        if server is not None:
+        if server is not None and self.request.secret.exists():
             seen = self.programs.call(server.check, ENDING_SECONDS)
             if seen.code != 0 or not is_gone(server.check, seen.output, server.name):
                 self._head = self._address(until=self.programs.now())
@@ -348,6 +349,8 @@ class FleetController:
                 self.programs.sleep(_TICK)
         finally:
             self.leases.release_all()
+        if not self.leases.left:
+            self.request.secret.unlink(missing_ok=True)
 
     def _start(self, name: str, command: ProgramWords) -> None:
         cell = self._cell(name)

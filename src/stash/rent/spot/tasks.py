@@ -11,6 +11,7 @@ import json
 import math
 import shlex
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -21,6 +22,7 @@ from stash.base.version import __version__
 from stash.keep.catalog.facts import Instance
 from stash.keep.catalog.skypilot import resources, where
 from stash.rent.listing import JSON
+from stash.rent.spot import admission
 from stash.rent.study.folder import StudyFolder
 from stash.rent.study.submission import ProgramWords, Submission
 
@@ -81,6 +83,11 @@ class FleetRequest:
         return next(kind for kind in self.plan.pool.types if kind.name == name)
 
     @property
+    def secret(self) -> Path:
+        """The file with what machines prove to each other that they are of this run."""
+        return self.folder.path / admission.FILE
+
+    @property
     def server_dollars(self) -> float:
         """Per hour, all of them, at most."""
         return _at_most(self.plan.pool.server.dollars_per_hour) * self.plan.pool.server.count
@@ -104,7 +111,7 @@ def server(request: FleetRequest) -> Submission:
         "max_hourly_cost": _at_most(pool.dollars_per_hour),
         "autostop": {"idle_minutes": request.idle_minutes, "down": True},
     }
-    more: dict[str, Any] = {"num_nodes": pool.count, **_common(request, rented)}
+    more: dict[str, Any] = {"num_nodes": pool.count, **_common(request, rented, {})}
     if request.checkpoints is not None:
         more["file_mounts"] = {f"~/{MOUNTED}": {"source": request.checkpoints, "mode": "MOUNT"}}
     text = _yaml(
@@ -112,7 +119,7 @@ def server(request: FleetRequest) -> Submission:
     )
     return Submission(
         files={TASK: text},
-        command=("sky", "launch", "--yes", "--detach-run", "--cluster", request.server, _file(request, "server")),
+        command=("sky", "launch", "--yes", "--detach-run", "--cluster", request.server, *_task(request, "server")),
         lane="server",
         lease=request.server,
         release=(("sky", "down", "--yes", request.server),),
@@ -131,11 +138,11 @@ def worker(request: FleetRequest, number: int, kind: WorkerType, head: str, on_d
         named = "accelerators" if request.region is None else "instance_type"
         rented = {**where(request.cloud, request.region), named: kind.name, "use_spot": not on_demand}
     rented["max_hourly_cost"] = dollars_at_most(kind, on_demand)
-    common, run = _common(request, rented), _worker_run(short, kind)
-    task = {"name": name, **common, "envs": {"STASH_HEAD": head, "STASH_TYPE": kind.name}, "run": run}
+    common = _common(request, rented, {"STASH_HEAD": head, "STASH_TYPE": kind.name})
+    task = {"name": name, **common, "run": _worker_run(short, kind)}
     return Submission(
         files={TASK: _yaml(task, f"worker {number}: {kind.name}{' on demand' if on_demand else ''}")},
-        command=("sky", "jobs", "launch", "--yes", "--detach-run", "--name", name, _file(request, short)),
+        command=("sky", "jobs", "launch", "--yes", "--detach-run", "--name", name, *_task(request, short)),
         lane=short,
         lease=name,
         release=(("sky", "jobs", "cancel", "--yes", "--name", name),),
@@ -180,17 +187,24 @@ def fetch(request: FleetRequest, folder: str) -> ProgramWords:
     return ("scp", "-q", "-r", f"{request.server}:{HERE}", folder)
 
 
-def _file(request: FleetRequest, lane: str) -> str:
-    return str(request.folder.cell(lane).path / TASK)
+def _task(request: FleetRequest, lane: str) -> ProgramWords:
+    """The last words of a launch."""
+    return ("--secret-file", str(request.secret), str(request.folder.cell(lane).path / TASK))
 
 
 def _at_most(dollars: float) -> float:
     return math.ceil(round(dollars * _MARGIN * 1e4, 6)) / 1e4  # a rounding error is no cent
 
 
-def _common(request: FleetRequest, rented: dict[str, Any]) -> dict[str, Any]:
+def _common(request: FleetRequest, rented: dict[str, Any], envs: dict[str, str]) -> dict[str, Any]:
     install = shlex.join(["pip", "install", f"stash-ddl[spot]=={__version__}", f"ray=={request.ray}"])
-    return {"workdir": str(request.folder.work), "resources": rented, "setup": install}
+    return {
+        "workdir": str(request.folder.work),
+        "resources": rented,
+        "envs": {**admission.MODE, **envs},
+        "secrets": {admission.VARIABLE: None},  # its value is in the file that the command names
+        "setup": install,
+    }
 
 
 def _yaml(task: dict[str, Any], what: str) -> str:

@@ -208,11 +208,28 @@ def test_a_controller_that_goes_on_knows_who_is_on_demand(tmp_path: Path) -> Non
     world.stops = killed
     with pytest.raises(KeyboardInterrupt):
         run(of, world)
+    first = of.secret.read_text()
     world.stops, world.dead = (lambda words: None), False
     world.script[10_000] = lambda world: world.say("notice", on_demand(of, world)[0].rpartition("-")[2], seconds=30.0)
+    secrets = []
+    world.script[9000] = lambda world: secrets.append(of.secret.read_text())
     assert run(of, world, said=said).reached
     assert any(" on demand) will be taken away in 30 s" in line for line in said)
+    assert secrets == [first]  # the head that is there knows no other
     assert nothing_is_left(of, world)
+
+
+def test_the_secret_of_a_run_is_its_owner_s_alone_and_goes_with_it(tmp_path: Path) -> None:
+    of, seen, said = request(tmp_path), [], []
+    world = FakeFleet(script={100: lambda world: seen.append((of.secret.stat().st_mode, of.secret.read_text()))})
+    run(of, world, said=said)
+    ((mode, text),) = seen
+    assert mode & 0o777 == 0o600
+    name, _, token = text.strip().partition("=")
+    assert (name, len(token)) == ("RAY_AUTH_TOKEN", 64)
+    written = [path.read_text() for path in of.folder.path.rglob("*") if path.is_file()]
+    assert not any(token in each for each in (*written, *said, *map(" ".join, world.heard)))
+    assert not of.secret.exists()
 
 
 def test_a_server_that_cannot_be_had_ends_it_before_any_worker(tmp_path: Path) -> None:
