@@ -3,7 +3,8 @@
 python -m bench.spot.deciding [--situations 20]
 
 Prints a table of processor seconds (other work may be going on). Situations are drawn with a fixed seed: any
-survivors, any loss on the way, a type that cools down, a speed that was observed.
+survivors, any loss on the way, a type that cools down, a speed that was observed. Every pool is asked about twice:
+with spot machines alone, and with machines on demand at three times their price.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ import numpy as np
 
 from bench.spot.search import POOL, drawn, timed
 from stash.base.spot.fleets import FleetPlan, FleetPool
-from stash.derive.spot.replanning import FleetSituation, replan
+from stash.derive.spot.takeover.outlook import FleetSituation
+from stash.derive.spot.takeover.replanning import replan
 from stash.keep.fleets import read_pool
 
 LOSS, DEADLINE = 0.8, 3000.0
@@ -49,20 +51,36 @@ def situations(pool: FleetPool, count: int) -> Iterator[FleetSituation]:
         )
 
 
+def with_on_demand(pool: FleetPool) -> FleetPool:
+    types = tuple(
+        kind.model_copy(update={"on_demand_dollars_per_hour": 3 * kind.dollars_per_hour}) for kind in pool.types
+    )
+    return pool.model_copy(update={"types": types})
+
+
+def line(name: str, pool: FleetPool, model: str, count: int) -> str:
+    """A row of the table."""
+    plan = plan_of(pool, model)
+    found = [timed(partial(replan, plan, seen)) for seen in situations(pool, count)]
+    seconds = [took for _, took in found]
+    weighed = max(each.candidates for each, _ in found)
+    fixed = sum(bool(each.add_on_demand) for each, _ in found)
+    waits = sum(bool(each.later) for each, _ in found)
+    return f"| {name} | {model} | {weighed:,} | {fixed} | {waits} | {median(seconds):.2f} | {max(seconds):.2f} |"
+
+
 def main(count: int) -> None:
     pools = {
         "the published pool": read_pool(POOL),
         "7 types × 10": drawn(1, 7, 10),
         "200 types × 20": drawn(2, 200, 20),
     }
-    print("| pool | model | fleets weighed | median s | most s |\n| --- | --- | --- | --- | --- |")
+    print("| pool | model | fleets weighed | on demand | waits | median s | most s |")
+    print("| --- | --- | --- | --- | --- | --- | --- |")
     for name, pool in pools.items():
         for model in ("queue", "paper"):
-            plan = plan_of(pool, model)
-            found = [timed(partial(replan, plan, seen)) for seen in situations(pool, count)]
-            seconds = [took for _, took in found]
-            weighed = max(each.candidates for each, _ in found)
-            print(f"| {name} | {model} | {weighed:,} | {median(seconds):.2f} | {max(seconds):.2f} |")
+            print(line(name, pool, model, count))
+            print(line(f"{name}, on demand too", with_on_demand(pool), model, count), flush=True)
     print(f"\n{count} situations each; Python {sys.version.split()[0]}, processor seconds.")
 
 

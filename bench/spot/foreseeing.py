@@ -43,8 +43,6 @@ class Waits:
     """The same of one that was not."""
     servers: list[float] = field(default_factory=list)
     """From the last update before a server was missed until the first one with its successor."""
-    missed: list[float] = field(default_factory=list)
-    """From the last sign of a worker that vanished until it was missed."""
 
     def add(self, found: Sequence[SpotTakeover], updates: SpotUpdates) -> None:
         lives = dict[str, tuple[float, float]]()
@@ -54,8 +52,6 @@ class Waits:
             if each.gone in lives and each.successor in lives:
                 apart = lives[each.successor][0] - lives[each.gone][1]
                 (self.vanished if each.notice is None else self.noticed).append(apart)
-            if each.noticed_seconds is not None:
-                self.missed.append(each.noticed_seconds)
         if any(each.gone.startswith("server") and each.joined_seconds is not None for each in found):
             self.servers.append(max(later - earlier for earlier, later in pairwise(updates.seconds)))
 
@@ -70,19 +66,21 @@ class _Absence:
 
 
 def speed(ordeal: Ordeal, workers: Mapping[str, int], known: Coefficients) -> float:
-    """Updates per second; bounded fleets are as fast as so many of the slowest."""
+    """Updates per second."""
     there = Configuration("", 1, RATE, RATE, PACE, "", servers=ordeal.servers)
-    fast, slow = workers.get("fast", 0), workers.get("slow", 0)
-    return by_queue(there, (0, fast + slow) if ordeal.bound is not None and slow else (fast, slow), known)
+    return by_queue(there, [workers.get(kind, 0) for kind in PACE], known)
 
 
 def foresee(ordeal: Ordeal, known: Coefficients, waits: Waits) -> float | None:
-    """Updates until the time is up; ``None`` where nothing is known yet of how long a successor takes."""
+    """Updates until the time is up.
+
+    ``None`` where nothing is known yet of how long a successor takes, or where all wait for who is missing, which no
+    queue tells.
+    """
     taken = [parse_revocation(text) for text in ordeal.revocations]
-    needed = {_waiting(each) for each in taken} | ({"missed"} if ordeal.bound is not None else set())
-    if not all(getattr(waits, name) for name in needed):
+    if ordeal.bound is not None or not all(getattr(waits, _waiting(each)) for each in taken):
         return None
-    absences = [absence for each in taken for absence in _absences(each, ordeal, waits)]
+    absences = [absence for each in taken for absence in _absences(each, waits)]
     edges = sorted({0.0, ordeal.seconds, *(edge for each in absences for edge in (each.start, each.stop))})
     inside = [edge for edge in edges if edge <= ordeal.seconds]
     total = 0.0
@@ -101,15 +99,13 @@ def _waiting(taken: Revocation) -> str:
     return "vanished" if taken.notice is None else "noticed"
 
 
-def _absences(taken: Revocation, ordeal: Ordeal, waits: Waits) -> Iterator[_Absence]:
+def _absences(taken: Revocation, waits: Waits) -> Iterator[_Absence]:
     name = _waiting(taken)
     gone = taken.at + (taken.notice or 0.0)
     back = gone + max(0.0, median(getattr(waits, name)))
     if name == "servers":
         yield _Absence(None, gone, back)
         return
-    if ordeal.bound is not None and name == "vanished":
-        yield _Absence(None, gone, gone + median(waits.missed))  # who may not run ahead waits for who is not there
     if taken.who in PACE:
         yield from [_Absence(taken.who, gone, back)] * KINDS.count(taken.who)
     else:

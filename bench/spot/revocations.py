@@ -87,7 +87,7 @@ def _lived(ordeal: Ordeal, folder: Path, known: Coefficients, waits: Waits) -> t
     foreseen, updates = foresee(ordeal, known, waits), len(account.updates.seconds)
     waits.add(found, account.updates)
     row = (
-        ordeal.name, count, updates, "nobody knew" if foreseen is None else f"{updates / foreseen:.2f}",
+        ordeal.name, count, updates, "not foreseen" if foreseen is None else f"{updates / foreseen:.2f}",
         account.books.reissued, f"{max(decided, default=0):.2f}",
         f"{len(joined)} of {len(found)}", speeds, account.books.wrong or "right", len(left),
     )  # fmt: skip

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import real_skypilot
 import yaml
-from spot_fleets import plan, request
+from spot_fleets import plan, request, with_on_demand
 
-from stash.rent.spot import tasks
+from stash.rent.spot import admission, tasks
 
 pytestmark = [
     pytest.mark.slow,
@@ -21,9 +21,15 @@ pytestmark = [
 
 @pytest.mark.parametrize("infra", ["aws/us-east-1", "kubernetes"])
 def test_servers_and_workers_of_every_type_are_taken(tmp_path: Path, infra: str) -> None:
-    of = request(tmp_path, plan(), infra)
-    found = [tasks.server(of), *(tasks.worker(of, 1, kind, "10.0.0.5") for kind in of.plan.pool.types)]
+    of = request(tmp_path, with_on_demand(plan()), infra)
+    types = of.plan.pool.types
+    found = [
+        tasks.server(of),
+        *(tasks.worker(of, 1, kind, "10.0.0.5", how) for kind in types for how in (False, True)),
+    ]
     (tmp_path / "task.yaml").write_text("")
+    with of.folder.held():
+        admission.renew(of.secret)
     commands = [(*each.command[:-1], "task.yaml") for each in found]
     commands += [words for each in found for words in (*each.release, each.check)]
     commands += [tasks.jobs(), tasks.logs(of.worker(1))]

@@ -21,7 +21,7 @@ from stash.derive.study.standing import open_leases, spent
 from stash.keep import catalog
 from stash.keep.study import journal
 from stash.rent.spot import asked
-from stash.rent.spot.takeover import FleetController, FleetOutcome
+from stash.rent.spot.takeover import COOLDOWN_SECONDS, FleetController, FleetOutcome
 from stash.rent.spot.tasks import FleetRequest
 from stash.rent.study.folder import CellFolder
 from stash.rent.study.programs import Called
@@ -41,6 +41,15 @@ def plan(loss: float = 0.8, seconds: float = 2400.0, **pool_fields: object) -> F
     return provision(FleetWish(pool, "paper", loss, seconds), "0", "2026-11-22T00:00:00+00:00")
 
 
+def with_on_demand(of: FleetPlan, dearer: float = 3.0) -> FleetPlan:
+    """The plan where machines can be had on demand too, so many times as dear as spot ones."""
+    types = tuple(
+        kind.model_copy(update={"on_demand_dollars_per_hour": dearer * kind.dollars_per_hour})
+        for kind in of.pool.types
+    )
+    return of.model_copy(update={"pool": of.pool.model_copy(update={"types": types})})
+
+
 def request(folder: Path, of: FleetPlan | None = None, infra: str = "aws/us-east-1") -> FleetRequest:
     (folder / "job.py").write_text(JOB)
     run_folder = asked.run_folder(folder / "job.plan.json", folder.resolve())
@@ -58,6 +67,8 @@ class FakeFleet:
     """Why a task cannot be had, by its YAML."""
     fails: Callable[[str], str | None] = lambda name: None
     """What a worker's program prints and then ends, by its name."""
+    starves: Callable[[str], bool] = lambda text: False
+    """Whether a task is asked for forever, by its YAML."""
     deaf: int = 0
     """How often ending something says that it worked, and does not."""
     script: dict[int, Callable[[FakeFleet], None]] = field(default_factory=dict)
@@ -173,6 +184,8 @@ class FakeFleet:
             return Called(1, f"{why}\n")
         if cluster:
             self.clusters.add(name)
+        elif self.starves(text):
+            self.jobs[name] = "STARTING"
         else:
             self.jobs[name] = "FAILED" if self.fails(name) else "RUNNING"
             self._joining[name] = self.clock + 60.0
@@ -225,7 +238,10 @@ class FakeFleet:
     @property
     def left(self) -> list[str]:
         """What still costs money."""
-        return [*self.clusters, *(name for name, status in self.jobs.items() if status in ("RUNNING", "RECOVERING"))]
+        return [
+            *self.clusters,
+            *(name for name, status in self.jobs.items() if status in ("STARTING", "RUNNING", "RECOVERING")),
+        ]
 
     def _train(self, seconds: float) -> None:
         for name, when in list(self._joining.items()):
@@ -248,12 +264,15 @@ def _listed(records: list[dict[str, object]]) -> Called:
     return Called(0, f"some notice of a newer version\n{json.dumps(records, indent=2)}\n")
 
 
-def run(of: FleetRequest, world: FakeFleet, cap: float = 50.0, said: list[str] | None = None) -> FleetOutcome:
+def run(
+    of: FleetRequest, world: FakeFleet, cap: float = 50.0, said: list[str] | None = None,
+    cooldown: float = COOLDOWN_SECONDS,
+) -> FleetOutcome:  # fmt: skip
     """One controller in that world, going on where the journal ends."""
     lines: list[str] = [] if said is None else said
     with of.folder.held():
         events = journal.read(of.folder.journal)
         controller = FleetController(
-            of, world, lambda event: journal.append(of.folder.journal, event), lines.append, cap
+            of, world, lambda event: journal.append(of.folder.journal, event), lines.append, cap, cooldown
         )
         return controller.run(open_leases(events), spent(events))

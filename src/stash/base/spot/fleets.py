@@ -46,6 +46,16 @@ class WorkerType(Record):
     """How it is rented, and what ``dollars_per_hour`` is the price of: on demand it is never revoked."""
 
     @property
+    def fixed(self) -> bool:
+        """Whether it is rented on demand alone."""
+        return self.market == "on-demand"
+
+    @property
+    def on_demand_price(self) -> float | None:
+        """$/h; ``None`` if nobody says."""
+        return self.dollars_per_hour if self.fixed else self.on_demand_dollars_per_hour
+
+    @property
     def samples(self) -> float:
         """bᵢ = g · b: samples of one iteration."""
         return self.gpus * self.batch

@@ -53,28 +53,40 @@ def run_rented(
 
 def _script(request: FleetRequest) -> str:
     """All that would be written and run, in order."""
-    from stash.rent.spot import tasks
+    from stash.rent.spot import admission, tasks
 
     parts = [f"# {_price(request)}", tasks.server(request).describe()]
     for number, kind in enumerate(tasks.first_workers(request), start=1):
-        parts.append(tasks.worker(request, number, kind, "ADDRESS").describe())
+        parts.append(tasks.worker(request, number, kind, "ADDRESS", kind.fixed).describe())
+    secret = f"# {request.secret} holds {admission.VARIABLE}, which is made anew when machines are rented"
     head = "# ADDRESS is the server's private address: what `" + shlex.join(tasks.address(request)) + "` prints"
-    return "\n\n".join([*parts, head]) + "\n"
+    return "\n\n".join([*parts, f"{secret}\n{head}"]) + "\n"
 
 
 def _price(request: FleetRequest) -> str:
     from stash.base.words.counting import counted
+    from stash.base.words.quantities import listed
     from stash.base.words.units import format_seconds
     from stash.rent.spot.tasks import dollars_at_most, first_workers
 
     plan, workers = request.plan, first_workers(request)
     hour = request.server_dollars + sum(dollars_at_most(kind) for kind in workers)
+    on_demand = sum(kind.fixed for kind in workers)
+    who = [
+        counted(plan.pool.server.count, "server"),
+        *([counted(len(workers) - on_demand, "spot worker")] if on_demand < len(workers) else []),
+        *([f"{counted(on_demand, 'worker')} on demand"] if on_demand else []),
+    ]
     assert plan.chosen is not None
-    return (
-        f"{request.name}: {counted(plan.pool.server.count, 'server')} and {counted(len(workers), 'spot worker')}, "
+    text = (
+        f"{request.name}: {listed(who)}, "
         f"${hour:.2f} an hour by prices of {plan.pool.as_of} and a tenth; planned: "
         f"{format_seconds(plan.chosen.seconds)}, ${plan.chosen.dollars:.2f}. SkyPilot's jobs controller comes on top."
     )
+    prices = [dollars_at_most(kind, on_demand=True) for kind in plan.pool.types if kind.on_demand_price]
+    if not prices:
+        return text
+    return f"{text} Where no spot ones are in time, workers come on demand, ${max(prices):.2f} an hour each at most."
 
 
 def _next(plan: Path, job: str, infra: str, max_cost: float | None) -> str:

@@ -109,7 +109,7 @@ def _safest(plan: FleetPlan) -> Iterator[_Bounded]:
 
 def _choices(plan: FleetPlan) -> list[tuple[str, ...]]:
     """Sets of types to rent on demand."""
-    names = [kind.name for kind in plan.pool.types if kind.market == "spot" and on_demand(kind) is not None]
+    names = [kind.name for kind in plan.pool.types if not kind.fixed and on_demand(kind) is not None]
     sizes = range(1, len(names) + 1) if len(names) <= _MOST_TYPES else {1, len(names)}
     return [chosen for size in sizes for chosen in combinations(names, size)]
 

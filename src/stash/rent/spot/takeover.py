@@ -17,14 +17,15 @@ from stash.base.errors import JobError, StashError, UserError
 from stash.base.printable import printable_line
 from stash.base.words.units import format_seconds
 from stash.derive.spot.fleet.weighing import HOUR
-from stash.derive.spot.replanning import FleetSituation, Replanning, replan
+from stash.derive.spot.takeover.outlook import FleetSituation
+from stash.derive.spot.takeover.replanning import Replanning, replan
 from stash.derive.study.standing import OpenLease
 from stash.keep.study.journal import StudyEvent
 from stash.rent.listing import is_gone, records
-from stash.rent.spot import tasks
+from stash.rent.spot import admission, tasks
 from stash.rent.spot.sight import ToldLines, TrainingSight, by_type, sight
 from stash.rent.spot.tasks import FleetRequest
-from stash.rent.spot.workers import SpotWorkers, begin
+from stash.rent.spot.workers import PATIENCE_SECONDS, SpotWorkers, begin
 from stash.rent.study.folder import CellFolder
 from stash.rent.study.judgement import exit_code, judge
 from stash.rent.study.leases import Leases
@@ -105,9 +106,10 @@ class FleetController:
         try:
             self._take_on(open_leases)
             if self._head is None:
+                admission.renew(self.request.secret)
                 self._head = self._rent_server()
                 for kind in tasks.first_workers(self.request):
-                    self.workers.rent(kind, self._head)
+                    self.workers.rent(kind, self._head, kind.fixed)
             reason = self._follow()
             self._part()
         except BaseException:
@@ -128,7 +130,7 @@ class FleetController:
         for lease in open_leases:
             self.leases.adopt(lease)
         server = next((lease for lease in open_leases if lease.name == self.request.server), None)
-        if server is not None:
+        if server is not None and self.request.secret.exists():
             seen = self.programs.call(server.check, ENDING_SECONDS)
             if seen.code != 0 or not is_gone(server.check, seen.output, server.name):
                 self._head = self._address(until=self.programs.now())
@@ -227,11 +229,28 @@ class FleetController:
         self.workers.changed, self._again = False, None
         found = replan(self.request.plan, self._situation())
         self.say(f"{found.why} ({self._left(found)}; decided in {found.decided_seconds:.2f} s)")
-        if not found.in_time and found.look_again_seconds is not None:
+        if (found.later or not found.in_time) and found.look_again_seconds is not None:
             self._again = self.programs.now() + found.look_again_seconds
-        for name, count in found.add.items():
-            for _ in range(count):
-                self.workers.rent(self.request.kind(name), self._head)
+        patience = self._patience(found)
+        for added, on_demand in ((found.add, False), (found.add_on_demand, True)):
+            for name in [name for name, count in added.items() for _ in range(count)]:
+                self.workers.rent(self.request.kind(name), self._head, on_demand, patience)
+
+    def _patience(self, found: Replanning) -> float:
+        """Seconds until machines that do not come are given up: in time for those on demand, if those still can be.
+
+        A moment that is over before machines usually come is no reason to give them up.
+        """
+        last = found.last_moment_seconds
+        if last is None or last - CHECK_SECONDS <= self._join_seconds:
+            return PATIENCE_SECONDS
+        return min(PATIENCE_SECONDS, last - CHECK_SECONDS)
+
+    @property
+    def _join_seconds(self) -> float:
+        """As measured, else as the pool has it."""
+        joins = self.workers.joins
+        return sum(joins) / len(joins) if joins else self.request.plan.pool.start_seconds
 
     def _left(self, found: Replanning) -> str:
         if found.seconds is None or found.dollars is None:
@@ -241,16 +260,17 @@ class FleetController:
     def _situation(self) -> FleetSituation:
         plan, now = self.request.plan, self.programs.now()
         types = {worker.name: worker.kind.name for worker in self.workers.all.values()}
-        joins = self.workers.joins
         return FleetSituation(
             workers=self.workers.staying(),
             updates=self._sight.updates,
             loss=self._sight.loss,
             seconds_left=max(0.0, self._began + plan.deadline_seconds - now),
             dollars_left=max(0.0, self.cap - self.leases.dollars),
-            join_seconds=sum(joins) / len(joins) if joins else plan.pool.start_seconds,
+            join_seconds=self._join_seconds,
             speeds=by_type(self._sight.speeds, types),
-            cooling=self.workers.cooling_now(),
+            cooling=self.workers.cooling_now(on_demand=False),
+            on_demand=self.workers.staying(on_demand=True),
+            refused=self.workers.cooling_now(on_demand=True),
         )
 
     def _look(self) -> None:
@@ -329,6 +349,8 @@ class FleetController:
                 self.programs.sleep(_TICK)
         finally:
             self.leases.release_all()
+        if not self.leases.left:
+            self.request.secret.unlink(missing_ok=True)
 
     def _start(self, name: str, command: ProgramWords) -> None:
         cell = self._cell(name)

@@ -1,8 +1,8 @@
 """The machines of a fleet plan as SkyPilot tasks: what is rented, installed and run on each, before any of it is.
 
 The servers are one on-demand cluster, which takes itself down when it is idle; each worker is a managed job of one
-node, as one of several restarts whole (skypilot #3907). Workers join the head's Ray by its private address. Knows
-SkyPilot's keys (docs.skypilot.co, YAML spec) and what ``stash.elastic`` runs; starts nothing.
+node, on spot or on demand, as one of several restarts whole (skypilot #3907). Workers join the head's Ray by its
+private address. Knows SkyPilot's keys (docs.skypilot.co, YAML spec) and what ``stash.elastic`` runs; starts nothing.
 """
 
 from __future__ import annotations
@@ -11,15 +11,18 @@ import json
 import math
 import shlex
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import yaml
 
+from stash.base.errors import UserError
 from stash.base.spot.fleets import FleetPlan, WorkerType
 from stash.base.version import __version__
 from stash.keep.catalog.facts import Instance
 from stash.keep.catalog.skypilot import resources, where
 from stash.rent.listing import JSON
+from stash.rent.spot import admission
 from stash.rent.study.folder import StudyFolder
 from stash.rent.study.submission import ProgramWords, Submission
 
@@ -80,14 +83,22 @@ class FleetRequest:
         return next(kind for kind in self.plan.pool.types if kind.name == name)
 
     @property
+    def secret(self) -> Path:
+        """The file with what machines prove to each other that they are of this run."""
+        return self.folder.path / admission.FILE
+
+    @property
     def server_dollars(self) -> float:
         """Per hour, all of them, at most."""
         return _at_most(self.plan.pool.server.dollars_per_hour) * self.plan.pool.server.count
 
 
-def dollars_at_most(kind: WorkerType) -> float:
-    """Per hour."""
-    return _at_most(kind.dollars_per_hour)
+def dollars_at_most(kind: WorkerType, on_demand: bool = False) -> float:
+    """Per hour; raises UserError for a type whose price on demand nobody says."""
+    price = kind.on_demand_price if on_demand else kind.dollars_per_hour
+    if price is None:
+        raise UserError(f"what {kind.name} costs on demand is not known")
+    return _at_most(price)
 
 
 def server(request: FleetRequest) -> Submission:
@@ -100,7 +111,7 @@ def server(request: FleetRequest) -> Submission:
         "max_hourly_cost": _at_most(pool.dollars_per_hour),
         "autostop": {"idle_minutes": request.idle_minutes, "down": True},
     }
-    more: dict[str, Any] = {"num_nodes": pool.count, **_common(request, rented)}
+    more: dict[str, Any] = {"num_nodes": pool.count, **_common(request, rented, {})}
     if request.checkpoints is not None:
         more["file_mounts"] = {f"~/{MOUNTED}": {"source": request.checkpoints, "mode": "MOUNT"}}
     text = _yaml(
@@ -108,7 +119,7 @@ def server(request: FleetRequest) -> Submission:
     )
     return Submission(
         files={TASK: text},
-        command=("sky", "launch", "--yes", "--detach-run", "--cluster", request.server, _file(request, "server")),
+        command=("sky", "launch", "--yes", "--detach-run", "--cluster", request.server, *_task(request, "server")),
         lane="server",
         lease=request.server,
         release=(("sky", "down", "--yes", request.server),),
@@ -117,22 +128,21 @@ def server(request: FleetRequest) -> Submission:
     )
 
 
-def worker(request: FleetRequest, number: int, kind: WorkerType, head: str) -> Submission:
+def worker(request: FleetRequest, number: int, kind: WorkerType, head: str, on_demand: bool = False) -> Submission:
     """One worker that joins ``head``, the private address of the first server."""
     name, short = request.worker(number), f"worker{number}"
     known = request.instances.get(kind.name)
     if known is not None:
-        rented = resources(known, request.cloud, request.region, spot=True)
-    elif request.region is None:
-        rented = {**where(request.cloud, None), "accelerators": kind.name, "use_spot": True}
+        rented = resources(known, request.cloud, request.region, spot=not on_demand)
     else:
-        rented = {**where(request.cloud, request.region), "instance_type": kind.name, "use_spot": True}
-    rented["max_hourly_cost"] = dollars_at_most(kind)
-    common, run = _common(request, rented), _worker_run(short, kind)
-    task = {"name": name, **common, "envs": {"STASH_HEAD": head, "STASH_TYPE": kind.name}, "run": run}
+        named = "accelerators" if request.region is None else "instance_type"
+        rented = {**where(request.cloud, request.region), named: kind.name, "use_spot": not on_demand}
+    rented["max_hourly_cost"] = dollars_at_most(kind, on_demand)
+    common = _common(request, rented, {"STASH_HEAD": head, "STASH_TYPE": kind.name})
+    task = {"name": name, **common, "run": _worker_run(short, kind)}
     return Submission(
-        files={TASK: _yaml(task, f"worker {number}: {kind.name}")},
-        command=("sky", "jobs", "launch", "--yes", "--detach-run", "--name", name, _file(request, short)),
+        files={TASK: _yaml(task, f"worker {number}: {kind.name}{' on demand' if on_demand else ''}")},
+        command=("sky", "jobs", "launch", "--yes", "--detach-run", "--name", name, *_task(request, short)),
         lane=short,
         lease=name,
         release=(("sky", "jobs", "cancel", "--yes", "--name", name),),
@@ -177,17 +187,24 @@ def fetch(request: FleetRequest, folder: str) -> ProgramWords:
     return ("scp", "-q", "-r", f"{request.server}:{HERE}", folder)
 
 
-def _file(request: FleetRequest, lane: str) -> str:
-    return str(request.folder.cell(lane).path / TASK)
+def _task(request: FleetRequest, lane: str) -> ProgramWords:
+    """The last words of a launch."""
+    return ("--secret-file", str(request.secret), str(request.folder.cell(lane).path / TASK))
 
 
 def _at_most(dollars: float) -> float:
     return math.ceil(round(dollars * _MARGIN * 1e4, 6)) / 1e4  # a rounding error is no cent
 
 
-def _common(request: FleetRequest, rented: dict[str, Any]) -> dict[str, Any]:
+def _common(request: FleetRequest, rented: dict[str, Any], envs: dict[str, str]) -> dict[str, Any]:
     install = shlex.join(["pip", "install", f"stash-ddl[spot]=={__version__}", f"ray=={request.ray}"])
-    return {"workdir": str(request.folder.work), "resources": rented, "setup": install}
+    return {
+        "workdir": str(request.folder.work),
+        "resources": rented,
+        "envs": {**admission.MODE, **envs},
+        "secrets": {admission.VARIABLE: None},  # its value is in the file that the command names
+        "setup": install,
+    }
 
 
 def _yaml(task: dict[str, Any], what: str) -> str:

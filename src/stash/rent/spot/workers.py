@@ -19,6 +19,7 @@ import yaml
 from stash.base.errors import JobError, UserError
 from stash.base.printable import printable_line
 from stash.base.spot.fleets import WorkerType
+from stash.base.words.units import format_seconds
 from stash.rent.listing import OVER, named
 from stash.rent.spot import tasks
 from stash.rent.spot.tasks import FleetRequest
@@ -30,8 +31,13 @@ from stash.rent.study.submission import Submission
 
 WorkerState = Literal["asked", "submitted", "training", "leaving", "gone"]
 _REFUSED = ("FAILED_NO_RESOURCE", "FAILED_PRECHECKS")
+_SEEKING = "STARTING"
 _UNLIKE = re.compile(r"(?i)^.*version mismatch.*$", re.M)
 """What ``ray start`` says when its own version, or Python's, is not the head's."""
+PATIENCE_SECONDS = 600.0
+"""That a cloud may take to find a machine. SkyPilot 0.14.1 asks forever (``StrategyExecutor.launch``), and says
+STARTING while it does; setting up what it has found is RUNNING.
+"""
 _LOGS_SECONDS = 60.0
 _FAILURES = 2
 """Workers that fail before any has trained, until it is taken to be the job's or its setup's fault."""
@@ -46,6 +52,11 @@ class RentedWorker:
     kind: WorkerType
     submission: Submission
     asked: float
+    on_demand: bool = False
+    patience_seconds: float = PATIENCE_SECONDS
+    """That a cloud may take to find its machine."""
+    sought: float | None = None
+    """Since when a cloud was seen to look for one."""
     state: WorkerState = "asked"
     since: float = 0.0
     """When it came into that state."""
@@ -61,6 +72,9 @@ class RentedWorker:
     def stays(self) -> bool:
         return self.state in ("asked", "submitted", "training")
 
+    def __str__(self) -> str:
+        return f"{self.name} ({self.kind.name}{' on demand' if self.on_demand else ''})"
+
 
 @dataclass
 class SpotWorkers:
@@ -71,10 +85,10 @@ class SpotWorkers:
     leases: Leases
     say: Callable[[str], None]
     cooldown_seconds: float
-    """That a type is not asked for after it was revoked or refused."""
+    """That a type is not asked for after it was revoked or refused, on spot or on demand alike, each by itself."""
     all: dict[str, RentedWorker] = field(default_factory=dict)
-    cooling: dict[str, float] = field(default_factory=dict)
-    """Until when, by type."""
+    cooling: dict[tuple[str, bool], float] = field(default_factory=dict)
+    """Until when, by type and whether that is on demand."""
     joins: list[float] = field(default_factory=list)
     """Seconds from asking for a worker to its first lease, as measured."""
     changed: bool = False
@@ -83,40 +97,43 @@ class SpotWorkers:
     _number: int = 0
     """Of the last one that was asked for."""
 
-    def staying(self) -> dict[str, int]:
-        """Those that are counted on, by type."""
-        return dict(Counter(worker.kind.name for worker in self.all.values() if worker.stays))
+    def staying(self, on_demand: bool | None = None) -> dict[str, int]:
+        """Those that are counted on, by type; of both kinds unless one is named."""
+        those = (worker for worker in self.all.values() if worker.stays and on_demand in (None, worker.on_demand))
+        return dict(Counter(worker.kind.name for worker in those))
 
-    def cooling_now(self) -> dict[str, float]:
-        """Seconds that types still cool down."""
+    def cooling_now(self, on_demand: bool) -> dict[str, float]:
+        """Seconds that types still cool down, of one kind."""
         now = self.programs.now()
-        return {name: until - now for name, until in self.cooling.items() if until > now}
+        return {
+            name: until - now for (name, kind), until in self.cooling.items() if kind == on_demand and until > now
+        }
 
     # What is done ------------------------------------------------------------------------------------------------
 
-    def rent(self, kind: WorkerType, head: str) -> None:
+    def rent(self, kind: WorkerType, head: str, on_demand: bool = False, patience: float = PATIENCE_SECONDS) -> None:
         """Ask for one more; returns at once."""
         self._number += 1
         number = self._number
-        submission = tasks.worker(self.request, number, kind, head)
-        worker = RentedWorker(f"worker{number}", kind, submission, self.programs.now())
+        submission = tasks.worker(self.request, number, kind, head, on_demand)
+        worker = RentedWorker(f"worker{number}", kind, submission, self.programs.now(), on_demand, patience)
         self.all[worker.name] = worker
-        begin(self.request, self.programs, self.leases, submission, tasks.dollars_at_most(kind))
+        begin(self.request, self.programs, self.leases, submission, tasks.dollars_at_most(kind, on_demand))
 
     def adopt(self, name: str, head: str) -> None:
         """Take on one that an earlier controller has asked for."""
         short = name.removeprefix(f"{self.request.name}-")
-        text = (self.request.folder.cell(short).path / tasks.TASK).read_text()
+        task = yaml.safe_load((self.request.folder.cell(short).path / tasks.TASK).read_text())
         known = {kind.name: kind for kind in self.request.plan.pool.types}
-        kind = known.get(yaml.safe_load(text)["envs"]["STASH_TYPE"])
+        kind, on_demand = known.get(task["envs"]["STASH_TYPE"]), not task["resources"]["use_spot"]
         if kind is None:  # of another plan of that name
             self.leases.release(name)
             return
-        submission = tasks.worker(self.request, int(short.removeprefix("worker")), kind, head)
+        submission = tasks.worker(self.request, int(short.removeprefix("worker")), kind, head, on_demand)
         self._number = max(self._number, *map(_number, self.request.folder.cell("").path.glob("worker*")))
         now, asking = self.programs.now(), self.programs.alive(self.request.folder.cell(short))
         state: WorkerState = "asked" if asking else "submitted"
-        self.all[short] = RentedWorker(short, kind, submission, now, state, now, adopted=True)
+        self.all[short] = RentedWorker(short, kind, submission, now, on_demand, state=state, since=now, adopted=True)
 
     def end(self, worker: RentedWorker) -> None:
         """Have it ended, in the background; its lease stays open until a list shows that it is gone."""
@@ -140,7 +157,7 @@ class SpotWorkers:
         if worker is not None and worker.stays:
             worker.becomes("leaving", self.programs.now())
             worker.deadline = self.programs.now() + seconds
-            self.say(f"{name} ({worker.kind.name}) will be taken away in {seconds:.0f} s")
+            self.say(f"{worker} will be taken away in {seconds:.0f} s")
             self._cool(worker)
 
     def withdrawn(self, name: str) -> None:
@@ -155,12 +172,12 @@ class SpotWorkers:
         if worker is None or worker.state == "gone":
             return
         if worker.state != "leaving":
-            self.say(f"{name} ({worker.kind.name}) {why}")
+            self.say(f"{worker} {why}")
             self._cool(worker)
         self.end(worker)
 
     def _cool(self, worker: RentedWorker) -> None:
-        self.cooling[worker.kind.name] = self.programs.now() + self.cooldown_seconds
+        self.cooling[worker.kind.name, worker.on_demand] = self.programs.now() + self.cooldown_seconds
         self.changed = True
 
     # What is seen --------------------------------------------------------------------------------------------------
@@ -192,10 +209,18 @@ class SpotWorkers:
                 continue
             if status in _REFUSED:
                 self.lost(worker.name, "cannot be had now")
+            elif status == _SEEKING and worker.state == "submitted":
+                self._sought(worker, began)
             elif status in OVER and str(status).startswith("FAILED"):
                 self._failed(worker)
             elif status is None or status in OVER or status == "RECOVERING":
                 self.lost(worker.name, "is gone")
+
+    def _sought(self, worker: RentedWorker, now: float) -> None:
+        """A cloud has no machine for it yet."""
+        worker.sought = now if worker.sought is None else worker.sought
+        if now - worker.sought >= worker.patience_seconds:
+            self.lost(worker.name, f"could not be had within {format_seconds(now - worker.asked)}")
 
     def _failed(self, worker: RentedWorker) -> None:
         """Its program ended by itself, which is nobody's revocation; raises what explains it."""

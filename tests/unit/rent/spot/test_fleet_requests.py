@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from spot_fleets import JOB, TODAY, plan, request
+from spot_fleets import JOB, TODAY, plan, request, with_on_demand
 
 from stash.base.errors import UserError
 from stash.base.spot.fleets import FleetPlan
@@ -46,9 +46,28 @@ def test_a_worker_is_one_node_of_the_server_s_region_and_joins_its_private_addre
     assert task["resources"] == {
         "infra": "aws/us-east-1", "instance_type": "p3.2xlarge", "use_spot": True, "max_hourly_cost": 1.0098
     }  # fmt: skip
-    assert task["envs"] == {"STASH_HEAD": "10.0.0.5", "STASH_TYPE": "p3.2xlarge"}
+    assert task["envs"] == {"RAY_AUTH_MODE": "token", "STASH_HEAD": "10.0.0.5", "STASH_TYPE": "p3.2xlarge"}
     assert found.command[:3] == ("sky", "jobs", "launch")
     assert "ray==" in task["setup"]
+
+
+def test_a_worker_on_demand_differs_in_how_it_is_rented_and_paid_alone(tmp_path: Path) -> None:
+    of = request(tmp_path, with_on_demand(plan()))
+    kind = of.kind("p3.2xlarge")
+    on_spot, found = (tasks.worker(of, 7, kind, "10.0.0.5", how).files["task.yaml"] for how in (False, True))
+    assert found.startswith("# worker 7: p3.2xlarge on demand\n")
+    rented = {**task_of(on_spot)["resources"], "use_spot": False, "max_hourly_cost": 3.0294}  # a tenth over $2.754
+    assert task_of(found) == {**task_of(on_spot), "resources": rented}
+    with pytest.raises(UserError, match=r"what p3\.2xlarge costs on demand is not known"):
+        tasks.worker(request(tmp_path), 7, request(tmp_path).kind("p3.2xlarge"), "10.0.0.5", on_demand=True)
+
+
+def test_the_secret_is_named_in_tasks_and_its_value_in_a_file(tmp_path: Path) -> None:
+    of = request(tmp_path)
+    for submission in (tasks.server(of), tasks.worker(of, 1, of.kind("p3.2xlarge"), "10.0.0.5")):
+        task = task_of(submission.files["task.yaml"])
+        assert (task["envs"]["RAY_AUTH_MODE"], task["secrets"]) == ("token", {"RAY_AUTH_TOKEN": None})
+        assert submission.command[-3:-1] == ("--secret-file", str(of.folder.path / "secrets.env"))
 
 
 @pytest.mark.parametrize("infra", ["aws/us-east-1", "kubernetes"])

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
-from spot_fleets import QUOTA, FakeFleet, plan, request, run
+import yaml
+from spot_fleets import QUOTA, FakeFleet, plan, request, run, with_on_demand
 
 from stash.base.errors import JobError, StashError, UserError
+from stash.derive.spot.fleet.tenancy import rented_on_demand
 from stash.derive.study.standing import open_leases, spent
 from stash.keep.study import journal
 from stash.rent.spot.tasks import FleetRequest
@@ -32,6 +35,16 @@ def nothing_is_left(of: FleetRequest, world: FakeFleet) -> bool:
     world.clock += 3600
     world.settle()
     return world.left == [] and open_leases(events(of)) == ()
+
+
+def task(of: FleetRequest, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load((of.folder.cell(name.rpartition("-")[2]).path / "task.yaml").read_text())
+    return found
+
+
+def on_demand(of: FleetRequest, world: FakeFleet) -> list[str]:
+    """Names of workers that were asked for so."""
+    return [name for name in launches(world) if not task(of, name)["resources"]["use_spot"]]
 
 
 def kind_of(of: FleetRequest, name: str) -> str:
@@ -108,6 +121,127 @@ def test_a_type_that_cannot_be_had_is_left_alone_and_others_come(tmp_path: Path)
     assert "ask the cloud for more" in refused[0]
     assert not any(kind_of(of, name).endswith("g3.8xlarge") for name in launches(world)[FIRST:])
     assert nothing_is_left(of, world)
+
+
+def hourly(of: FleetRequest) -> dict[str, float | None]:
+    """What the journal says that each worker's machine costs."""
+    return {event.lease.rpartition("-")[2]: event.dollars_per_hour for event in events(of) if event.what == "opened"}
+
+
+def test_where_no_spot_machine_can_be_had_machines_on_demand_come_in_time(tmp_path: Path) -> None:
+    of, said = request(tmp_path, with_on_demand(plan())), []
+    world = FakeFleet(refuses=lambda text: QUOTA if "use_spot: true" in text else None)
+    assert run(of, world, said=said).reached
+    later = on_demand(of, world)
+    assert later
+    assert launches(world).index(later[0]) >= FIRST
+    for name in later:
+        each = task(of, name)
+        kind = of.kind(each["envs"]["STASH_TYPE"])
+        assert each["resources"]["max_hourly_cost"] == pytest.approx(1.1 * kind.on_demand_dollars_per_hour, abs=1e-4)
+        assert hourly(of)[name.rpartition("-")[2]] == each["resources"]["max_hourly_cost"]
+    assert any(" on demand: no spot machines are in time, this is the cheapest that is (" in line for line in said)
+    assert nothing_is_left(of, world)
+
+
+def test_types_that_are_planned_on_demand_are_rented_on_demand(tmp_path: Path) -> None:
+    mixed = with_on_demand(plan())
+    mixed = mixed.model_copy(update={"pool": rented_on_demand(mixed.pool, ["p3.2xlarge"])})
+    of, world = request(tmp_path, mixed), FakeFleet()
+    run(of, world)
+    rented = [task(of, name) for name in launches(world)]
+    kinds = Counter((each["resources"]["instance_type"], each["resources"]["use_spot"]) for each in rented)
+    assert kinds == {(name, name != "p3.2xlarge"): count for name, count in mixed.chosen.workers.items()}
+    assert nothing_is_left(of, world)
+
+
+def test_machines_on_demand_keep_the_cap_at_their_own_price(tmp_path: Path) -> None:
+    of = request(tmp_path, with_on_demand(plan()))
+    world = FakeFleet(updates=10**9, refuses=lambda text: QUOTA if "use_spot: true" in text else None)
+    outcome = run(of, world, cap=6.0)
+    assert "nearly spent" in outcome.reason
+    assert outcome.dollars <= 6.0
+    assert nothing_is_left(of, world)
+
+
+def test_a_type_that_can_be_had_in_no_way_is_not_asked_for_in_a_loop(tmp_path: Path) -> None:
+    of, said = request(tmp_path, with_on_demand(plan())), []
+    world = FakeFleet(refuses=lambda text: QUOTA if "accelerators" in text or "instance_type" in text else None)
+    evening = world.clock + 3 * 3600
+    ended = iter([KeyboardInterrupt()])
+    world.stops = lambda words: next(ended, None) if world.clock > evening else None
+    with pytest.raises(KeyboardInterrupt):
+        run(of, world, said=said)
+    assert len(launches(world)) < 400  # without a pause there would be thousands
+    assert any(" on demand) was refused" in line for line in said)
+    assert nothing_is_left(of, world)
+
+
+def test_a_machine_that_a_cloud_looks_for_forever_is_given_up_for_others(tmp_path: Path) -> None:
+    of, said = request(tmp_path, with_on_demand(plan())), []
+    world = FakeFleet(starves=lambda text: "instance_type: g3.8xlarge" in text and "use_spot: true" in text)
+    assert run(of, world, said=said).reached
+    given_up = [line for line in said if "could not be had within" in line]
+    assert given_up
+    assert "(g3.8xlarge)" in given_up[0]
+    assert launches(world)[FIRST:]
+    assert nothing_is_left(of, world)
+
+
+def test_a_cooldown_is_waited_for_while_machines_on_demand_would_still_do(tmp_path: Path) -> None:
+    only = tuple(kind for kind in plan().pool.types if kind.name == "g4dn.4xlarge")
+    planned = with_on_demand(plan(0.9, 6000.0, types=only)).model_copy(update={"deadline_seconds": 2000.0})
+    lost: list[float] = []
+
+    def preempt(world: FakeFleet) -> None:
+        world.preempt("worker1")
+        lost.append(world.clock)
+
+    of, said, asked = request(tmp_path, planned), [], []
+    world = FakeFleet(script={2000: preempt})
+    world.stops = lambda words: asked.append(world.clock) if words[:3] == ("sky", "jobs", "launch") else None
+    assert run(of, world, said=said, cooldown=300.0).reached
+    (at,) = [number for number, line in enumerate(said) if line.startswith("rent nothing now, and 1 machine of g4dn")]
+    assert "after the cooldown: the cheapest that is in time" in said[at]
+    assert "of g4dn.4xlarge: " in said[at + 1]  # on spot
+    assert asked[2] >= lost[0] + 300
+    assert on_demand(of, world) == []
+    assert nothing_is_left(of, world)
+
+
+def test_a_controller_that_goes_on_knows_who_is_on_demand(tmp_path: Path) -> None:
+    of, said = request(tmp_path, with_on_demand(plan())), []
+    world = FakeFleet(refuses=lambda text: QUOTA if "use_spot: true" in text else None)
+
+    def killed(words: Sequence[str]) -> BaseException | None:
+        world.dead = world.dead or world.done > 5000
+        return KeyboardInterrupt() if world.dead else None
+
+    world.stops = killed
+    with pytest.raises(KeyboardInterrupt):
+        run(of, world)
+    first = of.secret.read_text()
+    world.stops, world.dead = (lambda words: None), False
+    world.script[10_000] = lambda world: world.say("notice", on_demand(of, world)[0].rpartition("-")[2], seconds=30.0)
+    secrets = []
+    world.script[9000] = lambda world: secrets.append(of.secret.read_text())
+    assert run(of, world, said=said).reached
+    assert any(" on demand) will be taken away in 30 s" in line for line in said)
+    assert secrets == [first]  # the head that is there knows no other
+    assert nothing_is_left(of, world)
+
+
+def test_the_secret_of_a_run_is_its_owner_s_alone_and_goes_with_it(tmp_path: Path) -> None:
+    of, seen, said = request(tmp_path), [], []
+    world = FakeFleet(script={100: lambda world: seen.append((of.secret.stat().st_mode, of.secret.read_text()))})
+    run(of, world, said=said)
+    ((mode, text),) = seen
+    assert mode & 0o777 == 0o600
+    name, _, token = text.strip().partition("=")
+    assert (name, len(token)) == ("RAY_AUTH_TOKEN", 64)
+    written = [path.read_text() for path in of.folder.path.rglob("*") if path.is_file()]
+    assert not any(token in each for each in (*written, *said, *map(" ".join, world.heard)))
+    assert not of.secret.exists()
 
 
 def test_a_server_that_cannot_be_had_ends_it_before_any_worker(tmp_path: Path) -> None:

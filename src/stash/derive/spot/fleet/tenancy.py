@@ -14,9 +14,7 @@ from stash.base.words.quantities import listed
 
 def on_demand(kind: WorkerType) -> WorkerType | None:
     """The type on demand; ``None`` where nobody knows what it costs then."""
-    if kind.market == "on-demand":
-        return kind
-    price = kind.on_demand_dollars_per_hour
+    price = kind.on_demand_price
     return None if price is None else kind.model_copy(update={"dollars_per_hour": price, "market": "on-demand"})
 
 
@@ -37,4 +35,4 @@ def rented_on_demand(pool: FleetPool, names: Collection[str]) -> FleetPool:
 
 def on_spot(pool: FleetPool, workers: Collection[str]) -> tuple[str, ...]:
     """Those of a fleet's types that can be revoked."""
-    return tuple(kind.name for kind in pool.types if kind.name in workers and kind.market == "spot")
+    return tuple(kind.name for kind in pool.types if kind.name in workers and not kind.fixed)

@@ -176,7 +176,5 @@ def costed(wish: FleetWish, counts: Array) -> CostedFleet:
         seconds=seconds,
         dollars=float(found.dollars[0]),
         p_deadline=in_time(wish, seconds),
-        on_demand=tuple(
-            kind.name for kind, n in zip(wish.pool.types, counts, strict=True) if n > 0 and kind.market == "on-demand"
-        ),
+        on_demand=tuple(kind.name for kind, n in zip(wish.pool.types, counts, strict=True) if n > 0 and kind.fixed),
     )

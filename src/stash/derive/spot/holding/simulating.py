@@ -54,7 +54,7 @@ def gang(plan: FleetPlan, checkpoint: CheckpointInterval | None = None) -> GangJ
         raise UserError("the plan contradicts itself: it rents what its pool has not, or for no time; plan again")
     dollars = plan.pool.server.count * plan.pool.server.dollars_per_hour
     for name, count in workers.items():
-        each = kinds[name].on_demand_dollars_per_hour
+        each = kinds[name].on_demand_price
         if each is None:
             raise UserError(
                 f"no on-demand price of {name} is known; add on_demand_dollars_per_hour to the pool and plan again"
