@@ -4,7 +4,8 @@ python -m bench.spot.deciding [--situations 20]
 
 Prints a table of processor seconds (other work may be going on). Situations are drawn with a fixed seed: any
 survivors, any loss on the way, a type that cools down, a speed that was observed. Every pool is asked about twice:
-with spot machines alone, and with machines on demand at three times their price.
+with spot machines alone, and with machines on demand at three times their price, where in every second situation all
+types cool down.
 """
 
 from __future__ import annotations
@@ -34,9 +35,10 @@ def plan_of(pool: FleetPool, model: str) -> FleetPlan:
     )  # fmt: skip
 
 
-def situations(pool: FleetPool, count: int) -> Iterator[FleetSituation]:
+def situations(pool: FleetPool, count: int, hot: bool) -> Iterator[FleetSituation]:
+    """With ``hot`` all types cool down in every second one, else always one."""
     draw = np.random.default_rng(17)
-    for _ in range(count):
+    for number in range(count):
         some = draw.choice(len(pool.types), min(4, len(pool.types)), replace=False)
         workers = {pool.types[at].name: int(draw.integers(0, pool.types[at].quota + 1)) for at in some}
         yield FleetSituation(
@@ -47,7 +49,7 @@ def situations(pool: FleetPool, count: int) -> Iterator[FleetSituation]:
             dollars_left=None,
             join_seconds=120.0,
             speeds={pool.types[some[0]].name: float(draw.uniform(0.5, 2))},
-            cooling={pool.types[some[1]].name: 600.0},
+            cooling={kind.name: 600.0 for kind in (pool.types if hot and number % 2 else [pool.types[some[1]]])},
         )
 
 
@@ -58,10 +60,10 @@ def with_on_demand(pool: FleetPool) -> FleetPool:
     return pool.model_copy(update={"types": types})
 
 
-def line(name: str, pool: FleetPool, model: str, count: int) -> str:
+def line(name: str, pool: FleetPool, model: str, count: int, hot: bool) -> str:
     """A row of the table."""
     plan = plan_of(pool, model)
-    found = [timed(partial(replan, plan, seen)) for seen in situations(pool, count)]
+    found = [timed(partial(replan, plan, seen)) for seen in situations(pool, count, hot)]
     seconds = [took for _, took in found]
     weighed = max(each.candidates for each, _ in found)
     fixed = sum(bool(each.add_on_demand) for each, _ in found)
@@ -79,8 +81,8 @@ def main(count: int) -> None:
     print("| --- | --- | --- | --- | --- | --- | --- |")
     for name, pool in pools.items():
         for model in ("queue", "paper"):
-            print(line(name, pool, model, count))
-            print(line(f"{name}, on demand too", with_on_demand(pool), model, count), flush=True)
+            print(line(name, pool, model, count, False))
+            print(line(f"{name}, on demand too", with_on_demand(pool), model, count, True), flush=True)
     print(f"\n{count} situations each; Python {sys.version.split()[0]}, processor seconds.")
 
 
