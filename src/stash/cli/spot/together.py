@@ -144,10 +144,7 @@ def _announce(orders: SyncOrders, why: str, links: EmulatedLinks | None, plan: F
     variables = " ".join(f"{name}={value}" for name, value in SETTINGS.items())
     words = shlex.join(torchrun(orders, "HEAD:PORT", "ID"))
     told(f"Each node: {variables} stash spot guard CHECKPOINTS -- torchrun {words}", json)
-    told(
-        f"A checkpoint every {format_seconds(orders.every)}, {why}, and one at a notice that leaves time for it.",
-        json,
-    )
+    told(f"A checkpoint every {format_seconds(orders.every)}, {why}; one more at a notice, if there is time.", json)
     if links is None:
         told("Every node is one process here; links are not shaped, so no speed is predicted.", json)
         return
