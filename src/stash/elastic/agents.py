@@ -30,6 +30,7 @@ NODE = "STASH_SPOT_NODE"
 """Variable in the environment of an agent, and of all that it starts: whose it is."""
 SETTINGS = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 """Variables that torchrun needs on every node; a user's own value wins."""
+_DEFAULTS = {"OMP_NUM_THREADS": "1", **SETTINGS}
 RENDEZVOUS = "is_host=0,keep_alive_interval=1,keep_alive_max_attempt=5,last_call_timeout=5"
 """A node that is gone is missed after 5 s, not torchrun's 15; a group that is not full waits 5 s for more, not 30."""
 _SIZE = "GROUP_WORLD_SIZE"
@@ -79,8 +80,8 @@ class TorchrunAgents:
 
     def __init__(self, orders: SyncOrders, folder: Path, place: AgentPlace) -> None:
         self._orders, self._folder, self._place = orders, folder, place
-        self._told = {FOLDER: str(orders.checkpoints), EVERY: str(orders.every), MARK: str(folder)}
-        self._told["PYTHONUNBUFFERED"] = "1"
+        told = {FOLDER: str(orders.checkpoints), EVERY: str(orders.every), MARK: str(folder)}
+        self._told = {**told, "PYTHONUNBUFFERED": "1"}
         self._endpoint = ""
         self._run = secrets.token_hex(4)
         self._agents: dict[str, subprocess.Popen[bytes]] = {}
@@ -99,15 +100,7 @@ class TorchrunAgents:
         seat = self._place.seat(name)
         agent = (sys.executable, "-m", "torch.distributed.run", f"--local-addr={seat.address}")
         words = torchrun(self._orders, self._endpoint, self._run)
-        defaults = {"OMP_NUM_THREADS": "1", **SETTINGS}
-        environment = {
-            **defaults,
-            **os.environ,
-            "PYTHONUNBUFFERED": "1",
-            **seat.environment,
-            **self._told,
-            NODE: name,
-        }
+        environment = {**_DEFAULTS, **os.environ, **seat.environment, **self._told, NODE: name}
         with self._output(name).open("ab") as output, self._errors(name).open("wb") as errors:
             self._agents[name] = subprocess.Popen(
                 (*seat.enter, *agent, *words), env=environment, stdin=subprocess.DEVNULL, stdout=output,
