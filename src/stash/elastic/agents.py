@@ -1,7 +1,7 @@
-"""torchrun agents as processes of this machine: one for each node of a synchronous job, all meeting at one store.
+"""torchrun agents, one for each node of a synchronous job: started at their places, all meeting at one store.
 
 Starts an agent, asks it to go, takes it away with all that it started, and sees which group trains. Who goes when,
-and what to do about it, it does not know.
+and what to do about it, it does not know; where a node is, its place knows.
 
 Agents meet at a store that none of them keeps, as on an on-demand head: whichever node is revoked, the meeting place
 stays. ``TORCH_DISABLE_SHARE_RDZV_TCP_STORE`` is what lets torch 2.13 readmit a node: without it an agent that led an
@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 import re
 import secrets
-import socket
 import subprocess
 import sys
 import time
@@ -21,17 +20,17 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from torch.distributed import TCPStore  # type: ignore[attr-defined]
-
 from stash.base.interrupts import postponed
+from stash.elastic.places import AgentPlace
 from stash.elastic.processes import MARK, kill_all, leftovers, started
-from stash.elastic.resuming import EVERY, FOLDER
+from stash.elastic.resuming import EVERY
+from stash.elastic.wanted import FOLDER
 
-HOST = "127.0.0.1"
 NODE = "STASH_SPOT_NODE"
 """Variable in the environment of an agent, and of all that it starts: whose it is."""
 SETTINGS = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 """Variables that torchrun needs on every node; a user's own value wins."""
+_DEFAULTS = {"OMP_NUM_THREADS": "1", **SETTINGS}
 RENDEZVOUS = "is_host=0,keep_alive_interval=1,keep_alive_max_attempt=5,last_call_timeout=5"
 """A node that is gone is missed after 5 s, not torchrun's 15; a group that is not full waits 5 s for more, not 30."""
 _SIZE = "GROUP_WORLD_SIZE"
@@ -76,29 +75,36 @@ def torchrun(orders: SyncOrders, endpoint: str, run_id: str) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-class LocalAgents:
-    """Every node a process tree of its own."""
+class TorchrunAgents:
+    """Every node a process tree at its place."""
 
-    def __init__(self, orders: SyncOrders, folder: Path) -> None:
-        self._orders, self._folder = orders, folder
+    def __init__(self, orders: SyncOrders, folder: Path, place: AgentPlace) -> None:
+        self._orders, self._folder, self._place = orders, folder, place
         told = {FOLDER: str(orders.checkpoints), EVERY: str(orders.every), MARK: str(folder)}
-        self._environment = {"OMP_NUM_THREADS": "1", **SETTINGS, **os.environ, "PYTHONUNBUFFERED": "1", **told}
-        self._store = _store()
+        self._told = {**told, "PYTHONUNBUFFERED": "1"}
+        self._endpoint = ""
         self._run = secrets.token_hex(4)
         self._agents: dict[str, subprocess.Popen[bytes]] = {}
         self._read: dict[str, int] = {}
+
+    def start(self) -> None:
+        """Where they meet is there from now on; raises StashError."""
+        self._endpoint = self._place.start()
 
     def begin(self) -> None:
         """A new rendezvous: who is launched from now on meets nobody of before."""
         self._run = secrets.token_hex(4)
 
     def launch(self, name: str) -> None:
-        words = torchrun(self._orders, f"{HOST}:{self._store.port}", self._run)
+        """Raises StashError if there is no place for one more."""
+        seat = self._place.seat(name)
+        agent = (sys.executable, "-m", "torch.distributed.run", f"--local-addr={seat.address}")
+        words = torchrun(self._orders, self._endpoint, self._run)
+        environment = {**_DEFAULTS, **os.environ, **seat.environment, **self._told, NODE: name}
         with self._output(name).open("ab") as output, self._errors(name).open("wb") as errors:
             self._agents[name] = subprocess.Popen(
-                (sys.executable, "-m", "torch.distributed.run", f"--local-addr={HOST}", *words),
-                env={**self._environment, NODE: name}, stdin=subprocess.DEVNULL, stdout=output, stderr=errors,
-                start_new_session=True,
+                (*seat.enter, *agent, *words), env=environment, stdin=subprocess.DEVNULL, stdout=output,
+                stderr=errors, start_new_session=True,
             )  # fmt: skip
 
     def ask(self, name: str) -> None:
@@ -106,7 +112,12 @@ class LocalAgents:
         self._agents[name].terminate()
 
     def vanish(self, name: str) -> None:
-        """SIGKILL to the agent and to all that it started."""
+        """Its machine is gone, and all that ran there."""
+        self._place.lose(name)
+        self.end(name)
+
+    def end(self, name: str) -> None:
+        """SIGKILL to the agent and to all that it started; its machine stays."""
         agent = self._agents.pop(name)
         kill_all(lambda: [pid for pid, variables in started(self._folder) if variables.get(NODE) == name])
         agent.wait()
@@ -153,27 +164,24 @@ class LocalAgents:
     def close(self) -> None:
         """End everything, politely at first; harmless when done already."""
         with postponed():
-            for agent in self._agents.values():
-                agent.terminate()
-            patience = time.monotonic() + _GRACE
-            while any(agent.poll() is None for agent in self._agents.values()) and time.monotonic() < patience:
-                time.sleep(0.05)
-            kill_all(lambda: leftovers(self._folder))
-            for agent in self._agents.values():
-                agent.wait()
-            self._agents.clear()
+            try:
+                self._end_all()
+            finally:
+                self._place.close()
+
+    def _end_all(self) -> None:
+        for agent in self._agents.values():
+            agent.terminate()
+        patience = time.monotonic() + _GRACE
+        while any(agent.poll() is None for agent in self._agents.values()) and time.monotonic() < patience:
+            time.sleep(0.05)
+        kill_all(lambda: leftovers(self._folder))
+        for agent in self._agents.values():
+            agent.wait()
+        self._agents.clear()
 
     def _output(self, name: str) -> Path:
         return self._folder / f"{name}.out"
 
     def _errors(self, name: str) -> Path:
         return self._folder / f"{name}.err"
-
-
-def _store() -> TCPStore:
-    """Where agents meet, within this machine: left to itself it would listen on every address, and agents unpickle
-    what they find there.
-    """
-    listening = socket.create_server((HOST, 0))
-    port = listening.getsockname()[1]
-    return TCPStore(HOST, port, is_master=True, wait_for_workers=False, master_listen_fd=listening.detach())

@@ -16,13 +16,13 @@ from typing import Any, Protocol
 import torch
 
 from stash.base.errors import UserError
-from stash.elastic import checkpoints
+from stash.elastic import checkpoints, wanted
 
-FOLDER = "STASH_SPOT_CHECKPOINTS"
-"""Variable that says where, if the script does not."""
 EVERY = "STASH_SPOT_CHECKPOINT_SECONDS"
 """Variable that says how often, if the script does not: what a plan's risk came to."""
 _EVERY = 60.0
+_LOOK = 0.5
+"""Seconds between looks for a request to save at once: a look opens a file, and a step may take less than that."""
 _WHOLE = 0
 """Of the shard, as files are called: there is one."""
 
@@ -41,24 +41,45 @@ class ResumedTraining:
     def __init__(self, folder: Path, every: float, parts: dict[str, HasState], clock: Callable[[], float]) -> None:
         self._folder, self._every, self._parts, self._clock = folder, every, parts, clock
         self._saves = os.environ.get("RANK", "0") == "0"
-        self._last = clock()
+        self._last = self._looked = clock()
+        self._answered: str | None = None
+        if self._saves:
+            wanted.listen(folder)
+            last = wanted.last_saved(folder)
+            self._answered = last.word if last is not None else None
         self.state: dict[str, Any] = {}
         """What the script said where it was when the newest checkpoint was saved; empty if it begins anew."""
 
     def step(self, **state: Any) -> bool:
-        """Call it once a step: saves every so many seconds, with where the script is (JSON); whether it did."""
-        if not self._saves or self._clock() - self._last < self._every:
+        """Call it once a step: saves every so many seconds, and when a notice asks for it; whether it did.
+
+        ``state``: where the script is (JSON).
+        """
+        if not self._saves:
+            return False
+        now = self._clock()
+        if now - self._last < self._every and not self._wanted(now):
             return False
         self.save(**state)
         return True
 
     def save(self, **state: Any) -> None:
         """Save now, on rank 0; raises OSError."""
-        if self._saves:
-            content = io.BytesIO()
-            torch.save({name: part.state_dict() for name, part in self._parts.items()}, content)
-            checkpoints.save(self._folder, _WHOLE, {"parts": sorted(self._parts), "state": state}, content.getvalue())
-            self._last = self._clock()
+        if not self._saves:
+            return
+        began, word = self._clock(), wanted.asked(self._folder)
+        content = io.BytesIO()
+        torch.save({name: part.state_dict() for name, part in self._parts.items()}, content)
+        checkpoints.save(self._folder, _WHOLE, {"parts": sorted(self._parts), "state": state}, content.getvalue())
+        self._last, self._answered = self._clock(), word
+        wanted.saved(self._folder, wanted.SavedNote(word, self._last - began))
+
+    def _wanted(self, now: float) -> bool:
+        """Whether somebody asks for a checkpoint that there is not yet."""
+        if now - self._looked < _LOOK:
+            return False
+        self._looked = now
+        return wanted.asked(self._folder) not in (None, self._answered)
 
     def load(self) -> None:
         """The newest checkpoint that is whole, if there is one; raises UserError if it is of other parts."""
@@ -99,7 +120,7 @@ def checkpoint(
         every = float(os.environ.get(EVERY, _EVERY))
     if not every > 0:
         raise UserError(f"stash.spot.checkpoint(every={every:g}): it must be more than 0 seconds")
-    place = Path(folder or os.environ.get(FOLDER, "checkpoints"))
+    place = Path(folder or os.environ.get(wanted.FOLDER, "checkpoints"))
     place.mkdir(parents=True, exist_ok=True)
     made = ResumedTraining(place, every, parts, clock)
     made.load()

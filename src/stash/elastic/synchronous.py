@@ -1,8 +1,9 @@
 """Rehearses a synchronous script under torchrun: takes nodes away, launches successors, keeps the account.
 
-torchrun puts the group together again; where it has not after a while, because what is left hangs in a collective or
-a newcomer is not let in, every agent is started anew, under another rendezvous. The script goes on from its own
-checkpoint. Where the agents run, it does not know.
+A node that has notice is asked to end once a checkpoint is whole, or it is too late for one. torchrun puts the group
+together again; where it has not after a while, because what is left hangs in a collective or a newcomer is not let
+in, every agent is started anew, under another rendezvous. The script goes on from its own checkpoint. Where the
+agents run, it does not know.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from stash.base.errors import JobError, StashError
 from stash.base.spot.log import SpotEvent
-from stash.base.spot.setbacks import SyncSetback
+from stash.base.spot.setbacks import NoticeCheckpoint, SyncSetback
 from stash.elastic.agents import SyncOrders, TrainingGroup
+from stash.elastic.wanted import WantedCheckpoint
 from stash.lab.testbed.revoke import RevocationMoment
 
 _POLL = 0.2
@@ -31,11 +33,15 @@ _SETTLE = 3.0
 class Agents(Protocol):
     """What a rehearsal asks of where its nodes are."""
 
+    def start(self) -> None: ...
+
     def begin(self) -> None: ...
 
     def launch(self, name: str) -> None: ...
 
     def ask(self, name: str) -> None: ...
+
+    def end(self, name: str) -> None: ...
 
     def vanish(self, name: str) -> None: ...
 
@@ -78,6 +84,8 @@ class SyncRehearsal:
         self._patience = patience + _PATIENCE_EACH * len(orders.nodes)
         self._present: set[str] = set()
         self._noticed: dict[str, list[str]] = {}
+        self._leaving: dict[str, tuple[float, WantedCheckpoint]] = {}
+        """Nodes that train until a checkpoint is settled: their notice, and that."""
         self._open: dict[str, SyncSetback] = {}
         self._group: TrainingGroup | None = None
         self._grouped = self._apart = time.monotonic()
@@ -100,6 +108,7 @@ class SyncRehearsal:
         comes together.
         """
         try:
+            self._agents.start()
             for name in self._orders.nodes:
                 self._launch(name)
             while self.reason == "interrupted":
@@ -119,6 +128,7 @@ class SyncRehearsal:
         self._see_ends()
         if self.began is None:
             return
+        self._let_go()
         while self._coming and time.monotonic() - self.began >= self._coming[0].at:
             self._revoke(self._coming.pop(0))
         if time.monotonic() - self.began >= seconds:
@@ -128,11 +138,9 @@ class SyncRehearsal:
         for name, line in self._agents.printed():
             self._listeners.line(name, line)
 
-    def _tell(self, what: str, who: str = "", seconds: float | None = None, instead_of: str | None = None) -> None:
+    def _tell(self, what: str, who: str = "", **facts: Any) -> None:
         at = None if self.began is None else time.monotonic() - self.began
-        event = SpotEvent(
-            at=at, what=what, who=who, type=self._types.get(who), seconds=seconds, instead_of=instead_of
-        )
+        event = SpotEvent(at=at, what=what, who=who, type=self._types.get(who), **facts)
         self.events.append(event)
         self._listeners.event(event)
 
@@ -177,7 +185,7 @@ class SyncRehearsal:
         self.restarts += 1
         self._tell("restarted", seconds=time.monotonic() - self._apart)
         for name in sorted(self._present):
-            self._agents.vanish(name)
+            self._agents.end(name)
         self._agents.begin()
         for name in sorted(self._present):
             self._launch(name)
@@ -204,14 +212,17 @@ class SyncRehearsal:
     def _revoke(self, moment: RevocationMoment) -> None:
         if moment.what == "notice":
             self._noticed[moment.who] = self._meant(moment.who)
+            wanted = WantedCheckpoint(self._orders.checkpoints, moment.seconds)
             for name in self._noticed[moment.who]:
                 self._tell("notice", name, seconds=moment.seconds)
-                self._set_back(name, moment.seconds)
-                self._agents.ask(name)
+                self._leaving[name] = moment.seconds, wanted
+            self._let_go()
             return
         for name in self._noticed.pop(moment.who, None) or self._meant(moment.who):
+            if name in self._gone:
+                continue
             if name in self._present:
-                self._set_back(name, None)
+                self._set_back(name, None, None)
             self._agents.vanish(name)
             self._tell("vanished", name)
             self._replace(name)
@@ -219,12 +230,32 @@ class SyncRehearsal:
     def _meant(self, who: str) -> list[str]:
         return sorted(name for name in self._present if who in (name, self._types[name]))
 
-    def _set_back(self, name: str, notice: float | None) -> None:
+    @property
+    def _gone(self) -> set[str]:
+        """Nodes whose machine is no more."""
+        return {name for name, each in self._open.items() if each.successor is not None}
+
+    def _let_go(self) -> None:
+        """Ask those nodes to end whose checkpoint is whole, or will not be in time."""
+        for name, (notice, wanted) in list(self._leaving.items()):
+            if not wanted.settled():
+                continue
+            if wanted.seconds is None:
+                self._tell("not saved", name, told=(wanted.why,))
+            else:
+                self._tell("saved", name, seconds=wanted.seconds)
+            self._set_back(name, notice, NoticeCheckpoint(seconds=wanted.seconds, why=wanted.why))
+            self._agents.ask(name)
+
+    def _set_back(self, name: str, notice: float | None, checkpoint: NoticeCheckpoint | None) -> None:
         assert self.began is not None
         self._present.discard(name)
+        self._leaving.pop(name, None)
         now = time.monotonic()
         safe = max(self._grouped, now - _age(self._orders.checkpoints))
-        self._open[name] = SyncSetback(gone=name, at=now - self.began, notice=notice, lost_seconds=now - safe)
+        self._open[name] = SyncSetback(
+            gone=name, at=now - self.began, notice=notice, lost_seconds=now - safe, checkpoint=checkpoint
+        )
 
     def _replace(self, name: str) -> None:
         successor = f"worker{len(self._types) + 1}"

@@ -129,7 +129,8 @@ def test_another_models_curve_is_refused(monkeypatch: Patch, capsys: Capture, fo
 
 def test_the_facade_plans_and_simulates() -> None:
     import stash.spot
-    from stash.derive.spot import planning, simulating
+    from stash.derive.spot import planning
+    from stash.derive.spot.holding import simulating
 
     assert stash.spot.plan is planning.plan
     assert stash.spot.simulate is simulating.simulate

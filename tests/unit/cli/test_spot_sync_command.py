@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ from stash.base.spot.risk import CheckpointInterval, FleetRisk
 from stash.cli.spot.together import _interval
 from stash.keep.fleets import read_plan
 
+NEEDS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="emulated hosts need root")
 SCRIPT = """
 import datetime, sys, time, torch, torch.distributed as dist, stash.spot
 dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=60))
@@ -54,8 +56,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("two.plan.json", "--sync", "train.py"), "--sync cannot be used --on cloud yet: rehearse it here with --on"),
-        (("two.plan.json", "--on", "testbed", "--sync", "train.py"), "cannot be used --on testbed yet"),
+        (("two.plan.json", "--sync", "train.py"), "--sync cannot be used --on cloud: rehearse it here with --on"),
+        (("two.plan.json", "--on", "local", "--slower", "2", "--sync", "train.py"), "--slower is of emulated hosts"),
+        (
+            ("two.plan.json", "--on", "testbed", "--slower", "1e5", "--sync", "train.py"),
+            "less than what keeps machines together; give --slower",
+        ),
         (("two.plan.json", "--on", "local", "--sync", "gone.py"), "there is no script gone.py"),
         (("two.plan.json", "--on", "local", "--sync"), "Missing argument"),
         (("none.plan.json", "--on", "local", "--sync", "train.py"), "the plan chose no fleet"),
@@ -95,28 +101,31 @@ def test_the_plans_risk_says_how_often_to_save_unless_the_user_does(folder: Path
     assert _interval(risky, "7s") == (7, "as --checkpoint-every says")
 
 
-def _started(folder: Path, tmp_path: Path, *words: str) -> Started:
-    command = (sys.executable, "-m", "stash", "spot", "run", "two.plan.json", "--on", "local", "--json", *words)
+def _started(folder: Path, tmp_path: Path, *words: str, on: str = "local") -> Started:
+    command = (sys.executable, "-m", "stash", "spot", "run", "two.plan.json", "--on", on, "--json", *words)
     return Started(command, tmp_path / "none", tmp_path / "log", folder, {"OMP_NUM_THREADS": "1"}, False)
 
 
 @pytest.mark.slow
-def test_both_ways_of_leaving_are_survived(folder: Path, tmp_path: Path) -> None:
-    taken = ("--revoke", "worker1@8s,notice=4s", "--revoke", "worker2@40s", "--checkpoint-every", "1s")
-    started = _started(folder, tmp_path, *taken, "--seconds", "90s", "--sync", "train.py", "100000", "--seconds", "3")
-    outcome = started.end()
+@pytest.mark.parametrize("on", ["local", pytest.param("testbed", marks=NEEDS_ROOT)])
+def test_both_ways_of_leaving_are_survived(on: str, folder: Path, tmp_path: Path) -> None:
+    taken = ("--revoke", "worker1@8s,notice=8s", "--revoke", "worker2@40s", "--checkpoint-every", "1h")
+    words = (*taken, "--seconds", "90s", "--sync", "train.py", "100000", "--seconds", "3")
+    outcome = _started(folder, tmp_path, *words, on=on).end()
     assert outcome.survivors == []
     assert outcome.code == 0, outcome.stderr
     said = json.loads(outcome.stdout)
-    assert [(each["gone"], each["notice"], each["successor"]) for each in said["setbacks"]] == [
-        ("worker1", 4.0, "worker3"),
-        ("worker2", None, "worker4"),
-    ]
-    assert all(each["whole_seconds"] is not None for each in said["setbacks"]), outcome.stderr
+    assert said["on"] == on
+    told, missed = said["setbacks"]
+    assert (told["gone"], told["notice"], told["successor"]) == ("worker1", 8.0, "worker3")
+    assert (missed["gone"], missed["notice"], missed["successor"]) == ("worker2", None, "worker4")
+    assert all(each["whole_seconds"] is not None for each in (told, missed)), outcome.stderr
+    assert told["checkpoint"]["seconds"] < 6, outcome.stderr
+    assert told["lost_seconds"] < told["at"]
     assert "from 0 on 2 100000 --seconds 3" in outcome.stderr
     went_on = [line for line in outcome.stderr.splitlines() if "worker4 | from" in line]
     assert went_on
-    assert "from 0 on" not in went_on[-1]
+    assert "from 0 on" not in went_on[-1]  # the only checkpoint is that of the notice
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ import torch
 
 import stash.spot
 from stash.base.errors import UserError
+from stash.elastic.wanted import WantedCheckpoint
 
 
 def _parts() -> tuple[torch.nn.Module, torch.optim.Optimizer]:
@@ -52,11 +53,46 @@ def test_who_starts_the_script_may_say_how_often(tmp_path: Path, monkeypatch: py
     assert kept.step()
 
 
+def test_it_saves_at_once_when_a_notice_asks_for_it(tmp_path: Path) -> None:
+    now = [0.0]
+    model, _ = _parts()
+    kept = stash.spot.checkpoint(tmp_path, every=1000, clock=lambda: now[0], model=model)
+    now[0] = 1.0
+    assert not kept.step(step=1)
+    asking = WantedCheckpoint(tmp_path, 60.0, lambda: now[0])
+    assert not asking.settled()
+    now[0] = 1.2
+    assert not kept.step(step=2)  # it looked a moment ago
+    now[0] = 1.5
+    assert kept.step(step=3)
+    assert asking.settled()
+    assert (asking.seconds, asking.why) == (0.5, "")
+    now[0] = 9.0
+    assert not kept.step(step=4)  # once is enough
+    again = stash.spot.checkpoint(tmp_path, every=1000, clock=lambda: now[0], model=model)
+    assert again.state == {"step": 3}
+    now[0] = 10.0
+    assert not again.step(step=5)  # also for who goes on from it
+
+
+def test_a_request_that_nobody_lived_to_answer_is_answered_by_who_goes_on(tmp_path: Path) -> None:
+    now = [0.0]
+    model, _ = _parts()
+    stash.spot.checkpoint(tmp_path, every=1000, clock=lambda: now[0], model=model)
+    asking = WantedCheckpoint(tmp_path, 60.0, lambda: now[0])
+    kept = stash.spot.checkpoint(tmp_path, every=1000, clock=lambda: now[0], model=model)
+    now[0] = 5.0
+    assert kept.step(step=1)
+    assert asking.settled()
+
+
 def test_only_rank_0_saves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("STASH_SPOT_CHECKPOINTS", str(tmp_path / "kept"))
     model, _ = _parts()
-    stash.spot.checkpoint(model=model).save(step=1)
+    kept = stash.spot.checkpoint(model=model)
+    kept.save(step=1)
+    assert not kept.step(step=1)
     assert list((tmp_path / "kept").iterdir()) == []
 
 
@@ -65,7 +101,7 @@ def test_a_truncated_one_is_left_for_the_one_before(tmp_path: Path, capsys: pyte
     kept = stash.spot.checkpoint(tmp_path, model=model)
     kept.save(step=1)
     kept.save(step=2)
-    newest = max(tmp_path.iterdir())
+    newest = max(tmp_path.glob("*.ckpt"))
     newest.write_bytes(newest.read_bytes()[:-5])
     assert stash.spot.checkpoint(tmp_path, model=model).state == {"step": 1}
     assert "is truncated or damaged" in capsys.readouterr().out

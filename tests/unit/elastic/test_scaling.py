@@ -6,7 +6,7 @@ import pytest
 
 from stash.base.errors import UserError
 from stash.base.spot.fleets import FleetPool
-from stash.elastic.scaling import emulated, least_slower
+from stash.elastic.scaling import emulated, emulated_links, least_slower
 
 POOL = FleetPool.model_validate({
     "as_of": "2026-11-22", "source": "a test", "exchange_bytes": 10e6, "worker_bytes_per_second": 100e6,
@@ -45,3 +45,12 @@ def test_it_is_played_no_slower_than_this_machine_needs() -> None:
     assert least_slower(POOL, {"a": 1}, 2.0, 10e6, 0.02, 2) == 5  # 0.64 s of computing have to fit twice
     with pytest.raises(UserError, match="smaller model or batch"):
         least_slower(POOL, {"a": 1}, 2.0, 10e6, 100.0, 2)
+
+
+def test_links_of_a_script_are_no_slower_than_this_machine_needs() -> None:
+    assert emulated_links(POOL, 1, None).slower == 1
+    found = emulated_links(POOL, 4, None)  # 400 MB/s are too much to move
+    assert (found.slower, found.node_rate, found.head_rate) == (5, 20e6, 80e6)
+    assert emulated_links(POOL, 4, 2.5).node_rate == 40e6
+    with pytest.raises(UserError, match="give --slower 5e\\+03 at most"):
+        emulated_links(POOL, 4, 6000)

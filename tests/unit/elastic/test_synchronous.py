@@ -14,7 +14,9 @@ import pytest
 from stash.base.errors import JobError, StashError
 from stash.base.spot.log import SpotEvent
 from stash.elastic import synchronous as module
-from stash.elastic.agents import NODE, LocalAgents, SyncOrders, TrainingGroup, torchrun
+from stash.elastic import wanted
+from stash.elastic.agents import NODE, SyncOrders, TorchrunAgents, TrainingGroup, torchrun
+from stash.elastic.places import ThisMachine
 from stash.elastic.processes import MARK, leftovers
 from stash.elastic.synchronous import Listeners, SyncRehearsal
 from stash.lab.testbed.revoke import Revocation, moments
@@ -26,6 +28,9 @@ class _Agents:
     def __init__(self, *sees: set[str]) -> None:
         self.sees, self.asked, self.codes = list(sees), list[tuple[str, str]](), dict[str, int]()
         self.meeting, self.broken = 0, True
+
+    def start(self) -> None:
+        self.asked.append(("start", ""))
 
     def begin(self) -> None:
         self.asked.append(("begin", ""))
@@ -39,6 +44,9 @@ class _Agents:
     def ask(self, name: str) -> None:
         self.asked.append(("ask", name))
         self.meeting += 1
+
+    def end(self, name: str) -> None:
+        self.asked.append(("end", name))
 
     def vanish(self, name: str) -> None:
         self.asked.append(("vanish", name))
@@ -63,6 +71,23 @@ class _Agents:
 
     def close(self) -> None:
         self.asked.append(("close", ""))
+
+
+class _Saving(_Agents):
+    """Their script saves a while after it is asked to."""
+
+    def __init__(self, folder: Path, after: float) -> None:
+        super().__init__()
+        self.folder, self.after, self.heard = folder, after, 0.0
+
+    def printed(self) -> list[tuple[str, str]]:
+        word = wanted.asked(self.folder)
+        if word is not None:
+            self.heard = self.heard or time.monotonic()
+            if time.monotonic() - self.heard >= self.after:
+                (self.folder / "shard0-00000000.ckpt").touch()
+                wanted.saved(self.folder, wanted.SavedNote(word, 0.0))
+        return []
 
 
 def _orders(folder: Path, *nodes: str, least: int = 1) -> SyncOrders:
@@ -93,18 +118,21 @@ def test_a_noticed_node_is_asked_to_go_and_replaced_when_it_is_gone(tmp_path: Pa
     rehearsal = _rehearsal(tmp_path, agents, Revocation("worker2", 0.0, 0.05))
     rehearsal.run(0.2)
     assert agents.asked == [
-        ("launch", "worker1"), ("launch", "worker2"), ("ask", "worker2"), ("vanish", "worker2"),
+        ("start", ""), ("launch", "worker1"), ("launch", "worker2"), ("ask", "worker2"), ("vanish", "worker2"),
         ("launch", "worker3"), ("close", ""),
     ]  # fmt: skip
     assert _told(rehearsal) == [
-        ("formed", "worker1, worker2"), ("notice", "worker2"), ("formed", "worker1"), ("vanished", "worker2"),
-        ("wanted", "worker3"), ("formed", "worker1, worker3"),
+        ("formed", "worker1, worker2"), ("notice", "worker2"), ("not saved", "worker2"), ("formed", "worker1"),
+        ("vanished", "worker2"), ("wanted", "worker3"), ("formed", "worker1, worker3"),
     ]  # fmt: skip
     (setback,) = rehearsal.setbacks
     assert (setback.gone, setback.notice, setback.successor) == ("worker2", 0.05, "worker3")
     assert setback.again_seconds is not None
     assert setback.whole_seconds is not None
     assert setback.again_seconds < 0.05 <= setback.whole_seconds
+    assert setback.checkpoint is not None
+    assert setback.checkpoint.seconds is None
+    assert setback.checkpoint.why == "the script saves nothing there with stash.spot.checkpoint"
     assert rehearsal.reason == "time is up"
 
 
@@ -112,8 +140,36 @@ def test_all_of_a_type_vanish_at_once(tmp_path: Path) -> None:
     agents = _Agents()
     rehearsal = _rehearsal(tmp_path, agents, Revocation("b", 0.0))
     rehearsal.run(0.1)
-    assert agents.asked[2:4] == [("vanish", "worker2"), ("launch", "worker3")]
-    assert rehearsal.setbacks[0].notice is None
+    assert agents.asked[3:5] == [("vanish", "worker2"), ("launch", "worker3")]
+    assert (rehearsal.setbacks[0].notice, rehearsal.setbacks[0].checkpoint) == (None, None)
+
+
+def test_a_noticed_node_trains_until_the_checkpoint_it_asks_for_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wanted, "FAREWELL", 0.0)
+    wanted.listen(tmp_path)
+    agents = _Saving(tmp_path, 0.1)
+    rehearsal = _rehearsal(tmp_path, agents, Revocation("worker2", 0.0, 60.0))
+    rehearsal.run(0.3)
+    assert _told(rehearsal)[:4] == [
+        ("formed", "worker1, worker2"), ("notice", "worker2"), ("saved", "worker2"), ("formed", "worker1"),
+    ]  # fmt: skip
+    (setback,) = rehearsal.setbacks
+    assert setback.checkpoint is not None
+    assert setback.checkpoint.seconds is not None
+    assert 0.1 <= setback.checkpoint.seconds <= setback.at
+    assert setback.lost_seconds < setback.at
+
+
+def test_a_node_that_vanishes_while_it_is_asked_is_gone_once(tmp_path: Path) -> None:
+    wanted.listen(tmp_path)
+    agents = _Agents()
+    told = Revocation("worker2", 0.0, 0.2), Revocation("worker2", 0.05)
+    rehearsal = _rehearsal(tmp_path, agents, *told)
+    rehearsal.run(0.4)
+    assert agents.asked.count(("vanish", "worker2")) == 1
+    assert [each.gone for each in rehearsal.setbacks] == ["worker2"]
 
 
 def test_only_work_since_the_newest_checkpoint_is_done_again(tmp_path: Path) -> None:
@@ -134,8 +190,8 @@ def test_a_group_that_torchrun_leaves_apart_is_started_anew(tmp_path: Path) -> N
     agents = _Agents({"worker1", "worker2"}, {"worker1"})
     rehearsal = _rehearsal(tmp_path, agents, patience=0.05)
     rehearsal.run(0.3)
-    assert agents.asked[2:7] == [
-        ("vanish", "worker1"), ("vanish", "worker2"), ("begin", ""), ("launch", "worker1"), ("launch", "worker2"),
+    assert agents.asked[3:8] == [
+        ("end", "worker1"), ("end", "worker2"), ("begin", ""), ("launch", "worker1"), ("launch", "worker2"),
     ]  # fmt: skip
     assert rehearsal.restarts == 1
     assert _told(rehearsal)[-1] == ("formed", "worker1, worker2")
@@ -182,8 +238,8 @@ def test_torchrun_is_asked_for_a_range_of_nodes(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def agents(tmp_path: Path) -> Iterator[LocalAgents]:
-    made = LocalAgents(_orders(tmp_path, "worker1", "worker2"), tmp_path)
+def agents(tmp_path: Path) -> Iterator[TorchrunAgents]:
+    made = TorchrunAgents(_orders(tmp_path, "worker1", "worker2"), tmp_path, ThisMachine())
     yield made
     made.close()
     assert leftovers(tmp_path) == set()
@@ -194,7 +250,7 @@ def _rank(folder: Path, node: str, nodes: int, port: str) -> subprocess.Popen[by
     return subprocess.Popen((sys.executable, "-c", "import time; time.sleep(60)"), env={**os.environ, **told})
 
 
-def test_who_trains_together_is_read_from_what_torchrun_started(tmp_path: Path, agents: LocalAgents) -> None:
+def test_who_trains_together_is_read_from_what_torchrun_started(tmp_path: Path, agents: TorchrunAgents) -> None:
     ranks = [_rank(tmp_path, "worker1", 2, "1")]
     assert agents.group({"worker1", "worker2"}) is None
     ranks.append(_rank(tmp_path, "worker2", 2, "1"))
@@ -211,7 +267,7 @@ def test_who_trains_together_is_read_from_what_torchrun_started(tmp_path: Path, 
     assert [each.wait() for each in ranks] == [-9, -9, -9]
 
 
-def test_lines_come_whole_and_once_and_the_error_is_the_scripts(tmp_path: Path, agents: LocalAgents) -> None:
+def test_lines_come_whole_and_once_and_the_error_is_the_scripts(tmp_path: Path, agents: TorchrunAgents) -> None:
     (tmp_path / "worker1.out").write_text("epoch 1\nepo")
     assert agents.printed() == [("worker1", "epoch 1")]
     (tmp_path / "worker1.out").write_text("epoch 1\nepoch 2\n")

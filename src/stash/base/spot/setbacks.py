@@ -9,12 +9,21 @@ from stash.base.records.base import Count, Number, Record, Sentence
 from stash.base.spot.log import SpotEvent
 
 
+class NoticeCheckpoint(Record):
+    """What became of the checkpoint that a notice asks for."""
+
+    seconds: Number | None
+    """From the notice until it was whole; ``None`` if there was none in time."""
+    why: Sentence = ""
+    """Why there was none."""
+
+
 class SyncSetback(Record):
     """A node that was taken away, and what it took the group to go on."""
 
     gone: str
     at: Number
-    """When it stopped training: at its notice, if it had one."""
+    """When it stopped training: once the checkpoint that its notice asked for was settled, if it had one."""
     notice: Number | None
     """Seconds that it was told before; ``None``: it vanished."""
     lost_seconds: Number
@@ -24,6 +33,8 @@ class SyncSetback(Record):
     whole_seconds: Number | None = None
     """Until a group of as many nodes as planned was started; ``None`` if none was before the end."""
     successor: str | None = None
+    checkpoint: NoticeCheckpoint | None = None
+    """``None`` without a notice, and where nobody kept it."""
 
 
 class SyncLog(Record):

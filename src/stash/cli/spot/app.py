@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from stash.cli.options import App
 from stash.cli.spot.fit import fit
+from stash.cli.spot.guard import guard
 from stash.cli.spot.learn import learn
 from stash.cli.spot.plan import plan
 from stash.cli.spot.predict import predict
@@ -25,3 +26,4 @@ app.command()(learn)
 app.command()(plan)
 app.command()(simulate)
 app.command(cls=RunCommand)(run)
+app.command()(guard)

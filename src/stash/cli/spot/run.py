@@ -80,12 +80,14 @@ def run(
     """
     if on not in GROUNDS:
         raise UserError(f"--on {on!r} is none of {', '.join(GROUNDS)}")
+    if slower is not None and on == "local":
+        raise UserError("--slower is of emulated hosts; add --on testbed")
     if sync:
         refuse_given({
             "--infra": infra, "--max-cost": max_cost, "--bucket": bucket, "--yes": yes, "--loss": loss,
-            "--bound": bound, "--slower": slower, "--output": output,
+            "--bound": bound, "--output": output,
         })  # fmt: skip
-        run_sync(plan, ctx.obj, on, least, revoke or (), seconds or _SECONDS, checkpoint, every, json)
+        run_sync(plan, ctx.obj, on, least, revoke or (), seconds or _SECONDS, slower, checkpoint, every, json)
         return
     rented: dict[str, object] = {"--infra": infra, "--max-cost": max_cost, "--bucket": bucket, "--yes": yes or None}
     rehearsed: dict[str, object] = {
@@ -102,8 +104,6 @@ def run(
         run_rented(plan, job, infra, cap, bucket, yes)
         return
     _leave_out(rented, f"is of rented machines, and --on {on} rents none; leave it out")
-    if on == "local":
-        _leave_out({"--slower": slower}, "is of emulated hosts; add --on testbed")
     words = RehearsalWords(on, revoke or (), seconds or _SECONDS, loss, bound, slower, checkpoint, every or _EVERY)
     _rehearse(plan, job, words, output, json)
 

@@ -16,14 +16,16 @@ import typer
 
 from stash.base.errors import UserError
 from stash.base.printable import printable_line
-from stash.cli.options import OneCommand
+from stash.cli.options import OneCommand, positive
 from stash.cli.spot.words import seconds_of, told
 
 if TYPE_CHECKING:
     from stash.base.spot.fleets import FleetPlan
+    from stash.base.spot.log import SpotEvent
     from stash.base.spot.setbacks import SyncLog
     from stash.elastic.agents import SyncOrders
-    from stash.elastic.synchronous import SyncRehearsal
+    from stash.elastic.scaling import EmulatedLinks
+    from stash.elastic.synchronous import Listeners, SyncRehearsal
     from stash.lab.testbed.revoke import Revocation
 
 _SYNC = "--sync"
@@ -51,14 +53,17 @@ def refuse_given(options: Mapping[str, object]) -> None:
 
 def run_sync(
     plan: Path, script: Sequence[str], on: str, least: int, revoke: Sequence[str], seconds: str,
-    kept: Path | None, every: str | None, json: bool,
+    slower: float | None, kept: Path | None, every: str | None, json: bool,
 ) -> None:  # fmt: skip
     """Rehearse, tell what happens, and show what it cost; raises JobError if the script fails."""
     from stash.base.interrupts import REQUESTS, interrupted_by
     from stash.base.platforms import require_linux
+    from stash.elastic.agents import SyncOrders, TorchrunAgents
     from stash.elastic.casting import machines
+    from stash.elastic.places import EmulatedHosts, ThisMachine
+    from stash.elastic.synchronous import SyncRehearsal
     from stash.keep.fleets import read_plan
-    from stash.lab.testbed.revoke import parse_revocation
+    from stash.lab.testbed.revoke import moments, parse_revocation
 
     require_linux("stash spot run --sync")
     _check_ground(on)
@@ -67,41 +72,59 @@ def run_sync(
         raise UserError(f"there is no script {script[0]}; after --sync comes a Python file, then its arguments")
     chosen = read_plan(plan)
     types = {f"worker{number}": each.name for number, each in enumerate(machines(chosen), start=1)}
-    _check(types, least, revocations)
+    spares = _taken(types, revocations)
+    _check(types, least, revocations, 0 if on == "local" else 1 + spares)
+    links = None if on == "local" else _links(chosen, len(types), slower)
     interval, why = _interval(chosen, every)
     with tempfile.TemporaryDirectory(prefix="stash-sync-") as folder, interrupted_by(*REQUESTS):
         place = (kept or Path(folder) / "checkpoints").resolve()
         place.mkdir(parents=True, exist_ok=True)
-        orders = _orders(script, types, least, revocations, place, interval)
-        _announce(orders, why, json)
-        rehearsal = _rehearsal(orders, types, revocations, Path(folder), json)
+        # Each loss may break the script of those that stay, and break it once more while it starts again.
+        orders = SyncOrders(tuple(script), tuple(types), least, 2 * spares, place, interval)
+        _announce(orders, why, links, chosen, json)
+        where = ThisMachine() if links is None else EmulatedHosts(orders.nodes, spares, links)
+        agents = TorchrunAgents(orders, Path(folder), where)
+        rehearsal = SyncRehearsal(orders, agents, types, moments(revocations), _listeners(json))
         try:
             rehearsal.run(limit)
         finally:
-            _show(rehearsal, orders, plan, why, json)
+            _show(rehearsal, orders, (plan, on), why, json)
     if kept is not None:
         told(f"The checkpoints are in {shlex.quote(str(kept))}; run it again to train on.", json)
 
 
 def _check_ground(on: str) -> None:
-    if on != "local":
+    if on == "cloud":
         raise UserError(
-            f"--sync cannot be used --on {on} yet: rehearse it here with --on local, and start the torchrun line "
-            "that it prints on every rented machine"
+            "--sync cannot be used --on cloud: rehearse it here with --on testbed or --on local, and start the "
+            "torchrun line that it prints on every rented machine"
         )
 
 
-def _check(types: Mapping[str, str], least: int, revocations: Sequence[Revocation]) -> None:
+def _check(types: Mapping[str, str], least: int, revocations: Sequence[Revocation], others: int) -> None:
+    """``others``: hosts beside those of the nodes."""
     from stash.lab.testbed.topology import MOST_NODES
 
-    if len(types) > MOST_NODES:
-        raise UserError(f"the plan has {len(types)} workers; this machine plays {MOST_NODES} at most")
+    most = MOST_NODES - others
+    if len(types) > most:
+        raise UserError(f"the plan has {len(types)} workers; this machine plays {most} at most")
     if least > len(types):
         raise UserError(f"--least {least}: the plan has {len(types)} workers; ask for no more than that")
     known = [*types, *sorted(set(types.values()))]
     for each in revocations:
         if each.who not in known:
             raise UserError(f"--revoke {each.who}: the plan's fleet has no such one; it has {', '.join(known)}")
+
+
+def _taken(types: Mapping[str, str], revocations: Sequence[Revocation]) -> int:
+    """Nodes that are taken away, as many as there are successors."""
+    return sum(each.who in (name, kind) for each in revocations for name, kind in types.items())
+
+
+def _links(plan: FleetPlan, nodes: int, slower: float | None) -> EmulatedLinks:
+    from stash.elastic.scaling import emulated_links
+
+    return emulated_links(plan.pool, nodes, None if slower is None else positive("--slower", slower, finite=True))
 
 
 def _interval(plan: FleetPlan, every: str | None) -> tuple[float, str]:
@@ -114,68 +137,60 @@ def _interval(plan: FleetPlan, every: str | None) -> tuple[float, str]:
     return _EVERY, "by default: the plan has no risk of a synchronous job, and --checkpoint-every was not given"
 
 
-def _orders(
-    script: Sequence[str], types: Mapping[str, str], least: int, revocations: Sequence[Revocation], place: Path,
-    interval: float,
-) -> SyncOrders:  # fmt: skip
-    from stash.elastic.agents import SyncOrders
-
-    taken = sum(each.who in (name, kind) for each in revocations for name, kind in types.items())
-    # Each loss may break the script of those that stay, and break it once more while it starts again.
-    return SyncOrders(tuple(script), tuple(types), least, 2 * taken, place, interval)
-
-
-def _announce(orders: SyncOrders, why: str, json: bool) -> None:
-    from stash.base.words.units import format_seconds
+def _announce(orders: SyncOrders, why: str, links: EmulatedLinks | None, plan: FleetPlan, json: bool) -> None:
+    from stash.base.words.units import format_bytes, format_seconds
     from stash.elastic.agents import SETTINGS, torchrun
 
     variables = " ".join(f"{name}={value}" for name, value in SETTINGS.items())
-    told(f"Each node: {variables} torchrun {shlex.join(torchrun(orders, 'HEAD:PORT', 'ID'))}", json)
-    told(f"A checkpoint every {format_seconds(orders.every)}, {why}.", json)
-    told("Every node is one process here; links are not shaped, so no speed is predicted.", json)
+    words = shlex.join(torchrun(orders, "HEAD:PORT", "ID"))
+    told(f"Each node: {variables} stash spot guard CHECKPOINTS -- torchrun {words}", json)
+    told(f"A checkpoint every {format_seconds(orders.every)}, {why}; one more at a notice, if there is time.", json)
+    if links is None:
+        told("Every node is one process here; links are not shaped, so no speed is predicted.", json)
+        return
+    rate, planned = format_bytes(links.node_rate), format_bytes(plan.pool.worker_bytes_per_second)
+    slow = f", {links.slower:g} times slower than the plan's {planned}/s" if links.slower != 1 else ", as planned"
+    told(f"Every node is an emulated host, its link {rate}/s each way{slow}.", json)
+    told("The script computes as fast as this machine does, so no speed is predicted.", json)
 
 
-def _rehearsal(
-    orders: SyncOrders, types: Mapping[str, str], revocations: Sequence[Revocation], folder: Path, json: bool
-) -> SyncRehearsal:
-    from stash.elastic.agents import LocalAgents
-    from stash.elastic.synchronous import Listeners, SyncRehearsal
-    from stash.lab.testbed.revoke import moments
+def _listeners(json: bool) -> Listeners:
+    from stash.elastic.synchronous import Listeners
     from stash.show.spot.ran import line
 
-    def event(found: object) -> None:
-        text = line(found, 0.0)  # type: ignore[arg-type]
+    def event(found: SpotEvent) -> None:
+        text = line(found, 0.0)
         if text is not None:
             told(text, json)
 
     def output(name: str, text: str) -> None:
         print(printable_line(f"{name} | {text}"), file=sys.stderr if json else sys.stdout, flush=True)
 
-    agents = LocalAgents(orders, folder)
-    return SyncRehearsal(orders, agents, types, moments(revocations), Listeners(event, output))
+    return Listeners(event, output)
 
 
-def _show(rehearsal: SyncRehearsal, orders: SyncOrders, plan: Path, why: str, json: bool) -> None:
+def _show(rehearsal: SyncRehearsal, orders: SyncOrders, of: tuple[Path, str], why: str, json: bool) -> None:
     """Also of a rehearsal that was interrupted."""
     from stash.cli.output import printed
     from stash.show.spot.setbacks import document, render, view
 
-    log = _log(rehearsal, orders, plan, why)
+    log = _log(rehearsal, orders, of, why)
     if not json:
         print()
     printed(document(log) if json else view(log), render)
 
 
-def _log(rehearsal: SyncRehearsal, orders: SyncOrders, plan: Path, why: str) -> SyncLog:
+def _log(rehearsal: SyncRehearsal, orders: SyncOrders, of: tuple[Path, str], why: str) -> SyncLog:
+    """``of``: the plan, and where it was rehearsed."""
     from stash.base.spot.setbacks import SyncLog
     from stash.base.version import __version__
 
     began, ended = rehearsal.began, rehearsal.ended
     return SyncLog(
         stash_version=__version__,
-        plan=str(plan),
+        plan=str(of[0]),
         script=orders.script,
-        on="local",
+        on=of[1],
         nodes=len(orders.nodes),
         least=orders.least,
         checkpoint_seconds=orders.every,

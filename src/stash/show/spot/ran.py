@@ -13,7 +13,7 @@ from stash.base.spot.log import LeaseBooks, SpotEvent, SpotLog, SpotStretch, Spo
 from stash.base.words.counting import counted
 from stash.base.words.units import format_seconds
 from stash.show.layout import INDENT, Renderer, paragraph, terminal_renderer
-from stash.show.spot.rows import fleet, table
+from stash.show.spot.rows import fleet, ground, table
 
 SCHEMA = 1
 TAKEOVERS = ("gone", "notice", "missed", "decided", "joined", "by")
@@ -73,6 +73,8 @@ _TEXTS = {
     "server joined": "{who} joined",
     "began": "training began",
     "notice": "{who} is told that it will be gone in {seconds:g} s",
+    "saved": "a checkpoint is whole, {seconds:.1f} s after {who} was told",
+    "not saved": "{who} ends without a checkpoint",
     "wanted": "{who}{type} is launched for {instead_of}",
     "left": "{who} left, with nothing lost",
     "lost": "{who} is gone; {leases} given out again",
@@ -91,7 +93,7 @@ def view(log: SpotLog) -> SpotRunView:
     observed = rates["updates_per_second"]
     speed = "updates/s unknown" if observed is None else f"{observed:.3g} updates/s"
     return SpotRunView(
-        title=f"{counted(len(log.updates.seconds), 'update')} on {_ground(log)}{slower}: {log.reason}",
+        title=f"{counted(len(log.updates.seconds), 'update')} on {ground(log.on)}{slower}: {log.reason}",
         sums=(
             f"{speed}; {_beside(observed, rates['predicted_updates_per_second'])}",
             f"loss {_number(log.loss)} (mean of the last {log.loss_window} updates); {_stale(log)}",
@@ -101,10 +103,6 @@ def view(log: SpotLog) -> SpotRunView:
         takeovers=tuple(map(_takeover, log.takeovers)),
         warnings=() if log.books is None or log.books.wrong is None else (f"the books are wrong: {log.books.wrong}",),
     )
-
-
-def _ground(log: SpotLog) -> str:
-    return "an emulated cluster" if log.on == "testbed" else "this machine"
 
 
 def _beside(observed: float | None, predicted: float | None) -> str:

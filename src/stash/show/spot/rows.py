@@ -42,6 +42,11 @@ def table(rows: Sequence[tuple[str, ...]], width: int, texts: frozenset[int] = f
     return lines
 
 
+def ground(on: str) -> str:
+    """Where a run was."""
+    return "an emulated cluster" if on == "testbed" else "this machine"
+
+
 def fleet(workers: Mapping[str, int], on_demand: Collection[str] = ()) -> str:
     """``"2 × p3.2xlarge + 4 × g3.8xlarge"``; those ``on_demand`` say so."""
     return " + ".join(

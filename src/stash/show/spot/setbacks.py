@@ -8,14 +8,15 @@ from typing import Any
 from rich.console import RenderableType
 from rich.text import Text
 
-from stash.base.spot.setbacks import SyncLog, SyncSetback
+from stash.base.spot.setbacks import NoticeCheckpoint, SyncLog, SyncSetback
 from stash.base.words.counting import counted
 from stash.base.words.units import format_seconds
 from stash.show.layout import INDENT, Renderer, paragraph, terminal_renderer
-from stash.show.spot.rows import table
+from stash.show.spot.rows import ground, table
 
 SCHEMA = 1
-_HEAD = ("gone", "at", "notice", "redone", "started", "whole", "by")
+_HEAD = ("gone", "at", "notice", "redone", "started", "whole", "by", "at its notice")
+_TEXTS = frozenset({0, _HEAD.index("by")})
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ def view(log: SyncLog) -> SetbacksView:
         sums.append(f"all were started anew {counted(log.restarts, 'time')}: torchrun had not put it together")
     lasted = "never trained all together" if log.seconds is None else format_seconds(log.seconds)
     return SetbacksView(
-        title=f"{counted(log.nodes, 'node')} under torchrun on this machine, {lasted}: {log.reason}",
+        title=f"{counted(log.nodes, 'node')} under torchrun on {ground(log.on)}, {lasted}: {log.reason}",
         sums=tuple(sums),
         rows=tuple(map(_row, log.setbacks)),
     )
@@ -55,8 +56,16 @@ def _row(found: SyncSetback) -> tuple[str, ...]:
     notice = "none" if found.notice is None else format_seconds(found.notice)
     return (
         found.gone, format_seconds(found.at), notice, format_seconds(found.lost_seconds), _after(found.again_seconds),
-        _after(found.whole_seconds), found.successor or "nobody",
+        _after(found.whole_seconds), found.successor or "nobody", _checkpoint(found.checkpoint),
     )  # fmt: skip
+
+
+def _checkpoint(found: NoticeCheckpoint | None) -> str:
+    if found is None:
+        return ""
+    if found.seconds is None:
+        return f"no checkpoint: {found.why}"
+    return f"a checkpoint in {format_seconds(found.seconds)}"
 
 
 def _after(seconds: float | None) -> str:
@@ -68,7 +77,7 @@ def _report(view: SetbacksView, width: int, colour: bool) -> list[RenderableType
     for text in view.sums:
         parts += paragraph(text, width, "", "")
     if view.rows:
-        parts += [Text(""), *table((_HEAD, *view.rows), width)]
+        parts += [Text(""), *table((_HEAD, *view.rows), width, _TEXTS)]
     return parts
 
 
