@@ -71,7 +71,8 @@ def test_a_fleet_is_rented_hears_of_a_revocation_trains_to_its_loss_and_is_gone(
         (tmp_path / "fake" / folder).mkdir(parents=True)
     (tmp_path / "job.py").write_text(JOB)
     (tmp_path / "job.plan.json").write_text(small_plan())
-    threading.Thread(target=give_notice, args=(tmp_path / "fake",), daemon=True).start()
+    strangers: list[str] = []
+    threading.Thread(target=give_notice, args=(tmp_path / "fake", strangers), daemon=True).start()
     try:
         done = subprocess.run(
             ["unshare", "--net", "--mount", "bash", "-c", APART, "bash", sys.executable, "-c", RUN],
@@ -94,10 +95,14 @@ def test_a_fleet_is_rented_hears_of_a_revocation_trains_to_its_loss_and_is_gone(
     assert (end["books"]["wrong"], end["books"]["repeated"]) == (None, 0)
     assert [list((tmp_path / "fake" / kind).iterdir()) for kind in ("clusters", "jobs")] == [[], []]
     assert unended == []
+    assert ["AuthenticationError" in said for said in strangers] == [True]
 
 
-def give_notice(fake: Path) -> None:
-    """SIGTERM to who watches beside the second worker, once that trains: as Slurm and Kubernetes give it."""
+def give_notice(fake: Path, strangers: list[str]) -> None:
+    """SIGTERM to who watches beside the second worker, once that trains: as Slurm and Kubernetes give it.
+
+    Then somebody without the run's secret asks its Ray: ``strangers`` gets what is said to that.
+    """
     events = fake / "home/stash-spot/events.jsonl"
     while not (events.exists() and '"joined", "who": "worker2"' in events.read_text()):
         time.sleep(0.5)
@@ -108,6 +113,15 @@ def give_notice(fake: Path) -> None:
             own = f"FAKE_SKY={fake}".encode() in (process / "environ").read_bytes().split(b"\0")
             if own and words[1:5] == [b"-m", b"stash.rent.spot.outpost", b"worker2", b"g3.8xlarge"]:
                 os.kill(int(process.name), signal.SIGTERM)
+                strangers.append(asked_without_the_secret(process.name))
+
+
+def asked_without_the_secret(beside: str) -> str:
+    """What Ray says to a program in the network of process ``beside``."""
+    alone = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    asking = [sys.executable, "-m", "ray.scripts.scripts", "health-check", f"--address={ADDRESS}:6379"]
+    words = ["nsenter", "-t", beside, "-n", *asking]
+    return subprocess.run(words, env=alone, capture_output=True, text=True, check=False, timeout=60).stderr
 
 
 def small_plan() -> str:

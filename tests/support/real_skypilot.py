@@ -26,7 +26,9 @@ for task in json.loads(sys.argv[1]):
     resources = task.pop("resources")
     jsonschema.validate(resources, schemas.get_resources_schema())
     task.pop("file_mounts", None)  # would be looked up in its cloud
-    made = Task.from_yaml_config(dict(task))
+    given = [(name, "value") for name in task.get("secrets") or {}]  # as the command line gives them
+    made = Task.from_yaml_config(dict(task), secrets_overrides=given or None)
+    assert (made.to_yaml_config().get("secrets") or {}) == dict(given)
     assert (made.num_nodes or 1, made.run, made.setup) == (task.get("num_nodes", 1), task["run"], task["setup"])
 for program, name, *words in json.loads(sys.argv[2]):
     assert program == "sky", program
