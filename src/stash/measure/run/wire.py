@@ -89,7 +89,10 @@ def _plain(value: Any, lines: list[str]) -> Any:
     name = type(value).__name__
     if name not in _RECORDS or not isinstance(value, _RECORDS[name]):
         raise TypeError(f"{name} does not cross from rank to rank")
-    return {_RECORD: name, "fields": [_plain(each, lines) for each in _said(value, _fields(_RECORDS[name]))]}
+    fields = [_plain(each, lines) for each in _said(value, _fields(_RECORDS[name]))]
+    if len(fields) == 1 and type(fields[0]) is dict and _LINE in fields[0]:
+        return {_RECORD: name, **fields[0]}  # one object to read instead of two: most reports hold such a record
+    return {_RECORD: name, "fields": fields}
 
 
 def _said(value: Any, fields: tuple[_Field, ...]) -> list[Any]:
@@ -103,7 +106,8 @@ def _said(value: Any, fields: tuple[_Field, ...]) -> list[Any]:
 def _built(found: dict[str, Any]) -> Any:
     """What an object of JSON stands for; those within it have been built."""
     if _RECORD in found:
-        record, values = _RECORDS[found[_RECORD]], _listed(found["fields"])
+        record = _RECORDS[found[_RECORD]]
+        values = [_reading.lines[found[_LINE]]] if _LINE in found else _listed(found["fields"])
         kinds = tuple(map(type, values))
         if kinds not in _FIT[record]:
             _check(record, values, kinds)
