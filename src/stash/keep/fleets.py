@@ -19,6 +19,7 @@ from pydantic import ValidationError
 from stash.base.errors import UnitError, UserError
 from stash.base.files import read_up_to
 from stash.base.records.mistakes import first_mistake
+from stash.base.spot.curve import LearnedCurve
 from stash.base.spot.fleets import (
     FLEET_MODEL_SUFFIX,
     FLEET_SCHEMA,
@@ -64,8 +65,10 @@ def text_of(path: Path, what: str) -> str:
 # Pools ----------------------------------------------------------------------------------------------------
 
 
-def read_pool(path: Path) -> FleetPool:
-    """The pool at ``path``; raises UserError with line and field of the first mistake."""
+def read_pool(path: Path, curve: LearnedCurve | None = None) -> FleetPool:
+    """The pool at ``path``, with its loss from ``curve`` if there is one; raises UserError with line and field of the
+    first mistake.
+    """
     text = text_of(path, "the pool")
     try:
         data, lines = parse(text)
@@ -80,6 +83,8 @@ def read_pool(path: Path) -> FleetPool:
             where = lines.of(("as_of",))
             raise UserError(f"{path} line {where}: as_of: {data['as_of']!r} is not a date; write it like 2026-11-01")
     _interruptions(path, data, lines)
+    if curve is not None:
+        _learned(path, data, lines, curve)
     try:
         return FleetPool.model_validate(_in_base_units(path, data, lines))
     except ValidationError as error:
@@ -112,6 +117,16 @@ def _interruptions(path: Path, data: dict[str, Any], lines: Lines) -> None:
                 where = lines.of(("types", at, "interruptions"))
                 raise UserError(f"{path} line {where}: types.{at}.interruptions: {error}") from error
             each["interruptions"] = {"low": low, "high": high}
+
+
+def _learned(path: Path, data: dict[str, Any], lines: Lines, curve: LearnedCurve) -> None:
+    """Put in what a learned curve says; raises UserError where the pool says it too."""
+    if "loss" in data:
+        raise UserError(f"{path} line {lines.of(('loss',))}: loss: --curve says that; leave one of them out")
+    data["loss"], data["learned"] = curve.best.curve.model_dump(), curve.learned.model_dump()
+    data.setdefault("exchange_bytes", float(curve.parameter_bytes))
+    if isinstance(data.get("server"), dict):
+        data["server"].setdefault("apply_seconds", curve.apply_seconds)
 
 
 def _no_strangers(path: Path, data: dict[str, Any], lines: Lines) -> None:

@@ -37,6 +37,7 @@ def optimizer(parameters):
 
 job = stash.spot.Job(model, loss, optimizer, data, batch=4)
 """
+TUTORIAL = Path(__file__).parents[3] / "docs" / "train-on-spot.md"
 LEARN = ("learn", "job_of_this_test.py:job", "--updates", "200", "--workers", "1,2", "--batches", "4,8")
 PLAN = ("plan", "train.stash.json", "--curve", "big.curve.json", "--deadline", "10h", "--loss", "0.8")
 BOUGHT = ("--cloud", "aws", "--quota", "g4dn.4xlarge=3", "--quota", "p3.2xlarge=1", "--start", "2min")
@@ -125,6 +126,22 @@ def test_another_models_curve_is_refused(monkeypatch: Patch, capsys: Capture, fo
     save_curve(learned_curve(parameters=11), folder / "big.curve.json")
     error = spot(monkeypatch, capsys, *PLAN, *BOUGHT, code=2)
     assert "of one with 11: profile and curve have to be of one job" in error
+
+
+def test_a_pool_may_have_its_loss_and_its_exchange_from_a_curve(
+    monkeypatch: Patch, capsys: Capture, folder: Path
+) -> None:
+    tutorial = TUTORIAL.read_text().split("```yaml\n# pool.yaml\n")[1].split("```")[0]
+    text = tutorial.replace("12.5MB/s", "12.5GB/s")  # this curve is of a large model
+    (folder / "pool.yaml").write_text(text)
+    words = ("plan", "--pool", "pool.yaml", "--curve", "big.curve.json", "--deadline", "10h", "--loss", "0.8")
+    spot(monkeypatch, capsys, *words, "-o", "p.json")
+    pool, curve = json.loads((folder / "p.json").read_text())["pool"], learned_curve()
+    assert pool["exchange_bytes"] == curve.parameter_bytes
+    assert pool["server"]["apply_seconds"] == curve.apply_seconds
+    assert pool["learned"]["most_workers"] == curve.learned.most_workers
+    (folder / "pool.yaml").write_text(f"{text}loss: {{gamma1: 1, gamma2: 0, gamma3: 1, gamma5: 0}}\n")
+    assert "loss: --curve says that; leave one of them out" in spot(monkeypatch, capsys, *words, code=2)
 
 
 def test_the_facade_plans_and_simulates() -> None:

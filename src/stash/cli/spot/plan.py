@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from stash.keep.catalog import Catalog
 
 POOL_HELP = (
-    "A file that says it all: what may be rented, what it does alone and costs, the curve (docs/how-to/spot.md)."
+    "A file that says it all: what may be rented, what it does alone and costs, and the loss unless --curve does "
+    "(docs/how-to/spot.md)."
 )
 _JOB, _MAY, _WISH = "The job, from a profile and a curve", "What may be rented", "What is wanted"
 _PANEL = "Revocations"
@@ -41,7 +42,7 @@ def plan(
         str | None, typer.Argument(metavar="PROFILE", help="What `stash profile` saved.", show_default=False)
     ] = None,
     curve: Annotated[Path | None, option("FILE", "What `stash spot learn` saved.", panel=_JOB)] = None,
-    pool: Annotated[Path | None, option("FILE", f"Instead of both: {POOL_HELP[0].lower()}{POOL_HELP[1:]}")] = None,
+    pool: Annotated[Path | None, option("FILE", f"Not a profile: {POOL_HELP[0].lower()}{POOL_HELP[1:]}")] = None,
     cloud: Annotated[str | None, option("NAME", "Whose machines, like aws.", panel=_MAY)] = None,
     region: Annotated[str | None, option("NAME", "Else the one where they cost least.", panel=_MAY)] = None,
     quota: Annotated[
@@ -87,14 +88,13 @@ def plan(
     if pool is not None:
         beside: dict[str, object] = {
             "PROFILE": profile,
-            "--curve": curve,
             "--cloud": cloud,
             "--region": region,
             "--server": server,
         }
         beside |= {"--servers": servers, "--start": start, "--instances": instances}
         _refuse(beside)
-        found = _of_pool(pool, quotas, wanted, which, fleet, on_demand or ())
+        found = _of_pool((pool, curve), quotas, wanted, which, fleet, on_demand or ())
     else:
         if which != "queue":
             raise UserError("--model paper needs alpha1 and beta1 of equation (9), which only a --pool has")
@@ -165,20 +165,28 @@ def _refuse(given: dict[str, object]) -> None:
 
 
 def _of_pool(
-    pool: Path, quotas: dict[str, int], wanted: _Wanted, which: str, fleet: Path | None, on_demand: Sequence[str]
+    files: tuple[Path, Path | None],
+    quotas: dict[str, int],
+    wanted: _Wanted,
+    which: str,
+    fleet: Path | None,
+    on_demand: Sequence[str],
 ) -> FleetPlan:
+    """``files``: the pool, and a curve if it has its loss from one."""
     from stash.base.records.base import now
     from stash.base.version import __version__
     from stash.derive.spot.fleet.provision import provision
     from stash.derive.spot.fleet.tenancy import rented_on_demand
     from stash.derive.spot.fleet.weighing import FleetWish
     from stash.derive.spot.planning import as_timed
+    from stash.keep.curves import load_curve
     from stash.keep.fleets import read_model, read_pool
 
-    model = model_of(which)
+    pool, curve = files
+    model, learned = model_of(which), None if curve is None else load_curve(curve)
     if model == "paper" and fleet is not None:
         raise UserError("--fleet tells of a queue, and --model paper knows none; leave one of them out")
-    offers = rented_on_demand(_limited(read_pool(pool), quotas, wanted.vcpus), on_demand)
+    offers = rented_on_demand(_limited(read_pool(pool, learned), quotas, wanted.vcpus), on_demand)
     if model == "queue":
         offers = as_timed(offers, None if fleet is None else read_model(fleet))
     wish = FleetWish(offers, model, wanted.loss, wanted.seconds, wanted.confidence, wanted.budget)

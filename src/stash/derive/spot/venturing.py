@@ -33,6 +33,8 @@ _MOST_TYPES = 6
 _RUNS = 400
 """Of each; those that may be chosen are played in full."""
 _RUNNERS_UP = 3
+_MILL = 0.001
+"""Dollars: so many runs do not tell less apart."""
 
 
 @dataclass(frozen=True)
@@ -162,7 +164,9 @@ def _runner_up(found: FleetPlan, least: float) -> RunnerUp:
     assert found.risk is not None
     chance = f"in time with probability {found.risk.p_deadline.value:.2f}"
     if in_time_enough(found):
-        why = f"costs ${_mean(found) - least:.3f} more in the mean with revocations, {chance}"
+        more = _mean(found) - least
+        costs = f"costs ${more:.3f} more" if more >= _MILL else "costs about the same"
+        why = f"{costs} in the mean with revocations, {chance}"
     else:
         why = f"the cheapest if nobody were revoked; with revocations {chance}"
     return RunnerUp(fleet=found.chosen, why=why)
