@@ -122,6 +122,8 @@ def test_what_would_do_is_told_where_nothing_does(monkeypatch: Patch, capsys: Ca
     text = spot(monkeypatch, capsys, *PLAN, "--deadline", "1900s", "--loss", "0.8")
     assert "rent     nothing: no fleet does it" in text
     assert "--deadline 1922s" in text
+    risky = ("--interruptions", "10%/month", "--checkpoint", "20s")
+    assert "--deadline 1922s" in spot(monkeypatch, capsys, *PLAN, "--deadline", "1900s", "--loss", "0.8", *risky)
     found = json.loads(spot(monkeypatch, capsys, *PLAN, "--deadline", "1900s", "--loss", "0.8", "--json"))
     assert found["workers"] == {}  # by which a script knows: it is an answer, and the exit code 0
 

@@ -56,7 +56,7 @@ def dangers_of(plan: FleetPlan, words: DangerWords) -> DangerOf | None:
     _one_source(known, {"--interruptions": bands, "--lifetimes": lives, "--trace": traces})
     together = len(words.traces) == 1 and words.traces[0].partition("=")[0] not in known
     stated = {**_of_pool(plan), **bands, **lives}
-    if plan.chosen is None or not (stated or traces):
+    if not (stated or traces):
         if words.checkpoint is not None:
             raise UserError("--checkpoint needs to know how often machines go; give --interruptions, like 10%/month")
         return None
