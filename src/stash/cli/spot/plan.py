@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from stash.keep.catalog import Catalog
 
 POOL_HELP = (
-    "A file that says it all: what may be rented, what it does alone and costs, and the loss unless --curve does "
-    "(docs/how-to/spot.md)."
+    "Instead of a profile, a file that says what may be rented, what it does alone and costs, and, unless --curve "
+    "does, the loss (docs/how-to/spot.md)."
 )
 _JOB, _MAY, _WISH = "The job, from a profile and a curve", "What may be rented", "What is wanted"
 _PANEL = "Revocations"
@@ -42,7 +42,7 @@ def plan(
         str | None, typer.Argument(metavar="PROFILE", help="What `stash profile` saved.", show_default=False)
     ] = None,
     curve: Annotated[Path | None, option("FILE", "What `stash spot learn` saved.", panel=_JOB)] = None,
-    pool: Annotated[Path | None, option("FILE", f"Not a profile: {POOL_HELP[0].lower()}{POOL_HELP[1:]}")] = None,
+    pool: Annotated[Path | None, option("FILE", POOL_HELP)] = None,
     cloud: Annotated[str | None, option("NAME", "Whose machines, like aws.", panel=_MAY)] = None,
     region: Annotated[str | None, option("NAME", "Else the one where they cost least.", panel=_MAY)] = None,
     quota: Annotated[
