@@ -176,7 +176,7 @@ def _of_pool(
     from stash.base.records.base import now
     from stash.base.version import __version__
     from stash.derive.spot.fleet.provision import provision
-    from stash.derive.spot.fleet.tenancy import rented_on_demand
+    from stash.derive.spot.fleet.purchasing import rented_on_demand
     from stash.derive.spot.fleet.weighing import FleetWish
     from stash.derive.spot.planning import as_timed
     from stash.keep.curves import load_curve

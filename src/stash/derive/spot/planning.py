@@ -19,7 +19,7 @@ from stash.base.version import __version__
 from stash.derive.predict.whatif import base_of, shipped_catalog
 from stash.derive.spot.fleet.enumeration import everything, fleets
 from stash.derive.spot.fleet.provision import provision
-from stash.derive.spot.fleet.tenancy import rented_on_demand
+from stash.derive.spot.fleet.purchasing import rented_on_demand
 from stash.derive.spot.fleet.weighing import FleetWish, checked
 from stash.derive.spot.pool.from_profile import MOST_SPREAD, pools_of
 from stash.derive.spot.pool.market import market_of

@@ -20,7 +20,7 @@ from stash.base.spot.fleets import FleetPlan, RunnerUp
 from stash.derive.predict.draws import Array
 from stash.derive.spot.fleet.enumeration import MOST_FLEETS, everything, fleets
 from stash.derive.spot.fleet.provision import compared
-from stash.derive.spot.fleet.tenancy import on_demand, on_spot, rented_on_demand
+from stash.derive.spot.fleet.purchasing import on_demand, on_spot, rented_on_demand
 from stash.derive.spot.fleet.weighing import HOUR, FleetWish, costed
 from stash.derive.spot.risk.reckoning import RUNS, Danger, factors, in_time_enough, reckoned
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from stash.base.errors import UserError
 from stash.base.spot.fleets import FleetPlan, FleetPool, LossCurve, ParameterServers, WorkerType
 from stash.derive.spot.fleet.provision import provision
-from stash.derive.spot.fleet.tenancy import rented_on_demand
+from stash.derive.spot.fleet.purchasing import rented_on_demand
 from stash.derive.spot.fleet.weighing import FleetWish
 from stash.derive.spot.takeover.additions import MOST_CANDIDATES
 from stash.derive.spot.takeover.outlook import FleetSituation

@@ -11,7 +11,7 @@ from stash.base.errors import UserError
 from stash.base.spot.fleets import FleetPlan
 from stash.derive.spot.fleet.enumeration import everything
 from stash.derive.spot.fleet.provision import provision
-from stash.derive.spot.fleet.tenancy import rented_on_demand
+from stash.derive.spot.fleet.purchasing import rented_on_demand
 from stash.derive.spot.fleet.weighing import FleetWish, costed
 from stash.derive.spot.risk.lifetimes import HOUR, ChosenLaw, Memoryless
 from stash.derive.spot.risk.reckoning import Danger, in_time_enough, reckoned

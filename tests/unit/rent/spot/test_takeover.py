@@ -12,7 +12,7 @@ import yaml
 from spot_fleets import QUOTA, FakeFleet, plan, request, run, with_on_demand
 
 from stash.base.errors import JobError, StashError, UserError
-from stash.derive.spot.fleet.tenancy import rented_on_demand
+from stash.derive.spot.fleet.purchasing import rented_on_demand
 from stash.derive.study.standing import open_leases, spent
 from stash.keep.study import journal
 from stash.rent.spot.tasks import FleetRequest

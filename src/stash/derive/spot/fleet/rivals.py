@@ -12,7 +12,7 @@ from stash.base.spot.fleets import Baseline, Contention, CostedFleet
 from stash.derive.predict.draws import Array
 from stash.derive.spot.fleet.annealing import anneal
 from stash.derive.spot.fleet.enumeration import Everything
-from stash.derive.spot.fleet.tenancy import on_demand
+from stash.derive.spot.fleet.purchasing import on_demand
 from stash.derive.spot.fleet.weighing import FleetWish, costed, weigh
 from stash.derive.spot.fleet.windows import printed, shipped
 from stash.derive.spot.speed.sharing import compute_seconds

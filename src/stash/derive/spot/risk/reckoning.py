@@ -20,7 +20,7 @@ from stash.base.spot.risk import CheckpointInterval, FleetRisk, TypeLife
 from stash.base.stats.intervals import Interval
 from stash.base.words.counting import counted
 from stash.derive.predict.draws import Array
-from stash.derive.spot.fleet.tenancy import on_spot
+from stash.derive.spot.fleet.purchasing import on_spot
 from stash.derive.spot.fleet.weighing import FleetWish
 from stash.derive.spot.risk.checkpointing import interval
 from stash.derive.spot.risk.lifetimes import HOUR, NEVER, ChosenLaw, Gang, LifeLaw
