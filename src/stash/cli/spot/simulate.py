@@ -86,7 +86,7 @@ def _pictured(output: Path) -> Path:
 
 def _traces(plan: FleetPlan, words: Sequence[str]) -> list[Obtainable]:
     """As they were given; those of the types, as one. Raises UserError where both are."""
-    from stash.derive.spot.holding.markets import together
+    from stash.derive.spot.holding.markets import revocable, together
     from stash.keep.watched import read_obtainable
 
     parts = [word.partition("=") for word in words]
@@ -96,7 +96,7 @@ def _traces(plan: FleetPlan, words: Sequence[str]) -> list[Obtainable]:
         return [read_obtainable(Path(word)) for word in words]
     if len(own) < len(words):
         raise UserError("--trace is given with and without a type; give one of each type, or traces of all together")
-    return [together(plan.chosen.workers if plan.chosen else {}, own)]
+    return [together(revocable(plan), own)]
 
 
 def _prices(path: Path, traces: Sequence[Obtainable]) -> dict[str, SpotPrices]:

@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 
 from stash.base.errors import UserError
 from stash.base.spot.fleets import FleetPlan
-from stash.base.spot.market import Obtainable
+from stash.base.spot.market import Obtainable, SpotPrices
 from stash.derive.spot.fleet.provision import provision
+from stash.derive.spot.fleet.purchasing import rented_on_demand
 from stash.derive.spot.fleet.weighing import FleetWish
+from stash.derive.spot.holding.markets import revocable, together
 from stash.derive.spot.holding.policies import POLICIES, GangJob, Played, PolicyName, SpotMarket, play, ticks
 from stash.derive.spot.holding.simulating import simulate
 
@@ -172,6 +174,45 @@ def test_a_gang_takes_all_its_machines_or_none() -> None:
     size = sum(chosen.workers.values())
     assert simulate(a_plan(), record(*[size] * 99), ["spot"], runs=9).policies[0].late == 0
     assert simulate(a_plan(), record(*[size - 1] * 99), ["spot"], runs=9).policies[0].late == 1
+
+
+def partly_on_demand() -> tuple[FleetPlan, str, int]:
+    """A plan of two types, the first of them on demand; and the other, with its count."""
+    plan = a_plan()
+    assert plan.chosen is not None
+    (steady, _), (other, count), *_ = plan.chosen.workers.items()
+    two = plan.chosen.model_copy(update={"workers": {steady: plan.chosen.workers[steady], other: count}})
+    return plan.model_copy(update={"pool": rented_on_demand(plan.pool, [steady]), "chosen": two}), other, count
+
+
+def test_machines_on_demand_do_not_come_and_go_with_the_trace() -> None:
+    plan, _, count = partly_on_demand()
+    assert plan.chosen is not None
+    held = simulate(plan, record(*[count] * 99), ["spot"], runs=9).policies[0]
+    assert held.late == 0
+    prices = {kind.name: kind.dollars_per_hour for kind in plan.pool.types}
+    hourly = sum(n * prices[name] for name, n in plan.chosen.workers.items()) + plan.pool.server.dollars_per_hour
+    assert held.dollars is not None
+    assert held.dollars.value == pytest.approx(hourly * plan.chosen.seconds / HOUR)
+    assert simulate(plan, record(*[count - 1] * 99), ["spot"], runs=9).policies[0].late == 1
+
+
+def test_only_what_comes_and_goes_needs_traces_and_prices() -> None:
+    plan, other, count = partly_on_demand()
+    assert together(revocable(plan), {other: record(count)[0]}).machines == (count,)
+    series = SpotPrices(moments=(0.0,), dollars=(0.0,))
+    free = simulate(plan, record(*[count] * 99), ["spot"], runs=9, prices={other: series}).policies[0].dollars
+    dear = simulate(plan, record(*[count] * 99), ["spot"], runs=9).policies[0].dollars
+    assert free is not None
+    assert dear is not None
+    assert 0 < free.value < dear.value
+
+
+def test_a_plan_without_spot_machines_has_nothing_to_simulate() -> None:
+    plan = a_plan()
+    all_of_them = rented_on_demand(plan.pool, [kind.name for kind in plan.pool.types])
+    with pytest.raises(UserError, match="the plan rents nothing on spot"):
+        simulate(plan.model_copy(update={"pool": all_of_them}), record(*[9] * 99), ["greedy"])
 
 
 def test_the_same_seed_gives_all_policies_the_same_runs() -> None:

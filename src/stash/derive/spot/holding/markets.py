@@ -1,6 +1,7 @@
 """Traces and prices as the market of one gang: what could be had and what it cost, tick by tick, trace after trace.
 
-Knows no policies. A price holds until the next one.
+Knows no policies. A price holds until the next one. Types that a plan rents on demand can always be had, but the gang
+holds them only with the others.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from stash.base.errors import UserError
 from stash.base.spot.fleets import FleetPlan
 from stash.base.spot.market import Obtainable, SpotPrices
 from stash.derive.predict.draws import Array
+from stash.derive.spot.fleet.purchasing import on_spot
 from stash.derive.spot.holding.policies import GangJob, Integers, SpotMarket, ticks
 
 HOUR = 3600.0
@@ -28,6 +30,15 @@ class RecordedMarket:
     """Ticks that have a whole run of their trace after them."""
     independent: float
     """Runs that the traces hold beside each other."""
+
+
+def revocable(plan: FleetPlan) -> dict[str, int]:
+    """The chosen workers that come and go; raises UserError if there are none."""
+    workers = {} if plan.chosen is None else plan.chosen.workers
+    found = {name: workers[name] for name in on_spot(plan.pool, workers)}
+    if not found:
+        raise UserError("the plan rents nothing on spot, so there is nothing to simulate; plan again with looser wishes")
+    return found
 
 
 def together(workers: Mapping[str, int], traces: Mapping[str, Obtainable]) -> Obtainable:
@@ -56,7 +67,7 @@ def recorded(
     if len(gaps) > 1:
         raise UserError(f"the traces have different gaps ({gaps[0]:g} and {gaps[-1]:g} s); give some with the same")
     gap, long = gaps[0], ticks(job, gaps[0])
-    size = sum(plan.chosen.workers.values())
+    size = sum(revocable(plan).values())
     there, dollars, starts, before, independent = [], [], [], 0, 0.0
     for trace in traces:
         count = len(trace.machines)
@@ -78,17 +89,20 @@ def recorded(
 def _dollars(plan: FleetPlan, prices: Mapping[str, SpotPrices], after: Array, begin: float | None) -> Array:
     """$/h of the gang on spot, servers included, ``after`` seconds from the trace's begin: [tick]."""
     assert plan.chosen is not None
-    server = plan.pool.server.count * plan.pool.server.dollars_per_hour
-    total = np.full(len(after), server)
+    workers, spot = plan.chosen.workers, revocable(plan)
     kinds = {kind.name: kind for kind in plan.pool.types}
-    if not prices:
-        return total + sum(count * kinds[name].dollars_per_hour for name, count in plan.chosen.workers.items())
-    missing = next((name for name in plan.chosen.workers if name not in prices), None)
+    steady = [name for name in workers if not prices or name not in spot]
+    total = np.full(len(after), plan.pool.server.count * plan.pool.server.dollars_per_hour)
+    total += sum(workers[name] * kinds[name].dollars_per_hour for name in steady)
+    moving = {name: count for name, count in spot.items() if name not in steady}
+    if not moving:
+        return total
+    missing = next((name for name in moving if name not in prices), None)
     if missing is not None:
         raise UserError(f"the spot price of {missing} is unknown: --prices has {', '.join(sorted(prices))}; add it")
-    first = max(prices[name].moments[0] for name in plan.chosen.workers)
+    first = max(prices[name].moments[0] for name in moving)
     moments = (first if begin is None else begin) + after
-    for name, count in plan.chosen.workers.items():
+    for name, count in moving.items():
         series = prices[name]
         at = np.searchsorted(np.array(series.moments), moments, side="right") - 1
         if at[0] < 0:

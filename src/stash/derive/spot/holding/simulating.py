@@ -19,7 +19,7 @@ from stash.base.spot.simulation import HeldSpan, PolicyCourse, PolicyOutcome, Sp
 from stash.base.stats.intervals import Interval
 from stash.base.words.counting import counted
 from stash.derive.spot.fleet.weighing import LONGEST
-from stash.derive.spot.holding.markets import recorded
+from stash.derive.spot.holding.markets import recorded, revocable
 from stash.derive.spot.holding.policies import (
     IDLE,
     POLICIES,
@@ -88,9 +88,8 @@ def simulate(
     """
     base = gang(plan)
     assert plan.chosen is not None
-    size = sum(plan.chosen.workers.values())
     found = recorded(plan, base, traces, prices or {})
-    law = None if write_seconds is None else _law(traces, size)
+    law = None if write_seconds is None else _law(traces, sum(revocable(plan).values()))
     checkpoint = None
     if law is not None and write_seconds is not None:
         checkpoint = interval(write_seconds, Gang(((law.law, 1),)), plan.pool.start_seconds, notice_seconds)
@@ -114,7 +113,10 @@ def simulate(
         seed=seed,
         policies=outcomes,
         advice=_advice(
-            outcomes, _mean(_outcome("on-demand", fixed, 0).dollars), plan.confidence or _CONFIDENCE, size
+            outcomes,
+            _mean(_outcome("on-demand", fixed, 0).dollars),
+            plan.confidence or _CONFIDENCE,
+            sum(plan.chosen.workers.values()),
         ),
         mode="asynchronous" if checkpoint is None else "synchronous",
         checkpoint=checkpoint,
