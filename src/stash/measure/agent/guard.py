@@ -49,6 +49,7 @@ def protect_files(orders: Orders) -> None:
     keeper = _Own.keeper = Keeper(orders.files, orders.began)
     heard: Mapping[str, Callable[..., None]] = {
         "open": lambda path, mode, flags: _opens(keeper, path, flags or 0),
+        "os.mkdir": lambda path, mode, folder: keeper.before_making(_place(path, folder)),
         "os.remove": lambda path, folder: keeper.before_removing(_place(path, folder)),
         "os.rename": lambda path, to, folder, other: _renames(keeper, _place(path, folder), _place(to, other)),
         "os.link": lambda path, to, folder, other: _appears(keeper, _place(to, other)),

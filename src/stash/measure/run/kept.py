@@ -27,6 +27,8 @@ MOST_COPIED = 1 << 30
 _FICLONE = 0x40049409
 """ioctl_ficlone(2): a copy-on-write clone."""
 _ATTIC = ".kept-by-stash-"
+MOST_REMEMBERED = 1 << 16
+"""Paths of what a process made itself, the last ones."""
 _AHEAD = 2.0
 """Seconds by which a file's clock may be ahead of this process's before its age counts as from the future."""
 _DYING_SECONDS = 2.0
@@ -66,7 +68,8 @@ class Keeper:
 
     A file is as old as its content (``st_mtime``): what was written since ``began`` (Unix time) is the job's own, or
     somebody else's who is at work on it now, and is nobody's business here. One from the future is old: no clock that
-    the job has can have given it that age. But a file server's may be ahead, so such a file is kept once.
+    the job has can have given it that age. But a file server's may be ahead, so such a file is kept once, and what
+    this process itself makes is known by its name, whatever the time on it.
     """
 
     def __init__(self, folder: RunFolder, began: float) -> None:
@@ -74,11 +77,19 @@ class Keeper:
         self._home = os.getcwd()
         self._sized: set[str] = set()
         self._once: set[str] = set()
+        self._own: dict[str, None] = {}
         self._new: set[str] = set()
+
+    def before_making(self, path: str) -> None:
+        """A folder or a file is about to be made, unless it is there already."""
+        real = os.path.realpath(path)
+        if not os.path.lexists(real):
+            self._makes(real)
 
     def before_writing(self, path: str, truncates: bool, appends: bool = False) -> None:
         """Its content is about to change: in place, or all of it if it ``truncates``."""
         real = os.path.realpath(path)
+        self.before_making(real)
         status = self._of_old_file(real)
         if status is None or real in self._sized:
             return
@@ -97,22 +108,24 @@ class Keeper:
 
     def before_removing(self, path: str) -> None:
         """The name is about to be gone, or to name another file."""
-        path = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
-        if self._of_old_file(path) is None:
-            return
-        with self._ledger() as ledger:
-            if self._of_old_file(path) is not None:
-                self._keep(path, ledger)
+        path = _named(path)
+        if self._of_old_file(path) is not None:
+            with self._ledger() as ledger:
+                if self._of_old_file(path) is not None:
+                    self._keep(path, ledger)
+        self._own.pop(path, None)
 
     def before_moving(self, path: str, target: str) -> None:
         """It is about to be renamed."""
-        if os.path.isdir(path) and not os.path.islink(path):
-            if self._is_old(path, os.stat(path)):
-                with self._ledger() as ledger:
-                    ledger.write(Kept(os.path.realpath(path), "moved", os.path.abspath(target)))
-            return
-        self.before_removing(path)
-        self.before_removing(target)
+        own = _named(path) in self._own
+        if not os.path.isdir(path) or os.path.islink(path):
+            self.before_removing(path)
+            self.before_removing(target)
+        elif self._is_old(_named(path), os.stat(path)):
+            with self._ledger() as ledger:
+                ledger.write(Kept(os.path.realpath(path), "moved", os.path.abspath(target)))
+        if own:
+            self._makes(_named(target))
 
     def wrote_anew(self, path: str) -> None:
         """It is about to be written by replicas that have trained apart, if it is not there yet."""
@@ -122,6 +135,11 @@ class Keeper:
         self._new.add(path)
         with self._ledger() as ledger:
             ledger.write(Kept(path, "new"))
+
+    def _makes(self, real: str) -> None:
+        self._own[real] = None
+        if len(self._own) > MOST_REMEMBERED:
+            del self._own[next(iter(self._own))]
 
     def _of_old_file(self, path: str) -> os.stat_result | None:
         """Its status, if it is a file or a link that nobody has written since the run began."""
@@ -133,6 +151,8 @@ class Keeper:
         return status if is_file and self._is_old(path, status) else None
 
     def _is_old(self, path: str, status: os.stat_result) -> bool:
+        if path in self._own:
+            return False
         if status.st_mtime < self._began:
             return True
         return status.st_mtime > time.time() + _AHEAD and path not in self._once
@@ -299,6 +319,12 @@ def _undo(kept: Kept) -> None:
         shutil.copyfile(kept.other, kept.path)
     else:
         os.replace(kept.other, kept.path)
+
+
+def _named(path: str) -> str:
+    """The real path of the name itself, which may be a link's."""
+    folder, name = os.path.split(path.rstrip(os.sep) or path)
+    return os.path.join(os.path.realpath(folder), name)
 
 
 def _distinct(paths: list[str]) -> tuple[str, ...]:

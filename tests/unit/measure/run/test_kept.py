@@ -127,6 +127,44 @@ def test_so_is_one_whose_time_is_yet_to_come(run: RunFolder, file: Path, change:
     assert file.read_bytes() == OLD
 
 
+def dated(path: Path, moment: float) -> None:
+    os.utime(path, (moment, moment))
+
+
+@pytest.mark.parametrize("ahead", [86400, -86400])
+def test_what_the_job_itself_makes_is_its_own_whatever_its_time(run: RunFolder, tmp_path: Path, ahead: int):
+    keeps, path, folder = keeper(run), tmp_path / "probe", tmp_path / "saving"
+    keeps.before_writing(str(path), truncates=False)
+    path.write_bytes(b"blat")
+    dated(path, time.time() + ahead)
+    rewrite(keeps, path)
+    dated(path, time.time() + ahead)
+    replaced = tmp_path / "last"
+    keeps.before_moving(str(path), str(replaced))
+    path.rename(replaced)
+    remove(keeps, replaced)
+    keeps.before_making(str(folder))
+    folder.mkdir()
+    dated(folder, time.time() + ahead)
+    keeps.before_moving(str(folder), str(tmp_path / "saved"))
+    folder.rename(tmp_path / "saved")
+    assert not run.kept.exists()
+
+
+@pytest.mark.parametrize("removes", [True, False])
+def test_a_file_of_the_users_that_takes_the_name_of_one_of_the_job_is_kept(run: RunFolder, file: Path, removes: bool):
+    keeps, own = keeper(run), file.with_name("own")
+    keeps.before_writing(str(own), truncates=True)
+    own.write_bytes(b"of the job")
+    if removes:
+        remove(keeps, own)
+    keeps.before_moving(str(file), str(own))
+    file.replace(own)
+    change_in_place(keeps, own)
+    put_back(run)
+    assert file.read_bytes() == OLD
+
+
 def test_what_a_server_with_a_fast_clock_dates_is_kept_once(run: RunFolder, file: Path):
     tomorrow, keeps = time.time() + 86400, keeper(run)
     os.utime(file, (tomorrow, tomorrow))
