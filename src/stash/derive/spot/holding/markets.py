@@ -38,7 +38,7 @@ def revocable(plan: FleetPlan) -> dict[str, int]:
     found = {name: workers[name] for name in on_spot(plan.pool, workers)}
     if not found:
         raise UserError(
-            "the plan rents nothing on spot, so there is nothing to simulate; plan again without --on-demand"
+            "the plan rents nothing on spot, so there is nothing to simulate; take a plan with spot machines"
         )
     return found
 
