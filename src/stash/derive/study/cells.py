@@ -164,6 +164,9 @@ class _Maker:
         bed = self._emulated(place, nodes, workload, batch)
         filled = {"{batch}": batch, "{nodes}": nodes, "{data}": data}
         words = workload.arguments or tuple(self._filled(word, filled, number) for word in workload.command)
+        if workload.zoo is None and (missing := self.file.lacks(words)) is not None:
+            why = f"there is no script {missing} in {self.file.folder}; paths begin at the study's folder"
+            raise self.file.mistake(("workloads", number, "command"), why)
         target = place.target.model_dump(mode="json", exclude=_NOT_MEASURED)
         settings = self.file.study.settings
         content = {

@@ -76,6 +76,14 @@ class StudyFile:
                     found.update((self.folder / word).read_bytes())
         return found.hexdigest() if any(word.endswith(_SCRIPTS) for word in words) else ""
 
+    def lacks(self, words: Sequence[str]) -> str | None:
+        """The script that a command begins with, if it is missing here, and so wherever cells run; an absolute path
+        may be one of those machines' own.
+        """
+        script = words[0] if words and words[0].endswith(_SCRIPTS) else ""
+        here = not script or Path(script).is_absolute() or (self.folder / script).is_file()
+        return None if here else script
+
     def mistake(self, where: tuple[int | str, ...], why: str) -> UserError:
         """The error about the value at ``where``: with its line, its field and ``why``."""
         return UserError(f"{self.path} line {self.lines.of(where)}: {_called(where)}: {why}")

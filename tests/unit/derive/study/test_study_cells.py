@@ -83,6 +83,7 @@ def test_what_is_measured_makes_the_cell_and_not_what_it_costs_or_is_called() ->
             EMULATED.replace("zoo: resnet50", "command: [train.py]"),
             "trains workloads of the zoo alone; `exclude:` tra",
         ),
+        (LOCAL.replace("zoo: vgg11", "command: [a.py]"), "line 2: workloads[1].command: there is no script a.py in"),
         (LOCAL.replace("zoo: vgg11", "command: [a.py, '{data}']"), "{data} stands for nothing there; give `data:`"),
     ],
 )

@@ -26,6 +26,12 @@ targets:
 - """
 
 
+@pytest.fixture(autouse=True)
+def script(tmp_path: Path) -> None:
+    """The user's own."""
+    (tmp_path / "train.py").touch()
+
+
 def described(text: str, folder: Path) -> Submission:
     file = study(text, folder)
     return describe(cells_of(file)[0], of_study(file.path))
