@@ -28,8 +28,8 @@ from stash.base.spot.fleets import LossCurve
 from stash.derive.spot.loss.convergence import updates_to
 from stash.derive.spot.loss.courses import common_losses, passed, shape_of
 from stash.elastic.job import ElasticJob, load_job
-from stash.elastic.learning import LearnWish, learn
-from stash.elastic.replay import replay
+from stash.elastic.learning.curve import LearnWish, learn
+from stash.elastic.learning.replay import replay
 
 ORDERS = 4
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "spot_job.py"

@@ -20,11 +20,11 @@ from bench.spot.foreseeing import KINDS, PACE, RATE, Ordeal, Waits, foresee, spe
 from bench.spot.truth import Coefficients, coefficients, speed_of
 from bench.spot.truth_jobs import __file__ as jobs_file
 from stash.derive.spot.speed.stretches import outages, stretches, takeovers
-from stash.elastic.grounds import TestbedGround
-from stash.elastic.orders import TrainingOrders, WorkerPlace
-from stash.elastic.processes import leftovers
-from stash.elastic.rehearsal import Account, Rehearsal
-from stash.elastic.scaling import EmulatedFleet
+from stash.elastic.local.processes import leftovers
+from stash.elastic.local.scaling import EmulatedFleet
+from stash.elastic.rehearsal.grounds import TestbedGround
+from stash.elastic.rehearsal.playing import Account, Rehearsal
+from stash.elastic.running.orders import TrainingOrders, WorkerPlace
 from stash.lab.testbed.revoke import Revocation, moments, parse_revocation
 
 _SLOW, _LASTED = 0.95, 2.5

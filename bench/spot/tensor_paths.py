@@ -11,9 +11,9 @@ import threading
 import time
 
 from bench.spot.truth_jobs import mb2
-from stash.elastic.ledger import DataLease
-from stash.elastic.server import ParameterShard, ShardServer
-from stash.elastic.worker import ServerLinks, Trainer
+from stash.elastic.training.ledger import DataLease
+from stash.elastic.training.server import ParameterShard, ShardServer
+from stash.elastic.training.worker import ServerLinks, Trainer
 from stash.lab.testbed import Testbed
 
 SECONDS, FLEETS = 8.0, (1, 2, 3)

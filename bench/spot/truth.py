@@ -25,10 +25,10 @@ from stash.base.spot.log import SpotStretch, SpotUpdates
 from stash.derive.spot.speed.queueing import USUAL_RANDOMNESS, fleet_seconds, of_pool
 from stash.derive.spot.speed.sharing import bandwidth
 from stash.derive.spot.speed.stretches import outages, stretches
-from stash.elastic.grounds import TestbedGround
-from stash.elastic.orders import TrainingOrders, WorkerPlace
-from stash.elastic.rehearsal import Rehearsal
-from stash.elastic.scaling import EmulatedFleet
+from stash.elastic.local.scaling import EmulatedFleet
+from stash.elastic.rehearsal.grounds import TestbedGround
+from stash.elastic.rehearsal.playing import Rehearsal
+from stash.elastic.running.orders import TrainingOrders, WorkerPlace
 from stash.lab.testbed.revoke import Revocation, moments
 
 DATA = Path(__file__).parent / "data" / "truth_speeds.csv"

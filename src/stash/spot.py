@@ -11,12 +11,12 @@ if TYPE_CHECKING:
     from stash.derive.spot.holding.simulating import simulate
     from stash.derive.spot.planning import plan
     from stash.elastic.job import ElasticJob as Job
-    from stash.elastic.resuming import checkpoint
+    from stash.elastic.synchronous.resuming import checkpoint
     from stash.keep.curves import load_curve
 
 _HOMES = {
     "Job": ("stash.elastic.job", "ElasticJob"),
-    "checkpoint": ("stash.elastic.resuming", "checkpoint"),
+    "checkpoint": ("stash.elastic.synchronous.resuming", "checkpoint"),
     "load_curve": ("stash.keep.curves", "load_curve"),
     "plan": ("stash.derive.spot.planning", "plan"),
     "simulate": ("stash.derive.spot.holding.simulating", "simulate"),

@@ -61,7 +61,8 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(os.geteuid() != 0 or shutil.which("unshare") is None, reason="needs root and namespaces"),
     pytest.mark.skipif(
-        find_spec("ray") is None or find_spec("stash.elastic.head") is None, reason="needs Ray, and what it runs"
+        find_spec("ray") is None or find_spec("stash.elastic.running.head") is None,
+        reason="needs Ray, and what it runs",
     ),
 ]
 

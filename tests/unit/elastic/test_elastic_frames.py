@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from stash.elastic.frames import drain
+from stash.elastic.training.frames import drain
 
 
 def test_a_link_that_this_end_has_closed_is_a_lost_connection() -> None:

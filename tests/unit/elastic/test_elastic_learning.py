@@ -14,7 +14,7 @@ from torch.utils.data import TensorDataset
 from stash.base.errors import UserError
 from stash.base.spot.curve import LearnedCurve
 from stash.elastic.job import ElasticJob
-from stash.elastic.learning import LEAST_UPDATES, LearnWish, ReplayMoment, learn, parameters_of
+from stash.elastic.learning.curve import LEAST_UPDATES, LearnWish, ReplayMoment, learn, parameters_of
 
 SMALL = LearnWish(workers=(1, 2), batches=(4, 8), budget_seconds=600, updates=LEAST_UPDATES)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stash.elastic.gate import SspGate
+from stash.elastic.training.gate import SspGate
 
 
 def test_without_a_bound_nobody_waits() -> None:

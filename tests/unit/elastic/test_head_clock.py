@@ -6,8 +6,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from stash.elastic.head import TrainingHead
-from stash.elastic.orders import EVENTS, Tape, TrainingOrders, WorkerPlace
+from stash.elastic.running.head import TrainingHead
+from stash.elastic.running.orders import EVENTS, Tape, TrainingOrders, WorkerPlace
 
 
 class SlowToStart:

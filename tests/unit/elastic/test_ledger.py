@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stash.elastic.ledger import DataLease, LeaseLedger
-from stash.elastic.spans import Spans
+from stash.elastic.training.ledger import DataLease, LeaseLedger
+from stash.elastic.training.spans import Spans
 
 
 def test_a_lost_lease_goes_to_the_next_who_asks_and_is_done_once() -> None:

@@ -11,9 +11,9 @@ import pytest
 
 from stash.base.errors import JobError, UserError
 from stash.base.spot.log import SpotEvent
-from stash.elastic import rehearsal as module
-from stash.elastic.orders import EVENTS, UPDATES, WISHES, Tape, TrainingOrders, WorkerPlace
-from stash.elastic.rehearsal import Rehearsal
+from stash.elastic.rehearsal import playing as module
+from stash.elastic.rehearsal.playing import Rehearsal
+from stash.elastic.running.orders import EVENTS, UPDATES, WISHES, Tape, TrainingOrders, WorkerPlace
 from stash.lab.testbed.revoke import Revocation, moments
 
 ORDERS = TrainingOrders(

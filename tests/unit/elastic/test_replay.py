@@ -13,9 +13,9 @@ from torch.utils.data import TensorDataset
 from stash.base.spot.curve import VirtualWorker
 from stash.base.spot.running_loss import LOSS_WINDOW
 from stash.derive.spot.loss.design import alike
-from stash.elastic.batches import SampleOrder, moved
 from stash.elastic.job import ElasticJob
-from stash.elastic.replay import DivergedError, _events, replay
+from stash.elastic.learning.replay import DivergedError, _events, replay
+from stash.elastic.training.batches import SampleOrder, moved
 
 CPU = torch.device("cpu")
 

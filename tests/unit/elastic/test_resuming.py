@@ -9,7 +9,7 @@ import torch
 
 import stash.spot
 from stash.base.errors import UserError
-from stash.elastic.wanted import WantedCheckpoint
+from stash.elastic.synchronous.wanted import WantedCheckpoint
 
 
 def _parts() -> tuple[torch.nn.Module, torch.optim.Optimizer]:

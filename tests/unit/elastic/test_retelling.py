@@ -11,11 +11,11 @@ from spot_fleets import plan
 
 from stash.base.spot.fleets import FleetPlan
 from stash.base.spot.log import SpotLog
-from stash.elastic.casting import Cast
-from stash.elastic.orders import TrainingOrders
-from stash.elastic.rehearsal import Account
-from stash.elastic.retelling import retold
-from stash.elastic.scaling import EmulatedFleet
+from stash.elastic.local.scaling import EmulatedFleet
+from stash.elastic.rehearsal.casting import Cast
+from stash.elastic.rehearsal.playing import Account
+from stash.elastic.rehearsal.retelling import retold
+from stash.elastic.running.orders import TrainingOrders
 
 
 def _told(of: FleetPlan, slower: float | None, loss: float | None) -> SpotLog:

@@ -6,7 +6,7 @@ import pytest
 
 from stash.base.errors import UserError
 from stash.base.spot.fleets import FleetPool
-from stash.elastic.scaling import emulated, emulated_links, least_slower
+from stash.elastic.local.scaling import emulated, emulated_links, least_slower
 
 POOL = FleetPool.model_validate({
     "as_of": "2026-11-22", "source": "a test", "exchange_bytes": 10e6, "worker_bytes_per_second": 100e6,

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stash.base.errors import UserError
-from stash.elastic.shares import shares
+from stash.elastic.training.shares import shares
 
 
 @given(st.lists(st.integers(0, 10**9), min_size=1, max_size=30), st.integers(1, 8))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stash.elastic.spans import Spans, cut
+from stash.elastic.training.spans import Spans, cut
 
 RANGES = st.lists(st.tuples(st.integers(0, 40), st.integers(1, 8)), max_size=12)
 

@@ -13,12 +13,12 @@ import pytest
 
 from stash.base.errors import JobError, StashError
 from stash.base.spot.log import SpotEvent
-from stash.elastic import synchronous as module
-from stash.elastic import wanted
-from stash.elastic.agents import NODE, SyncOrders, TorchrunAgents, TrainingGroup, torchrun
-from stash.elastic.places import ThisMachine
-from stash.elastic.processes import MARK, leftovers
-from stash.elastic.synchronous import Listeners, SyncRehearsal
+from stash.elastic.local.processes import MARK, leftovers
+from stash.elastic.synchronous import rehearsing as module
+from stash.elastic.synchronous import wanted
+from stash.elastic.synchronous.agents import NODE, SyncOrders, TorchrunAgents, TrainingGroup, torchrun
+from stash.elastic.synchronous.places import ThisMachine
+from stash.elastic.synchronous.rehearsing import Listeners, SyncRehearsal
 from stash.lab.testbed.revoke import Revocation, moments
 
 

@@ -11,12 +11,12 @@ import torch
 
 import stash.spot
 from stash.base.errors import UserError
-from stash.elastic.batches import SampleOrder
-from stash.elastic.coordinator import Coordinator
-from stash.elastic.frames import FrameKind, Tray, receive_head, send_head
-from stash.elastic.ledger import DataLease
-from stash.elastic.server import ParameterShard, ShardServer, build_model, save_model
-from stash.elastic.worker import Pacing, ServerLinks, Trainer, work
+from stash.elastic.training.batches import SampleOrder
+from stash.elastic.training.coordinator import Coordinator
+from stash.elastic.training.frames import FrameKind, Tray, receive_head, send_head
+from stash.elastic.training.ledger import DataLease
+from stash.elastic.training.server import ParameterShard, ShardServer, build_model, save_model
+from stash.elastic.training.worker import Pacing, ServerLinks, Trainer, work
 
 
 def _model() -> torch.nn.Module:
@@ -116,7 +116,7 @@ def test_several_workers_are_stale_and_no_sample_is_counted_twice() -> None:
 def test_a_worker_that_vanishes_in_its_turn_holds_the_others_up_for_a_moment_only(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("stash.elastic.server.STALL_SECONDS", 0.2)
+    monkeypatch.setattr("stash.elastic.training.server.STALL_SECONDS", 0.2)
     run = _Run(6)
     silent = socket.create_connection(run.served[0].address)
     send_head(silent, FrameKind.PUSH, DataLease(800, 808), 0, len(Tray(run.shards[0].tensors).bytes))
@@ -219,7 +219,7 @@ def test_who_is_told_that_it_leaves_gets_no_lease_that_it_could_not_finish() -> 
     assert lease is not None
     desk.leaving("a", 20.0)
     now[0] = 8.0
-    from stash.elastic.worker import UpdateReport
+    from stash.elastic.training.worker import UpdateReport
 
     second = desk.next_lease("a", UpdateReport(lease, True, False, 1.0, 0))
     assert second is not None  # 8 s each: there is time for one more

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stash.elastic.wanted import SavedNote, WantedCheckpoint, asked, last_saved, listen, saved
+from stash.elastic.synchronous.wanted import SavedNote, WantedCheckpoint, asked, last_saved, listen, saved
 
 
 @pytest.fixture

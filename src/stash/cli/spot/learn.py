@@ -16,7 +16,7 @@ from stash.cli.options import flag, option, positive
 from stash.cli.spot.words import JSON_HELP, told
 
 if TYPE_CHECKING:
-    from stash.elastic.learning import ReplayMoment
+    from stash.elastic.learning.curve import ReplayMoment
 
 JOB_HELP = "File and name of a stash.spot.Job, like job.py:job."
 WORKERS_HELP = "Sizes of the fleets that are replayed."
@@ -56,8 +56,8 @@ def learn(
     from stash.cli.output import output_file, printed
     from stash.derive.spot.pool.from_profile import same_model
     from stash.elastic.job import load_job
-    from stash.elastic.learning import LEAST_UPDATES, LearnWish, parameters_of
-    from stash.elastic.learning import learn as learned
+    from stash.elastic.learning.curve import LEAST_UPDATES, LearnWish, parameters_of
+    from stash.elastic.learning.curve import learn as learned
     from stash.keep.artefact import load
     from stash.keep.curves import save_curve
     from stash.show.spot.learned import document, render, view

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
     from stash.base.spot.fleets import FleetPlan
     from stash.base.spot.log import SpotEvent
-    from stash.elastic.casting import Cast
-    from stash.elastic.orders import TrainingOrders
-    from stash.elastic.rehearsal import Rehearsal
+    from stash.elastic.rehearsal.casting import Cast
+    from stash.elastic.rehearsal.playing import Rehearsal
+    from stash.elastic.running.orders import TrainingOrders
     from stash.lab.testbed.revoke import Revocation
 
 _EVERY, _SECONDS = "20s", "60s"
@@ -132,8 +132,8 @@ def _rehearse(plan: Path, job: str, words: RehearsalWords, output: Path | None, 
     from stash.base.interrupts import REQUESTS, interrupted_by
     from stash.base.spot.log import SPOT_LOG_SUFFIX
     from stash.cli.output import output_file
-    from stash.elastic.actors import require_ray
-    from stash.elastic.casting import cast, orders_of
+    from stash.elastic.rehearsal.casting import cast, orders_of
+    from stash.elastic.running.actors import require_ray
     from stash.keep.fleets import read_plan
     from stash.lab.testbed.revoke import parse_revocation
 
@@ -198,8 +198,8 @@ def _announce(plan: FleetPlan, chosen: Cast, bound: int | None, json: bool) -> N
 def _rehearsal(
     chosen: Cast, orders: TrainingOrders, revocations: list[Revocation], folder: Path, json: bool
 ) -> Rehearsal:
-    from stash.elastic.grounds import LocalGround, TestbedGround
-    from stash.elastic.rehearsal import Rehearsal
+    from stash.elastic.rehearsal.grounds import LocalGround, TestbedGround
+    from stash.elastic.rehearsal.playing import Rehearsal
     from stash.lab.testbed.revoke import moments
 
     if chosen.emulated is None:
@@ -232,7 +232,7 @@ def _keep(
     """Save the log, and show what there is; also of a run that was interrupted."""
     from stash.base.interrupts import postponed
     from stash.cli.output import printed
-    from stash.elastic.retelling import retold
+    from stash.elastic.rehearsal.retelling import retold
     from stash.keep.spotlogs import save_spot_log
     from stash.show.spot.ran import document, render, view
 

@@ -1,6 +1,6 @@
 """``stash spot run PLAN --sync SCRIPT ARGS``: rehearses a synchronous script under torchrun, and takes nodes away.
 
-Parses, checks and shows; ``elastic/synchronous.py`` rehearses.
+Parses, checks and shows; ``elastic/synchronous/rehearsing.py`` rehearses.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from stash.base.spot.fleets import FleetPlan
     from stash.base.spot.log import SpotEvent
     from stash.base.spot.setbacks import SyncLog
-    from stash.elastic.agents import SyncOrders
-    from stash.elastic.scaling import EmulatedLinks
-    from stash.elastic.synchronous import Listeners, SyncRehearsal
+    from stash.elastic.local.scaling import EmulatedLinks
+    from stash.elastic.synchronous.agents import SyncOrders
+    from stash.elastic.synchronous.rehearsing import Listeners, SyncRehearsal
     from stash.lab.testbed.revoke import Revocation
 
 _SYNC = "--sync"
@@ -58,10 +58,10 @@ def run_sync(
     """Rehearse, tell what happens, and show what it cost; raises JobError if the script fails."""
     from stash.base.interrupts import REQUESTS, interrupted_by
     from stash.base.platforms import require_linux
-    from stash.elastic.agents import SyncOrders, TorchrunAgents
-    from stash.elastic.casting import machines
-    from stash.elastic.places import EmulatedHosts, ThisMachine
-    from stash.elastic.synchronous import SyncRehearsal
+    from stash.elastic.rehearsal.casting import machines
+    from stash.elastic.synchronous.agents import SyncOrders, TorchrunAgents
+    from stash.elastic.synchronous.places import EmulatedHosts, ThisMachine
+    from stash.elastic.synchronous.rehearsing import SyncRehearsal
     from stash.keep.fleets import read_plan
     from stash.lab.testbed.revoke import moments, parse_revocation
 
@@ -122,7 +122,7 @@ def _taken(types: Mapping[str, str], revocations: Sequence[Revocation]) -> int:
 
 
 def _links(plan: FleetPlan, nodes: int, slower: float | None) -> EmulatedLinks:
-    from stash.elastic.scaling import emulated_links
+    from stash.elastic.local.scaling import emulated_links
 
     return emulated_links(plan.pool, nodes, None if slower is None else positive("--slower", slower, finite=True))
 
@@ -139,7 +139,7 @@ def _interval(plan: FleetPlan, every: str | None) -> tuple[float, str]:
 
 def _announce(orders: SyncOrders, why: str, links: EmulatedLinks | None, plan: FleetPlan, json: bool) -> None:
     from stash.base.words.units import format_bytes, format_seconds
-    from stash.elastic.agents import SETTINGS, torchrun
+    from stash.elastic.synchronous.agents import SETTINGS, torchrun
 
     variables = " ".join(f"{name}={value}" for name, value in SETTINGS.items())
     words = shlex.join(torchrun(orders, "HEAD:PORT", "ID"))
@@ -155,7 +155,7 @@ def _announce(orders: SyncOrders, why: str, links: EmulatedLinks | None, plan: F
 
 
 def _listeners(json: bool) -> Listeners:
-    from stash.elastic.synchronous import Listeners
+    from stash.elastic.synchronous.rehearsing import Listeners
     from stash.show.spot.ran import line
 
     def event(found: SpotEvent) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from stash.base.errors import UserError
 from stash.base.interrupts import interrupted_by
 from stash.base.spot.notice import Notice
-from stash.elastic.wanted import FOLDER, WantedCheckpoint
+from stash.elastic.synchronous.wanted import FOLDER, WantedCheckpoint
 from stash.measure.host.notice_watch import NoticeWatch, hearing_sigterm
 
 _LOOK_SECONDS = 0.2

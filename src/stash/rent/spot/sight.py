@@ -1,7 +1,7 @@
 """What is seen of a training from afar: the lines that its head writes, and the last of its updates.
 
 Believes no line to be whole or new: what follows the head may break off and begin again. Pure but for reading a file;
-how the head writes is ``stash.elastic.orders``.
+how the head writes is ``stash.elastic.running.orders``.
 """
 
 from __future__ import annotations

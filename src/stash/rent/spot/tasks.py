@@ -250,7 +250,7 @@ def _server_run(request: FleetRequest) -> str:
             "ORDERS",
             f'echo "$HEAD" > ~/{HERE}/address',
             "set -o pipefail",
-            f"python -m stash.elastic.head ~/{HERE} 2>&1 | tee ~/{HERE}/output.log",
+            f"python -m stash.elastic.running.head ~/{HERE} 2>&1 | tee ~/{HERE}/output.log",
             "CODE=$?",
             f"[ $CODE = 0 ] || echo '{_FAILED}' >> ~/{HERE}/events.jsonl",
             "exit $CODE",
@@ -259,7 +259,7 @@ def _server_run(request: FleetRequest) -> str:
 
 
 def orders(request: FleetRequest) -> dict[str, Any]:
-    """What the head is asked to do, as ``stash.elastic.orders`` reads it; later workers announce themselves."""
+    """What the head is asked to do, as ``elastic/running/orders.py`` reads it; later workers announce themselves."""
     pool = request.plan.pool
     kept = f"HOME_FOLDER/{HERE if request.checkpoints is None else MOUNTED}/checkpoints"
     return {

@@ -13,13 +13,13 @@ import pytest
 
 from stash.base.errors import UserError
 from stash.base.spot.notice import Notice
-from stash.elastic.wanted import asked, listen
+from stash.elastic.synchronous.wanted import asked, listen
 from stash.measure.host.notice_watch import NoticeWatch
 from stash.rent.spot.guard import NodeGuard
 
 SCRIPT = """
 import os, pathlib, sys, time
-from stash.elastic.wanted import SavedNote, asked, saved
+from stash.elastic.synchronous.wanted import SavedNote, asked, saved
 folder = pathlib.Path(os.environ["STASH_SPOT_CHECKPOINTS"])
 (folder / "up").touch()
 while True:

@@ -15,8 +15,8 @@ from typing import Any
 
 from stash.base.errors import JobError, StashError, UserError
 from stash.base.spot.log import LeaseBooks, SpotEvent, SpotUpdates
-from stash.elastic.grounds import TrainingGround
-from stash.elastic.orders import EVENTS, UPDATES, WISHES, Tape, TrainingOrders
+from stash.elastic.rehearsal.grounds import TrainingGround
+from stash.elastic.running.orders import EVENTS, UPDATES, WISHES, Tape, TrainingOrders
 from stash.lab.testbed.revoke import RevocationMoment
 
 _POLL = 0.05

@@ -21,7 +21,7 @@ import torch
 from stash.base.errors import StashError, UserError
 from stash.base.files import write_whole
 from stash.elastic import checkpoints
-from stash.elastic.frames import (
+from stash.elastic.training.frames import (
     STALL_SECONDS,
     FrameHead,
     FrameKind,
@@ -33,9 +33,9 @@ from stash.elastic.frames import (
     send_head,
     tuned,
 )
-from stash.elastic.ledger import DataLease
-from stash.elastic.shares import shares
-from stash.elastic.spans import Spans
+from stash.elastic.training.ledger import DataLease
+from stash.elastic.training.shares import shares
+from stash.elastic.training.spans import Spans
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

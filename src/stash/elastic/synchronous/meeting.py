@@ -1,6 +1,6 @@
 """The store at which torchrun's agents meet, kept by none of them: whoever is revoked, the meeting place stays.
 
-``python -m stash.elastic.meeting ADDRESS PORT`` keeps one until it is killed, as an on-demand head would.
+``python -m stash.elastic.synchronous.meeting ADDRESS PORT`` keeps one until it is killed, as an on-demand head would.
 """
 
 from __future__ import annotations

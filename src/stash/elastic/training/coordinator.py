@@ -11,10 +11,10 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from stash.elastic.gate import SspGate
-from stash.elastic.ledger import DataLease, LeaseLedger
-from stash.elastic.spans import Range, Spans
-from stash.elastic.worker import Address, UpdateReport
+from stash.elastic.training.gate import SspGate
+from stash.elastic.training.ledger import DataLease, LeaseLedger
+from stash.elastic.training.spans import Range, Spans
+from stash.elastic.training.worker import Address, UpdateReport
 
 _LOOK_AGAIN = 0.5
 _MARGIN = 1.5

@@ -14,17 +14,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stash.base.errors import JobError, UserError, one_line
-from stash.elastic.coordinator import Coordinator
 from stash.elastic.job import load_job
-from stash.elastic.ledger import DataLease
-from stash.elastic.server import ParameterShard, ShardServer
-from stash.elastic.spans import Range
-from stash.elastic.worker import Address, Pacing, Trainer, UpdateReport, work
+from stash.elastic.training.coordinator import Coordinator
+from stash.elastic.training.ledger import DataLease
+from stash.elastic.training.server import ParameterShard, ShardServer
+from stash.elastic.training.spans import Range
+from stash.elastic.training.worker import Address, Pacing, Trainer, UpdateReport, work
 from stash.lab.testbed.accelerator import go_first
 from stash.lab.testbed.names import MARK
 
 if TYPE_CHECKING:
-    from stash.elastic.orders import TrainingOrders, WorkerPlace
+    from stash.elastic.running.orders import TrainingOrders, WorkerPlace
 
 QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",

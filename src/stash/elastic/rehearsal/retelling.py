@@ -11,9 +11,9 @@ from stash.base.spot.log import SpotGround, SpotLog
 from stash.base.spot.running_loss import LOSS_WINDOW
 from stash.base.version import __version__
 from stash.derive.spot.speed.stretches import outages, stretches, takeovers
-from stash.elastic.casting import Cast
-from stash.elastic.orders import TrainingOrders
-from stash.elastic.rehearsal import Rehearsal
+from stash.elastic.rehearsal.casting import Cast
+from stash.elastic.rehearsal.playing import Rehearsal
+from stash.elastic.running.orders import TrainingOrders
 
 
 def retold(

@@ -17,8 +17,8 @@ from typing import Any, Protocol
 from stash.base.errors import JobError, StashError
 from stash.base.spot.log import SpotEvent
 from stash.base.spot.setbacks import NoticeCheckpoint, SyncSetback
-from stash.elastic.agents import SyncOrders, TrainingGroup
-from stash.elastic.wanted import WantedCheckpoint
+from stash.elastic.synchronous.agents import SyncOrders, TrainingGroup
+from stash.elastic.synchronous.wanted import WantedCheckpoint
 from stash.lab.testbed.revoke import RevocationMoment
 
 _POLL = 0.2

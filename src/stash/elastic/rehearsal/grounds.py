@@ -21,10 +21,10 @@ from typing import Protocol
 
 from stash.base.errors import StashError
 from stash.base.interrupts import postponed
-from stash.elastic.actors import QUIET, STORE_BYTES
-from stash.elastic.orders import WISHES, Tape, TrainingOrders, write_orders
-from stash.elastic.processes import MARK, kill_all, leftovers
-from stash.elastic.scaling import EmulatedFleet
+from stash.elastic.local.processes import MARK, kill_all, leftovers
+from stash.elastic.local.scaling import EmulatedFleet
+from stash.elastic.running.actors import QUIET, STORE_BYTES
+from stash.elastic.running.orders import WISHES, Tape, TrainingOrders, write_orders
 from stash.lab.testbed import Started, Testbed
 
 _PORT = 6379
@@ -184,7 +184,7 @@ def _environment(folder: Path) -> dict[str, str]:
 
 
 def _head_command(folder: Path) -> tuple[str, ...]:
-    return (sys.executable, "-m", "stash.elastic.head", str(folder))
+    return (sys.executable, "-m", "stash.elastic.running.head", str(folder))
 
 
 def _last_line(text: str) -> str:

@@ -20,8 +20,8 @@ import numpy as np
 from stash.base.spot.curve import LossReplay, VirtualWorker
 from stash.base.spot.running_loss import LOSS_WINDOW, mean_loss
 from stash.derive.spot.speed.progress import asynchronous
-from stash.elastic.batches import SampleOrder, batch_of, samples_of
 from stash.elastic.job import ElasticJob
+from stash.elastic.training.batches import SampleOrder, batch_of, samples_of
 
 if TYPE_CHECKING:
     import torch
@@ -56,7 +56,7 @@ class Server:
     """The job's model and its optimizer, as they would be on the parameter servers."""
 
     def __init__(self, job: ElasticJob, device: torch.device) -> None:
-        from stash.elastic.server import build_model
+        from stash.elastic.training.server import build_model
 
         self._job, self._device = job, device
         self.model = build_model(job).to(device).train()

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from stash.base.errors import StashError
-from stash.elastic.ledger import DataLease
+from stash.elastic.training.ledger import DataLease
 
 if TYPE_CHECKING:
     from torch import Tensor

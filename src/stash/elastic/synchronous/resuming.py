@@ -16,7 +16,8 @@ from typing import Any, Protocol
 import torch
 
 from stash.base.errors import UserError
-from stash.elastic import checkpoints, wanted
+from stash.elastic import checkpoints
+from stash.elastic.synchronous import wanted
 
 EVERY = "STASH_SPOT_CHECKPOINT_SECONDS"
 """Variable that says how often, if the script does not: what a plan's risk came to."""

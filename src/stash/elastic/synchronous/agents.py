@@ -21,10 +21,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stash.base.interrupts import postponed
-from stash.elastic.places import AgentPlace
-from stash.elastic.processes import MARK, kill_all, leftovers, started
-from stash.elastic.resuming import EVERY
-from stash.elastic.wanted import FOLDER
+from stash.elastic.local.processes import MARK, kill_all, leftovers, started
+from stash.elastic.synchronous.places import AgentPlace
+from stash.elastic.synchronous.resuming import EVERY
+from stash.elastic.synchronous.wanted import FOLDER
 
 NODE = "STASH_SPOT_NODE"
 """Variable in the environment of an agent, and of all that it starts: whose it is."""

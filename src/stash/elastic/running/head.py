@@ -1,7 +1,7 @@
 """Runs on the head: starts servers and workers, follows them, replaces who goes, and says all of it on a tape.
 
-``python -m stash.elastic.head FOLDER``. It decides who is replaced, at once and like with like; machines are somebody
-else's (``rehearsal`` on a testbed), who reads on the tape which one is wanted. Ends if that somebody is gone.
+``python -m stash.elastic.running.head FOLDER``. It decides who is replaced, at once and like with like; machines are
+somebody else's (``rehearsal`` on a testbed), who reads on the tape which one is wanted. Ends once that one is gone.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from stash.base.errors import JobError, StashError, one_line
 from stash.base.spot.running_loss import LOSS_WINDOW, mean_loss
-from stash.elastic.orders import EVENTS, UPDATES, WISHES, Tape, TrainingOrders, WorkerPlace, read_orders
+from stash.elastic.running.orders import EVENTS, UPDATES, WISHES, Tape, TrainingOrders, WorkerPlace, read_orders
 
 if TYPE_CHECKING:
-    from stash.elastic.actors import ActorFleet
+    from stash.elastic.running.actors import ActorFleet
 
 _POLL = 0.1
 _ARRIVAL_SECONDS = 300.0
@@ -250,7 +250,7 @@ class TrainingHead:
         if self._orders.model is None or states is None:
             return
         from stash.elastic.job import load_job
-        from stash.elastic.server import save_model
+        from stash.elastic.training.server import save_model
 
         save_model(load_job(self._orders.job), states, Path(self._orders.model))
 
@@ -263,7 +263,7 @@ def _in_a_line(error: Exception) -> str:
 
 def main(folder: Path) -> int:
     """Train as the folder's orders say; the exit status."""
-    from stash.elastic.actors import ActorFleet
+    from stash.elastic.running.actors import ActorFleet
 
     orders = read_orders(folder)
     fleet = None

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from stash.elastic.spans import Spans, cut
+from stash.elastic.training.spans import Spans, cut
 
 
 @dataclass(frozen=True, order=True)

@@ -15,11 +15,11 @@ from stash.base.errors import JobError, UserError, one_line
 from stash.base.spot.fleets import FleetPlan, WorkerType
 from stash.derive.spot.speed.stretches import predicted_speed
 from stash.elastic.job import ElasticJob, load_job
-from stash.elastic.ledger import DataLease
-from stash.elastic.orders import TrainingOrders, WorkerPlace
-from stash.elastic.scaling import EmulatedFleet, emulated, least_slower
-from stash.elastic.server import build_model, parts
-from stash.elastic.worker import Trainer
+from stash.elastic.local.scaling import EmulatedFleet, emulated, least_slower
+from stash.elastic.running.orders import TrainingOrders, WorkerPlace
+from stash.elastic.training.ledger import DataLease
+from stash.elastic.training.server import build_model, parts
+from stash.elastic.training.worker import Trainer
 from stash.lab.testbed.topology import MOST_NODES
 
 

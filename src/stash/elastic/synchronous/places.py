@@ -14,8 +14,8 @@ from typing import Protocol
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from stash.base.errors import StashError
-from stash.elastic.meeting import READY, meeting_store
-from stash.elastic.scaling import EmulatedLinks
+from stash.elastic.local.scaling import EmulatedLinks
+from stash.elastic.synchronous.meeting import READY, meeting_store
 from stash.lab.testbed import Testbed
 
 _HERE = "127.0.0.1"
@@ -83,7 +83,7 @@ class EmulatedHosts:
     def start(self) -> str:
         self._bed.start()
         address = self._bed.address(0)
-        store = self._bed.run((sys.executable, "-m", "stash.elastic.meeting", address, str(_PORT)), 0)
+        store = self._bed.run((sys.executable, "-m", "stash.elastic.synchronous.meeting", address, str(_PORT)), 0)
         patience = time.monotonic() + _START_SECONDS
         while READY not in store.output:
             if store.poll() is not None or time.monotonic() > patience:

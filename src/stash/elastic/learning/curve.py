@@ -20,9 +20,9 @@ from stash.base.words.counting import counted
 from stash.base.words.units import format_seconds
 from stash.derive.spot.loss.design import Fleet, shapes
 from stash.derive.spot.loss.learning import fitted_forms
-from stash.elastic.batches import SampleOrder, samples_of
 from stash.elastic.job import ElasticJob
-from stash.elastic.replay import DivergedError, Server, replay
+from stash.elastic.learning.replay import DivergedError, Server, replay
+from stash.elastic.training.batches import SampleOrder, samples_of
 
 if TYPE_CHECKING:
     import torch

@@ -15,10 +15,19 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
-from stash.elastic.batches import SampleOrder, batch_of, samples_of
-from stash.elastic.frames import NO_LEASE, FrameKind, Tray, receive_head, receive_tray, send_bytes, send_head, tuned
-from stash.elastic.ledger import DataLease
-from stash.elastic.server import build_model, parts
+from stash.elastic.training.batches import SampleOrder, batch_of, samples_of
+from stash.elastic.training.frames import (
+    NO_LEASE,
+    FrameKind,
+    Tray,
+    receive_head,
+    receive_tray,
+    send_bytes,
+    send_head,
+    tuned,
+)
+from stash.elastic.training.ledger import DataLease
+from stash.elastic.training.server import build_model, parts
 
 if TYPE_CHECKING:
     from torch import Tensor

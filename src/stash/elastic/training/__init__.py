@@ -1,0 +1,1 @@
+"""Asynchronous training by parameter servers: leases, gradients, updates. Knows neither machines nor Ray."""
