@@ -5,6 +5,9 @@ synthetic data, real data with a cold cache, real data cached; each half an epoc
 computed from the measured step time, not run. The *shortest equally precise* run repeats short launches of
 the four conditions until the interval of every difference is as narrow as Stash's; after ``CYCLES`` cycles the
 number still needed follows from the width shrinking with the square root of their number.
+
+What a machine allows at all: how far means of half a minute of the untouched job lie apart. No method that measures
+for so long knows the step of the next half minute more closely.
 """
 
 from __future__ import annotations
@@ -22,6 +25,8 @@ WARM_UP = 5
 LAUNCH_SECONDS = 8.0
 IMAGENET = 1_281_166
 PRECISION, BUDGET = 2.0, 90.0
+WATCHED, WINDOWS = 30.0, 5
+"""Seconds of a mean, and how many of them."""
 
 
 def conditions(task: Task, steps: int) -> tuple[list[float], float]:
@@ -45,6 +50,16 @@ def widths(cycles: np.ndarray) -> np.ndarray:
     return np.asarray(stdtrit(2 * (count - 1), 0.975) * np.sqrt(spread))
 
 
+def allowed(seconds: np.ndarray) -> float:
+    """Where 95 % of means of ``WATCHED`` seconds lie, +/- as a fraction, by the ``seconds`` of steps in turn."""
+    ends = np.cumsum(seconds)
+    whole = int(ends[-1] / WATCHED)
+    means = [
+        part.mean() for part in np.split(seconds, np.searchsorted(ends, WATCHED * np.arange(1, whole + 1)))[:whole]
+    ]
+    return float(stdtrit(whole - 1, 0.975) * np.std(means, ddof=1) / np.mean(means))
+
+
 def measure(task: Task) -> list[str]:
     make_data(task)
     profile = profiled(task, BUDGET, "--precision", str(PRECISION))
@@ -56,6 +71,8 @@ def measure(task: Task) -> list[str]:
     runs = [conditions(task, steps) for _ in range(CYCLES)]
     cycles, wall = np.array([means for means, _ in runs]), float(np.mean([seconds for _, seconds in runs]))
     worst = float(widths(cycles).max()) / cycles[:, 2].mean()
+    read_all(task.data)
+    seconds, _ = untouched(task, RANKS, True, WARM_UP + round(WATCHED * (WINDOWS + 0.5) / cycles[:, 2].mean()))
     needed = max(2.0, CYCLES * (worst / reached) ** 2)
     equal = needed * wall
     half_epoch = sum(IMAGENET / task.batch / RANKS / 2 * cycles.mean(axis=0))
@@ -64,6 +81,7 @@ def measure(task: Task) -> list[str]:
         f"{breakdown.step_seconds * 1e3:.0f} ms",
         f"{profile.elapsed_seconds:.0f} s ({breakdown.rounds} rounds)",
         f"{reached:.1%}",
+        f"{allowed(np.array(seconds[WARM_UP - 1 :])):.1%}",
         f"{wall * CYCLES:.0f} s",
         f"{worst:.1%}",
         f"{equal:.0f} s",
@@ -74,7 +92,8 @@ def measure(task: Task) -> list[str]:
 
 def main(names: list[str]) -> None:
     heads = [
-        "workload", "step", "Stash", "widest interval", f"original, {CYCLES} short cycles", "its widest interval",
+        "workload", "step", "Stash", "widest interval", f"means of {WATCHED:.0f} s untouched",
+        f"original, {CYCLES} short cycles", "its widest interval",
         "original, equally precise (computed)", "ratio", "original, half epochs (computed)",
     ]  # fmt: skip
     rows = []
