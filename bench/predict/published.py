@@ -25,13 +25,14 @@ from scipy.special import stdtrit
 
 from bench.common import ROOT
 from bench.predict.errors import Prediction, summary
-from stash.derive.predict import collectives, efficiency, timeline
-from stash.derive.predict.collectives import Fabric, Hops
-from stash.derive.predict.draws import Array, Draws
-from stash.derive.predict.exchange import MODEL_SPREAD
-from stash.derive.predict.quantity import Quantity
-from stash.derive.predict.sources import network_rate, reach_of
-from stash.derive.predict.target import NetworkKind, Wiring
+from stash.derive.predict.exchange import collectives, timeline
+from stash.derive.predict.exchange.collectives import Fabric, Hops
+from stash.derive.predict.exchange.stalls import MODEL_SPREAD
+from stash.derive.predict.target import efficiency
+from stash.derive.predict.target.cluster import NetworkKind, Wiring
+from stash.derive.predict.target.sources import network_rate, reach_of
+from stash.derive.predict.uncertainty.draws import Array, Draws
+from stash.derive.predict.uncertainty.quantity import Quantity
 
 DATA = File(__file__).parent / "data"
 TABLE = ROOT / "src/stash/keep/catalog/data/node_scaling.csv"

@@ -20,8 +20,8 @@ from bench.predict import (
     this_machine,
 )  # fmt: skip
 from bench.predict.errors import Prediction, coverage, errors, summary, worst
-from stash.derive.predict import efficiency
-from stash.derive.predict.exchange import MODEL_SPREAD, UNREADY_SPREAD
+from stash.derive.predict.exchange.stalls import MODEL_SPREAD, UNREADY_SPREAD
+from stash.derive.predict.target import efficiency
 
 HEAD = """# How wrong predictions are
 

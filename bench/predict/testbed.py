@@ -30,11 +30,11 @@ from stash import load
 from stash.base.records import Profile
 from stash.base.stats.intervals import Interval
 from stash.base.words.units import parse_rate
-from stash.derive.predict.changes import Alteration
-from stash.derive.predict.draws import Array, Draws
-from stash.derive.predict.forecast import StallDraws
-from stash.derive.predict.timeline import MIB
-from stash.derive.predict.whatif import Base, base_of, stall_draws
+from stash.derive.predict.exchange.timeline import MIB
+from stash.derive.predict.forecast.breakdown import StallDraws
+from stash.derive.predict.uncertainty.draws import Array, Draws
+from stash.derive.predict.whatif.changes import Alteration
+from stash.derive.predict.whatif.forecasting import Base, base_of, stall_draws
 from stash.derive.stalls import attribute
 from stash.keep.artefact import save
 from stash.keep.redaction import redacted

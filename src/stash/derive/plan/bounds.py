@@ -35,11 +35,11 @@ from stash.base.ladder import EXCHANGE_STALLS
 from stash.derive.plan.bill import HOUR
 from stash.derive.plan.chance import surely
 from stash.derive.plan.settings import Shape
-from stash.derive.predict.changes import Alteration
-from stash.derive.predict.compute import Passes, compute_scale
-from stash.derive.predict.draws import Array
-from stash.derive.predict.target import Target
-from stash.derive.predict.whatif import Base
+from stash.derive.predict.target.cluster import Target
+from stash.derive.predict.uncertainty.draws import Array
+from stash.derive.predict.whatif.changes import Alteration
+from stash.derive.predict.whatif.forecasting import Base
+from stash.derive.predict.whatif.passes import Passes, compute_scale
 from stash.keep.catalog import Catalog
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from stash.base.errors import UserError
 from stash.base.plan import Goal
 from stash.derive.predict.recorded import records
-from stash.derive.predict.whatif import Base
+from stash.derive.predict.whatif.forecasting import Base
 
 _SMALLER = 0.01
 """Of a device's samples: less than this is a rounding of the profiled batch, and no other one."""

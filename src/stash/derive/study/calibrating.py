@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from stash.base.errors import UserError
 from stash.base.records import Profile
-from stash.derive.predict.devices import time_ratio
+from stash.derive.predict.compute.ratios import time_ratio
 from stash.derive.stalls import attribute
 from stash.keep.catalog.facts import GpuFacts
 

@@ -15,7 +15,7 @@ from statistics import median
 
 from stash.base.errors import UserError
 from stash.base.words.units import format_rate
-from stash.derive.predict.sources import of_instance
+from stash.derive.predict.target.sources import of_instance
 from stash.derive.study.calibrating import DeviceSpeed
 from stash.derive.study.places import StudyPlace
 from stash.keep.catalog import Instance

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from numpy.lib.stride_tricks import sliding_window_view
 
-from stash.derive.predict.draws import Array
+from stash.derive.predict.uncertainty.draws import Array
 from stash.derive.spot.fleet.enumeration import MOST_FLEETS, everything
 from stash.derive.spot.fleet.weighing import FleetWish, weigh
 from stash.derive.spot.risk.lifetimes import NEVER, LifeLaw
