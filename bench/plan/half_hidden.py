@@ -19,9 +19,9 @@ import numpy as np
 
 from bench.plan.tables import Cells, Job, Setup
 from bench.predict import published as links
+from stash.derive.predict.compute import contention
 from stash.derive.predict.compute.pairs import Pair, arm, by_model, left_out_errors, near, pairs
 from stash.derive.predict.compute.ratios import sheet_ratio
-from stash.derive.predict.target import efficiency
 from stash.derive.predict.uncertainty.draws import Array, Draws
 from stash.keep.catalog.speeds import Speed, model_key
 
@@ -230,6 +230,6 @@ def _of_sheets(first: Setup, second: Setup, precision: str) -> float | None:
 @lru_cache(maxsize=4096)
 def _step_on_links(job: Job, step: float, machine: str, nodes: int, count: int) -> Array:
     """Seconds of a step on several GPUs of a known machine, from one's, ``[draws]`` (``bench.predict.published``)."""
-    crowded = step * (1 + DRAWS.around("crowding", efficiency.crowding().interval))
+    crowded = step * (1 + DRAWS.around("crowding", contention.crowding().interval))
     fabric = links.fabric(links.MACHINES[machine], nodes, count // nodes)
     return crowded + links.exposed(links.model(job.model, job.precision == "amp"), step, fabric)

@@ -18,8 +18,8 @@ import numpy as np
 
 from bench.predict.errors import Prediction
 from bench.predict.published import DRAWS, STEPS, rows, timed
+from stash.derive.predict.compute import contention
 from stash.derive.predict.exchange.stalls import UNREADY_SPREAD
-from stash.derive.predict.target import efficiency
 from stash.derive.predict.uncertainty.draws import Array
 
 Key = tuple[str, str, str, int]
@@ -114,4 +114,4 @@ def _hidden(step: float) -> Array:
 
 
 def _crowding() -> Array:
-    return efficiency.crowded(DRAWS.uniforms("crowding"))
+    return contention.crowded(DRAWS.uniforms("crowding"))

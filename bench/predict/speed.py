@@ -15,9 +15,10 @@ from stash.base.records import Block, Collective, Gradient, Loader, Profile, Ran
 from stash.derive.predict.exchange import collectives, timeline
 from stash.derive.predict.exchange.collectives import Fabric, Hops
 from stash.derive.predict.exchange.stalls import ExchangeModel
-from stash.derive.predict.forecast.breakdown import Predicted, forecast
+from stash.derive.predict.forecast.breakdown import forecast
+from stash.derive.predict.forecast.parts import Predicted
 from stash.derive.predict.target.cluster import Target
-from stash.derive.predict.target.sources import of_profile
+from stash.derive.predict.target.from_profile import of_profile
 from stash.derive.predict.uncertainty.draws import Array, Draws, intervals
 from stash.derive.stalls import attribute
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from stash.base.records import Profile
     from stash.derive.plan.asked_work import TrainedJob
     from stash.derive.plan.bill import BillFacts
-    from stash.derive.predict.whatif.forecasting import Base
+    from stash.derive.predict.whatif.base import Base
     from stash.keep.catalog import Catalog
 
 

@@ -16,7 +16,7 @@ from stash.cli.storing import StoreOption
 
 if TYPE_CHECKING:
     from stash.derive.predict.target.cluster import Target
-    from stash.derive.predict.whatif.forecasting import Base
+    from stash.derive.predict.whatif.base import Base
 
 FILE_HELP = "A profile, of `stash profile`."
 JSON_HELP = "Print the answer as JSON; its keys are a contract (docs/format.md)."
@@ -98,8 +98,8 @@ def _cluster(file: str) -> Target:
     """Machines of a file; raises UserError."""
     from stash.base.records import SUFFIX
     from stash.base.yamlines import text_of
+    from stash.derive.predict.target.from_probe import of_probe
     from stash.derive.predict.target.from_text import target_of_text
-    from stash.derive.predict.target.sources import of_probe
     from stash.keep.artefact import PROBE_SUFFIX, load_probe
 
     path = Path(file)

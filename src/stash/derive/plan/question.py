@@ -22,7 +22,7 @@ from stash.derive.plan.settings import Shapes, room
 from stash.derive.plan.weighing import WHOLE, Calibration, Chain, Weighing
 from stash.derive.plan.work import StepPlan
 from stash.derive.predict.target.cluster import Target
-from stash.derive.predict.whatif.forecasting import Base
+from stash.derive.predict.whatif.base import Base
 from stash.keep.catalog import Catalog
 
 _FROM_CPUS = (

@@ -27,7 +27,7 @@ from stash.derive.plan.work import said, step_plan
 from stash.derive.predict.target.cluster import Target
 from stash.derive.predict.uncertainty.draws import intervals
 from stash.derive.predict.uncertainty.quantity import worst
-from stash.derive.predict.whatif.forecasting import Base
+from stash.derive.predict.whatif.base import Base
 from stash.keep.catalog import Catalog
 
 LISTED = 60

@@ -14,11 +14,10 @@ from numpy.typing import NDArray
 
 from stash.derive.plan.candidates import Rentable
 from stash.derive.plan.work import StepPlan, split
-from stash.derive.predict.answers.limits import job_footprint
-from stash.derive.predict.answers.memory import RESERVE
+from stash.derive.predict.answers.memory import RESERVE, job_footprint
 from stash.derive.predict.uncertainty.draws import Array
+from stash.derive.predict.whatif.base import Base
 from stash.derive.predict.whatif.changes import Alteration
-from stash.derive.predict.whatif.forecasting import Base
 
 _ROUNDING = 1e-3
 """Published memory sizes have four digits."""

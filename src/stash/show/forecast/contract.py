@@ -8,7 +8,8 @@ from typing import Any
 from stash.base.stats.intervals import Interval
 from stash.derive.predict.answers.answer import WhatIf
 from stash.derive.predict.answers.sweep import Point, SweptOption
-from stash.derive.predict.forecast.breakdown import Forecast, Used
+from stash.derive.predict.forecast.breakdown import Forecast
+from stash.derive.predict.uncertainty.quantity import Used
 from stash.derive.stalls.breakdown import Breakdown
 
 SCHEMA = 1

@@ -16,8 +16,7 @@ from stash.base.words.rounding import Scale, scale_for
 from stash.base.words.units import SECONDS, format_bits, format_bytes, format_rate, format_seconds
 from stash.derive.predict.answers.answer import WhatIf
 from stash.derive.predict.answers.limits import Diminishing
-from stash.derive.predict.forecast.breakdown import Used
-from stash.derive.predict.uncertainty.quantity import Quantity
+from stash.derive.predict.uncertainty.quantity import Quantity, Used
 from stash.derive.stalls.figures import pace
 
 UNKNOWN = "unknown"

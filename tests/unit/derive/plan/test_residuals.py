@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from stash.base.plan import PlanFact, StallShare
 from stash.base.stats.intervals import Interval
 from stash.derive.plan.residuals import Residual, Residuals, adjustment, before_residuals, calibrated, residual
-from stash.derive.predict.forecast.breakdown import Predicted, StallDraws
+from stash.derive.predict.forecast.parts import Predicted, StallDraws
 from stash.derive.predict.target.cluster import Target
 from stash.derive.predict.uncertainty.draws import Draws, intervals
 

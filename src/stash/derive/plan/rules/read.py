@@ -13,7 +13,7 @@ from stash.base.plan import Goal
 from stash.derive.findings.machine import model_of
 from stash.derive.plan.rules.offered import RuleFacts
 from stash.derive.predict.compute.pairs import by_model, pairs
-from stash.derive.predict.whatif.forecasting import Base
+from stash.derive.predict.whatif.base import Base
 from stash.keep.catalog import Catalog
 from stash.keep.catalog.speeds import model_key
 

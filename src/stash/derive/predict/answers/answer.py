@@ -1,6 +1,6 @@
 """One answered question: a forecast beside its measurement, with all that is said of the two.
 
-Gathers what ``whatif`` and ``answers`` tell, for whoever shows it. Computes nothing of its own.
+Gathers what the other modules of this room tell, for whoever shows it. Computes nothing of its own.
 """
 
 from __future__ import annotations
@@ -8,20 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from stash.derive.predict.answers.limits import (
-    Diminishing,
-    Fit,
-    diminishing,
-    effects_on_training,
-    lost,
-    memory_fit,
-    next_bottleneck,
-)
+from stash.derive.predict.answers.limits import Diminishing, diminishing, effects_on_training, next_bottleneck
+from stash.derive.predict.answers.memory import Fit, memory_fit
+from stash.derive.predict.answers.sufficing import Suffices, suffices
+from stash.derive.predict.answers.unrecorded import Unanswered, unanswered
 from stash.derive.predict.forecast.breakdown import Forecast
-from stash.derive.predict.loading.stalls import Suffices
+from stash.derive.predict.whatif.base import Base
 from stash.derive.predict.whatif.changes import changes
-from stash.derive.predict.whatif.forecasting import Base, suffices, what_if
-from stash.derive.predict.whatif.refusing import Unanswered, unanswered
+from stash.derive.predict.whatif.forecasting import lost, what_if
 from stash.derive.stalls.breakdown import Breakdown, Missing, Stall
 
 

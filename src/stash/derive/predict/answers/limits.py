@@ -1,4 +1,4 @@
-"""What a forecast means for whoever asked: what limits the step next, where more of the same stops to pay, what fits.
+"""What a forecast means for whoever asked: what limits the step next, and where more of the same stops to pay.
 
 Also what the changes do to training itself, which no time tells. Reads forecasts and makes more of them; writes no
 text but those sentences about training.
@@ -11,13 +11,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from stash.base.errors import UserError
-from stash.derive.predict.answers.memory import Footprint, ModelState, constant_bytes, footprint
-from stash.derive.predict.exchange.traffic import shards_itself
-from stash.derive.predict.forecast.breakdown import Forecast, StallDraws
-from stash.derive.predict.recorded import peak_bytes
-from stash.derive.predict.whatif.changes import MOST_NODES, OPTIONS, Alteration, stage_of
-from stash.derive.predict.whatif.forecasting import AS_IT_IS, Base, what_if
-from stash.derive.stalls.breakdown import SMALL_SHARE, Missing, Stall
+from stash.derive.predict.forecast.breakdown import Forecast
+from stash.derive.predict.whatif.base import Base
+from stash.derive.predict.whatif.changes import MOST_NODES, OPTIONS, Alteration
+from stash.derive.predict.whatif.forecasting import lost, what_if
+from stash.derive.stalls.breakdown import SMALL_SHARE, Stall
 
 WORTH = 0.05
 """Of samples per second: a doubling that brings less does not pay."""
@@ -38,26 +36,6 @@ class Diminishing:
     value: float
     """Doubled from here on it brings less than ``gain``."""
     gain: float
-
-
-@dataclass(frozen=True)
-class Fit:
-    """A device's memory: what a step needs of it, and the batch that would just fit."""
-
-    needed_bytes: float
-    memory_bytes: float | None
-    largest_batch: int | None
-    fits: bool | None
-
-
-def lost(base: Base, told: Forecast | StallDraws) -> tuple[Missing, ...]:
-    """Stalls of the target that nobody can predict, other than those which the profile itself could not tell."""
-    never_known = {item.name for item in base.breakdown.skipped if item.possible}
-    return tuple(item for item in told.unknown if item.name not in never_known or _new(base, item))
-
-
-def _new(base: Base, item: Missing) -> bool:
-    return item.why not in {known.why for known in base.breakdown.skipped}
 
 
 def next_bottleneck(told: Forecast) -> Stall:
@@ -106,39 +84,6 @@ def _speed(base: Base, wanted: Alteration, name: str, value: float) -> float | N
     if lost(base, told):
         return None
     return told.breakdown.samples_per_second or 1 / told.breakdown.step_seconds
-
-
-def memory_fit(base: Base, wanted: Alteration, told: Forecast) -> Fit | None:
-    """What the step needs of a device's memory; ``None`` where the profile holds no peak, or on CPUs."""
-    line = job_footprint(base, wanted, told.target.ranks)
-    if line is None or base.passes is None:
-        return None
-    needed = line.at(wanted.batch or base.passes.batch)
-    memory = told.target.device_memory_bytes
-    if memory is None:
-        return Fit(needed, None, None, None)
-    return Fit(needed, memory.value, line.largest_batch(memory.value), line.fits(needed, memory.value))
-
-
-def job_footprint(base: Base, wanted: Alteration = AS_IT_IS, ranks: int | None = None) -> Footprint | None:
-    """What a batch needs on one of so many ranks, by default as many as were profiled.
-
-    ``None`` where the profile holds no peak, on CPUs, and of a job that shards its model itself.
-    """
-    ranks = base.target.ranks if ranks is None else ranks
-    work, peak = base.profile.workload, peak_bytes(base.profile)
-    if peak is None or base.passes is None or work.parameter_bytes is None or shards_itself(work):
-        return None
-    state = ModelState(work.parameter_bytes, work.optimizer_bytes or 0, max(work.bucket_bytes, default=0))
-    view = bool(work.bucket_view)
-    now = constant_bytes(state, buckets=base.target.ranks > 1 and not view)
-    there = constant_bytes(
-        state,
-        buckets=ranks > 1 and not (view if wanted.bucket_view is None else wanted.bucket_view),
-        stage=stage_of(wanted) if ranks > 1 else None,
-        ranks=ranks,
-    )
-    return footprint(peak, base.passes.batch, now, there)
 
 
 def effects_on_training(base: Base, wanted: Alteration, told: Forecast) -> Iterator[str]:

@@ -11,7 +11,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from stash.base.records import Profile
 from stash.derive.predict.exchange.sharded import Stage
+from stash.derive.predict.exchange.traffic import shards_itself
+from stash.derive.predict.forecast.breakdown import Forecast
+from stash.derive.predict.whatif.base import Base
+from stash.derive.predict.whatif.changes import Alteration, stage_of
+from stash.derive.predict.whatif.forecasting import AS_IT_IS
 
 RESERVE = 0.06
 """Of a device's memory that no tensor gets: CUDA's context, NCCL's buffers, fragments. An allowance, not a
@@ -76,3 +82,52 @@ def footprint(peak_bytes: float, batch: float, constant: float, constant_there: 
     """
     per_sample = (peak_bytes - constant) / batch
     return Footprint(constant_there, per_sample) if per_sample > 0 else None
+
+
+def peak_bytes(profile: Profile) -> float | None:
+    """The most that tensors held on one device, of the rank with most; ``None`` on CPUs, and if nobody looked."""
+    held = [each.allocated_bytes for each in profile.memory if each.allocated_bytes]
+    return max(held, default=None)
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A device's memory: what a step needs of it, and the batch that would just fit."""
+
+    needed_bytes: float
+    memory_bytes: float | None
+    largest_batch: int | None
+    fits: bool | None
+
+
+def memory_fit(base: Base, wanted: Alteration, told: Forecast) -> Fit | None:
+    """What the step needs of a device's memory; ``None`` where the profile holds no peak, or on CPUs."""
+    line = job_footprint(base, wanted, told.target.ranks)
+    if line is None or base.passes is None:
+        return None
+    needed = line.at(wanted.batch or base.passes.batch)
+    memory = told.target.device_memory_bytes
+    if memory is None:
+        return Fit(needed, None, None, None)
+    return Fit(needed, memory.value, line.largest_batch(memory.value), line.fits(needed, memory.value))
+
+
+def job_footprint(base: Base, wanted: Alteration = AS_IT_IS, ranks: int | None = None) -> Footprint | None:
+    """What a batch needs on one of so many ranks, by default as many as were profiled.
+
+    ``None`` where the profile holds no peak, on CPUs, and of a job that shards its model itself.
+    """
+    ranks = base.target.ranks if ranks is None else ranks
+    work, peak = base.profile.workload, peak_bytes(base.profile)
+    if peak is None or base.passes is None or work.parameter_bytes is None or shards_itself(work):
+        return None
+    state = ModelState(work.parameter_bytes, work.optimizer_bytes or 0, max(work.bucket_bytes, default=0))
+    view = bool(work.bucket_view)
+    now = constant_bytes(state, buckets=base.target.ranks > 1 and not view)
+    there = constant_bytes(
+        state,
+        buckets=ranks > 1 and not (view if wanted.bucket_view is None else wanted.bucket_view),
+        stage=stage_of(wanted) if ranks > 1 else None,
+        ranks=ranks,
+    )
+    return footprint(peak, base.passes.batch, now, there)

@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from stash.base.errors import UserError
-from stash.derive.predict.answers.limits import lost
 from stash.derive.predict.forecast.breakdown import Forecast
+from stash.derive.predict.whatif.base import Base
 from stash.derive.predict.whatif.changes import OPTIONS, Alteration, changes, parse
-from stash.derive.predict.whatif.forecasting import Base, what_if
+from stash.derive.predict.whatif.forecasting import lost, what_if
 
 MOST_POINTS = 400
 _ALL_UP_TO = 12

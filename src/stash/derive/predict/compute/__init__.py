@@ -1,1 +1,1 @@
-"""How fast another device computes: published pairs of devices, a roofline, data sheets, in this order."""
+"""How fast other devices compute, by published pairs, a roofline or data sheets, and what several cost each other."""

@@ -2,7 +2,7 @@
 
 A call takes its FLOPs at the peak its shapes and type can have, or its bytes at the memory's rate, or as long as it
 takes to launch it: whichever is longest (Williams, Waterman and Patterson 2009). No device reaches its peaks, so only
-ratios of two devices' times are used; how far these are from published ones is ``devices``' business.
+ratios of two devices' times are used; how far these are from published ones is ``ratios``' business.
 """
 
 from __future__ import annotations

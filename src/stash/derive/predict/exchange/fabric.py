@@ -10,11 +10,10 @@ import numpy as np
 
 from stash.base.errors import StashError
 from stash.derive.predict.exchange.collectives import Fabric, Hops
-from stash.derive.predict.forecast.breakdown import Used
 from stash.derive.predict.target.cluster import Target
 from stash.derive.predict.target.efficiency import hop, latency_factor
 from stash.derive.predict.uncertainty.draws import Array, Draws
-from stash.derive.predict.uncertainty.quantity import Quantity
+from stash.derive.predict.uncertainty.quantity import Quantity, Used
 
 
 class UnknownFactError(StashError):

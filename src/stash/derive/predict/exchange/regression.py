@@ -17,9 +17,10 @@ from stash.base.errors import UserError
 from stash.base.records import Profile, Record
 from stash.base.stats.intervals import Interval
 from stash.base.words.counting import counted
+from stash.derive.predict.exchange.exposure import AS_MEASURED, exposed
 from stash.derive.predict.exchange.fabric import UnknownFactError, fabric_of
-from stash.derive.predict.exchange.traffic import AS_MEASURED, Exchanged, exchanged, exposed
-from stash.derive.predict.target.sources import of_profile
+from stash.derive.predict.exchange.traffic import Exchanged, exchanged
+from stash.derive.predict.target.from_profile import of_profile
 from stash.derive.predict.uncertainty.draws import Array, Draws
 from stash.derive.stalls import attribute
 

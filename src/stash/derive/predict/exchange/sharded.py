@@ -35,19 +35,6 @@ class Shard:
     backward_seconds: float
 
 
-def volume(shards: tuple[Shard, ...], stage: Stage, ranks: int) -> float:
-    """Bytes that each rank sends in a step.
-
-    With Ψ parameter and Γ gradient bytes, each times (p−1)/p: stage 1 all-reduces gradients and gathers the updated
-    parameters, 2Γ + Ψ; stage 2 reduces gradients to their owners only, Γ + Ψ; stage 3 gathers parameters for the
-    forward pass and again for the backward pass, Γ + 2Ψ.
-    """
-    parameters = sum(shard.parameter_bytes for shard in shards)
-    gradients = sum(shard.gradient_bytes for shard in shards)
-    sent = {1: 2 * gradients + parameters, 2: gradients + parameters, 3: gradients + 2 * parameters}[_known(stage)]
-    return sent * (ranks - 1) / ranks
-
-
 def exposed(
     fabric: Fabric, shards: tuple[Shard, ...], stage: Stage, backend: Backend, prefetch: int = 1, passes: int = 1
 ) -> Array:

@@ -19,9 +19,10 @@ from stash.base.ladder import EXCHANGE_STALLS, Situation, why_no_stall
 from stash.base.records import Profile
 from stash.derive.predict.exchange import stragglers
 from stash.derive.predict.exchange.collectives import Fabric
+from stash.derive.predict.exchange.exposure import AS_MEASURED, ExchangeChanges, alone, exposed
 from stash.derive.predict.exchange.fabric import UnknownFactError, fabric_of, facts_of
-from stash.derive.predict.exchange.traffic import AS_MEASURED, ExchangeChanges, Exchanged, alone, exchanged, exposed
-from stash.derive.predict.forecast.breakdown import Predicted, PredictedStalls
+from stash.derive.predict.exchange.traffic import Exchanged, exchanged
+from stash.derive.predict.forecast.parts import Predicted, PredictedStalls
 from stash.derive.predict.target.cluster import Backend, Target
 from stash.derive.predict.uncertainty.draws import Array, Draws
 from stash.derive.predict.uncertainty.quantity import worst
@@ -66,7 +67,7 @@ class _Seen:
 class ExchangeModel:
     """The exchange of one profile's job, to be asked about any target; make it once and ask often.
 
-    ``base`` is where the profile was taken (``sources.of_profile``).
+    ``base`` is where the profile was taken (``from_profile.of_profile``).
     """
 
     def __init__(self, profile: Profile, breakdown: Breakdown, base: Target, draws: Draws) -> None:

@@ -8,7 +8,6 @@ stands what only a prediction has: origins, facts, and how far it reaches beyond
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,9 +15,10 @@ from stash.base.errors import StashError
 from stash.base.ladder import STALLS, rung_adding
 from stash.base.records import Record
 from stash.base.stats.intervals import Interval
+from stash.derive.predict.forecast.parts import Predicted, unknown_of
 from stash.derive.predict.target.cluster import Target
 from stash.derive.predict.uncertainty.draws import Array, intervals
-from stash.derive.predict.uncertainty.quantity import Origin, Quantity, worst
+from stash.derive.predict.uncertainty.quantity import Origin, Used, worst
 from stash.derive.stalls.breakdown import (
     Breakdown,
     Communication,
@@ -31,59 +31,6 @@ from stash.derive.stalls.breakdown import (
     Waits,
 )
 from stash.derive.stalls.method_error import method_error
-
-
-class Used(Record):
-    """A fact that a part of a forecast rests on."""
-
-    about: str
-    """What it is a fact about, e.g. ``bandwidth between nodes``."""
-    unit: str
-    """``bytes/s``, ``1/s``, ``seconds``, ``bytes``, ``samples/s``, ``fraction`` or ``count``."""
-    quantity: Quantity
-
-
-@dataclass(frozen=True, eq=False)
-class Predicted:
-    """One stall as draws of seconds per step, ``[draws]``, and what they were made of."""
-
-    name: str
-    seconds: Array
-    origin: Origin
-    facts: tuple[Used, ...] = ()
-    beyond: tuple[str, ...] = ()
-    """Where the model left the range in which it was calibrated: one sentence each."""
-    spread_known: bool = True
-    """Whether the draws hold all there is to be uncertain about; if not, the ends are unknown."""
-
-
-@dataclass(frozen=True, eq=False)
-class PredictedStalls:
-    """The stalls that were predicted, and those that do not exist or that nobody can predict."""
-
-    parts: tuple[Predicted, ...]
-    missing: tuple[Missing, ...] = ()
-
-
-@dataclass(frozen=True, eq=False)
-class StallDraws:
-    """One changed job: its stalls as draws, the stalls it cannot have or nobody can predict, samples of a step."""
-
-    target: Target
-    parts: tuple[Predicted, ...]
-    missing: tuple[Missing, ...]
-    samples: float | None
-
-    @property
-    def step(self) -> Array:
-        """Seconds of a step, ``[draws]``; a lower bound while a part of it is missing that is possible."""
-        total: Array = np.sum([part.seconds for part in self.parts], axis=0)
-        return total
-
-    @property
-    def unknown(self) -> tuple[Missing, ...]:
-        """Stalls that the target can have and nobody can predict; those that another one contains are not."""
-        return _unknown(self.missing)
 
 
 class Grounds(Record):
@@ -112,7 +59,7 @@ class Forecast(Record):
     @property
     def unknown(self) -> tuple[Missing, ...]:
         """Stalls that the target can have and nobody can predict; those that another one contains are not."""
-        return _unknown(self.breakdown.skipped)
+        return unknown_of(self.breakdown.skipped)
 
     @property
     def step(self) -> Interval | None:
@@ -140,10 +87,6 @@ class Forecast(Record):
     def origin(self) -> Origin:
         """Of the whole: the least certain of its parts'."""
         return worst(part.origin for part in self.grounds)
-
-
-def _unknown(missing: Sequence[Missing]) -> tuple[Missing, ...]:
-    return tuple(each for each in missing if each.possible and each.contained_in is None)
 
 
 def forecast(

@@ -17,7 +17,6 @@ from stash.base.records import Block, Host, Profile
 from stash.base.stats.intervals import Interval, median_interval
 from stash.derive.predict.loading.pipeline import SMT_GAIN, Pipeline, SampleStore, Work, core_capacity, step_seconds
 from stash.derive.predict.loading.queueing import MOST_VARIATION
-from stash.derive.predict.recorded import batch_times
 from stash.derive.predict.uncertainty.draws import Array, Draws
 from stash.derive.predict.uncertainty.quantity import Quantity, measured
 from stash.derive.stalls.breakdown import Breakdown
@@ -294,3 +293,14 @@ def _spread_of_stall(breakdown: Breakdown) -> float | None:
     fetch = breakdown.stall("fetch")
     width = None if fetch is None else fetch.time.half_width
     return None if fetch is None or width is None else width / fetch.seconds
+
+
+def batch_times(profile: Profile) -> list[tuple[float, int]]:
+    """Mean seconds of a batch, and of how many, by worker and block, files in memory; empty if not recorded."""
+    return [
+        (seconds / batches, batches)
+        for each in profile.workers
+        if each.feed == "warm"
+        for seconds, batches in zip(each.seconds, each.batches, strict=False)
+        if batches > 0
+    ]

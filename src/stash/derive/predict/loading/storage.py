@@ -10,11 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from stash.base.words.units import format_rate, format_seconds
-from stash.derive.predict.forecast.breakdown import Used
 from stash.derive.predict.loading.pipeline import SampleStore
 from stash.derive.predict.target.cluster import Storage
 from stash.derive.predict.uncertainty.draws import Draws
-from stash.derive.predict.uncertainty.quantity import Quantity
+from stash.derive.predict.uncertainty.quantity import Quantity, Used
 
 
 @dataclass(frozen=True, eq=False)

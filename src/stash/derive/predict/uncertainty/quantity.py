@@ -77,3 +77,13 @@ def measured(interval: Interval, as_of: str | None, source: str) -> Quantity:
 def given(value: float, option: str) -> Quantity:
     """What the user asked for with ``option``."""
     return Quantity(value=value, origin="given", source=option)
+
+
+class Used(Record):
+    """A fact that a part of a forecast rests on."""
+
+    about: str
+    """What it is a fact about, e.g. ``bandwidth between nodes``."""
+    unit: str
+    """``bytes/s``, ``1/s``, ``seconds``, ``bytes``, ``samples/s``, ``fraction`` or ``count``."""
+    quantity: Quantity

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 from stash.base.records import Profile
 from stash.derive.predict.exchange.stalls import ExchangeModel
-from stash.derive.predict.forecast.breakdown import Predicted, Used
+from stash.derive.predict.forecast.parts import Predicted
 from stash.derive.predict.loading.measured import Loading
 from stash.derive.predict.loading.stalls import HeldToMeasurement
 from stash.derive.predict.target.cluster import Target
 from stash.derive.predict.uncertainty.draws import Array, Draws
-from stash.derive.predict.uncertainty.quantity import measured
+from stash.derive.predict.uncertainty.quantity import Used, measured
 from stash.derive.predict.whatif.passes import Passes
 from stash.derive.stalls.breakdown import Breakdown
 from stash.keep.catalog import Catalog

@@ -1,7 +1,7 @@
 """What is asked for: the facts of a job and its machines that are to be other than they were measured.
 
 Reads each as people write it, refuses what cannot be, and says which of them contradict each other. Knows the words
-and their bounds; what they do to a step is ``whatif``'s business.
+and their bounds; what they do to a step is ``training``'s and ``data``'s business.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What of a step waits for data: prep and fetch of a profiled job whose pipeline, machines or training are changed.
 
-Sets up the pipeline that the changes ask for; the queue is ``data_stalls``' business, the storage ``storage``'s.
+Sets up the pipeline that the changes ask for; what a step then waits is ``loading``'s business.
 """
 
 from __future__ import annotations
@@ -8,19 +8,19 @@ from __future__ import annotations
 from dataclasses import replace
 
 from stash.base.ladder import DATA_STALLS
-from stash.derive.predict.forecast.breakdown import Predicted, PredictedStalls, Used
+from stash.derive.predict.forecast.parts import Predicted, PredictedStalls
 from stash.derive.predict.loading.measured import Loading, cores_worth, lacks, rented
 from stash.derive.predict.loading.page_cache import cached_share
 from stash.derive.predict.loading.pipeline import Pipeline, less_sure
 from stash.derive.predict.loading.stalls import predicted
 from stash.derive.predict.loading.storage import NodeStorage, served
-from stash.derive.predict.recorded import records
 from stash.derive.predict.target.cluster import Storage, Target
 from stash.derive.predict.uncertainty.draws import Array
-from stash.derive.predict.uncertainty.quantity import Origin
+from stash.derive.predict.uncertainty.quantity import Origin, Used
 from stash.derive.predict.whatif.base import Base, as_measured, more_passes
 from stash.derive.predict.whatif.changes import Alteration
 from stash.derive.predict.whatif.passes import ComputeScale, Passes
+from stash.derive.predict.whatif.refusing import records
 from stash.derive.stalls.breakdown import Missing
 
 

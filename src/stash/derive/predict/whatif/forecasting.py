@@ -15,21 +15,22 @@ from stash.base.errors import UserError
 from stash.base.ladder import DATA_STALLS
 from stash.base.records import Profile
 from stash.derive.predict.exchange.stalls import ExchangeModel
-from stash.derive.predict.forecast.breakdown import Forecast, Predicted, PredictedStalls, StallDraws, forecast
+from stash.derive.predict.forecast.breakdown import Forecast, forecast
+from stash.derive.predict.forecast.parts import Predicted, PredictedStalls, StallDraws
 from stash.derive.predict.loading.measured import loading
-from stash.derive.predict.loading.stalls import Suffices, held_to, what_suffices
+from stash.derive.predict.loading.stalls import held_to
 from stash.derive.predict.target.cluster import Target
-from stash.derive.predict.target.sources import of_profile
+from stash.derive.predict.target.from_profile import of_profile
 from stash.derive.predict.uncertainty.draws import Draws
 from stash.derive.predict.whatif.base import Base, as_measured
 from stash.derive.predict.whatif.changes import Alteration
-from stash.derive.predict.whatif.data import pipeline_of, read
+from stash.derive.predict.whatif.data import read
 from stash.derive.predict.whatif.passes import compute_scale, passes
 from stash.derive.predict.whatif.refusing import refuse_unanswerable
 from stash.derive.predict.whatif.retarget import retarget
 from stash.derive.predict.whatif.training import no_change, trained, trains_for
 from stash.derive.stalls import attribute
-from stash.derive.stalls.breakdown import Breakdown
+from stash.derive.stalls.breakdown import Breakdown, Missing
 from stash.keep.catalog import Catalog
 from stash.keep.catalog.layers import merge
 
@@ -37,9 +38,6 @@ AS_IT_IS = Alteration()
 _OF_MACHINES = (
     "network", "network_times", "nodes", "gpus", "gpu", "cpus", "disk", "memory", "instance", "cluster",
 )  # fmt: skip
-
-
-__all__ = ["AS_IT_IS", "Base", "base_of", "forecast_of", "stall_draws", "suffices", "what_if"]
 
 
 @lru_cache(maxsize=1)
@@ -62,8 +60,7 @@ def base_of(
 ) -> Base:
     """What forecasts from ``profile`` start with; raises StashError if it has no complete round."""
     breakdown, draws = breakdown or attribute(profile), draws or Draws()
-    samples = breakdown.samples_per_step
-    done = passes(profile, None if samples is None else samples / breakdown.world_size)
+    done = passes(profile, breakdown)
     found = loading(profile, breakdown, draws)
     target = of_profile(profile)
     exchange = ExchangeModel(profile, breakdown, target, draws)
@@ -102,8 +99,8 @@ def stall_draws(base: Base, wanted: Alteration = AS_IT_IS, less: Mapping[str, fl
     target = base.target
     if _moves(wanted):
         target = retarget(base.target, wanted, base.catalog(), base.clusters)
-    after = passes(base.profile, _samples_per_rank(base), wanted)
-    refuse_unanswerable(base.profile, base.breakdown, base.loading, wanted, after)
+    after = passes(base.profile, base.breakdown, wanted)
+    refuse_unanswerable(base.profile, base.breakdown, base.loading, wanted, counted=after is not None)
     scale = no_change(base.draws)
     if target.device != base.target.device or wanted.batch is not None or wanted.trained_in is not None:
         scale = compute_scale(
@@ -132,17 +129,6 @@ def _as_it_is(base: Base) -> StallDraws:
     return StallDraws(base.target, parts, base.breakdown.skipped, base.breakdown.samples_per_step)
 
 
-def suffices(base: Base, wanted: Alteration = AS_IT_IS) -> Suffices | None:
-    """DS-Analyzer's questions for the job with these changes; ``None`` where its pipeline is unknown."""
-    if base.loading is None:
-        return None
-    told = what_if(base, wanted)
-    after = passes(base.profile, _samples_per_rank(base), wanted)
-    pipeline = pipeline_of(base, base.loading, told.target, wanted, after)
-    trains = told.breakdown.step_seconds - told.breakdown.seconds(*DATA_STALLS)
-    return what_suffices(pipeline, base.loading, trains, told.target.nodes)
-
-
 # What can be asked -----------------------------------------------------------------------------------------
 
 
@@ -151,11 +137,16 @@ def _moves(wanted: Alteration) -> bool:
     return any(getattr(wanted, name) is not None for name in _OF_MACHINES)
 
 
-def _samples_per_rank(base: Base) -> float | None:
-    samples = base.breakdown.samples_per_step
-    return None if samples is None else samples / base.breakdown.world_size
-
-
 def _replicas(base: Base) -> float:
     replicas = base.profile.workload.replicas
     return 1.0 if replicas is None else replicas / base.profile.world_size
+
+
+def lost(base: Base, told: Forecast | StallDraws) -> tuple[Missing, ...]:
+    """Stalls of the target that nobody can predict, other than those which the profile itself could not tell."""
+    never_known = {item.name for item in base.breakdown.skipped if item.possible}
+    return tuple(item for item in told.unknown if item.name not in never_known or _new(base, item))
+
+
+def _new(base: Base, item: Missing) -> bool:
+    return item.why not in {known.why for known in base.breakdown.skipped}

@@ -1,6 +1,6 @@
 """The compute of a forecast: what a step's passes take on another device, with other samples, in another precision.
 
-Scales what was measured, by the ratios of ``devices``. Knows which facts of a profile they need, and says what is
+Scales what was measured, by the ratios of ``compute``. Knows which facts of a profile they need, and says what is
 missing; the exchange is not compute, and neither is waiting for data.
 """
 
@@ -14,13 +14,13 @@ from stash.base.errors import UserError
 from stash.base.records import Profile
 from stash.derive.predict.compute.ratios import batch_exponent, precision_ratio, time_ratio
 from stash.derive.predict.compute.roofline import autocast_ratio, roofline_ratio
-from stash.derive.predict.forecast.breakdown import Used
-from stash.derive.predict.recorded import records
 from stash.derive.predict.target.cluster import Target
 from stash.derive.predict.uncertainty.draws import Array, Draws
-from stash.derive.predict.uncertainty.quantity import Quantity
+from stash.derive.predict.uncertainty.quantity import Quantity, Used
 from stash.derive.predict.whatif.changes import Alteration
+from stash.derive.predict.whatif.refusing import records
 from stash.derive.predict.whatif.retarget import named_gpu
+from stash.derive.stalls.breakdown import Breakdown
 from stash.keep.catalog import Catalog, GpuFacts
 from stash.keep.catalog.speeds import model_key
 
@@ -52,11 +52,12 @@ class Passes:
         return self.batch * self.accumulated
 
 
-def passes(profile: Profile, samples_per_rank: float | None, wanted: Alteration | None = None) -> Passes | None:
+def passes(profile: Profile, breakdown: Breakdown, wanted: Alteration | None = None) -> Passes | None:
     """Of the profiled job, or with what is ``wanted``; ``None`` if nobody counted its samples."""
     loaders = profile.workload.loaders
     accumulated = max([1, *(loader.batches_per_step for loader in loaders)])
-    batch = None if samples_per_rank is None else max(1, round(samples_per_rank / accumulated))
+    samples = breakdown.samples_per_step
+    batch = None if samples is None else max(1, round(samples / breakdown.world_size / accumulated))
     if wanted is not None:
         batch, accumulated = wanted.batch or batch, wanted.accumulate or accumulated
     return None if batch is None else Passes(batch, accumulated)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from stash.base.errors import UserError
 from stash.derive.predict.target.cluster import Network, NetworkKind, Storage, Target
 from stash.derive.predict.target.efficiency import SOCKETS_FOLLOW
-from stash.derive.predict.target.sources import network_rate, of_instance
+from stash.derive.predict.target.from_catalog import network_rate, of_instance
 from stash.derive.predict.uncertainty.quantity import Quantity, given
 from stash.derive.predict.whatif.changes import MOST_NODES, Alteration
 from stash.keep.catalog import Catalog, GpuFacts

@@ -1,6 +1,6 @@
 """What of a step trains: compute, transfer, contention and the exchange of a profiled job that is changed.
 
-Each as it was measured, scaled by what the changes do to it. What waits for data is ``data_parts``' business.
+Each as it was measured, scaled by what the changes do to it. What waits for data is ``data``'s business.
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ import numpy as np
 
 from stash.base.errors import UserError
 from stash.base.ladder import EXCHANGE_STALLS
+from stash.derive.predict.compute.contention import crowded, crowding
+from stash.derive.predict.exchange.exposure import AS_MEASURED, ExchangeChanges
 from stash.derive.predict.exchange.timeline import copies
-from stash.derive.predict.exchange.traffic import AS_MEASURED, ExchangeChanges, exchanged
-from stash.derive.predict.forecast.breakdown import Predicted, PredictedStalls, Used
+from stash.derive.predict.exchange.traffic import exchanged
+from stash.derive.predict.forecast.parts import Predicted, PredictedStalls
 from stash.derive.predict.target.cluster import Target
-from stash.derive.predict.target.efficiency import crowded, crowding
 from stash.derive.predict.uncertainty.draws import Array, Draws
-from stash.derive.predict.uncertainty.quantity import Origin, measured
+from stash.derive.predict.uncertainty.quantity import Origin, Used, measured
 from stash.derive.predict.whatif.base import Base, as_measured, more_passes
 from stash.derive.predict.whatif.changes import Alteration, stage_of
 from stash.derive.predict.whatif.passes import ComputeScale, Passes

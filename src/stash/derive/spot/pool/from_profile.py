@@ -20,7 +20,7 @@ from stash.base.spot.curve import LearnedCurve
 from stash.base.spot.fleets import FleetPool, ParameterServers, Uncertainty, WorkerType
 from stash.base.words.quantities import listed
 from stash.base.words.units import format_bits
-from stash.derive.predict.answers.limits import job_footprint
+from stash.derive.predict.answers.memory import job_footprint
 from stash.derive.predict.target import efficiency
 from stash.derive.predict.uncertainty.draws import Array
 from stash.derive.predict.whatif.base import Base

@@ -8,7 +8,7 @@ import pytest
 from profile_builder import build
 
 from stash.base.records import Gradient, Memory, Operator, Profile, WorkerTimes
-from stash.derive.predict.whatif.refusing import unanswered
+from stash.derive.predict.answers.unrecorded import unanswered
 from stash.keep.artefact import load
 
 GOLDEN = Path(__file__).parents[4] / "golden"

@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 from profile_builder import build
 
 from stash.base.records import Bucket, Collective, Gradient, Loader, Profile
+from stash.derive.predict.exchange.exposure import AS_MEASURED, ExchangeChanges
 from stash.derive.predict.exchange.stalls import ExchangeModel
-from stash.derive.predict.exchange.traffic import AS_MEASURED, ExchangeChanges, exchanged
+from stash.derive.predict.exchange.traffic import exchanged
 from stash.derive.predict.target.cluster import Network, Target
-from stash.derive.predict.target.sources import of_instance, of_profile
+from stash.derive.predict.target.from_catalog import of_instance
+from stash.derive.predict.target.from_profile import of_profile
 from stash.derive.predict.uncertainty.draws import Draws
 from stash.derive.predict.uncertainty.quantity import Quantity
 from stash.derive.predict.uncertainty.quantity import given as wished

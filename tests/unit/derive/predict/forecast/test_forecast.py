@@ -7,10 +7,11 @@ import pytest
 
 from stash.base.errors import StashError
 from stash.derive.advise import verdict
-from stash.derive.predict.forecast.breakdown import Predicted, Used, forecast
+from stash.derive.predict.forecast.breakdown import forecast
+from stash.derive.predict.forecast.parts import Predicted
 from stash.derive.predict.target.cluster import Target
 from stash.derive.predict.uncertainty.draws import Draws
-from stash.derive.predict.uncertainty.quantity import Quantity
+from stash.derive.predict.uncertainty.quantity import Quantity, Used
 from stash.derive.stalls.breakdown import Missing
 
 DRAWS = Draws()

@@ -6,7 +6,7 @@ import pytest
 
 from stash.derive.predict.loading.storage import served
 from stash.derive.predict.target.cluster import Storage
-from stash.derive.predict.target.sources import of_instance
+from stash.derive.predict.target.from_catalog import of_instance
 from stash.derive.predict.uncertainty.draws import Draws
 from stash.derive.predict.uncertainty.quantity import given
 from stash.keep import catalog

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import pytest
 
 from stash.derive.predict.target import efficiency
@@ -61,17 +60,6 @@ def test_a_source_can_be_left_out() -> None:
     assert "zarzen" not in without.source
     assert with_all.value != without.value
     assert efficiency.reached("tcp", "gist zarzen/c2dca465") is None  # nobody else measured slow lines
-
-
-def test_crowding_is_drawn_from_the_losses_that_were_published() -> None:
-    losses = [each.loss for each in node_scaling()]
-    found = efficiency.crowding()
-    assert min(losses) <= found.low < found.value < found.high <= max(losses)
-    drawn = efficiency.crowded(np.linspace(0, 1, 1001))
-    assert (np.diff(drawn) >= 0).all()
-    assert (drawn[0], drawn[-1]) == pytest.approx((min(losses), max(losses)))
-    # Models lose some per cent, and a few a third: the mean lies far above the middle.
-    assert drawn.mean() > 1.2 * found.value
 
 
 def test_latencies_of_published_machines_lie_around_nccl_s_table() -> None:

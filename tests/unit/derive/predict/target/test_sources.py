@@ -12,7 +12,9 @@ from stash.base.records import Collective, Limits, Profile
 from stash.derive.predict.exchange.fabric import UnknownFactError, fabric_of
 from stash.derive.predict.target import efficiency
 from stash.derive.predict.target.cluster import Network, NodeLinks
-from stash.derive.predict.target.sources import network_rate, of_instance, of_probe, of_profile
+from stash.derive.predict.target.from_catalog import network_rate, of_instance
+from stash.derive.predict.target.from_probe import of_probe
+from stash.derive.predict.target.from_profile import of_profile
 from stash.derive.predict.uncertainty.draws import Draws
 from stash.derive.predict.uncertainty.quantity import given as wished
 from stash.keep import catalog

@@ -12,10 +12,12 @@ from stash.base.errors import UserError
 from stash.base.records import Memory
 from stash.derive.advise.case import Case
 from stash.derive.advise.remedies import REMEDIES
-from stash.derive.predict.answers.limits import diminishing, effects_on_training, lost, memory_fit, next_bottleneck
+from stash.derive.predict.answers.limits import diminishing, effects_on_training, next_bottleneck
+from stash.derive.predict.answers.memory import memory_fit
+from stash.derive.predict.answers.sufficing import suffices
 from stash.derive.predict.answers.sweep import axes, sweep
 from stash.derive.predict.whatif.changes import Alteration, changes, parse
-from stash.derive.predict.whatif.forecasting import base_of, suffices, what_if
+from stash.derive.predict.whatif.forecasting import base_of, lost, what_if
 from stash.derive.stalls import attribute
 
 GPU, CPU = base_of(gpu_job()), base_of(cpu_job())
