@@ -5,7 +5,7 @@ A record and what is read straight off it. Predicts nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from stash.base.records import Profile
@@ -47,12 +47,18 @@ class Base:
         return None if found is None else self.draws.around(f"measured {name}", found.time)
 
 
-def as_measured(base: Base, name: str, seconds: Array) -> Predicted:
-    stall = base.breakdown.stall(name)
-    assert stall is not None, "it has seconds"
-    fact = measured(stall.time, base.profile.created[:10], base.source)
-    return Predicted(name, seconds, "measured", (Used(about=f"{name} as it was", unit="seconds", quantity=fact),))
+def as_measured(base: Base, names: Iterable[str]) -> list[Predicted]:
+    """Those of these stalls that were measured, as they were: no model has a part in them."""
+    parts = []
+    for name in names:
+        stall, seconds = base.breakdown.stall(name), base.stall(name)
+        if stall is not None and seconds is not None:
+            fact = measured(stall.time, base.profile.created[:10], base.source)
+            used = Used(about=f"{name} as it was", unit="seconds", quantity=fact)
+            parts.append(Predicted(name, seconds, "measured", (used,)))
+    return parts
 
 
 def more_passes(base: Base, after: Passes | None) -> float:
+    """Times as many passes a step as were profiled; 1 where nobody counted them."""
     return 1.0 if after is None or base.passes is None else after.accumulated / base.passes.accumulated

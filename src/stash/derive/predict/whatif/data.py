@@ -26,8 +26,7 @@ from stash.derive.stalls.breakdown import Missing
 
 def _as_measured_or_cached(base: Base, told: list[Missing], wanted: Alteration) -> PredictedStalls:
     """Where nothing else changes: what was measured, without fetch if all data are in memory, as under warm."""
-    seen = [(name, base.stall(name)) for name in DATA_STALLS]
-    parts = [as_measured(base, name, seconds) for name, seconds in seen if seconds is not None]
+    parts = as_measured(base, DATA_STALLS)
     if wanted.cache is not None:
         parts = [replace(part, seconds=0 * part.seconds) if part.name == "fetch" else part for part in parts]
     return PredictedStalls(tuple(parts), tuple(told))

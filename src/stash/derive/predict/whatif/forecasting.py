@@ -123,10 +123,8 @@ def _lessened(parts: Sequence[Predicted], less: Mapping[str, float] | None) -> l
 
 
 def _as_it_is(base: Base) -> StallDraws:
-    """What was measured: no model has a part in it."""
-    found = [(stall.name, base.stall(stall.name)) for stall in base.breakdown.stalls]
-    parts = tuple(as_measured(base, name, seconds) for name, seconds in found if seconds is not None)
-    return StallDraws(base.target, parts, base.breakdown.skipped, base.breakdown.samples_per_step)
+    parts = as_measured(base, [stall.name for stall in base.breakdown.stalls])
+    return StallDraws(base.target, tuple(parts), base.breakdown.skipped, base.breakdown.samples_per_step)
 
 
 # What can be asked -----------------------------------------------------------------------------------------

@@ -57,10 +57,8 @@ def _exchange(base: Base, target: Target, changed: ExchangeChanges) -> Predicted
     """As measured where nothing of it changes, so that no model adds doubts of its own."""
     links = ("nodes", "devices", "inside", "network")
     if changed == AS_MEASURED and all(getattr(target, name) == getattr(base.target, name) for name in links):
-        seen = [(name, base.stall(name)) for name in EXCHANGE_STALLS]
-        measured_parts = [as_measured(base, name, seconds) for name, seconds in seen if seconds is not None]
-        lost = [_unmeasured(base, target, name) for name, seconds in seen if seconds is None]
-        return PredictedStalls(tuple(measured_parts), tuple(lost))
+        lost = [_unmeasured(base, target, name) for name in EXCHANGE_STALLS if base.breakdown.stall(name) is None]
+        return PredictedStalls(tuple(as_measured(base, EXCHANGE_STALLS)), tuple(lost))
     return base.exchange.on(target, changed)
 
 
