@@ -122,12 +122,13 @@ def reach_of(claimed: Quantity, share: Quantity) -> Quantity:
 
 
 def _of_claim(claimed: Quantity, seen: Quantity, value: float, low: float | None, high: float | None) -> Quantity:
-    """What is reached of a claim, with the sources of both: who claims it, and who saw what is reached."""
+    """What is reached of a claim, with the sources of both, each once: who claims it, and who saw what is reached."""
+    sources = dict.fromkeys([*claimed.source.split("; "), *seen.source.split("; ")])
     return Quantity(
         value=value,
         low=low,
         high=high,
         origin="data sheet",
         as_of=claimed.as_of or seen.as_of,
-        source=f"{claimed.source}; {seen.source}",
+        source="; ".join(sources),
     )

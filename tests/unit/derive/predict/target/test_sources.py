@@ -134,6 +134,13 @@ def test_a_mesh_of_unknown_cut_may_be_as_slow_as_its_pcie() -> None:
     assert whole.bytes_per_second.value / whole.bytes_per_second.low < 5
 
 
+def test_a_source_of_several_facts_is_named_once() -> None:
+    found = network_rate(wished(10e9 / 8, "--network"), "tcp")
+    assert found is not None
+    named = found.source.split("; ")
+    assert len(named) == len(set(named)) > 1
+
+
 def test_fast_lines_of_sockets_are_held_to_what_sockets_do() -> None:
     slow, fast = (network_rate(wished(rate, "--network"), "tcp") for rate in (10e9 / 8, 100e9 / 8))
     limit = efficiency.socket_limit()
