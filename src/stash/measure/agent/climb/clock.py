@@ -39,9 +39,8 @@ class Clock:
         if self.device.type == "cuda":
             self.gpu = f"GPU-{getattr(torch.cuda.get_device_properties(self.device), 'uuid', '')}"
 
-    def now(self) -> float:
-        """Seconds, without waiting for any device."""
-        return time.perf_counter()
+    now = staticmethod(time.perf_counter)
+    """Seconds, without waiting for any device."""
 
     def settled(self) -> float:
         """Seconds, once everything submitted to the devices is done."""
