@@ -117,7 +117,7 @@ class BlockRunner:
             now = rank.clock.end_of_step(settled=index == size.steps - 1)
             own.append(self._own_seconds(tally))
             clock.step(now, self._loops.between, own[-1] - own[-2])
-            served.append(sum(feed.samples for feed in rank.feeds))
+            served.append(sum([feed.samples for feed in rank.feeds]))
         self._loops.clock = None
         machine, spent = counters.since(before), time.process_time() - spent
         block = BlockDone(
@@ -140,8 +140,8 @@ class BlockRunner:
 
     def _own_seconds(self, tally: Tally | None) -> float:
         """What Stash itself took within this rank's steps so far; where devices run ahead, handing out costs none."""
-        ahead = self.rank.clock.runs_ahead
-        return own_seconds(tally) + (0.0 if ahead else sum([feed.own for feed in self.rank.feeds]))
+        handing_out = 0.0 if self.rank.clock.runs_ahead else sum([feed.own for feed in self.rank.feeds])
+        return own_seconds(tally) + handing_out
 
     def _prepare(self, visit: Visit, tally: Tally | None) -> None:
         """Set every loader to the block's feed; a data block starts with empty queues and fresh counters."""

@@ -124,7 +124,7 @@ class Loops:
         self._steps += 1
         feeds = self._feeds()
         before, self._read_last = self._read_last, [feed for feed in feeds if feed.since_step]
-        new = any(feed not in before for feed in self._read_last)
+        new = self._read_last != before and any(feed not in before for feed in self._read_last)
         self.surprised, self._new = new and not self._new, new
         for feed in feeds:
             is_open = feed.loops > 0 or not feed.in_handles
@@ -162,8 +162,7 @@ class Loops:
         if self.between:
             self.between = False
             self.forget()
-        if self.clock is not None and self.clock.paused:
-            self._resume()
+        self._resume()
 
     def _pause(self) -> None:
         if self.clock is not None:
