@@ -1,71 +1,66 @@
-"""Learned loss curves against fleets that were not replayed: how far each form errs in updates to a loss.
+"""Learned loss curves against fleets that were not replayed: how far each form errs in updates to a loss, and why.
 
 python -m bench.spot.learned [--updates 1000] [JOB ...]
 
-Three small jobs on synthetic data: logistic regression, a perceptron with one hidden layer trained by Adam, and the
-convolutional network of examples/spot_job.py. A curve is learned from 1, 2, 4 and 8 workers with three batches. Then
-fleets of other sizes, batches and speeds are replayed, each with four orders of samples. How far those lie apart no
-curve can tell: each form is held against every one of them, and the chosen one also against their geometric mean.
-Takes four minutes of one core.
+A curve is learned from 1, 2, 4 and 8 workers with three batches, four times, with other orders of samples. Six
+fleets of other sizes, batches and speeds are replayed with eight orders each. Losses are those that all of a job's
+replays passed. ln(predicted / replayed) is a sum of three: what the *order* of the samples does to a fleet, which no
+curve can know; what the orders of the replays did to the *fit*; and what is left of the means of both, the *form*'s.
+
+Jobs are those of ``learned_jobs.REPORTED``; forms were chosen by the others, which are judged when they are named.
+Takes eight minutes of processors, one for each job at a time.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+import resource
 import sys
-import time
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
-from torch import nn
-from torch.utils.data import TensorDataset
 
-from stash.base.spot.curve import LearnedCurve, VirtualWorker
+from bench.spot.learned_jobs import REPORTED, TRIED
+from stash.base.spot.curve import FittedLoss, LossReplay, VirtualWorker
 from stash.base.spot.fleets import LossCurve
 from stash.derive.spot.loss.convergence import updates_to
 from stash.derive.spot.loss.courses import common_losses, passed, shape_of
-from stash.elastic.job import ElasticJob, load_job
-from stash.elastic.learning.curve import LearnWish, learn
+from stash.derive.spot.loss.design import shapes
+from stash.derive.spot.loss.learning import fitted_forms
+from stash.derive.spot.loss.levels import spread_at
+from stash.elastic.job import ElasticJob
 from stash.elastic.learning.replay import replay
 
-ORDERS = 4
-EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "spot_job.py"
+LEARNINGS, ORDERS = 4, 8
+FORMS = ("printed", "shipped", "free", "levels")
+NINE_IN_TEN = 1.6449
+"""Standard deviations of a normal distribution."""
 CPU = torch.device("cpu")
-Errors = dict[str, list[float]]
 
 
-def blobs(noise: float) -> TensorDataset:
-    """4,000 points around ten centres in 20 dimensions."""
-    random = torch.Generator().manual_seed(3)
-    centres, labels = torch.randn(10, 20, generator=random), torch.randint(10, (4000,), generator=random)
-    return TensorDataset(centres[labels] + noise * torch.randn(4000, 20, generator=random), labels)
+@dataclass(frozen=True)
+class Judged:
+    """One job's, in logarithms of updates: ``[learning, fleet, loss]``, and the truth ``[fleet, order, loss]``."""
 
+    name: str
+    chosen: tuple[str, ...]
+    """Of each learning."""
+    said: dict[str, np.ndarray]
+    """By form; ``best`` is the chosen one. Infinite where a form says that the loss is never reached."""
+    took: np.ndarray
+    whole: np.ndarray
+    """Spread of the chosen form: of all losses, ``[learning, 1, 1]``."""
+    each: np.ndarray
+    """Of each loss, ``[learning, 1, loss]``."""
 
-def cross_entropy(model: nn.Module, batch: Any) -> torch.Tensor:
-    points, labels = batch
-    return nn.functional.cross_entropy(model(points), labels)
-
-
-JOBS = {
-    "logistic": ElasticJob(
-        lambda: nn.Linear(20, 10),
-        cross_entropy,
-        lambda parameters: torch.optim.SGD(parameters, 0.05),
-        lambda: blobs(1.5),
-        batch=32,
-    ),
-    "perceptron": ElasticJob(
-        lambda: nn.Sequential(nn.Linear(20, 64), nn.ReLU(), nn.Linear(64, 10)),
-        cross_entropy,
-        lambda parameters: torch.optim.Adam(parameters, 1e-3),
-        lambda: blobs(2.0),
-        batch=32,
-    ),
-    "convolutional": load_job(f"{EXAMPLE}:job"),
-}
+    @property
+    def mean(self) -> np.ndarray:
+        return self.took.mean(axis=1)
 
 
 def unseen(batch: int) -> tuple[tuple[VirtualWorker, ...], ...]:
@@ -85,26 +80,47 @@ def unseen(batch: int) -> tuple[tuple[VirtualWorker, ...], ...]:
     )
 
 
-def judged(job: ElasticJob, curve: LearnedCurve, updates: int) -> Errors:
-    """Relative errors of updates to losses, by form.
+def judged(name: str, updates: int) -> Judged:
+    """Learns, and replays what was not learned from. Orders are the same whenever it is called."""
+    torch.set_num_threads(1)
+    job = {**REPORTED, **TRIED}[name]()
+    fleets = shapes((1, 2, 4, 8), (job.batch, 2 * job.batch, 4 * job.batch))
+    seeds = [job.seed + 1 + 100 * learning for learning in range(LEARNINGS)]
+    learned = [replayed(job, [(fleet, seed + at) for at, fleet in enumerate(fleets)], updates) for seed in seeds]
+    runs = [
+        replayed(job, [(fleet, 10_000 + 100 * at + order) for order in range(ORDERS)], updates)
+        for at, fleet in enumerate(unseen(job.batch))
+    ]
+    return held(name, learned, runs)
 
-    Under ``typical`` of the chosen one, in what several orders of samples take in the mean; under ``again`` of one
-    order by another.
-    """
-    found: Errors = {}
+
+def replayed(
+    job: ElasticJob, wanted: Sequence[tuple[tuple[VirtualWorker, ...], int]], updates: int
+) -> list[LossReplay]:
+    """Of fleets, each with the seed of its order."""
     data = job.data()
-    for number, workers in enumerate(unseen(job.batch)):
-        orders = [replay(job, data, workers, updates, 1000 + ORDERS * number + turn, CPU) for turn in range(ORDERS)]
-        runs = [each for each in orders if each is not None]
-        losses = common_losses([*curve.replays, *runs])
-        took = np.stack([passed(run, losses) for run in runs])
-        shape = shape_of(runs[0])
-        for form in curve.forms:
-            found.setdefault(form.form, []).extend(off(said(form.curve, shape, losses), each) for each in took)
-        typical = np.exp(np.log(took).mean(axis=0))
-        found.setdefault("typical", []).append(off(said(curve.best.curve, shape, losses), typical))
-        found.setdefault("again", []).extend(np.abs(took[1::2] / took[::2] - 1))
-    return {name: [float(one) for each in errors for one in np.atleast_1d(each)] for name, errors in found.items()}
+    found = [replay(job, data, fleet, updates, seed, CPU) for fleet, seed in wanted]
+    return [each for each in found if each is not None]
+
+
+def held(name: str, learned: Sequence[Sequence[LossReplay]], runs: Sequence[Sequence[LossReplay]]) -> Judged:
+    """The curves of all learnings against all orders of the other fleets."""
+    losses = common_losses([each for replays in (*learned, *runs) for each in replays])
+    fits = [{form.form: form for form in fitted_forms(replays)} for replays in learned]
+    best: list[FittedLoss] = [next(iter(forms.values())) for forms in fits]
+    curves = {form: [forms[form].curve for forms in fits] for form in FORMS} | {"best": [each.curve for each in best]}
+    spreads = [[spread_at(each, float(loss)) or np.inf for loss in losses] for each in best]
+    return Judged(
+        name=name,
+        chosen=tuple(each.form for each in best),
+        said={
+            form: np.log([[said(curve, shape_of(fleet[0]), losses) for fleet in runs] for curve in many])
+            for form, many in curves.items()
+        },
+        took=np.log([[passed(run, losses) for run in fleet] for fleet in runs]),
+        whole=np.array([each.spread or np.inf for each in best])[:, None, None],
+        each=np.array(spreads)[:, None, :],
+    )
 
 
 def said(curve: LossCurve, shape: tuple[np.ndarray, np.ndarray, np.ndarray], losses: np.ndarray) -> np.ndarray:
@@ -116,45 +132,119 @@ def said(curve: LossCurve, shape: tuple[np.ndarray, np.ndarray, np.ndarray], los
     return np.array(found)
 
 
-def off(predicted: np.ndarray, took: np.ndarray) -> np.ndarray:
-    """Relative errors; 1 where nothing was predicted."""
-    errors = np.abs(predicted / took - 1)
-    return np.where(np.isfinite(errors), errors, 1.0)
+# What the tables say ---------------------------------------------------------------------------------------
 
 
-def lines(names: list[str], updates: int) -> Iterator[str]:
-    """The table."""
-    forms = ("printed", "shipped", "free", "levels", "typical", "again")
-    yield f"| job | chosen | {' | '.join(forms[:-2])} | chosen, of four orders' mean | two orders of one fleet |"
-    yield "| --- | --- |" + " --- |" * len(forms)
-    every: Errors = {}
-    for name in names:
-        job = JOBS[name]
-        wish = LearnWish((1, 2, 4, 8), (job.batch, 2 * job.batch, 4 * job.batch), float("inf"), updates)
-        curve = learn(job, name, wish, "", "")
-        found = judged(job, curve, updates)
-        for form, errors in found.items():
-            every.setdefault(form, []).extend(errors)
-        yield f"| {name} | {curve.best.form} | " + " | ".join(told(found[form]) for form in forms) + " |"
-    yield "| all | | " + " | ".join(told(every[form]) for form in forms) + " |"
-
-
-def told(errors: list[float]) -> str:
+def told(logs: Sequence[np.ndarray]) -> str:
+    """Median and 90th percentile of relative errors; 1 where nothing was predicted."""
+    flat = np.concatenate([each.ravel() for each in logs])
+    errors = np.where(np.isfinite(flat), np.abs(np.expm1(np.minimum(flat, 700.0))), 1.0)
     return f"{np.median(errors):.1%}, {np.quantile(errors, 0.9):.1%}"
 
 
+def against_each(job: Judged, form: str) -> np.ndarray:
+    """ln(predicted / replayed) of every order, ``[learning, fleet, order, loss]``."""
+    found: np.ndarray = job.said[form][:, :, None] - job.took[None]
+    return found
+
+
+def by_order(job: Judged) -> np.ndarray:
+    """One order against the geometric mean of the others."""
+    found: np.ndarray = (job.took - job.mean[:, None]) * ORDERS / (ORDERS - 1)
+    return found
+
+
+def by_fit(job: Judged) -> np.ndarray:
+    """One learning against the mean of all."""
+    found: np.ndarray = job.said["best"] - job.said["best"].mean(axis=0)
+    return found
+
+
+def by_form(job: Judged) -> np.ndarray:
+    """The mean of all learnings against that of all orders."""
+    found: np.ndarray = job.said["best"].mean(axis=0) - job.mean
+    return found
+
+
+def variances(job: Judged) -> np.ndarray:
+    """Mean squares of order, fit and form, the last without what is left of the other two in its means."""
+    order = job.took.var(axis=1, ddof=1)
+    fit = job.said["best"].var(axis=0, ddof=1)
+    form = by_form(job) ** 2 - order / ORDERS - fit / LEARNINGS
+    return np.array([order.mean(), fit.mean(), form.mean()])
+
+
+def errors(jobs: Sequence[Judged]) -> Iterator[str]:
+    yield f"| job | chosen | {' | '.join(FORMS)} | chosen, of the orders' mean | two orders of one fleet |"
+    yield "| --- | --- |" + " --- |" * (len(FORMS) + 2)
+    for name, some in groups(jobs):
+        chosen = "" if len(some) > 1 else ", ".join(sorted(set(some[0].chosen)))
+        cells = [told([against_each(job, form) for job in some]) for form in FORMS]
+        cells.append(told([job.said["best"] - job.mean for job in some]))
+        cells.append(told([job.took[:, 1::2] - job.took[:, ::2] for job in some]))
+        yield f"| {name} | {chosen} | {' | '.join(cells)} |"
+
+
+def causes(jobs: Sequence[Judged]) -> Iterator[str]:
+    yield "| job | all | order | fit | form | variance: order, fit, form |"
+    yield "| --- |" + " --- |" * 5
+    for name, some in groups(jobs):
+        cells = [
+            told([part(job) for job in some])
+            for part in (partial(against_each, form="best"), by_order, by_fit, by_form)
+        ]
+        parts = np.mean([variances(job) for job in some], axis=0)
+        shares = ", ".join(f"{each:.0%}" for each in parts / parts.sum())
+        yield f"| {name} | {' | '.join(cells)} | {shares} |"
+
+
+def coverage(jobs: Sequence[Judged]) -> Iterator[str]:
+    yield "| job | one spread of all losses | in thirds | one of each loss | in thirds | its 90 % arm, in thirds |"
+    yield "| --- |" + " --- |" * 5
+    for name, some in groups(jobs):
+        cells = []
+        for kind in ("whole", "each"):
+            inside = [
+                np.abs(against_each(job, "best")) < NINE_IN_TEN * getattr(job, kind)[:, :, None] for job in some
+            ]
+            cells.append(f"{np.mean(np.concatenate([each.ravel() for each in inside])):.0%}")
+            cells.append(thirds(inside, "{:.0%}"))
+        cells.append(thirds([np.expm1(NINE_IN_TEN * job.each) for job in some], "{:.1%}"))
+        yield f"| {name} | {' | '.join(cells)} |"
+
+
+def thirds(found: Sequence[np.ndarray], form: str) -> str:
+    """Means over the highest, middle and lowest losses, which are the last axis."""
+    split = [np.array_split(each, 3, axis=-1) for each in found]
+    return ", ".join(form.format(np.mean(np.concatenate([parts[at].ravel() for parts in split]))) for at in range(3))
+
+
+def groups(jobs: Sequence[Judged]) -> Iterator[tuple[str, Sequence[Judged]]]:
+    yield from ((job.name, (job,)) for job in jobs)
+    if len(jobs) > 1:
+        yield "all", jobs
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("jobs", nargs="*", choices=[*JOBS, []])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("jobs", nargs="*", choices=[*REPORTED, *TRIED, []], metavar="JOB")
     parser.add_argument("--updates", type=int, default=1000)
     asked = parser.parse_args()
-    torch.set_num_threads(1)
-    began = time.process_time()
-    print(f"{asked.updates:,} updates a replay; median and 90th percentile of errors in updates to a loss\n")
-    for line in lines(asked.jobs or list(JOBS), asked.updates):
-        print(line, flush=True)
-    took = time.process_time() - began
-    print(f"\n{took:.0f} processor seconds; Python {sys.version.split()[0]}, torch {torch.__version__}")
+    with ProcessPoolExecutor(os.cpu_count()) as pool:
+        jobs = list(pool.map(partial(judged, updates=asked.updates), asked.jobs or list(REPORTED)))
+    show(jobs, asked.updates)
+    took = resource.getrusage(resource.RUSAGE_CHILDREN)
+    seconds = took.ru_utime + took.ru_stime
+    print(f"\n{seconds:.0f} processor seconds; Python {sys.version.split()[0]}, torch {torch.__version__}")
+
+
+def show(jobs: Sequence[Judged], updates: int) -> None:
+    print(f"{updates:,} updates a replay; median and 90th percentile of errors in updates to a loss\n")
+    print(*errors(jobs), sep="\n")
+    print("\nWhat the chosen form's errors are made of\n")
+    print(*causes(jobs), sep="\n")
+    print("\nHow many orders are within the chosen form's 90 % interval; thirds are high, middle and low losses\n")
+    print(*coverage(jobs), sep="\n")
 
 
 if __name__ == "__main__":

@@ -65,6 +65,14 @@ class LossReplay(Record):
         return self
 
 
+class LossSpread(Record):
+    """How sure the updates to a loss are."""
+
+    loss: Number
+    spread: Annotated[Number, Field(ge=0)]
+    """Standard deviation of ln(predicted / replayed)."""
+
+
 class FittedLoss(Record):
     """One form of equation (3), and how wrong it was of replays that it had not seen."""
 
@@ -80,6 +88,8 @@ class FittedLoss(Record):
     """Its 90th percentile."""
     spread: Number | None
     """Standard deviation of ln(predicted / replayed) of updates to a loss; ``None`` if it is not finite."""
+    spreads: tuple[LossSpread, ...] = Field((), max_length=1000)
+    """The same of each loss that was judged, the highest first; none if one is not finite."""
 
 
 class LearnedCurve(Record):

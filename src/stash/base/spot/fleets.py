@@ -88,14 +88,29 @@ class Contention(Record):
     beta: Number
 
 
+class SizeFactor(Record):
+    """How many times the updates of a power law fleets of so many workers take."""
+
+    workers: int = Field(ge=1, le=MOST_WORKERS)
+    factor: Number = Field(gt=0)
+
+
 class LossLevel(Record):
-    """A loss, and the updates it takes: ``updates`` · N^``workers_exponent`` · bw^``batch_exponent``."""
+    """A loss, and the updates it takes: ``updates`` · N^``workers_exponent`` · bw^``batch_exponent`` · its factor."""
 
     loss: Number
     updates: Number = Field(gt=0)
     """Of one worker with one sample."""
     workers_exponent: Annotated[Number, Field(ge=-20, le=20)]
     batch_exponent: Annotated[Number, Field(ge=-20, le=20)]
+    sizes: tuple[SizeFactor, ...] = Field((), max_length=1000)
+    """The smallest first: the factor's logarithm is a straight line in N between two, and stays beyond; none: 1."""
+
+    @model_validator(mode="after")
+    def _sizes_grow(self) -> LossLevel:
+        if any(later.workers <= earlier.workers for earlier, later in pairwise(self.sizes)):
+            raise ValueError("sizes: their workers do not grow")
+        return self
 
 
 class LossCurve(Record):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,11 +64,21 @@ def view(curve: LearnedCurve) -> LearnedView:
                      f"{seen.least_batch:.4g} to {seen.most_batch:.4g}, {seen.most_updates:,} updates"),
             ("chosen", f"{best.form}: of a fleet it had not seen, it tells the updates to a loss within "
                        f"{best.error:.1%} (median), {best.worst_error:.0%} nine times in ten"),
+            *_sure(best),
         ),
         forms=(("form", "updates to a loss", "90 %", "losses", "coefficients"), *map(_form, curve.forms)),
         replays=(("workers", "mean batch", "R", "staleness", "updates", "loss", ""), *map(_replay, curve.replays)),
         beyond=(*((_ENDS[curve.ended],) if curve.ended in _ENDS else ()), *curve.left_out),
     )  # fmt: skip
+
+
+def _sure(best: FittedLoss) -> Iterator[tuple[str, str]]:
+    """Where updates to a loss are the surest and where the least, if it is known of each loss."""
+    if not best.spreads:
+        return
+    ends = (min(best.spreads, key=lambda each: each.spread), max(best.spreads, key=lambda each: each.spread))
+    surest, least = (f"{each.spread:.1%} at a loss of {each.loss:.4g}" for each in ends)
+    yield "sure", f"to {surest} and to {least}: one standard deviation of one order of samples"
 
 
 def _form(fitted: FittedLoss) -> tuple[str, ...]:

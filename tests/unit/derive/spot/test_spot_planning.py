@@ -13,6 +13,7 @@ from stash.base.errors import UserError
 from stash.base.spot.fleets import FleetPlan
 from stash.derive.predict.target.efficiency import reached
 from stash.derive.predict.whatif.forecasting import shipped_catalog
+from stash.derive.spot.loss.levels import spread_at
 from stash.derive.spot.planning import plan
 from stash.keep.catalog import Offer, OfferFilter
 
@@ -62,7 +63,7 @@ def test_uncertainty_is_the_forecasts_and_the_curves() -> None:
     assert same.pool.uncertainty is not None
     assert other.pool.uncertainty is not None
     assert same.pool.uncertainty.speed < other.pool.uncertainty.speed  # another GPU is told from published pairs
-    assert same.pool.uncertainty.updates == learned_curve().best.spread
+    assert same.pool.uncertainty.updates == spread_at(learned_curve().best, 0.8)
     assert same.chosen is not None
     assert same.chosen.p_deadline is not None
 
@@ -134,6 +135,6 @@ def test_without_a_machine_that_could_be_the_server_one_has_to_be_named() -> Non
 
 def test_a_confidence_that_nobody_can_tell_is_refused() -> None:
     blind = learned_curve()
-    forms = tuple(each.model_copy(update={"spread": None}) for each in blind.forms)
+    forms = tuple(each.model_copy(update={"spread": None, "spreads": ()}) for each in blind.forms)
     with pytest.raises(UserError, match="so nor is a probability; plan without it"):
         planned(curve=blind.model_copy(update={"forms": forms}), confidence=0.9)

@@ -2,9 +2,10 @@
 
     loss = (γ₂ · bw + γ₃) · √((R + γ₄) · N) / (j + γ₁) + γ₅                          (3)
 
-The coefficients that were shipped fit it without R, as √N: both forms are kept. A curve may have exponents of its own
-instead of ½ and 1, and levels: losses that were seen, with the updates j = A · N^a · bw^b that each took. Knows
-nothing of time. As γ₂ may be negative, large batches make the numerator 0 and less: there the form means nothing.
+The coefficients that were shipped fit it without R, as √N: both forms are kept. A curve may have exponents of its
+own instead of ½ and 1, and levels: losses that were seen, with the updates j = A · N^a · bw^b · c(N) that each took;
+c is what sizes took beside the power. Knows nothing of time. As γ₂ may be negative, large batches make the numerator
+0 and less: there the form means nothing.
 """
 
 from __future__ import annotations
@@ -70,8 +71,20 @@ def updates_to(curve: LossCurve, loss: float, mean_batch: Array, imbalance: Arra
 def _passed(levels: Sequence[LossLevel], mean_batch: Array, workers: Array) -> Array:
     """Updates to each level, ``[…, level]``: a lower loss never takes fewer."""
     fleet, batch = np.broadcast_arrays(np.asarray(workers, float), np.asarray(mean_batch, float))
-    each = [level.updates * fleet**level.workers_exponent * batch**level.batch_exponent for level in levels]
+    each = [
+        level.updates * fleet**level.workers_exponent * batch**level.batch_exponent * _factor(level, fleet)
+        for level in levels
+    ]
     found: Array = np.maximum.accumulate(np.stack(each, axis=-1), axis=-1)
+    return found
+
+
+def _factor(level: LossLevel, workers: Array) -> Array:
+    """c(N): its logarithm is a straight line between two sizes."""
+    if not level.sizes:
+        return np.ones_like(workers)
+    logs = np.log([each.factor for each in level.sizes])
+    found: Array = np.exp(np.interp(workers, [each.workers for each in level.sizes], logs))
     return found
 
 

@@ -1,8 +1,8 @@
 """Replays in, a loss curve out: every form is fitted, and each replay predicted from all others by each.
 
 *Printed* and *shipped* are equation (3) with R and without; *free* has exponents of its own for updates and workers;
-*levels* have none of its shape: of each loss that all replays passed, updates are a power law in N and bw. What is
-judged is what a plan asks for, updates to a loss. Intervals are a jackknife's, over replayed fleets.
+*levels* have none of its shape: each loss that all replays passed is fitted by itself. What is judged is what a plan
+asks for, updates to a loss. Intervals are a jackknife's, over replayed fleets.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from scipy.special import stdtrit
 
 from stash.base.errors import UserError
 from stash.base.spot.curve import FittedLoss, LossForm, LossReplay
-from stash.base.spot.fleets import LossCurve, LossLevel
+from stash.base.spot.fleets import LossCurve
 from stash.base.stats.intervals import Interval
 from stash.base.words.counting import counted
 from stash.derive.predict.uncertainty.draws import Array
 from stash.derive.spot.loss.convergence import loss_after, updates_to
 from stash.derive.spot.loss.courses import common_losses, falling, passed, shape_of
+from stash.derive.spot.loss.levels import spreads, with_levels
 
 LEAST_SHAPES = 4
 """Of fleets: γ₂ and γ₃ need two mean batches, exponents two sizes, and one fleet is to be held out."""
@@ -73,22 +74,24 @@ class _Errors:
     """Of one form, over all replays held out: relative ones of losses, logarithmic ones of updates."""
 
     of_losses: list[float]
-    of_updates: list[float]
+    of_updates: list[list[float]]
+    """Of each replay, at each loss."""
 
     def add(self, curve: LossCurve, replay: LossReplay, losses: Array) -> None:
         shape = shape_of(replay)
         said = loss_after(curve, np.array(replay.updates, dtype=float), *shape)
         seen = np.array(replay.losses)
         self.of_losses.extend(np.abs(said[seen != 0] / seen[seen != 0] - 1))
-        for loss, seen in zip(losses, passed(replay, losses), strict=True):
-            never = loss <= curve.gamma5 and not curve.levels
-            updates = np.inf if never else float(updates_to(curve, float(loss), *shape))
-            self.of_updates.append(float(np.log(updates / seen)))
+        updates = [
+            np.inf if loss <= curve.gamma5 and not curve.levels else float(updates_to(curve, float(loss), *shape))
+            for loss in losses
+        ]
+        self.of_updates.append(np.log(np.array(updates) / passed(replay, losses)).tolist())
 
-    def fitted(self, form: LossForm, curve: LossCurve, intervals: dict[str, Interval]) -> FittedLoss:
-        logs = np.abs(np.array(self.of_updates))
-        off = np.where(np.isfinite(logs), np.abs(np.expm1(np.minimum(np.array(self.of_updates), 700.0))), 1.0)
-        spread = float(np.quantile(logs, _ONE_SIGMA, method="higher"))
+    def fitted(self, form: LossForm, curve: LossCurve, intervals: dict[str, Interval], losses: Array) -> FittedLoss:
+        logs = np.array(self.of_updates)
+        off = np.where(np.isfinite(logs), np.abs(np.expm1(np.minimum(logs, 700.0))), 1.0)
+        spread = float(np.quantile(np.abs(logs), _ONE_SIGMA, method="higher"))
         return FittedLoss(
             form=form,
             curve=curve,
@@ -97,6 +100,7 @@ class _Errors:
             error=min(float(np.median(off)), 1e9),
             worst_error=min(float(np.quantile(off, 0.9)), 1e9),
             spread=spread if np.isfinite(spread) else None,
+            spreads=spreads(losses, logs),
         )
 
 
@@ -106,14 +110,14 @@ def _judged(form: LossForm, replays: Sequence[LossReplay], losses: Array) -> Fit
     for number, replay in enumerate(replays):
         others.append(_solve(form, _without(replays, number)))
         errors.add(_curve(form, others[-1]), replay, losses)
-    return errors.fitted(form, _curve(form, whole), _jackknife(form, whole, np.array(others)))
+    return errors.fitted(form, _curve(form, whole), _jackknife(form, whole, np.array(others)), losses)
 
 
 def _judged_levels(replays: Sequence[LossReplay], losses: Array, beyond: LossCurve) -> FittedLoss:
     errors = _Errors([], [])
     for number, replay in enumerate(replays):
-        errors.add(_with_levels(beyond, _without(replays, number), losses), replay, losses)
-    return errors.fitted("levels", _with_levels(beyond, replays, losses), {})
+        errors.add(with_levels(beyond, _without(replays, number), losses), replay, losses)
+    return errors.fitted("levels", with_levels(beyond, replays, losses), {}, losses)
 
 
 def _without(replays: Sequence[LossReplay], number: int) -> list[LossReplay]:
@@ -196,23 +200,3 @@ def _curve(form: LossForm, values: Array) -> LossCurve:
     one, two, three, four, five, p, q = (float(value) for value in values)
     gamma4 = four if form == "printed" else None
     return LossCurve(gamma1=one, gamma2=two, gamma3=three, gamma4=gamma4, gamma5=five, exponent=p, workers_exponent=q)
-
-
-def _with_levels(beyond: LossCurve, replays: Sequence[LossReplay], losses: Array) -> LossCurve:
-    """``beyond`` with ln j = ln A + a · ln N + b · ln bw at each loss, by least squares over the replays."""
-    sizes = np.log([float(len(each.workers)) for each in replays])
-    batches = np.log([each.mean_batch for each in replays])
-    # Columns are centred, so that of replays of one size the exponent of sizes comes out as 0.
-    columns = np.stack([np.ones(len(replays)), sizes - sizes.mean(), batches - batches.mean()], axis=1)
-    seen = np.log(np.stack([passed(each, losses) for each in replays]))
-    found = [np.linalg.lstsq(columns, seen[:, at], rcond=None)[0] for at in range(len(losses))]
-    levels = tuple(
-        LossLevel(
-            loss=float(loss),
-            updates=float(np.exp(mean - by_size * sizes.mean() - by_batch * batches.mean())),
-            workers_exponent=float(by_size),
-            batch_exponent=float(by_batch),
-        )
-        for loss, (mean, by_size, by_batch) in zip(losses, found, strict=True)
-    )
-    return beyond.model_copy(update={"levels": levels})

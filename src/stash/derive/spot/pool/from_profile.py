@@ -26,6 +26,7 @@ from stash.derive.predict.uncertainty.draws import Array
 from stash.derive.predict.whatif.base import Base
 from stash.derive.predict.whatif.changes import Alteration
 from stash.derive.predict.whatif.forecasting import stall_draws
+from stash.derive.spot.loss.levels import spread_at
 from stash.derive.spot.pool.market import FleetMarket, Priced, ServerOffer, old
 from stash.derive.spot.speed.sharing import largest_batch
 
@@ -213,8 +214,8 @@ def _uncertainty(lone: Sequence[_Lone], curve: LearnedCurve, loss: float) -> Unc
 def _spread(curve: LearnedCurve, loss: float) -> float | None:
     """Of the form that tells updates to this loss: below what was replayed, of the best one that has a formula."""
     if loss >= curve.learned.least_loss:
-        return curve.best.spread
-    return next((each.spread for each in curve.forms if not each.curve.levels), None)
+        return spread_at(curve.best, loss)
+    return next((spread_at(each, loss) for each in curve.forms if not each.curve.levels), None)
 
 
 def _notes(
