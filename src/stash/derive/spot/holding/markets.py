@@ -37,7 +37,9 @@ def revocable(plan: FleetPlan) -> dict[str, int]:
     workers = {} if plan.chosen is None else plan.chosen.workers
     found = {name: workers[name] for name in on_spot(plan.pool, workers)}
     if not found:
-        raise UserError("the plan rents nothing on spot, so there is nothing to simulate; plan again with looser wishes")
+        raise UserError(
+            "the plan rents nothing on spot, so there is nothing to simulate; plan again with looser wishes"
+        )
     return found
 
 
