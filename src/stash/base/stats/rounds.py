@@ -8,6 +8,7 @@ cancels. Runs after every round of a live measurement, therefore plain numpy and
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
@@ -36,17 +37,25 @@ def estimate(matrix: Matrix, confidence: float = 0.95) -> list[Interval]:
 
 
 def whole_estimate(matrix: Matrix, confidence: float = 0.95) -> list[Interval]:
-    """What ``estimate`` says of the rounds once they are calmed, and at last the last rung's own level.
+    """What ``stall_estimates`` says, and at last the last rung's own level."""
+    return _either(matrix, lambda rounds: [*estimate(rounds, confidence), level(rounds, -1, confidence)])
+
+
+def stall_estimates(matrix: Matrix, confidence: float = 0.95) -> list[Interval]:
+    """What ``estimate`` says of the rounds once they are calmed.
 
     If a single block was disturbed in all, nobody can tell whether an accident of the machine hit it, and its cost
     is everybody's, or its rung is like that now and then, and the cost is its own. Intervals then hold both.
     """
-    calm = calmed(matrix)
-    found = [*estimate(calm, confidence), level(calm, -1, confidence)]
+    return _either(matrix, lambda rounds: estimate(rounds, confidence))
+
+
+def _either(matrix: Matrix, estimates: Callable[[Matrix], list[Interval]]) -> list[Interval]:
+    """Of the calmed rounds, with intervals joined to those of the rounds as they are where it may be either."""
+    found = estimates(calmed(matrix))
     if not _one_block_disturbed(matrix):
         return found
-    kept = [*estimate(matrix, confidence), level(matrix, -1, confidence)]
-    return [_joined(one, other) for one, other in zip(found, kept, strict=True)]
+    return [_joined(one, other) for one, other in zip(found, estimates(matrix), strict=True)]
 
 
 def _joined(one: Interval, other: Interval) -> Interval:
@@ -158,8 +167,8 @@ def precise_enough(matrix: Matrix, precision: float, min_rounds: int = 3, confid
     matrix = np.asarray(matrix, dtype=np.float64)
     if matrix.ndim != 2 or matrix.shape[0] < max(2, min_rounds):
         return False
-    *entries, step = whole_estimate(matrix, confidence)
-    return widest(entries) <= precision * step.value
+    step = float(calmed(matrix)[:, -1].mean())
+    return widest(stall_estimates(matrix, confidence)) <= precision * step
 
 
 def widest(estimates: list[Interval]) -> float:
