@@ -3,17 +3,21 @@
 A job of known stalls is profiled on a machine of known noise, again and again: real order of visits, real block
 sizes, real rule of stopping, real estimators; only steps are drawn instead of trained. For every kind of noise a row
 says how many of the intervals hold the truth, now and as they were made before, and how wide they are against that.
+Of noise made of rare events the profiles that met one have a row of their own, and so has fetch as somebody would
+know it who was told which blocks are longer and by how much, but not how often (``informed``).
 What real launches add is asked by ``bench.truth.interval_coverage``.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections import defaultdict
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
+from scipy.special import betaincinv, stdtrit
 
 from bench.common import machine, table
 from bench.noise.former import former
@@ -35,8 +39,8 @@ SET_ROUNDS, MOST_SETS, LAUNCHING = 3, 10, 3.0
 NOISES = (
     Noise("white", even, white(0.05)),
     Noise("heavy-tailed steps", even, heavy(0.05)),
-    Noise("one cold block in 20 a third longer", even, white(0.05), hiccups=Hiccups("cold", 0.05, 0.33)),
-    Noise("slow spells, 5 % of the time", spells(0.05, 8, 0.3), white(0.03)),
+    Noise("one cold block in 20 a third longer", even, white(0.05), hiccups=Hiccups("cold", 0.05, 0.33), rare=True),
+    Noise("slow spells, 5 % of the time", spells(0.05, 8, 0.3), white(0.03), rare=True),
     Noise("drift of 10 %", drifting(0.1), white(0.03), of_the_run=True),
     Noise("remembers 20 steps", slow(0.03, 20), white(0.03)),
     Noise("remembers 60 steps", slow(0.03, 60), white(0.03)),
@@ -47,6 +51,7 @@ NOISES = (
     Noise("8 ranks, 2 nodes", even, white(0.05), 8, 2),
     Noise("64 ranks, 8 nodes", even, white(0.05), 64, 8),
     Noise("8 ranks that differ by 2 %", even, white(0.05), 8, 2, unequal=0.02),
+    Noise("4 ranks that differ by 2 %", even, white(0.05), 4, 1, unequal=0.02),
 )
 
 
@@ -64,6 +69,8 @@ class Run:
     pace: np.ndarray = field(default_factory=lambda: np.ones(1))
     """Of each rank, by the chance of its launch."""
     blocks: list[Block] = field(default_factory=list)
+    met: int = 0
+    """Measured blocks that a rare event made longer."""
 
     def start(self, name: str) -> None:
         """Another launch: the ranks of ``crowd`` are jobs of their own, all others share one chance."""
@@ -78,8 +85,9 @@ class Run:
         for visit in round_of_visits(rungs, number, self.noise.ranks if self.rungs == tuple(rungs) else 1):
             size = sizes.size(visit)
             name = "solo" if visit.rung == CATCH_UP else visit.rung
-            times = self._steps(name, size.together)
+            times, longer = self._steps(name, size.together)
             if visit.measured:
+                self.met += bool(longer[size.settle :].any())
                 ranks = 1 if visit.active == "leader" else self.noise.ranks
                 self.blocks += [
                     Block(
@@ -89,17 +97,20 @@ class Run:
                     for rank in range(ranks)
                 ]  # fmt: skip
 
-    def _steps(self, name: str, count: int) -> np.ndarray:
-        """Seconds of the next steps, ``[step, rank]``; where ranks exchange, all wait for the slowest of each."""
+    def _steps(self, name: str, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """Seconds of the next steps, ``[step, rank]``, and which of them rare events made longer.
+
+        Where ranks exchange, all wait for the slowest of each.
+        """
         now = slice(self.step, self.step + count)
         own = self.factors.ranks[now] * self.pace
         own = np.broadcast_to(own.max(axis=1, keepdims=True), own.shape) if rung(name).exchanges else own
         times = (base(self.rungs, name) + STALLS["compute"] * (own - 1)) * self.factors.machine[now, None]
-        hiccups = self.noise.hiccups
+        hiccups, longer = self.noise.hiccups, self.noise.rare & (self.factors.machine[now] != 1)
         if hiccups is not None and name == hiccups.rung and self.rng.random() < hiccups.share:
-            times = times * (1 + hiccups.size)
+            times, longer = times * (1 + hiccups.size), np.ones(count, dtype=np.bool_)
         self.step, self.seconds = self.step + count, self.seconds + float(times.max(axis=1).sum())
-        return times
+        return times, longer
 
     def profile(self) -> Profile:
         nodes, ranks = self.noise.nodes, self.noise.ranks
@@ -177,26 +188,80 @@ def longer(noise: Noise, name: str) -> float:
     return 1.0 if hiccups is None or hiccups.rung != name else 1 + hiccups.share * hiccups.size
 
 
-def row(noise: Noise, profiles: int) -> list[str]:
+class Held(NamedTuple):
+    """Of one profile."""
+
+    rounds: int
+    met: bool
+    cells: dict[str, tuple[bool, bool, float]]
+    """Of every stall: whether its interval holds the truth, whether it did before, and its width against then."""
+    informed: tuple[bool, float] | None
+    """Of fetch, where hiccups make its blocks longer: whether the informed interval holds it; its width likewise."""
+
+
+def held(noise: Noise, seed: int) -> Held:
+    """One profile against its truth."""
+    run = simulate(noise, seed)
+    profile, true = run.profile(), truth(run)
+    found = attribute(profile)
+    rounds = found.rounds + found.rounds_dropped
+    now, cells = [*(stall.time for stall in found.stalls), found.step], {}
+    for name, time, old in zip((*stall_names(run.rungs), "step"), now, former(profile), strict=True):
+        cells[name] = (_holds(time, true[name]), _holds(old, true[name]), time.half_width / old.half_width)
+        if name == "fetch":
+            width = old.half_width
+    known = None
+    if noise.hiccups is not None:
+        low, high = informed(noise, run, rounds)
+        known = (low <= true["fetch"] <= high, (high - low) / 2 / width)
+    return Held(rounds, run.met > 0, cells, known)
+
+
+def informed(noise: Noise, run: Run, rounds: int) -> tuple[float, float]:
+    """Fetch by one who is told which cold blocks are longer, and by how much: only how often, and noise, is unknown.
+
+    How often: Clopper and Pearson's interval of the share of blocks. Noise: Student's of the rest of the differences.
+    """
+    times = {name: np.array([_slowest(run, name, number) for number in range(rounds)]) for name in ("warm", "cold")}
+    size, whole = noise.hiccups.size, base(run.rungs, "cold")
+    longer = times["cold"] > whole * (1 + size / 2)
+    met, rest = int(longer.sum()), times["cold"] / np.where(longer, 1 + size, 1) - times["warm"]
+    arm = stdtrit(rounds - 1, 0.975) * rest.std(ddof=1) / math.sqrt(rounds)
+    least = betaincinv(met, rounds - met + 1, 0.025) if met else 0.0
+    most = betaincinv(met + 1, rounds - met, 0.975)
+    effect = whole * size
+    value = rest.mean() + effect * met / rounds
+    below, above = (math.hypot(arm, effect * apart) for apart in (met / rounds - least, most - met / rounds))
+    return value - below, value + above
+
+
+def _slowest(run: Run, name: str, number: int) -> float:
+    return max(b.seconds / b.steps for b in run.blocks if (b.rung, b.round) == (name, number))
+
+
+def rows(noise: Noise, profiles: int) -> list[list[str]]:
     """Of one noise: rounds, and for every stall how many hold, how many held before, and the ratio of widths."""
-    held, widths, rounds = defaultdict(list), defaultdict(list), []
-    for seed in range(profiles):
-        run = simulate(noise, seed)
-        profile, true = run.profile(), truth(run)
-        found = attribute(profile)
-        rounds.append(found.rounds + found.rounds_dropped)
-        now = [*(stall.time for stall in found.stalls), found.step]
-        for name, time, old in zip((*stall_names(run.rungs), "step"), now, former(profile), strict=True):
-            held[name].append((_holds(time, true[name]), _holds(old, true[name])))
-            widths[name].append((time.half_width, old.half_width))
-    cells = [
-        f"{np.mean([now for now, _ in held[name]]):.0%} ({np.mean([old for _, old in held[name]]):.0%}), "
-        f"{np.median([now / old for now, old in widths[name]]):.2f}"
-        if name in held
-        else ""
-        for name in (*STALLS, "step")
-    ]
-    return [noise.name, f"{np.median(rounds):g}", *cells]
+    every = [held(noise, seed) for seed in range(profiles)]
+    found = [_row(noise.name, every)]
+    if noise.rare:
+        met = [one for one in every if one.met]
+        found.append(_row(f"… that met one ({len(met) / len(every):.0%})", met))
+    known = [one.informed for one in every if one.informed is not None]
+    if known:
+        cell = f"{np.mean([holds for holds, _ in known]):.0%}, {np.median([width for _, width in known]):.2f}"
+        found.append(["… informed", "", *(cell if name == "fetch" else "" for name in (*STALLS, "step"))])
+    return found
+
+
+def _row(title: str, profiles: Sequence[Held]) -> list[str]:
+    def cell(name: str) -> str:
+        cells = [one.cells[name] for one in profiles if name in one.cells]
+        if not cells:
+            return ""
+        now, before, widths = zip(*cells, strict=True)
+        return f"{np.mean(now):.0%} ({np.mean(before):.0%}), {np.median(widths):.2f}"
+
+    return [title, f"{np.median([one.rounds for one in profiles]):g}", *map(cell, (*STALLS, "step"))]
 
 
 def _holds(time: object, true: float) -> bool:
@@ -209,12 +274,13 @@ def main() -> None:
     parser.add_argument("--profiles", type=int, default=400, help="of each kind of noise")
     parser.add_argument("--only", default="", help="kinds of noise whose name contains this")
     options = parser.parse_args()
-    rows = []
+    found = []
     for noise in NOISES:
         if options.only in noise.name:
-            rows.append(row(noise, options.profiles))
-            print(*rows[-1], sep=" | ", flush=True)
-    print(f"\n{machine()}\n\n{table(('noise', 'rounds', *STALLS, 'step'), rows)}")
+            for row in rows(noise, options.profiles):
+                print(*row, sep=" | ", flush=True)
+                found.append(row)
+    print(f"\n{machine()}\n\n{table(('noise', 'rounds', *STALLS, 'step'), found)}")
 
 
 if __name__ == "__main__":

@@ -51,6 +51,8 @@ class Noise:
     hiccups: Hiccups | None = None
     of_the_run: bool = False
     """Its mean is that of the very run, as it has none in the long run."""
+    rare: bool = False
+    """A steady machine but for events that a profile may not meet."""
 
     def draw(self, rng: np.random.Generator, steps: int) -> Factors:
         speeds = 1 + self.unequal * np.linspace(-1, 1, self.ranks)

@@ -8,7 +8,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from stash.base.stats.levels import _GRID, _noises, level
+from stash.base.stats.levels import _GRID, _noise, _own, level
 from stash.base.stats.rounds import estimate
 
 
@@ -42,6 +42,26 @@ def test_rounds_that_remember_are_covered_where_students_interval_is_far_too_nar
     assert _held(trials) >= 0.89
 
 
+@pytest.mark.parametrize("rung", [0, 3])
+def test_a_rung_that_varies_little_by_itself_is_as_slow_as_the_machine(rung):
+    rng, own = np.random.default_rng(6), np.array([2.0, 1.0, 1.0, 0.3, 0.3])
+    lags = np.abs(np.subtract.outer(np.arange(12), np.arange(12)))
+    slow = rng.standard_normal((400, 12)) @ np.linalg.cholesky(0.7**lags).T
+    trials = 1 + 0.01 * (slow[:, :, None] + own * rng.standard_normal((400, 12, 5)))
+    found = [level(matrix, rung) for matrix in trials]
+    assert 0.9 <= np.mean([one.low <= 1 <= one.high for one in found]) <= 0.99
+
+
+def test_what_rungs_vary_by_themselves_is_told_from_what_all_share():
+    rng, own = np.random.default_rng(7), np.array([2.0, 1.0, 1.0, 0.5])
+    relative = 1 + 0.01 * (rng.standard_normal((4000, 1)) + own * rng.standard_normal((4000, 4)))
+    parts = 1 / np.sqrt(1 + own**2)
+    parts /= parts.sum()
+    assert _own(relative / relative.mean(axis=0)) == pytest.approx(own**2 / (parts**2 @ own**2), rel=0.15)
+    assert _own(np.ones((5, 3))).tolist() == [3.0, 3.0, 3.0]
+    assert _own(1 + 0.01 * rng.standard_normal((5, 2))).tolist() == [2.0, 2.0]
+
+
 def test_one_round_leaves_it_unknown_and_even_rounds_leave_nothing_open():
     assert level(np.array([[1.5, 2.0]]), 1).half_width is None
     found = level(np.full((4, 3), 2.0), 0)
@@ -56,14 +76,14 @@ def test_it_holds_its_own_mean_and_grows_with_the_unit():
 
 
 def test_what_stands_for_the_covariances_divides_as_they_would():
-    rounds, rungs = 7, 3
+    rounds = 7
     values = np.random.default_rng(4).standard_normal(rounds)
     lags = np.abs(np.subtract.outer(np.arange(rounds), np.arange(rounds)))
-    for noise, scale in zip(_noises(rounds, rungs), (1.0, rungs), strict=True):
+    for shares in (_GRID[:, 1], _GRID[:, 1] / 3):
+        noise = _noise(rounds, shares)
         divided = noise.divided(values)
-        for number, (memory, share) in enumerate(_GRID):
-            own = share if scale == 1.0 else share / (rungs - share * (rungs - 1))
-            whole = (1 - own) * np.eye(rounds) + own * memory**lags
+        for number, (memory, share) in enumerate(zip(_GRID[:, 0], shares, strict=True)):
+            whole = (1 - share) * np.eye(rounds) + share * memory**lags
             assert divided[number] == pytest.approx(np.linalg.solve(whole, values), rel=1e-9)
             assert noise.log_determinant[number] == pytest.approx(np.linalg.slogdet(whole)[1], abs=1e-9)
 

@@ -22,14 +22,20 @@ from stash.base.stats.intervals import Interval
 Matrix = NDArray[np.float64]
 
 WHITE = 0.6
-"""Weight, before anything is measured, of noise without memory; the rest is shared out evenly over the grid."""
-MEMORIES = (0.0, 0.3, 0.6, 0.8, 0.9, 0.97)
-"""Correlation of the slow noise of a round with that of the next."""
+"""Weight, before anything is measured, of noise without memory; the rest is shared out over the grid."""
+MEMORIES = {0.0: 1.0, 0.3: 1.0, 0.6: 1.0, 0.8: 1.0, 0.9: 1.3, 0.97: 1.7}
+"""Correlation of the slow noise of a round with that of the next, each with its part of the rest: long memories show
+least of themselves, so they count a little more."""
 SHARES = (0.3, 0.6, 0.85, 0.97, 0.995)
 """Of slow noise in the variance of a round's mean over rungs."""
 _GRID = np.array([(0.0, 0.0), *((memory, share) for memory in MEMORIES for share in SHARES)])
-_PRIOR = np.array([WHITE] + [(1 - WHITE) / (len(_GRID) - 1)] * (len(_GRID) - 1))
+_PRIOR = np.array([WHITE, *(
+    (1 - WHITE) * weight / sum(MEMORIES.values()) / len(SHARES) for weight in MEMORIES.values() for _ in SHARES
+)])  # fmt: skip
 _HALVINGS = 24
+_LEAST_BEYOND = 0.1
+_UNLIKE = 10.0
+"""No rung's own noise is believed to be more times as large or small as that of the others."""
 
 
 class _Noise(NamedTuple):
@@ -79,17 +85,19 @@ def level(matrix: Matrix, column: int, confidence: float = 0.95) -> Interval:
 
     The noise of n rounds is σ²((1 − w)·I + w·R), where R[i, j] = ρ^|i − j| is a slow part that all rungs share. It
     shows best in each round's mean over its k rungs, in which their own noise is k times smaller; from those ρ and w
-    get their weights. Under each of them the mean has Student's distribution (generalised least squares with
-    Jeffreys' prior of σ); the interval holds ``confidence`` of the weighted sum. Of rounds without memory it is about
-    a third wider than Student's, as ten rounds do not prove that there is none. Unknown after one round.
+    get their weights. Of a rung that varies less by itself than others, more is slow (``_own``). Under each of them
+    the mean has Student's distribution (generalised least squares with Jeffreys' prior of σ); the interval holds
+    ``confidence`` of the weighted sum. Of rounds without memory it is about a third wider than Student's, as ten
+    rounds do not prove that there is none. Unknown after one round.
     """
     values, rounds = matrix[:, column], matrix.shape[0]
     mean = float(values.mean())
     if rounds == 1:
         return Interval(value=mean)
-    together, alone = _noises(*matrix.shape)
-    weights = _weights(together, matrix / matrix.mean(axis=0))
-    low, high = _ends(alone, weights, values - mean, confidence)
+    together, relative = _together(rounds), matrix / matrix.mean(axis=0)
+    share = _GRID[:, 1]
+    alone = _noise(rounds, share / (share + (1 - share) * _own(relative)[column]))
+    low, high = _ends(alone, _weights(together, relative), values - mean, confidence)
     return Interval(value=mean, low=mean + min(low, 0.0), high=mean + max(high, 0.0), repetitions=rounds)
 
 
@@ -105,7 +113,7 @@ def slow_share(matrix: Matrix, confidence: float = 0.95) -> float:
     scale = relative.std(axis=0)
     if rounds == 1 or not scale.all():
         return 0.0
-    together, _ = _noises(*matrix.shape)
+    together = _together(rounds)
     rows = ((relative - 1) / scale).mean(axis=1) * float(scale.min())
     low, high = _ends(together, _weights(together, relative), rows, confidence)
     student = float(stdtrit(rounds - 1, (1 + confidence) / 2)) * float(rows.std(ddof=1)) / math.sqrt(rounds)
@@ -146,11 +154,36 @@ def _weights(noise: _Noise, relative: Matrix) -> Matrix:
     return np.asarray(weights / weights.sum())
 
 
-@lru_cache(maxsize=4)
-def _noises(rounds: int, rungs: int) -> tuple[_Noise, _Noise]:
-    """The grid for the mean over ``rungs``, and the same noises for a single one of them."""
-    share = _GRID[:, 1]
-    return _noise(rounds, share), _noise(rounds, share / (rungs - share * (rungs - 1)))
+def _own(relative: Matrix) -> Matrix:
+    """Variance of every rung's own noise, in units of that of the rounds' mean over rungs; as many as rungs if alike.
+
+    Rungs count in their own units in that mean: rung j with the part u_j, Σu = 1. What is left of rung j beside it
+    varies by o_j·(1 − 2u_j) + Q, where o_j is the rung's own variance and Q = Σu²·o that of the mean, all of what
+    does not vary with the machine. Where a rung makes up so much of the mean that this cannot be solved (of two rungs
+    each is one half), or variances are nothing at all, rungs are taken to be alike.
+    """
+    rounds, rungs = relative.shape
+    scale, alike = relative.std(axis=0), np.full(rungs, float(rungs))
+    if not scale.all():
+        return alike
+    parts = 1 / scale / (1 / scale).sum()
+    beyond = 1 - 2 * parts
+    if beyond.min() < _LEAST_BEYOND:
+        return alike
+    centred = relative - 1
+    left = ((centred - (centred @ parts)[:, None]) ** 2).sum(axis=0) / (rounds - 1)
+    mean = float((parts**2 * left / beyond).sum() / (1 + (parts**2 / beyond).sum()))
+    own = np.maximum(left - mean, 0.0) / beyond
+    mean = float((parts**2 * own).sum())
+    if not mean:
+        return alike
+    return np.asarray(np.clip(own / mean, rungs / _UNLIKE, rungs * _UNLIKE))
+
+
+@lru_cache(maxsize=2)
+def _together(rounds: int) -> _Noise:
+    """The grid for the rounds' mean over rungs."""
+    return _noise(rounds, _GRID[:, 1])
 
 
 def _noise(rounds: int, share: Matrix) -> _Noise:

@@ -8,6 +8,7 @@ cancels. Runs after every round of a live measurement, therefore plain numpy and
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
@@ -33,6 +34,35 @@ def estimate(matrix: Matrix, confidence: float = 0.95) -> list[Interval]:
     matrix = _checked(matrix)
     slow = slow_share(matrix, confidence)
     return [level(matrix, 0, confidence), *(_widened(one, slow) for one in increments(matrix, confidence))]
+
+
+def whole_estimate(matrix: Matrix, confidence: float = 0.95) -> list[Interval]:
+    """What ``stall_estimates`` says, and at last the last rung's own level."""
+    return _either(matrix, lambda rounds: [*estimate(rounds, confidence), level(rounds, -1, confidence)])
+
+
+def stall_estimates(matrix: Matrix, confidence: float = 0.95) -> list[Interval]:
+    """What ``estimate`` says of the rounds once they are calmed.
+
+    If a single block was disturbed in all, nobody can tell whether an accident of the machine hit it, and its cost
+    is everybody's, or its rung is like that now and then, and the cost is its own. Intervals then hold both.
+    """
+    return _either(matrix, lambda rounds: estimate(rounds, confidence))
+
+
+def _either(matrix: Matrix, estimates: Callable[[Matrix], list[Interval]]) -> list[Interval]:
+    """Of the calmed rounds, with intervals joined to those of the rounds as they are where it may be either."""
+    found = estimates(calmed(matrix))
+    if not _one_block_disturbed(matrix):
+        return found
+    return [_joined(one, other) for one, other in zip(found, estimates(matrix), strict=True)]
+
+
+def _joined(one: Interval, other: Interval) -> Interval:
+    """The value of one, and an interval that holds those of both; unknown if either is."""
+    if one.low is None or one.high is None or other.low is None or other.high is None:
+        return Interval(value=one.value)
+    return one.model_copy(update={"low": min(one.low, other.low), "high": max(one.high, other.high)})
 
 
 def _widened(one: Interval, share: float) -> Interval:
@@ -90,19 +120,28 @@ def calm_rounds(matrix: Matrix, sigmas: float = 6.0, relative: float = 0.10) -> 
     all are no accident but a way the machine behaves, and several that hit the same rung alone are a way that rung
     behaves: then all count as calm, and the interval shows it.
     """
+    hit = _hit(matrix, sigmas, relative)
+    rounds, rungs = hit.shape
+    disturbed = hit.any(axis=1)
+    count = int(disturbed.sum())
+    of_one_rung = count > 1 and int(hit.any(axis=0).sum()) == 1 < rungs
+    return np.ones(rounds, dtype=np.bool_) if 2 * count > rounds or of_one_rung else np.asarray(~disturbed)
+
+
+def _hit(matrix: Matrix, sigmas: float = 6.0, relative: float = 0.10) -> NDArray[np.bool_]:
+    """Which blocks something disturbed, ``[round, rung]``: none of fewer than 5 rounds."""
     matrix = _checked(matrix)
-    rounds = matrix.shape[0]
-    everything = np.ones(rounds, dtype=np.bool_)
-    if rounds < 5:
-        return everything
+    if matrix.shape[0] < 5:
+        return np.zeros(matrix.shape, dtype=np.bool_)
     median = np.median(matrix, axis=0)
     distance = np.abs(matrix - median)
     sigma = MAD_TO_SIGMA * np.median(distance, axis=0)
-    hit = (distance > sigmas * sigma) & (distance > relative * np.abs(median))
-    disturbed = hit.any(axis=1)
-    count = int(disturbed.sum())
-    of_one_rung = count > 1 and int(hit.any(axis=0).sum()) == 1 < matrix.shape[1]
-    return everything if 2 * count > rounds or of_one_rung else np.asarray(~disturbed, dtype=np.bool_)
+    return np.asarray((distance > sigmas * sigma) & (distance > relative * np.abs(median)), dtype=np.bool_)
+
+
+def _one_block_disturbed(matrix: Matrix) -> bool:
+    """Of several rungs; what disturbs the only one is its own in any case."""
+    return matrix.shape[1] > 1 and int(_hit(matrix).sum()) == 1
 
 
 def calmed(matrix: Matrix) -> Matrix:
@@ -122,14 +161,14 @@ def calmed(matrix: Matrix) -> Matrix:
 def precise_enough(matrix: Matrix, precision: float, min_rounds: int = 3, confidence: float = 0.95) -> bool:
     """The stopping rule: every interval's half-width is at most ``precision`` of the last rung's mean.
 
-    Disturbed rounds are calmed first, as they will be when the profile is read.
+    Disturbed rounds are calmed first, as they will be when the profile is read. The step's own interval does
+    not count.
     """
     matrix = np.asarray(matrix, dtype=np.float64)
     if matrix.ndim != 2 or matrix.shape[0] < max(2, min_rounds):
         return False
-    calm = calmed(matrix)
-    step = float(calm[:, -1].mean())
-    return widest(estimate(calm, confidence)) <= precision * step
+    step = float(calmed(matrix)[:, -1].mean())
+    return widest(stall_estimates(matrix, confidence)) <= precision * step
 
 
 def widest(estimates: list[Interval]) -> float:

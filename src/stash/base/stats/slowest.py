@@ -16,29 +16,52 @@ Matrix = NDArray[np.float64]
 
 BEYOND_LUCK = 1.5
 """Standard errors beyond the √(2 ln R) that the luckiest of R equal ranks reaches."""
-
-_DRAWN = 0.75
-"""Power of the true share of the variance: chosen so that 2 to 64 ranks, equal or not, are covered alike."""
+STRAGGLER = 3.0
+"""By how many standard errors a single slow rank is slower, as a rule: of its normal distribution the root of the
+variance. What is assumed before measuring, besides that there is one in half of all jobs."""
 
 
 def slowest(times: Matrix) -> Matrix:
     """Round by round, the time of the rank that is slowest on average.
 
-    If the largest mean stands out, it is that rank's own time. Else the ranks are drawn towards their common time. By
-    the share of luck in the variance of their means (James and Stein) the largest becomes too small; by its root,
-    which leaves as much variance as true means have (constrained empirical Bayes, Louis 1984), equal ranks keep some
-    of their luck. ``_DRAWN`` lies between. What that rank's time varies by is drawn by the root, as it is uncertain
-    by that much. After a single round luck is unknown, and the largest time it is.
+    Either a single rank is slow, or the times of all scatter around a common one. In the first case the largest time
+    is that rank's own. In the second it is drawn towards the common one by the share of luck in the variance of the
+    means (James and Stein). The time is the mean of the two, weighted by how likely they are. What it varies by from
+    round to round is made as large as it is uncertain: as the variance of the mixture, with that of the estimated
+    share (Morris 1983, "Parametric Empirical Bayes Inference", section 3). After a single round luck is unknown, and
+    the largest time it is.
     """
     rounds, ranks = times.shape
-    top = int(np.argmax(times.mean(axis=0)))
-    if rounds == 1 or ranks == 1 or stands_out(times):
+    means = times.mean(axis=0)
+    top = int(np.argmax(means))
+    if rounds == 1 or ranks == 1:
         return times[:, top]
-    common, found = times.mean(axis=1), float(times.mean(axis=0).var(ddof=1))
-    real = max(0.0, 1 - _luck(times) ** 2 / found) if found > 0 else 0.0
+    luck, found = _luck(times), float(means.var(ddof=1))
+    if not luck or not found:
+        return times[:, top]
+    common = times.mean(axis=1)
     apart = times[:, top] - common
-    drawn: Matrix = common + real**_DRAWN * apart.mean() + math.sqrt(real) * (apart - apart.mean())
+    alone = _straggles((means - np.median(means)) / luck)
+    real = max(0.0, 1 - luck**2 / found)
+    gap = (1 - real) * float(apart.mean()) / luck
+    scattered = min(1.0, real + 2 / (ranks - 1) * gap**2)
+    uncertain = alone + (1 - alone) * scattered + alone * (1 - alone) * gap**2
+    drawn: Matrix = (
+        common + (alone + (1 - alone) * real) * apart.mean() + math.sqrt(uncertain) * (apart - apart.mean())
+    )
     return drawn
+
+
+def _straggles(apart: Matrix) -> float:
+    """How likely it is that the one farthest from the median is slow and the others equal; in standard errors.
+
+    Every rank is taken to be as likely the slow one, and the likelihood of each against that of none is Bayes' factor
+    of two normal distributions, of which only the slower half is taken.
+    """
+    exponents = np.where(apart >= 0, 0.5 * STRAGGLER**2 / (1 + STRAGGLER**2) * apart**2, -np.inf)
+    most = float(exponents.max())
+    factors = 2 / math.sqrt(1 + STRAGGLER**2) * np.exp(exponents - most) / len(apart)
+    return float(factors.max() / (math.exp(-most) + factors.sum()))
 
 
 def stands_out(times: Matrix) -> bool:

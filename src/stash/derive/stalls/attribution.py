@@ -14,8 +14,8 @@ import numpy as np
 from stash.base.errors import ArtefactError, StashError
 from stash.base.ladder import stall_names
 from stash.base.records import Profile
-from stash.base.stats.levels import level
-from stash.base.stats.rounds import estimate, increments
+from stash.base.stats.intervals import Interval
+from stash.base.stats.rounds import increments, whole_estimate
 from stash.base.stats.slowest import stands_out
 from stash.derive.stalls.breakdown import Breakdown, Paper, SlowRank, Stall
 from stash.derive.stalls.method_error import method_error
@@ -41,7 +41,8 @@ def attribute(profile: Profile, source: str | None = None) -> Breakdown:
     if not every.rounds:
         raise StashError(f"{named} has no complete round: {_why_no_round(profile, every)}")
     kept = every.calmed()
-    stalls, paper = _stalls(kept), _paper(profile, kept)
+    *entries, step = whole_estimate(every.matrix)
+    stalls, paper = _stalls(kept, entries), _paper(profile, kept)
     samples = count_samples(profile, kept)
     speeds, waited = rates(profile, kept, samples), waits(profile, kept)
     startups = [loader.startup_seconds for loader in profile.workload.loaders if loader.startup_seconds is not None]
@@ -49,7 +50,7 @@ def attribute(profile: Profile, source: str | None = None) -> Breakdown:
     return Breakdown(
         source=named,
         step_seconds=kept.step_seconds,
-        step=level(kept.matrix, -1),
+        step=step,
         samples=samples,
         waits=waited,
         rounds=len(kept.rounds),
@@ -90,11 +91,11 @@ def _check_times(profile: Profile, named: str) -> None:
             )
 
 
-def _stalls(kept: StepTimes) -> tuple[Stall, ...]:
+def _stalls(kept: StepTimes, entries: list[Interval]) -> tuple[Stall, ...]:
     step = kept.step_seconds
     return tuple(
         Stall(name=name, time=time, share=time.value / step, method=method_error(name, time.value))
-        for name, time in zip(stall_names(kept.rungs), estimate(kept.matrix), strict=True)
+        for name, time in zip(stall_names(kept.rungs), entries, strict=True)
     )
 
 

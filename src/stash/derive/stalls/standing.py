@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 
 from stash.base.records import Profile
-from stash.base.stats.rounds import estimate, rounds_needed, widest
+from stash.base.stats.rounds import rounds_needed, whole_estimate, widest
 from stash.derive.stalls.stability import MIN_ROUNDS
 from stash.derive.stalls.step_times import step_matrix
 
@@ -38,8 +38,8 @@ def standing(profile: Profile) -> Standing:
     rounds, sets = len(times.rounds), len(times.sets)
     if sets < 2:
         return Standing(rounds)
-    calm = times.calmed()
-    half_width = widest(estimate(calm.matrix)) / calm.step_seconds
+    *entries, step = whole_estimate(times.matrix)
+    half_width = widest(entries) / step.value
     needed = rounds_needed(half_width, profile.settings.precision, sets)
     return Standing(
         rounds=rounds,
