@@ -263,7 +263,9 @@ def test_loop_that_stops_by_itself_is_started_again(start: Start, data: Path, tm
     assert len({block.launch for block in profile.blocks}) > 1
     blocks = Counter((block.round, block.rung, block.rank) for block in profile.blocks)
     assert max(blocks.values()) == 1, "rounds of different launches must not share a number"
-    assert not model.exists()
+    # (on a machine so slow that an epoch is over while the first launch still warms up, that one was plain training)
+    measured_from_the_first = min(block.launch for block in profile.blocks) == 0
+    assert not (model.exists() and measured_from_the_first)
 
 
 @pytest.mark.slow
