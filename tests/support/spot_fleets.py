@@ -21,7 +21,8 @@ from stash.derive.study.standing import open_leases, spent
 from stash.keep import catalog
 from stash.keep.study import journal
 from stash.rent.spot import asked
-from stash.rent.spot.takeover import COOLDOWN_SECONDS, FleetController, FleetOutcome
+from stash.rent.spot.controlling import COOLDOWN_SECONDS, FleetOutcome
+from stash.rent.spot.takeover import FleetController
 from stash.rent.spot.tasks import FleetRequest
 from stash.rent.study.folder import CellFolder
 from stash.rent.study.programs import Called

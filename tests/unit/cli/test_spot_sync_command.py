@@ -14,7 +14,7 @@ from fleet_pools import PUBLISHED
 from runs import Started
 
 from stash.base.spot.risk import CheckpointInterval, FleetRisk
-from stash.cli.spot.together import _interval
+from stash.cli.spot.words import checkpoint_interval as _interval
 from stash.keep.fleets import read_plan
 
 NEEDS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="emulated hosts need root")
