@@ -110,7 +110,7 @@ def test_a_script_that_fails_of_itself_ends_it_with_its_error(tmp_path: Path) ->
 
 def vanish(fake: Path, name: str) -> None:
     """A machine is gone, with all that ran on it, once something was saved; SkyPilot would begin to recover it."""
-    guard = trained(fake, name)
+    guard = trained(fake, name, "home/stash-spot/events.jsonl", '"what": "saved"')
     (fake / "preempted").mkdir()
     (fake / "preempted" / guard.environ()["JOB"]).touch()
     for process in (guard, *guard.children(recursive=True)):
@@ -119,13 +119,13 @@ def vanish(fake: Path, name: str) -> None:
 
 
 def give_notice(fake: Path, name: str) -> None:
-    trained(fake, name, what='"formed", "who": "worker1, worker2"').terminate()
+    """SIGTERM to the guard of one that trains, as Slurm and Kubernetes give it."""
+    trained(fake, name, f"*-{name}.log", "from 0 on 2").terminate()
 
 
-def trained(fake: Path, name: str, what: str = '"what": "saved"') -> psutil.Process:
-    """The guard of a node, once the head has written ``what``."""
-    lines = fake / "home/stash-spot/events.jsonl"
-    while not (lines.exists() and what in lines.read_text()):
+def trained(fake: Path, name: str, file: str, what: str) -> psutil.Process:
+    """The guard of a node, once ``what`` stands in a file."""
+    while not any(what in path.read_text() for path in fake.glob(file)):
         time.sleep(0.5)
     time.sleep(3)
     for process in psutil.process_iter():
