@@ -41,7 +41,7 @@ _MARGIN = 1.1
 FAILED = json.dumps(
     {
         "what": "failed",
-        "why": "the head failed; what it printed is in output.log, beside its checkpoints",
+        "why": "the head failed; what it printed is in output.log, in the folder that was fetched",
         "exit_code": 1,
     }
 )
