@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from bench.truth.cases import Case, Layer
 from stash.base.words.units import parse_rate
-from stash.derive.predict.quantity import Quantity, given
-from stash.derive.predict.target import Storage, Target
+from stash.derive.predict.target.cluster import Storage, Target
+from stash.derive.predict.uncertainty.quantity import Quantity, given
 
 NODES = (1, 2, 3)
 MOST_RANKS = 6

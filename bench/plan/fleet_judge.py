@@ -38,7 +38,7 @@ from stash.derive.plan.bill import BillFacts
 from stash.derive.plan.chance import surely
 from stash.derive.plan.recommend import recommend
 from stash.derive.plan.rules import rule_facts
-from stash.derive.predict.whatif import Base
+from stash.derive.predict.whatif.base import Base
 from stash.keep.artefact import load
 from stash.keep.catalog import Catalog, GpuFacts, own
 from stash.keep.catalog.table import Columns

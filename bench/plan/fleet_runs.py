@@ -22,9 +22,11 @@ from bench.truth.stopwatch import LEAD_IN, moments
 from stash.base.ladder import STALLS
 from stash.base.records import Profile
 from stash.base.stats.intervals import Interval
-from stash.derive.predict.changes import Alteration
-from stash.derive.predict.forecast import Forecast, StallDraws
-from stash.derive.predict.whatif import Base, base_of, forecast_of, stall_draws
+from stash.derive.predict.forecast.breakdown import Forecast
+from stash.derive.predict.forecast.parts import StallDraws
+from stash.derive.predict.whatif.base import Base
+from stash.derive.predict.whatif.changes import Alteration
+from stash.derive.predict.whatif.forecasting import base_of, forecast_of, stall_draws
 from stash.keep.artefact import load, save
 from stash.keep.redaction import redacted
 

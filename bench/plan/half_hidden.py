@@ -1,9 +1,9 @@
 """A published table of which a part is hidden: the split, and forecasts of what is hidden from what is not.
 
-What a model takes on one set-up over another is told as Stash tells it of two GPUs (``derive.predict.published``): by
-the model's own pairs at other batches, else by the exchange on links whose data sheet is known, else by other models'
-pairs, else by data sheets. Each has the interval of its own errors within the visible part. Only that part is handed
-to a ``Known``; the hidden numbers are not in its memory.
+What a model takes on one set-up over another is told as Stash tells it of two GPUs
+(``derive.predict.compute.pairs``): by the model's own pairs at other batches, else by the exchange on links whose
+data sheet is known, else by other models' pairs, else by data sheets. Each has the interval of its own errors within
+the visible part. Only that part is handed to a ``Known``; the hidden numbers are not in its memory.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ import numpy as np
 
 from bench.plan.tables import Cells, Job, Setup
 from bench.predict import published as links
-from stash.derive.predict import efficiency
-from stash.derive.predict.devices import sheet_ratio
-from stash.derive.predict.draws import Array, Draws
-from stash.derive.predict.published import Pair, arm, by_model, left_out_errors, near, pairs
+from stash.derive.predict.compute import contention
+from stash.derive.predict.compute.pairs import Pair, arm, by_model, left_out_errors, near, pairs
+from stash.derive.predict.compute.ratios import sheet_ratio
+from stash.derive.predict.uncertainty.draws import Array, Draws
 from stash.keep.catalog.speeds import Speed, model_key
 
 Table = Mapping[Job, Cells]
@@ -230,6 +230,6 @@ def _of_sheets(first: Setup, second: Setup, precision: str) -> float | None:
 @lru_cache(maxsize=4096)
 def _step_on_links(job: Job, step: float, machine: str, nodes: int, count: int) -> Array:
     """Seconds of a step on several GPUs of a known machine, from one's, ``[draws]`` (``bench.predict.published``)."""
-    crowded = step * (1 + DRAWS.around("crowding", efficiency.crowding().interval))
+    crowded = step * (1 + DRAWS.around("crowding", contention.crowding().interval))
     fabric = links.fabric(links.MACHINES[machine], nodes, count // nodes)
     return crowded + links.exposed(links.model(job.model, job.precision == "amp"), step, fabric)

@@ -17,12 +17,12 @@ import numpy as np
 from bench.common import table
 from bench.plan.tables import Cells, Job, gavel, others, prices
 from bench.predict import published as links
-from stash.derive.predict import efficiency
-from stash.derive.predict.devices import time_ratio
-from stash.derive.predict.draws import Array, intervals
-from stash.derive.predict.fabric import fabric_of
-from stash.derive.predict.sources import of_instance
-from stash.derive.predict.whatif import shipped_catalog
+from stash.derive.predict.compute import contention
+from stash.derive.predict.compute.ratios import time_ratio
+from stash.derive.predict.exchange.fabric import fabric_of
+from stash.derive.predict.target.from_catalog import of_instance
+from stash.derive.predict.uncertainty.draws import Array, intervals
+from stash.derive.predict.whatif.forecasting import shipped_catalog
 from stash.keep.catalog import Instance, OfferFilter
 from stash.keep.catalog.speeds import speeds
 
@@ -106,7 +106,7 @@ def on_instances(model: str) -> list[OnInstance]:
         if target.devices > 1:
             exchanged, fabric = links.model(model, half=False), fabric_of(target, links.DRAWS)
             late = links.exposed(exchanged, float(step.mean()), fabric)
-            step = step * (1 + links.DRAWS.around("crowding", efficiency.crowding().interval)) + late
+            step = step * (1 + links.DRAWS.around("crowding", contention.crowding().interval)) + late
         found.append(OnInstance(instance, target.devices * batch / step, _price(name)))
     return found
 

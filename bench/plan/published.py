@@ -24,7 +24,7 @@ from bench.plan.tables import Job, Setup, gavel, others, prices, synergy
 from stash.base.plan import Goal, TrainingWork
 from stash.derive.plan.chance import kept, surely
 from stash.derive.plan.rules import RuleFacts
-from stash.derive.predict.draws import Array
+from stash.derive.predict.uncertainty.draws import Array
 
 SAMPLES = 1e8
 DEADLINES = (1.0, 1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 32)

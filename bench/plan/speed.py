@@ -31,7 +31,8 @@ from stash.base.records import (
 )
 from stash.derive.plan.bill import BillFacts
 from stash.derive.plan.recommend import recommend
-from stash.derive.predict.whatif import Base, base_of
+from stash.derive.predict.whatif.base import Base
+from stash.derive.predict.whatif.forecasting import base_of
 from stash.keep.catalog import Catalog, Instance
 from stash.keep.catalog.facts import Price
 from stash.keep.catalog.layers import merge

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from bench.predict.published import MACHINES, rows
-from stash.derive.predict.whatif import shipped_catalog
+from stash.derive.predict.whatif.forecasting import shipped_catalog
 from stash.keep.catalog import GpuFacts, OfferFilter
 
 PRICES_OF = "gcp"

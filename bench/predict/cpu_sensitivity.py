@@ -16,8 +16,7 @@ import numpy as np
 
 from bench.common import ROOT
 from bench.predict.errors import Prediction, summary, worst
-from stash.derive.predict.draws import Draws
-from stash.derive.predict.pipeline import (
+from stash.derive.predict.loading.pipeline import (
     SMT_GAIN,
     SUPPLY_SPREAD,
     Pipeline,
@@ -26,6 +25,7 @@ from stash.derive.predict.pipeline import (
     less_sure,
     step_seconds,
 )
+from stash.derive.predict.uncertainty.draws import Draws
 
 TABLE = ROOT / "bench/predict/data/synergy.csv"
 DRAWS = Draws()

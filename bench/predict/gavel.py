@@ -4,8 +4,8 @@ Split: for every model, GPU, placement and number of GPUs the row of the smalles
 one GPU, and all other batches are predicted; every other model is learned from (``unready_spread``) instead.
 Nobody published these machines' links nor the models' gradients, so all that is known of the exchange is what it cost
 at the smallest batch. How much of it is hidden, and how much more a longer backward pass hides, is anything possible,
-as for a profile without readiness (``derive.predict.exchange``). That followed a first look at these rows, where all
-that can hide was taken to: ``docs/log.md``.
+as for a profile without readiness (``derive.predict.exchange.stalls``). That followed a first look at these rows,
+where all that can hide was taken to: ``docs/log.md``.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ import numpy as np
 
 from bench.predict.errors import Prediction
 from bench.predict.published import DRAWS, STEPS, rows, timed
-from stash.derive.predict import efficiency
-from stash.derive.predict.draws import Array
-from stash.derive.predict.exchange import UNREADY_SPREAD
+from stash.derive.predict.compute import contention
+from stash.derive.predict.exchange.stalls import UNREADY_SPREAD
+from stash.derive.predict.uncertainty.draws import Array
 
 Key = tuple[str, str, str, int]
 """Model, GPU, placement, number of GPUs."""
@@ -114,4 +114,4 @@ def _hidden(step: float) -> Array:
 
 
 def _crowding() -> Array:
-    return efficiency.crowded(DRAWS.uniforms("crowding"))
+    return contention.crowded(DRAWS.uniforms("crowding"))

@@ -17,9 +17,7 @@ import numpy as np
 from bench.common import ROOT
 from bench.predict.errors import Prediction, summary, worst
 from bench.predict.operators import MODELS, operators
-from stash.derive.predict.devices import flops_ratio, sheet_ratio
-from stash.derive.predict.draws import Draws
-from stash.derive.predict.published import (
+from stash.derive.predict.compute.pairs import (
     PRECISIONS,
     Pair,
     arm,
@@ -30,8 +28,10 @@ from stash.derive.predict.published import (
     pairs,
     published,
 )
-from stash.derive.predict.quantity import Quantity
-from stash.derive.predict.roofline import roofline_ratio
+from stash.derive.predict.compute.ratios import flops_ratio, sheet_ratio
+from stash.derive.predict.compute.roofline import roofline_ratio
+from stash.derive.predict.uncertainty.draws import Draws
+from stash.derive.predict.uncertainty.quantity import Quantity
 from stash.keep.catalog.facts import GpuFacts
 from stash.keep.catalog.shipped import gpus
 

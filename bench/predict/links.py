@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from bench.predict.errors import Prediction
 from bench.predict.published import DRAWS
-from stash.derive.predict import efficiency
-from stash.derive.predict.quantity import Quantity
-from stash.derive.predict.sources import network_rate, reach_of
+from stash.derive.predict.target import efficiency
+from stash.derive.predict.target.from_catalog import network_rate, reach_of
+from stash.derive.predict.uncertainty.quantity import Quantity
 from stash.keep.catalog.collectives import CollectiveRate
 
 

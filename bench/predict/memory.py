@@ -19,7 +19,7 @@ from torch.distributed._tools.mem_tracker import MemTracker
 
 from bench.predict.errors import Prediction, summary, worst
 from bench.predict.published import DRAWS
-from stash.derive.predict.memory import ModelState, constant_bytes, footprint
+from stash.derive.predict.answers.memory import ModelState, constant_bytes, footprint
 from stash.lab.zoo.vision import torchvision_model
 
 GIVEN, ASKED = 32, (8, 64, 256)

@@ -25,13 +25,15 @@ from scipy.special import stdtrit
 
 from bench.common import ROOT
 from bench.predict.errors import Prediction, summary
-from stash.derive.predict import collectives, efficiency, timeline
-from stash.derive.predict.collectives import Fabric, Hops
-from stash.derive.predict.draws import Array, Draws
-from stash.derive.predict.exchange import MODEL_SPREAD
-from stash.derive.predict.quantity import Quantity
-from stash.derive.predict.sources import network_rate, reach_of
-from stash.derive.predict.target import NetworkKind, Wiring
+from stash.derive.predict.compute import contention
+from stash.derive.predict.exchange import collectives, timeline
+from stash.derive.predict.exchange.collectives import Fabric, Hops
+from stash.derive.predict.exchange.stalls import MODEL_SPREAD
+from stash.derive.predict.target import efficiency
+from stash.derive.predict.target.cluster import NetworkKind, Wiring
+from stash.derive.predict.target.from_catalog import network_rate, reach_of
+from stash.derive.predict.uncertainty.draws import Array, Draws
+from stash.derive.predict.uncertainty.quantity import Quantity
 
 DATA = File(__file__).parent / "data"
 TABLE = ROOT / "src/stash/keep/catalog/data/node_scaling.csv"
@@ -269,7 +271,7 @@ def _prediction(key: tuple[str, ...], alone: dict[str, str], row: dict[str, str]
     exchanges = model(name, half=precision == "amp")
     samples = float(batch or _ANY_BATCH)
     step = samples / float(alone["value"])
-    crowded = step * (1 + efficiency.crowded(DRAWS.uniforms("crowding")))
+    crowded = step * (1 + contention.crowded(DRAWS.uniforms("crowding")))
     whole = crowded + exposed(exchanges, step, fabric(machine, nodes, ranks // nodes))
     link = machine.between if nodes > 1 and machine.between else machine.inside
     plain = step + over_one_nic(exchanges, ranks, link)

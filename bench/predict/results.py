@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from bench.predict.errors import Prediction
-from stash.derive.predict.draws import Draws, intervals
-from stash.derive.predict.forecast import Forecast
+from stash.derive.predict.forecast.breakdown import Forecast
+from stash.derive.predict.uncertainty.draws import Draws, intervals
 from stash.derive.stalls.breakdown import Breakdown
 
 FIELDS = ("configuration", "stall", "measured", "predicted", "low", "high", "as_of")

@@ -12,13 +12,14 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from stash.base.records import Block, Collective, Gradient, Loader, Profile, Rank, Settings, Workload
-from stash.derive.predict import collectives, timeline
-from stash.derive.predict.collectives import Fabric, Hops
-from stash.derive.predict.draws import Array, Draws, intervals
-from stash.derive.predict.exchange import ExchangeModel
-from stash.derive.predict.forecast import Predicted, forecast
-from stash.derive.predict.sources import of_profile
-from stash.derive.predict.target import Target
+from stash.derive.predict.exchange import collectives, timeline
+from stash.derive.predict.exchange.collectives import Fabric, Hops
+from stash.derive.predict.exchange.stalls import ExchangeModel
+from stash.derive.predict.forecast.breakdown import forecast
+from stash.derive.predict.forecast.parts import Predicted
+from stash.derive.predict.target.cluster import Target
+from stash.derive.predict.target.from_profile import of_profile
+from stash.derive.predict.uncertainty.draws import Array, Draws, intervals
 from stash.derive.stalls import attribute
 
 COUNTS = (32, 64, 128, 256, 512, 1024, 4096)

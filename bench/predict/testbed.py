@@ -30,11 +30,12 @@ from stash import load
 from stash.base.records import Profile
 from stash.base.stats.intervals import Interval
 from stash.base.words.units import parse_rate
-from stash.derive.predict.changes import Alteration
-from stash.derive.predict.draws import Array, Draws
-from stash.derive.predict.forecast import StallDraws
-from stash.derive.predict.timeline import MIB
-from stash.derive.predict.whatif import Base, base_of, stall_draws
+from stash.derive.predict.exchange.timeline import MIB
+from stash.derive.predict.forecast.parts import StallDraws
+from stash.derive.predict.uncertainty.draws import Array, Draws
+from stash.derive.predict.whatif.base import Base
+from stash.derive.predict.whatif.changes import Alteration
+from stash.derive.predict.whatif.forecasting import base_of, stall_draws
 from stash.derive.stalls import attribute
 from stash.keep.artefact import save
 from stash.keep.redaction import redacted
@@ -49,7 +50,7 @@ SMALL = tuple(Layer(300_000, 0.002, 0.004) for _ in range(4))
 PREP = 0.06
 """Seconds of a worker to make a batch of 4 where no disk limits it; an emulated loader reads meanwhile."""
 FITTED = ("3 x 200mbit, 4 MiB", "4 x 800mbit, 1 MiB")
-"""From which the exchange model's own spread was taken (``exchange.HELD_SPREAD``): not in the table of errors."""
+"""From which the exchange model's own spread was taken (``stalls.HELD_SPREAD``): not in the table of errors."""
 WIDEST = 0.05
 """Half of a measured step's interval at most, as a part of the step: wider ones are measured again."""
 LEAST_SHARE = 0.05

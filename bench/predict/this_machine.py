@@ -28,8 +28,8 @@ from stash import load
 from stash.base.records import Profile
 from stash.base.words.quantities import plus_minus
 from stash.base.words.rounding import Scale
-from stash.derive.predict.changes import changes
-from stash.derive.predict.whatif import base_of, what_if
+from stash.derive.predict.whatif.changes import changes
+from stash.derive.predict.whatif.forecasting import base_of, what_if
 from stash.derive.stalls import attribute
 
 RESULTS = Path(__file__).parent / "data" / "this_machine.csv"

@@ -37,7 +37,7 @@ from stash.derive.spot.risk.lifetimes import (
     kaplan_meier,
     law_of,
 )
-from stash.derive.spot.risk.replacing import FleetSpeeds, by_laws, by_record, expected_share
+from stash.derive.spot.risk.replacing import FleetSpeeds, by_laws, by_record
 from stash.derive.spot.risk.restarting import CheckpointedJob, drawn_seconds, expected_seconds, in_time_exactly
 from stash.keep.fleets import read_pool
 from stash.show.charts.chart import Blank
@@ -82,6 +82,16 @@ def closed_forms() -> Iterator[str]:
         also = f", all at once every {shocks:g} h" if shocks else ""
         name = f"asynchronous, 8 workers for 10 h, each revoked every {hours:g} h{also}: share of the work"
         yield _row(name, share, np.isfinite(found.seconds).mean(), math.sqrt(share * (1 - share)), took)
+
+
+def expected_share(law_rate: float, shocks: float, join: float) -> float:
+    """E[share of the time since ``join`` that a memoryless worker works] = e^(−λ · join).
+
+    The age of a renewed memoryless machine is exponential, cut off at the time since the start; it works from the
+    age of ``join`` on. So of a fleet whose speed is the sum of its workers', E[work by t] = e^(−λ · join) · v ·
+    (t − join).
+    """
+    return math.exp(-(law_rate + shocks) * join)
 
 
 def _drawn(job: CheckpointedJob, gang: Gang, draw: np.random.Generator) -> tuple[np.ndarray, float]:

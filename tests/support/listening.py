@@ -11,8 +11,6 @@ class Heard:
     def __init__(self, drifted: bool = False) -> None:
         self.listens, self.drifted = True, drifted
         self.words: list[str] = []
-        self.passes = 0
-        """Backward passes, which are many."""
 
     def opened(self, handle: Any) -> None:
         self.words.append("opened")
@@ -32,9 +30,6 @@ class Heard:
 
     def stepped(self, optimizer: Any) -> None:
         self.words.append("stepped")
-
-    def passed(self) -> None:
-        self.passes += 1
 
     def acted(self) -> None:
         self.words.append("acted")

@@ -17,9 +17,10 @@ from stash.base.plan import Constraints, Goal, TrainingWork
 from stash.base.records import Memory, Profile
 from stash.derive.plan.question import Field, RentalQuestion
 from stash.derive.plan.weighing import Weighed
-from stash.derive.predict.changes import Alteration
-from stash.derive.predict.forecast import StallDraws
-from stash.derive.predict.whatif import Base, stall_draws
+from stash.derive.predict.forecast.parts import StallDraws
+from stash.derive.predict.whatif.base import Base
+from stash.derive.predict.whatif.changes import Alteration
+from stash.derive.predict.whatif.forecasting import stall_draws
 from stash.keep.catalog import Catalog, Instance
 from stash.keep.catalog.facts import Price
 from stash.keep.catalog.layers import merge

@@ -16,9 +16,9 @@ from bench.plan.tables import Job, Setup, gavel, others
 from stash.base.errors import UserError
 from stash.base.plan import Goal, TrainingWork
 from stash.base.stats.intervals import Interval
-from stash.derive.predict.quantity import measured
-from stash.derive.predict.target import Network, NodeLinks, Target
-from stash.derive.predict.whatif import forecast_of
+from stash.derive.predict.target.cluster import Network, NodeLinks, Target
+from stash.derive.predict.uncertainty.quantity import measured
+from stash.derive.predict.whatif.forecasting import forecast_of
 from stash.keep.artefact import save
 
 SEEN = gpu_job(device="cpu")

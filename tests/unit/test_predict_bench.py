@@ -21,9 +21,9 @@ from bench.predict import (
 )
 from bench.predict.errors import Prediction, coverage, errors, summary
 from bench.predict.report import page
-from stash.derive.predict.draws import Draws
-from stash.derive.predict.exchange import HELD_SPREAD, MODEL_SPREAD, UNREADY_SPREAD
-from stash.derive.predict.pipeline import SUPPLY_SPREAD
+from stash.derive.predict.exchange.stalls import HELD_SPREAD, MODEL_SPREAD, UNREADY_SPREAD
+from stash.derive.predict.loading.pipeline import SUPPLY_SPREAD
+from stash.derive.predict.uncertainty.draws import Draws
 from stash.keep.catalog.collectives import node_scaling
 
 DRAWS = Draws()

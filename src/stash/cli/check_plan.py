@@ -81,7 +81,7 @@ def _checked(file: str, run: str, instance: str | None, store: str | None) -> tu
     from stash.cli.runs import profile_of
     from stash.derive.plan.checking import check_plan as check
     from stash.derive.plan.matching import choice_of
-    from stash.derive.predict.whatif import base_of
+    from stash.derive.predict.whatif.forecasting import base_of
     from stash.derive.stalls import attribute
     from stash.keep.catalog import load as load_catalog
     from stash.keep.plans import load_plan

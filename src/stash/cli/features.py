@@ -1,6 +1,6 @@
 """``stash features``: the paper's macroscopic model, fitted to profiles of several models on one machine.
 
-Parses, loads, shows; the regression is ``stash.derive.predict.features``.
+Parses, loads, shows; the regression is ``stash.derive.predict.exchange.regression``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from stash.cli.storing import StoreOption
 
 if TYPE_CHECKING:
     from stash.base.records import Profile
-    from stash.derive.predict.features import Features, Regression
+    from stash.derive.predict.exchange.regression import Features, Regression
     from stash.derive.study.feature_study import PlaceFeatures
     from stash.show.features import FittedLine, Supposed
 
@@ -77,7 +77,7 @@ class Supposable(NamedTuple):
 
 def _model_of(word: str, store: str | None) -> Supposable:
     from stash.cli.runs import profile_of
-    from stash.derive.predict.exchanged import exchanged
+    from stash.derive.predict.exchange.traffic import exchanged
 
     profile = profile_of(word, store)[0]
     work = exchanged(profile)
@@ -88,7 +88,7 @@ def _model_of(word: str, store: str | None) -> Supposable:
 
 def _line(models: Sequence[Features], asked: _Asked, place: str = "") -> FittedLine:
     """The line through ``models``, and what it says of those that were asked for."""
-    from stash.derive.predict.features import LINE, by_the_line, regress, terms_known
+    from stash.derive.predict.exchange.regression import LINE, by_the_line, regress, terms_known
     from stash.show.features import FittedLine, Supposed
 
     found = regress(models, _affordable(terms_known(models), len(models)))
@@ -105,8 +105,8 @@ def _print_places(study: Path, asked: _Asked, json: bool) -> None:
     """A line for every place of the study that has models enough; raises UserError where none has."""
     from stash.cli.characterize import measured
     from stash.cli.output import print_places
-    from stash.derive.predict.draws import Draws
-    from stash.derive.predict.features import LINE
+    from stash.derive.predict.exchange.regression import LINE
+    from stash.derive.predict.uncertainty.draws import Draws
     from stash.derive.study.feature_study import place_features
     from stash.lab.zoo.registry import feature_study, traits
 
@@ -131,8 +131,8 @@ def _named(each: PlaceFeatures) -> str:
 
 def _models(names: Sequence[str], store: str | None, named: bool) -> list[Features]:
     from stash.cli.runs import profile_of
-    from stash.derive.predict.draws import Draws
-    from stash.derive.predict.features import features as seen_from_afar
+    from stash.derive.predict.exchange.regression import features as seen_from_afar
+    from stash.derive.predict.uncertainty.draws import Draws
     from stash.lab.zoo.registry import traits
 
     profiles = {name: profile_of(name, store)[0] for name in names}
@@ -168,13 +168,13 @@ def _place(profile: Profile) -> str:
 
 def _affordable(terms: Sequence[str], models: int) -> tuple[str, ...]:
     """Terms beyond the plain line only where models are left to tell how wrong it is."""
-    from stash.derive.predict.features import LINE
+    from stash.derive.predict.exchange.regression import LINE
 
     return tuple(terms) if models > len(terms) else LINE
 
 
 def _supposed(models: Sequence[Features], found: Regression) -> Iterator[Supposed]:
-    from stash.derive.predict.features import by_the_line
+    from stash.derive.predict.exchange.regression import by_the_line
     from stash.lab.zoo.registry import WORKLOADS, traits
     from stash.lab.zoo.sizes import TRAINED_TENSORS
     from stash.show.features import Supposed

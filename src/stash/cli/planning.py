@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from stash.base.records import Profile
     from stash.derive.plan.asked_work import TrainedJob
     from stash.derive.plan.bill import BillFacts
-    from stash.derive.predict.whatif import Base
+    from stash.derive.predict.whatif.base import Base
     from stash.keep.catalog import Catalog
 
 
@@ -110,7 +110,7 @@ def _bases(names: Sequence[str], store: str | None) -> list[Base]:
     """The catalog of a base only describes the machines that were profiled."""
     from stash.cli.runs import profile_of
     from stash.derive.plan.one_job import refuse_different_jobs
-    from stash.derive.predict.whatif import base_of
+    from stash.derive.predict.whatif.forecasting import base_of
     from stash.derive.stalls import attribute
     from stash.keep.catalog import load
 

@@ -15,8 +15,8 @@ from stash.cli.options import flag, option
 from stash.cli.storing import StoreOption
 
 if TYPE_CHECKING:
-    from stash.derive.predict.target import Target
-    from stash.derive.predict.whatif import Base
+    from stash.derive.predict.target.cluster import Target
+    from stash.derive.predict.whatif.base import Base
 
 FILE_HELP = "A profile, of `stash profile`."
 JSON_HELP = "Print the answer as JSON; its keys are a contract (docs/format.md)."
@@ -86,7 +86,7 @@ def whatif(
 
 def _base(run: str, store: str | None) -> Base:
     from stash.cli.runs import profile_of
-    from stash.derive.predict.whatif import base_of
+    from stash.derive.predict.whatif.forecasting import base_of
     from stash.derive.stalls import attribute
     from stash.keep.catalog import load
 
@@ -98,8 +98,8 @@ def _cluster(file: str) -> Target:
     """Machines of a file; raises UserError."""
     from stash.base.records import SUFFIX
     from stash.base.yamlines import text_of
-    from stash.derive.predict.described import target_of_text
-    from stash.derive.predict.sources import of_probe
+    from stash.derive.predict.target.from_probe import of_probe
+    from stash.derive.predict.target.from_text import target_of_text
     from stash.keep.artefact import PROBE_SUFFIX, load_probe
 
     path = Path(file)
@@ -113,7 +113,7 @@ def _cluster(file: str) -> Target:
 
 def _answer(base: Base, typed: dict[str, str], json: bool) -> None:
     from stash.cli.output import printed
-    from stash.derive.predict.answered import answered
+    from stash.derive.predict.answers.answer import answered
     from stash.show.forecast.contract import document
     from stash.show.forecast.terminal import render
     from stash.show.forecast.view import view
@@ -124,7 +124,7 @@ def _answer(base: Base, typed: dict[str, str], json: bool) -> None:
 
 def _sweep(base: Base, typed: dict[str, str], over: list[str], output: Path | None, json: bool) -> None:
     from stash.cli.output import output_file, printed, write_output
-    from stash.derive.predict.sweep import axes, sweep
+    from stash.derive.predict.answers.sweep import axes, sweep
     from stash.show.forecast.contract import sweep_document
     from stash.show.forecast.curves import sweep_view
     from stash.show.forecast.curves_terminal import render_sweep

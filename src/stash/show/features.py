@@ -15,7 +15,7 @@ from stash.base.stats.intervals import Interval
 from stash.base.words.counting import counted
 from stash.base.words.quantities import quantity
 from stash.base.words.units import format_bytes, format_seconds
-from stash.derive.predict.features import Features, Regression
+from stash.derive.predict.exchange.regression import Features, Regression
 from stash.derive.study.feature_study import PlaceFeatures
 from stash.show.layout import INDENT, Renderer, paragraph, terminal_renderer
 

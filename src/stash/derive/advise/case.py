@@ -12,8 +12,9 @@ from functools import cached_property
 from stash.base.ladder import DATA_STALLS
 from stash.base.records import Loader, Profile
 from stash.derive.advise.gains import gain
-from stash.derive.predict.changes import Alteration
-from stash.derive.predict.whatif import AS_IT_IS, Base, base_of
+from stash.derive.predict.whatif.base import Base
+from stash.derive.predict.whatif.changes import Alteration
+from stash.derive.predict.whatif.forecasting import AS_IT_IS, base_of
 from stash.derive.stalls.breakdown import Breakdown
 from stash.derive.stalls.missing import ranks_per_node
 from stash.derive.stalls.step_times import mean_over_rounds, rank_values

@@ -9,7 +9,7 @@ import math
 
 from stash.base.words.units import format_bytes, format_rate, format_seconds
 from stash.derive.advise.case import Case, Remedy
-from stash.derive.predict.changes import Alteration
+from stash.derive.predict.whatif.changes import Alteration
 
 HEADROOM = 1.1
 """Workers are asked for with this margin, since their pace varies."""

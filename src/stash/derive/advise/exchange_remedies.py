@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from stash.base.words.units import format_bits, format_bytes
 from stash.derive.advise.case import LARGER_BATCH, Case, Remedy
-from stash.derive.predict.changes import Alteration
+from stash.derive.predict.whatif.changes import Alteration
 
 ACCUMULATED = 4
 """Batches of the step that is advised instead of exchanging after each."""

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from stash.base.errors import StashError
-from stash.derive.predict.answers import lost
-from stash.derive.predict.changes import Alteration
-from stash.derive.predict.whatif import AS_IT_IS, Base, what_if
+from stash.derive.predict.whatif.base import Base
+from stash.derive.predict.whatif.changes import Alteration
+from stash.derive.predict.whatif.forecasting import AS_IT_IS, lost, what_if
 
 _DIGITS = 12
 """A picosecond: sums that cancel."""

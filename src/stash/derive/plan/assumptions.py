@@ -14,9 +14,9 @@ from stash.base.plan import PlanFact, Setting, StallShare
 from stash.base.stats.differences import change
 from stash.base.stats.intervals import Interval
 from stash.base.words.quantities import Unit, listed, plain, quantity
-from stash.derive.predict.fabric import facts_of
-from stash.derive.predict.quantity import Quantity
-from stash.derive.predict.whatif import Base
+from stash.derive.predict.exchange.fabric import facts_of
+from stash.derive.predict.uncertainty.quantity import Quantity
+from stash.derive.predict.whatif.base import Base
 
 _MODELS = {
     "compute": "how fast the devices compute",

@@ -25,8 +25,9 @@ from stash.base.stats.intervals import Interval
 from stash.base.words.quantities import listed
 from stash.base.words.rental import span
 from stash.base.words.revocations import MONTH_HOURS
-from stash.derive.predict.draws import OUTSIDE, Array, Draws, intervals
-from stash.derive.predict.forecast import Predicted, StallDraws, Used
+from stash.derive.predict.forecast.parts import Predicted, StallDraws
+from stash.derive.predict.uncertainty.draws import OUTSIDE, Array, Draws, intervals
+from stash.derive.predict.uncertainty.quantity import Used
 from stash.keep.catalog.tariffs import Tariff
 
 HOUR = 3600.0

@@ -9,7 +9,7 @@ copies to the device) and what is waited for the slowest rank. What else a step 
   which the proportion ``less`` is counted: t + less · max(0, s − t), which grows with t. Reading from storage takes
   no less than reading from memory.
 
-What fresh batches cost beside what any queue tells (``data_stalls.Held.more``) is in every forecast, and so in the
+What fresh batches cost beside what any queue tells (``stalls.Held.more``) is in every forecast, and so in the
 bound. Only noise of a measurement may be negative, and it is added: the least draw of a measured exchange below zero,
 and the negative part of each measured data stall, which forecasts keep.
 
@@ -35,11 +35,11 @@ from stash.base.ladder import EXCHANGE_STALLS
 from stash.derive.plan.bill import HOUR
 from stash.derive.plan.chance import surely
 from stash.derive.plan.settings import Shape
-from stash.derive.predict.changes import Alteration
-from stash.derive.predict.compute import Passes, compute_scale
-from stash.derive.predict.draws import Array
-from stash.derive.predict.target import Target
-from stash.derive.predict.whatif import Base
+from stash.derive.predict.target.cluster import Target
+from stash.derive.predict.uncertainty.draws import Array
+from stash.derive.predict.whatif.base import Base
+from stash.derive.predict.whatif.changes import Alteration
+from stash.derive.predict.whatif.passes import Passes, compute_scale
 from stash.keep.catalog import Catalog
 
 

@@ -15,7 +15,7 @@ from stash.base.plan import Constraints, HourlyPrice, Rental, Unranked
 from stash.base.words.quantities import listed
 from stash.base.words.spelling import nearest
 from stash.derive.plan.prices import agreed, available, hourly_price, price_moves
-from stash.derive.predict.target import Target
+from stash.derive.predict.target.cluster import Target
 from stash.keep.catalog import Catalog, Instance, Offer, OfferFilter, PriceKind
 from stash.keep.catalog.ages import OLD_DAYS, age
 from stash.keep.catalog.filter import has_gpu

@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from stash.derive.predict.draws import Array
+from stash.derive.predict.uncertainty.draws import Array
 
 
 def kept(drawn: Array, limit: float | None) -> float | None:

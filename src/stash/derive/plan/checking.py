@@ -25,7 +25,7 @@ from stash.derive.comparison.differences import STEP, measured
 from stash.derive.plan.assumptions import assumption, facts_seen, other_settings, unplanned
 from stash.derive.plan.matching import MatchedChoice
 from stash.derive.plan.residuals import Residual, Residuals, before_residuals, residual
-from stash.derive.predict.whatif import Base
+from stash.derive.predict.whatif.base import Base
 from stash.derive.stalls import Breakdown
 from stash.derive.stalls.breakdown import SIGNIFICANT_SHARE
 

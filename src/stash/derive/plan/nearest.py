@@ -13,11 +13,11 @@ import numpy as np
 
 from stash.base.errors import UserError
 from stash.derive.plan.candidates import Rentable
-from stash.derive.predict.changes import Alteration
-from stash.derive.predict.compute import compute_scale
-from stash.derive.predict.sources import of_instance
-from stash.derive.predict.target import Target
-from stash.derive.predict.whatif import Base
+from stash.derive.predict.target.cluster import Target
+from stash.derive.predict.target.from_catalog import of_instance
+from stash.derive.predict.whatif.base import Base
+from stash.derive.predict.whatif.changes import Alteration
+from stash.derive.predict.whatif.passes import compute_scale
 from stash.keep.catalog import Catalog, Instance
 
 

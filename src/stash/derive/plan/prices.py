@@ -15,7 +15,7 @@ from datetime import date
 
 from stash.base.plan import HourlyPrice, PaidAs
 from stash.base.stats.intervals import Interval
-from stash.derive.predict.draws import OUTSIDE
+from stash.derive.predict.uncertainty.draws import OUTSIDE
 from stash.keep.catalog import Offer
 from stash.keep.catalog.ages import age
 from stash.keep.catalog.own import ON_PREMISE

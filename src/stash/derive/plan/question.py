@@ -21,8 +21,8 @@ from stash.derive.plan.nearest import Nearest, measured_machines, profiled_on, w
 from stash.derive.plan.settings import Shapes, room
 from stash.derive.plan.weighing import WHOLE, Calibration, Chain, Weighing
 from stash.derive.plan.work import StepPlan
-from stash.derive.predict.target import Target
-from stash.derive.predict.whatif import Base
+from stash.derive.predict.target.cluster import Target
+from stash.derive.predict.whatif.base import Base
 from stash.keep.catalog import Catalog
 
 _FROM_CPUS = (

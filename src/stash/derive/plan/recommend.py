@@ -24,10 +24,10 @@ from stash.derive.plan.standings import Standings, standings
 from stash.derive.plan.ties import difference, experiment
 from stash.derive.plan.weighing import Calibration, Weighed
 from stash.derive.plan.work import said, step_plan
-from stash.derive.predict.draws import intervals
-from stash.derive.predict.quantity import worst
-from stash.derive.predict.target import Target
-from stash.derive.predict.whatif import Base
+from stash.derive.predict.target.cluster import Target
+from stash.derive.predict.uncertainty.draws import intervals
+from stash.derive.predict.uncertainty.quantity import worst
+from stash.derive.predict.whatif.base import Base
 from stash.keep.catalog import Catalog
 
 LISTED = 60

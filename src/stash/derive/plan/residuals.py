@@ -37,9 +37,9 @@ from stash.base.plan import StallShare
 from stash.base.records import Record
 from stash.base.stats.intervals import Interval
 from stash.base.words.quantities import listed
-from stash.derive.predict.draws import Array, Draws, intervals
-from stash.derive.predict.forecast import Predicted, StallDraws, Used
-from stash.derive.predict.quantity import Quantity
+from stash.derive.predict.forecast.parts import Predicted, StallDraws
+from stash.derive.predict.uncertainty.draws import Array, Draws, intervals
+from stash.derive.predict.uncertainty.quantity import Quantity, Used
 
 OWN_WEIGHT = 10.0
 """ν₀: residuals that a forecast's claim of its own spread counts for. As many as a typical spread counts for in

@@ -14,11 +14,10 @@ from numpy.typing import NDArray
 
 from stash.derive.plan.candidates import Rentable
 from stash.derive.plan.work import StepPlan, split
-from stash.derive.predict.answers import job_footprint
-from stash.derive.predict.changes import Alteration
-from stash.derive.predict.draws import Array
-from stash.derive.predict.memory import RESERVE
-from stash.derive.predict.whatif import Base
+from stash.derive.predict.answers.memory import RESERVE, job_footprint
+from stash.derive.predict.uncertainty.draws import Array
+from stash.derive.predict.whatif.base import Base
+from stash.derive.predict.whatif.changes import Alteration
 
 _ROUNDING = 1e-3
 """Published memory sizes have four digits."""

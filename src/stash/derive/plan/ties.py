@@ -20,8 +20,8 @@ from stash.derive.plan.chance import apart
 from stash.derive.plan.reasons import dollars, name
 from stash.derive.plan.search import aim
 from stash.derive.plan.weighing import Weighed
-from stash.derive.predict.draws import Array
-from stash.derive.predict.recorded import command
+from stash.derive.predict.uncertainty.draws import Array
+from stash.derive.predict.whatif.refusing import command
 
 NEAR = 0.10
 """Of the chosen one's mean: what is farther is no tie, however uncertain."""

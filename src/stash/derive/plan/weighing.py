@@ -19,13 +19,13 @@ from stash.derive.plan.bounds import Floors, Least, altered, fresh, nothing_know
 from stash.derive.plan.candidates import Rentable
 from stash.derive.plan.chance import kept, surely
 from stash.derive.plan.settings import Shape
-from stash.derive.predict.answers import lost
-from stash.derive.predict.draws import Array, Draws
-from stash.derive.predict.forecast import StallDraws
-from stash.derive.predict.loading import cores_worth, dataset_bytes
-from stash.derive.predict.page_cache import cached_share
-from stash.derive.predict.pipeline import less_sure, supply_seconds
-from stash.derive.predict.whatif import Base, stall_draws
+from stash.derive.predict.forecast.parts import StallDraws
+from stash.derive.predict.loading.measured import cores_worth, dataset_bytes
+from stash.derive.predict.loading.page_cache import cached_share
+from stash.derive.predict.loading.pipeline import less_sure, supply_seconds
+from stash.derive.predict.uncertainty.draws import Array, Draws
+from stash.derive.predict.whatif.base import Base
+from stash.derive.predict.whatif.forecasting import lost, stall_draws
 
 Calibration = Callable[[StallDraws, Draws], StallDraws]
 """What earlier plans' residuals make of a forecast. No bound of the model's holds of what it returns."""

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from stash.base.errors import UserError
 from stash.base.plan import Goal
-from stash.derive.predict.recorded import records
-from stash.derive.predict.whatif import Base
+from stash.derive.predict.whatif.base import Base
+from stash.derive.predict.whatif.refusing import records
 
 _SMALLER = 0.01
 """Of a device's samples: less than this is a rounding of the profiled batch, and no other one."""
@@ -88,7 +88,7 @@ def split(of_device: int, largest: int) -> tuple[int, int]:
 
     Of all ways to cut a device's samples into k equal passes this is the fastest by the mean. Compute takes k passes
     of (batch/k)ᵞ, so k^(1−γ) times that of one, and E[k^(1−γ)] >= k^(1−E[γ]) >= 1 (Jensen) as γ is 1 at most
-    (``devices.batch_exponent``); a step's samples, its exchange and what its loaders make of them are the same.
+    (``ratios.batch_exponent``); a step's samples, its exchange and what its loaders make of them are the same.
     """
     passes = next(each for each in range(1, of_device + 1) if of_device % each == 0 and of_device // each <= largest)
     return of_device // passes, passes

@@ -16,7 +16,7 @@ from stash.base.records.base import now
 from stash.base.spot.curve import LearnedCurve
 from stash.base.spot.fleets import FleetModel, FleetPlan, FleetPool
 from stash.base.version import __version__
-from stash.derive.predict.whatif import base_of, shipped_catalog
+from stash.derive.predict.whatif.forecasting import base_of, shipped_catalog
 from stash.derive.spot.fleet.enumeration import everything, fleets
 from stash.derive.spot.fleet.provision import provision
 from stash.derive.spot.fleet.purchasing import rented_on_demand

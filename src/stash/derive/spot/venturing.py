@@ -17,7 +17,7 @@ import numpy as np
 
 from stash.base.errors import UserError
 from stash.base.spot.fleets import FleetPlan, RunnerUp
-from stash.derive.predict.draws import Array
+from stash.derive.predict.uncertainty.draws import Array
 from stash.derive.spot.fleet.enumeration import MOST_FLEETS, everything, fleets
 from stash.derive.spot.fleet.provision import compared
 from stash.derive.spot.fleet.purchasing import on_demand, on_spot, rented_on_demand

@@ -1,7 +1,7 @@
 """How fast a device trains a workload by a profile of the user's own, on that GPU or on another one.
 
 Takes the profile's compute, so nothing of its stalls; on another GPU it takes as many times as long as
-``derive/predict/devices.py`` says. Knows nothing of testbeds.
+``derive/predict/compute/ratios.py`` says. Knows nothing of testbeds.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from stash.base.errors import UserError
 from stash.base.records import Profile
-from stash.derive.predict.devices import time_ratio
+from stash.derive.predict.compute.ratios import time_ratio
 from stash.derive.stalls import attribute
 from stash.keep.catalog.facts import GpuFacts
 

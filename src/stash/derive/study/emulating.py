@@ -1,9 +1,10 @@
 """An instance of the catalog as a testbed: how fast its devices are, what its links carry, at which scales.
 
 Devices take the times that a profile of the user's measured, else those that somebody published for this workload
-on this GPU, else half of the GPU's peak. Links carry what collectives reach of them (``derive/predict/sources.py``).
-Then bytes shrink until this machine's links can carry them, and times change until a step takes a while that can be
-measured: links follow both, so ratios of stalls stay what they are. A fact that nobody knows is asked for.
+on this GPU, else half of the GPU's peak. Links carry what collectives reach of them
+(``derive/predict/target/from_catalog.py``). Then bytes shrink until this machine's links can carry them, and times
+change until a step takes a while that can be measured: links follow both, so ratios of stalls stay what they are. A
+fact that nobody knows is asked for.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from statistics import median
 
 from stash.base.errors import UserError
 from stash.base.words.units import format_rate
-from stash.derive.predict.sources import of_instance
+from stash.derive.predict.target.from_catalog import of_instance
 from stash.derive.study.calibrating import DeviceSpeed
 from stash.derive.study.places import StudyPlace
 from stash.keep.catalog import Instance

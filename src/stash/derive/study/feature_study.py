@@ -14,8 +14,8 @@ from typing import NamedTuple
 from stash.base.errors import UserError
 from stash.base.records import Profile
 from stash.base.stats.intervals import Interval
-from stash.derive.predict.draws import Draws
-from stash.derive.predict.features import LINE, Features, Regression, features, regress
+from stash.derive.predict.exchange.regression import LINE, Features, Regression, features, regress
+from stash.derive.predict.uncertainty.draws import Draws
 from stash.derive.study.cells import Cell
 from stash.derive.study.results import StudyResult, scales_of
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from stash.base.records import Profile
-from stash.derive.predict.exchanged import exchanged
+from stash.derive.predict.exchange.traffic import exchanged
 from stash.derive.stalls import step_matrix, usage
 from stash.derive.stalls.usage import Resource
 

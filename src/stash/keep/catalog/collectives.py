@@ -1,7 +1,7 @@
 """Published measurements that predictions rest on: ``collectives.csv``, ``hop_latencies.csv``, ``node_scaling.csv``.
 
 What links reached where somebody measured, beside what their data sheet claims; and what devices of a node lost to
-each other. Turns the files into records in base units, and judges nothing: ``derive.predict.efficiency`` does.
+each other. Turns the files into records in base units, and judges nothing: ``derive.predict.target.efficiency`` does.
 """
 
 from __future__ import annotations

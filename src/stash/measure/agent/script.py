@@ -47,9 +47,6 @@ class Listener(Protocol):
     def stepped(self, optimizer: Any) -> None:
         """An optimizer stepped."""
 
-    def passed(self) -> None:
-        """A backward pass begins."""
-
     def acted(self) -> None:
         """The script called a collective of its own."""
 
@@ -76,6 +73,7 @@ class _Ear:
     """The listener of this process."""
 
     listener: Listener | None = None
+    passes = 0
 
 
 def listen(listener: Listener) -> None:
@@ -90,14 +88,15 @@ def _forget() -> None:
 os.register_at_fork(after_in_child=_forget)  # a fork inherits the variable and not the job
 
 
-def _listener() -> Listener | None:
+def heard_by() -> Listener | None:
+    """Whoever listens in this very process; None if nobody does, or not any more."""
     own = _Ear.listener
     return own if own is not None and own.listens else None
 
 
 def active() -> bool:
     """Whether anybody listens in this very process."""
-    return _listener() is not None
+    return heard_by() is not None
 
 
 def drifted() -> bool:
@@ -108,63 +107,67 @@ def drifted() -> bool:
 
 def opened(handle: T) -> T:
     """A loop asked a loader for an iterator, which is handed back."""
-    if (listener := _listener()) is not None:
+    if (listener := heard_by()) is not None:
         listener.opened(handle)
     return handle
 
 
 def enough(feed: Any) -> bool:
     """Whether a loop over that loader is to end now, before the loader does."""
-    listener = _listener()
+    listener = heard_by()
     return listener is not None and listener.enough(feed)
 
 
 def served(feed: Any) -> Any:
     """The next batch of a loader."""
-    listener = _listener()
+    listener = heard_by()
     return listener.served(feed) if listener is not None else feed.real()
 
 
 def closed(handle: Any) -> None:
     """A loop dropped its iterator."""
-    if (listener := _listener()) is not None:
+    if (listener := heard_by()) is not None:
         listener.closed(handle)
 
 
 def world_formed() -> None:
     """The job's default process group exists now."""
-    if (listener := _listener()) is not None:
+    if (listener := heard_by()) is not None:
         listener.world_formed()
 
 
 def stepped(optimizer: Any) -> None:
     """An optimizer stepped."""
-    if (listener := _listener()) is not None:
+    if (listener := heard_by()) is not None:
         listener.stepped(optimizer)
 
 
 def passed() -> None:
     """A backward pass begins."""
-    if (listener := _listener()) is not None:
-        listener.passed()
+    _Ear.passes += 1
+
+
+def passes() -> int:
+    """Backward passes so far: what validation has none of."""
+    return _Ear.passes
 
 
 def acted() -> None:
     """The script called a collective of its own."""
-    if (listener := _listener()) is not None:
+    if (listener := heard_by()) is not None:
         listener.acted()
 
 
 def saves_drifted() -> bool:
     """The script is about to save; whether that would be the weights of replicas that have trained apart."""
-    if (listener := _listener()) is not None:
+    if (listener := heard_by()) is not None:
         listener.saved()
     return drifted()
 
 
 def ended() -> None:
     """The script's training loop is over."""
-    if (listener := _listener()) is not None:
+    if (listener := heard_by()) is not None:
         listener.loop_ended()
 
 
@@ -176,19 +179,19 @@ def exits(last: bool = True) -> None:
 
 def abandoned() -> None:
     """The script is dying of an exception."""
-    if (listener := _listener()) is not None:
+    if (listener := heard_by()) is not None:
         listener.abandoned()
 
 
 def alive() -> None:
     """A sign of life between steps."""
-    if (listener := _listener()) is not None:
+    if (listener := heard_by()) is not None:
         listener.beat()
 
 
 def note(text: str) -> None:
     """Say something in the profile."""
-    if (listener := _listener()) is not None:
+    if (listener := heard_by()) is not None:
         listener.note(text)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
@@ -51,7 +50,7 @@ class _Watched:
         from stash.measure.agent.data.handles import Handle, Served
 
         feed = watched_feed(self._batches)
-        feed.asked = None if feed.measured else time.perf_counter()
+        feed.asked = None if feed.measured else feed.now()
         return script.opened(Handle(feed, Served(feed), self._batches))
 
     def __len__(self) -> int:

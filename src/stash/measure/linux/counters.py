@@ -101,19 +101,28 @@ class BytesRead(NamedTuple):
 class _OwnCounters:
     """``/proc/self/io`` of the process that opened it, kept open: it is read twice for every batch."""
 
-    pid = -1
-    descriptor = -1
+    descriptor: int | None = None
+
+
+def _forget() -> None:
+    _OwnCounters.descriptor = None
+
+
+os.register_at_fork(after_in_child=_forget)  # a fork inherits the descriptor, which tells of its parent
+
+
+_CALLED_WORD, _LAST_WORD = 1, 9
+"""Of the file's words: the numbers after ``rchar:`` and ``read_bytes:``."""
 
 
 def bytes_read() -> BytesRead | None:
     """Of this process; None where the kernel does not tell."""
     try:
-        if _OwnCounters.pid != os.getpid():  # also in a fork, whose descriptor tells of its parent
+        if _OwnCounters.descriptor is None:
             _OwnCounters.descriptor = os.open("/proc/self/io", os.O_RDONLY | os.O_CLOEXEC)
-            _OwnCounters.pid = os.getpid()
-        called, _, _, _, storage, *_ = os.pread(_OwnCounters.descriptor, 256, 0).splitlines()
-        return BytesRead(int(called.removeprefix(b"rchar: ")), int(storage.removeprefix(b"read_bytes: ")))
-    except (OSError, ValueError):
+        words = os.pread(_OwnCounters.descriptor, 256, 0).split(None, _LAST_WORD + 1)
+        return BytesRead(int(words[_CALLED_WORD]), int(words[_LAST_WORD]))
+    except (OSError, ValueError, IndexError):
         return None
 
 

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from stash.base.stats.intervals import Interval
-from stash.derive.predict.answered import WhatIf
-from stash.derive.predict.forecast import Forecast, Used
-from stash.derive.predict.sweep import Point, SweptOption
+from stash.derive.predict.answers.answer import WhatIf
+from stash.derive.predict.answers.sweep import Point, SweptOption
+from stash.derive.predict.forecast.breakdown import Forecast
+from stash.derive.predict.uncertainty.quantity import Used
 from stash.derive.stalls.breakdown import Breakdown
 
 SCHEMA = 1

@@ -12,8 +12,8 @@ from stash.base.stats.intervals import Interval
 from stash.base.words.quantities import listed, plus_minus
 from stash.base.words.rounding import Scale, scale_for
 from stash.base.words.units import SECONDS
-from stash.derive.predict.answers import next_bottleneck
-from stash.derive.predict.sweep import Point, SweptOption
+from stash.derive.predict.answers.limits import next_bottleneck
+from stash.derive.predict.answers.sweep import Point, SweptOption
 
 _RATE = ((1.0, "samples/s"),)
 

@@ -14,10 +14,9 @@ from stash.base.words.counting import counted
 from stash.base.words.quantities import Unit, listed, plain, plus_minus
 from stash.base.words.rounding import Scale, scale_for
 from stash.base.words.units import SECONDS, format_bits, format_bytes, format_rate, format_seconds
-from stash.derive.predict.answered import WhatIf
-from stash.derive.predict.answers import Diminishing
-from stash.derive.predict.forecast import Used
-from stash.derive.predict.quantity import Quantity
+from stash.derive.predict.answers.answer import WhatIf
+from stash.derive.predict.answers.limits import Diminishing
+from stash.derive.predict.uncertainty.quantity import Quantity, Used
 from stash.derive.stalls.figures import pace
 
 UNKNOWN = "unknown"

@@ -8,7 +8,7 @@ from stash.base.errors import UserError
 from stash.base.stats.intervals import Interval
 from stash.derive.plan.asked_bill import bill_facts
 from stash.derive.plan.bill import BillFacts
-from stash.derive.predict.whatif import shipped_catalog
+from stash.derive.predict.whatif.forecasting import shipped_catalog
 
 CATALOG = shipped_catalog()
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from stash.base.plan import HourlyPrice, Rental
 from stash.base.stats.intervals import Interval
 from stash.derive.plan.bill import Bill, BillFacts, bill, not_counted, rounded_up
-from stash.derive.predict.draws import Draws
-from stash.derive.predict.forecast import Predicted, StallDraws
-from stash.derive.predict.quantity import Quantity
-from stash.derive.predict.target import Network, Target
+from stash.derive.predict.forecast.parts import Predicted, StallDraws
+from stash.derive.predict.target.cluster import Network, Target
+from stash.derive.predict.uncertainty.draws import Draws
+from stash.derive.predict.uncertainty.quantity import Quantity
 from stash.keep.catalog.tariffs import Tariff, TariffFact, tariffs
 
 DRAWS = Draws()

@@ -15,7 +15,7 @@ from stash.base.stats.intervals import Interval
 from stash.derive.plan.assumptions import assumption
 from stash.derive.plan.checking import PlanCheck, check_plan
 from stash.derive.plan.matching import MatchedChoice, choice_of
-from stash.derive.predict.whatif import base_of, shipped_catalog
+from stash.derive.predict.whatif.forecasting import base_of, shipped_catalog
 
 PLAN = plan_builder.plan()
 

@@ -10,7 +10,7 @@ from stash.base.errors import UserError
 from stash.derive.plan.asked import constraints, goal
 from stash.derive.plan.asked_work import TrainedJob, work
 from stash.derive.plan.one_job import refuse_different_jobs
-from stash.derive.predict.whatif import shipped_catalog
+from stash.derive.predict.whatif.forecasting import shipped_catalog
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=timezone.utc)
 JOB = TrainedJob(samples_per_step=256.0, dataset_samples=1_281_167)

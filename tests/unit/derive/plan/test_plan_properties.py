@@ -13,8 +13,8 @@ from stash.base.plan import Constraints, Goal, RentalPlan, TrainingWork
 from stash.derive.plan import weighing
 from stash.derive.plan.bill import BillFacts
 from stash.derive.plan.recommend import recommend
-from stash.derive.predict.draws import Draws
-from stash.derive.predict.whatif import base_of
+from stash.derive.predict.uncertainty.draws import Draws
+from stash.derive.predict.whatif.forecasting import base_of
 from stash.keep.catalog import Catalog
 from stash.keep.catalog.facts import Price
 from stash.keep.catalog.table import Columns

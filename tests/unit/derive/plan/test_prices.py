@@ -10,7 +10,7 @@ import pytest
 
 from stash.base.stats.intervals import Interval
 from stash.derive.plan.prices import PriceMoves, agreed, available, hourly_price, price_moves
-from stash.derive.predict.whatif import shipped_catalog
+from stash.derive.predict.whatif.forecasting import shipped_catalog
 from stash.keep.catalog import Catalog, Offer, OfferFilter, own
 from stash.keep.catalog.layers import merge
 

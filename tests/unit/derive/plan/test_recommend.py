@@ -16,8 +16,8 @@ from stash.base.plan import Constraints, Goal, RentalPlan, TrainingWork
 from stash.base.records import Gpu, Host, Profile
 from stash.derive.plan.bill import BillFacts
 from stash.derive.plan.recommend import recommend
-from stash.derive.predict.draws import Draws
-from stash.derive.predict.whatif import base_of
+from stash.derive.predict.uncertainty.draws import Draws
+from stash.derive.predict.whatif.forecasting import base_of
 from stash.keep.catalog import Catalog
 from stash.keep.catalog.layers import merge
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from stash.base.plan import PlanFact, StallShare
 from stash.base.stats.intervals import Interval
 from stash.derive.plan.residuals import Residual, Residuals, adjustment, before_residuals, calibrated, residual
-from stash.derive.predict.draws import Draws, intervals
-from stash.derive.predict.forecast import Predicted, StallDraws
-from stash.derive.predict.target import Target
+from stash.derive.predict.forecast.parts import Predicted, StallDraws
+from stash.derive.predict.target.cluster import Target
+from stash.derive.predict.uncertainty.draws import Draws, intervals
 
 DRAWS = Draws()
 TARGET = Target(name="2 × there", nodes=2, devices=4, backend="nccl")

@@ -13,8 +13,8 @@ from stash.derive.plan.bill import BillFacts
 from stash.derive.plan.question import Field, RentalQuestion
 from stash.derive.plan.search import GoalLimits, front, least, limits_of
 from stash.derive.plan.work import step_plan
-from stash.derive.predict.draws import Draws
-from stash.derive.predict.whatif import base_of
+from stash.derive.predict.uncertainty.draws import Draws
+from stash.derive.predict.whatif.forecasting import base_of
 
 BASES = [base_of(job, draws=Draws(32)) for job in jobs()]
 SEEDS = range(200)

@@ -16,7 +16,7 @@ from stash.base.plan import Choice, Setting
 from stash.base.records import Profile
 from stash.derive.plan.bill import BillFacts
 from stash.derive.plan.sky import CLOUDS, sky_task
-from stash.derive.predict.whatif import shipped_catalog
+from stash.derive.predict.whatif.forecasting import shipped_catalog
 
 CATALOG = shipped_catalog()
 KEYS = {"name", "workdir", "num_nodes", "resources", "setup", "run"}

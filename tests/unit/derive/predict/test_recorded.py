@@ -5,7 +5,8 @@ from __future__ import annotations
 from profile_builder import build
 
 from stash.base.records import Memory, WorkerTimes
-from stash.derive.predict.recorded import batch_times, peak_bytes
+from stash.derive.predict.answers.memory import peak_bytes
+from stash.derive.predict.loading.measured import batch_times
 
 OLD = build({"solo": [0.1] * 3})
 WARM = WorkerTimes(rank=0, round=0, feed="warm", batches=(4, 0), seconds=(2.0, 0.0))

@@ -11,8 +11,8 @@ from loss_courses import learned_curve
 
 from stash.base.errors import UserError
 from stash.base.spot.fleets import FleetPlan
-from stash.derive.predict.efficiency import reached
-from stash.derive.predict.whatif import shipped_catalog
+from stash.derive.predict.target.efficiency import reached
+from stash.derive.predict.whatif.forecasting import shipped_catalog
 from stash.derive.spot.planning import plan
 from stash.keep.catalog import Offer, OfferFilter
 

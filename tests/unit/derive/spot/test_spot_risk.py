@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from fleet_pools import published
 
+from bench.spot.risk import expected_share
 from stash.base.errors import UserError
 from stash.base.spot.fleets import FleetPlan, Uncertainty
 from stash.base.spot.market import Obtainable
@@ -19,7 +20,7 @@ from stash.derive.spot.risk.calibration import binned, brier
 from stash.derive.spot.risk.lifetimes import HOUR, ChosenLaw, Memoryless
 from stash.derive.spot.risk.overlapping import mean_of, share_of
 from stash.derive.spot.risk.reckoning import Danger, reckoned
-from stash.derive.spot.risk.replacing import FleetSpeeds, by_laws, by_record, expected_share, speeds
+from stash.derive.spot.risk.replacing import FleetSpeeds, by_laws, by_record, speeds
 
 TWO = FleetSpeeds((2,), np.array([0.0, 1.0, 2.0]), np.array([0.5]), 2.0)
 """One machine does all of the work in a second, two do it twice."""

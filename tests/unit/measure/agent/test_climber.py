@@ -13,6 +13,7 @@ from climbing import BATCHES, PATIENCE, Job, ended, epoch, job, orders, reading,
 
 from stash.measure.agent.climb import loops, proof
 from stash.measure.agent.climb.climber import State
+from stash.measure.agent.data import feeds
 from stash.measure.agent.data.feeds import WatchedFeed
 from stash.measure.run.messages import (
     ClimbEnded,
@@ -52,6 +53,21 @@ def test_a_climb_measures_every_rung_of_every_round_and_leaves(tmp_path: Path) -
         each = 1.0 if block.rung == "solo" else 3.5
         assert block.step_seconds == (each,) * block.steps
     assert [m.number for m in one.messages() if isinstance(m, RoundDone)] == [0, 1]
+
+
+def test_what_handing_out_a_batch_takes_is_no_part_of_a_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, count = job(orders(tmp_path)), feeds.samples
+
+    def slowly(batch: object) -> int | None:
+        one.clock.seconds += 0.25
+        return count(batch)
+
+    monkeypatch.setattr(feeds, "samples", slowly)
+    train(one)
+    assert one.blocks()
+    for block in one.blocks():
+        assert block.step_seconds == (1.0 if block.rung == "solo" else 3.5,) * block.steps
+        assert block.wait_seconds == 0.0
 
 
 def test_what_cannot_be_measured_is_skipped_with_its_reason(tmp_path: Path) -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch.utils.data  # noqa: F401 - batches are made in processes that have it
@@ -21,11 +24,14 @@ def read_all(folder: Path) -> None:
         path.read_bytes()
 
 
+def a_batch(tally: Tally, make: Callable[..., Any], *arguments: Any, maker: object = None) -> Any:
+    return reading.recorded(tally, maker, time.perf_counter_ns(), make, *arguments)
+
+
 def test_in_a_warm_block_opened_files_are_counted(tally: Tally, tmp_path: Path) -> None:
     read_all(tmp_path / "data")
     tally.set_mode(WARM)
-    with reading.recorded(tally):
-        read_all(tmp_path / "data")
+    a_batch(tally, read_all, tmp_path / "data")
     totals = tally.totals()
     assert (totals["batches"], totals["files"], totals["pages"]) == (1, FILES, FILES * PAGES)
     assert totals["bytes"] == FILES * PAGES * pagecache.PAGE
@@ -38,8 +44,7 @@ def test_in_a_warm_block_only_the_first_batch_of_each_loader_is_looked_at(tally:
     for _ in range(2):
         tally.set_mode(WARM)
         for maker in (one, one, other, one, other):
-            with reading.recorded(tally, maker):
-                read_all(tmp_path / "data")
+            a_batch(tally, read_all, tmp_path / "data", maker=maker)
         totals = tally.totals()
         assert (totals["batches"], totals["looked"], totals["files"]) == (5, 2, 2 * FILES)
         assert totals["called"] >= 5 * FILES * PAGES * pagecache.PAGE
@@ -49,8 +54,7 @@ def test_in_a_warm_block_only_the_first_batch_of_each_loader_is_looked_at(tally:
 def test_in_a_cold_block_they_are_dropped_before_they_are_read(tally: Tally, tmp_path: Path) -> None:
     read_all(tmp_path / "data")
     tally.set_mode(COLD)
-    with reading.recorded(tally):
-        read_all(tmp_path / "data")
+    a_batch(tally, read_all, tmp_path / "data")
     totals = tally.totals()
     assert totals["resident"] == 0
     assert totals["files"] == FILES
@@ -58,8 +62,7 @@ def test_in_a_cold_block_they_are_dropped_before_they_are_read(tally: Tally, tmp
 
 def test_what_is_opened_outside_a_batch_is_not_counted(tally: Tally, tmp_path: Path) -> None:
     tally.set_mode(WARM)
-    with reading.recorded(tally):
-        pass
+    a_batch(tally, int)
     read_all(tmp_path / "data")
     assert tally.totals()["files"] == 0
 
@@ -111,16 +114,13 @@ def test_a_file_of_many_samples_is_dropped_once_a_block_and_one_that_was_read_wh
         return found[0]
 
     tally.set_mode(COLD)
-    with reading.recorded(tally):
-        first = read_a_page(3)
-        # WHEN it is opened again THEN what was read stays, and its size is nobody's size of a sample
-        assert read_a_page(4) > first
-        assert read_a_page(5) > first + 1
+    first, second, third = a_batch(tally, lambda: [read_a_page(number) for number in (3, 4, 5)])
+    # WHEN it is opened again THEN what was read stays, and its size is nobody's size of a sample
+    assert second > first
+    assert third > first + 1
     assert (tally.totals()["files"], tally.totals()["bytes"]) == (3, 0)
     # but a file that was read whole is dropped whenever it is opened
-    with reading.recorded(tally):
-        for _ in range(2):
-            small.read_bytes()
+    a_batch(tally, lambda: [small.read_bytes() for _ in range(2)])
     totals = tally.totals()
     assert (totals["files"], totals["bytes"], totals["resident"]) == (5, 2 * PAGES * pagecache.PAGE, 0)
     # and before the next block it is to be dropped together with what is held open

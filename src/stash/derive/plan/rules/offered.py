@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from stash.base.plan import HourlyPrice
-from stash.derive.predict.published import PRECISIONS
+from stash.derive.predict.compute.pairs import PRECISIONS
 from stash.keep.catalog import GpuFacts, Instance
 
 

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from stash.base.plan import Goal
 from stash.derive.findings.machine import model_of
 from stash.derive.plan.rules.offered import RuleFacts
-from stash.derive.predict.published import by_model, pairs
-from stash.derive.predict.whatif import Base
+from stash.derive.predict.compute.pairs import by_model, pairs
+from stash.derive.predict.whatif.base import Base
 from stash.keep.catalog import Catalog
 from stash.keep.catalog.speeds import model_key
 

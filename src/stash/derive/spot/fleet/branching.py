@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import Bounds, LinearConstraint, milp
 
-from stash.derive.predict.draws import Array
+from stash.derive.predict.uncertainty.draws import Array
 from stash.derive.spot.fleet.weighing import HOUR, FleetWish, weigh
 from stash.derive.spot.speed.sharing import iteration_seconds
 

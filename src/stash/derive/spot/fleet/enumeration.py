@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stash.derive.predict.draws import Array
+from stash.derive.predict.uncertainty.draws import Array
 from stash.derive.spot.fleet.weighing import FleetWish, WeighedFleets, weigh
 from stash.derive.spot.speed.queueing import exact, of_pool, states
 

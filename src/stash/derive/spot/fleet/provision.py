@@ -16,7 +16,7 @@ import numpy as np
 from stash.base.errors import UserError
 from stash.base.spot.fleets import CostedFleet, FleetPlan, LearnedRange, LooserWish, RunnerUp
 from stash.base.words.counting import counted
-from stash.derive.predict.draws import Array
+from stash.derive.predict.uncertainty.draws import Array
 from stash.derive.spot.fleet.branching import MOST_NODES, cheapest
 from stash.derive.spot.fleet.enumeration import MOST_FLEETS, Everything, everything, fleets
 from stash.derive.spot.fleet.rivals import baselines, too_much

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from stash.base.spot.fleets import Baseline, Contention, CostedFleet
-from stash.derive.predict.draws import Array
+from stash.derive.predict.uncertainty.draws import Array
 from stash.derive.spot.fleet.annealing import anneal
 from stash.derive.spot.fleet.enumeration import Everything
 from stash.derive.spot.fleet.purchasing import on_demand

@@ -17,7 +17,7 @@ from scipy.special import ndtr, ndtri
 
 from stash.base.errors import UserError
 from stash.base.spot.fleets import CostedFleet, FleetPool, SpeedModel
-from stash.derive.predict.draws import Array
+from stash.derive.predict.uncertainty.draws import Array
 from stash.derive.spot.loss.convergence import updates_to
 from stash.derive.spot.speed.progress import FleetPace, asynchronous
 from stash.derive.spot.speed.queueing import fleet_seconds, of_pool

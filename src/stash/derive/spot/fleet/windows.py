@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from stash.base.spot.fleets import FleetPool
-from stash.derive.predict.draws import Array
+from stash.derive.predict.uncertainty.draws import Array
 from stash.derive.spot.fleet.weighing import HOUR, FleetWish, weigh
 from stash.derive.spot.speed.sharing import bandwidth, paper_upper
 

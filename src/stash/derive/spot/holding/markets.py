@@ -14,7 +14,7 @@ import numpy as np
 from stash.base.errors import UserError
 from stash.base.spot.fleets import FleetPlan
 from stash.base.spot.market import Obtainable, SpotPrices
-from stash.derive.predict.draws import Array
+from stash.derive.predict.uncertainty.draws import Array
 from stash.derive.spot.fleet.purchasing import on_spot
 from stash.derive.spot.holding.policies import GangJob, Integers, SpotMarket, ticks
 

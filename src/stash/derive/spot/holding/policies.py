@@ -19,7 +19,7 @@ import numpy.typing as npt
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csr_matrix, hstack, identity, vstack
 
-from stash.derive.predict.draws import Array
+from stash.derive.predict.uncertainty.draws import Array
 
 PolicyName = Literal["greedy", "uniform", "on-demand", "spot", "omniscient"]
 POLICIES: dict[PolicyName, str] = {

@@ -15,7 +15,7 @@ import numpy as np
 
 from stash.base.errors import UserError
 from stash.base.spot.fleets import LossCurve, LossLevel
-from stash.derive.predict.draws import Array
+from stash.derive.predict.uncertainty.draws import Array
 
 _SAME = 1e-9
 """Of logarithms: two ways to the same number of updates."""

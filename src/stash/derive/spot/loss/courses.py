@@ -11,7 +11,7 @@ import numpy as np
 
 from stash.base.errors import UserError
 from stash.base.spot.curve import LossReplay
-from stash.derive.predict.draws import Array
+from stash.derive.predict.uncertainty.draws import Array
 
 LEVELS = 16
 """Losses at which curves are judged, evenly spread in the logarithm of updates."""

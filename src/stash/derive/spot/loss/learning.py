@@ -19,7 +19,7 @@ from stash.base.spot.curve import FittedLoss, LossForm, LossReplay
 from stash.base.spot.fleets import LossCurve, LossLevel
 from stash.base.stats.intervals import Interval
 from stash.base.words.counting import counted
-from stash.derive.predict.draws import Array
+from stash.derive.predict.uncertainty.draws import Array
 from stash.derive.spot.loss.convergence import loss_after, updates_to
 from stash.derive.spot.loss.courses import common_losses, falling, passed, shape_of
 

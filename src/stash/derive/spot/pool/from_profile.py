@@ -20,12 +20,12 @@ from stash.base.spot.curve import LearnedCurve
 from stash.base.spot.fleets import FleetPool, ParameterServers, Uncertainty, WorkerType
 from stash.base.words.quantities import listed
 from stash.base.words.units import format_bits
-from stash.derive.predict import efficiency
-from stash.derive.predict.answers import job_footprint
-from stash.derive.predict.changes import Alteration
-from stash.derive.predict.draws import Array
-from stash.derive.predict.profiled import Base
-from stash.derive.predict.whatif import stall_draws
+from stash.derive.predict.answers.memory import job_footprint
+from stash.derive.predict.target import efficiency
+from stash.derive.predict.uncertainty.draws import Array
+from stash.derive.predict.whatif.base import Base
+from stash.derive.predict.whatif.changes import Alteration
+from stash.derive.predict.whatif.forecasting import stall_draws
 from stash.derive.spot.pool.market import FleetMarket, Priced, ServerOffer, old
 from stash.derive.spot.speed.sharing import largest_batch
 

@@ -12,8 +12,8 @@ from datetime import date
 from stash.base.errors import UserError
 from stash.base.words.quantities import listed
 from stash.base.words.spelling import nearest
-from stash.derive.predict.quantity import given
-from stash.derive.predict.sources import network_rate
+from stash.derive.predict.target.from_catalog import network_rate
+from stash.derive.predict.uncertainty.quantity import given
 from stash.keep.catalog import Instance, Offer
 from stash.keep.catalog.ages import age
 

@@ -22,7 +22,7 @@ from scipy.special import chdtrc, gamma
 
 from stash.base.spot.risk import InterruptionBand, LawName
 from stash.base.words.revocations import MONTH_HOURS
-from stash.derive.predict.draws import Array
+from stash.derive.predict.uncertainty.draws import Array
 
 HOUR = 3600.0
 _REFUSED = 0.05

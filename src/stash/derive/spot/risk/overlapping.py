@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stash.base.stats.intervals import Interval, mean_interval
-from stash.derive.predict.draws import Array
+from stash.derive.predict.uncertainty.draws import Array
 
 LEAST = 2.0
 """Independent runs from which on there is an interval."""

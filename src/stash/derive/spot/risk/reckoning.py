@@ -19,7 +19,7 @@ from stash.base.spot.market import Obtainable
 from stash.base.spot.risk import CheckpointInterval, FleetRisk, TypeLife
 from stash.base.stats.intervals import Interval
 from stash.base.words.counting import counted
-from stash.derive.predict.draws import Array
+from stash.derive.predict.uncertainty.draws import Array
 from stash.derive.spot.fleet.purchasing import on_spot
 from stash.derive.spot.fleet.weighing import FleetWish
 from stash.derive.spot.risk.checkpointing import interval

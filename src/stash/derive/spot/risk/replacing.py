@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from numpy.lib.stride_tricks import sliding_window_view
 
-from stash.derive.predict.draws import Array
+from stash.derive.predict.uncertainty.draws import Array
 from stash.derive.spot.fleet.enumeration import MOST_FLEETS, everything
 from stash.derive.spot.fleet.weighing import FleetWish, weigh
 from stash.derive.spot.risk.lifetimes import NEVER, LifeLaw
@@ -233,13 +233,3 @@ def _there(held: Array, runs: int, tick: int, age: int) -> Array:
         return np.zeros(runs)
     windows = sliding_window_view(held[tick - age : tick + runs], age + 1)
     return np.asarray(windows.min(axis=1), dtype=float)
-
-
-def expected_share(law_rate: float, shocks: float, join: float) -> float:
-    """E[share of the time since ``join`` that a memoryless worker works] = e^(−λ · join).
-
-    The age of a renewed memoryless machine is exponential, cut off at the time since the start; it works from the
-    age of ``join`` on. So of a fleet whose speed is the sum of its workers', E[work by t] = e^(−λ · join) · v ·
-    (t − join).
-    """
-    return math.exp(-(law_rate + shocks) * join)

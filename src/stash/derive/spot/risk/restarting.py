@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import comb
 
-from stash.derive.predict.draws import Array
+from stash.derive.predict.uncertainty.draws import Array
 from stash.derive.spot.risk.lifetimes import Gang
 
 _TERMS, _MEAN_OF = 60, 12

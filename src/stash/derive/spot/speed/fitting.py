@@ -26,7 +26,7 @@ from stash.base.spot.fleets import (
 )
 from stash.base.stats.intervals import mean_interval
 from stash.base.words.quantities import listed
-from stash.derive.predict.draws import Array
+from stash.derive.predict.uncertainty.draws import Array
 from stash.derive.spot.speed.queueing import MOST_STATES, ClosedNetwork, exact, fleet_seconds, states
 from stash.derive.spot.speed.sharing import contending
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stash.derive.predict.draws import Array
+from stash.derive.predict.uncertainty.draws import Array
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from stash.base.errors import UserError
 from stash.base.spot.fleets import FleetPool
-from stash.derive.predict.draws import Array
+from stash.derive.predict.uncertainty.draws import Array
 
 MOST_STATES = 2_000_000
 """Fleets that exact analysis holds at once: 300 MB with seven types."""

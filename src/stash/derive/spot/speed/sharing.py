@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from stash.base.spot.fleets import Contention, FleetPool
-from stash.derive.predict.draws import Array
+from stash.derive.predict.uncertainty.draws import Array
 
 
 def contending(workers: Array, contention: Contention) -> Array:

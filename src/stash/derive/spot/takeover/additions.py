@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stash.base.spot.fleets import FleetPool
-from stash.derive.predict.draws import Array
+from stash.derive.predict.uncertainty.draws import Array
 from stash.derive.spot.speed.queueing import states
 
 Bools = npt.NDArray[np.bool_]

@@ -17,7 +17,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from stash.base.spot.fleets import FleetPlan
-from stash.derive.predict.draws import Array
+from stash.derive.predict.uncertainty.draws import Array
 from stash.derive.spot.fleet.weighing import HOUR, FleetWish
 from stash.derive.spot.loss.convergence import updates_to
 from stash.derive.spot.speed.progress import FleetPace, asynchronous

@@ -16,7 +16,7 @@ import numpy as np
 
 from stash.base.spot.fleets import FleetPlan
 from stash.base.words.counting import counted
-from stash.derive.predict.draws import Array
+from stash.derive.predict.uncertainty.draws import Array
 from stash.derive.spot.takeover.additions import (
     Additions,
     Bools,

@@ -108,16 +108,16 @@ class BlockRunner:
             yield
         waits = sum(feed.wait for feed in rank.feeds)
         served = [sum(feed.samples for feed in rank.feeds)]
-        own = [own_seconds(tally)]
+        counting, own = own_seconds(tally), [self._own_seconds(tally)]
         self._memory.begin()
         before, spent = counters.totals(), time.process_time()
         clock = self._loops.begin_block()
         for index in range(size.steps):
             yield
             now = rank.clock.end_of_step(settled=index == size.steps - 1)
-            own.append(own_seconds(tally))
+            own.append(self._own_seconds(tally))
             clock.step(now, self._loops.between, own[-1] - own[-2])
-            served.append(sum(feed.samples for feed in rank.feeds))
+            served.append(sum([feed.samples for feed in rank.feeds]))
         self._loops.clock = None
         machine, spent = counters.since(before), time.process_time() - spent
         block = BlockDone(
@@ -130,13 +130,18 @@ class BlockRunner:
         if not visit.reads_data:
             block = replace(block, cpu_seconds=float(f"{spent:.3g}"))
         if rank.feeds:
-            waited = sum(feed.wait for feed in rank.feeds) - waits - (own[-1] - own[0])
+            waited = sum(feed.wait for feed in rank.feeds) - waits - (own_seconds(tally) - counting)
             block = replace(block, wait_seconds=waited)
         if rank.feeds and not any(feed.uncounted for feed in rank.feeds):
             each = tuple(after - before for before, after in itertools.pairwise(served))
             block = replace(block, samples=sum(each) or None, step_samples=each)
         beside = [] if visit.rung == "resident" else [self._memory.end()]
         return self._drained(tally, block, beside) if visit.reads_data else _report(block, beside)
+
+    def _own_seconds(self, tally: Tally | None) -> float:
+        """What Stash itself took within this rank's steps so far; where devices run ahead, handing out costs none."""
+        handing_out = 0.0 if self.rank.clock.runs_ahead else sum([feed.own for feed in self.rank.feeds])
+        return own_seconds(tally) + handing_out
 
     def _prepare(self, visit: Visit, tally: Tally | None) -> None:
         """Set every loader to the block's feed; a data block starts with empty queues and fresh counters."""

@@ -27,8 +27,6 @@ from stash.measure.agent.climb.control import Control
 from stash.measure.agent.climb.loops import PATIENCE, Loops
 from stash.measure.agent.climb.parting import Parting
 from stash.measure.agent.climb.rank import LoopEnded, LoopEndedError, OwnRank
-from stash.measure.agent.data.feeds import Feed
-from stash.measure.agent.data.handles import Handle
 from stash.measure.agent.wraps import checkpoints, steps
 from stash.measure.agent.wraps.scope import scope
 from stash.measure.run.journal import Journal
@@ -106,7 +104,9 @@ class Climber:
         self._goodbye: threading.Thread | None = None
         """Says that the loop is over, to ranks that may not come to hear it."""
         self._once = threading.Lock()
-        self._loops = Loops(rank, over=self.loop_ended)
+        loops = self._loops = Loops(rank, over=self.loop_ended)
+        self.opened, self.enough, self.served, self.closed = loops.opened, loops.enough, loops.served, loops.closed
+        self.acted = loops.acted  # what loops do is theirs to hear, without a step in between
         self._known: dict[int, _Optimizer] = {}
         """The optimizers that have stepped, by identity."""
         self._latest: _Optimizer | None = None
@@ -126,6 +126,7 @@ class Climber:
 
     def stepped(self, optimizer: Any) -> None:
         """An optimizer stepped; one optimizer's steps are the job's."""
+        self.rank.clock.step_ends()
         own = self._latest
         if own is None or own.optimizer is not optimizer:
             # Nearly always it is the same one; every ``id`` is an event that all of Python's audit hooks hear.
@@ -135,8 +136,7 @@ class Climber:
             self._begin(own)
         if optimizer is not self.rank.optimizer or self._routine is None or self.state is not State.CLIMBING:
             return
-        self.rank.clock.step_ends()
-        self.beat()
+        self.rank.beat(own.steps)
         self.rank.counts_step()
         self._loops.stepped()
         try:
@@ -155,30 +155,6 @@ class Climber:
     def note(self, text: str) -> None:
         """Say something in the profile, once."""
         self.rank.note(text)
-
-    def opened(self, handle: Handle) -> None:
-        """A loop took an iterator."""
-        self._loops.opened(handle)
-
-    def enough(self, feed: Feed) -> bool:
-        """Whether a loop gets no more of that loader."""
-        return self._loops.enough(feed)
-
-    def served(self, feed: Feed) -> Any:
-        """The next batch of a loader."""
-        return self._loops.served(feed)
-
-    def closed(self, handle: Handle) -> None:
-        """A loop's iterator ended, or the loop dropped it."""
-        self._loops.closed(handle)
-
-    def passed(self) -> None:
-        """A backward pass begins."""
-        self._loops.passed()
-
-    def acted(self) -> None:
-        """The script called a collective of its own."""
-        self._loops.acted()
 
     def saved(self) -> None:
         """The script is about to save."""

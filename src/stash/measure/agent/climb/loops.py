@@ -12,6 +12,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from stash.measure.agent import script
 from stash.measure.agent.climb.clock import BlockClock
 from stash.measure.agent.climb.rank import OwnRank
 from stash.measure.agent.data.feeds import Feed
@@ -39,8 +40,6 @@ class Loops:
         """A loader was read for the last step that the one before did without: validation's, perhaps. Where that goes
         on step for step, it is how the job trains."""
         self._steps = 0
-        self._passes = 0
-        """Backward passes so far: what validation has none of."""
         self._loaders_are_remade = False
         self._timer: threading.Timer | None = None
 
@@ -54,10 +53,6 @@ class Loops:
     def _feeds(self) -> list[Feed]:
         """Those that are still there."""
         return [feed for reference in self._read if (feed := reference()) is not None]
-
-    def passed(self) -> None:
-        """A backward pass begins."""
-        self._passes += 1
 
     def _still_reads(self, feed: Feed) -> bool:
         """Frameworks may hold a validation's iterator, and read it between epochs only."""
@@ -89,14 +84,15 @@ class Loops:
 
     def served(self, feed: Feed) -> Any:
         """The next batch; a training loader's as the block asks, up to the end of the script's own epoch."""
+        since = self._rank.clock.now()
         if feed.turn == 0:
-            feed.first_at_pass = self._passes
+            feed.first_at_pass = script.passes()
         elif not feed.training and self._trains_after_all(feed):
             self._loaders_are_remade = True
             self._let_stand(feed)
         feed = feed.stands_for or feed
         if feed.known_to is not self:
-            feed.known_to = self
+            feed.known_to, feed.now = self, self._rank.clock.now
             self._read = [reference for reference in self._read if reference() is not None]
             self._read.append(weakref.ref(feed))
         if feed.training:
@@ -104,11 +100,13 @@ class Loops:
         try:
             if feed.at_end:
                 raise StopIteration
-            return feed.next()
+            batch = feed.next()
         except StopIteration:
             if not feed.in_handles:
                 self._ended(feed)
             raise
+        feed.own += feed.now() - since - feed.took
+        return batch
 
     def closed(self, handle: Handle) -> None:
         """A loop's iterator ended, or the loop dropped it; frameworks' own loops may go on around it."""
@@ -126,7 +124,7 @@ class Loops:
         self._steps += 1
         feeds = self._feeds()
         before, self._read_last = self._read_last, [feed for feed in feeds if feed.since_step]
-        new = any(feed not in before for feed in self._read_last)
+        new = self._read_last != before and any(feed not in before for feed in self._read_last)
         self.surprised, self._new = new and not self._new, new
         for feed in feeds:
             is_open = feed.loops > 0 or not feed.in_handles
@@ -136,9 +134,9 @@ class Loops:
 
     def step_begins(self) -> None:
         """The script goes on after a step; where devices run ahead, what Stash did meanwhile has cost it nothing."""
+        self.acted()
         if self.clock is not None and not self._rank.clock.runs_ahead:
             self.clock.step_begins(self._rank.clock.now())
-        self.acted()
 
     def acted(self, saved: bool = False) -> None:
         """The script does something else than train; after it ``saved``, not much more is to come."""
@@ -188,7 +186,8 @@ class Loops:
 
     def _trains_after_all(self, feed: Feed) -> bool:
         """Whether a loader that looked like a validation's is read while the job trains."""
-        return bool(self._rank.feeds and not (feed.training or feed.stands_for)) and feed.first_at_pass < self._passes
+        may = bool(self._rank.feeds) and not (feed.training or feed.stands_for)
+        return may and feed.first_at_pass < script.passes()
 
     def _resembles_training(self, feed: Feed) -> bool:
         return not feed.training and any(feed.like == known.like for known in self._rank.feeds)

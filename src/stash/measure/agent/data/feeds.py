@@ -22,6 +22,9 @@ class Feed:
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
+        self.workers = 0
+        self.depth = 0
+        """Batches in flight when the queue is full."""
         self.mode = "real"
         self.ring = Ring()
         self.turn = 0
@@ -30,6 +33,8 @@ class Feed:
         """How many there are in that epoch; ``None`` if nobody knows."""
         self.goes_on = False
         """Never end: the script's own epochs are too short to be measured in."""
+        self.now = time.perf_counter
+        """The clock of whoever keeps account of it."""
         self.known_to: object = None
         """Whoever keeps account of the loops that read it; in a fork that is somebody else."""
         self.loops = 0
@@ -45,6 +50,10 @@ class Feed:
         self.reads_ahead = False
         """The loop fetches a batch before it trains on the last one, as frameworks do."""
         self.wait = 0.0
+        self.took = 0.0
+        """Seconds that the last batch took to come."""
+        self.own = 0.0
+        """Seconds that handing out batches took beside that: Stash's own work."""
         self.samples = 0
         self.uncounted = False
         """Among the batches handed out was one whose samples cannot be told."""
@@ -84,15 +93,6 @@ class Feed:
     def wait_of_a_step(self) -> float:
         """Seconds that a step of the script's own epochs waited for its batches, the start of workers left out."""
         return max(0.0, self.wait - (self.startup or 0.0)) / max(1, self.steps)
-
-    @property
-    def depth(self) -> int:
-        """Batches in flight when the queue is full."""
-        return 0
-
-    @property
-    def workers(self) -> int:
-        return 0
 
     @property
     def length(self) -> int | None:
@@ -137,23 +137,26 @@ class Feed:
 
     def next(self) -> Any:
         """Serve the training loop one batch according to the mode."""
-        batch = self._next()
+        began = self.now()
+        if self.mode in ("replay", "resident"):
+            batch = self.ring.next()
+            self.took = self.now() - began
+        else:
+            batch = self._read(began)
+        count = samples(batch)
+        self.samples += count or 0
+        self.uncounted |= count is None
         self.turn += 1
         self.since_step += 1
         return batch
 
-    def _next(self) -> Any:
-        if self.mode in ("replay", "resident"):
-            batch = self.ring.next()
-            self._count(batch)
-            return batch
-        began = time.perf_counter()
-        batch = self.endless() if self.measured or self.goes_on else self._until_the_end()
-        ended = time.perf_counter()
-        self.wait += ended - began
+    def _read(self, began: float) -> Any:
+        batch = self.endless() if self.mode != "real" or self.goes_on else self._until_the_end()
+        ended = self.now()
+        self.took = ended - began
+        self.wait += self.took
         if self.asked is not None:
             self.startup, self.asked = ended - self.asked, None
-        self._count(batch)
         if self.mode == "real":
             self.ring.offer(batch)
         return batch
@@ -164,11 +167,6 @@ class Feed:
         except StopIteration:
             self.seen_length = self.turn
             raise
-
-    def _count(self, batch: Any) -> None:
-        count = samples(batch)
-        self.samples += count or 0
-        self.uncounted |= count is None
 
     def endless(self) -> Any:
         """The next real batch, from the start again when the data end."""
@@ -248,11 +246,7 @@ class WatchedFeed(Feed):
     def real(self) -> Any:
         if self._iterator is None:
             self._iterator = iter(self._iterable)
-        shared = own_tally()
-        if shared is None or shared.idle:
-            return next(self._iterator)
-        with recorded(shared, self):
-            return next(self._iterator)
+        return recorded(own_tally(), self, time.perf_counter_ns(), next, self._iterator)
 
     def start_over(self) -> bool:
         if iter(self._iterable) is self._iterable:

@@ -37,6 +37,7 @@ class LoaderFeed(Feed):
         self._of_round: list[Any] = []
         """Index lists that the sampler gave for this round's blocks."""
         self._held: Any = None
+        self.tap: Tap
 
     @property
     def loader(self) -> Any:
@@ -48,20 +49,6 @@ class LoaderFeed(Feed):
         sized = None if loader is None else private.length(loader)
         return self.seen_length if sized is None else sized
 
-    @property
-    def depth(self) -> int:
-        loader = self.loader
-        return int(loader.num_workers * (loader.prefetch_factor or 2)) if loader.num_workers else 0
-
-    @property
-    def workers(self) -> int:
-        return int(self.loader.num_workers)
-
-    @property
-    def tap(self) -> Tap:
-        tap: Tap = private.indices(self.source)
-        return tap
-
     def end_workers(self) -> None:
         for worker in private.worker_processes(self.source):
             worker.terminate()
@@ -69,6 +56,9 @@ class LoaderFeed(Feed):
     def adopt(self, iterator: Any) -> None:
         """Serve from this new real iterator."""
         self.source, self.yielded, self._ended = iterator, 0, False
+        self.tap, loader = private.indices(iterator), self.loader
+        self.workers = int(loader.num_workers)
+        self.depth = self.workers * (loader.prefetch_factor or 2)
 
     def hold(self) -> None:
         self._held = self.loader
@@ -98,7 +88,7 @@ class LoaderFeed(Feed):
         if self.kind == "map":
             tap = self.tap
             tap.endless = True
-            if tap.drawn == self.yielded:  # the queue ran dry before the loader was known to train
+            if self.workers and tap.drawn == self.yielded:  # the queue ran dry before the loader was known to train
                 self._fill(self.depth)
         return super().endless()
 

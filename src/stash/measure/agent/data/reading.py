@@ -17,14 +17,16 @@ import sysconfig
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
-from stash.measure.agent.data.tally import COLD, Tally, tally
+from stash.measure.agent.data.tally import COLD, IDLE, Tally, tally
 from stash.measure.linux import filesystems, pagecache
 from stash.measure.linux.counters import bytes_read
 from stash.measure.run.orders import current
+
+T = TypeVar("T")
 
 
 class _Here(threading.local):
@@ -46,60 +48,53 @@ class _Seen:
     mode = COLD
     opened: ClassVar[set[str]] = set()
     """In the block under way."""
-    makers: ClassVar[set[int]] = set()
-    """Which have made a batch of that block, by identity."""
+    makers: ClassVar[set[object]] = set()
+    """Which have made a batch of that block. (By identity without ``id``, which is an event to all audit hooks.)"""
     shared: ClassVar[set[str]] = set()
     """In any block, and they hold many samples: they are dropped before a block, not when they are opened."""
 
 
-class recorded:  # noqa: N801 - a context manager reads as a verb
-    """While a batch is made, what this process reads is counted; in a cold block files that it opens are dropped.
+def recorded(shared: Tally | None, maker: object, since: int, make: Callable[..., T], *arguments: Any) -> T:
+    """``make(*arguments)``, a batch; what this process reads meanwhile is counted, unless nothing is just now.
 
-    What counting itself takes is told apart (``own_ns``), so that nobody takes it for making a batch.
+    In a cold block files that it opens are dropped. What counting itself takes, ``since`` that moment (nanoseconds)
+    and afterwards, is told apart (``own_ns``), so that nobody takes it for making a batch.
     """
-
-    def __init__(self, shared: Tally, maker: object = None, since: int | None = None) -> None:
-        self.shared, self.maker = shared, maker
-        self.since = time.perf_counter_ns() if since is None else since
-        """When counting began to take time."""
-
-    def __enter__(self) -> None:
-        _hear_of_opened_files()
-        self.before = bytes_read()
-        looks = _first_of_block(self.shared, self.maker) or _Seen.mode == COLD
-        self.looked = _here.counts = Counter(looked=1) if looks else None
-        self.spent = time.process_time_ns()
-        self.began = time.perf_counter_ns()
-        self.entering = self.began - self.since
-
-    def __exit__(self, *error: object) -> None:
-        ended, spent = time.perf_counter_ns(), time.process_time_ns()
+    mode, generation = shared.mode() if shared is not None else (IDLE, 0)
+    if shared is None or mode == IDLE:
+        return make(*arguments)
+    _hear_of_opened_files()
+    before = bytes_read()
+    looks = _first_of_block(mode, generation, maker) or mode == COLD
+    counts = _here.counts = Counter(looked=1) if looks else None
+    spent = time.process_time_ns()
+    began = time.perf_counter_ns()
+    try:
+        return make(*arguments)
+    finally:
+        ended, spent = time.perf_counter_ns(), time.process_time_ns() - spent
         _here.counts = None
-        counts: dict[str, int] = self.looked or {}
-        own = counts.get("own_ns", 0)
-        counts["batches"] = 1
-        counts["making_ns"] = ended - self.began - own
-        counts["cpu_ns"] = spent - self.spent - own
+        slot, own, called, storage = _slot(), 0, 0, 0
         after = bytes_read()
-        if after is None or self.before is None:
-            counts["untold"] = 1
+        if after is None or before is None:
+            shared.add(slot, {"untold": 1})
         else:
-            counts["called"] = after.called - self.before.called
-            counts["storage"] = after.storage - self.before.storage
+            called, storage = after.called - before.called, after.storage - before.storage
+        if counts is not None:
+            own = counts.pop("own_ns", 0)
+            shared.add(slot, counts)
         adding = time.perf_counter_ns()
-        counts["own_ns"] = own + self.entering + _here.adding_ns + adding - ended
-        self.shared.add(_slot(), counts)
+        counting = began - since + _here.adding_ns + adding - ended
+        shared.add_batch(slot, ended - began - own, spent - own, own + counting, called, storage)
         _here.adding_ns = time.perf_counter_ns() - adding
 
 
-def _first_of_block(shared: Tally, maker: object) -> bool:
+def _first_of_block(mode: int, generation: int, maker: object) -> bool:
     """Whether this is the maker's first batch since the mode was set; several loaders' batches differ."""
-    mode, generation = shared.mode()
     if generation != _Seen.generation:
         _Seen.mode, _Seen.generation, _Seen.opened, _Seen.makers = mode, generation, set(), set()
-    own = id(maker)
-    first = own not in _Seen.makers
-    _Seen.makers.add(own)
+    first = maker not in _Seen.makers
+    _Seen.makers.add(maker)
     return first
 
 

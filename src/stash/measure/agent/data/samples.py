@@ -31,11 +31,12 @@ def samples(batch: Any) -> int | None:
     if type(batch) not in (list, tuple) or not all(map(is_tensor, batch)):
         return _counted(batch)
     shapes = tuple([part.shape for part in batch])
-    if shapes not in _of_shapes:
+    try:
+        return _of_shapes[shapes]
+    except KeyError:
         if len(_of_shapes) >= _MOST_SHAPES:
             _of_shapes.clear()
-        _of_shapes[shapes] = _counted(batch)
-    return _of_shapes[shapes]
+        return _of_shapes.setdefault(shapes, _counted(batch))
 
 
 def _counted(batch: Any) -> int | None:

@@ -19,17 +19,18 @@ IDLE, WARM, COLD = 0, 1, 2
 _NAME_BYTES = 32
 VARIABLE = "STASH_TALLY"
 """The environment variable by which workers find the tally of their training process."""
+_OF_EVERY_BATCH = ("batches", "making_ns", "cpu_ns", "own_ns", "called", "storage")
 FIELDS = (
-    "batches", "making_ns", "cpu_ns", "own_ns", "looked", "files", "bytes", "heads", "pages", "resident", "foreign",
-    "called", "storage", "untold", "held",
+    *_OF_EVERY_BATCH, "untold", "looked", "files", "bytes", "heads", "pages", "resident", "foreign", "held",
 )  # fmt: skip
 """What is counted; ``data/reading`` says of what."""
-_NOTHING = (0,) * len(FIELDS)
 _SLOTS = 128
 _HEADER = struct.Struct(f"qq{_NAME_BYTES}s")
 _SLOT = struct.Struct("q" * len(FIELDS))
-_NUMBER = struct.Struct("q")
-_OWN_NS = _HEADER.size + FIELDS.index("own_ns") * _NUMBER.size
+_BATCH = struct.Struct("q" * len(_OF_EVERY_BATCH))
+_FIRST = _HEADER.size // struct.calcsize("q")
+"""Where the slots begin among the page's numbers."""
+_PLACES = {name: _FIRST + place for place, name in enumerate(FIELDS)}
 
 
 class Tally:
@@ -41,6 +42,7 @@ class Tally:
         os.ftruncate(descriptor, size)
         self.path = path
         self._memory = mmap.mmap(descriptor, size)
+        self._numbers = memoryview(self._memory).cast("q")
         os.close(descriptor)
 
     def set_mode(self, mode: int) -> None:
@@ -51,8 +53,7 @@ class Tally:
 
     def mode(self) -> tuple[int, int]:
         """(mode, generation) in force."""
-        mode, generation, _ = _HEADER.unpack_from(self._memory, 0)
-        return mode, generation
+        return self._numbers[0], self._numbers[1]
 
     def name_file_system(self, kind: str) -> None:
         """Say which file system with a cache of its own holds files of this block; the last one named stays."""
@@ -65,21 +66,23 @@ class Tally:
         name: bytes = _HEADER.unpack_from(self._memory, 0)[2]
         return name.rstrip(b"\0").decode() or None
 
-    @property
-    def idle(self) -> bool:
-        return self.mode()[0] == IDLE
-
     def add(self, slot: int, amounts: Mapping[str, int]) -> None:
         """Add to one process's counters; each slot has a single writer."""
+        numbers, at = self._numbers, (slot % _SLOTS) * len(FIELDS)
+        for name, amount in amounts.items():
+            numbers[at + _PLACES[name]] += amount
+
+    def add_batch(self, slot: int, making_ns: int, cpu_ns: int, own_ns: int, called: int, storage: int) -> None:
+        """The same for a batch that was made."""
         at = _HEADER.size + (slot % _SLOTS) * _SLOT.size
-        before = _SLOT.unpack_from(self._memory, at)
-        _SLOT.pack_into(self._memory, at, *map(int.__add__, before, map(amounts.get, FIELDS, _NOTHING)))
+        made, making, cpu, own, read, fetched = _BATCH.unpack_from(self._memory, at)
+        after = (made + 1, making + making_ns, cpu + cpu_ns, own + own_ns, read + called, fetched + storage)
+        _BATCH.pack_into(self._memory, at, *after)
 
     @property
     def own_ns(self) -> int:
         """What counting has taken in the training process itself, whose slot is the first."""
-        value: int = _NUMBER.unpack_from(self._memory, _OWN_NS)[0]
-        return value
+        return self._numbers[_PLACES["own_ns"]]
 
     def totals(self) -> dict[str, int]:
         """The counters summed over all processes since the mode was last set."""

@@ -98,7 +98,7 @@ def _handled(get_iterator: Callable[[Any], Any]) -> Callable[[Any], Any]:
         if not script.active():
             return get_iterator(self)
         feed = feed_of(self)
-        feed.asked = None if feed.measured else time.perf_counter()
+        feed.asked = None if feed.measured else feed.now()
         iterator = get_iterator(self)
         if isinstance(iterator, Handle):  # a class that hands on what the class it derives from gave it
             return iterator
@@ -111,11 +111,12 @@ def _served(hand_out: Callable[[Any], Any]) -> Callable[[Any], Any]:
     @functools.wraps(hand_out)
     def served(self: Any) -> Any:
         feed = _feed_behind(self)
-        if feed is None or feed.drawing or not script.active():
+        if feed is None or feed.drawing:
             return hand_out(self)
-        if feed.source is not self and not feed.measured:  # another loop over the same loader
+        listener = script.heard_by()
+        if listener is None or (feed.source is not self and not feed.measured):  # another loop over the same loader
             return hand_out(self)
-        return script.served(feed)
+        return listener.served(feed)
 
     return served
 
@@ -133,9 +134,6 @@ def _timed(fetch: Callable[..., Any]) -> Callable[..., Any]:
         shared = tally()
         if shared is not None:
             answer_calls(shared)
-        if shared is None or shared.idle:
-            return fetch(self, possibly_batched_index)
-        with recorded(shared, self, since):
-            return fetch(self, possibly_batched_index)
+        return recorded(shared, self, since, fetch, self, possibly_batched_index)
 
     return timed

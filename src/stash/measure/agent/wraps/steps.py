@@ -31,8 +31,9 @@ def wrap_optimizer(module: ModuleType) -> None:
 
     def stepped(optimizer: Any, args: Any, kwargs: Any) -> None:
         _Taken.steps += 1
-        if script.active() and not _captured():
-            script.stepped(optimizer)
+        listener = script.heard_by()
+        if listener is not None and not _captured():
+            listener.stepped(optimizer)
 
     module.register_optimizer_step_post_hook(stepped)
     begin = module.Optimizer.__init__

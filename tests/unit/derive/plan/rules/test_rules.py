@@ -18,7 +18,7 @@ from stash.derive.plan.rules.linear import linear
 from stash.derive.plan.rules.measuring import stash_table, trials, trials_dollars
 from stash.derive.plan.rules.peaks import fastest_gpu, flops_per_dollar
 from stash.derive.plan.rules.prices import cheapest_per_hour, skypilot
-from stash.derive.predict.whatif import base_of, shipped_catalog
+from stash.derive.predict.whatif.forecasting import base_of, shipped_catalog
 from stash.keep.catalog import GpuFacts, Instance
 
 HOUR = 3600.0

@@ -1,0 +1,136 @@
+"""A forecast for each value of one or two options: the grid that a sweep asks for, and its points.
+
+Reads ``nodes=1..64`` as people write it. Knows how many points a person can look at, and refuses more.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from stash.base.errors import UserError
+from stash.derive.predict.forecast.breakdown import Forecast
+from stash.derive.predict.whatif.base import Base
+from stash.derive.predict.whatif.changes import OPTIONS, Alteration, changes, parse
+from stash.derive.predict.whatif.forecasting import lost, what_if
+
+MOST_POINTS = 400
+_ALL_UP_TO = 12
+"""Whole numbers: ranges of as many are swept one by one, longer ones by doubling."""
+_STEPS = 9
+"""Of a range of other numbers, in equal ratios; in equal steps from 0."""
+_EXAMPLE = "write it like nodes=1..64, network=10gbit..100gbit or gpu=V100,A100-SXM4-80GB"
+
+
+@dataclass(frozen=True)
+class SweptOption:
+    """One option and the values it takes, as typed or as a number is written."""
+
+    option: str
+    texts: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Point:
+    """One forecast of a sweep; ``told`` is ``None`` where there is none, and ``why`` says it."""
+
+    texts: tuple[str, ...]
+    told: Forecast | None
+    why: str | None = None
+
+
+def axes(asked: Sequence[str]) -> tuple[SweptOption, ...]:
+    """One or two; raises UserError."""
+    if len(asked) > 2:
+        raise UserError("a sweep has one or two dimensions; give --sweep once or twice")
+    found = tuple(_axis(text) for text in asked)
+    if len({axis.option for axis in found}) < len(found):
+        raise UserError(f"--sweep {found[0].option} is given twice; sweep two different options")
+    count = math.prod(len(axis.texts) for axis in found)
+    if count > MOST_POINTS:
+        raise UserError(f"that sweep has {count:,} points; up to {MOST_POINTS} can be looked at: give shorter ranges")
+    return found
+
+
+def sweep(base: Base, typed: Mapping[str, str], over: Sequence[SweptOption]) -> tuple[Point, ...]:
+    """A forecast for each combination of the axes' values, the last axis fastest; raises UserError for no point."""
+    both = [axis.option for axis in over if axis.option in typed]
+    if both:
+        raise UserError(f"--{both[0]} is both set and swept; leave one of them out")
+    points = []
+    for texts in itertools.product(*(axis.texts for axis in over)):
+        here = {**typed, **{axis.option: text for axis, text in zip(over, texts, strict=True)}}
+        points.append(_point(base, texts, changes(here)))
+    if all(point.told is None for point in points):
+        raise UserError(points[0].why or "no point of that sweep can be predicted")
+    return tuple(points)
+
+
+def _point(base: Base, texts: tuple[str, ...], wanted: Alteration) -> Point:
+    try:
+        told = what_if(base, wanted)
+    except UserError as error:
+        return Point(texts, None, str(error))
+    unknown = lost(base, told)
+    return Point(texts, None, unknown[0].why) if unknown else Point(texts, told)
+
+
+def _axis(text: str) -> SweptOption:
+    option, found, values = text.partition("=")
+    option = option.strip().removeprefix("--")
+    if not found or not values.strip():
+        raise UserError(f"--sweep {text}: it names no values; {_EXAMPLE}")
+    if option not in OPTIONS.values():
+        parse(option, values)  # says what there is
+    first, ranged, last = values.partition("..")
+    if not ranged:
+        texts = tuple(each.strip() for each in values.split(",") if each.strip())
+    else:
+        texts = _between(option, text, first.strip(), last.strip())
+    for each in texts:
+        parse(option, each)
+    return SweptOption(option, texts)
+
+
+def _between(option: str, text: str, first: str, last: str) -> tuple[str, ...]:
+    low, high = parse(option, first), parse(option, last)
+    if isinstance(low, str) or isinstance(high, str):
+        raise UserError(f"--sweep {text}: names have no range; list them with commas, like gpu=V100,A100-SXM4-80GB")
+    assert isinstance(low, (int, float)), "what is no name is a number"
+    assert isinstance(high, (int, float)), "as above"
+    if low > high:
+        raise UserError(f"--sweep {text}: its range ends before it begins; turn it round")
+    if isinstance(low, int) and isinstance(high, int):
+        return tuple(str(value) for value in _whole(low, high))
+    return tuple(_written(option, value) for value in _spaced(float(low), float(high)))
+
+
+def _whole(low: int, high: int) -> list[int]:
+    if high - low < _ALL_UP_TO:
+        return list(range(low, high + 1))
+    first = max(1, low)
+    doubled = [first * 2**power for power in range(int(math.log2(high / first)) + 1)]
+    return sorted({low, *doubled, high})
+
+
+def _spaced(low: float, high: float) -> list[float]:
+    if low == high:
+        return [low]
+    if low == 0:
+        return [high * step / (_STEPS - 1) for step in range(_STEPS)]
+    return [low * (high / low) ** (step / (_STEPS - 1)) for step in range(_STEPS)]
+
+
+def _written(option: str, value: float) -> str:
+    """So that ``parse`` reads it again, in the unit in which people name such a thing."""
+    if option == "cache":
+        return f"{value:.3%}".rstrip("%").rstrip("0").rstrip(".") + "%"
+    if option == "network":
+        return f"{value * 8 / 1e9:.4g}gbit"
+    if option == "disk":
+        return f"{value / 1e6:.4g}MB/s"
+    if option in ("memory", "bucket"):
+        return f"{value / 2**20:.4g}MiB"
+    return f"{value:.4g}"
