@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from stash.elastic.synchronous.board import Board, GangOrders
+from stash.elastic.synchronous.board import GangOrders, Noticeboard
 from stash.elastic.synchronous.muster import MISSED_SECONDS, Muster
 
 
@@ -215,7 +215,7 @@ class _Store(dict[str, bytes]):
 
 def test_the_board_brings_messages_once_orders_whole_and_leaves_out_what_is_none() -> None:
     store = _Store()
-    head, node, stranger = Board(store, "a"), Board(store, "a"), Board(store, "b")  # type: ignore[arg-type]
+    head, node, stranger = Noticeboard(store, "a"), Noticeboard(store, "a"), Noticeboard(store, "b")  # type: ignore[arg-type]
     assert node.orders() == GangOrders()
     node.tell("up", "worker1")
     stranger.tell("ended", "worker1", code=0)

@@ -20,7 +20,7 @@ from stash.elastic.local.processes import MARK, kill_all, leftovers, started
 from stash.elastic.synchronous.places import AgentPlace
 from stash.elastic.synchronous.torchrun import (
     SETTINGS,
-    Meeting,
+    ScriptMeeting,
     SyncOrders,
     complaint,
     meeting,
@@ -101,7 +101,7 @@ class TorchrunAgents:
 
         The environment of what it started on each of them says how many they are, and where they meet.
         """
-        seen: dict[Meeting, set[str]] = {}
+        seen: dict[ScriptMeeting, set[str]] = {}
         for _, variables in started(self._folder):
             found = meeting(variables)
             if variables.get(NODE) in present and found is not None:

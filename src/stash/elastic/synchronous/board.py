@@ -46,7 +46,7 @@ class GangOrders:
     """End, whatever you do."""
 
 
-class Board:
+class Noticeboard:
     """Either end of it; every call may raise RuntimeError, when the store is gone."""
 
     def __init__(self, store: _Store, token: str) -> None:
@@ -95,11 +95,11 @@ class Board:
         return self._store.add(f"{self._prefix}pulse/{who}", 0)
 
 
-def board_at(address: str, port: int, token: str) -> Board:
+def board_at(address: str, port: int, token: str) -> Noticeboard:
     """A node's; raises RuntimeError where there is no store."""
     from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-    return Board(TCPStore(address, port, is_master=False, wait_for_workers=False, timeout=_PATIENCE), token)
+    return Noticeboard(TCPStore(address, port, is_master=False, wait_for_workers=False, timeout=_PATIENCE), token)
 
 
 def _message(raw: bytes) -> dict[str, Any] | None:

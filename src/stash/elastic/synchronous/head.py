@@ -14,7 +14,7 @@ from typing import Any
 
 from stash.base.files import write_whole
 from stash.elastic.running.orders import EVENTS, WISHES, Tape
-from stash.elastic.synchronous.board import TOKEN, Board
+from stash.elastic.synchronous.board import TOKEN, Noticeboard
 from stash.elastic.synchronous.meeting import READY, meeting_store
 from stash.elastic.synchronous.muster import Muster
 
@@ -25,7 +25,7 @@ _LAST_SECONDS = 45.0
 
 def keep(folder: Path, address: str, port: int, least: int, most: int, token: str) -> None:
     """Until the job is over."""
-    board = Board(meeting_store(address, port), token)
+    board = Noticeboard(meeting_store(address, port), token)
     write_whole(folder / "address", f"{address}\n")
     print(READY, flush=True)
     events, wishes = Tape(folder / EVENTS), Tape(folder / WISHES)

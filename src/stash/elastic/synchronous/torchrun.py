@@ -44,7 +44,7 @@ class SyncOrders:
     """Seconds between checkpoints, where the script does not say."""
 
 
-class Meeting(NamedTuple):
+class ScriptMeeting(NamedTuple):
     """Where a script was started: in a group of how many nodes, of which run, behind which port."""
 
     size: int
@@ -62,12 +62,12 @@ def torchrun(orders: SyncOrders, endpoint: str, run_id: str | None, processes: i
     )  # fmt: skip
 
 
-def meeting(variables: Mapping[str, str]) -> Meeting | None:
+def meeting(variables: Mapping[str, str]) -> ScriptMeeting | None:
     """Of a process with these variables; ``None`` if it is no script that torchrun has started."""
     size = variables.get(_SIZE, "")
     if not size.isdecimal():
         return None
-    return Meeting(int(size), variables.get("TORCHELASTIC_RUN_ID", ""), variables.get("MASTER_PORT", ""))
+    return ScriptMeeting(int(size), variables.get("TORCHELASTIC_RUN_ID", ""), variables.get("MASTER_PORT", ""))
 
 
 def script_failed(printed: str) -> bool:
