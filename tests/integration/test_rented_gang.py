@@ -82,7 +82,7 @@ def test_a_node_vanishes_another_comes_and_the_script_goes_on_to_its_end(tmp_pat
     assert what.count("lost") == 1
     assert "failed" not in what
     assert [list((tmp_path / "fake" / kind).iterdir()) for kind in ("clusters", "jobs")] == [[], []]
-    assert list((tmp_path / "fake/bucket").glob("*.ckpt"))
+    assert list((tmp_path / "fake/bucket/run1").glob("*.ckpt"))
     assert unended == []
 
 

@@ -57,4 +57,6 @@ def test_a_slip_would_be_seen(tmp_path: Path) -> None:
     task = yaml.safe_load(tasks.server(request(tmp_path)).files["task.yaml"])
     wrong = {**task, "resources": {**task["resources"], "max_hourly_cost": 0}}
     assert real_skypilot.asked(tmp_path, [wrong], []).returncode == 1
+    folder = {**task, "file_mounts": {"~/kept": {"source": "s3://mine/run1", "mode": "MOUNT"}}}
+    assert real_skypilot.asked(tmp_path, [folder], []).returncode == 1
     assert real_skypilot.asked(tmp_path, [], [("sky", "jobs", "cancel", "--named", "x")]).returncode == 1

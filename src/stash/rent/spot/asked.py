@@ -24,8 +24,8 @@ from stash.rent.spot.tasks import FleetRequest, RentRequest, dollars_at_most, fi
 from stash.rent.study.folder import StudyFolder
 
 KUBERNETES = ("kubernetes", "k8s")
-_BUCKET = re.compile(r"(s3|gs|https|r2|cos|oci|nebius|cw|vastdata)://\S+")
-"""What SkyPilot 0.14.1 mounts (``sky.data.storage``)."""
+_BUCKET = re.compile(r"(s3|gs|https|r2|cos|oci|nebius|cw|vastdata)://[\w.-]+(/[\w.=+-]+)*/?")
+"""What SkyPilot 0.14.1 mounts (``sky.data.storage``), and a folder in it that a shell reads as it is."""
 
 
 def run_folder(plan: Path, work: Path) -> StudyFolder:
@@ -75,7 +75,7 @@ def gang(
             "with --sync every node has to find the checkpoints that another has saved; name a bucket for them, like "
             "--bucket s3://my-bucket/run1"
         )
-    if not _BUCKET.match(checkpoints):
+    if not _BUCKET.fullmatch(checkpoints):
         raise UserError(f"--bucket {checkpoints!r}: write it like s3://my-bucket/run1, gs://… or https://… (Azure)")
     if not Path(script[0]).is_file():
         raise UserError(f"there is no script {script[0]}; after --sync comes a Python file, then its arguments")

@@ -19,7 +19,7 @@ from stash.elastic.synchronous.muster import STARTS
 from stash.elastic.synchronous.torchrun import SETTINGS, SyncOrders, torchrun
 from stash.elastic.synchronous.wanted import EVERY
 from stash.rent.spot import tasks
-from stash.rent.spot.tasks import FAILED, HEAD, HERE, MOUNTED, TYPE, RentRequest
+from stash.rent.spot.tasks import FAILED, HEAD, HERE, TYPE, RentRequest
 from stash.rent.study.submission import Submission
 
 _PACKAGE = f"stash-ddl=={__version__}"
@@ -92,10 +92,12 @@ def _node(request: GangRequest, number: int, kind: WorkerType, on_demand: bool, 
 
 def _node_run(request: GangRequest, name: str, count: int) -> str:
     nodes = tuple(f"worker{number}" for number in range(1, request.most + 1))
-    orders = SyncOrders(request.script, nodes, request.least, STARTS, Path(MOUNTED), request.every)
+    assert request.checkpoints is not None
+    kept = tasks.kept(request.checkpoints)
+    orders = SyncOrders(request.script, nodes, request.least, STARTS, Path(kept), request.every)
     words = torchrun(orders, f"HEAD:{PORT}", None, count)
     agent = shlex.join(["torchrun", "--local-addr=ADDRESS", *words])
     for what, variable in (("ADDRESS", "SKYPILOT_NODE_IPS"), (f"HEAD:{PORT}", HEAD)):
         agent = agent.replace(f"={what}", f'="${variable}"' + (f":{PORT}" if variable == HEAD else ""), 1)
-    guard = f'python -m stash spot guard ~/{MOUNTED} --head "${HEAD}":{PORT} --name {name}'
+    guard = f'python -m stash spot guard ~/{kept} --head "${HEAD}":{PORT} --name {name}'
     return f"{guard} -- {agent}"

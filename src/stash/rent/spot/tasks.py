@@ -175,9 +175,23 @@ def worker_resources(request: RentRequest, kind: WorkerType, on_demand: bool) ->
     return {**rented, "max_hourly_cost": dollars_at_most(kind, on_demand)}
 
 
-def mounted(bucket: str) -> dict[str, Any]:
-    """A bucket where checkpoints go. MOUNT: a file is in it when it is closed (MOUNT_CACHED uploads later)."""
-    return {f"~/{MOUNTED}": {"source": bucket, "mode": "MOUNT"}}
+def mounted(url: str) -> dict[str, Any]:
+    """The bucket where checkpoints go. MOUNT: a file is in it when it is closed (MOUNT_CACHED uploads later)."""
+    return {f"~/{MOUNTED}": {"source": _bucket(url)[0], "mode": "MOUNT"}}
+
+
+def kept(url: str) -> str:
+    """The folder of a machine's home that is where ``url`` is, below the mounted bucket."""
+    folder = _bucket(url)[1]
+    return f"{MOUNTED}/{folder}" if folder else MOUNTED
+
+
+def _bucket(url: str) -> tuple[str, str]:
+    """A bucket, and the folder in it: SkyPilot mounts whole buckets alone (``Storage._validate_source``)."""
+    scheme, _, path = url.partition("://")
+    parts = [part for part in path.split("/") if part]
+    own = 2 if scheme in ("https", "cos") else 1  # an account's container, a region's bucket
+    return f"{scheme}://{'/'.join(parts[:own])}", "/".join(parts[own:])
 
 
 def server_submission(request: RentRequest, task: dict[str, Any], what: str) -> Submission:
@@ -320,10 +334,10 @@ def _server_run(request: FleetRequest) -> str:
 def orders(request: FleetRequest) -> dict[str, Any]:
     """What the head is asked to do, as ``elastic/running/orders.py`` reads it; later workers announce themselves."""
     pool = request.plan.pool
-    kept = f"HOME_FOLDER/{HERE if request.checkpoints is None else MOUNTED}/checkpoints"
+    place = HERE if request.checkpoints is None else kept(request.checkpoints)
     return {
         "job": request.job,
-        "checkpoints": kept,
+        "checkpoints": f"HOME_FOLDER/{place}/checkpoints",
         "servers": [f"server{number}" for number in range(1, pool.server.count + 1)],
         "workers": [
             {"name": f"worker{number}", "type": kind.name, "samples": int(kind.samples)}

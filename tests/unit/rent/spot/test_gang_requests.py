@@ -12,7 +12,7 @@ from spot_fleets import TODAY
 
 from stash.base.errors import UserError
 from stash.keep import catalog
-from stash.rent.spot import asked
+from stash.rent.spot import asked, tasks
 
 
 def _task(text: str) -> dict:  # type: ignore[type-arg]
@@ -41,12 +41,12 @@ def test_a_node_runs_torchrun_under_the_guard_with_a_process_for_each_gpu(tmp_pa
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
     }  # fmt: skip
     assert task["secrets"] == {"STASH_RUN_TOKEN": None}
-    assert task["file_mounts"] == {"~/stash-spot-checkpoints": {"source": BUCKET, "mode": "MOUNT"}}
+    assert task["file_mounts"] == {"~/stash-spot-checkpoints": {"source": "s3://mine", "mode": "MOUNT"}}
     assert found.command[:3] == ("sky", "jobs", "launch")
     assert task["run"] == (
-        'python -m stash spot guard ~/stash-spot-checkpoints --head "$STASH_HEAD":29400 --name worker7 -- torchrun '
-        '--local-addr="$SKYPILOT_NODE_IPS" --nnodes=2:3 --nproc-per-node=2 --max-restarts=3 --rdzv-backend=c10d '
-        '--rdzv-endpoint="$STASH_HEAD":29400 '
+        'python -m stash spot guard ~/stash-spot-checkpoints/run1 --head "$STASH_HEAD":29400 --name worker7 '
+        '-- torchrun --local-addr="$SKYPILOT_NODE_IPS" --nnodes=2:3 --nproc-per-node=2 --max-restarts=3 '
+        '--rdzv-backend=c10d --rdzv-endpoint="$STASH_HEAD":29400 '
         "--rdzv-conf=is_host=0,keep_alive_interval=1,keep_alive_max_attempt=5,last_call_timeout=5 "
         "train.py --epochs 3"
     )
@@ -72,7 +72,25 @@ def test_arguments_of_the_script_reach_it_as_they_were_typed(tmp_path: Path) -> 
     assert lines[lines.index("train.py") :] == list(typed)
     assert "--local-addr=10.0.0.7" in lines
     assert "--rdzv-endpoint=10.0.0.5:29400" in lines
-    assert lines[0] == "/home/me/stash-spot-checkpoints"
+    assert lines[0] == "/home/me/stash-spot-checkpoints/run1"
+
+
+@pytest.mark.parametrize(
+    ("url", "source", "folder"),
+    [
+        ("s3://mine", "s3://mine", "stash-spot-checkpoints"),
+        ("gs://mine/a/b/", "gs://mine", "stash-spot-checkpoints/a/b"),
+        (
+            "https://me.blob.net/box/a",
+            "https://me.blob.net/box",
+            "stash-spot-checkpoints/a",
+        ),
+        ("cos://us-east/mine/a", "cos://us-east/mine", "stash-spot-checkpoints/a"),
+    ],
+)
+def test_a_bucket_is_mounted_whole_and_its_folder_used(url: str, source: str, folder: str) -> None:
+    assert tasks.mounted(url) == {"~/stash-spot-checkpoints": {"source": source, "mode": "MOUNT"}}
+    assert tasks.kept(url) == folder
 
 
 @pytest.mark.parametrize("infra", ["aws/us-east-1", "kubernetes"])
@@ -89,6 +107,7 @@ def test_every_script_is_one_that_a_shell_reads(tmp_path: Path, infra: str) -> N
     [
         ("train.py", None, 1, r"name a bucket for them, like --bucket s3://"),
         ("train.py", "/shared", 1, r"--bucket '/shared': write it like s3://"),
+        ("train.py", "s3://mine/a b", 1, r"--bucket 's3://mine/a b': write it like s3://"),
         ("gone.py", BUCKET, 1, "there is no script gone.py; after --sync comes a Python file"),
         ("../out.py", BUCKET, 1, r"lies outside .*the folder that is copied to the machines"),
         ("train.py", BUCKET, 4, "--least 4: the plan has 3 workers; ask for no more than that"),
