@@ -19,9 +19,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from rented_runs import ADDRESS, run_apart
 from spot_fleets import plan
 
-ADDRESS = "10.99.0.1"
 JOB = """
 import torch
 import stash.spot
@@ -46,11 +46,6 @@ def optimizer(parameters):
 
 job = stash.spot.Job(model, loss, optimizer, Data, batch=64)
 """
-APART = f"""
-ip link set lo up && ip link add v0 type veth peer name v1 && ip addr add {ADDRESS}/24 dev v0 || exit 90
-ip link set v0 up && ip link set v1 up && mkdir -p /tmp/ray && mount --bind "$FAKE_SKY/ray" /tmp/ray || exit 90
-exec "$@"
-"""
 RUN = """
 from pathlib import Path
 from stash.cli.spot.rented import run_rented
@@ -68,25 +63,11 @@ pytestmark = [
 
 
 def test_a_fleet_is_rented_hears_of_a_revocation_trains_to_its_loss_and_is_gone(tmp_path: Path) -> None:
-    for folder in ("home", "ray"):
-        (tmp_path / "fake" / folder).mkdir(parents=True)
     (tmp_path / "job.py").write_text(JOB)
     (tmp_path / "job.plan.json").write_text(small_plan())
     strangers: list[str] = []
     threading.Thread(target=give_notice, args=(tmp_path / "fake", strangers), daemon=True).start()
-    try:
-        done = subprocess.run(
-            ["unshare", "--net", "--mount", "bash", "-c", APART, "bash", sys.executable, "-c", RUN],
-            cwd=tmp_path, env=environment(tmp_path / "fake"), capture_output=True, text=True, check=False,
-            timeout=550,
-        )  # fmt: skip
-        unended = left_running(tmp_path)
-    finally:
-        for process in left_running(tmp_path):
-            with suppress(OSError):
-                os.kill(process, signal.SIGKILL)
-    if done.returncode == 90:
-        pytest.skip("no network namespaces here")
+    done, unended = run_apart(tmp_path, RUN, 550)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "loss reached" in done.stdout
     assert "worker2 (g3.8xlarge) will be taken away in 0 s\nrent " in done.stdout
@@ -136,28 +117,3 @@ def small_plan() -> str:
     chosen = whole.chosen.model_copy(update={"workers": {"p3.2xlarge": 1, "g3.8xlarge": 1}})
     pool = whole.pool.model_copy(update={"types": kinds})
     return whole.model_copy(update={"loss": 1.2, "pool": pool, "chosen": chosen}).model_dump_json()
-
-
-def environment(fake: Path) -> dict[str, str]:
-    stand_ins = Path(__file__).parents[1] / "support/fake_sky"
-    return {
-        **os.environ,
-        "PATH": f"{stand_ins}:{Path(sys.executable).parent}:{os.environ['PATH']}",
-        "FAKE_SKY": str(fake),
-        "FAKE_ADDRESS": ADDRESS,
-        "RAY_USAGE_STATS_ENABLED": "0",
-        "RAY_enable_worker_prestart": "0",
-        "RAY_raylet_start_wait_time_s": "200",
-    }
-
-
-def left_running(folder: Path) -> list[int]:
-    """Processes that carry the name of this test's folder."""
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            if f"FAKE_SKY={folder}/fake".encode() in (process / "environ").read_bytes().split(b"\0"):
-                found.append(int(process.name))
-        except OSError:
-            continue
-    return found

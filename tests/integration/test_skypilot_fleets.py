@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import real_skypilot
 import yaml
+from gang_fleets import gang, gang_plan
 from spot_fleets import plan, request, with_on_demand
 
 from stash.rent.spot import admission, tasks
@@ -29,10 +30,25 @@ def test_servers_and_workers_of_every_type_are_taken(tmp_path: Path, infra: str)
     ]
     (tmp_path / "task.yaml").write_text("")
     with of.folder.held():
-        admission.renew(of.secret)
+        admission.renew(of.secret, of.secret_variable)
     commands = [(*each.command[:-1], "task.yaml") for each in found]
     commands += [words for each in found for words in (*each.release, each.check)]
     commands += [tasks.jobs(), tasks.logs(of.worker(1))]
+    done = real_skypilot.asked(tmp_path, [yaml.safe_load(each.files["task.yaml"]) for each in found], commands)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("infra", ["aws/us-east-1", "kubernetes"])
+def test_the_head_and_the_nodes_of_a_gang_are_taken(tmp_path: Path, infra: str) -> None:
+    of = gang(tmp_path, gang_plan(dearer=3.0), infra)
+    types = of.plan.pool.types
+    nodes = [of.worker_task(1, kind, "10.0.0.5", how) for kind in types for how in (False, True)]
+    found = [of.server_task(), *nodes]
+    (tmp_path / "task.yaml").write_text("")
+    with of.folder.held():
+        admission.renew(of.secret, of.secret_variable)
+    commands = [(*each.command[:-1], "task.yaml") for each in found]
+    commands += [words for each in found for words in (*each.release, each.check)]
     done = real_skypilot.asked(tmp_path, [yaml.safe_load(each.files["task.yaml"]) for each in found], commands)
     assert done.returncode == 0, done.stderr
 
@@ -41,4 +57,6 @@ def test_a_slip_would_be_seen(tmp_path: Path) -> None:
     task = yaml.safe_load(tasks.server(request(tmp_path)).files["task.yaml"])
     wrong = {**task, "resources": {**task["resources"], "max_hourly_cost": 0}}
     assert real_skypilot.asked(tmp_path, [wrong], []).returncode == 1
+    folder = {**task, "file_mounts": {"~/kept": {"source": "s3://mine/run1", "mode": "MOUNT"}}}
+    assert real_skypilot.asked(tmp_path, [folder], []).returncode == 1
     assert real_skypilot.asked(tmp_path, [], [("sky", "jobs", "cancel", "--named", "x")]).returncode == 1

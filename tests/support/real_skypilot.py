@@ -19,13 +19,15 @@ _REAL = """
 import json, sys, jsonschema
 from sky import Task
 from sky.client.cli import command
+from sky.data import storage
 from sky.utils import schemas
 
 for task in json.loads(sys.argv[1]):
     jsonschema.validate(task, schemas.get_task_schema())
     resources = task.pop("resources")
     jsonschema.validate(resources, schemas.get_resources_schema())
-    task.pop("file_mounts", None)  # would be looked up in its cloud
+    for mount in task.pop("file_mounts", {}).values():  # which would be looked up in its cloud
+        storage.Storage._validate_source(mount["source"], storage.StorageMode(mount["mode"]), False)
     given = [(name, "value") for name in task.get("secrets") or {}]  # as the command line gives them
     made = Task.from_yaml_config(dict(task), secrets_overrides=given or None)
     assert (made.to_yaml_config().get("secrets") or {}) == dict(given)

@@ -21,8 +21,9 @@ from stash.derive.study.standing import open_leases, spent
 from stash.keep import catalog
 from stash.keep.study import journal
 from stash.rent.spot import asked
-from stash.rent.spot.takeover import COOLDOWN_SECONDS, FleetController, FleetOutcome
-from stash.rent.spot.tasks import FleetRequest
+from stash.rent.spot.controlling import COOLDOWN_SECONDS, FleetOutcome, SpotController
+from stash.rent.spot.takeover import FleetController
+from stash.rent.spot.tasks import FleetRequest, RentRequest
 from stash.rent.study.folder import CellFolder
 from stash.rent.study.programs import Called
 
@@ -265,14 +266,14 @@ def _listed(records: list[dict[str, object]]) -> Called:
 
 
 def run(
-    of: FleetRequest, world: FakeFleet, cap: float = 50.0, said: list[str] | None = None,
-    cooldown: float = COOLDOWN_SECONDS,
+    of: RentRequest, world: FakeFleet, cap: float = 50.0, said: list[str] | None = None,
+    cooldown: float = COOLDOWN_SECONDS, kind: type[SpotController] = FleetController,
 ) -> FleetOutcome:  # fmt: skip
     """One controller in that world, going on where the journal ends."""
     lines: list[str] = [] if said is None else said
     with of.folder.held():
         events = journal.read(of.folder.journal)
-        controller = FleetController(
+        controller = kind(
             of, world, lambda event: journal.append(of.folder.journal, event), lines.append, cap, cooldown
         )
         return controller.run(open_leases(events), spent(events))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -55,18 +55,19 @@ def newest(folder: Path, shard: int) -> StoredState | None:
     for number in reversed(_numbers(folder, shard)):
         path = folder / name(shard, number)
         try:
-            facts, content = _read(path)
+            found = read(path)
         except UserError as error:
             skipped.append(str(error))
             continue
         told = tuple(f"{why}; the one before it, {path.name}, is used" for why in skipped)
-        return StoredState(path, facts, content, told)
+        return replace(found, skipped=told)
     if skipped:
         raise UserError(f"{skipped[0]}, and no earlier one is whole; remove {folder} to begin anew")
     return None
 
 
-def _read(path: Path) -> tuple[dict[str, Any], bytes]:
+def read(path: Path) -> StoredState:
+    """One of them; raises UserError if it is not whole."""
     try:
         with path.open("rb") as file:
             line = file.readline(_LONGEST_HEAD)
@@ -82,7 +83,7 @@ def _read(path: Path) -> tuple[dict[str, Any], bytes]:
         raise UserError(f"the checkpoint {path} is from a newer Stash (format {made_by}); upgrade Stash")
     if not whole:
         raise UserError(f"the checkpoint {path} is truncated or damaged: its checksum does not agree")
-    return facts, content
+    return StoredState(path, facts, content)
 
 
 def _numbers(folder: Path, shard: int) -> list[int]:

@@ -14,7 +14,7 @@ from fleet_pools import PUBLISHED
 from runs import Started
 
 from stash.base.spot.risk import CheckpointInterval, FleetRisk
-from stash.cli.spot.together import _interval
+from stash.cli.spot.words import checkpoint_interval
 from stash.keep.fleets import read_plan
 
 NEEDS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="emulated hosts need root")
@@ -56,7 +56,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("two.plan.json", "--sync", "train.py"), "--sync cannot be used --on cloud: rehearse it here with --on"),
+        (("two.plan.json", "--sync", "train.py"), "name the cloud and its region with --infra"),
+        (("two.plan.json", "--on", "local", "--bucket", "s3://b", "--sync", "train.py"), "--bucket is of rented"),
         (("two.plan.json", "--on", "local", "--slower", "2", "--sync", "train.py"), "--slower is of emulated hosts"),
         (
             ("two.plan.json", "--on", "testbed", "--slower", "1e5", "--sync", "train.py"),
@@ -92,13 +93,13 @@ def test_what_cannot_be_rehearsed_is_refused_in_a_sentence(
 
 def test_the_plans_risk_says_how_often_to_save_unless_the_user_does(folder: Path) -> None:
     plan = read_plan(folder / "two.plan.json")
-    assert _interval(plan, None)[0] == 20
+    assert checkpoint_interval(plan, None)[0] == 20
     checkpoint = CheckpointInterval(
         write_seconds=2, mtbf_seconds=900, young=60, daly=58.7, best=58.6, how="exact", just_in_time=True
     )
     risky = plan.model_copy(update={"risk": FleetRisk.model_construct(checkpoint=checkpoint)})
-    assert _interval(risky, None) == (58.6, "as the plan's risk says, exact")
-    assert _interval(risky, "7s") == (7, "as --checkpoint-every says")
+    assert checkpoint_interval(risky, None) == (58.6, "as the plan's risk says, exact")
+    assert checkpoint_interval(risky, "7s") == (7, "as --checkpoint-every says")
 
 
 def _started(folder: Path, tmp_path: Path, *words: str, on: str = "local") -> Started:

@@ -16,9 +16,10 @@ from stash.base.spot.log import SpotEvent
 from stash.elastic.local.processes import MARK, leftovers
 from stash.elastic.synchronous import rehearsing as module
 from stash.elastic.synchronous import wanted
-from stash.elastic.synchronous.agents import NODE, SyncOrders, TorchrunAgents, TrainingGroup, torchrun
+from stash.elastic.synchronous.agents import NODE, TorchrunAgents, TrainingGroup
 from stash.elastic.synchronous.places import ThisMachine
 from stash.elastic.synchronous.rehearsing import Listeners, SyncRehearsal
+from stash.elastic.synchronous.torchrun import SyncOrders, torchrun
 from stash.lab.testbed.revoke import Revocation, moments
 
 

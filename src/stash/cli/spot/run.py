@@ -14,6 +14,7 @@ import typer
 from stash.base.errors import UserError
 from stash.cli.options import flag, option, positive
 from stash.cli.spot.rented import run_rented
+from stash.cli.spot.rented_together import run_rented_sync
 from stash.cli.spot.together import refuse_given, run_sync
 from stash.cli.spot.words import JSON_HELP, seconds_of, told
 
@@ -32,16 +33,17 @@ GROUNDS = ("cloud", "testbed", "local")
 _PLAN_HELP = "What `stash spot plan -o` saved."
 _INFRA_HELP = "Where to rent, like aws/us-east-1 or kubernetes."
 _COST_HELP = "A hard stop; counts what is rented until it ends."
-_BUCKET_HELP = "Where servers keep checkpoints; else their disk."
+_BUCKET_HELP = "Where checkpoints go; else on the servers' disk. --sync needs it."
 _REVOKE_HELP = "Take machines away: worker2@40s,notice=20s, or all of a type without notice, v100@1min; repeatable."
 _LOSS_HELP = "Stop when the running mean of the loss is there."
 _BOUND_HELP = "Updates that a worker may be ahead; else no bound."
 _SLOWER_HELP = "How much slower to emulate; else as this machine needs it."
 _CHECKPOINT_HELP = "Where servers save, and resume from; else anew."
 _EVERY_HELP = f"Between checkpoints; else {_EVERY}, or with --sync what the plan's risk says."
-_LEAST_HELP = "Nodes that --sync needs to train; torchrun's MIN."
-_SYNC_HELP = "Rehearse a script under torchrun: what follows is the script's."
+_LEAST_HELP = "Nodes that it needs to train; torchrun's MIN."
+_SYNC_HELP = "Run a script under torchrun: what follows is the script's."
 _RENTED, _REHEARSED = "On rented machines (--on cloud)", "In a rehearsal (--on testbed, --on local)"
+_TOGETHER = "Of a synchronous script"
 
 
 def run(
@@ -64,9 +66,9 @@ def run(
     bound: Annotated[int | None, option("S", _BOUND_HELP, least=0, panel=_REHEARSED)] = None,
     slower: Annotated[float | None, option("F", _SLOWER_HELP, panel=_REHEARSED)] = None,
     checkpoint: Annotated[Path | None, option("FOLDER", _CHECKPOINT_HELP, panel=_REHEARSED)] = None,
-    every: Annotated[str | None, option("TIME", _EVERY_HELP, "--checkpoint-every", panel=_REHEARSED)] = None,
-    least: Annotated[int, option("N", _LEAST_HELP, least=1, panel=_REHEARSED)] = 1,
-    sync: Annotated[bool, flag("--sync", _SYNC_HELP, panel=_REHEARSED)] = False,
+    every: Annotated[str | None, option("TIME", _EVERY_HELP, "--checkpoint-every", panel=_TOGETHER)] = None,
+    least: Annotated[int, option("N", _LEAST_HELP, least=1, panel=_TOGETHER)] = 1,
+    sync: Annotated[bool, flag("--sync", _SYNC_HELP, panel=_TOGETHER)] = False,
     output: Annotated[Path | None, option("FILE", "Where the log goes.", "--output", "-o", panel=_REHEARSED)] = None,
     json: Annotated[bool, flag("--json", JSON_HELP, panel=_REHEARSED)] = False,
 ) -> None:
@@ -77,19 +79,30 @@ def run(
     stash spot run job.plan.json job.py:job --on testbed --revoke worker2@40s,notice=20s
 
     stash spot run job.plan.json --on local --revoke worker2@40s --sync train.py --epochs 3
+
+    stash spot run job.plan.json --infra aws/us-east-1 --bucket s3://mine/run1 --sync train.py --epochs 3
     """
     if on not in GROUNDS:
         raise UserError(f"--on {on!r} is none of {', '.join(GROUNDS)}")
     if slower is not None and on == "local":
         raise UserError("--slower is of emulated hosts; add --on testbed")
     if sync:
-        refuse_given({
-            "--infra": infra, "--max-cost": max_cost, "--bucket": bucket, "--yes": yes, "--loss": loss,
-            "--bound": bound, "--output": output,
-        })  # fmt: skip
-        run_sync(plan, ctx.obj, on, least, revoke or (), seconds or _SECONDS, slower, checkpoint, every, json)
+        refuse_given({"--loss": loss, "--bound": bound, "--output": output})
+    if sync and on == "cloud":
+        _leave_out(
+            {"--revoke": revoke, "--seconds": seconds, "--slower": slower, "--checkpoint": checkpoint,
+             "--json": json or None},
+            "is of a rehearsal, and rented machines train until the script ends; add --on testbed",
+        )  # fmt: skip
+        cap = None if max_cost is None else positive("--max-cost", max_cost, finite=True)
+        run_rented_sync(plan, ctx.obj, infra, cap, bucket, yes, least, every)
         return
     rented: dict[str, object] = {"--infra": infra, "--max-cost": max_cost, "--bucket": bucket, "--yes": yes or None}
+    if on != "cloud":
+        _leave_out(rented, f"is of rented machines, and --on {on} rents none; leave it out")
+    if sync:
+        run_sync(plan, ctx.obj, on, least, revoke or (), seconds or _SECONDS, slower, checkpoint, every, json)
+        return
     rehearsed: dict[str, object] = {
         "--revoke": revoke or None,
         "--seconds": seconds,
@@ -103,7 +116,6 @@ def run(
         cap = None if max_cost is None else positive("--max-cost", max_cost, finite=True)
         run_rented(plan, job, infra, cap, bucket, yes)
         return
-    _leave_out(rented, f"is of rented machines, and --on {on} rents none; leave it out")
     words = RehearsalWords(on, revoke or (), seconds or _SECONDS, loss, bound, slower, checkpoint, every or _EVERY)
     _rehearse(plan, job, words, output, json)
 

@@ -17,20 +17,18 @@ import typer
 from stash.base.errors import UserError
 from stash.base.printable import printable_line
 from stash.cli.options import OneCommand, positive
-from stash.cli.spot.words import seconds_of, told
+from stash.cli.spot.words import checkpoint_interval, seconds_of, told
 
 if TYPE_CHECKING:
     from stash.base.spot.fleets import FleetPlan
     from stash.base.spot.log import SpotEvent
     from stash.base.spot.setbacks import SyncLog
     from stash.elastic.local.scaling import EmulatedLinks
-    from stash.elastic.synchronous.agents import SyncOrders
     from stash.elastic.synchronous.rehearsing import Listeners, SyncRehearsal
+    from stash.elastic.synchronous.torchrun import SyncOrders
     from stash.lab.testbed.revoke import Revocation
 
 _SYNC = "--sync"
-_EVERY = 20.0
-"""Seconds between checkpoints, where neither the user nor the plan says."""
 
 
 class RunCommand(OneCommand):
@@ -59,14 +57,14 @@ def run_sync(
     from stash.base.interrupts import REQUESTS, interrupted_by
     from stash.base.platforms import require_linux
     from stash.elastic.rehearsal.casting import machines
-    from stash.elastic.synchronous.agents import SyncOrders, TorchrunAgents
+    from stash.elastic.synchronous.agents import TorchrunAgents
     from stash.elastic.synchronous.places import EmulatedHosts, ThisMachine
     from stash.elastic.synchronous.rehearsing import SyncRehearsal
+    from stash.elastic.synchronous.torchrun import SyncOrders
     from stash.keep.fleets import read_plan
     from stash.lab.testbed.revoke import moments, parse_revocation
 
     require_linux("stash spot run --sync")
-    _check_ground(on)
     limit, revocations = seconds_of("--seconds", seconds), [parse_revocation(text) for text in revoke]
     if not Path(script[0]).is_file():
         raise UserError(f"there is no script {script[0]}; after --sync comes a Python file, then its arguments")
@@ -75,7 +73,7 @@ def run_sync(
     spares = _taken(types, revocations)
     _check(types, least, revocations, 0 if on == "local" else 1 + spares)
     links = None if on == "local" else _links(chosen, len(types), slower)
-    interval, why = _interval(chosen, every)
+    interval, why = checkpoint_interval(chosen, every)
     with tempfile.TemporaryDirectory(prefix="stash-sync-") as folder, interrupted_by(*REQUESTS):
         place = (kept or Path(folder) / "checkpoints").resolve()
         place.mkdir(parents=True, exist_ok=True)
@@ -91,14 +89,6 @@ def run_sync(
             _show(rehearsal, orders, (plan, on), why, json)
     if kept is not None:
         told(f"The checkpoints are in {shlex.quote(str(kept))}; run it again to train on.", json)
-
-
-def _check_ground(on: str) -> None:
-    if on == "cloud":
-        raise UserError(
-            "--sync cannot be used --on cloud: rehearse it here with --on testbed or --on local, and start the "
-            "torchrun line that it prints on every rented machine"
-        )
 
 
 def _check(types: Mapping[str, str], least: int, revocations: Sequence[Revocation], others: int) -> None:
@@ -127,19 +117,9 @@ def _links(plan: FleetPlan, nodes: int, slower: float | None) -> EmulatedLinks:
     return emulated_links(plan.pool, nodes, None if slower is None else positive("--slower", slower, finite=True))
 
 
-def _interval(plan: FleetPlan, every: str | None) -> tuple[float, str]:
-    """Seconds between checkpoints, and who says so."""
-    if every is not None:
-        return seconds_of("--checkpoint-every", every), "as --checkpoint-every says"
-    risk = plan.risk
-    if risk is not None and risk.checkpoint is not None:
-        return risk.checkpoint.best, f"as the plan's risk says, {risk.checkpoint.how}"
-    return _EVERY, "by default: the plan has no risk of a synchronous job, and --checkpoint-every was not given"
-
-
 def _announce(orders: SyncOrders, why: str, links: EmulatedLinks | None, plan: FleetPlan, json: bool) -> None:
     from stash.base.words.units import format_bytes, format_seconds
-    from stash.elastic.synchronous.agents import SETTINGS, torchrun
+    from stash.elastic.synchronous.torchrun import SETTINGS, torchrun
 
     variables = " ".join(f"{name}={value}" for name, value in SETTINGS.items())
     words = shlex.join(torchrun(orders, "HEAD:PORT", "ID"))

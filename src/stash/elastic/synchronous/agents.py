@@ -2,16 +2,11 @@
 
 Starts an agent, asks it to go, takes it away with all that it started, and sees which group trains. Who goes when,
 and what to do about it, it does not know; where a node is, its place knows.
-
-Agents meet at a store that none of them keeps, as on an on-demand head: whichever node is revoked, the meeting place
-stays. ``TORCH_DISABLE_SHARE_RDZV_TCP_STORE`` is what lets torch 2.13 readmit a node: without it an agent that led an
-earlier round keeps that round's address, tells nobody in the next one, and a newcomer waits for it until it gives up.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import secrets
 import subprocess
 import sys
@@ -23,39 +18,22 @@ from pathlib import Path
 from stash.base.interrupts import postponed
 from stash.elastic.local.processes import MARK, kill_all, leftovers, started
 from stash.elastic.synchronous.places import AgentPlace
-from stash.elastic.synchronous.resuming import EVERY
-from stash.elastic.synchronous.wanted import FOLDER
+from stash.elastic.synchronous.torchrun import (
+    SETTINGS,
+    ScriptMeeting,
+    SyncOrders,
+    complaint,
+    meeting,
+    script_failed,
+    torchrun,
+)
+from stash.elastic.synchronous.wanted import EVERY, FOLDER
 
 NODE = "STASH_SPOT_NODE"
 """Variable in the environment of an agent, and of all that it starts: whose it is."""
-SETTINGS = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
-"""Variables that torchrun needs on every node; a user's own value wins."""
 _DEFAULTS = {"OMP_NUM_THREADS": "1", **SETTINGS}
-RENDEZVOUS = "is_host=0,keep_alive_interval=1,keep_alive_max_attempt=5,last_call_timeout=5"
-"""A node that is gone is missed after 5 s, not torchrun's 15; a group that is not full waits 5 s for more, not 30."""
-_SIZE = "GROUP_WORLD_SIZE"
-_ERROR = re.compile(
-    r"^(?:\[rank\d+\]: )?((?!torch\.distributed\.elastic)[\w.]*(?:Error|Exception)\b.*)$", re.MULTILINE
-)
 _GRACE = 5.0
 """Seconds for scripts to end when everything does."""
-
-
-@dataclass(frozen=True)
-class SyncOrders:
-    """What is started on every node."""
-
-    script: tuple[str, ...]
-    """The file, and its arguments."""
-    nodes: tuple[str, ...]
-    """At first, and at most as many."""
-    least: int
-    """Nodes that the script can train with."""
-    restarts: int
-    """That torchrun may spend on each node."""
-    checkpoints: Path
-    every: float
-    """Seconds between checkpoints, where the script does not say."""
 
 
 @dataclass(frozen=True)
@@ -64,15 +42,6 @@ class TrainingGroup:
 
     nodes: frozenset[str]
     meeting: tuple[str, ...]
-
-
-def torchrun(orders: SyncOrders, endpoint: str, run_id: str) -> tuple[str, ...]:
-    """The words after ``torchrun``, the same on every node."""
-    return (
-        f"--nnodes={orders.least}:{len(orders.nodes)}", "--nproc-per-node=1", f"--max-restarts={orders.restarts}",
-        "--rdzv-backend=c10d", f"--rdzv-endpoint={endpoint}", f"--rdzv-id={run_id}", f"--rdzv-conf={RENDEZVOUS}",
-        *orders.script,
-    )  # fmt: skip
 
 
 class TorchrunAgents:
@@ -132,12 +101,12 @@ class TorchrunAgents:
 
         The environment of what it started on each of them says how many they are, and where they meet.
         """
-        seen: dict[tuple[str, ...], set[str]] = {}
+        seen: dict[ScriptMeeting, set[str]] = {}
         for _, variables in started(self._folder):
-            if variables.get(NODE) in present and _SIZE in variables:
-                meeting = tuple(variables.get(name, "") for name in (_SIZE, "TORCHELASTIC_RUN_ID", "MASTER_PORT"))
-                seen.setdefault(meeting, set()).add(variables[NODE])
-        whole = [TrainingGroup(frozenset(names), m[1:]) for m, names in seen.items() if len(names) == int(m[0])]
+            found = meeting(variables)
+            if variables.get(NODE) in present and found is not None:
+                seen.setdefault(found, set()).add(variables[NODE])
+        whole = [TrainingGroup(frozenset(names), m[1:]) for m, names in seen.items() if len(names) == m.size]
         return max(whole, key=lambda each: len(each.nodes), default=None)
 
     def printed(self) -> list[tuple[str, str]]:
@@ -154,12 +123,11 @@ class TorchrunAgents:
 
     def script_failed(self, name: str) -> bool:
         """Whether it was the script that failed on a node, not torchrun: at a rendezvous, say."""
-        return "ChildFailedError" in self._errors(name).read_text(errors="replace")
+        return script_failed(self._errors(name).read_text(errors="replace"))
 
     def complaint(self, name: str) -> str:
         """The last error that the script on a node wrote; empty if it wrote none."""
-        text = self._errors(name).read_text(errors="replace")
-        return next(reversed(_ERROR.findall(text)), "")
+        return complaint(self._errors(name).read_text(errors="replace"))
 
     def close(self) -> None:
         """End everything, politely at first; harmless when done already."""

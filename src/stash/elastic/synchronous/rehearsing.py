@@ -17,7 +17,8 @@ from typing import Any, Protocol
 from stash.base.errors import JobError, StashError
 from stash.base.spot.log import SpotEvent
 from stash.base.spot.setbacks import NoticeCheckpoint, SyncSetback
-from stash.elastic.synchronous.agents import SyncOrders, TrainingGroup
+from stash.elastic.synchronous.agents import TrainingGroup
+from stash.elastic.synchronous.torchrun import SyncOrders
 from stash.elastic.synchronous.wanted import WantedCheckpoint
 from stash.lab.testbed.revoke import RevocationMoment
 

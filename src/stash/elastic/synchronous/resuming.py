@@ -1,7 +1,8 @@
 """``stash.spot.checkpoint``: lets a synchronous script, under torchrun or alone, go on where it was when it ended.
 
 The script names what has a state and where it is; the rest is when to save, whole or not at all, and to find the
-newest again. Rank 0 saves, all ranks load: right where every rank holds the same state, as under DDP.
+newest again. Rank 0 saves, all ranks load: right where every rank holds the same state, as under DDP. Which one they
+load rank 0 says: a network file system or a bucket may show a new file to one machine later than to another.
 """
 
 from __future__ import annotations
@@ -17,10 +18,8 @@ import torch
 
 from stash.base.errors import UserError
 from stash.elastic import checkpoints
-from stash.elastic.synchronous import wanted
+from stash.elastic.synchronous import agreed, wanted
 
-EVERY = "STASH_SPOT_CHECKPOINT_SECONDS"
-"""Variable that says how often, if the script does not: what a plan's risk came to."""
 _EVERY = 60.0
 _LOOK = 0.5
 """Seconds between looks for a request to save at once: a look opens a file, and a step may take less than that."""
@@ -44,9 +43,10 @@ class ResumedTraining:
         self._saves = os.environ.get("RANK", "0") == "0"
         self._last = self._looked = clock()
         self._answered: str | None = None
+        self._notes = wanted.notes(folder)
         if self._saves:
-            wanted.listen(folder)
-            last = wanted.last_saved(folder)
+            wanted.listen(self._notes)
+            last = wanted.last_saved(self._notes)
             self._answered = last.word if last is not None else None
         self.state: dict[str, Any] = {}
         """What the script said where it was when the newest checkpoint was saved; empty if it begins anew."""
@@ -68,23 +68,23 @@ class ResumedTraining:
         """Save now, on rank 0; raises OSError."""
         if not self._saves:
             return
-        began, word = self._clock(), wanted.asked(self._folder)
+        began, word = self._clock(), wanted.asked(self._notes)
         content = io.BytesIO()
         torch.save({name: part.state_dict() for name, part in self._parts.items()}, content)
         checkpoints.save(self._folder, _WHOLE, {"parts": sorted(self._parts), "state": state}, content.getvalue())
         self._last, self._answered = self._clock(), word
-        wanted.saved(self._folder, wanted.SavedNote(word, self._last - began))
+        wanted.saved(self._notes, wanted.SavedNote(word, self._last - began))
 
     def _wanted(self, now: float) -> bool:
         """Whether somebody asks for a checkpoint that there is not yet."""
         if now - self._looked < _LOOK:
             return False
         self._looked = now
-        return wanted.asked(self._folder) not in (None, self._answered)
+        return wanted.asked(self._notes) not in (None, self._answered)
 
     def load(self) -> None:
         """The newest checkpoint that is whole, if there is one; raises UserError if it is of other parts."""
-        found = checkpoints.newest(self._folder, _WHOLE)
+        found = agreed.newest(self._folder, _WHOLE)
         if found is None:
             return
         if found.facts.get("parts") != sorted(self._parts):
@@ -118,7 +118,7 @@ def checkpoint(
     if not parts:
         raise UserError("stash.spot.checkpoint needs what has a state, like model=model, optimizer=optimizer")
     if every is None:
-        every = float(os.environ.get(EVERY, _EVERY))
+        every = float(os.environ.get(wanted.EVERY, _EVERY))
     if not every > 0:
         raise UserError(f"stash.spot.checkpoint(every={every:g}): it must be more than 0 seconds")
     place = Path(folder or os.environ.get(wanted.FOLDER, "checkpoints"))

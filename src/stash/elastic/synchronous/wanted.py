@@ -1,12 +1,14 @@
 """A checkpoint that is wanted at once: who hears of a notice asks for it, who saves answers, through two small files.
 
-Both lie in the checkpoints' folder, which all nodes see. A request is a word of its own and the answer repeats it, so
+Both lie in the checkpoints' folder, which all nodes see, or on each node's own disk, and who runs beside the script
+keeps them alike (``$STASH_SPOT_NOTES``). A request is a word of its own and the answer repeats it, so
 that no two clocks are compared. Knows nothing of what is saved; must stay light, it lives beside training.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import secrets
 import time
 from collections.abc import Callable
@@ -17,6 +19,10 @@ from stash.base.files import write_whole
 
 FOLDER = "STASH_SPOT_CHECKPOINTS"
 """Variable that says where checkpoints are, if the script does not."""
+EVERY = "STASH_SPOT_CHECKPOINT_SECONDS"
+"""Variable that says how often to save, if the script does not: what a plan's risk came to."""
+NOTES = "STASH_SPOT_NOTES"
+"""Variable that says where the two files are, if not among the checkpoints: a bucket is slow to look at."""
 _ASKED, _SAVED = "wanted", "saved.json"
 FAREWELL = 2.0
 """Seconds of a notice that ending the script takes: what is left of it is for the checkpoint."""
@@ -32,6 +38,11 @@ class SavedNote(NamedTuple):
 
 
 # Who saves ------------------------------------------------------------------------------------------------------
+
+
+def notes(folder: Path) -> Path:
+    """The folder of the two files, where checkpoints are in ``folder``."""
+    return Path(os.environ.get(NOTES) or folder)
 
 
 def listen(folder: Path) -> None:
@@ -56,6 +67,11 @@ def saved(folder: Path, note: SavedNote) -> None:
     write_whole(folder / _SAVED, json.dumps(note._asdict()), lasting=False)
 
 
+def listened(folder: Path) -> bool:
+    """Whether somebody looks for requests there."""
+    return (folder / _ASKED).exists()
+
+
 def last_saved(folder: Path) -> SavedNote | None:
     """What was noted last, if anything was."""
     try:
@@ -68,6 +84,11 @@ def last_saved(folder: Path) -> SavedNote | None:
 # Who asks -------------------------------------------------------------------------------------------------------
 
 
+def ask(folder: Path, word: str) -> None:
+    """Put a request where it is looked for; raises OSError."""
+    (folder / _ASKED).write_text(word)
+
+
 class WantedCheckpoint:
     """One that a notice asks for, if it can be expected to be whole in time."""
 
@@ -75,14 +96,15 @@ class WantedCheckpoint:
         """``notice``: seconds until the machine is gone."""
         self._folder, self._clock, self._began = folder, clock, clock()
         self._room = notice - FAREWELL
-        self._word = secrets.token_hex(8)
+        self.word = secrets.token_hex(8)
+        """Of this request."""
         self.seconds: float | None = None
         """From the notice until it was whole; ``None`` as long as it is not."""
         self.why = self._unanswerable()
         """Why there is none; empty as long as there may be one."""
         if not self.why:
             try:
-                (folder / _ASKED).write_text(self._word)
+                ask(folder, self.word)
             except OSError as error:
                 self.why = f"it cannot be asked for: {error.strerror or error}"
 
@@ -97,7 +119,7 @@ class WantedCheckpoint:
         return self.seconds is not None or bool(self.why)
 
     def _unanswerable(self) -> str:
-        if not (self._folder / _ASKED).exists():
+        if not listened(self._folder):
             return "the script saves nothing there with stash.spot.checkpoint"
         if self._room <= 0:
             return "the notice leaves no time for one"
@@ -109,4 +131,4 @@ class WantedCheckpoint:
     def _answered(self) -> bool:
         """By a checkpoint that was begun after this request, or after a later one that took its place."""
         last = last_saved(self._folder)
-        return last is not None and last.word is not None and last.word in (self._word, asked(self._folder))
+        return last is not None and last.word is not None and last.word in (self.word, asked(self._folder))

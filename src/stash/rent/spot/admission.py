@@ -17,9 +17,9 @@ VARIABLE = "RAY_AUTH_TOKEN"
 FILE = "secrets.env"
 
 
-def renew(file: Path) -> None:
+def renew(file: Path, variable: str) -> None:
     """Write a new one, whole or not at all, readable by its owner only."""
     handle, fresh = tempfile.mkstemp(dir=file.parent)  # mode 600
     with os.fdopen(handle, "w") as opened:
-        opened.write(f"{VARIABLE}={secrets.token_hex(32)}\n")
+        opened.write(f"{variable}={secrets.token_hex(32)}\n")
     Path(fresh).replace(file)

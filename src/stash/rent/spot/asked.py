@@ -6,19 +6,26 @@ Knows prices, dates, names and versions; asks nobody, and believes the plan in e
 from __future__ import annotations
 
 import hashlib
+import re
+from collections.abc import Sequence
 from datetime import date
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 from stash.base.errors import UserError
 from stash.base.spot.fleets import FleetPlan
+from stash.base.words.counting import counted
 from stash.elastic.job import EXAMPLE, load_job
 from stash.keep.catalog import Catalog, Instance
 from stash.keep.catalog.ages import OLD_DAYS, age
-from stash.rent.spot.tasks import FleetRequest, dollars_at_most, first_workers
+from stash.rent.spot.gang import GangRequest
+from stash.rent.spot.tasks import FleetRequest, RentRequest, dollars_at_most, first_workers
 from stash.rent.study.folder import StudyFolder
 
 KUBERNETES = ("kubernetes", "k8s")
+_BUCKET = re.compile(r"(s3|gs|https|r2|cos|oci|nebius|cw|vastdata)://[\w.-]+(/[\w.=+-]+)*/?")
+"""What SkyPilot 0.14.1 mounts (``sky.data.storage``), and a folder in it that a shell reads as it is."""
 
 
 def run_folder(plan: Path, work: Path) -> StudyFolder:
@@ -37,28 +44,68 @@ def request(
     checkpoints: str | None = None,
 ) -> FleetRequest:
     """All that does not change while machines come and go; raises UserError."""
-    cloud, region = _place(infra)
+    place = _place(infra)
     _priced(plan, today)
     if plan.pool.server.count > 1 and checkpoints is None:
         raise UserError(
             f"{plan.pool.server.count} servers keep their checkpoints where each of them finds those of all; name a "
             "bucket, like --bucket s3://my-bucket"
         )
-    own = hashlib.sha256(str(folder.path).encode()).hexdigest()[:6]
     return FleetRequest(
-        name=f"stash-{own}",
-        plan=plan,
-        job=_named(job, folder.work),
-        folder=folder,
-        cloud=cloud,
-        region=region,
-        ray=_ray(),
-        instances=_instances(plan, cloud, catalog),
-        checkpoints=checkpoints,
+        **_common(plan, place, folder, catalog), job=_named(job, folder.work), ray=_ray(), checkpoints=checkpoints
     )
 
 
-def within_cap(request: FleetRequest, cap: float) -> None:
+def gang(
+    plan: FleetPlan,
+    script: Sequence[str],
+    infra: str,
+    folder: StudyFolder,
+    catalog: Catalog,
+    today: date,
+    checkpoints: str | None,
+    least: int,
+    every: float,
+) -> GangRequest:
+    """The same of a synchronous script, ``every`` seconds between its checkpoints; raises UserError."""
+    place = _place(infra)
+    _priced(plan, today)
+    if checkpoints is None:
+        raise UserError(
+            "with --sync every node has to find the checkpoints that another has saved; name a bucket for them, like "
+            "--bucket s3://my-bucket/run1"
+        )
+    if not _BUCKET.fullmatch(checkpoints):
+        raise UserError(f"--bucket {checkpoints!r}: write it like s3://my-bucket/run1, gs://… or https://… (Azure)")
+    if not Path(script[0]).is_file():
+        raise UserError(f"there is no script {script[0]}; after --sync comes a Python file, then its arguments")
+    inside = _inside(script[0], folder.work, f"--sync {Path(script[0]).name} …")
+    request = GangRequest(
+        **_common(plan, place, folder, catalog),
+        script=(str(inside), *script[1:]),
+        checkpoints=checkpoints,
+        least=least,
+        every=every,
+    )
+    if least > request.most:
+        raise UserError(f"--least {least}: the plan has {counted(request.most, 'worker')}; ask for no more than that")
+    return request
+
+
+def _common(plan: FleetPlan, place: tuple[str, str | None], folder: StudyFolder, catalog: Catalog) -> dict[str, Any]:
+    own = hashlib.sha256(str(folder.path).encode()).hexdigest()[:6]
+    cloud, region = place
+    return {
+        "name": f"stash-{own}",
+        "plan": plan,
+        "folder": folder,
+        "cloud": cloud,
+        "region": region,
+        "instances": _instances(plan, cloud, catalog),
+    }
+
+
+def within_cap(request: RentRequest, cap: float) -> None:
     """Raise UserError for a cap that ends the training before it has well begun."""
     chosen = request.plan.chosen
     hour = request.server_dollars + sum(dollars_at_most(kind) for kind in first_workers(request))
@@ -105,13 +152,18 @@ def _named(job: str, work: Path) -> str:
     """The job as machines will name it, which see the folder ``work``; it has to be importable here, too."""
     load_job(job)
     path, _, name = job.rpartition(":")
-    inside = Path(path).resolve()
+    return f"{_inside(path, work, EXAMPLE)}:{name}"
+
+
+def _inside(file: str, work: Path, example: str) -> Path:
+    """Its name from the folder ``work``."""
+    inside = Path(file).resolve()
     if not inside.is_relative_to(work):
         raise UserError(
-            f"{path} lies outside {work}, the folder that is copied to the machines; start from the job's own, "
-            f"like: cd {inside.parent} && stash spot run … {EXAMPLE}"
+            f"{file} lies outside {work}, the folder that is copied to the machines; start from the job's own, "
+            f"like: cd {inside.parent} && stash spot run … {example}"
         )
-    return f"{inside.relative_to(work)}:{name}"
+    return inside.relative_to(work)
 
 
 def _ray() -> str:

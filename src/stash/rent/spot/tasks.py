@@ -30,16 +30,18 @@ HERE = "stash-spot"
 """The folder of a training, in the home of every machine."""
 MOUNTED = "stash-spot-checkpoints"
 TASK = "task.yaml"
+HEAD, TYPE = "STASH_HEAD", "STASH_TYPE"
+"""Variables of a worker: the head's private address, and the type of its machine."""
 PORT = 6379
 """Of the head's Ray; SkyPilot's own has another (sky_templates/ray/start_cluster)."""
 _SPARE = 8
 """Servers that one machine may start one after the other: each has a name of its own."""
 _MARGIN = 1.1
 """Prices move between plan and launch by about that: what is dearer is refused."""
-_FAILED = json.dumps(
+FAILED = json.dumps(
     {
         "what": "failed",
-        "why": "the head failed; what it printed is in output.log, beside its checkpoints",
+        "why": "the head failed; what it printed is in output.log, in the folder that was fetched",
         "exit_code": 1,
     }
 )
@@ -50,26 +52,22 @@ _BESIDE = ("--disable-usage-stats", "--dashboard-agent-listen-port=52366")
 """Nothing is told to Ray's makers, and SkyPilot's own Ray keeps its port (sky_templates/ray/start_cluster)."""
 
 
-@dataclass(frozen=True)
-class FleetRequest:
+@dataclass(frozen=True, kw_only=True)
+class RentRequest:
     """One run of a plan: what does not change while machines come and go."""
 
     name: str
     """Begins the name of everything that is rented."""
     plan: FleetPlan
-    job: str
-    """``file.py:name``, from the folder ``work``."""
     folder: StudyFolder
     """Of the run; what is copied to every machine is the folder ``work`` of it."""
     cloud: str
     region: str | None
     """Of all machines: they talk by private addresses. ``None`` on Kubernetes."""
-    ray: str
-    """Its version, the same everywhere."""
     instances: dict[str, Instance]
     """Of the types that the catalog knows."""
     checkpoints: str | None = None
-    """A bucket, mounted on the servers; ``None``: their own disk."""
+    """A bucket; ``None``: the servers' own disk."""
     idle_minutes: int = 10
 
     @property
@@ -88,9 +86,46 @@ class FleetRequest:
         return self.folder.path / admission.FILE
 
     @property
+    def secret_variable(self) -> str:
+        """What its secret is called on the machines."""
+        raise NotImplementedError
+
+    @property
     def server_dollars(self) -> float:
         """Per hour, all of them, at most."""
-        return _at_most(self.plan.pool.server.dollars_per_hour) * self.plan.pool.server.count
+        return at_most(self.plan.pool.server.dollars_per_hour) * self.servers
+
+    @property
+    def servers(self) -> int:
+        return self.plan.pool.server.count
+
+    def server_task(self) -> Submission:
+        """What is rented first, and stays."""
+        raise NotImplementedError
+
+    def worker_task(self, number: int, kind: WorkerType, head: str, on_demand: bool = False) -> Submission:
+        """One machine that comes to ``head``, the private address of the first server."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class FleetRequest(RentRequest):
+    """Of an asynchronous job."""
+
+    job: str
+    """``file.py:name``, from the folder ``work``."""
+    ray: str
+    """Its version, the same everywhere."""
+
+    @property
+    def secret_variable(self) -> str:
+        return admission.VARIABLE
+
+    def server_task(self) -> Submission:
+        return server(self)
+
+    def worker_task(self, number: int, kind: WorkerType, head: str, on_demand: bool = False) -> Submission:
+        return worker(self, number, kind, head, on_demand)
 
 
 def dollars_at_most(kind: WorkerType, on_demand: bool = False) -> float:
@@ -98,27 +133,70 @@ def dollars_at_most(kind: WorkerType, on_demand: bool = False) -> float:
     price = kind.on_demand_price if on_demand else kind.dollars_per_hour
     if price is None:
         raise UserError(f"what {kind.name} costs on demand is not known")
-    return _at_most(price)
+    return at_most(price)
 
 
 def server(request: FleetRequest) -> Submission:
     """The servers, the head of the training on the first of them."""
     pool = request.plan.pool.server
-    rented = {
+    more: dict[str, Any] = {"num_nodes": pool.count, **_common(request, server_resources(request), {})}
+    if request.checkpoints is not None:
+        more["file_mounts"] = mounted(request.checkpoints)
+    return server_submission(request, {**more, "run": _server_run(request)}, "servers, and the head of the training")
+
+
+def worker(request: FleetRequest, number: int, kind: WorkerType, head: str, on_demand: bool = False) -> Submission:
+    """One worker that joins ``head``, the private address of the first server."""
+    rented = worker_resources(request, kind, on_demand)
+    common = _common(request, rented, {HEAD: head, TYPE: kind.name})
+    what = f"worker {number}: {kind.name}{' on demand' if on_demand else ''}"
+    return worker_submission(request, number, {**common, "run": _worker_run(f"worker{number}", kind)}, what)
+
+
+def server_resources(request: RentRequest) -> dict[str, Any]:
+    """On demand; takes itself down when it is idle."""
+    pool = request.plan.pool.server
+    return {
         **where(request.cloud, request.region),
         "cpus": f"{pool.cores}+",
         "use_spot": False,
-        "max_hourly_cost": _at_most(pool.dollars_per_hour),
+        "max_hourly_cost": at_most(pool.dollars_per_hour),
         "autostop": {"idle_minutes": request.idle_minutes, "down": True},
     }
-    more: dict[str, Any] = {"num_nodes": pool.count, **_common(request, rented, {})}
-    if request.checkpoints is not None:
-        more["file_mounts"] = {f"~/{MOUNTED}": {"source": request.checkpoints, "mode": "MOUNT"}}
-    text = _yaml(
-        {"name": request.server, **more, "run": _server_run(request)}, "servers, and the head of the training"
-    )
+
+
+def worker_resources(request: RentRequest, kind: WorkerType, on_demand: bool) -> dict[str, Any]:
+    known = request.instances.get(kind.name)
+    if known is not None:
+        rented = resources(known, request.cloud, request.region, spot=not on_demand)
+    else:
+        named = "accelerators" if request.region is None else "instance_type"
+        rented = {**where(request.cloud, request.region), named: kind.name, "use_spot": not on_demand}
+    return {**rented, "max_hourly_cost": dollars_at_most(kind, on_demand)}
+
+
+def mounted(url: str) -> dict[str, Any]:
+    """The bucket where checkpoints go. MOUNT: a file is in it when it is closed (MOUNT_CACHED uploads later)."""
+    return {f"~/{MOUNTED}": {"source": _bucket(url)[0], "mode": "MOUNT"}}
+
+
+def kept(url: str) -> str:
+    """The folder of a machine's home that is where ``url`` is, below the mounted bucket."""
+    folder = _bucket(url)[1]
+    return f"{MOUNTED}/{folder}" if folder else MOUNTED
+
+
+def _bucket(url: str) -> tuple[str, str]:
+    """A bucket, and the folder in it: SkyPilot mounts whole buckets alone (``Storage._validate_source``)."""
+    scheme, _, path = url.partition("://")
+    parts = [part for part in path.split("/") if part]
+    own = 2 if scheme in ("https", "cos") else 1  # an account's container, a region's bucket
+    return f"{scheme}://{'/'.join(parts[:own])}", "/".join(parts[own:])
+
+
+def server_submission(request: RentRequest, task: dict[str, Any], what: str) -> Submission:
     return Submission(
-        files={TASK: text},
+        files={TASK: _yaml({"name": request.server, **task}, what)},
         command=("sky", "launch", "--yes", "--detach-run", "--cluster", request.server, *_task(request, "server")),
         lane="server",
         lease=request.server,
@@ -128,20 +206,10 @@ def server(request: FleetRequest) -> Submission:
     )
 
 
-def worker(request: FleetRequest, number: int, kind: WorkerType, head: str, on_demand: bool = False) -> Submission:
-    """One worker that joins ``head``, the private address of the first server."""
+def worker_submission(request: RentRequest, number: int, task: dict[str, Any], what: str) -> Submission:
     name, short = request.worker(number), f"worker{number}"
-    known = request.instances.get(kind.name)
-    if known is not None:
-        rented = resources(known, request.cloud, request.region, spot=not on_demand)
-    else:
-        named = "accelerators" if request.region is None else "instance_type"
-        rented = {**where(request.cloud, request.region), named: kind.name, "use_spot": not on_demand}
-    rented["max_hourly_cost"] = dollars_at_most(kind, on_demand)
-    common = _common(request, rented, {"STASH_HEAD": head, "STASH_TYPE": kind.name})
-    task = {"name": name, **common, "run": _worker_run(short, kind)}
     return Submission(
-        files={TASK: _yaml(task, f"worker {number}: {kind.name}{' on demand' if on_demand else ''}")},
+        files={TASK: _yaml({"name": name, **task}, what)},
         command=("sky", "jobs", "launch", "--yes", "--detach-run", "--name", name, *_task(request, short)),
         lane=short,
         lease=name,
@@ -161,49 +229,54 @@ def logs(name: str) -> ProgramWords:
     return ("sky", "jobs", "logs", "--no-follow", "--name", name)
 
 
-def follow(request: FleetRequest) -> ProgramWords:
+def follow(request: RentRequest) -> ProgramWords:
     """Prints what happens on the head, from the first line on, as it happens."""
     return (*_SSH, request.server, f"tail -n +1 -F {HERE}/events.jsonl")
 
 
-def progress(request: FleetRequest, last: int) -> ProgramWords:
+def progress(request: RentRequest, last: int) -> ProgramWords:
     """Prints how many updates there are, and the last of them."""
     return (*_SSH, request.server, f"wc -l < {HERE}/updates.jsonl; tail -n {last} {HERE}/updates.jsonl")
 
 
-def address(request: FleetRequest) -> ProgramWords:
+def address(request: RentRequest) -> ProgramWords:
     """Prints the head's private address, once its Ray is up."""
     return (*_SSH, request.server, f"cat {HERE}/address")
 
 
-def wish(request: FleetRequest, **wished: Any) -> ProgramWords:
+def wish(request: RentRequest, **wished: Any) -> ProgramWords:
     """Tells the head something."""
     line = shlex.quote(json.dumps(wished))
     return (*_SSH, request.server, f"echo {line} >> {HERE}/wishes.jsonl")
 
 
-def fetch(request: FleetRequest, folder: str) -> ProgramWords:
+def fetch(request: RentRequest, folder: str) -> ProgramWords:
     """Brings what the training has left: the model, checkpoints, and what happened."""
     return ("scp", "-q", "-r", f"{request.server}:{HERE}", folder)
 
 
-def _task(request: FleetRequest, lane: str) -> ProgramWords:
+def _task(request: RentRequest, lane: str) -> ProgramWords:
     """The last words of a launch."""
     return ("--secret-file", str(request.secret), str(request.folder.cell(lane).path / TASK))
 
 
-def _at_most(dollars: float) -> float:
+def at_most(dollars: float) -> float:
     return math.ceil(round(dollars * _MARGIN * 1e4, 6)) / 1e4  # a rounding error is no cent
 
 
 def _common(request: FleetRequest, rented: dict[str, Any], envs: dict[str, str]) -> dict[str, Any]:
-    install = shlex.join(["pip", "install", f"stash-ddl[spot]=={__version__}", f"ray=={request.ray}"])
+    packages = (f"stash-ddl[spot]=={__version__}", f"ray=={request.ray}")
+    return common(request, rented, {**admission.MODE, **envs}, *packages)
+
+
+def common(request: RentRequest, rented: dict[str, Any], envs: dict[str, str], *packages: str) -> dict[str, Any]:
+    """Of every task."""
     return {
         "workdir": str(request.folder.work),
         "resources": rented,
-        "envs": {**admission.MODE, **envs},
-        "secrets": {admission.VARIABLE: None},  # its value is in the file that the command names
-        "setup": install,
+        "envs": envs,
+        "secrets": {request.secret_variable: None},  # its value is in the file that the command names
+        "setup": shlex.join(["pip", "install", *packages]),
     }
 
 
@@ -252,7 +325,7 @@ def _server_run(request: FleetRequest) -> str:
             "set -o pipefail",
             f"python -m stash.elastic.running.head ~/{HERE} 2>&1 | tee ~/{HERE}/output.log",
             "CODE=$?",
-            f"[ $CODE = 0 ] || echo '{_FAILED}' >> ~/{HERE}/events.jsonl",
+            f"[ $CODE = 0 ] || echo '{FAILED}' >> ~/{HERE}/events.jsonl",
             "exit $CODE",
         ]
     )
@@ -261,10 +334,10 @@ def _server_run(request: FleetRequest) -> str:
 def orders(request: FleetRequest) -> dict[str, Any]:
     """What the head is asked to do, as ``elastic/running/orders.py`` reads it; later workers announce themselves."""
     pool = request.plan.pool
-    kept = f"HOME_FOLDER/{HERE if request.checkpoints is None else MOUNTED}/checkpoints"
+    place = HERE if request.checkpoints is None else kept(request.checkpoints)
     return {
         "job": request.job,
-        "checkpoints": kept,
+        "checkpoints": f"HOME_FOLDER/{place}/checkpoints",
         "servers": [f"server{number}" for number in range(1, pool.server.count + 1)],
         "workers": [
             {"name": f"worker{number}", "type": kind.name, "samples": int(kind.samples)}
@@ -278,7 +351,7 @@ def orders(request: FleetRequest) -> dict[str, Any]:
     }
 
 
-def first_workers(request: FleetRequest) -> list[WorkerType]:
+def first_workers(request: RentRequest) -> list[WorkerType]:
     """Of the plan, in its order."""
     chosen = request.plan.chosen
     workers = {} if chosen is None else chosen.workers

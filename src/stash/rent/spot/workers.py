@@ -22,7 +22,7 @@ from stash.base.spot.fleets import WorkerType
 from stash.base.words.units import format_seconds
 from stash.rent.listing import OVER, named
 from stash.rent.spot import tasks
-from stash.rent.spot.tasks import FleetRequest
+from stash.rent.spot.tasks import RentRequest
 from stash.rent.study.folder import CellFolder
 from stash.rent.study.judgement import exit_code, judge
 from stash.rent.study.leases import Leases
@@ -80,7 +80,7 @@ class RentedWorker:
 class SpotWorkers:
     """All of them, by name."""
 
-    request: FleetRequest
+    request: RentRequest
     programs: Programs
     leases: Leases
     say: Callable[[str], None]
@@ -115,7 +115,7 @@ class SpotWorkers:
         """Ask for one more; returns at once."""
         self._number += 1
         number = self._number
-        submission = tasks.worker(self.request, number, kind, head, on_demand)
+        submission = self.request.worker_task(number, kind, head, on_demand)
         worker = RentedWorker(f"worker{number}", kind, submission, self.programs.now(), on_demand, patience)
         self.all[worker.name] = worker
         begin(self.request, self.programs, self.leases, submission, tasks.dollars_at_most(kind, on_demand))
@@ -125,11 +125,11 @@ class SpotWorkers:
         short = name.removeprefix(f"{self.request.name}-")
         task = yaml.safe_load((self.request.folder.cell(short).path / tasks.TASK).read_text())
         known = {kind.name: kind for kind in self.request.plan.pool.types}
-        kind, on_demand = known.get(task["envs"]["STASH_TYPE"]), not task["resources"]["use_spot"]
+        kind, on_demand = known.get(task["envs"][tasks.TYPE]), not task["resources"]["use_spot"]
         if kind is None:  # of another plan of that name
             self.leases.release(name)
             return
-        submission = tasks.worker(self.request, int(short.removeprefix("worker")), kind, head, on_demand)
+        submission = self.request.worker_task(int(short.removeprefix("worker")), kind, head, on_demand)
         self._number = max(self._number, *map(_number, self.request.folder.cell("").path.glob("worker*")))
         now, asking = self.programs.now(), self.programs.alive(self.request.folder.cell(short))
         state: WorkerState = "asked" if asking else "submitted"
@@ -249,7 +249,7 @@ def _number(cell: Path) -> int:
 
 
 def begin(
-    request: FleetRequest, programs: Programs, leases: Leases, submission: Submission, dollars_per_hour: float
+    request: RentRequest, programs: Programs, leases: Leases, submission: Submission, dollars_per_hour: float
 ) -> None:
     """Write down what is about to be rented, then ask for it."""
     cell = request.folder.cell(submission.lane)
