@@ -26,6 +26,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from bench.common import machine, table
 from bench.costs import cost
 from stash.base.ladder import RUNGS, rung
+from stash.base.pagecache import PAGE
 from stash.base.records import Gpu, Host, Loader, Profile, Rank, Rate, Settings, Workload
 from stash.keep.artefact import save
 from stash.measure.agent.climb.control import Place, opened
@@ -34,7 +35,6 @@ from stash.measure.agent.climb.judge import BlockReport
 from stash.measure.agent.climb.proof import Testimony
 from stash.measure.agent.climb.replica import FirstBatch
 from stash.measure.launch.gathered import Gathered
-from stash.measure.linux.pagecache import PAGE
 from stash.measure.run.journal import Tail
 from stash.measure.run.messages import BlockDone, Message, RankSeen, Told
 from stash.measure.run.wire import packed

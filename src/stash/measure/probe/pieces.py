@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from stash.measure.linux import pagecache
+from stash.base import pagecache
 
 PIECE_BYTES = 16 << 20
 LARGE = PIECE_BYTES

@@ -7,9 +7,11 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from data_folder import fill
 from told_clock import Clock
 from torch import Tensor
 
+from stash.base import pagecache
 from stash.lab.testbed import train
 from stash.lab.testbed.emulation import Emulation, LayerSpec, dump
 
@@ -30,6 +32,17 @@ def test_reading_what_is_not_cached_takes_longer(tmp_path: Path, monkeypatch: py
     cold.update(map(str, paths[:2]))
     samples.__getitems__([0, 1, 2, 3])
     assert clock.now == pytest.approx(0.02 + 0.07)
+
+
+def test_what_a_fast_disk_reads_at_once_was_not_cached_before(tmp_path: Path) -> None:
+    # (a read that must not wait, of what is not cached, has it all the same where the disk is fast enough)
+    fill(tmp_path / "data")
+    for path in map(str, sorted((tmp_path / "data").iterdir())):
+        for _ in range(50):
+            with open(path, "rb") as file:
+                pagecache.evict(file.fileno(), dirty=False)
+            assert not train._read_cached(path)
+            assert train._read_cached(path)
 
 
 def _counting(seen: list[object], forward: Callable[..., Tensor]) -> Callable[..., Tensor]:

@@ -12,9 +12,9 @@ import pytest
 import torch.utils.data  # noqa: F401 - batches are made in processes that have it
 from data_folder import FILES, PAGES
 
+from stash.base import pagecache
 from stash.measure.agent.data import reading
 from stash.measure.agent.data.tally import COLD, WARM, Tally
-from stash.measure.linux import pagecache
 from stash.measure.run import orders as the_orders
 from stash.measure.run.orders import Orders
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stash.measure.linux import pagecache
+from stash.base import pagecache
 from stash.measure.probe import pieces
 
 

@@ -7,11 +7,11 @@ read before all are gone.
 
 from __future__ import annotations
 
+from stash.base import pagecache
 from stash.measure.agent.climb.proof import Testimony
 from stash.measure.agent.climb.rank import OwnRank
 from stash.measure.agent.data import holding, reading
 from stash.measure.agent.data.tally import COLD, Tally
-from stash.measure.linux import pagecache
 
 
 def begin(rank: OwnRank, tally: Tally, mode: int, whole_folder: bool) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from stash.measure.linux.pagecache import PAGE
+from stash.base.pagecache import PAGE
 from stash.measure.run.wire import crosses
 
 _NEGLIGIBLE = 0.1

@@ -13,9 +13,10 @@ import threading
 import time
 from pathlib import Path
 
+from stash.base import pagecache
 from stash.measure.agent.data.reading import files_of_many_samples, is_data
 from stash.measure.agent.data.tally import COLD, Tally, makes_for_another
-from stash.measure.linux import mappings, pagecache
+from stash.measure.linux import mappings
 from stash.measure.run.folder import HELD
 
 _PERIOD = 0.05

@@ -21,8 +21,9 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from typing import Any, ClassVar, TypeVar
 
+from stash.base import pagecache
 from stash.measure.agent.data.tally import COLD, IDLE, Tally, tally
-from stash.measure.linux import filesystems, pagecache
+from stash.measure.linux import filesystems
 from stash.measure.linux.counters import bytes_read
 from stash.measure.run.orders import current
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from stash.base import pagecache
 from stash.measure.agent.data import reading
-from stash.measure.linux import pagecache
 
 
 @pytest.fixture
