@@ -13,12 +13,12 @@ from stash.measure.agent.data import reading
 FILES, PAGES = 3, 16
 
 
-def fill(folder: Path) -> None:
-    """``FILES`` files of ``PAGES`` pages each, written out; skips the test on a RAM disk, which nothing leaves."""
+def fill(folder: Path, files: int = FILES, pages: int = PAGES) -> None:
+    """So many files of so many pages each, written out; skips the test on a RAM disk, which nothing leaves."""
     folder.mkdir()
-    for number in range(FILES):
+    for number in range(files):
         with (folder / f"{number}.bin").open("wb") as file:
-            file.write(os.urandom(PAGES * pagecache.PAGE))
+            file.write(os.urandom(pages * pagecache.PAGE))
             file.flush()
             os.fsync(file.fileno())
     if reading.examine_files(map(str, folder.iterdir()), cold=True)["resident"]:
