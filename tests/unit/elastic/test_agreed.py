@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from stash.elastic import checkpoints
 
 RANK = """
@@ -60,12 +62,14 @@ def test_who_does_not_see_the_newest_yet_waits_for_it(tmp_path: Path) -> None:
     assert _ranks(tmp_path, newest, 60.0) == [["20", "20"], ["20", "20"]]
 
 
+@pytest.mark.slow
 def test_where_rank_0_begins_anew_all_do(tmp_path: Path) -> None:
     _, two = _folders(tmp_path)
     _saved(two, 10)
     assert _ranks(tmp_path, None, 60.0) == [["None", "None"], ["None", "None"]]
 
 
+@pytest.mark.slow
 def test_a_folder_that_is_not_shared_is_said_in_one_sentence(tmp_path: Path) -> None:
     one, _ = _folders(tmp_path)
     _saved(one, 20)
@@ -75,6 +79,7 @@ def test_a_folder_that_is_not_shared_is_said_in_one_sentence(tmp_path: Path) -> 
     assert "in a folder that all nodes see, like a bucket or NFS" in second[0]
 
 
+@pytest.mark.slow
 def test_where_rank_0_cannot_use_what_there_is_the_others_do_not_wait(tmp_path: Path) -> None:
     one, _ = _folders(tmp_path)
     _saved(one, 20).write_bytes(b"half")

@@ -104,6 +104,7 @@ def test_it_tells_that_it_is_there_and_in_which_group_and_ends_when_all_is_over(
         assert head.beats > 0
 
 
+@pytest.mark.slow
 def test_another_round_is_another_start(tmp_path: Path) -> None:
     def do(head: _Head, watch: NoticeWatch) -> None:
         head.wait_for("started")
@@ -144,6 +145,7 @@ def test_a_notice_is_told_answered_by_another_node_and_then_it_leaves(tmp_path: 
         assert 50 < head.wait_for("notice")["seconds"] <= 60
 
 
+@pytest.mark.slow
 def test_a_request_of_another_node_is_answered_by_the_script_here(tmp_path: Path) -> None:
     def do(head: _Head, watch: NoticeWatch) -> None:
         head.wait_for("listens")
@@ -156,6 +158,7 @@ def test_a_request_of_another_node_is_answered_by_the_script_here(tmp_path: Path
         assert head.wait_for("saved") == {"what": "saved", "word": "w1", "seconds": 0.5}
 
 
+@pytest.mark.slow
 def test_a_withdrawn_notice_is_told_and_it_stays(tmp_path: Path) -> None:
     def do(head: _Head, watch: NoticeWatch) -> None:
         head.order(listens=True)
