@@ -10,10 +10,8 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from stash.base.spot.fleets import WorkerType
-from stash.base.version import __version__
 from stash.elastic.synchronous.board import PORT, TOKEN
 from stash.elastic.synchronous.muster import STARTS
 from stash.elastic.synchronous.torchrun import SETTINGS, SyncOrders, torchrun
@@ -21,8 +19,6 @@ from stash.elastic.synchronous.wanted import EVERY
 from stash.rent.spot import tasks
 from stash.rent.spot.tasks import FAILED, HEAD, HERE, TYPE, RentRequest
 from stash.rent.study.submission import Submission
-
-_PACKAGE = f"stash-ddl=={__version__}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +61,7 @@ def processes(request: GangRequest, kind: WorkerType) -> int:
 
 
 def _head(request: GangRequest) -> Submission:
-    common = tasks.common(request, tasks.server_resources(request), {}, _PACKAGE)
+    common = tasks.common(request, tasks.server_resources(request), {})
     keep = f'python -m stash.elastic.synchronous.head ~/{HERE} "$HEAD" {PORT} {request.least} {request.most}'
     run = [
         'HEAD="$(echo "$SKYPILOT_NODE_IPS" | head -n1)"',
@@ -83,11 +79,11 @@ def _head(request: GangRequest) -> Submission:
 def _node(request: GangRequest, number: int, kind: WorkerType, on_demand: bool, head: str) -> Submission:
     assert request.checkpoints is not None
     envs = {HEAD: head, TYPE: kind.name, EVERY: f"{request.every:g}", **SETTINGS}
-    common = tasks.common(request, tasks.worker_resources(request, kind, on_demand), envs, _PACKAGE)
-    mounts: dict[str, Any] = {"file_mounts": tasks.mounted(request.checkpoints)}
+    rented = tasks.worker_resources(request, kind, on_demand)
+    common = tasks.common(request, rented, envs, tasks.mounted(request.checkpoints))
     what = f"node {number}: {kind.name}{' on demand' if on_demand else ''}"
     run = _node_run(request, f"worker{number}", processes(request, kind))
-    return tasks.worker_submission(request, number, {**common, **mounts, "run": run}, what)
+    return tasks.worker_submission(request, number, {**common, "run": run}, what)
 
 
 def _node_run(request: GangRequest, name: str, count: int) -> str:

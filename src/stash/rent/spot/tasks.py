@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,13 +19,13 @@ import yaml
 
 from stash.base.errors import UserError
 from stash.base.spot.fleets import FleetPlan, WorkerType
-from stash.base.version import __version__
 from stash.keep.catalog.facts import Instance
 from stash.keep.catalog.skypilot import resources, where
 from stash.rent.listing import JSON
 from stash.rent.spot import admission
 from stash.rent.study.folder import StudyFolder
 from stash.rent.study.submission import ProgramWords, Submission
+from stash.rent.wheel import own_wheel
 
 HERE = "stash-spot"
 """The folder of a training, in the home of every machine."""
@@ -99,6 +100,11 @@ class RentRequest:
     def servers(self) -> int:
         return self.plan.pool.server.count
 
+    @property
+    def setup(self) -> str:
+        """The line of shell that installs what every machine needs, the job's ``requirements.txt`` included."""
+        return own_wheel().install(self.folder.work)
+
     def server_task(self) -> Submission:
         """What is rented first, and stays."""
         raise NotImplementedError
@@ -121,6 +127,10 @@ class FleetRequest(RentRequest):
     def secret_variable(self) -> str:
         return admission.VARIABLE
 
+    @property
+    def setup(self) -> str:
+        return own_wheel().install(self.folder.work, f"ray=={self.ray}", extra="spot")
+
     def server_task(self) -> Submission:
         return server(self)
 
@@ -139,18 +149,18 @@ def dollars_at_most(kind: WorkerType, on_demand: bool = False) -> float:
 def server(request: FleetRequest) -> Submission:
     """The servers, the head of the training on the first of them."""
     pool = request.plan.pool.server
-    more: dict[str, Any] = {"num_nodes": pool.count, **_common(request, server_resources(request), {})}
-    if request.checkpoints is not None:
-        more["file_mounts"] = mounted(request.checkpoints)
-    return server_submission(request, {**more, "run": _server_run(request)}, "servers, and the head of the training")
+    bucket = {} if request.checkpoints is None else mounted(request.checkpoints)
+    task = common(request, server_resources(request), admission.MODE, bucket)
+    task = {"num_nodes": pool.count, **task, "run": _server_run(request)}
+    return server_submission(request, task, "servers, and the head of the training")
 
 
 def worker(request: FleetRequest, number: int, kind: WorkerType, head: str, on_demand: bool = False) -> Submission:
     """One worker that joins ``head``, the private address of the first server."""
     rented = worker_resources(request, kind, on_demand)
-    common = _common(request, rented, {HEAD: head, TYPE: kind.name})
+    task = common(request, rented, {**admission.MODE, HEAD: head, TYPE: kind.name})
     what = f"worker {number}: {kind.name}{' on demand' if on_demand else ''}"
-    return worker_submission(request, number, {**common, "run": _worker_run(f"worker{number}", kind)}, what)
+    return worker_submission(request, number, {**task, "run": _worker_run(f"worker{number}", kind)}, what)
 
 
 def server_resources(request: RentRequest) -> dict[str, Any]:
@@ -203,6 +213,7 @@ def server_submission(request: RentRequest, task: dict[str, Any], what: str) -> 
         release=(("sky", "down", "--yes", request.server),),
         check=("sky", "status", "--refresh", *JSON, request.server),
         lost=_LOST,
+        shared=own_wheel().shared,
     )
 
 
@@ -216,6 +227,7 @@ def worker_submission(request: RentRequest, number: int, task: dict[str, Any], w
         release=(("sky", "jobs", "cancel", "--yes", "--name", name),),
         check=jobs(),
         lost=_LOST,
+        shared=own_wheel().shared,
     )
 
 
@@ -264,19 +276,17 @@ def at_most(dollars: float) -> float:
     return math.ceil(round(dollars * _MARGIN * 1e4, 6)) / 1e4  # a rounding error is no cent
 
 
-def _common(request: FleetRequest, rented: dict[str, Any], envs: dict[str, str]) -> dict[str, Any]:
-    packages = (f"stash-ddl[spot]=={__version__}", f"ray=={request.ray}")
-    return common(request, rented, {**admission.MODE, **envs}, *packages)
-
-
-def common(request: RentRequest, rented: dict[str, Any], envs: dict[str, str], *packages: str) -> dict[str, Any]:
+def common(
+    request: RentRequest, rented: dict[str, Any], envs: Mapping[str, str], mounts: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """Of every task."""
     return {
         "workdir": str(request.folder.work),
         "resources": rented,
-        "envs": envs,
+        "envs": dict(envs),
         "secrets": {request.secret_variable: None},  # its value is in the file that the command names
-        "setup": shlex.join(["pip", "install", *packages]),
+        "file_mounts": {**own_wheel().mount(request.folder.path), **(mounts or {})},
+        "setup": request.setup,
     }
 
 

@@ -253,10 +253,8 @@ def begin(
 ) -> None:
     """Write down what is about to be rented, then ask for it."""
     cell = request.folder.cell(submission.lane)
-    cell.path.mkdir(parents=True, exist_ok=True)
     for stale in (cell.status, cell.process):
         stale.unlink(missing_ok=True)
-    for name, text in submission.files.items():
-        (cell.path / name).write_text(text)
+    submission.put(request.folder, cell)
     leases.open(submission, dollars_per_hour)
     programs.start(submission.command, request.folder.work, cell)

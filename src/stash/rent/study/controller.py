@@ -316,11 +316,9 @@ class StudyController:
             return
         self._tries[cell.id] = self._tries.get(cell.id, 0) + 1
         try:
-            own.path.mkdir(parents=True, exist_ok=True)
             for stale in (own.profile, own.status, own.process):  # before the journal says that there is a new try
                 stale.unlink(missing_ok=True)
-            for name, text in submission.files.items():
-                (own.path / name).write_text(text)
+            submission.put(self.folder, own)
             self.leases.open(submission, cell.dollars_per_hour)
             self._running[submission.lane] = running  # before it does: who interrupts ends whatever has begun
             self.write(StudyEvent(at=now, what="started", lease=submission.lease, cell=cell.id))

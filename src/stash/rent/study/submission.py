@@ -11,8 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from stash.base.files import write_whole
+from stash.base.words.units import format_bytes
 from stash.derive.study.cells import Cell
-from stash.rent.study.folder import StudyFolder
+from stash.rent.study.folder import CellFolder, StudyFolder
 
 ProgramWords = tuple[str, ...]
 
@@ -41,10 +43,22 @@ class Submission:
     """
     lost: str = field(default="", repr=False)
     """A regular expression: what is printed when machines were taken away, which is not the cell's fault."""
+    shared: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    """What lies in the study's folder for all cells, by a name that says its content."""
+
+    def put(self, folder: StudyFolder, cell: CellFolder) -> None:
+        """Write its files where its commands look for them; raises OSError."""
+        cell.path.mkdir(parents=True, exist_ok=True)
+        for name, text in self.files.items():
+            (cell.path / name).write_text(text)
+        for name, content in self.shared.items():
+            if not (folder.path / name).exists():
+                write_whole(folder.path / name, content)
 
     def describe(self) -> str:
         """Everything that is written and run, in order, as one could do it by hand."""
-        parts = [f"# {name}\n{text.rstrip()}" for name, text in self.files.items()]
+        parts = [f"# {name}: {format_bytes(len(content))}" for name, content in self.shared.items()]
+        parts += [f"# {name}\n{text.rstrip()}" for name, text in self.files.items()]
         commands = [self.command, *self.fetch, *self.release]
         return "\n".join([*parts, *(f"$ {shlex.join(words)}" for words in commands)])
 

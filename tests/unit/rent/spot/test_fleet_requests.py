@@ -48,7 +48,10 @@ def test_a_worker_is_one_node_of_the_server_s_region_and_joins_its_private_addre
     }  # fmt: skip
     assert task["envs"] == {"RAY_AUTH_MODE": "token", "STASH_HEAD": "10.0.0.5", "STASH_TYPE": "p3.2xlarge"}
     assert found.command[:3] == ("sky", "jobs", "launch")
-    assert "ray==" in task["setup"]
+    assert "any.whl[spot]' ray==" in task["setup"]
+    ((there, here),) = task["file_mounts"].items()
+    assert there.removeprefix("~/stash-wheel/") == Path(here).name
+    assert here == str(of.folder.path / next(iter(found.shared)))
 
 
 def test_a_worker_on_demand_differs_in_how_it_is_rented_and_paid_alone(tmp_path: Path) -> None:
@@ -103,7 +106,7 @@ def test_a_bucket_is_mounted_for_the_checkpoints(tmp_path: Path) -> None:
     job, shelves = f"{tmp_path}/job.py:job", catalog.load()
     of = asked.request(_with_servers(2), job, "gcp/us-central1", folder, shelves, TODAY, "s3://mine")
     task = task_of(tasks.server(of).files["task.yaml"])
-    assert task["file_mounts"] == {"~/stash-spot-checkpoints": {"source": "s3://mine", "mode": "MOUNT"}}
+    assert task["file_mounts"]["~/stash-spot-checkpoints"] == {"source": "s3://mine", "mode": "MOUNT"}
     assert task["num_nodes"] == 2
     with pytest.raises(UserError, match=r"2 servers keep their checkpoints.*--bucket s3://"):
         asked.request(_with_servers(2), job, "gcp/us-central1", folder, shelves, TODAY)

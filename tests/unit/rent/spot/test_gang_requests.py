@@ -25,7 +25,7 @@ def test_the_head_is_one_machine_on_demand_that_takes_itself_down(tmp_path: Path
     assert task["resources"]["autostop"] == {"idle_minutes": 10, "down": True}
     assert task["resources"]["max_hourly_cost"] == 0.22
     assert "num_nodes" not in task
-    assert "file_mounts" not in task
+    assert [path.split("/")[1] for path in task["file_mounts"]] == ["stash-wheel"]
     assert 'stash.elastic.synchronous.head ~/stash-spot "$HEAD" 29400 1 3' in task["run"]
 
 
@@ -41,7 +41,7 @@ def test_a_node_runs_torchrun_under_the_guard_with_a_process_for_each_gpu(tmp_pa
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
     }  # fmt: skip
     assert task["secrets"] == {"STASH_RUN_TOKEN": None}
-    assert task["file_mounts"] == {"~/stash-spot-checkpoints": {"source": "s3://mine", "mode": "MOUNT"}}
+    assert task["file_mounts"]["~/stash-spot-checkpoints"] == {"source": "s3://mine", "mode": "MOUNT"}
     assert found.command[:3] == ("sky", "jobs", "launch")
     assert task["run"] == (
         'python -m stash spot guard ~/stash-spot-checkpoints/run1 --head "$STASH_HEAD":29400 --name worker7 '

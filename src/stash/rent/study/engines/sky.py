@@ -14,15 +14,14 @@ from typing import Any
 import yaml
 
 from stash.base.errors import UserError
-from stash.base.version import __version__
 from stash.derive.study.cells import Cell
 from stash.keep.catalog.skypilot import resources, where
 from stash.keep.study.fields import SkyTarget
 from stash.rent.study.engines import words
 from stash.rent.study.folder import StudyFolder
 from stash.rent.study.submission import Submission
+from stash.rent.wheel import own_wheel
 
-_INSTALL = f"pip install 'stash-ddl=={__version__}'"
 _FIRST = '"$(echo "$SKYPILOT_NODE_IPS" | head -n1)":29500'
 """Where the nodes meet: the first one's address, which SkyPilot tells all of them."""
 _LOST = r"(?i)preempted|has been terminated|cluster .{1,80} is not up|connection (closed|reset|timed out)"
@@ -46,6 +45,7 @@ def describe(cell: Cell, folder: StudyFolder) -> Submission:
         release=(("sky", "down", "--yes", cluster),),
         check=("sky", "status", "--refresh", cluster),
         lost=_LOST,
+        shared={} if target.setup is not None else own_wheel().shared,
     )
 
 
@@ -55,7 +55,11 @@ def task(cell: Cell, target: SkyTarget, folder: StudyFolder, remote: str) -> str
     if cell.zoo is None:
         found["workdir"] = str(folder.work)  # the user's own job needs its files
     found["resources"] = _resources(cell, target)
-    found["setup"] = target.setup if target.setup is not None else _INSTALL
+    if target.setup is not None:
+        found["setup"] = target.setup
+    else:
+        found["setup"] = own_wheel().install(folder.work if cell.zoo is None else None)
+        found["file_mounts"] = own_wheel().mount(folder.path)
     found["run"] = _run(cell, remote)
     return f"{words.head(cell)}\n{yaml.safe_dump(found, sort_keys=False, width=4096)}"
 
