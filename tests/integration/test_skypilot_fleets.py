@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ from gang_fleets import gang, gang_plan
 from spot_fleets import plan, request, with_on_demand
 
 from stash.rent.spot import admission, tasks
+from stash.rent.spot.tasks import RentRequest
+from stash.rent.study.submission import Submission
 
 pytestmark = [
     pytest.mark.slow,
@@ -18,6 +21,14 @@ pytestmark = [
         not real_skypilot.PYTHON, reason="SkyPilot is not installed: see tests/support/real_skypilot.py"
     ),
 ]
+
+
+def lay(of: RentRequest, found: Sequence[Submission]) -> None:
+    """The files that tasks and commands name."""
+    with of.folder.held():
+        admission.renew(of.secret, of.secret_variable)
+    for each in found:
+        each.put(of.folder, of.folder.cell(each.lane))
 
 
 @pytest.mark.parametrize("infra", ["aws/us-east-1", "kubernetes"])
@@ -29,8 +40,7 @@ def test_servers_and_workers_of_every_type_are_taken(tmp_path: Path, infra: str)
         *(tasks.worker(of, 1, kind, "10.0.0.5", how) for kind in types for how in (False, True)),
     ]
     (tmp_path / "task.yaml").write_text("")
-    with of.folder.held():
-        admission.renew(of.secret, of.secret_variable)
+    lay(of, found)
     commands = [(*each.command[:-1], "task.yaml") for each in found]
     commands += [words for each in found for words in (*each.release, each.check)]
     commands += [tasks.jobs(), tasks.logs(of.worker(1))]
@@ -45,8 +55,7 @@ def test_the_head_and_the_nodes_of_a_gang_are_taken(tmp_path: Path, infra: str) 
     nodes = [of.worker_task(1, kind, "10.0.0.5", how) for kind in types for how in (False, True)]
     found = [of.server_task(), *nodes]
     (tmp_path / "task.yaml").write_text("")
-    with of.folder.held():
-        admission.renew(of.secret, of.secret_variable)
+    lay(of, found)
     commands = [(*each.command[:-1], "task.yaml") for each in found]
     commands += [words for each in found for words in (*each.release, each.check)]
     done = real_skypilot.asked(tmp_path, [yaml.safe_load(each.files["task.yaml"]) for each in found], commands)
@@ -54,7 +63,11 @@ def test_the_head_and_the_nodes_of_a_gang_are_taken(tmp_path: Path, infra: str) 
 
 
 def test_a_slip_would_be_seen(tmp_path: Path) -> None:
-    task = yaml.safe_load(tasks.server(request(tmp_path)).files["task.yaml"])
+    of = request(tmp_path)
+    right = tasks.server(of)
+    lay(of, [right])
+    task = yaml.safe_load(right.files["task.yaml"])
+    assert real_skypilot.asked(tmp_path, [task], []).returncode == 0
     wrong = {**task, "resources": {**task["resources"], "max_hourly_cost": 0}}
     assert real_skypilot.asked(tmp_path, [wrong], []).returncode == 1
     folder = {**task, "file_mounts": {"~/kept": {"source": "s3://mine/run1", "mode": "MOUNT"}}}

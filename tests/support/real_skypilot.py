@@ -26,10 +26,13 @@ for task in json.loads(sys.argv[1]):
     jsonschema.validate(task, schemas.get_task_schema())
     resources = task.pop("resources")
     jsonschema.validate(resources, schemas.get_resources_schema())
-    for mount in task.pop("file_mounts", {}).values():  # which would be looked up in its cloud
-        storage.Storage._validate_source(mount["source"], storage.StorageMode(mount["mode"]), False)
+    mounts = task.get("file_mounts") or {}
+    for path in [path for path, source in mounts.items() if isinstance(source, dict)]:
+        bucket = mounts.pop(path)  # which would be looked up in its cloud
+        storage.Storage._validate_source(bucket["source"], storage.StorageMode(bucket["mode"]), False)
     given = [(name, "value") for name in task.get("secrets") or {}]  # as the command line gives them
     made = Task.from_yaml_config(dict(task), secrets_overrides=given or None)
+    assert dict(made.file_mounts or {}) == mounts  # of files that are there
     assert (made.to_yaml_config().get("secrets") or {}) == dict(given)
     assert (made.num_nodes or 1, made.run, made.setup) == (task.get("num_nodes", 1), task["run"], task["setup"])
 for program, name, *words in json.loads(sys.argv[2]):
