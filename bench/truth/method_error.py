@@ -1,16 +1,18 @@
-"""The method's own error, from the truth suite: ``python -m bench.truth.method_error docs/benchmarks.md``.
+"""The method's own error, from the truth suite: ``python -m bench.truth.method_error RUN [LATER]``.
 
 Intervals over rounds tell how far steps repeat themselves, not how far the method is from the truth: the
 interpreter's work between layers, copies into buckets, bookkeeping of files. What is left of the suite's errors
 beyond the noise gives a half-width per stall, in seconds and as a share of the stall; it is then checked on cases
-that were left out. The result is copied, with its date, to ``stash.derive.stalls.method_error``.
+that were left out, and on a later run if there is one. RUN and LATER are files with the table that ``make truth``
+prints; the one fitted to is ``bench/truth/data/2026-11-22.md``. The result is copied, with its date, to
+``stash.derive.stalls.method_error``.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -79,24 +81,52 @@ def left_out(found: Sequence[Residual]) -> dict[str, list[bool]]:
     return held
 
 
+def explained(found: Sequence[Residual], seconds: dict[str, float]) -> None:
+    """Print how much of another run is."""
+    rows = []
+    for stall, own in by_stall(found).items():
+        median = f"{np.median([one.error for one in own]) * 1e3:+.2f}"
+        rows.append([stall, str(len(own)), median, by_noise(own), share(holds(one, seconds[stall]) for one in own)])
+    print(table(("stall", "errors", "median (ms)", "noise alone", "both"), rows))
+    everything = [holds(one, seconds[one.stall]) for one in found]
+    print(f"\nOf the later run, {np.mean(everything):.1%} of {len(everything)} errors are explained.")
+
+
+def by_stall(found: Sequence[Residual]) -> dict[str, list[Residual]]:
+    return {
+        stall: [one for one in found if one.stall == stall] for stall in dict.fromkeys(one.stall for one in found)
+    }
+
+
+def by_noise(own: Sequence[Residual]) -> str:
+    return share(abs(one.error) <= one.noise for one in own)
+
+
+def share(held: Iterable[bool]) -> str:
+    return f"{np.mean(list(held)):.0%}"
+
+
 def main() -> None:
     """Fit, check, print."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("results", type=Path, help="a file with the table of make truth")
-    found = residuals(parser.parse_args().results)
+    parser.add_argument("results", type=Path, metavar="RUN")
+    parser.add_argument("later", type=Path, nargs="?", metavar="LATER")
+    given = parser.parse_args()
+    found = residuals(given.results)
     seconds, held = fitted(found), left_out(found)
     rows = []
-    for stall, checked in held.items():
-        own = [one for one in found if one.stall == stall]
+    for stall, own in by_stall(found).items():
         rows.append([
             stall, str(len(own)),
-            f"{np.median([one.error for one in own]) * 1e3:+.2f}", f"{seconds[stall] * 1e3:.2f}",
-            f"{np.mean([abs(one.error) <= one.noise for one in own]):.0%}",
-            f"{np.mean([holds(one, seconds[stall]) for one in own]):.0%}", f"{np.mean(checked):.0%}",
+            f"{np.median([one.error for one in own]) * 1e3:+.2f}", f"{seconds[stall] * 1e3:.2f}", by_noise(own),
+            share(holds(one, seconds[stall]) for one in own), share(held[stall]),
         ])  # fmt: skip
     print(table(("stall", "errors", "median (ms)", "method (ms)", "noise alone", "both", "left out"), rows))
     everything = [one for checked in held.values() for one in checked]
     print(f"\nOf cases left out, {np.mean(everything):.1%} of {len(everything)} errors are explained.")
+    if given.later is not None:
+        print()
+        explained(residuals(given.later), seconds)
 
 
 if __name__ == "__main__":

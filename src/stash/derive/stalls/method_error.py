@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 
 MEASURED = "2026-11-22, 145 stalls of 40 emulated jobs on 2 cores of AMD EPYC over gloo"
-"""When and on what; ``python -m bench.truth.method_error docs/benchmarks.md`` fits it to the table there."""
+"""When and on what; ``python -m bench.truth.method_error bench/truth/data/2026-11-22.md`` fits it."""
 SECONDS = {
     "compute": 0.68e-3,
     "contention": 0.0,
