@@ -77,7 +77,8 @@ def _files(package: Path) -> list[Path]:
 
 def _facts(known: Distribution, version: str, folder: str) -> dict[str, bytes]:
     """What pip is told of it."""
-    metadata = re.sub(r"(?m)^Version: .*$", f"Version: {version}", known.read_text("METADATA") or "", count=1)
+    told = known.read_text("METADATA") or known.read_text("PKG-INFO") or ""  # the latter beside sources (egg-info)
+    metadata = re.sub(r"(?m)^Version: .*$", f"Version: {version}", told, count=1)
     texts = {"METADATA": metadata, "WHEEL": _TAGS, "entry_points.txt": known.read_text("entry_points.txt") or ""}
     return {f"{folder}/{name}": text.encode() for name, text in texts.items()}
 

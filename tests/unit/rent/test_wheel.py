@@ -1,11 +1,13 @@
 """The wheel that rented machines install: pip takes it, and what it installs is the Stash that runs here."""
 
+import io
 import os
 import shlex
 import subprocess
 import sys
-from importlib.metadata import PackageNotFoundError
+from importlib.metadata import PackageNotFoundError, distributions
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 
@@ -49,6 +51,21 @@ def test_pip_installs_every_file_of_what_runs_here(tmp_path: Path) -> None:
     said = subprocess.run(run, check=True, capture_output=True, text=True, env=variables, cwd=tmp_path).stdout.split()
     assert said == [str(tmp_path / "site/stash/__init__.py"), own_wheel().name.split("-")[1]]
     assert (tmp_path / "site/bin/stash").is_file()
+
+
+@pytest.mark.parametrize("folder", ["stash_ddl-0.1.0.dist-info/METADATA", "stash_ddl.egg-info/PKG-INFO"])
+def test_what_pip_knows_may_lie_beside_the_sources(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str
+) -> None:
+    (tmp_path / folder).parent.mkdir()
+    (tmp_path / folder).write_text("Metadata-Version: 2.1\nName: stash-ddl\nVersion: 0.1.0\nSummary: Version: x\n")
+    (known,) = distributions(name="stash-ddl", path=[str(tmp_path)])
+    monkeypatch.setattr(wheel, "distribution", lambda name: known)
+    found = own_wheel.__wrapped__()
+    version = found.name.split("-")[1]
+    with ZipFile(io.BytesIO(found.content)) as archive:
+        told = archive.read(f"stash_ddl-{version}.dist-info/METADATA").decode()
+    assert f"\nVersion: {version}\nSummary: Version: x" in told
 
 
 def test_the_version_tells_contents_apart_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
