@@ -350,7 +350,6 @@ CASES: tuple[Case, ...] = (
 QUICK = (
     "all five at once, 2 nodes of 2",
     "network 1x, 2 nodes, not overlapped",
-    "prep 4x, 2 workers, 2 ranks",
     "fetch 3x, 2 workers",
     "prep 0.5x, batches that differ",
 )

@@ -14,8 +14,8 @@ from stash.lab.zoo.datasets import make_dataset
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 SCRIPTS = sorted(EXAMPLES.glob("*.py"))
-FRAMEWORKS = ("hf_trainer", "lightning_fit")
-"""Whose loops other tests profile, too."""
+ALONE = ("single_device", "spot_job")
+"""On one device; loops like those of the others are profiled by other tests, too."""
 SAMPLES_PER_STEP = {
     "accumulate_amp": 8,  # four batches of two
     "ddp": 8,
@@ -39,7 +39,7 @@ def sets(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     "script",
     [
-        pytest.param(script, id=script.stem, marks=[pytest.mark.slow] * (script.stem in FRAMEWORKS))
+        pytest.param(script, id=script.stem, marks=[pytest.mark.slow] * (script.stem not in ALONE))
         for script in SCRIPTS
     ],
 )
@@ -53,7 +53,7 @@ def test_an_example_is_profiled_as_its_first_line_says(
     shutil.copytree(EXAMPLES, tmp_path / "examples")
     before = {path for path in tmp_path.rglob("*") if path.suffix in (".pt", ".ckpt", ".safetensors")}
     profile = measured(run_profile(*words[3:], folder=tmp_path))
-    alone = script.stem in ("single_device", "spot_job")
+    alone = script.stem in ALONE
     assert len(profile.ranks) == (1 if alone else 2)
     assert {"solo", "warm"} <= set(profile.settings.rungs)
     assert alone or {"crowd", "node"} <= set(profile.settings.rungs)

@@ -66,7 +66,8 @@ def test_one_rank_that_asks_for_its_rank_gets_it(run_profile: RunProfile) -> Non
     assert any("started by torchrun, since as a plain process it failed" in note for note in profile.notes)
 
 
-@pytest.mark.parametrize("way", ["spawn", pytest.param("fork", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["spawn", "fork"])
 def test_of_independent_trainers_one_is_measured_and_nobody_goes_on(
     run_profile: RunProfile, tmp_path: Path, way: str
 ) -> None:

@@ -102,7 +102,7 @@ def follows(name: str, *lines: str, pace: Pace = "slow") -> Case:
 
 PARENT = f"import subprocess; subprocess.run('{TORCHRUN} train.py', shell=True); open('uploaded', 'w')"
 WHAT_FOLLOWS = [
-    follows("train.py && upload", f"{TORCHRUN} train.py && touch uploaded", pace="quick"),
+    follows("train.py && upload", f"{TORCHRUN} train.py && touch uploaded", pace="fast"),
     follows("train.py || repair; upload, in a shell that traps SIGTERM",
             "trap 'touch trapped' TERM", f"{TORCHRUN} train.py || touch repaired", "touch uploaded"),
     follows("one process, and then upload", f"{sys.executable} train.py; touch uploaded"),
