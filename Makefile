@@ -23,12 +23,11 @@ DEMO_BUDGET ?= 120
 
 .PHONY: demo test test-all check bench truth broken faults validate choices study spot spot-truth remedies gpu peers headlines compat house clean
 
-# The pinned torch is the CPU-sized one the tests run with; a GPU build of it serves as well. Not compiled: most of it is
-# never imported, and what is, Python compiles then.
+# The pinned torch is the CPU-sized one the tests run with; a GPU build of it serves as well.
 $(BIN)/stash: pyproject.toml constraints-dev.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --no-compile --disable-pip-version-check --constraint constraints-dev.txt torch
-	$(BIN)/pip install --quiet --no-compile --disable-pip-version-check --constraint constraints-dev.txt --editable '.[dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints-dev.txt torch
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints-dev.txt --editable '.[dev]'
 	@touch $@
 
 $(DATA)/stash-dataset.json: | $(BIN)/stash
