@@ -83,13 +83,7 @@ def measure(task: Task) -> list[str]:
 
 def measure_tiny() -> str:
     pairs = alternating(tiny_under_stash, tiny_untouched)
-    heads = [
-        "of each launch's steps",
-        "untouched step",
-        "added by the agent (median)",
-        "range over pairs",
-        "of 100 ms",
-    ]
+    heads = ["of a launch's steps", "untouched step", "added by the agent (median)", "range over pairs", "of 100 ms"]
     return table(heads, [added(name, share, pairs) for name, share in QUANTILES.items()])
 
 

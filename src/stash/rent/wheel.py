@@ -53,21 +53,21 @@ class Wheel:
 @cache
 def own_wheel() -> Wheel:
     """Raises UserError where pip knows nothing of this Stash."""
-    try:
-        known = distribution(_NAME)
-    except PackageNotFoundError:
-        raise UserError(
-            "rented machines get the Stash that runs here, and it was never installed here; in its folder, type "
-            "`pip install .`"
-        ) from None
+    known, told = _known()
     package = Path(stash.__file__).parent
     files = {f"{package.name}/{path.relative_to(package).as_posix()}": path.read_bytes() for path in _files(package)}
-    content = hashlib.sha256()
+    content = hashlib.sha256(told.encode())
     for name, data in files.items():
         content.update(f"{name}\0{len(data)}\0".encode() + data)
     whole = f"{__version__}+{content.hexdigest()[:12]}"
     stem = f"{_NAME.replace('-', '_')}-{whole}"
-    return Wheel(f"{stem}-py3-none-any.whl", _zipped({**files, **_facts(known, whole, f"{stem}.dist-info")}, stem))
+    texts = {
+        "METADATA": re.sub(r"(?m)^Version: .*$", f"Version: {whole}", told, count=1),
+        "WHEEL": _TAGS,
+        "entry_points.txt": known.read_text("entry_points.txt") or "",
+    }
+    facts = {f"{stem}.dist-info/{name}": text.encode() for name, text in texts.items()}
+    return Wheel(f"{stem}-py3-none-any.whl", _zipped({**files, **facts}, stem))
 
 
 def _files(package: Path) -> list[Path]:
@@ -75,12 +75,19 @@ def _files(package: Path) -> list[Path]:
     return sorted(path for path in package.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
 
 
-def _facts(known: Distribution, version: str, folder: str) -> dict[str, bytes]:
-    """What pip is told of it."""
-    told = known.read_text("METADATA") or known.read_text("PKG-INFO") or ""  # the latter beside sources (egg-info)
-    metadata = re.sub(r"(?m)^Version: .*$", f"Version: {version}", told, count=1)
-    texts = {"METADATA": metadata, "WHEEL": _TAGS, "entry_points.txt": known.read_text("entry_points.txt") or ""}
-    return {f"{folder}/{name}": text.encode() for name, text in texts.items()}
+def _known() -> tuple[Distribution, str]:
+    """What pip knows of this Stash, and its core metadata; raises UserError."""
+    try:
+        known = distribution(_NAME)
+        told = known.read_text("METADATA") or known.read_text("PKG-INFO")  # the latter beside sources (egg-info)
+    except PackageNotFoundError:
+        told = None
+    if not told:
+        raise UserError(
+            "rented machines get the Stash that runs here, and it was never installed here; in its folder, type "
+            "`pip install .`"
+        )
+    return known, told
 
 
 def _zipped(files: dict[str, bytes], stem: str) -> bytes:

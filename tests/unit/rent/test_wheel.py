@@ -5,7 +5,7 @@ import os
 import shlex
 import subprocess
 import sys
-from importlib.metadata import PackageNotFoundError, distributions
+from importlib.metadata import Distribution, PackageNotFoundError, distributions
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -91,10 +91,13 @@ def test_the_job_s_requirements_are_installed_with_it_if_it_has_some(tmp_path: P
     assert "requirements" not in found.install(None)
 
 
-def test_a_stash_that_was_never_installed_cannot_be_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stash_that_was_never_installed_cannot_be_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def unknown(name: str) -> None:
         raise PackageNotFoundError(name)
 
-    monkeypatch.setattr(wheel, "distribution", unknown)
-    with pytest.raises(UserError, match=r"never installed here; in its folder, type `pip install \.`"):
-        own_wheel.__wrapped__()
+    (tmp_path / "stash_ddl-0.1.0.dist-info").mkdir()
+    empty = next(iter(Distribution.discover(path=[str(tmp_path)])))
+    for known in (unknown, lambda name: empty):
+        monkeypatch.setattr(wheel, "distribution", known)
+        with pytest.raises(UserError, match=r"never installed here; in its folder, type `pip install \.`"):
+            own_wheel.__wrapped__()
