@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from stash.base.errors import UserError
+from stash.base.errors import UnitError, UserError
 
 if TYPE_CHECKING:
     from stash.measure.launch.engines.base import Cluster
@@ -74,6 +74,20 @@ def positive(name: str, value: float, words: str = "more than 0", finite: bool =
     if not value > 0 or (finite and not math.isfinite(value)):  # what is no number is not above 0 either
         raise UserError(f"{name} {value:g}: it must be {words}")
     return value
+
+
+def seconds_of(name: str, text: str, zero: bool = False) -> float:
+    """The duration that option ``name`` was given, above 0 unless ``zero`` may be.
+
+    Only of ``--seconds`` a bare number says its unit.
+    """
+    from stash.base.words.units import parse_seconds
+
+    try:
+        value = parse_seconds(text, named="s" if name == "--seconds" else "")
+    except UnitError as error:
+        raise UnitError(f"{name} {text}: {error}") from None
+    return value if zero and value == 0 else positive(name, value, finite=True)
 
 
 def percent(name: str, value: float) -> float:

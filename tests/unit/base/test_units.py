@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 import pytest
 from hypothesis import given
@@ -45,10 +46,22 @@ def test_rates(text, expected):
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("250 ms", 0.25), ("60", 60), ("2min", 120), ("1h", 3600), ("5 us", 5e-6), ("3 µs", 3e-6)],
+    [("250 ms", 0.25), ("0", 0), ("60s", 60), ("2min", 120), ("1h", 3600), ("5 us", 5e-6), ("3 µs", 3e-6)],
 )
 def test_durations(text, expected):
     assert parse_seconds(text) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("text", ["24", "1.5", " 24 "])
+def test_a_duration_without_a_unit_is_refused(text):
+    number = text.strip()
+    with pytest.raises(UnitError, match=f"^{re.escape(f'{number} what? type {number}h, {number}m or {number}s')}$"):
+        parse_seconds(text)
+
+
+def test_a_name_that_says_the_unit_needs_no_other():
+    assert parse_seconds("24", named="s") == 24
+    assert parse_seconds("24h", named="s") == 24 * 3600
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 
 from stash.base.errors import UnitError
 from stash.base.printable import shortened
@@ -75,9 +76,17 @@ def parse_rate(text: str) -> float:
     raise UnitError(f"unknown rate unit {unit!r} in {text!r}; use bit, kbit, mbit, gbit or kB/s, MB/s, GB/s")
 
 
-def parse_seconds(text: str) -> float:
-    """Seconds in a duration such as ``"250 ms"``, ``"2min"`` or ``"60"``; raises UnitError."""
+def parse_seconds(text: str, likely: Sequence[str] = ("h", "m", "s"), named: str = "") -> float:
+    """Seconds in a duration such as ``"250 ms"`` or ``"2min"``; raises UnitError.
+
+    A number without a unit is refused, unless it is 0 or the name of what it is given for says the unit (``named``):
+    24 may be meant as hours as well as seconds. The message offers the ``likely`` units.
+    """
     value, unit = _split(text, "duration", '"250ms" or "60s"')
+    unit = unit or named
+    if not unit and value:
+        first, last = [f"{text.strip()}{each}" for each in likely[:-1]], f"{text.strip()}{likely[-1]}"
+        raise UnitError(f"{text.strip()} what? type {', '.join(first)} or {last}")
     scale = _SECONDS.get(unit.lower() or "s")
     if scale is None:
         raise UnitError(f"unknown time unit {unit!r} in {text!r}; use ns, us, ms, s, min, h or d")

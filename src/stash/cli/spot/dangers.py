@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from stash.base.errors import UnitError, UserError
 from stash.base.printable import shortened
-from stash.cli.options import positive
+from stash.cli.options import seconds_of
 
 if TYPE_CHECKING:
     from stash.base.spot.fleets import FleetPlan
@@ -179,6 +179,4 @@ def _one_source(known: Sequence[str], sources: Mapping[str, Collection[str]]) ->
 
 def seconds(name: str, text: str | None) -> float | None:
     """Of an option that is a time, if it is given; raises UserError."""
-    from stash.base.words.units import parse_seconds
-
-    return None if text is None else positive(name, parse_seconds(text), finite=True)
+    return None if text is None else seconds_of(name, text)

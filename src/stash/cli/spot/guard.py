@@ -15,8 +15,7 @@ import typer
 
 from stash.base.errors import UserError
 from stash.base.printable import printable_line
-from stash.cli.options import option
-from stash.cli.spot.words import seconds_of
+from stash.cli.options import option, seconds_of
 
 if TYPE_CHECKING:
     from stash.measure.host.notice_watch import NoticeWatch

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stash.base.errors import UserError
-from stash.cli.options import flag, option, positive
+from stash.cli.options import flag, option, seconds_of
 from stash.cli.spot.words import JSON_HELP, told
 
 if TYPE_CHECKING:
@@ -52,7 +52,6 @@ def learn(
     from stash.base.records.base import now
     from stash.base.spot.curve import CURVE_SUFFIX
     from stash.base.version import __version__
-    from stash.base.words.units import parse_seconds
     from stash.cli.output import output_file, printed
     from stash.derive.spot.pool.from_profile import same_model
     from stash.elastic.job import load_job
@@ -62,7 +61,7 @@ def learn(
     from stash.keep.curves import save_curve
     from stash.show.spot.learned import document, render, view
 
-    seconds = positive("--budget", parse_seconds(budget), finite=True)
+    seconds = seconds_of("--budget", budget)
     sizes = _numbers("--workers", workers, _MOST)
     if updates is not None and updates < LEAST_UPDATES:
         raise UserError(f"--updates {updates}: {LEAST_UPDATES} are the least that show a course")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stash.base.errors import UserError
-from stash.cli.options import flag, option, positive
+from stash.cli.options import flag, option, positive, seconds_of
 from stash.cli.spot.dangers import (
     CHECKPOINT_HELP,
     INTERRUPTIONS_HELP,
@@ -144,12 +144,11 @@ def _wanted(
     deadline: str, loss: float, confidence: float | None, budget: float | None, vcpus: float | None
 ) -> _Wanted:
     """Raises UserError for what nobody can keep."""
-    from stash.base.words.units import parse_seconds
     from stash.derive.spot.fleet.weighing import LONGEST
 
     if confidence is not None and not 0.5 <= confidence < 1:
         raise UserError(f"--confidence {confidence:g}: it must be from 0.5 to below 1, like 0.9")
-    seconds = positive("--deadline", parse_seconds(deadline), "more than 0", finite=True)
+    seconds = seconds_of("--deadline", deadline)
     if seconds > LONGEST:
         raise UserError(f"--deadline {deadline}: it must be below 30 years")
     most = None if vcpus is None else positive("--vcpus", vcpus, finite=True)
@@ -194,7 +193,6 @@ def _of_pool(
 
 
 def _of_profile(profile: str | None, curve: Path | None, bought: _Bought, wanted: _Wanted) -> FleetPlan:
-    from stash.base.words.units import parse_seconds
     from stash.cli.runs import profile_of
     from stash.derive.spot.planning import plan as planned
     from stash.keep.catalog import OfferFilter
@@ -210,7 +208,7 @@ def _of_profile(profile: str | None, curve: Path | None, bought: _Bought, wanted
         )
     if bought.cloud is None:
         raise UserError("--cloud is missing: workers and servers are rented in one, like --cloud aws")
-    starts = 0.0 if bought.start is None else parse_seconds(bought.start)
+    starts = 0.0 if bought.start is None else seconds_of("--start", bought.start, zero=True)
     known = load_catalog(bought.instances)
     _check_place(known, bought)
     kinds = OfferFilter(cloud=bought.cloud, region=bought.region, kinds=("spot", "on-demand"))

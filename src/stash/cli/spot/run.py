@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from stash.base.errors import UserError
-from stash.cli.options import flag, option, positive
+from stash.cli.options import flag, option, positive, seconds_of
 from stash.cli.spot.rented import run_rented
 from stash.cli.spot.rented_together import run_rented_sync
 from stash.cli.spot.together import refuse_given, run_sync
-from stash.cli.spot.words import JSON_HELP, seconds_of, told
+from stash.cli.spot.words import JSON_HELP, told
 
 if TYPE_CHECKING:
     from collections.abc import Callable

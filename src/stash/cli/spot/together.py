@@ -16,8 +16,8 @@ import typer
 
 from stash.base.errors import UserError
 from stash.base.printable import printable_line
-from stash.cli.options import OneCommand, positive
-from stash.cli.spot.words import checkpoint_interval, seconds_of, told
+from stash.cli.options import OneCommand, positive, seconds_of
+from stash.cli.spot.words import checkpoint_interval, told
 
 if TYPE_CHECKING:
     from stash.base.spot.fleets import FleetPlan

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from stash.base.errors import UserError
 from stash.base.printable import printable_line
-from stash.base.words.units import parse_seconds
-from stash.cli.options import positive
+from stash.cli.options import seconds_of
 
 if TYPE_CHECKING:
     from stash.base.spot.fleets import FleetPlan, SpeedModel
@@ -23,11 +22,6 @@ JSON_HELP = "Print JSON; its keys are a contract (docs/format.md)."
 def told(note: str, json: bool) -> None:
     """Beside what was printed; where that is JSON, standard output holds nothing else."""
     print(printable_line(note), file=sys.stderr if json else sys.stdout)
-
-
-def seconds_of(name: str, text: str) -> float:
-    """The duration that an option was given; raises UserError."""
-    return positive(name, parse_seconds(text), finite=True)
 
 
 def model_of(name: str) -> SpeedModel:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from stash.base.errors import UserError
+from stash.base.errors import UnitError, UserError
 from stash.base.ladder import STALLS
 from stash.base.records import Record
 from stash.base.stats.differences import change
@@ -146,10 +146,10 @@ def _said(limit: Limit) -> str:
 def _plain(typed: str, name: str, value: str) -> float:
     if name == RATE:
         return _number(typed, value)
-    seconds = parse_seconds(value)
-    if value.replace(".", "").isdecimal():
-        raise UserError(f"{typed}: {value} of what? Write {_example(name)}")
-    return seconds
+    try:
+        return parse_seconds(value, likely=("ms", "s"))
+    except UnitError as error:
+        raise UnitError(f"{typed}: {error}") from None
 
 
 def _number(typed: str, text: str) -> float:

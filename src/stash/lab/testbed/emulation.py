@@ -6,6 +6,7 @@ Knows nothing of PyTorch; ``accelerator`` makes it run.
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,7 +18,7 @@ from stash.base.words.units import parse_bytes, parse_rate, parse_seconds
 
 
 def _seconds(value: Any) -> Any:
-    return _read(parse_seconds, value)
+    return _read(partial(parse_seconds, named="s"), value)  # fields are called ``…_seconds``
 
 
 def _rate(value: Any) -> Any:

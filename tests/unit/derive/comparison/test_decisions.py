@@ -86,7 +86,7 @@ def test_one_failure_outweighs_what_nobody_can_tell_and_that_outweighs_the_rest(
         ("network", "write NAME=VALUE"),
         ("netwrok=3%", "NAME is one of step, samples/s, compute"),
         ("step=5%", "a share of the step is a stall's; give step as 250ms"),
-        ("step=250", "250 of what? Write 250ms"),
+        ("step=250", "--max step=250: 250 what? type 250ms or 250s"),
         ("prep=-3%", "'-3' is not a number from 0 up"),
         ("samples/s=fast", "'fast' is not a number from 0 up"),
         ("step=fast", "cannot read the duration 'fast'"),

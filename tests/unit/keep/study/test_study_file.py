@@ -56,6 +56,7 @@ def test_every_kind_of_target_is_read_in_base_units() -> None:
         ("instance: p3.8xlarge, ", "", "line 9: targets[2]: give either `instance:`"),
         ("10gbit", "10", "line 10: targets[3].network: '10' has no unit"),
         ("30s", "soon", "line 11: settings.budget: cannot read the duration 'soon'"),
+        ("30s", "60", "line 11: settings.budget: 60 what? type 60h, 60m or 60s"),
         ("[solo, crowd]", "[solos]", "line 11: settings.rungs: unknown rung 'solos'"),
         ("{workload: mine, target: p2.8xlarge}", "{}", "line 12: exclude[0]: give at least one of"),
     ],

@@ -7,6 +7,7 @@ known to lie; what is left out stays unknown. Instances and prices are another f
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Any
 
 import yaml
@@ -64,12 +65,13 @@ class _Ends(_Written):
         return self
 
 
-def _read(read: _Parse) -> BeforeValidator:
-    """Of ``10GB/s``, or ``{value: 10GB/s, low: 9GB/s, high: 11GB/s}``."""
+def _read(read: _Parse, bare: bool = True) -> BeforeValidator:
+    """Of ``10GB/s``, or ``{value: 10GB/s, low: 9GB/s, high: 11GB/s}``; ``bare``: of a number too, in base units."""
 
     def number(given: Any) -> Any:
+        plain = isinstance(given, (int, float)) and not isinstance(given, bool)
         try:
-            return read(given) if isinstance(given, str) else given
+            return read(f"{given}") if isinstance(given, str) or (plain and not bare) else given
         except UnitError as error:
             raise ValueError(str(error)) from error
 
@@ -90,7 +92,7 @@ def _plain(text: str) -> float:
 
 _Rate = Annotated[_Ends | None, _read(parse_rate)]
 _Size = Annotated[_Ends | None, _read(parse_bytes)]
-_Time = Annotated[_Ends | None, _read(parse_seconds)]
+_Time = Annotated[_Ends | None, _read(partial(parse_seconds, likely=("us", "ms", "s")), bare=False)]
 _Count = Annotated[_Ends | None, _read(_plain)]
 
 

@@ -45,6 +45,7 @@ def test_what_is_left_out_stays_unknown() -> None:
         ("nodes: 2\nnetwork:\n  bandwidth: fast\n", "line 3: network.bandwidth: cannot read the rate 'fast'"),
         ("nodes: 2\nnetwork:\n  bandwidth: {value: 1GB/s, low: 2GB/s, high: 3GB/s}\n", "value must lie between"),
         ("nodes: 2\nnetwork:\n  bandwidth: {value: 1GB/s, low: 0.5GB/s}\n", "give both low and high, or neither"),
+        ("nodes: 2\nnetwork:\n  latency: 4\n", "line 3: network.latency: 4 what? type 4us, 4ms or 4s"),
         ("nodes: 2\nmemory: 0\n", "memory"),
         ("nodes: [\n", "bad.yaml line 2: it is not valid YAML"),
     ],
