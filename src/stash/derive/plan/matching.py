@@ -12,6 +12,7 @@ from typing import NamedTuple
 from stash.base.errors import UserError
 from stash.base.plan import Choice, RentalPlan
 from stash.base.records import Profile
+from stash.base.words.counting import counted
 from stash.base.words.quantities import listed
 from stash.derive.findings.machine import model_of
 from stash.derive.stalls.missing import ranks_per_node
@@ -33,9 +34,13 @@ class _Seen(NamedTuple):
 
     nodes: int
     devices: int
+    """Of a node."""
+    cloud: str | None
+    """As ``--instance`` names it."""
     instance: str | None
+    on_cpus: bool
     gpus: tuple[str, ...]
-    """Models; none where ranks ran on CPUs."""
+    """Models; none where ranks ran on CPUs, and where no host is recorded."""
 
     @property
     def words(self) -> str:
@@ -56,9 +61,9 @@ def choice_of(
     if plan.workload != profile.workload.name:
         raise UserError(f"the plan is for {plan.workload}, and this profile is of {profile.workload.name}")
     seen = _seen(profile, catalog, instance)
-    here = [choice for choice in plan.choices if _is_on(choice, seen)]
+    here = [choice for choice in plan.choices if not _unlike(choice, seen)]
     if not here:
-        raise UserError(f"this profile is of {seen.words}, which the plan does not have; {_has(plan, seen)}")
+        raise UserError(f"this profile is of {_lacks(plan, seen)}")
     alike = [choice for choice in here if _as_many(choice, samples_per_step)]
     if not alike:
         wanted = listed([f"{choice.samples_per_step:g}" for choice in here])
@@ -71,24 +76,37 @@ def choice_of(
 
 def _seen(profile: Profile, catalog: Catalog, instance: str | None) -> _Seen:
     host = profile.hosts[0] if profile.hosts else None
-    told = instance or (None if host is None else host.instance)
+    cloud, _, told = (instance or "").rpartition("/")
+    if not told and host is not None:
+        told = host.instance or ""
     on_cpus = all(rank.device == "cpu" for rank in profile.ranks)
     gpus = () if host is None or on_cpus else host.gpus
     return _Seen(
         nodes=profile.nodes,
         devices=max(ranks_per_node(profile).values(), default=1),
-        instance=None if told is None else told.rpartition("/")[2].lower(),
+        cloud=cloud.lower() or None,
+        instance=told.lower() or None,
+        on_cpus=on_cpus,
         gpus=tuple(dict.fromkeys(model_of(gpu, catalog) or gpu.name for gpu in gpus)),
     )
 
 
-def _is_on(choice: Choice, seen: _Seen) -> bool:
+def _unlike(choice: Choice, seen: _Seen) -> dict[str, tuple[str, str]]:
+    """By what the profile's machines are not those of the choice: what they have, and what the choice has."""
     rented = choice.rented
-    if (rented.nodes, rented.devices) != (seen.nodes, seen.devices):
-        return False
-    if seen.instance is not None:
-        return rented.instance.lower() == seen.instance
-    return (rented.device is None) is not bool(seen.gpus) and all(_named(model, rented.device) for model in seen.gpus)
+    found: dict[str, tuple[str, str]] = {}
+    if rented.nodes != seen.nodes:
+        found["nodes"] = f"{seen.nodes}", f"{rented.nodes}"
+    if seen.instance is not None and rented.instance.lower() != seen.instance:
+        found["instance"] = seen.instance, rented.instance
+    elif seen.instance is not None and seen.cloud is not None and rented.cloud.lower() != seen.cloud:
+        found["cloud"] = f"cloud {seen.cloud}", f"cloud {rented.cloud}"
+    if rented.devices != seen.devices:
+        found["devices"] = f"{counted(seen.devices, 'device')} a node", f"{rented.devices}"
+    of_cpus = rented.device is None
+    if of_cpus is not seen.on_cpus or not all(_named(model, rented.device) for model in seen.gpus):
+        found["device"] = listed(seen.gpus) if seen.gpus else "CPUs", rented.device or "CPUs"
+    return found
 
 
 def _named(model: str, device: str | None) -> bool:
@@ -100,12 +118,19 @@ def _as_many(choice: Choice, samples: float | None) -> bool:
     return samples is None or abs(choice.samples_per_step - samples) <= _SAME * samples
 
 
-def _has(plan: RentalPlan, seen: _Seen) -> str:
-    same = [each.name for each in plan.choices if each.rented.instance.lower() == seen.instance]
-    names = list(dict.fromkeys(same or [each.name for each in plan.choices]))
-    if seen.instance is None:
-        return f"it has {listed(names)}; say which type it is with --instance NAME"
-    return f"it has {listed(names)}"
+def _lacks(plan: RentalPlan, seen: _Seen) -> str:
+    """The end of the sentence that says what the plan has instead, and by what that is another thing."""
+    same = [each for each in plan.choices if each.rented.instance.lower() == seen.instance]
+    alike = next((each for each in same if "nodes" not in _unlike(each, seen)), None)
+    if alike is not None:
+        pairs = _unlike(alike, seen).values()
+        here, there = (listed([pair[side] for pair in pairs]) for side in (0, 1))
+        return (
+            f"{seen.words} with {here}, and the plan's {alike.name} has {there}; profile the job as the plan has it"
+        )
+    names = list(dict.fromkeys(each.name for each in same or plan.choices))
+    hint = "; say which type it is with --instance NAME" if seen.instance is None else ""
+    return f"{seen.words}, which the plan does not have; it has {listed(names)}{hint}"
 
 
 def _by(seen: _Seen, alike: Sequence[Choice], instance: str | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import plan_builder
@@ -76,6 +77,24 @@ def test_of_several_types_with_such_devices_the_others_are_named() -> None:
 def test_a_profile_that_is_of_none_is_refused_with_what_the_plan_has(profile: dict[str, Any], why: str) -> None:
     with pytest.raises(UserError, match=why):
         matched(later(**profile))
+
+
+@pytest.mark.parametrize(
+    ("profile", "instance", "why"),
+    [
+        ({"devices": 2}, None, "with 2 devices a node, and the plan's 2 × p3.8xlarge has 4;"),
+        ({"devices": 1}, "p3.8xlarge", "with 1 device a node, and the plan's 2 × p3.8xlarge has 4;"),
+        ({"gpu": "Tesla T4"}, "p3.8xlarge", "with T4, and the plan's 2 × p3.8xlarge has V100-SXM2-16GB;"),
+        ({"fields": {"device": "cpu"}}, "p3.8xlarge", "with CPUs, and the plan's 2 × p3.8xlarge has V100-SXM2-16GB;"),
+        ({"instance": None}, "gcp/p3.8xlarge", "with cloud gcp, and the plan's 2 × p3.8xlarge has cloud aws;"),
+    ],
+)
+def test_where_the_type_is_the_same_it_says_what_differs(
+    profile: dict[str, Any], instance: str | None, why: str
+) -> None:
+    with pytest.raises(UserError, match=re.escape(f"of 2 × p3.8xlarge {why}")) as told:
+        matched(later(**profile), instance=instance)
+    assert "does not have" not in str(told.value)
 
 
 # Line by line ----------------------------------------------------------------------------------------------
