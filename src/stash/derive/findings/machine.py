@@ -97,8 +97,9 @@ def _steal(host: Host) -> Iterator[Finding]:
 
 def _counts(host: Host, reference: Instance) -> Iterator[Finding]:
     gpus = float(len(working(host)))
-    promised = fact_of(reference, "GPUs", reference.gpu_count, "count")
-    if promised is not None and promised.value >= 1 and gpus != promised.value:
+    count = float(reference.devices) if reference.gpu_count else None  # a slice of one is a GPU to a driver
+    promised = fact_of(reference, "GPUs", count, "count")
+    if promised is not None and gpus != promised.value:
         text = f"{gpus:g} GPUs work here, {reference.name} has {promised.value:g} {origin(promised)}"
         yield unlike(promised, exactly(gpus), "gpu-count", text, host)
     vcpus = fact_of(reference, "vCPUs", reference.vcpus, "count")

@@ -67,7 +67,7 @@ def _shape_of_host(hosts: Sequence[Host], node: int) -> Dimensions:
 
 def _shape_of_type(instance: Instance) -> Dimensions:
     return {
-        "GPUs": instance.gpu_count,
+        "GPUs": float(instance.devices) if instance.gpu_count else instance.gpu_count,
         "memory per GPU": instance.gpu_memory_bytes,
         "vCPUs": instance.vcpus,
         "memory": instance.memory_bytes,

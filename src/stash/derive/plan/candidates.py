@@ -88,7 +88,7 @@ def market(catalog: Catalog, constraints: Constraints, machines: Mapping[str, Ta
     kinds: tuple[PriceKind, ...] = ("on-demand", "reserved")
     offers = catalog.query(OfferFilter(kinds=kinds if constraints.spot == "never" else (*kinds, "spot")))
     moves = price_moves(catalog.query(OfferFilter(kinds=("prior",))), offers)
-    allowed = {id(each): _allows(constraints, each) for each in catalog.instances}
+    allowed = {id(each): _allows(constraints, each, each.name in machines) for each in catalog.instances}
     found: dict[tuple[int, PriceKind], list[Offer]] = {}
     for offer in offers:  # cheapest first
         if allowed[id(offer.instance)] is True and _in_region(constraints, offer):
@@ -109,7 +109,7 @@ def _rentable(
     alike: Sequence[Offer], price: HourlyPrice, constraints: Constraints, machine: Target | None
 ) -> Rentable:
     offer, instance = alike[0], alike[0].instance
-    devices = machine.devices if machine is not None else max(1, int(instance.gpu_count or 0))
+    devices = machine.devices if machine is not None else instance.devices
     device = machine.device if machine is not None else instance.gpu or instance.gpu_model
     said = [each for each in (available(offer), constraints.quotas.get(instance.name)) if each is not None]
     if not said and price.paid_as == "own":
@@ -124,8 +124,8 @@ def _rentable(
 # Constraints -----------------------------------------------------------------------------------------------------
 
 
-def _allows(constraints: Constraints, instance: Instance) -> bool | str:
-    """Whether the type may be rented; a sentence where a fact that decides it is unknown."""
+def _allows(constraints: Constraints, instance: Instance, measured: bool) -> bool | str:
+    """Whether the type may be rented; a sentence where a fact that decides it, or its speed, is unknown."""
     cloud, name = instance.cloud.lower(), instance.name.lower()
     excluded = {each.lower() for each in constraints.excluded}
     if constraints.clouds and cloud not in {each.lower() for each in constraints.clouds}:
@@ -142,8 +142,16 @@ def _allows(constraints: Constraints, instance: Instance) -> bool | str:
             return False
         if instance.gpu_memory_bytes is None:
             return "its GPUs' memory is unknown"
-        return instance.gpu_memory_bytes >= least * _ROUNDING
-    return True
+        if instance.gpu_memory_bytes < least * _ROUNDING:
+            return False
+    return True if measured or instance.gpu_share == 1.0 else _slice(instance)
+
+
+def _slice(instance: Instance) -> str:
+    return (
+        f"it has {instance.gpu_share:.2g} of one {instance.gpu_model}, and how fast a slice of a GPU trains nobody "
+        f"published; profile there, or scale: `stash whatif --instance {instance.name}`"
+    )
 
 
 def _in_region(constraints: Constraints, offer: Offer) -> bool:

@@ -64,28 +64,27 @@ def _doubt(base: Base, device: str | None, catalog: Catalog) -> float:
     return float(np.std(scale.factor) / np.mean(scale.factor))
 
 
-def profiled_on(base: Base, instance: Instance) -> bool:
-    """Whether the profile was taken on this type, with all of its devices."""
+def profiled_on(base: Base, instance: Instance, all_devices: bool = True) -> bool:
+    """Whether the profile was taken on this type, and with all of its GPUs; on CPUs with any number of ranks."""
     host = base.profile.hosts[0] if base.profile.hosts else None
     if host is None or host.instance is None or host.instance.lower() != instance.name.lower():
         return False
     same_cloud = host.cloud is None or host.cloud.lower() == instance.cloud.lower()
-    return same_cloud and base.target.devices == max(1, int(instance.gpu_count or 0))
+    return same_cloud and (not all_devices or base.target.device is None or base.target.devices == instance.devices)
 
 
 def measured_machines(bases: Sequence[Base], catalog: Catalog) -> dict[str, Target]:
     """One node of each type that was profiled, by name: as measured, and of the data sheet what was not."""
     found: dict[str, Target] = {}
-    for base in bases:
-        names = {host.instance.lower() for host in base.profile.hosts if host.instance}
-        for instance in catalog.instances:
-            if instance.name.lower() in names and profiled_on(base, instance):
-                sheet, seen = of_instance(instance, 1), base.target
-                update = {
-                    name: getattr(seen, name) or getattr(sheet, name)
-                    for name in ("inside", "network", "cores", "memory_bytes", "storage", "device_memory_bytes")
-                }
-                found.setdefault(instance.name, seen.model_copy(update={**update, "nodes": 1}))
+    for all_devices in (True, False):
+        for base in bases:
+            names = {host.instance.lower() for host in base.profile.hosts if host.instance}
+            for instance in catalog.instances:
+                if instance.name.lower() in names and profiled_on(base, instance, all_devices):
+                    sheet = of_instance(instance, 1)
+                    if (base.target.device is None) is (sheet.device is None):
+                        completed = base.target.completed_by(sheet).model_copy(update={"nodes": 1})
+                        found.setdefault(instance.name, completed)
     return found
 
 

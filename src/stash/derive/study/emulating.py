@@ -128,7 +128,10 @@ def emulated(place: StudyPlace, target: EmulatedTarget, nodes: int, job: Emulate
     instance = place.instance
     if instance is None or not place.gpus:
         raise UserError(f"{target.instance} has no GPU that the catalog knows, so nothing can stand for it")
-    devices = target.devices or max(1, int(instance.gpu_count or 1))
+    if instance.gpu_share < 1:
+        part = f"{instance.gpu_share:.2g} of one {instance.gpu_model}"
+        raise UserError(f"{target.instance} has {part}, and how fast a slice of a GPU trains nobody published")
+    devices = target.devices or instance.devices
     ranks = min(target.ranks or devices, devices)
     if devices > 1 and ranks == 1:
         raise UserError(f"one rank cannot stand for the {devices} devices of {instance.name}; `ranks:` is at least 2")

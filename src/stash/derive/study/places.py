@@ -39,8 +39,7 @@ class StudyPlace:
         """Of a node; ``None`` if only the place itself can tell."""
         if self.target.devices is not None:
             return self.target.devices
-        count = self.instance.gpu_count if self.instance is not None else None
-        return max(1, int(count)) if count is not None else None
+        return None if self.instance is None or self.instance.gpu_count is None else self.instance.devices
 
 
 def places(file: StudyFile, catalog: Catalog) -> tuple[StudyPlace, ...]:

@@ -97,6 +97,16 @@ class Instance(Record):
     layer: CatalogLayer = "shipped"
 
     @property
+    def devices(self) -> int:
+        """Ranks that one of it trains, one each: its GPUs, a slice of one counting as one; 1 without GPUs."""
+        return max(1, int(self.gpu_count or 0))
+
+    @property
+    def gpu_share(self) -> float:
+        """Of a whole GPU, what each of its devices is: below 1 where a slice of one is sold."""
+        return min(1.0, self.gpu_count) if self.gpu_count else 1.0
+
+    @property
     def total_gpu_memory_bytes(self) -> float | None:
         """Memory of all GPUs together, in bytes."""
         if self.gpu_count is None or self.gpu_memory_bytes is None:

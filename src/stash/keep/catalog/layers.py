@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from stash.keep.catalog import own, places, shipped, snapshot
 from stash.keep.catalog.facts import KINDS, GpuFacts, Instance
 from stash.keep.catalog.own import OwnFile
+from stash.keep.catalog.slices import sliced
 from stash.keep.catalog.snapshot import Part, Snapshot
 from stash.keep.catalog.table import NOWHERE, Catalog, Columns, Mask
 
@@ -54,7 +55,8 @@ def merge(fresh: Snapshot | None, mine: OwnFile | None) -> Catalog:
         columns = _renewed(columns, _joined_parts(parts, index))
     if mine:
         columns = _overridden(columns, Columns.of(placed.prices, index))
-    return Catalog(tuple(gpus.values()), tuple(known.values()), columns, _sentences(fresh, mine))
+    whole = [sliced(instance, gpus.values()) for instance in known.values()]
+    return Catalog(tuple(gpus.values()), tuple(whole), columns, _sentences(fresh, mine))
 
 
 def _sentences(fresh: Snapshot | None, mine: OwnFile | None) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from stash.base.errors import UnitError, UserError
 from stash.base.words.spelling import nearest
@@ -45,6 +45,12 @@ def _date(given: object) -> str | None:
     if given is not None and not is_date(text):
         raise ValueError(f"{text!r} is not a date; write it like 2026-11-01")
     return None if given is None else text
+
+
+def _countable(given: float | None) -> float | None:
+    if given is not None and given > 1 and given != int(given):
+        raise ValueError(f"{given:g} is no number of GPUs; it is a whole number, or below 1 for a slice of one")
+    return given
 
 
 ByteCount = Annotated[float | None, BeforeValidator(_checked(quantities.size))]
@@ -84,7 +90,7 @@ class OwnInstance(_Entry):
     name: Name
     cloud: Name | None = None
     gpu: Name | None = None
-    gpu_count: Annotated[float | None, Field(ge=0, le=1024)] = None
+    gpu_count: Annotated[float | None, Field(ge=0, le=1024), AfterValidator(_countable)] = None
     gpu_memory: ByteCount = None
     vcpus: Annotated[float | None, Field(gt=0, le=4096)] = None
     memory: ByteCount = None

@@ -56,8 +56,7 @@ class GangRequest(RentRequest):
 def processes(request: GangRequest, kind: WorkerType) -> int:
     """Of one node: one for each GPU that the catalog knows of its type, else of those that the plan does."""
     known = request.instances.get(kind.name)
-    count = None if known is None else known.gpu_count
-    return max(1, kind.gpus if count is None else int(count))
+    return max(1, kind.gpus) if known is None or known.gpu_count is None else known.devices
 
 
 def _head(request: GangRequest) -> Submission:

@@ -83,6 +83,10 @@ def _verdict(answer: WhatIf, scale: Scale) -> str:
             f"Nobody can tell the step: {names} cannot be predicted. The rest of it would take {known}; the whole "
             f"takes {now} now."
         )
+    if answer.as_measured:
+        pace_now = answer.measured.samples_per_second
+        rate = f", {pace(pace_now)} samples/s" if pace_now else ""
+        return f"That is what was measured: a step of {_number(before, scale)} {scale.unit}{rate}."
     text = (
         f"The step would take {_number(after, scale)} {scale.unit} instead of {_number(before, scale)} {scale.unit} "
         f"({after.value / before.value - 1:+.1%})"

@@ -40,6 +40,8 @@ class WhatIf:
     training: tuple[str, ...]
     unanswered: tuple[Unanswered, ...]
     """Questions that this profile lacks a fact for."""
+    as_measured: bool
+    """Whether what was asked for is what was measured, so that there is nothing to predict."""
 
 
 def answered(base: Base, typed: Mapping[str, str]) -> WhatIf:
@@ -60,4 +62,7 @@ def answered(base: Base, typed: Mapping[str, str]) -> WhatIf:
         on_device=base.target.device is not None,
         training=tuple(effects_on_training(base, wanted, told)),
         unanswered=unanswered(base.profile),
+        as_measured=bool(typed)
+        and told.target == base.target
+        and all(part.origin == "measured" for part in told.grounds),
     )

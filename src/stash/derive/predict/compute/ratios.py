@@ -176,6 +176,20 @@ def _spread_of_rooflines(old: bool) -> float:
     )
 
 
+# A slice of a GPU -----------------------------------------------------------------------------------------------
+
+
+def slice_ratio(first: float, second: float) -> Quantity:
+    """Seconds of compute on the share ``second`` of a GPU over those on the share ``first`` of one.
+
+    In proportion, as (first / second)ᵉ with e = 1 ± 0.5: an assumption. Below 1 where a slice may use more of the
+    GPU while its neighbours are idle, or where a job did not fill the whole one; above it where they get in its way.
+    """
+    ratio = first / second
+    low, high = sorted((ratio**0.5, ratio**1.5))
+    return Quantity(value=ratio, low=low, high=high, origin="data sheet", source="in proportion: an assumption")
+
+
 # Another batch, another precision --------------------------------------------------------------------------
 
 

@@ -67,8 +67,12 @@ class Target(Record):
     devices: int
     """Of a node; ranks, one each."""
     backend: Backend
+    machine: str | None = None
+    """What its nodes are, in small letters: an instance type, else a host's name; ``None`` if nobody says."""
     device: str | None = None
     """A GPU's name as the driver or the catalog has it; ``None`` on CPUs."""
+    device_share: float = 1.0
+    """Of a whole GPU that each device is: below 1 for a slice of one."""
     device_memory_bytes: Quantity | None = None
     """Of one device."""
     inside: NodeLinks | None = None
@@ -84,3 +88,19 @@ class Target(Record):
     @property
     def ranks(self) -> int:
         return self.nodes * self.devices
+
+    def is_of_machines_like(self, other: Target) -> bool:
+        """Whether both are made of one machine, or type of machine, and train on the same kind of device."""
+        same = self.machine is not None and self.machine == other.machine
+        return same and (self.device is None) is (other.device is None)
+
+    def completed_by(self, described: Target) -> Target:
+        """Where the job ran, with what nobody saw of it as ``described`` has it: links to what was not used.
+
+        Not storage: what the job's loaders had of it is in the profile. A description's devices are those of a whole
+        machine; on CPUs ranks are as many as there were.
+        """
+        names = ("inside", "network", "cores", "memory_bytes", "device_memory_bytes")
+        unseen = {name: getattr(described, name) for name in names if getattr(self, name) is None}
+        devices = self.devices if self.device is None else described.devices
+        return self.model_copy(update={**unseen, "devices": devices, "name": described.name})

@@ -22,14 +22,15 @@ def of_instance(instance: Instance, nodes: int) -> Target:
 
 @lru_cache(maxsize=4096)
 def _one_of(instance: Instance) -> Target:
-    devices = max(1, int(instance.gpu_count or 0))
-    sheet = _Sheet(instance)
+    sheet, devices = _Sheet(instance), instance.devices
     return Target(
         name=instance.name,
         nodes=1,
         devices=devices,
         backend="nccl" if instance.gpu_count else "gloo",
+        machine=instance.name.lower(),
         device=instance.gpu or instance.gpu_model,
+        device_share=instance.gpu_share,
         device_memory_bytes=sheet.fact(instance.gpu_memory_bytes),
         inside=sheet.inside() if devices > 1 else None,
         network=sheet.network(),

@@ -16,6 +16,10 @@ from stash.derive.findings.against import measured as best_links
 from stash.derive.findings.allreduce import Curve, curve
 from stash.derive.predict.target.cluster import Backend, Network, NodeLinks, Storage, Target
 from stash.derive.predict.uncertainty.quantity import Quantity, measured
+from stash.keep.catalog.shipped import gpus
+from stash.keep.catalog.slices import share_of
+
+_ANYBODY = ("", "localhost", "ubuntu", "debian")
 
 
 def of_probe(probe: Probe, nodes: int | None = None) -> Target:
@@ -29,7 +33,9 @@ def of_probe(probe: Probe, nodes: int | None = None) -> Target:
         nodes=count,
         devices=max(1, len(host.gpus)),
         backend=backend,
+        machine=machine_of(host),
         device=host.gpus[0].name if host.gpus else None,
+        device_share=device_share_of(host),
         device_memory_bytes=device_memory_of(host, probe.created),
         inside=inside,
         network=network,
@@ -103,6 +109,21 @@ def memory_of(host: Host | None, created: str) -> Quantity | None:
     limit = host.limits.memory_bytes if host.limits is not None else None
     sizes = [size for size in (host.memory_bytes, limit) if size]
     return _seen(min(sizes) if sizes else None, created)
+
+
+def machine_of(host: Host | None) -> str | None:
+    """Its instance type, else its own name: ``None`` where every machine may be called so."""
+    if host is None:
+        return None
+    named = host.instance or (None if host.hostname in _ANYBODY else host.hostname)
+    return None if named is None else named.lower()
+
+
+def device_share_of(host: Host | None) -> float:
+    """Of a whole GPU that the driver's first one is: below 1 for a slice, as its memory shows."""
+    if host is None or not host.gpus:
+        return 1.0
+    return share_of(host.gpus[0].name, host.gpus[0].memory_bytes, gpus())
 
 
 def device_memory_of(host: Host | None, created: str) -> Quantity | None:

@@ -12,7 +12,15 @@ from stash.base.records import Collective, Profile
 from stash.base.stats.intervals import Interval, median_interval
 from stash.derive.findings.allreduce import bus_factor
 from stash.derive.predict.target.cluster import Network, NodeLinks, Target
-from stash.derive.predict.target.from_probe import cores_of, device_memory_of, links_of, memory_of, storage_of
+from stash.derive.predict.target.from_probe import (
+    cores_of,
+    device_memory_of,
+    device_share_of,
+    links_of,
+    machine_of,
+    memory_of,
+    storage_of,
+)
 from stash.derive.predict.uncertainty.quantity import measured
 from stash.derive.stalls.missing import ranks_per_node
 
@@ -33,7 +41,9 @@ def of_profile(profile: Profile) -> Target:
         nodes=profile.nodes,
         devices=devices,
         backend="gloo" if on_cpu else "nccl",
+        machine=machine_of(host),
         device=None if on_cpu or host is None or not host.gpus else host.gpus[0].name,
+        device_share=device_share_of(host),
         device_memory_bytes=device_memory_of(host, profile.created),
         inside=inside or probed[0],
         network=network or probed[1],

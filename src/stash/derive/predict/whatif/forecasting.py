@@ -94,15 +94,18 @@ def forecast_of(base: Base, drawn: StallDraws) -> Forecast:
 
 def stall_draws(base: Base, wanted: Alteration = AS_IT_IS, less: Mapping[str, float] | None = None) -> StallDraws:
     """What ``what_if`` makes its forecast of: for whoever computes on with every draw. Raises UserError likewise."""
-    if wanted == AS_IT_IS and not less:
-        return _as_it_is(base)
     target = base.target
     if _moves(wanted):
         target = retarget(base.target, wanted, base.catalog(), base.clusters)
+        if target == base.target:  # what was asked for is what was measured
+            wanted = wanted.model_copy(update=dict.fromkeys(_OF_MACHINES))
+    if wanted == AS_IT_IS and not less:
+        return _as_it_is(base)
     after = passes(base.profile, base.breakdown, wanted)
     refuse_unanswerable(base.profile, base.breakdown, base.loading, wanted, counted=after is not None)
     scale = no_change(base.draws)
-    if target.device != base.target.device or wanted.batch is not None or wanted.trained_in is not None:
+    moved = (target.device, target.device_share) != (base.target.device, base.target.device_share)
+    if moved or wanted.batch is not None or wanted.trained_in is not None:
         scale = compute_scale(
             base.profile, base.target, target, wanted, base.passes, after, base.draws, base.catalog()
         )

@@ -12,7 +12,7 @@ import numpy as np
 
 from stash.base.errors import UserError
 from stash.base.records import Profile
-from stash.derive.predict.compute.ratios import batch_exponent, precision_ratio, time_ratio
+from stash.derive.predict.compute.ratios import batch_exponent, precision_ratio, slice_ratio, time_ratio
 from stash.derive.predict.compute.roofline import autocast_ratio, roofline_ratio
 from stash.derive.predict.target.cluster import Target
 from stash.derive.predict.uncertainty.draws import Array, Draws
@@ -95,6 +95,18 @@ def compute_scale(
         factor = factor * draws.of(f"speed of {second.name}", quantity)
         facts.append(Used(about=f"seconds on {second.model} per second on {first.model}", unit="count",
                           quantity=quantity))  # fmt: skip
+    if target.device_share != measured.device_share:
+        quantity = slice_ratio(measured.device_share, target.device_share)
+        factor = factor * draws.of("slice of a GPU", quantity)
+        about = f"seconds on {target.device_share:.2g} of a GPU per second on {measured.device_share:.2g}"
+        facts.append(Used(about=about, unit="count", quantity=quantity))
+        beyond.append(
+            f"each device is {target.device_share:.2g} of one {target.device}: that compute takes longer in "
+            "proportion is an assumption, as nobody published how fast slices of GPUs train"
+            if target.device_share < 1
+            else f"each device that was measured is {measured.device_share:.2g} of one {measured.device}: that a "
+            "whole one is faster in proportion is an assumption, as nobody published how fast slices of GPUs train"
+        )
     if wanted.trained_in is not None and wanted.trained_in != precision:
         quantity = _precision(profile, target, wanted, known)
         factor = factor * draws.of("mixed precision", quantity)

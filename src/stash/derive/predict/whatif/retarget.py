@@ -20,14 +20,19 @@ def retarget(measured: Target, wanted: Alteration, known: Catalog, clusters: Cal
     """What ``wanted`` makes of the profiled cluster; raises UserError for unknown names, and if it is too large."""
     other = None if wanted.cluster is None else clusters(wanted.cluster)
     nodes = wanted.nodes or (other or measured).nodes
+    if wanted.instance is not None:
+        other = of_instance(known.instance(wanted.instance), nodes)
+    if other is not None and measured.is_of_machines_like(other):
+        other = measured.completed_by(other)
+        if (nodes, other.devices) == (measured.nodes, measured.devices):
+            other = measured
     target = other or measured
-    if other is not None and other.device is None and measured.device is not None:
+    if wanted.cluster is not None and target.device is None and measured.device is not None:
         raise UserError(
             f"--cluster {wanted.cluster} has no device, and the job was profiled on {measured.device}; name one there"
         )
     if wanted.instance is not None:
-        target = of_instance(known.instance(wanted.instance), nodes)
-        if measured.device is None and target.device is None:
+        if measured.device is None and target.device is None and not measured.is_of_machines_like(target):
             raise UserError(
                 f"--instance {wanted.instance}: nobody published how fast its CPUs train; run `stash profile` there, "
                 "or change single facts with --nodes, --network and --disk"
@@ -71,7 +76,7 @@ def _with_gpu(target: Target, wanted: Alteration, measured: Target, known: Catal
     memory = None
     if gpu.memory_bytes is not None:
         memory = Quantity(value=gpu.memory_bytes, origin="data sheet", as_of=gpu.as_of, source=gpu.source)
-    return target.model_copy(update={"device": gpu.name, "device_memory_bytes": memory})
+    return target.model_copy(update={"device": gpu.name, "device_memory_bytes": memory, "device_share": 1.0})
 
 
 def _reached(claimed: Quantity, transport: NetworkKind) -> Quantity | None:
