@@ -21,7 +21,8 @@ from stash.cli.options import App, flag, option
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from stash.keep.catalog import Answer, Catalog, Offer, OfferFilter
+    from stash.cli.catalog_tables import Nothing
+    from stash.keep.catalog import Answer, Catalog, Offer
     from stash.keep.catalog.changes import Changes
 
 app = App()
@@ -53,6 +54,7 @@ def catalog(
     """List what can be rented, cheapest first, with the price, its date and its source.
 
     An offer is left out when something you ask for is not known of it, and the number of those is printed.
+    Exit code 1 if none is left; then the option that removed the last is named.
 
     \b
     stash catalog --gpu V100 --min-network 25gbit --cloud aws
@@ -63,6 +65,7 @@ def catalog(
     if context.invoked_subcommand is not None:
         _refuse_options(context)
         return
+    from stash.cli.catalog_tables import nothing
     from stash.keep import catalog as facts
 
     if spot and history:
@@ -85,10 +88,13 @@ def catalog(
     )
     answer = known.search(wish)
     offers = tuple(sorted(answer.offers, key=_SORTS[sort]))
+    lacking = None if offers else nothing(known, wish)
     if json:
-        print(_as_json(offers, answer, known))
-        return
-    _print(known, wish, facts.Answer(offers, answer.left_out), limit)
+        print(_as_json(offers, answer, known, lacking))
+    else:
+        _print(known, lacking, facts.Answer(offers, answer.left_out), limit)
+    if lacking is not None:
+        raise typer.Exit(1)
 
 
 @app.command()
@@ -214,12 +220,12 @@ _SORTS: dict[str, Callable[[Offer], tuple[float | str, ...]]] = {
 }
 
 
-def _print(known: Catalog, wish: OfferFilter, answer: Answer, limit: int) -> None:
+def _print(known: Catalog, lacking: Nothing | None, answer: Answer, limit: int) -> None:
     """Print the list; into a pipe all columns and lines of any length, since a program or a pager reads them."""
     from rich.console import Console
     from rich.text import Text
 
-    from stash.cli.catalog_tables import left_out, listing, marked, nearly
+    from stash.cli.catalog_tables import left_out, listing, marked, nothing_text
 
     today = date.today()
     shown = answer.offers[:limit]
@@ -227,10 +233,10 @@ def _print(known: Catalog, wish: OfferFilter, answer: Answer, limit: int) -> Non
     screen = shutil.get_terminal_size().columns if limited else None
     fitted = listing(shown, today, screen)
     console = Console(highlight=False, width=max(fitted.width, screen or 0))
-    if shown:
+    if lacking is None:
         console.print(fitted.table)
     else:
-        console.print(Text(printable(nearly(known, wish))), soft_wrap=True)
+        console.print(Text(printable(nothing_text(lacking))), soft_wrap=True)
     notes = [marked(shown, today)]
     if shown and fitted.left_out:
         notes.append(f"Columns that did not fit: {', '.join(fitted.left_out)}; a wider screen or a pipe has them.")
@@ -243,7 +249,7 @@ def _print(known: Catalog, wish: OfferFilter, answer: Answer, limit: int) -> Non
         console.print(Text(printable_line(note)), style="dim", soft_wrap=screen is None)
 
 
-def _as_json(offers: tuple[Offer, ...], answer: Answer, known: Catalog) -> str:
+def _as_json(offers: tuple[Offer, ...], answer: Answer, known: Catalog, lacking: Nothing | None) -> str:
     from stash.keep.catalog.ages import age
 
     today = date.today()
@@ -262,7 +268,21 @@ def _as_json(offers: tuple[Offer, ...], answer: Answer, known: Catalog) -> str:
         }
         for offer, known_age in zip(offers, ages, strict=True)
     ]
-    document = {"schema": 1, "layers": known.layers, "offers": listed, "left_out": dict(answer.left_out)}
+    document = {
+        **{"schema": 1, "layers": known.layers, "offers": listed, "left_out": dict(answer.left_out)},
+        "removed_by": None if lacking is None or lacking.removed is None else lacking.removed.option,
+        "nearest": []
+        if lacking is None
+        else [
+            {
+                "without": option,
+                "offers": len(found),
+                "instance": found[0].instance.name,
+                "dollars_per_hour": found[0].dollars_per_hour,
+            }
+            for option, found in lacking.nearest
+        ],
+    }
     return strict_json(document, indent=2)
 
 

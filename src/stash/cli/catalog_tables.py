@@ -5,9 +5,9 @@ Only turns records into text and tables; unknown is shown as unknown, never as z
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import date
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from rich.table import Table
 from rich.text import Text
@@ -87,20 +87,51 @@ def left_out(counts: Mapping[str, int]) -> str:
     return f"{total} {'offer' if total == 1 else 'offers'} left out: {listed}"
 
 
-def nearly(known: Catalog, wish: OfferFilter) -> str:
-    """What to say when nothing fits: which single wish, when dropped, lets something through."""
-    lines = []
-    options = {
-        _OPTIONS[name] for name in wish.model_fields_set if getattr(wish, name) is not None and name in _OPTIONS
-    }
-    for option in sorted(options):
-        dropped = {name: None for name, its in _OPTIONS.items() if its == option}
-        found = known.query(wish.model_copy(update=dropped))
-        if found:
-            best = found[0]
-            first = f"{best.instance.name} at ${best.dollars_per_hour:.2f}/h"
-            lines.append(f"without {option}: {first}" + (f" and {len(found) - 1} more" if len(found) > 1 else ""))
-    return "\n".join([f"no {wish.kinds[0]} offer fits" + (":" if lines else ""), *lines])
+class Nearest(NamedTuple):
+    """What there would be without one wish."""
+
+    option: str
+    offers: tuple[Offer, ...]
+    """Cheapest first."""
+
+
+class Nothing(NamedTuple):
+    """Why no offer fits."""
+
+    kind: str
+    removed: Nearest | None
+    """The wish that the last offers fell to, taking wishes in the order of the options, and those offers; ``None`` if
+    there are none of the kind to begin with."""
+    nearest: tuple[Nearest, ...]
+    """Each wish that lets something through when it alone is dropped."""
+
+
+def nothing(known: Catalog, wish: OfferFilter) -> Nothing:
+    """Which wishes leave nothing; a fact that is not known keeps an offer out as well."""
+    given = [name for name in _OPTIONS if getattr(wish, name) is not None]
+    options = list(dict.fromkeys(_OPTIONS[name] for name in given))
+
+    def left(kept: Collection[str]) -> tuple[Offer, ...]:
+        return known.query(wish.model_copy(update={name: None for name in given if _OPTIONS[name] not in kept}))
+
+    there, removed = left(()), None
+    for number, option in enumerate(options, start=1):
+        before, there = there, left(options[:number]) if there else ()
+        if before and not there:
+            removed = Nearest(option, before)
+    found = [Nearest(option, left([other for other in options if other != option])) for option in options]
+    return Nothing(wish.kinds[0], removed, tuple(each for each in found if each.offers))
+
+
+def nothing_text(told: Nothing) -> str:
+    """``"no on-demand offer fits: --max-price removed the last 3"``, and what there is without single wishes."""
+    if told.removed is None:
+        return f"no {told.kind} price is known; `stash catalog refresh` gets today's"
+    lines = [f"no {told.kind} offer fits: {told.removed.option} removed the last {len(told.removed.offers)}"]
+    for option, offers in told.nearest:
+        first = f"{offers[0].instance.name} at ${offers[0].dollars_per_hour:.2f}/h"
+        lines.append(f"without {option}: {first}" + (f" and {len(offers) - 1} more" if len(offers) > 1 else ""))
+    return "\n".join(lines)
 
 
 def sheet(known: Catalog, name: str) -> Table:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stash.base.errors import UserError
+from stash.base.errors import StashError, UserError
 from stash.base.printable import printable_line
 from stash.cli.options import flag, option
 from stash.cli.storing import StoreOption
@@ -90,6 +90,8 @@ def recommend(
 ) -> None:
     """Say what to rent for a job: the cheapest in time, or the fastest for the money, and which dollars are stalls.
 
+    Exit code 1 if nothing keeps the deadline and the budget; then the nearest that can be kept are named.
+
     Examples:
 
         stash recommend train.stash.json --epochs 90 --samples 1281167 --deadline 24h
@@ -123,6 +125,8 @@ def recommend(
         _write(plan, target, pareto, json or markdown)
     if launch is not None:
         _write_task(found, json or markdown)
+    if plan.chosen is None:
+        raise typer.Exit(1)
 
 
 def _refuse_contradictions(explain: str | None, markdown: bool, json: bool, pareto: bool) -> None:
@@ -195,13 +199,13 @@ def _write(plan: RentalPlan, target: Path, pareto: bool, quiet: bool) -> None:
 
 
 def _write_task(found: Planned, quiet: bool) -> None:
-    """The chosen one as a SkyPilot task, beside no earlier one; raises UserError where there is nothing to launch."""
+    """The chosen one as a SkyPilot task, beside no earlier one; raises StashError where nothing is chosen."""
     from stash.cli.output import output_file, write_output
     from stash.derive.plan.sky import sky_task, task_name
 
     chosen = found.plan.chosen
     if chosen is None:
-        raise UserError("--launch sky: nothing keeps deadline and budget, so there is no choice to write down")
+        raise StashError("--launch sky: nothing keeps deadline and budget, so there is no choice to write down")
     target = output_file(None, task_name(found.profile), ".sky.yaml")
     write_output(target, sky_task(chosen, found.profile, found.catalog, found.bill, target.name), new=True)
     note = f"Wrote {target}, a SkyPilot task of {chosen.name}; nothing was started."

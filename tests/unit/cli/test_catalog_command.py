@@ -7,11 +7,13 @@ from datetime import date
 from pathlib import Path
 
 import pytest
+from catalogs import box, small
 from typer.testing import CliRunner
 
 from stash.base.errors import UserError
 from stash.cli.catalog import app
-from stash.cli.catalog_tables import _columns, marked
+from stash.cli.catalog_tables import _columns, marked, nothing, nothing_text
+from stash.keep.catalog import OfferFilter
 from stash.keep.catalog.facts import Instance, Offer
 
 pytestmark = pytest.mark.usefixtures("home")
@@ -107,9 +109,28 @@ def test_the_table_shows_dates_and_says_what_was_left_out() -> None:
 def test_when_nothing_fits_the_command_says_which_wish_is_too_much() -> None:
     arguments = ["--gpu", "V100", "--min-network", "25gbit", "--max-price", "10", "--cloud", "aws"]
     result = CliRunner().invoke(app, arguments, catch_exceptions=False)
-    assert result.exit_code == 0
-    assert "no on-demand offer fits" in result.stdout
+    assert result.exit_code == 1
+    assert "no on-demand offer fits: --min-network removed the last 1" in result.stdout
     assert "without --max-price: p3.16xlarge at $24.48/h and 1 more" in result.stdout
+    result = CliRunner().invoke(app, [*arguments, "--json"], catch_exceptions=False)
+    assert result.exit_code == 1
+    told = json.loads(result.stdout)
+    assert (told["offers"], told["removed_by"]) == ([], "--min-network")
+    assert {"without": "--max-price", "offers": 2, "instance": "p3.16xlarge", "dollars_per_hour": 24.48} in (
+        told["nearest"]
+    )
+
+
+def test_where_something_fits_nothing_is_said_to_be_too_much() -> None:
+    result = CliRunner().invoke(app, ["--gpu", "V100", "--json"], catch_exceptions=False)
+    told = json.loads(result.stdout)
+    assert (result.exit_code, told["removed_by"], told["nearest"]) == (0, None, [])
+
+
+def test_a_kind_without_any_price_is_no_wishs_fault() -> None:
+    known = small((box("free", gpu_count=0), 1.0))
+    told = nothing(known, OfferFilter(kinds=("spot",), min_vcpus=2))
+    assert nothing_text(told) == "no spot price is known; `stash catalog refresh` gets today's"
 
 
 def test_the_sheet_of_an_instance_names_sources_and_says_unknown() -> None:

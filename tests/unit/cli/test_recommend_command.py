@@ -95,10 +95,18 @@ def test_files_are_written_by_their_endings(monkeypatch: Patch, capsys: Capture,
 
 
 def test_a_deadline_nothing_keeps_names_what_would_have_to_give(monkeypatch: Patch, capsys: Capture) -> None:
-    assert run(monkeypatch, *JOB, "--deadline", "20min") == 0
+    assert run(monkeypatch, *JOB, "--deadline", "20min") == 1
     out = " ".join(capsys.readouterr().out.split())
     assert "Nothing that may be rented keeps a deadline of 20 min" in out
     assert "--deadline " in out
+    assert run(monkeypatch, *JOB, "--deadline", "20min", "--json", "-o", "kept.plan.json") == 1
+    told = json.loads(capsys.readouterr().out)
+    assert told["chosen"] is None
+    assert told["relaxations"][0]["option"] == "deadline"
+    assert load_plan("kept.plan.json").relaxations
+    assert run(monkeypatch, *JOB, "--deadline", told["relaxations"][0]["to"]) == 0
+    assert run(monkeypatch, *JOB, "--budget", "0.01") == 1
+    assert "--budget " in capsys.readouterr().out
 
 
 def test_what_people_go_by_stands_beside_the_plan(monkeypatch: Patch, capsys: Capture) -> None:
@@ -181,6 +189,6 @@ def test_the_choice_is_written_as_a_task_and_nothing_is_started(
 def test_only_a_choice_can_be_launched_and_only_with_sky(monkeypatch: Patch, capsys: Capture, tmp_path: Path) -> None:
     assert run(monkeypatch, *JOB, "--launch", "slurm") == 2
     assert "--launch slurm: sky is what" in capsys.readouterr().err
-    assert run(monkeypatch, *JOB, "--deadline", "1h", "--launch", "sky") == 2
+    assert run(monkeypatch, *JOB, "--deadline", "1h", "--launch", "sky") == 1
     assert "there is no choice to write down" in capsys.readouterr().err
     assert not list(tmp_path.glob("*.yaml"))
