@@ -31,11 +31,11 @@ _OPTIONS = {
     "min_gpu_memory_bytes": "--min-gpu-memory",
     "cloud": "--cloud",
     "region": "--region",
-    "max_dollars_per_hour": "--max-price",
     "min_network_bytes_per_second": "--min-network",
     "interconnect": "--interconnect",
     "min_vcpus": "--min-vcpus",
     "min_memory_bytes": "--min-memory",
+    "max_dollars_per_hour": "--max-price",
 }
 
 
