@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from stash.base.ladder import rung
+from stash.base.ladder import STALLS, stall_names
 from stash.base.records import Profile
 from stash.base.stats.rounds import drift, increments, spread, two_modes, widest
 from stash.base.words.units import format_seconds
@@ -114,13 +114,14 @@ def _drift(kept: StepTimes) -> list[str]:
 
 def _modes(kept: StepTimes) -> list[str]:
     found = []
-    for name, values in zip(kept.rungs, kept.matrix.T, strict=True):
+    # The lowest rung that was climbed holds all of compute: on CPUs that is the one which adds the transfer elsewhere.
+    for name, adds, values in zip(kept.rungs, stall_names(kept.rungs), kept.matrix.T, strict=True):
         modes = two_modes(values)
         if modes is not None:
             slow, fast = format_seconds(modes[1]), format_seconds(modes[0])
             found.append(
-                f"The step under {name} takes either {fast} or {slow}, and the mean is neither: the "
-                f"{rung(name).adds} stall changed; look for a periodic disturbance or a changing clock or link."
+                f"The step under {name} takes either {fast} or {slow}, and the mean is neither: "
+                f"{adds if adds == STALLS[0] else f'the {adds} stall'} changed; look for a periodic disturbance or a changing clock or link."
             )
     return found[:1]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from breakdowns import CALM
 from profile_builder import build, own_launches
 
@@ -48,6 +49,18 @@ def test_two_speeds_are_a_warning():
         if name != "solo"
     }
     assert "The step under crowd takes either 104 ms or 135 ms" in warnings_of(build(times))
+
+
+@pytest.mark.parametrize(
+    ("rung", "device", "what"),
+    [("solo", "cpu", "compute"), ("solo", "cuda", "the transfer stall"), ("crowd", "cpu", "the contention stall")],
+)
+def test_what_changed_is_what_the_rung_holds(rung: str, device: str, what: str):
+    """On CPUs nothing is copied to a device: the lowest rung is all of compute."""
+    lower = {"resident": [0.1] * 9} if device == "cuda" else {}
+    times = lower | {name: [values[0]] * 9 for name, values in CALM.items()}
+    times[rung] = [times[rung][0] * (1.0 if i % 3 else 1.3) for i in range(9)]
+    assert f"and the mean is neither: {what} changed;" in warnings_of(build(times, device=device))
 
 
 def test_replayed_batches_that_take_longer_than_fresh_ones_are_no_silent_stall():
