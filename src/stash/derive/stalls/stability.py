@@ -114,14 +114,15 @@ def _drift(kept: StepTimes) -> list[str]:
 
 def _modes(kept: StepTimes) -> list[str]:
     found = []
-    # The lowest rung that was climbed holds all of compute: on CPUs that is the one which adds the transfer elsewhere.
+    # The lowest rung holds all of compute: on CPUs that is the one which elsewhere adds the transfer.
     for name, adds, values in zip(kept.rungs, stall_names(kept.rungs), kept.matrix.T, strict=True):
         modes = two_modes(values)
         if modes is not None:
             slow, fast = format_seconds(modes[1]), format_seconds(modes[0])
             found.append(
                 f"The step under {name} takes either {fast} or {slow}, and the mean is neither: "
-                f"{adds if adds == STALLS[0] else f'the {adds} stall'} changed; look for a periodic disturbance or a changing clock or link."
+                f"{adds if adds == STALLS[0] else f'the {adds} stall'} changed; look for a periodic disturbance or "
+                "a changing clock or link."
             )
     return found[:1]
 
