@@ -12,9 +12,11 @@ from loss_courses import learned_curve
 from stash.base.errors import UserError
 from stash.base.spot.fleets import FleetPlan
 from stash.derive.predict.target.efficiency import reached
-from stash.derive.predict.whatif.forecasting import shipped_catalog
+from stash.derive.predict.whatif.forecasting import base_of, shipped_catalog
 from stash.derive.spot.loss.levels import spread_at
 from stash.derive.spot.planning import plan
+from stash.derive.spot.pool.from_profile import _alone
+from stash.derive.spot.pool.market import Priced
 from stash.keep.catalog import Offer, OfferFilter
 
 TODAY = date(2026, 11, 22)
@@ -138,3 +140,16 @@ def test_a_confidence_that_nobody_can_tell_is_refused() -> None:
     forms = tuple(each.model_copy(update={"spread": None, "spreads": ()}) for each in blind.forms)
     with pytest.raises(UserError, match="so nor is a probability; plan without it"):
         planned(curve=blind.model_copy(update={"forms": forms}), confidence=0.9)
+
+
+def test_a_slice_of_a_gpu_is_a_worker_at_its_share_and_that_is_said_to_be_an_assumption() -> None:
+    base = base_of(gpu_job())
+    offers = {each.instance.name: each for each in shipped_catalog().query(OfferFilter(cloud="azure"))}
+    half, whole = (
+        _alone(base, Priced(offers[name].instance, 2, offers[name], None))
+        for name in ("Standard_NV18ads_A10_v5", "Standard_NV36ads_A10_v5")
+    )
+    assert half.gpus == whole.gpus == 1
+    assert half.computes.mean() > 1.25 * whole.computes.mean()
+    assert half.computes.std() > whole.computes.std()
+    assert any("each device is 0.5 of one A10" in note for note in half.notes)
