@@ -42,6 +42,8 @@ def retarget(measured: Target, wanted: Alteration, known: Catalog, clusters: Cal
                 f"--instance {wanted.instance} has no GPU, and the job was profiled on {measured.device}; a step on "
                 "its CPUs can only be measured: run `stash profile` there"
             )
+    if wanted.gpu is None and _one_gpu(target, measured, known):
+        target = target.model_copy(update={"device": measured.device})
     if wanted.gpu is not None or target.device != measured.device:
         target = _with_gpu(target, wanted, measured, known)
     devices = wanted.gpus or target.devices
@@ -62,6 +64,16 @@ def retarget(measured: Target, wanted: Alteration, known: Catalog, clusters: Cal
         ranks = f"{nodes} nodes of {devices} are {nodes * devices:,} ranks"
         raise UserError(f"{ranks}; forecasts go up to {MOST_NODES:,}")
     return target.model_copy(update=update)
+
+
+def _one_gpu(target: Target, measured: Target, known: Catalog) -> bool:
+    """Whether both have one GPU under two names, as a driver and the catalog write them."""
+    if target.device is None or measured.device is None:
+        return False
+    try:
+        return known.gpu(target.device).name == known.gpu(measured.device).name
+    except UserError:  # made in several variants, or unknown
+        return False
 
 
 def _with_gpu(target: Target, wanted: Alteration, measured: Target, known: Catalog) -> Target:

@@ -89,6 +89,12 @@ def test_what_was_not_used_comes_from_the_data_sheet() -> None:
     assert told.target.network.bytes_per_second.origin == "data sheet"
 
 
+def test_the_gpu_that_was_measured_is_no_other_under_the_catalogs_name() -> None:
+    told = what_if(job(), Alteration(instance="p3.16xlarge"))
+    assert told.target.device == "Tesla V100-SXM2-16GB"
+    assert not any("was measured on Tesla" in each for each in told.beyond)
+
+
 def test_another_type_is_forecast() -> None:
     told = what_if(job(), Alteration(instance="g5.12xlarge"))
     assert {part.origin for part in told.grounds if part.stall == "compute"} == {"data sheet"}
