@@ -87,7 +87,7 @@ def left_out(counts: Mapping[str, int]) -> str:
     return f"{total} {'offer' if total == 1 else 'offers'} left out: {listed}"
 
 
-class Nearest(NamedTuple):
+class Dropped(NamedTuple):
     """What there would be without one wish."""
 
     option: str
@@ -99,10 +99,10 @@ class Nothing(NamedTuple):
     """Why no offer fits."""
 
     kind: str
-    removed: Nearest | None
+    removed: Dropped | None
     """The wish that the last offers fell to, taking wishes in the order of the options, and those offers; ``None`` if
     there are none of the kind to begin with."""
-    nearest: tuple[Nearest, ...]
+    nearest: tuple[Dropped, ...]
     """Each wish that lets something through when it alone is dropped."""
 
 
@@ -118,8 +118,8 @@ def nothing(known: Catalog, wish: OfferFilter) -> Nothing:
     for number, option in enumerate(options, start=1):
         before, there = there, left(options[:number]) if there else ()
         if before and not there:
-            removed = Nearest(option, before)
-    found = [Nearest(option, left([other for other in options if other != option])) for option in options]
+            removed = Dropped(option, before)
+    found = [Dropped(option, left([other for other in options if other != option])) for option in options]
     return Nothing(wish.kinds[0], removed, tuple(each for each in found if each.offers))
 
 

@@ -222,7 +222,7 @@ def _rungs(given: Any) -> Any:
 
 
 def _probe(given: Any) -> Any:
-    return {True: PROBE_SECONDS, False: None}[given] if isinstance(given, bool) else given
+    return {True: f"{PROBE_SECONDS:g}s", False: None}[given] if isinstance(given, bool) else given
 
 
 class StudySettings(StudyField):
