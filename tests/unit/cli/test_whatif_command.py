@@ -77,6 +77,13 @@ def test_two_options_are_a_table(monkeypatch: Patch, capsys: Capture):
     assert any(line.split() == ["workers", "8", "16"] for line in lines)
 
 
+def test_a_sweep_of_times_writes_their_unit(monkeypatch: Patch, capsys: Capture):
+    words = ("--disk", "100MB/s", "--sweep", "lasting=1h..4h", "--json")
+    assert run(monkeypatch, "gpu.stash.json", *words) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [point["values"]["lasting"] for point in told["points"]][::8] == ["3600s", "1.44e+04s"]
+
+
 def test_a_sweep_for_programs_has_a_forecast_a_point(monkeypatch: Patch, capsys: Capture):
     assert run(monkeypatch, "cpu.stash.json", "--sweep", "nodes=1..2", "--json") == 0
     one, two = json.loads(capsys.readouterr().out)["points"]
@@ -103,6 +110,8 @@ def test_a_curve_is_drawn_into_a_file(monkeypatch: Patch, files: Path):
         (["--sweep", "nodes=1..4", "-o", "x.gif"], "pictures end in"),
         (["--gpu", "A1000"], "did you mean A100"),
         (["--sweep", "nodes=1..4", "--nodes", "2"], "both set and swept"),
+        (["--sweep", "instance=p3.8xlarge,p3.9xlarge"], "unknown instance 'p3.9xlarge'; did you mean"),
+        (["--sweep", "gpu=T4,T5"], "unknown GPU 'T5'; did you mean"),
     ],
 )
 def test_what_cannot_be_is_one_sentence(monkeypatch: Patch, capsys: Capture, words: list[str], said: str):

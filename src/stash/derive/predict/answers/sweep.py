@@ -15,6 +15,7 @@ from stash.derive.predict.forecast.breakdown import Forecast
 from stash.derive.predict.whatif.base import Base
 from stash.derive.predict.whatif.changes import OPTIONS, Alteration, changes, parse
 from stash.derive.predict.whatif.forecasting import lost, what_if
+from stash.derive.predict.whatif.retarget import named_gpu
 
 MOST_POINTS = 400
 _ALL_UP_TO = 12
@@ -59,6 +60,7 @@ def sweep(base: Base, typed: Mapping[str, str], over: Sequence[SweptOption]) -> 
     both = [axis.option for axis in over if axis.option in typed]
     if both:
         raise UserError(f"--{both[0]} is both set and swept; leave one of them out")
+    _refuse_unknown_names(base, over)
     points = []
     for texts in itertools.product(*(axis.texts for axis in over)):
         here = {**typed, **{axis.option: text for axis, text in zip(over, texts, strict=True)}}
@@ -66,6 +68,16 @@ def sweep(base: Base, typed: Mapping[str, str], over: Sequence[SweptOption]) -> 
     if all(point.told is None for point in points):
         raise UserError(points[0].why or "no point of that sweep can be predicted")
     return tuple(points)
+
+
+def _refuse_unknown_names(base: Base, over: Sequence[SweptOption]) -> None:
+    """Raise UserError for a name that is nobody's: a mistake, and no point that cannot be predicted."""
+    for axis in over:
+        for text in axis.texts:
+            if axis.option == "instance":
+                base.catalog().instance(text)
+            elif axis.option == "gpu":
+                named_gpu(text, base.catalog())
 
 
 def _point(base: Base, texts: tuple[str, ...], wanted: Alteration) -> Point:
@@ -131,6 +143,8 @@ def _written(option: str, value: float) -> str:
         return f"{value * 8 / 1e9:.4g}gbit"
     if option == "disk":
         return f"{value / 1e6:.4g}MB/s"
+    if option == "lasting":
+        return f"{value:.4g}s"
     if option in ("memory", "bucket"):
         return f"{value / 2**20:.4g}MiB"
     return f"{value:.4g}"
