@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from stash.base.interrupts import REQUESTS, interrupted_by, postponed
+from stash.base.interrupts import REQUESTS, follow_requests, interrupted_by, postponed
 
 
 @pytest.fixture(autouse=True)
@@ -100,3 +100,23 @@ def test_what_is_done_whole_is_interrupted_at_its_end(number: int) -> None:
     with pytest.raises(KeyboardInterrupt):
         work()
     assert done == ["whole"]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("number", REQUESTS)
+def test_a_request_whose_exception_python_drops_is_followed_by_whoever_asks(number: signal.Signals) -> None:
+    class Finalized:
+        def __del__(self) -> None:
+            os.kill(os.getpid(), number)
+            time.sleep(0.01)
+
+    def work() -> None:
+        with interrupted_by(*REQUESTS):
+            follow_requests()
+            del_now = Finalized()
+            del del_now  # the exception is raised in there, printed and dropped
+            follow_requests()
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    follow_requests()  # it is done with
