@@ -29,6 +29,14 @@ _told: Left = {}
 """What made a test fail is not said again of its file."""
 
 
+@pytest.fixture(scope="session", autouse=True)
+def state_of_the_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What killed profiles of tests leave is found by tests only."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
+
+
 @pytest.fixture(autouse=True)
 def nothing_outlives_its_test() -> Iterator[None]:
     """Of what the test itself and its own fixtures start."""

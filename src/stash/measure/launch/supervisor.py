@@ -25,8 +25,8 @@ _CANNOT_BE_RUN, _NOT_FOUND = 126, 127
 def main(line: int, setting: str, *command: str) -> int:
     """Run ``command`` with ``setting`` (NAME=VALUE) in its environment, until the other end of ``line`` closes.
 
-    Says ``PID`` once it was started, then ``PID STATUS`` of every child that ended (as ``os.wait`` has it). Requests to
-    end wait until ``command`` was started: no handler raises in the middle of that.
+    Says ``PID`` once it was started, then ``PID STATUS`` of every child that ended (as ``os.wait`` has it). Requests
+    to end wait until ``command`` was started: no handler raises in the middle of that.
     """
     from stash.measure.linux.processes import ask_to_end, descendants
 
