@@ -106,6 +106,9 @@ def main() -> None:
     """Run the command and exit."""
     with readers_may_leave():
         code = _run()
+    # An interrupt that passed through an ``exec`` (every dataclass is made by one) is forgotten by the next: under -m
+    # Python would die of SIGINT instead of ending with the code.
+    exec("")
     if sys.flags.inspect:  # PYTHONINSPECT: Python would show the end as an error, and ask for more
         os._exit(code)
     sys.exit(code)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -120,3 +123,15 @@ def test_a_request_whose_exception_python_drops_is_followed_by_whoever_asks(numb
     with pytest.raises(KeyboardInterrupt):
         work()
     follow_requests()  # it is done with
+
+
+def test_a_command_interrupted_inside_of_an_exec_exits_with_130_and_does_not_die_of_the_signal(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "interrupted.py").write_text(
+        "from stash.cli import main\ndef app(standalone_mode):\n    exec('raise KeyboardInterrupt')\n"
+        "main.app = app\nmain.main()"
+    )
+    words = [sys.executable, "-m", "interrupted"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (130, "interrupted\n")
