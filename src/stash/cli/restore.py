@@ -43,7 +43,8 @@ def restore(
     found = state.left()
     for folder in found:
         if owned(folder) is None and not other_machines:
-            print(printable(f"of a profile on {_machine(machine_of(folder))}, which may still run:"))
+            machine = machine_of(folder) or "that is not known"
+            print(printable(f"of a profile on the machine {machine}, which may still run:"))
             _list(folder, "would be put back with --other-machines")
         elif dry_run:
             _list(folder, "would be put back")
@@ -78,7 +79,3 @@ def _list(folder: Path, what: str) -> None:
     for ledger in state.ledgers(folder):
         for kept in filter(is_to_undo, entries_of(ledger) or ()):
             print(printable(f"  {kept.path} {what}" + (f", from {kept.other}" if kept.other else "")))
-
-
-def _machine(name: str) -> str:
-    return f"the machine {name}" if name else "a machine that is not known"
