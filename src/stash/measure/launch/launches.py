@@ -223,7 +223,9 @@ class Launches:
                 if each.peers is not None:
                     each.peers.close()
                 self._take(each)
-                self._measurement.gathered.note(*kept_files.sentences(put_back(each.orders.files.kept)))
+                files = each.orders.files
+                kept = put_back(files.kept) + put_back(files.kept_here)
+                self._measurement.gathered.note(*kept_files.sentences(kept))
                 self._mention_others(each)
         return next((found for each in running if (found := self._diagnosis(each)) is not None), None)
 

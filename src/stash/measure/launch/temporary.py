@@ -6,6 +6,7 @@ Touches nothing that another user, or another program, has made.
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import stat
@@ -15,10 +16,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
 
-from stash.measure.run.folder import KEPT
+from stash.measure.run.folder import KEPT, RunFolder
 from stash.measure.run.owner import claim, disown, is_run, owned
-from stash.measure.run.put_back import Aftermath
-from stash.measure.run.state import left, restore
+from stash.measure.run.put_back import Aftermath, put_back
+from stash.measure.run.state import PARTING_SECONDS, left, restore
 
 _PREFIX = "stash-"
 _KEPT_SECONDS = 7 * 24 * 3600.0
@@ -82,16 +83,25 @@ def sweep(parent: Path) -> Swept:
             aftermath = restore(Path(os.path.realpath(folder / KEPT)))
             if aftermath is None:
                 continue  # a guardian is at it
-            found.append(aftermath)
-            remove(folder)
+            found.append(aftermath + remove(folder))
             dead += lives is False
     return Swept(dead, tuple(found))
 
 
-def remove(run: Path) -> None:
-    """Remove a run's folder, unless originals of the user's files are in it that could not be put back."""
-    if (run / KEPT).is_symlink() or not (run / KEPT).exists():
+def remove(run: Path, late: bool = True) -> Aftermath:
+    """Remove a run's folder, unless originals of the user's files are in it that cannot be put back.
+
+    ``late``: it may be long ago that the run was killed.
+    """
+    found = Aftermath()
+    for launch in map(RunFolder, sorted(run.glob("launch-*"))):
+        if launch.kept_here.exists():
+            last = max(path.stat().st_mtime for path in launch.path.iterdir()) + PARTING_SECONDS
+            found += put_back(launch.kept_here, last if late else math.inf)
+    kept = (run / KEPT).is_dir() and not (run / KEPT).is_symlink()
+    if not kept and not any(run.glob("launch-*/kept.jsonl")):
         shutil.rmtree(run, ignore_errors=True)
+    return found
 
 
 def restored() -> list[Aftermath]:

@@ -75,6 +75,11 @@ class RunFolder:
         return self.run / KEPT / f"{self.path.name}.jsonl"
 
     @property
+    def kept_here(self) -> Path:
+        """The same of processes that do not see where ``kept`` leads: of a container that shares this folder only."""
+        return self.path / "kept.jsonl"
+
+    @property
     def sockets(self) -> Path:
         return self.run / "sockets"
 

@@ -62,8 +62,9 @@ class Keeper:
         self._run, self._began = str(folder.run), began
         with contextlib.suppress(OSError):  # it is there, unless nothing but the run's own folder could be written
             os.mkdir(folder.kept.parent, 0o700)
-        self._ledgers = os.path.realpath(folder.kept.parent)  # still there if the job empties the temporary folder
-        self._file = os.path.join(self._ledgers, folder.kept.name)
+        ledger = folder.kept if folder.kept.parent.is_dir() else folder.kept_here
+        self._ledgers = os.path.realpath(ledger.parent)  # still there if the job empties the temporary folder
+        self._file = os.path.join(self._ledgers, ledger.name)
         self._home = os.getcwd()
         self._sized: set[str] = set()
         self._once: set[str] = set()

@@ -20,7 +20,7 @@ from stash.measure.run.owner import claim, is_run, owned
 from stash.measure.run.places import places
 from stash.measure.run.put_back import Aftermath, put_back
 
-_PARTING_SECONDS = 2.0
+PARTING_SECONDS = 2.0
 """For a job's processes to notice that their launcher is gone."""
 
 
@@ -67,7 +67,7 @@ def put_all_back(folder: Path, late: bool = False) -> Aftermath:
     found = Aftermath()
     with suppress(FileNotFoundError):
         status = folder.stat()
-        last = status.st_mtime + _PARTING_SECONDS if late else math.inf
+        last = status.st_mtime + PARTING_SECONDS if late else math.inf
         for ledger in reversed(ledgers(folder)):
             found += put_back(ledger, last)
         if ledgers(folder):

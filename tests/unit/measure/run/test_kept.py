@@ -340,3 +340,13 @@ def test_a_new_file_that_is_empty_was_a_placeholder_and_goes(run: RunFolder, tmp
     path.touch()
     assert put_back(run.kept).new == ()
     assert not path.exists()
+
+
+def test_where_the_ledgers_place_is_out_of_sight_as_in_a_container_it_lies_in_the_launchs_folder(
+    run: RunFolder, file: Path
+):
+    (run.run / "kept").symlink_to("/nowhere")
+    rewrite(keeper(run), file)
+    assert put_back(run.kept) == Aftermath()
+    assert put_back(run.kept_here).restored == (str(file),)
+    assert file.read_bytes() == OLD
