@@ -22,6 +22,11 @@ class Room:
     outside: Path
     """For what the case needs besides, which is not looked at when it is over."""
 
+    @property
+    def state(self) -> Path:
+        """Where killed profiles leave what is to be put back."""
+        return self.outside / "state"
+
 
 @dataclass(frozen=True)
 class Expected:

@@ -84,6 +84,7 @@ def _started(case: Case, room: Room) -> Started:
     ]
     words = (*usual, "-o", str(output), *case.options, *case.job)
     variables = {"TMPDIR": str(room.temporary), "PYTHONDONTWRITEBYTECODE": "1", **case.variables}
+    variables.setdefault("XDG_STATE_HOME", str(room.state))
     words = case.program(room) if case.program is not None else words
     return Started(words, output, log, room.work, variables, own=case.program is None)
 
@@ -134,6 +135,8 @@ def _wrong(case: Case, room: Room, outcome: Outcome, before: dict[str, str]) -> 
     yield from (
         f"left {name} in the temporary folder" for name in left if not _matches(name, (*TORCHS_OWN, *expected.leaves))
     )
+    if list(room.state.rglob("owner")):
+        yield "left files of the user's to be put back"
     if case.check is not None and (wrong := case.check(outcome, room)) is not None:
         yield wrong
 

@@ -182,6 +182,7 @@ def train(one: Job, most: int = 500) -> None:
         one.step(seconds_of(feed))
         if one.steps >= most:
             return
+    one.climber._loops.forget()  # a real process is gone by now, and its timer with it
 
 
 def ended(one: Job) -> str:

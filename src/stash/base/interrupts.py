@@ -1,7 +1,8 @@
 """Requests to end that count as Ctrl-C, and the first of them only: a batch system's SIGTERM, a closed terminal.
 
-What cleans up after KeyboardInterrupt then cleans up after all of these, and is not interrupted itself. Knows nothing
-of what is cleaned up.
+What cleans up after KeyboardInterrupt then cleans up after all of these, and is not interrupted itself. Python drops
+an exception that hits a finalizer or a weak reference's callback, of which every import has one: so a request is also
+remembered, and what runs for long asks for it (``follow_requests``). Knows nothing of what is cleaned up.
 """
 
 from __future__ import annotations
@@ -18,6 +19,18 @@ REQUESTS = tuple(
 """The signals that ask a program to end, as torchrun understands them too. Windows lacks some."""
 
 
+class _Heard:
+    """What the handlers of this process have heard."""
+
+    request = False
+
+
+def follow_requests() -> None:
+    """Raise KeyboardInterrupt if a request has come since the innermost ``interrupted_by`` began."""
+    if _Heard.request:
+        raise KeyboardInterrupt
+
+
 @contextmanager
 def interrupted_by(*signals: signal.Signals) -> Iterator[None]:
     """Within the block the first of ``signals`` raises KeyboardInterrupt; their handlers are back afterwards.
@@ -26,16 +39,21 @@ def interrupted_by(*signals: signal.Signals) -> Iterator[None]:
     up. A signal that is ignored (``nohup``) stays ignored. Does nothing in a thread other than the main one, where
     Python allows no handlers.
     """
-    heard = False
 
     def interrupt(number: int, frame: FrameType | None) -> None:
-        nonlocal heard
-        if not heard:
-            heard = True
+        if not _Heard.request:
+            _Heard.request = True
             raise KeyboardInterrupt
 
-    with _handled(signals, interrupt):
+    if threading.current_thread() is not threading.main_thread():
         yield
+        return
+    outer, _Heard.request = _Heard.request, False
+    try:
+        with _handled(signals, interrupt):
+            yield
+    finally:
+        _Heard.request = outer
 
 
 @contextmanager

@@ -32,6 +32,7 @@ from stash.cli.query import query
 from stash.cli.readers import readers_may_leave
 from stash.cli.recommend import recommend
 from stash.cli.report import report
+from stash.cli.restore import restore, restore_what_is_left
 from stash.cli.show import show
 from stash.cli.spot.app import app as spot_app
 from stash.cli.store import app as store_app
@@ -75,6 +76,7 @@ app.command(rich_help_panel=_KEEP)(query)
 app.command(rich_help_panel=_KEEP)(export)
 app.add_typer(store_app, name="store", rich_help_panel=_KEEP)
 app.add_typer(catalog_app, name="catalog", rich_help_panel=_AROUND)
+app.command(rich_help_panel=_AROUND)(restore)
 app.command(rich_help_panel=_AROUND)(zoo)
 app.add_typer(dataset_app, name="dataset", rich_help_panel=_AROUND)
 app.add_typer(testbed_app, name="testbed", rich_help_panel=_AROUND)
@@ -90,17 +92,23 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def stash(
+    ctx: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", metavar="", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     """Where does my training time go? Profile a PyTorch job; every millisecond gets a name."""
+    if ctx.invoked_subcommand != "restore":
+        restore_what_is_left()
 
 
 def main() -> None:
     """Run the command and exit."""
     with readers_may_leave():
         code = _run()
+    # An interrupt that passed through an ``exec`` (every dataclass is made by one) is forgotten by the next: under -m
+    # Python would die of SIGINT instead of ending with the code.
+    exec("")
     if sys.flags.inspect:  # PYTHONINSPECT: Python would show the end as an error, and ask for more
         os._exit(code)
     sys.exit(code)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from stash.base.interrupts import REQUESTS, interrupted_by, postponed
+from stash.base.interrupts import REQUESTS, follow_requests, interrupted_by, postponed
 
 
 @pytest.fixture(autouse=True)
@@ -100,3 +103,35 @@ def test_what_is_done_whole_is_interrupted_at_its_end(number: int) -> None:
     with pytest.raises(KeyboardInterrupt):
         work()
     assert done == ["whole"]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("number", REQUESTS)
+def test_a_request_whose_exception_python_drops_is_followed_by_whoever_asks(number: signal.Signals) -> None:
+    class Finalized:
+        def __del__(self) -> None:
+            os.kill(os.getpid(), number)
+            time.sleep(0.01)
+
+    def work() -> None:
+        with interrupted_by(*REQUESTS):
+            follow_requests()
+            del_now = Finalized()
+            del del_now  # the exception is raised in there, printed and dropped
+            follow_requests()
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    follow_requests()  # it is done with
+
+
+def test_a_command_interrupted_inside_of_an_exec_exits_with_130_and_does_not_die_of_the_signal(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "interrupted.py").write_text(
+        "from stash.cli import main\ndef app(standalone_mode):\n    exec('raise KeyboardInterrupt')\n"
+        "main.app = app\nmain.main()"
+    )
+    words = [sys.executable, "-m", "interrupted"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (130, "interrupted\n")

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime, timezone
 from email.message import Message
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from urllib.error import HTTPError, URLError
 
 import pytest
+from http_serving import serving
 from price_lists import HUNT_AWS, HUNT_GCP, HUNT_HEAD, SKY_AWS, Web, zipped
 from typer.testing import CliRunner
 
@@ -215,15 +215,8 @@ def server() -> Iterator[str]:
                 while self.path == "/endless":
                     self.wfile.write(b"x" * 1000)
 
-        def log_message(self, *parts: object) -> None:
-            pass
-
-    with HTTPServer(("127.0.0.1", 0), Handler) as running:
-        thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        yield f"http://127.0.0.1:{running.server_port}"
-        running.shutdown()
-        thread.join()
+    with serving(Handler) as address:
+        yield address
 
 
 def test_the_real_transport_notices_a_download_that_was_cut(server: str) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from stash.base.errors import JobError, StashError, UserError
+from stash.base.interrupts import follow_requests
 from stash.base.spot.log import LeaseBooks, SpotEvent, SpotUpdates
 from stash.elastic.rehearsal.grounds import TrainingGround
 from stash.elastic.running.orders import EVENTS, UPDATES, WISHES, Tape, TrainingOrders
@@ -83,6 +84,7 @@ class Rehearsal:
                 self._ground.start()
                 self._started = time.monotonic()
                 while self._ground.running():
+                    follow_requests()
                     self._look()
                     self._check_time()
                     time.sleep(_POLL)

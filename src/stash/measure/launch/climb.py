@@ -24,6 +24,7 @@ from stash.measure.launch.another_start import another_start
 from stash.measure.launch.diagnose import MARK_STEPS, Diagnosis
 from stash.measure.launch.engines.base import Cluster
 from stash.measure.launch.gathered import Gathered
+from stash.measure.launch.guarded import GuardedFiles
 from stash.measure.launch.job import Job
 from stash.measure.launch.launches import Launches, Member, StartedProcess
 from stash.measure.launch.measurement import Measurement, Timer
@@ -80,7 +81,7 @@ class Expedition:
         """
         self.launches.watcher = watcher
         result = Result(None, None, interrupted=True)  # while the folder is made, or removed
-        with suppress(KeyboardInterrupt), self._neighbours, TemporaryFolder() as folder:
+        with suppress(KeyboardInterrupt), self._neighbours, TemporaryFolder() as folder, GuardedFiles(folder.path):
             self.measurement.cluster = numbered(self.measurement.cluster)
             self.measurement.commit = commit_of(self.job)  # as it is now, that it is about to be run
             result = self._run_in(folder)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from stash.base.words.counting import counted
 from stash.measure.launch.temporary import Swept
-from stash.measure.run.kept import Aftermath
+from stash.measure.run.put_back import Aftermath
 
 _NAMED = 3
 
@@ -32,14 +32,14 @@ def sentences(aftermath: Aftermath) -> list[str]:
 
 def of_killed_runs(swept: Swept) -> list[str]:
     """What earlier runs had left, and the same of their files, which only this run could put back."""
-    if swept.dead == 0:
-        return []
     whose = "a killed run" if swept.dead == 1 else f"{swept.dead} killed runs"
-    restored = [sentence for aftermath in swept.aftermaths for sentence in sentences(aftermath)]
-    return [
-        f"removed what {whose} of Stash had left in the temporary folder",
-        *(f"an earlier profile was killed; {sentence}" for sentence in restored),
-    ]
+    removed = [f"removed what {whose} of Stash had left in the temporary folder"] if swept.dead else []
+    return removed + of_restored(swept.aftermaths)
+
+
+def of_restored(aftermaths: Iterable[Aftermath]) -> list[str]:
+    """The same of the files of earlier runs."""
+    return [f"an earlier profile was killed; {said}" for aftermath in aftermaths for said in sentences(aftermath)]
 
 
 def _count(paths: Sequence[str]) -> str:

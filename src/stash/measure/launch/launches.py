@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
+from stash.base.interrupts import follow_requests
 from stash.base.ladder import without_exchange
 from stash.base.words.quantities import listed
 from stash.measure.launch import kept_files
@@ -34,9 +35,9 @@ from stash.measure.launch.wishes import Watcher
 from stash.measure.run.beats import Beat
 from stash.measure.run.folder import RunFolder
 from stash.measure.run.journal import Tail
-from stash.measure.run.kept import put_back
 from stash.measure.run.messages import ClimbEnded, Message, RoundDone
 from stash.measure.run.orders import Orders
+from stash.measure.run.put_back import put_back
 
 _TICK = 0.1
 _ROLL_CALL = 3.0
@@ -191,6 +192,7 @@ class Launches:
                 running.append(self._start(member))
             self._measurement.launches += 1
             while any(each.process.poll() is None for each in running):
+                follow_requests()
                 for each in running:
                     self._follow(each)
                     if each.peers is not None:
@@ -221,7 +223,9 @@ class Launches:
                 if each.peers is not None:
                     each.peers.close()
                 self._take(each)
-                self._measurement.gathered.note(*kept_files.sentences(put_back(each.orders.files)))
+                files = each.orders.files
+                kept = put_back(files.kept) + put_back(files.kept_here)
+                self._measurement.gathered.note(*kept_files.sentences(kept))
                 self._mention_others(each)
         return next((found for each in running if (found := self._diagnosis(each)) is not None), None)
 

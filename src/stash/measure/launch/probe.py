@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from stash.base.errors import JobError, UserError
+from stash.base.interrupts import follow_requests
 from stash.base.records import Probe
 from stash.base.version import __version__
 from stash.lab.zoo.datasets import dataset_kind
@@ -144,6 +145,7 @@ def _watched(process: Process, orders: ProbeOrders, cluster: Cluster, wait: floa
     deadline = time.monotonic() + wait
     try:
         while (status := process.poll()) is None and time.monotonic() < deadline:
+            follow_requests()
             for what in _said(tail):
                 heard.append(what)
                 if what in PARTS:

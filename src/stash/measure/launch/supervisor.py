@@ -17,6 +17,7 @@ import sys
 from pathlib import Path
 
 _PR_SET_CHILD_SUBREAPER = 36
+_REQUESTS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 _CANNOT_BE_RUN, _NOT_FOUND = 126, 127
 """Exit codes by which shells say so."""
 
@@ -24,7 +25,8 @@ _CANNOT_BE_RUN, _NOT_FOUND = 126, 127
 def main(line: int, setting: str, *command: str) -> int:
     """Run ``command`` with ``setting`` (NAME=VALUE) in its environment, until the other end of ``line`` closes.
 
-    Says ``PID`` once it was started, then ``PID STATUS`` of every child that ended (as ``os.wait`` has it).
+    Says ``PID`` once it was started, then ``PID STATUS`` of every child that ended (as ``os.wait`` has it). Requests
+    to end wait until ``command`` was started: no handler raises in the middle of that.
     """
     from stash.measure.linux.processes import ask_to_end, descendants
 
@@ -41,7 +43,9 @@ def main(line: int, setting: str, *command: str) -> int:
     try:
         launcher.sendall(f"{first.pid}\n".encode())
         while launcher not in select.select([launcher, waker], [], [])[0]:
-            waker.recv(4096)
+            requests = [number for number in waker.recv(4096) if number in _REQUESTS]
+            if requests:
+                return 128 + requests[0]
             launcher.sendall("".join(f"{child} {status}\n" for child, status in _reaped()).encode())
     except OSError:
         pass  # the launcher was gone before it could be told
@@ -51,14 +55,14 @@ def main(line: int, setting: str, *command: str) -> int:
 
 
 def _told_of_signals() -> socket.socket:
-    """What can be read from whenever a child has ended; requests to end this process end the launch."""
+    """What the numbers of signals can be read from: a child has ended, or this process is to end the launch."""
     heard, waker = socket.socketpair()
     waker.setblocking(False)
     signal.set_wakeup_fd(waker.detach())
     signal.signal(signal.SIGCHLD, lambda number, frame: None)
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+    for number in _REQUESTS:
         if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup; the job inherits that
-            signal.signal(number, lambda number, frame: sys.exit(128 + number))
+            signal.signal(number, lambda number, frame: None)
     return heard
 
 

@@ -1,11 +1,12 @@
 """The one temporary folder of a run: private to the user, owned while the run lasts, removed at its end.
 
-What a killed Stash could not remove is swept when the next one starts. Touches nothing that another user, or another
-program, has made.
+What a killed Stash could not remove is swept when the next one starts, once the files that it had set aside are back.
+Touches nothing that another user, or another program, has made.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import stat
@@ -15,9 +16,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
 
-from stash.measure.run.folder import RunFolder
-from stash.measure.run.kept import Aftermath, put_back
+from stash.measure.run.folder import KEPT, RunFolder
 from stash.measure.run.owner import claim, disown, is_run, owned
+from stash.measure.run.put_back import Aftermath, put_back
+from stash.measure.run.state import PARTING_SECONDS, left, restore
 
 _PREFIX = "stash-"
 _KEPT_SECONDS = 7 * 24 * 3600.0
@@ -57,11 +59,10 @@ class TemporaryFolder:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        _put_back(self.path)  # an interrupt may have come while a launch's files were
         if self._kept is None:
-            shutil.rmtree(self.path, ignore_errors=True)
+            remove(self.path)
         else:
-            for folder in [path for path in self.path.iterdir() if path.is_dir()]:
+            for folder in [path for path in self.path.iterdir() if path.is_dir() and path.name != KEPT]:
                 shutil.rmtree(folder, ignore_errors=True)
             disown(self.path)
         os.close(self._claimed)
@@ -69,7 +70,7 @@ class TemporaryFolder:
 
 def sweep(parent: Path) -> Swept:
     """Remove the folders of runs whose launcher died, and old logs; put back what those runs had set aside."""
-    dead, found = 0, []
+    dead, found = 0, restored()
     for folder in parent.glob(f"{_PREFIX}*"):
         try:
             status = folder.lstat()
@@ -79,11 +80,31 @@ def sweep(parent: Path) -> Swept:
             continue
         lives, unchanged = owned(folder), time.time() - status.st_mtime
         if lives is False or (lives is None and unchanged > _KEPT_SECONDS):
-            found += _put_back(folder, late=True)
-            shutil.rmtree(folder, ignore_errors=True)
+            aftermath = restore(Path(os.path.realpath(folder / KEPT)))
+            if aftermath is None:
+                continue  # a guardian is at it
+            found.append(aftermath + remove(folder))
             dead += lives is False
     return Swept(dead, tuple(found))
 
 
-def _put_back(run: Path, late: bool = False) -> list[Aftermath]:
-    return [put_back(RunFolder(launch), late) for launch in sorted(run.glob("launch-*"))]
+def remove(run: Path, late: bool = True) -> Aftermath:
+    """Remove a run's folder, unless originals of the user's files are in it that cannot be put back.
+
+    ``late``: it may be long ago that the run was killed.
+    """
+    found = Aftermath()
+    for launch in map(RunFolder, sorted(run.glob("launch-*"))):
+        if launch.kept_here.exists():
+            last = max(path.stat().st_mtime for path in launch.path.iterdir()) + PARTING_SECONDS
+            found += put_back(launch.kept_here, last if late else math.inf)
+    kept = (run / KEPT).is_dir() and not (run / KEPT).is_symlink()
+    if not kept and not any(run.glob("launch-*/kept.jsonl")):
+        shutil.rmtree(run, ignore_errors=True)
+    return found
+
+
+def restored() -> list[Aftermath]:
+    """Put back now what runs had set aside that were killed, with their guardians."""
+    found = [restore(folder) for folder in left() if owned(folder) is False]
+    return [aftermath for aftermath in found if aftermath is not None]

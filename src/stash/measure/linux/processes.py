@@ -43,6 +43,16 @@ def carrying(variable: str, value: str, proc: Path = _PROC) -> list[int]:
     return [int(folder.name) for folder in proc.glob("[0-9]*") if setting in _environment(folder)]
 
 
+def named(word: str, proc: Path = _PROC) -> list[int]:
+    """Numbers of the live processes in whose command ``word`` is one."""
+    found = []
+    for folder in proc.glob("[0-9]*"):
+        with suppress(OSError):
+            if word.encode() in (folder / "cmdline").read_bytes().split(b"\0"):
+                found.append(int(folder.name))
+    return found
+
+
 def descendants(ancestor: int, proc: Path = _PROC) -> list[int]:
     """Numbers of the live processes below one, parents before their children."""
     children: dict[int, list[int]] = {}

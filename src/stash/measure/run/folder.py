@@ -12,7 +12,6 @@
     tally.*            rank and its workers   counters of what making batches read, in shared memory
     held.*             worker to its rank     data files that it keeps open or mapped (``agent/data/holding``)
     output.log         job to user            all that the job printed
-    kept.jsonl         rank to launcher       the user's files that stepped aside for those of the job (``kept``)
     neighbours.json    rank to launcher       that the job is on several nodes, and where to listen (``meeting``)
     invitation.json    launcher to leader     where launchers of other nodes can reach it (``meeting``)
     meeting.json       rank to launcher       where all launchers meet (``meeting``)
@@ -20,8 +19,9 @@
     discarded/         job to nobody          what experiment trackers insist on writing
 
 The folders of one run's launches lie side by side; between them stand ``owner``, by which all know that the launcher
-lives (``owner``), ``sockets``, through which the job's processes talk among themselves, and ``muster.*``, by which
-launches that run at the same time come to the same block.
+lives (``owner``), ``kept``, which leads to the ledgers of the user's files that stepped aside for those of the job,
+one a launch (``state``), ``sockets``, through which the job's processes talk among themselves, and ``muster.*``, by
+which launches that run at the same time come to the same block.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ from pathlib import Path
 
 TALLY = "tally."
 """How the names of the files of shared counters begin."""
+KEPT = "kept"
+"""The name in a run's folder of where its ledgers of kept files are."""
 HELD = "held."
 """How the names of the files begin in which workers list what they keep open or mapped."""
 
@@ -70,6 +72,11 @@ class RunFolder:
 
     @property
     def kept(self) -> Path:
+        return self.run / KEPT / f"{self.path.name}.jsonl"
+
+    @property
+    def kept_here(self) -> Path:
+        """The same of processes that do not see where ``kept`` leads: of a container that shares this folder only."""
         return self.path / "kept.jsonl"
 
     @property

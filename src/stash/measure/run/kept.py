@@ -1,8 +1,8 @@
-"""Files that were there before the run: kept aside before its job changes them, and put back when it is over.
+"""Files that were there before the run: kept aside before its job changes them.
 
-The job's processes ``keep`` a file that they are about to write, replace or remove, whatever function does so; the
-launcher puts all of them back. The original itself steps aside to an *attic*, a hidden folder on its file system, so
-nothing is copied but what a writer must find there. A ledger in the launch's folder outlives both.
+The job's processes ``keep`` a file that they are about to write, replace or remove, whatever function does so. The
+original itself steps aside to an *attic*, a hidden folder on its file system, so nothing is copied but what a writer
+must find there. A ledger outlives all of them (``state``); how it is undone, ``put_back`` knows.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
-import math
 import os
 import stat
 import time
@@ -31,8 +30,6 @@ MOST_REMEMBERED = 1 << 16
 """Paths of what a process made itself, the last ones."""
 _AHEAD = 2.0
 """Seconds by which a file's clock may be ahead of this process's before its age counts as from the future."""
-_DYING_SECONDS = 2.0
-"""For processes to notice that their launcher is gone."""
 
 How = Literal["aside", "copied", "sized", "moved", "left", "new"]
 
@@ -52,17 +49,6 @@ class Kept:
     size: int = 0
 
 
-@dataclass(frozen=True)
-class Aftermath:
-    """What the files of a launch came to: paths."""
-
-    restored: tuple[str, ...] = ()
-    unprotected: tuple[str, ...] = ()
-    """Too large to be kept, or not put back for another reason, with that reason."""
-    new: tuple[str, ...] = ()
-    """Written by replicas that had trained apart, where there was nothing before; empty ones are removed."""
-
-
 class Keeper:
     """The job's side: call the method that fits before a file is changed.
 
@@ -73,7 +59,12 @@ class Keeper:
     """
 
     def __init__(self, folder: RunFolder, began: float) -> None:
-        self._folder, self._began = folder, began
+        self._run, self._began = str(folder.run), began
+        with contextlib.suppress(OSError):  # it is there, unless nothing but the run's own folder could be written
+            os.mkdir(folder.kept.parent, 0o700)
+        ledger = folder.kept if folder.kept.parent.is_dir() else folder.kept_here
+        self._ledgers = os.path.realpath(ledger.parent)  # still there if the job empties the temporary folder
+        self._file = os.path.join(self._ledgers, ledger.name)
         self._home = os.getcwd()
         self._sized: set[str] = set()
         self._once: set[str] = set()
@@ -130,7 +121,7 @@ class Keeper:
     def wrote_anew(self, path: str) -> None:
         """It is about to be written by replicas that have trained apart, if it is not there yet."""
         path = os.path.abspath(path)
-        if path in self._new or path.startswith(f"{self._folder.run}{os.sep}") or os.path.lexists(path):
+        if path in self._new or path.startswith(f"{self._run}{os.sep}") or os.path.lexists(path):
             return
         self._new.add(path)
         with self._ledger() as ledger:
@@ -187,9 +178,13 @@ class Keeper:
                 return "aside"
             except OSError:
                 continue  # another mount, no right to write there, no links on this file system
-        copy = str(self._folder.path / f"kept-{_new_name()}")
+        copy = os.path.join(self._ledgers, f"kept-{_new_name()}")
         ledger.write(Kept(path, "copied", copy))
-        _copy(path, copy)
+        part, status = f"{copy}.part", os.stat(path)
+        _copy(path, part)
+        os.utime(part, ns=(status.st_atime_ns, status.st_mtime_ns))
+        _write_through(part)
+        os.rename(part, copy)  # half a copy, as on a disk that is full, undoes nothing
         return "copied"
 
     def _attics(self, path: str) -> Iterator[str]:
@@ -201,12 +196,12 @@ class Keeper:
         for place in (self._home, os.path.expanduser("~"), *reversed(above)):
             with contextlib.suppress(OSError):
                 if os.stat(place).st_dev == os.stat(folder).st_dev and os.access(place, os.W_OK | os.X_OK):
-                    yield os.path.join(place, _ATTIC + self._folder.run.name)
+                    yield os.path.join(place, _ATTIC + os.path.basename(self._run))
 
     @contextlib.contextmanager
     def _ledger(self) -> Iterator[_Ledger]:
         """The ledger, while no other process of the job keeps anything."""
-        descriptor = os.open(self._folder.kept, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
             wait_for_lock(descriptor)
             yield _Ledger(descriptor)
@@ -223,112 +218,13 @@ class _Ledger:
         line = (json.dumps(asdict(kept)) + "\n").encode()
         if os.write(self._descriptor, line) < len(line):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-
-def put_back(folder: RunFolder, late: bool = False) -> Aftermath:
-    """Undo what the ledger of a launch tells, the last first; call it when the job's processes are gone.
-
-    ``late``: its launcher was killed, and somebody may have been at work on the same files since. What was written
-    after the launch's last sign of life stays.
-    """
-    try:
-        lines = folder.kept.read_text().splitlines()
-    except OSError:
-        return Aftermath()
-    restored: list[str] = []
-    unprotected: list[str] = []
-    ledger = [kept for kept in map(_entry, lines) if kept is not None]
-    last = _last_sign_of_life(folder) if late else math.inf
-    for kept in filter(_changed, reversed(ledger)):
-        try:
-            if _written_after(last, kept.path):
-                raise OSError(errno.EEXIST, "another one is there now")
-            _undo(kept)
-            restored.append(kept.path)
-        except OSError as error:
-            where = f"; as it was, it is {_rescued(kept, folder)}" if kept.other else ""
-            unprotected.append(f"{kept.path} ({error.strerror}{where})")
-    folder.kept.unlink()
-    for attic in {os.path.dirname(kept.other) for kept in ledger if kept.how == "aside"}:
-        with contextlib.suppress(OSError):  # not empty: somebody's file could not be put back
-            os.rmdir(attic)
-    unprotected += [f"{kept.path} (too large to keep)" for kept in ledger if kept.how == "left"]
-    new = [kept.path for kept in ledger if kept.how == "new" and not _removed_empty(kept.path)]
-    return Aftermath(_distinct(restored), _distinct(unprotected), _distinct(new))
-
-
-def _removed_empty(path: str) -> bool:
-    """Whether a new file is not there, or was empty (a placeholder for a checkpoint, a mark) and is no more."""
-    try:
-        if os.path.getsize(path) == 0 and os.path.isfile(path) and not os.path.islink(path):
-            os.unlink(path)
-            return True
-    except OSError:
-        pass  # gone, or a link that leads nowhere
-    return not os.path.lexists(path)
-
-
-def _last_sign_of_life(folder: RunFolder) -> float:
-    return max(path.stat().st_mtime for path in folder.path.iterdir()) + _DYING_SECONDS
-
-
-def _entry(line: str) -> Kept | None:
-    """``None`` of a line that was cut short: then what it announces was not done."""
-    try:
-        return Kept(**json.loads(line))
-    except ValueError:
-        return None
-
-
-def _written_after(moment: float, path: str) -> bool:
-    try:
-        return os.lstat(path).st_mtime > moment
-    except OSError:
-        return False
-
-
-def _rescued(kept: Kept, folder: RunFolder) -> str:
-    """Where the original of a file is that cannot be put back, out of the run's folder, which is removed."""
-    if not kept.other.startswith(str(folder.run) + os.sep):
-        return kept.other
-    import shutil
-    import tempfile
-
-    return shutil.move(kept.other, tempfile.mkdtemp(prefix="kept-by-stash-"))
-
-
-def _changed(kept: Kept) -> bool:
-    """Whether there is something to undo."""
-    if kept.how == "sized":
-        return not os.path.exists(kept.path) or os.path.getsize(kept.path) != kept.size
-    if kept.how == "moved":
-        return os.path.isdir(kept.other) and not os.path.lexists(kept.path)
-    return kept.how in ("aside", "copied") and os.path.lexists(kept.other)
-
-
-def _undo(kept: Kept) -> None:
-    """Raises OSError."""
-    os.makedirs(os.path.dirname(kept.path), exist_ok=True)
-    if kept.how == "sized" and kept.size == 0:
-        open(kept.path, "wb").close()
-    elif kept.how == "sized":
-        os.truncate(kept.path, kept.size)
-    elif kept.how == "copied":
-        import shutil
-
-        shutil.copyfile(kept.other, kept.path)
-    else:
-        os.replace(kept.other, kept.path)
+        os.fsync(self._descriptor)  # it outlives a machine that fails
 
 
 def _named(path: str) -> str:
     """The real path of the name itself, which may be a link's."""
     folder, name = os.path.split(path.rstrip(os.sep) or path)
     return os.path.join(os.path.realpath(folder), name)
-
-
-def _distinct(paths: list[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(paths))
 
 
 def _new_name() -> str:
@@ -349,6 +245,14 @@ def _copy(source: str, target: str) -> None:
             import shutil
 
             shutil.copyfileobj(original, copy, 1 << 20)
+
+
+def _write_through(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _clone(original: int, copy: int) -> None:

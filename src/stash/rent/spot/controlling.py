@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from stash.base.errors import JobError, StashError, UserError
+from stash.base.interrupts import follow_requests
 from stash.base.printable import printable_line
 from stash.base.words.units import format_seconds
 from stash.derive.spot.fleet.weighing import HOUR
@@ -179,6 +180,7 @@ class SpotController:
     def _follow(self) -> str:
         """Until there is a reason to end."""
         while True:
+            follow_requests()
             self._hear()
             again = self._again is not None and self.programs.now() >= self._again
             if (self.workers.changed or again) and self._ended is None and not self._beyond_cap():

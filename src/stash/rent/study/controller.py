@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from stash.base.errors import StashError
-from stash.base.interrupts import postponed
+from stash.base.interrupts import follow_requests, postponed
 from stash.base.words.units import format_seconds
 from stash.derive.study.cells import Cell
 from stash.derive.study.estimate import HOUR, CellEstimate, lease_start, total
@@ -115,6 +115,7 @@ class StudyController:
         try:
             self._take_on(cells, open_leases)
             while True:
+                follow_requests()
                 self._reap()
                 self._enforce(began)
                 self._start(began)

@@ -15,7 +15,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 
-from stash.base.interrupts import REQUESTS, interrupted_by
+from stash.base.interrupts import REQUESTS, follow_requests, interrupted_by
 
 _TICK = 0.1
 NOTICE = 20.0
@@ -46,6 +46,7 @@ def _first_failure(started: Sequence[subprocess.Popen[bytes]]) -> int:
     """Wait for all of them, or for a while after one of them has failed."""
     failed, deadline = 0, float("inf")
     while time.monotonic() < deadline:
+        follow_requests()
         codes = [each.poll() for each in started]
         if not failed and any(codes):
             failed = next(code for code in codes if code)

@@ -12,8 +12,8 @@ import pytest
 from climbing import orders
 
 import stash
-from stash.measure.run.kept import put_back
 from stash.measure.run.orders import Orders
+from stash.measure.run.put_back import put_back
 
 WAYS = {
     "open": "open(path, 'wb').write(b'job')",
@@ -61,6 +61,6 @@ def test_a_file_is_put_back_however_it_was_changed(given: Orders, tmp_path: Path
     source = Path(stash.__file__).parent.parent
     environment = {**os.environ, "PYTHONPATH": str(source)}
     subprocess.run([sys.executable, "-c", code], check=True, env=environment, cwd=tmp_path)
-    assert str(path) in put_back(given.files).restored
+    assert str(path) in put_back(given.files.kept).restored
     assert path.read_bytes() == before
     assert path.stat().st_mtime == 1 or way == "sqlite"

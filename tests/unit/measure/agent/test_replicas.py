@@ -86,6 +86,7 @@ def test_scope_node_exchanges_over_what_of_the_group_lies_there_and_no_hook_is_l
     assert reached == [{part.group_name}, {whole.group_name}]
     assert ddp.process_group is whole
     ddp.register_comm_hook(None, lambda state, bucket: None)  # fails if there was one
+    dist.destroy_process_group(part)
 
 
 def test_a_rank_that_is_its_groups_only_one_on_a_node_exchanges_nothing(wrapped, elsewhere) -> None:

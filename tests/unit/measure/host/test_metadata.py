@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from http_serving import serving
 
 from stash.measure.host import metadata
 
@@ -30,17 +31,11 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(f"{self.command} {self.path} {self.headers['Metadata']}".encode())
 
-    def log_message(self, *args: Any) -> None:
-        pass
-
 
 @pytest.fixture
 def service_url() -> Iterator[str]:
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
+    with serving(_Handler) as address:
+        yield address
 
 
 def test_a_question_goes_straight_to_the_service_with_its_headers(service_url: str, monkeypatch: Any) -> None:
@@ -68,6 +63,8 @@ def test_a_service_that_does_not_speak_http_is_an_error_of_the_system() -> None:
                 connection.recv(1000)
                 connection.sendall(b"220 mail ready\r\n\r\n")
 
-        threading.Thread(target=mumble, daemon=True).start()
+        thread = threading.Thread(target=mumble)
+        thread.start()
         with pytest.raises(OSError, match="HTTP"):
             metadata.over_http(f"http://127.0.0.1:{server.getsockname()[1]}/", {}, "GET", 5.0)
+        thread.join()

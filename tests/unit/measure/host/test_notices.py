@@ -14,6 +14,7 @@ from email.utils import formatdate
 from pathlib import Path
 
 import pytest
+from http_serving import serving
 
 from stash.base.spot.notice import Notice
 from stash.measure.host.metadata import answer_over_http
@@ -45,19 +46,14 @@ class Service:
             def do_PUT(self) -> None:
                 self.do_GET()
 
-            def log_message(self, *args: object) -> None: ...
-
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.base = f"http://127.0.0.1:{self.server.server_port}"
-        threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
+        self.handler, self.base = Handler, ""
 
 
 @pytest.fixture
 def service() -> Iterator[Service]:
     fake = Service()
-    yield fake
-    fake.server.shutdown()
-    fake.server.server_close()
+    with serving(fake.handler) as fake.base:
+        yield fake
 
 
 def clock() -> float:

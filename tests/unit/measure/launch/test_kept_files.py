@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from stash.measure.launch.kept_files import sentences
-from stash.measure.run.kept import Aftermath
+from stash.measure.run.put_back import Aftermath
 
 
 def test_a_job_that_changed_nothing_gets_no_word():

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import signal
+import socket
+import subprocess
 import sys
 import time
 from pathlib import Path
 
 import psutil
+import pytest
 
+from stash.base.interrupts import REQUESTS
 from stash.measure.launch.process import Process
 from stash.measure.launch.request import Request
 from stash.measure.run.beats import Heart
@@ -31,6 +36,23 @@ sys.exit(3)
 """.replace("'", '"')
 
 
+SLOW_TO_START = """
+import signal, subprocess, sys, time
+from stash.base.interrupts import REQUESTS
+from stash.measure.launch import supervisor
+for number in REQUESTS:
+    signal.signal(number, signal.SIG_DFL)  # as in a terminal
+start = subprocess.Popen
+def slow(*words, **settings):
+    first = start(*words, **settings)
+    print(first.pid, flush=True)
+    time.sleep(1)
+    return first
+subprocess.Popen = slow
+sys.exit(supervisor.main(int(sys.argv[1]), "A=B", "sleep", "600"))
+"""
+
+
 def started(tmp_path: Path, program: str) -> Process:
     return Process(
         Request((sys.executable, "-c", program), {VARIABLE: str(tmp_path / "orders.json")}), RunFolder(tmp_path)
@@ -49,6 +71,7 @@ def test_output_and_exit_status_are_kept(tmp_path: Path) -> None:
     wait_for(lambda: process.poll() is not None)
     assert process.poll() == 3
     assert set(process.output().split()) == {"out", "err"}
+    process.stop()
 
 
 def test_stopping_ends_also_what_lost_its_parent(tmp_path: Path) -> None:
@@ -85,7 +108,7 @@ def test_a_launch_is_ended_when_its_launcher_is_gone(tmp_path: Path) -> None:
     first = psutil.Process(int(process.output()))
     process._line.close()  # as the kernel does for a launcher that dies
     wait_for(lambda: not first.is_running() or first.status() == psutil.STATUS_ZOMBIE)
-    process.stop()
+    process._supervisor.wait()
 
 
 def test_what_comes_to_its_own_end_is_let_go_while_nothing_else_moves(tmp_path: Path) -> None:
@@ -108,6 +131,23 @@ def test_a_supervisor_that_is_killed_is_how_the_launch_ended(tmp_path: Path) -> 
     wait_for(lambda: process.poll() is not None)
     assert process.poll() == -9
     process.stop()
+
+
+@pytest.mark.parametrize("number", REQUESTS)
+def test_a_supervisor_told_to_end_in_the_moment_it_starts_its_command_leaves_nothing(number: signal.Signals) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        words = (sys.executable, "-c", SLOW_TO_START, str(theirs.fileno()))
+        supervisor = subprocess.Popen(words, pass_fds=(theirs.fileno(),), stdout=subprocess.PIPE)
+        with supervisor:
+            assert supervisor.stdout is not None
+            first = psutil.Process(int(supervisor.stdout.readline()))
+            supervisor.send_signal(number)
+            code = supervisor.wait(60)
+    left = first.is_running()
+    if left:
+        first.kill()
+    assert (left, code) == (False, 128 + number)
 
 
 def test_a_command_that_cannot_be_run_ends_as_in_a_shell(tmp_path: Path) -> None:

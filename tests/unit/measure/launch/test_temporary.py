@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from stash.measure.launch.temporary import TemporaryFolder, sweep
+from stash.measure.run.folder import RunFolder
+from stash.measure.run.kept import Keeper
 from stash.measure.run.owner import claim, owned
 
 WEEK = 7 * 24 * 3600
@@ -78,3 +80,18 @@ def test_nothing_that_stash_did_not_make_is_touched(temporary: Path, monkeypatch
     monkeypatch.setattr(os, "geteuid", lambda: theirs.stat().st_uid + 1)
     sweep(temporary)
     assert theirs.exists()
+
+
+def test_what_a_container_kept_is_put_back_before_a_killed_runs_folder_is_removed(temporary: Path) -> None:
+    dead = left_by_a_dead_launcher(temporary / "stash-dead")
+    (dead / "launch-0-0").mkdir()
+    (dead / "kept").symlink_to("/nowhere")
+    file = temporary / "last.pt"
+    file.write_text("the user's")
+    os.utime(file, (1, 1))
+    Keeper(RunFolder(dead / "launch-0-0"), began=60.0).before_removing(str(file))
+    file.unlink()
+    ((aftermath,),) = [sweep(temporary).aftermaths]
+    assert aftermath.restored == (str(file),)
+    assert file.read_text() == "the user's"
+    assert not dead.exists()

@@ -12,7 +12,8 @@ import pytest
 
 from stash.measure.run import kept
 from stash.measure.run.folder import RunFolder
-from stash.measure.run.kept import Keeper, put_back
+from stash.measure.run.kept import Keeper
+from stash.measure.run.put_back import Aftermath, put_back
 
 OLD = b"what the user had" * 100
 
@@ -36,6 +37,10 @@ def file(tmp_path: Path) -> Path:
     hour_ago = time.time() - 3600
     os.utime(path, (hour_ago, hour_ago))
     return path
+
+
+def refused(*arguments: object, **settings: object) -> None:
+    raise PermissionError(1, "Operation not permitted")
 
 
 def keeper(run: RunFolder) -> Keeper:
@@ -97,7 +102,7 @@ CHANGES = [
 def test_a_file_is_as_it_was_whatever_the_job_did(run: RunFolder, file: Path, change: Callable[..., None]):
     before = file.stat()
     change(keeper(run), file)
-    outcome = put_back(run)
+    outcome = put_back(run.kept)
     after = file.stat()
     assert file.read_bytes() == OLD
     assert (after.st_ino, after.st_mtime, after.st_mode) == (before.st_ino, before.st_mtime, before.st_mode)
@@ -109,12 +114,9 @@ def test_a_file_is_as_it_was_whatever_the_job_did(run: RunFolder, file: Path, ch
 def test_so_it_is_where_files_cannot_be_linked(
     run: RunFolder, file: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[..., None]
 ):
-    def refuse(*arguments: object, **settings: object) -> None:
-        raise PermissionError(1, "Operation not permitted")
-
-    monkeypatch.setattr(os, "link", refuse)
+    monkeypatch.setattr(os, "link", refused)
     change(keeper(run), file)
-    assert put_back(run).restored == (str(file),)
+    assert put_back(run.kept).restored == (str(file),)
     assert file.read_bytes() == OLD
 
 
@@ -123,7 +125,7 @@ def test_so_is_one_whose_time_is_yet_to_come(run: RunFolder, file: Path, change:
     tomorrow = time.time() + 86400
     os.utime(file, (tomorrow, tomorrow))
     change(keeper(run), file)
-    assert str(file) in put_back(run).restored
+    assert str(file) in put_back(run.kept).restored
     assert file.read_bytes() == OLD
 
 
@@ -161,7 +163,7 @@ def test_a_file_of_the_users_that_takes_the_name_of_one_of_the_job_is_kept(run: 
     keeps.before_moving(str(file), str(own))
     file.replace(own)
     change_in_place(keeps, own)
-    put_back(run)
+    put_back(run.kept)
     assert file.read_bytes() == OLD
 
 
@@ -172,7 +174,7 @@ def test_what_a_server_with_a_fast_clock_dates_is_kept_once(run: RunFolder, file
         rewrite(keeps, file)
         os.utime(file, (tomorrow, tomorrow))
     assert len(run.kept.read_text().splitlines()) == 1
-    put_back(run)
+    put_back(run.kept)
     assert file.read_bytes() == OLD
 
 
@@ -180,7 +182,7 @@ def test_two_processes_of_the_job_keep_a_file_once(run: RunFolder, file: Path):
     for _ in range(2):
         rewrite(keeper(run), file)
     assert len(run.kept.read_text().splitlines()) == 1
-    put_back(run)
+    put_back(run.kept)
     assert file.read_bytes() == OLD
 
 
@@ -192,7 +194,7 @@ def test_a_link_is_kept_as_a_link_and_written_through(run: RunFolder, file: Path
     rewrite(keeps, link)
     remove(keeps, link)
     link.symlink_to("elsewhere")
-    put_back(run)
+    put_back(run.kept)
     assert os.readlink(link) == file.name
     assert file.read_bytes() == OLD
 
@@ -204,7 +206,7 @@ def test_an_empty_file_a_lock_perhaps_stays_where_it_is_and_is_emptied_again(run
     keeper(run).before_writing(str(file), truncates=True)
     file.write_text("4711")
     assert file.stat().st_ino == inode
-    put_back(run)
+    put_back(run.kept)
     assert file.read_bytes() == b""
 
 
@@ -220,7 +222,7 @@ def test_a_long_log_is_cut_to_its_length_and_what_is_too_large_is_named(
     with file.open("ab") as log:
         log.write(b"one line more")
     keeps.before_writing(str(database), truncates=False)
-    outcome = put_back(run)
+    outcome = put_back(run.kept)
     assert file.read_bytes() == OLD
     assert outcome.unprotected == (f"{database} (too large to keep)",)
 
@@ -230,7 +232,7 @@ def test_a_folder_that_was_renamed_has_its_name_again(run: RunFolder, file: Path
     os.utime(folder, (1, 1))
     keeper(run).before_moving(str(folder), str(folder.with_name("work.bak")))
     folder.rename(folder.with_name("work.bak"))
-    put_back(run)
+    put_back(run.kept)
     assert file.read_bytes() == OLD
 
 
@@ -245,17 +247,15 @@ def test_what_the_job_made_itself_is_its_own(run: RunFolder, tmp_path: Path):
     stashs = run.crash("0")
     keeps.wrote_anew(str(stashs))
     stashs.touch()
-    outcome = put_back(run)
+    outcome = put_back(run.kept)
     assert (outcome.restored, outcome.new) == ((), (str(mine),))
     assert mine.read_text() == "of the job"
-    assert put_back(run) == kept.Aftermath()
+    assert put_back(run.kept) == Aftermath()
 
 
 def test_what_somebody_wrote_after_a_killed_run_stays_and_the_original_is_named(run: RunFolder, file: Path):
     rewrite(keeper(run), file)
-    for path in run.path.iterdir():
-        os.utime(path, (time.time() - 30, time.time() - 30))
-    outcome = put_back(run, late=True)
+    outcome = put_back(run.kept, last=time.time() - 30)
     assert file.read_bytes() == b"of the job"  # as far as anybody can tell, of a training that came later
     (told,) = outcome.unprotected
     assert told.startswith(f"{file} (another one is there now; as it was, it is ")
@@ -264,7 +264,7 @@ def test_what_somebody_wrote_after_a_killed_run_stays_and_the_original_is_named(
 
 def test_a_killed_runs_files_are_put_back_by_the_next_one(run: RunFolder, file: Path):
     rewrite(keeper(run), file)
-    assert put_back(run, late=True).restored == (str(file),)
+    assert put_back(run.kept, last=time.time() + 2).restored == (str(file),)
     assert file.read_bytes() == OLD
 
 
@@ -272,7 +272,7 @@ def test_a_line_of_the_ledger_that_was_cut_short_announces_what_was_not_done(run
     rewrite(keeper(run), file)
     with run.kept.open("a") as ledger:
         ledger.write('{"path": "/some')
-    assert put_back(run).restored == (str(file),)
+    assert put_back(run.kept).restored == (str(file),)
     assert file.read_bytes() == OLD
 
 
@@ -288,27 +288,65 @@ def test_nothing_is_touched_that_the_full_disk_could_not_note(
     assert [path for path in file.parent.iterdir() if path.name.startswith(".")] == []
 
 
-def test_an_original_that_cannot_be_put_back_outlives_the_runs_folder(
+def test_what_cannot_be_put_back_now_stays_in_the_ledger_for_the_next_attempt(
     run: RunFolder, file: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    def refuse(*arguments: object, **settings: object) -> None:
-        raise PermissionError(1, "Operation not permitted")
-
-    with monkeypatch.context() as no_links:
-        no_links.setattr(os, "link", refuse)
-        rewrite(keeper(run), file)
+    monkeypatch.setattr(os, "link", refused)
+    before = file.stat()
+    rewrite(keeper(run), file)
     file.unlink()
     file.mkdir()
-    (told,) = put_back(run).unprotected
-    shutil.rmtree(run.path)
-    rescued = Path(told.rpartition(" ")[2].rstrip(")"))
-    assert rescued.read_bytes() == OLD
-    shutil.rmtree(rescued.parent)
+    (told,) = put_back(run.kept).unprotected
+    assert told.startswith(f"{file} (Is a directory; as it was, it is ")
+    assert told.endswith("; `stash restore` tries again)")
+    file.rmdir()
+    assert put_back(run.kept).restored == (str(file),)
+    assert (file.read_bytes(), file.stat().st_mtime) == (OLD, before.st_mtime)
+    assert not run.kept.exists()
+
+
+def test_half_a_copy_on_a_disk_that_is_full_undoes_nothing(
+    run: RunFolder, file: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def full(source: str, target: str) -> None:
+        Path(target).write_bytes(OLD[:9])
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as copying:
+        copying.setattr(os, "link", refused)
+        copying.setattr(kept, "_copy", full)
+        with pytest.raises(OSError, match="No space left"):
+            keeper(run).before_writing(str(file), truncates=False)
+    assert put_back(run.kept).restored == ()
+    assert file.read_bytes() == OLD
+
+
+def test_what_was_put_in_its_place_since_stays_whatever_the_time_of_its_content(run: RunFolder, file: Path):
+    rewrite(keeper(run), file)
+    last = time.time()
+    time.sleep(0.02)
+    (file.parent / "good.pt").write_bytes(b"of a friend")
+    dated(file.parent / "good.pt", 1)
+    (file.parent / "good.pt").replace(file)
+    (told,) = put_back(run.kept, last).unprotected
+    assert file.read_bytes() == b"of a friend"
+    assert (file.parent / "last.pt.as-it-was").read_bytes() == OLD
+    assert told == f"{file} (another one is there now; as it was, it is {file}.as-it-was)"
 
 
 def test_a_new_file_that_is_empty_was_a_placeholder_and_goes(run: RunFolder, tmp_path: Path):
     keeps, path = keeper(run), tmp_path / "last.pt"
     keeps.wrote_anew(str(path))
     path.touch()
-    assert put_back(run).new == ()
+    assert put_back(run.kept).new == ()
     assert not path.exists()
+
+
+def test_where_the_ledgers_place_is_out_of_sight_as_in_a_container_it_lies_in_the_launchs_folder(
+    run: RunFolder, file: Path
+):
+    (run.run / "kept").symlink_to("/nowhere")
+    rewrite(keeper(run), file)
+    assert put_back(run.kept) == Aftermath()
+    assert put_back(run.kept_here).restored == (str(file),)
+    assert file.read_bytes() == OLD

@@ -298,6 +298,7 @@ class Climber:
     def _measure_nothing(self) -> None:
         """From now on the script is on its own."""
         self.state, self.listens = State.FINISHED, False
+        self._loops.forget()
 
     def _finish(self, reason: str, why: str | None = None) -> None:
         self.rank.tell(discovery.standing_facts(self.rank))
@@ -309,7 +310,6 @@ class Climber:
         if self.state is State.ENDING:
             self._finish("script ended")
         self._measure_nothing()
-        self._loops.forget()
         for feed in self.rank.feeds:
             feed.end_workers()
         self._part()

@@ -1,0 +1,108 @@
+"""What a test starts ends before it does: a thread that outlives its test writes into the next one's captured output.
+
+Asks only for what this process has: threads that Python knows, sockets that listen, child processes. What libraries
+keep for as long as the process lives is allowed by name.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import re
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+LASTING_THREADS = re.compile(r"fsspecIO|Dummy-\d+|tqdm_monitor|asyncio_\d+|pydevd.*|ray_.*")
+"""Of libraries: fsspec's event loop, native threads that called Python, progress bars."""
+LASTING_PROCESSES = re.compile(rb"multiprocessing.(resource_tracker|forkserver)|torch_shm_manager")
+_GRACE = 5.0
+"""Seconds for what has been told to end."""
+
+Left = dict[object, str]
+_told: Left = {}
+"""What made a test fail is not said again of its file."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def state_of_the_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What killed profiles of tests leave is found by tests only."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
+
+
+@pytest.fixture(autouse=True)
+def nothing_outlives_its_test() -> Iterator[None]:
+    """Of what the test itself and its own fixtures start."""
+    before = _started()
+    yield
+    _ended_since(before)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nothing_outlives_its_module() -> Iterator[None]:
+    """Of what fixtures of a whole file start; not sockets, which gloo closes with the last model that used them."""
+    before = _started()
+    yield
+    _ended_since({**before, **{key: what for key, what in _started().items() if isinstance(key, str)}})
+
+
+def _ended_since(before: Left) -> None:
+    if not _left_since(before):
+        return
+    gc.collect()  # a loader's iterator ends its workers when it goes, which an exception may hold on to
+    deadline = time.monotonic() + _GRACE
+    while left := _left_since(before):
+        if time.monotonic() > deadline:
+            _told.update(left)
+            pytest.fail(f"left when the test ended: {', '.join(sorted(left.values()))}", pytrace=False)
+        time.sleep(0.01)
+
+
+def _left_since(before: Left) -> Left:
+    return {key: what for key, what in _started(before).items() if key not in before and key not in _told}
+
+
+def _started(before: Left | None = None) -> Left:
+    """Every thread, listening socket and child process of this one that nobody allows to last, described."""
+    known = before or {}
+    found: Left = {
+        thread: f"thread {thread.name}"
+        for thread in threading.enumerate()
+        if not LASTING_THREADS.fullmatch(thread.name)
+    }
+    for name in os.listdir("/proc/self/fd") if os.path.isdir("/proc/self/fd") else ():
+        with suppress(OSError):
+            link = os.readlink(f"/proc/self/fd/{name}")
+            if link.startswith("socket:") and (link in known or _listens(int(name))):
+                found[link] = f"socket that listens ({link})"
+    for child in _children():
+        if child in known or not LASTING_PROCESSES.search(command := _command(child)):
+            found[child] = known.get(child) or f"process {child} ({command.replace(bytes(1), b' ').decode()[:100]})"
+    return found
+
+
+def _listens(descriptor: int) -> bool:
+    copy = socket.socket(fileno=os.dup(descriptor))
+    with copy:
+        return bool(copy.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
+
+
+def _children() -> list[int]:
+    found: list[int] = []
+    for task in Path("/proc/self/task").glob("*/children"):
+        with suppress(OSError):
+            found += map(int, task.read_text().split())
+    return found
+
+
+def _command(process: int) -> bytes:
+    with suppress(OSError):
+        return Path("/proc", str(process), "cmdline").read_bytes()
+    return b""

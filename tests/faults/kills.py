@@ -1,0 +1,212 @@
+"""Counts what `docs/reliability.md` promises: ``python -m tests.faults.kills --kills 40 --requests 60``.
+
+Profiles whose job writes over two files of the user's are killed in five ways at spread moments: how many times both
+files are as they were, and after how many seconds. And signals that ask a profile to end are sent at moments spread
+over its start: how many are followed. Prints two tables; exit status 1 unless all were.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+import psutil
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))  # as pytest's settings do
+
+from runs import Started
+
+from stash.base.interrupts import REQUESTS
+from tests.faults.__main__ import _signals_as_in_a_terminal
+from tests.faults.driver import SCRIPTS
+
+_MOST_SECONDS = 60.0
+"""After which a file counts as not restored, and a request as not followed."""
+_SPREAD_OF_KILLS, _SPREAD_OF_REQUESTS = 1.5, 6.0
+"""Seconds after the job's first write, and after the start, over which moments are spread."""
+FOREVER = ("--budget", "300", "--precision", "0.05", "--nproc-per-node", "2")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Of one attempt."""
+
+    kind: str
+    seconds: float | None
+    """Until it was as it should be; ``None`` if it never was."""
+
+
+def profile(folder: Path, script: str) -> Started:
+    for name in ("work", "tmp"):
+        (folder / name).mkdir()
+    (folder / "work" / script).write_bytes((SCRIPTS / script).read_bytes())
+    variables = {"TMPDIR": str(folder / "tmp"), "XDG_STATE_HOME": str(folder / "state")}
+    words = (sys.executable, "-m", "stash", "profile", *FOREVER, "-o", str(folder / "run.stash.json"), script)
+    return Started(
+        ("setsid", *words), folder / "run.stash.json", folder / "log", folder / "work", variables, own=False
+    )
+
+
+# kill -9 ---------------------------------------------------------------------------------------------------------
+
+
+def launcher(run: Started) -> None:
+    run.popen.kill()
+
+
+def group(run: Started) -> None:
+    os.killpg(run.popen.pid, signal.SIGKILL)
+
+
+def session(run: Started) -> None:
+    _kill(each for each in run.processes() if os.getsid(each.pid) == run.popen.pid)
+
+
+def launcher_and_supervisor(run: Started) -> None:
+    _kill(each for each in run.processes() if "guardian.py" not in " ".join(each.cmdline()) and _is_stashs(each, run))
+
+
+def everything(run: Started) -> None:
+    """As the end of a control group does, or of the machine; then the next command is typed."""
+    processes = run.processes()
+    for process in processes:  # none of them sees another die
+        with contextlib.suppress(psutil.Error):
+            process.suspend()
+    _kill(processes)
+    gone(run)
+    folder = run.log.parent
+    subprocess.run(
+        [sys.executable, "-m", "stash", "zoo"], check=True, capture_output=True, cwd=folder / "work",
+        env={**os.environ, "XDG_STATE_HOME": str(folder / "state"), "TMPDIR": str(folder / "other")},
+    )  # fmt: skip
+
+
+KILLS: dict[str, Callable[[Started], None]] = {
+    "the launcher": launcher,
+    "its process group": group,
+    "its session": session,
+    "launcher and supervisor": launcher_and_supervisor,
+    "every process, then the next command": everything,
+}
+
+
+def _kill(processes: object) -> None:
+    for process in list(processes):  # type: ignore[call-overload]
+        with contextlib.suppress(psutil.Error):
+            process.kill()
+
+
+def _is_stashs(process: psutil.Process, run: Started) -> bool:
+    return process.pid == run.popen.pid or "supervisor.py" in " ".join(process.cmdline())
+
+
+def gone(run: Started) -> bool:
+    deadline = time.monotonic() + _MOST_SECONDS
+    while run.processes() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return not run.processes()
+
+
+def killed(kind: str, after: float) -> Outcome:
+    with tempfile.TemporaryDirectory(prefix="faults-") as name:
+        run = profile(Path(name), "overwrites.py")
+        files = {Path(name) / "work" / each: f"the user's {each}".encode() for each in ("last.bin", "log.txt")}
+        for path, content in files.items():
+            path.write_bytes(content)
+            os.utime(path, (1, 1))
+        try:
+            run.wait_until(lambda: all(_content(path) != content for path, content in files.items()))
+            time.sleep(after)
+            began = time.monotonic()
+            KILLS[kind](run)
+            while any(_content(path) != content for path, content in files.items()):
+                if time.monotonic() - began > _MOST_SECONDS:
+                    return Outcome(kind, None)
+                time.sleep(0.01)
+            seconds = time.monotonic() - began
+            well = gone(run) and all(_content(path) == content for path, content in files.items())
+            return Outcome(kind, seconds if well else None)
+        finally:
+            run.kill()
+            run.popen.communicate()
+
+
+def _content(path: Path) -> bytes:
+    with contextlib.suppress(OSError):
+        return path.read_bytes()
+    return b""
+
+
+# Requests --------------------------------------------------------------------------------------------------------
+
+
+def asked(number: signal.Signals, after: float) -> Outcome:
+    with tempfile.TemporaryDirectory(prefix="faults-") as name:
+        run = profile(Path(name), "overwrites.py")
+        try:
+            time.sleep(after)
+            run.popen.send_signal(number)
+            began = time.monotonic()
+            run.popen.communicate(timeout=_MOST_SECONDS)
+            followed = run.popen.returncode in (130, -number) and gone(run)
+            return Outcome(number.name, time.monotonic() - began if followed else None)
+        except subprocess.TimeoutExpired:
+            return Outcome(number.name, None)
+        finally:
+            run.kill()
+            run.popen.communicate()
+
+
+def table(outcomes: list[Outcome], what: str, well: str) -> str:
+    """In Markdown: a row a kind."""
+    kinds: dict[str, list[float | None]] = defaultdict(list)
+    for each in outcomes:
+        kinds[each.kind].append(each.seconds)
+        kinds["all"].append(each.seconds)
+    kinds["all"] = kinds.pop("all")
+    rows = [f"| {what} | times | {well} | median s | longest |", "| --- " * 5 + "|"]
+    for kind, seconds in kinds.items():
+        known = [each for each in seconds if each is not None]
+        middle, longest = (f"{median(known):.1f}", f"{max(known):.1f}") if known else ("–", "–")
+        rows.append(f"| {kind} | {len(seconds)} | {len(known)} | {middle} | {longest} |")
+    return "\n".join(rows)
+
+
+def spread(count: int, kinds: list[str], seconds: float) -> list[tuple[str, float]]:
+    return [(kinds[each % len(kinds)], seconds * each / max(count - 1, 1)) for each in range(count)]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.faults.kills", description=__doc__)
+    parser.add_argument("--kills", type=int, default=40)
+    parser.add_argument("--requests", type=int, default=60)
+    parser.add_argument("--side-by-side", type=int, default=2, metavar="N")
+    options = parser.parse_args()
+    _signals_as_in_a_terminal()
+    kills = spread(options.kills, list(KILLS), _SPREAD_OF_KILLS)
+    requests = spread(options.requests, [each.name for each in REQUESTS], _SPREAD_OF_REQUESTS)
+    with ThreadPoolExecutor(options.side_by_side) as pool:
+        restored = list(pool.map(lambda each: killed(*each), kills))
+        followed = list(pool.map(lambda each: asked(signal.Signals[each[0]], each[1]), requests))
+    print(
+        table(restored, "killed (`kill -9`)", "files restored"),
+        table(followed, "asked to end by", "followed"),
+        sep="\n\n",
+    )
+    return 1 if any(each.seconds is None for each in restored + followed) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
