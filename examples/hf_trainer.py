@@ -1,4 +1,4 @@
-# stash profile examples/hf_trainer.py data/text
+# stash profile --nproc-per-node 2 examples/hf_trainer.py data/text
 """Hugging Face Trainer: a small BERT trained from scratch, evaluated and saved every 500 steps."""
 
 import argparse

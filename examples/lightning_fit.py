@@ -1,4 +1,4 @@
-# stash profile examples/lightning_fit.py data/images
+# stash profile --nproc-per-node 2 examples/lightning_fit.py data/images
 """Image classification with Lightning on all devices, validated after every epoch."""
 
 import argparse

@@ -25,6 +25,11 @@ def _script(name: str) -> tuple[str, ...]:
     return (f"{{scripts}}/{name}.py", "{data}", "{out}")
 
 
+def _ranks(name: str) -> tuple[str, ...]:
+    """A script that trains on one device unless it is started as ranks."""
+    return ("--nproc-per-node", "2", *_script(name))
+
+
 _YOLO = (
     "detect", "train", "model=yolov8n.yaml", "data={data}/boxes.yaml", "epochs=50", "imgsz=64", "batch=8",
     "device=cpu", "workers=1", "plots=False", "val=False", "project={out}", "name=run", "exist_ok=True", "amp=False",
@@ -47,17 +52,13 @@ PROJECTS = (
     Project("fastai", "fastai", ("fastai",), _script("fastai_learner")),
     Project("torchdata", "torchdata", ("torchdata",), _script("torchdata_stateful")),
     Project("webdataset", "webdataset", ("webdataset",), _script("webdataset_loop")),
-    Project("peft", "peft", ("peft", "transformers", "accelerate"), _script("peft_trainer")),
-    Project("trl", "trl", ("trl", "transformers", "accelerate"), _script("trl_sft")),
-    Project(
-        "transformers-low", "transformers", ("transformers==4.44.0", "accelerate==0.33.0"), _script("hf_trainer")
-    ),
-    Project(
-        "transformers-4.46", "transformers", ("transformers==4.46.3", "accelerate==1.2.1"), _script("hf_trainer")
-    ),
-    Project("transformers", "transformers", ("transformers", "accelerate"), _script("hf_trainer")),
-    Project("accelerate-low", "accelerate", ("accelerate==0.33.0",), _script("accelerate_loop")),
-    Project("accelerate", "accelerate", ("accelerate",), _script("accelerate_loop")),
+    Project("peft", "peft", ("peft", "transformers", "accelerate"), _ranks("peft_trainer")),
+    Project("trl", "trl", ("trl", "transformers", "accelerate"), _ranks("trl_sft")),
+    Project("transformers-low", "transformers", ("transformers==4.44.0", "accelerate==0.33.0"), _ranks("hf_trainer")),
+    Project("transformers-4.46", "transformers", ("transformers==4.46.3", "accelerate==1.2.1"), _ranks("hf_trainer")),
+    Project("transformers", "transformers", ("transformers", "accelerate"), _ranks("hf_trainer")),
+    Project("accelerate-low", "accelerate", ("accelerate==0.33.0",), _ranks("accelerate_loop")),
+    Project("accelerate", "accelerate", ("accelerate",), _ranks("accelerate_loop")),
     Project("lightning-low", "lightning", ("lightning==2.4.0", "setuptools<81"), _script("lightning_fit")),
     Project("lightning", "lightning", ("lightning",), _script("lightning_fit")),
     Project("own-update", "torch", (), _script("own_update")),

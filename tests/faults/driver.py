@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from runs import Outcome, Started
+from runs import Outcome, Started, two_ranks
 
 from stash.derive.stalls import step_matrix
 from tests.faults.case import Case, Room
@@ -82,6 +82,8 @@ def _started(case: Case, room: Room) -> Started:
     usual = [
         word for name, value in USUAL.items() if f"--{name}" not in case.options for word in (f"--{name}", value)
     ]
+    if "RANK" not in case.variables:
+        usual += two_ranks([*case.options, *case.job], room.work)
     words = (*usual, "-o", str(output), *case.options, *case.job)
     variables = {"TMPDIR": str(room.temporary), "PYTHONDONTWRITEBYTECODE": "1", **case.variables}
     variables.setdefault("XDG_STATE_HOME", str(room.state))

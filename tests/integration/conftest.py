@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from runs import PATIENCE, Outcome, Started
+from runs import PATIENCE, Outcome, Started, two_ranks
 
 from stash import attribute
 from stash.base.ladder import NAMES
@@ -41,7 +42,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def start(tmp_path: Path) -> Iterator[Start]:
     """``start(*arguments)``: begin a ``stash profile`` in the folder of scripts, ended at the latest with the test.
 
-    ``program=`` replaces ``python -m stash profile`` and its usual options by a command of the test's own.
+    ``program=`` replaces ``python -m stash profile`` and its usual options by a command of the test's own. A script
+    that trains with ranks is started as two at once, unless ``as_typed``: few tests are about the start that fails.
     """
     started: list[Started] = []
 
@@ -52,13 +54,16 @@ def start(tmp_path: Path) -> Iterator[Start]:
         precision: float = 50,
         folder: Path = SCRIPTS,
         program: tuple[object, ...] | None = None,
+        as_typed: bool = False,
+        standard_input: Path = Path(os.devnull),
         **variables: str,
     ) -> Started:
         output = output or tmp_path / f"run-{len(started)}.stash.json"
         usual = ("--budget", budget, "--precision", precision, "-o", output)
+        usual += () if as_typed else two_ranks(list(map(str, arguments)), folder)
         words = tuple(map(str, program if program is not None else (*usual, *arguments)))
         log = tmp_path / f"stderr-{len(started)}.log"
-        run = Started(words, output, log, folder, variables, own=program is None)
+        run = Started(words, output, log, folder, variables, program is None, standard_input)
         started.append(run)
         return run
 

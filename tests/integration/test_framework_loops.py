@@ -9,6 +9,7 @@ import pytest
 from conftest import COMMUNICATION, RunProfile, blocks_of, climbed, measured, read_from_disk, skipped
 
 from stash import attribute
+from stash.derive.advise import verdict
 
 # Frameworks ----------------------------------------------------------------------------------------------
 
@@ -103,3 +104,23 @@ def test_pipeline_bubbles_are_not_called_interconnect(run_profile: RunProfile, d
     assert profile.workload.replicas == 1
     assert breakdown.samples_per_step == pytest.approx(4)
     assert profile.workload.collectives_per_step == pytest.approx({"send": 1, "recv": 1}, rel=0.2)
+
+
+@pytest.mark.parametrize("read", ["files", pytest.param("nothing", marks=pytest.mark.slow)])
+def test_tensor_parallelism_by_dtensor_gets_no_verdict_about_ranks(
+    run_profile: RunProfile, data: Path, read: str
+) -> None:
+    # GIVEN layers divided between two ranks by parallelize_module; one of them alone would train whole ones
+    profile = measured(run_profile("dtensor.py", *([data] if read == "files" else [])))
+    # THEN what stands is the step of the whole job and what its loader adds, in one launch
+    assert profile.settings.launches == 1
+    assert not profile.settings.isolated
+    assert profile.settings.rungs == (("node", "warm", "cold") if read == "files" else ("node",))
+    assert all("the model is divided among ranks" in skipped(profile)[name] for name in ("solo", "crowd"))
+    # AND samples are those of one replica
+    assert profile.workload.replicas == 1
+    breakdown = attribute(profile)
+    assert {stall.name for stall in breakdown.stalls} <= {"compute", "prep", "fetch"}
+    assert breakdown.samples_per_step == (16 if read == "files" else None)
+    said = verdict(breakdown, profile)
+    assert not any("fewer ranks" in text for text in (said.text, *said.next_steps))

@@ -95,7 +95,7 @@ def test_isolate_gives_every_rung_its_own_launches(run_profile: RunProfile, data
 
 def test_dry_run_prints_a_command_that_does_the_same(typed: RunProfile, data: Path, tmp_path: Path) -> None:
     # GIVEN --dry-run
-    outcome = typed("--dry-run", "plain_ddp.py", data, "--batch", 8)
+    outcome = typed("--dry-run", "--nproc-per-node", 2, "plain_ddp.py", data, "--batch", 8)
     # THEN the whole command is printed, nothing was started and nothing written
     assert outcome.code == 0, outcome.stderr
     words = shlex.split(outcome.stdout)

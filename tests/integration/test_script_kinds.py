@@ -283,7 +283,7 @@ def test_words_after_the_job_are_the_jobs(run_profile: RunProfile, data: Path, t
     # GIVEN a package's module with relative imports and options of the same names as Stash's, and some rungs only
     theirs = tmp_path / "theirs.json"
     options = ("--lr", "0.1", "-o", theirs, "--budget", "77", "--isolate")
-    outcome = run_profile("--rungs", "solo,node", "-m", "pack.training", data, *options)
+    outcome = run_profile("--nproc-per-node", 2, "--rungs", "solo,node", "-m", "pack.training", data, *options)
     # THEN the job got its own, Stash kept its own, and only the rungs asked for are measured
     profile = climbed(outcome, ("solo", "node"))
     got = json.loads(theirs.read_text())

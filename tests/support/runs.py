@@ -22,6 +22,7 @@ import pytest
 
 import stash
 from stash.base.records import Profile
+from stash.measure.launch.job import Job, may_train_on_several
 
 MARK = "STASH_TEST_MARK"
 PATIENCE = 240.0
@@ -45,22 +46,38 @@ class Outcome:
         return (self.stderr.strip().splitlines() or [""])[-1]
 
 
+def two_ranks(words: list[str], folder: Path) -> tuple[str, ...]:
+    """The option for two ranks, for a script that forms a process group if no number is asked for."""
+    if {"--", "--nproc-per-node", "--nnodes"} & set(words):
+        return ()
+    scripts = [folder / word for word in words if word.endswith(".py")]
+    ranks = any(may_train_on_several(Job("script", str(script))) for script in scripts)
+    return ("--nproc-per-node", "2") if ranks else ()
+
+
 class Started:
     """A ``stash profile`` that runs; ``end()`` waits for it."""
 
     def __init__(
-        self, arguments: tuple[str, ...], output: Path, log: Path, folder: Path, variables: dict[str, str], own: bool
+        self,
+        arguments: tuple[str, ...],
+        output: Path,
+        log: Path,
+        folder: Path,
+        variables: dict[str, str],
+        own: bool,
+        standard_input: Path = Path(os.devnull),
     ) -> None:
         self.mark = uuid.uuid4().hex
         self.output, self.log = output, log
         command = [sys.executable, "-m", "stash", "profile"] if own else []
         environment = {**os.environ, MARK: self.mark, "NO_COLOR": "1", "COLUMNS": "200", **variables}
-        with self.log.open("w") as errors:
+        with self.log.open("w") as errors, standard_input.open("rb") as given:
             self.popen = subprocess.Popen(
                 [*command, *arguments],
                 cwd=folder,
                 env=environment,
-                stdin=subprocess.DEVNULL,
+                stdin=given,
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 text=True,

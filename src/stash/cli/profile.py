@@ -97,7 +97,6 @@ def profile(
     require_linux("stash profile")
     from stash.base.ladder import NAMES, parse_rungs
     from stash.keep.growing import Growing
-    from stash.measure.launch import job as jobs
     from stash.measure.launch.climb import Expedition
     from stash.measure.launch.engines.inherited import stands_alone
     from stash.measure.launch.wishes import Wishes
@@ -113,7 +112,7 @@ def profile(
         keep_logging=keep_logging,
     )
     target, probed, copies = _output(output, chosen), _probe(probe), store_for_copies(store)
-    where = cluster(nproc_per_node, nnodes, node_rank, rdzv_endpoint, rdzv_id, ranks=jobs.shape(chosen) == "ranks")
+    where = cluster(nproc_per_node, nnodes, node_rank, rdzv_endpoint, rdzv_id, ranks=chosen.of_zoo)
     if where.inherited and stands_alone(os.environ):
         print(
             f"RANK={os.environ['RANK']} and WORLD_SIZE={os.environ['WORLD_SIZE']} are set, so the job waits for its "

@@ -80,6 +80,8 @@ class Progress:
 
     def show(self, moment: Moment) -> None:
         """Take note of where the measurement is."""
+        if moment.said is not None:
+            self._say(printable_line(moment.said))
         if self._live is None and (self._moment is None or self._moment.round_seconds is None):
             self._print_forecast(moment)
         self._moment, self._heard = moment, self._clock()
@@ -100,6 +102,13 @@ class Progress:
         forecast = _forecast(moment.round_seconds, self._wishes.budget)
         if forecast:
             self._print(f"  {forecast}")
+
+    def _say(self, line: str) -> None:
+        """A line that stays, above what is updated."""
+        if self._live is None:
+            self._print(f"  {line}")
+        else:
+            self._live.console.print(Text(line))
 
     def _print(self, line: str) -> None:
         print(line, file=self._console.file, flush=True)

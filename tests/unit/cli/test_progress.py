@@ -99,3 +99,15 @@ def test_a_budget_of_few_rounds_is_said_to_be_one_before_they_are_measured() -> 
     assert console.file.getvalue().count(says) == 1  # type: ignore[attr-defined]
     assert says in rendered(screen(120), Moment("solo", 0, 2.0, round_seconds=30.0))
     assert "a round takes" not in rendered(screen(120), Moment("solo", 0, 2.0, round_seconds=20.0))
+
+
+def test_what_whoever_waits_should_know_at_once_is_a_line_that_stays() -> None:
+    moment = Moment("starting", None, 0.0, said="the job was started by torchrun")
+    console = screen()
+    with Progress(EXPEDITION, console) as progress:
+        progress.show(moment)
+    assert "the job was started by torchrun" in console.file.getvalue()  # type: ignore[attr-defined]
+    log = Console(file=io.StringIO())
+    with Progress(EXPEDITION, log) as progress:
+        progress.show(moment)
+    assert "  the job was started by torchrun\n" in log.file.getvalue()  # type: ignore[attr-defined]

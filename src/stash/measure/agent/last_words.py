@@ -59,7 +59,8 @@ def _leave(orders: Orders, error: BaseException) -> None:
     import traceback
 
     try:
-        path = orders.files.crash(os.environ.get("RANK", "0"))
+        rank = os.environ.get("RANK", "")
+        path = orders.files.crash(rank if rank.isdecimal() else "0")
         words = shortened(without_wraps("".join(traceback.format_exception(error))), _MOST)
         path.write_text(words, encoding="utf-8", errors="backslashreplace")
     except OSError as problem:

@@ -1,7 +1,6 @@
-"""Another way to start a job that failed before its first step: with a launcher, or without. Pure.
+"""Another way to start a job that failed before its first step: as ranks, where it cannot do without. Pure.
 
-torchrun tells each process its rank, and many scripts take that for a word to use CUDA; others cannot do without it.
-Which kind a script is, its own error says best.
+A script is started as it was typed, as one plain process. Whether it needs a launcher, its own error says best.
 """
 
 from __future__ import annotations
@@ -9,8 +8,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
+from stash.base.words.counting import counted
 from stash.measure.launch.diagnose import Diagnosis
 from stash.measure.launch.engines.base import Cluster
+from stash.measure.launch.printed import cause
 
 _NAMES = "RANK|LOCAL_RANK|WORLD_SIZE|LOCAL_WORLD_SIZE|MASTER_ADDR|MASTER_PORT"
 _WANTS_LAUNCHER = re.compile(
@@ -18,7 +19,6 @@ _WANTS_LAUNCHER = re.compile(
     r"|Default process group has not been initialized|No module named 'mpi4py'|torchrun|torch\.distributed\.launch"
 )
 """In its traceback, or in what it printed last. (DeepSpeed asks MPI for what no launcher has told it.)"""
-_WANTS_DEVICES = re.compile(r"cuda|nccl|nvidia|device_ids", re.I)
 
 
 @dataclass(frozen=True)
@@ -29,21 +29,22 @@ class AnotherStart:
     note: str
 
 
-def another_start(cluster: Cluster, gpus: int, failure: Diagnosis) -> AnotherStart | None:
-    """How to start a job that failed so before its first step; None if its error says nothing about that."""
-    errors = [line for line in failure.own_words.splitlines() if not line.startswith((" ", "Traceback"))]
-    error = errors[-1] if errors else ""
-    if cluster.nnodes > 1:
+def as_ranks(cluster: Cluster, failure: Diagnosis) -> AnotherStart | None:
+    """How to start a job that failed so as one plain process; None if its error does not ask for a launcher."""
+    said = [line for line in failure.own_words.splitlines() if not line.lstrip().startswith('File "')]
+    if cluster.nnodes > 1 or cluster.engine != "local" or not _WANTS_LAUNCHER.search("\n".join(said)):
         return None
-    if cluster.engine == "local" and _WANTS_LAUNCHER.search(failure.own_words):
-        return AnotherStart(
-            replace(cluster, engine="torchrun"),
-            f"the job was started by torchrun, since as a plain process it failed ({error})",
-        )
-    on_cpus = cluster.engine == "torchrun" and cluster.nproc > 1 and gpus == 0
-    if on_cpus and any(_WANTS_DEVICES.search(line) for line in errors):
-        return AnotherStart(
-            replace(cluster, engine="local", nproc=1),
-            f"the job was started as one plain process, since its {cluster.nproc} ranks on CPUs failed ({error})",
-        )
-    return None
+    ranks, why = counted(cluster.all_devices, "rank"), cause(failure.own_words)
+    return AnotherStart(
+        replace(cluster, engine="torchrun", nproc=cluster.all_devices),
+        f"the job was started by torchrun, as {ranks}, since as a plain process it failed ({why})",
+    )
+
+
+def as_one_process(cluster: Cluster, needs_launcher: bool) -> AnotherStart:
+    """How to start a job whose ranks formed no process group; ``needs_launcher``: as a plain process it failed."""
+    return AnotherStart(
+        replace(cluster, engine="torchrun" if needs_launcher else "local", nproc=1, all_devices=1),
+        f"started as {cluster.nproc} ranks, the script never called init_process_group: those were "
+        f"{cluster.nproc} jobs and not one, so one process was started again, by itself, and measured",
+    )

@@ -20,12 +20,12 @@ from stash.base.ladder import rung
 from stash.base.records import Profile
 from stash.measure.host.describe import count_gpus, describe
 from stash.measure.launch import isolated, kept_files
-from stash.measure.launch.another_start import another_start
-from stash.measure.launch.diagnose import MARK_STEPS, Diagnosis
+from stash.measure.launch.another_start import AnotherStart, as_one_process, as_ranks
+from stash.measure.launch.diagnose import MARK_STEPS, Diagnosis, after
 from stash.measure.launch.engines.base import Cluster
 from stash.measure.launch.gathered import Gathered
 from stash.measure.launch.guarded import GuardedFiles
-from stash.measure.launch.job import Job
+from stash.measure.launch.job import Job, may_train_on_several
 from stash.measure.launch.launches import Launches, Member, StartedProcess
 from stash.measure.launch.measurement import Measurement, Timer
 from stash.measure.launch.neighbours import NeighbouringRuns
@@ -33,6 +33,7 @@ from stash.measure.launch.numbering import numbered
 from stash.measure.launch.process import Process
 from stash.measure.launch.repository import commit_of
 from stash.measure.launch.request import Request
+from stash.measure.launch.standard_input import read_once
 from stash.measure.launch.temporary import TemporaryFolder
 from stash.measure.launch.wishes import Result, Watcher, Wishes
 from stash.measure.run.folder import RunFolder
@@ -64,7 +65,8 @@ class Expedition:
         self._most_steps: int | None = None
         self._endless: bool | None = None
         """Whether the loader is kept from ending; None until that was tried."""
-        self._started_anew = False
+        self._as_typed: Diagnosis | None = None
+        """How the job failed that was started as one plain process, if it was started as ranks since."""
 
     @property
     def job(self) -> Job:
@@ -108,6 +110,9 @@ class Expedition:
         while True:
             failure = self.launches.run(Member(self._orders()))
             gathered = m.gathered
+            if gathered.end == "no process group":
+                self._start(as_one_process(m.cluster, self._as_typed is not None))
+                continue
             if gathered.unsafe is not None:
                 return self._isolate(gathered.unsafe)
             if failure is not None and self._has_another_way(failure):
@@ -137,6 +142,9 @@ class Expedition:
         m.gathered.rungs = ()
         m.gathered.blocks.clear()
         failure = isolated.climb(m, self.launches)
+        if m.gathered.end == "no process group":
+            self._start(as_one_process(m.cluster, self._as_typed is not None))
+            return self._isolate(why)
         if failure is not None and self._start_another_way(failure):
             return self._isolate(why)
         return self._result("failed" if failure else m.ended(), failure)
@@ -161,17 +169,24 @@ class Expedition:
         return True
 
     def _start_another_way(self, failure: Diagnosis) -> bool:
-        """After a script failed before its first step: whether a launcher, or none, is to be tried, once."""
+        """After a plain process failed before its first step: whether it is to be started as ranks, once."""
         m = self.measurement
-        if self._started_anew or m.job.kind == "command" or m.gathered.led or self.launches.steps():
+        if self._as_typed is not None or m.job.kind == "command" or m.gathered.led or self.launches.steps():
             return False
-        another = another_start(m.cluster, m.gpus, failure)
+        another = as_ranks(m.cluster, failure)
         if another is None:
             return False
-        self._started_anew, m.cluster = True, another.cluster
-        m.gathered = Gathered()
-        m.gathered.notes.append(another.note)
+        self._as_typed = failure
+        self._start(another)
         return True
+
+    def _start(self, another: AnotherStart) -> None:
+        """Forget what was told, and say in the profile and at once how the job is started next."""
+        m = self.measurement
+        m.cluster, notes = another.cluster, m.gathered.notes
+        m.gathered = Gathered()
+        m.gathered.note(*notes, another.note)
+        self.launches.watcher(replace(m.moment(False), said=another.note))
 
     def _nothing_to_measure(self) -> Diagnosis:
         wanted = self.measurement.wishes.rungs
@@ -235,6 +250,14 @@ class Expedition:
 
     def _result(self, ended: str, failure: Diagnosis | None, interrupted: bool = False) -> Result:
         m = self.measurement
+        if failure is not None and self._as_typed is not None and not self.launches.steps():
+            failure = after(self._as_typed, failure, m.cluster.nproc)
+        if failure is not None and m.launches > 1 and "EOFError" in failure.own_words and read_once():
+            said = "standard input is a pipe, and an earlier start has read what was in it; give it a file"
+            failure = replace(failure, sentence=f"{failure.sentence}; {said}")
+        if len(m.gathered.ranks) == 1 < m.cluster.all_devices and may_train_on_several(m.job):
+            every = m.cluster.all_devices
+            m.gathered.note(f"started as typed: one process; for all devices type --nproc-per-node {every}")
         return Result(m.profile(ended) if m.complete_rounds() else None, failure, interrupted)
 
 

@@ -12,6 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from stash.base.words.counting import counted
 from stash.base.words.quantities import listed
 from stash.measure.launch.printed import (
     MOST_BYTES,
@@ -21,6 +22,7 @@ from stash.measure.launch.printed import (
     launchers_words,
     own_output,
     reported,
+    stated,
 )
 from stash.measure.run.tracebacks import without_wraps
 
@@ -172,7 +174,9 @@ def _without_a_traceback(evidence: Evidence, root_cause: Reported | None) -> Dia
         return Diagnosis(f"{evidence.title} was ended by {_signal(evidence.exit_code)} {when}")
     code = root_cause.code if root_cause else evidence.exit_code
     shells = f" (what a shell says of {_signal(_SHELL - code)})" if code - _SHELL in list(signal.Signals) else ""
-    return Diagnosis(f"{evidence.title} ended with exit code {code}{shells} {when}", own_output(evidence.output))
+    why = stated(evidence.output)
+    ended = f"{evidence.title} ended with exit code {code}{shells} {when}"
+    return Diagnosis(f"{ended}: {why}" if why else ended, own_output(evidence.output))
 
 
 def _terminated(traceback: str) -> list[Reported]:
@@ -218,6 +222,16 @@ def _signal(code: int) -> str:
     if -code not in list(signal.Signals):
         return f"signal {-code}"
     return _KILLED if -code == signal.SIGKILL else signal.Signals(-code).name
+
+
+def after(first: Diagnosis, second: Diagnosis, ranks: int) -> Diagnosis:
+    """Of a job that failed as one plain process and, started by torchrun, again before its first step."""
+    again = f"started again by torchrun, as {counted(ranks, 'rank')}"
+    return Diagnosis(
+        f"{first.sentence}; {again}: {second.sentence}",
+        f"{first.own_words.rstrip()}\n\n{again}:\n{second.own_words}",
+        second.users_mistake,
+    )
 
 
 def left_early(left: tuple[int, int], output: str, steps: Mapping[int, int], title: str) -> Diagnosis:

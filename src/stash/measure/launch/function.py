@@ -34,11 +34,11 @@ def profile(
     keep_logging: bool = False,
     **kwargs: Any,
 ) -> Profile:
-    """Profile ``train(*args, **kwargs)`` in ranks of its own and return the profile.
+    """Profile ``train(*args, **kwargs)`` in a process of its own, or in several, and return the profile.
 
-    The function is what a script's ``main`` would be: it forms its process group from the environment
-    (``init_process_group()``), builds model and loader, and loops. It runs in new processes (with
-    ``nproc_per_node`` ranks; by default one per GPU, or 2 on CPUs), so it works from a notebook, and what it
+    The function is what a script's ``main`` would be: it builds model and loader, and loops. It runs in one new
+    process, or in ``nproc_per_node`` ranks; one that cannot start without ranks (it forms its process group from the
+    environment, ``init_process_group()``) gets one per GPU, or 2 on CPUs. So it works from a notebook, and what it
     returns is lost. ``precision`` is a fraction of the step (0.02 is the command's ``--precision 2``), ``budget`` in
     seconds. Raises JobError with the function's own traceback when nothing could be measured, UserError for arguments
     that do not fit.
@@ -54,7 +54,7 @@ def profile(
 
     if not budget > 0:
         raise UserError(f"budget={budget:g}: it must be more than 0 seconds")
-    where = cluster(Asked(True, nproc_per_node), Machine(count_gpus(), len(os.sched_getaffinity(0))))
+    where = cluster(Asked(ranks=False, nproc=nproc_per_node), Machine(count_gpus(), len(os.sched_getaffinity(0))))
     chosen = parse_rungs(rungs) if rungs else NAMES
     wishes = Wishes(precision, budget, chosen, isolate, data_root, keep_logging=keep_logging)
     called = cloudpickle.dumps((train, args, kwargs))

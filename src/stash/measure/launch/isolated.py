@@ -40,7 +40,7 @@ def climb(measurement: Measurement, launches: Launches) -> Diagnosis | None:
             gathered.skipped[name] = f"the job does not run with one process: {failure.sentence}"
             alone = tuple(other for other in alone if other != name)
         failure = _launch_whole(measurement, launches, number)
-        if failure is not None:
+        if failure is not None or gathered.end == "no process group":
             return failure
         if number == 0 and alone and (why := gathered.skipped.get(alone[0]) or _another_job(gathered)) is not None:
             for name in alone:

@@ -28,6 +28,7 @@ _HEAD = 256
 """Bytes of a program that tell what it is."""
 _LAUNCHERS = ("torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch", "")
 _SCRIPTS = (".py", ".sh", ".bash")
+_ZOO = "stash.lab.zoo.train"
 
 
 @dataclass(frozen=True)
@@ -52,9 +53,14 @@ class Job:
         return self.name or (called(self.command) if self.kind == "command" else Path(self.target).name)
 
     @property
+    def of_zoo(self) -> bool:
+        """Whether it is one of Stash's own workloads, which train on every device."""
+        return self.target == _ZOO
+
+    @property
     def batch(self) -> int | None:
         """The batch of a workload, which Stash's own --batch can change."""
-        if self.target != "stash.lab.zoo.train" or "--batch" not in self.arguments:
+        if not self.of_zoo or "--batch" not in self.arguments:
             return None
         return int(self.arguments[self.arguments.index("--batch") + 1])
 
@@ -140,27 +146,24 @@ def workload(name: str, data: str | None, batch: int | None, more: tuple[str, ..
     arguments += ["--batch", str(batch)] if batch else []
     if data and not Path(data).is_dir():
         raise UserError(f"there is no data folder {data}; make one with `stash dataset make {spec.kind} {data}`")
-    return Job("module", "stash.lab.zoo.train", (*arguments, *more), name=spec.name, data=data)
+    return Job("module", _ZOO, (*arguments, *more), name=spec.name, data=data)
 
 
-def shape(job: Job) -> str:
-    """``ranks`` for a job to be started on every device, ``one`` for one that starts its own or has none.
+def may_train_on_several(job: Job) -> bool:
+    """Whether a script, started with ranks, might train with them: judged by reading it and the modules beside it.
 
-    Judged by reading the script and the modules beside it; whether a process group is really formed is
-    seen by the agent, and settles it.
+    Only a hint to the user follows from this; what is started is what was typed.
     """
-    if job.kind == "command":
-        return "one"
+    if job.kind == "command" or job.name:
+        return False
     text = "\n".join(_sources(job))
-    if _SPAWNS.search(text):
-        return "one"
-    return "ranks" if _DISTRIBUTED.search(text) else "one"
+    return _DISTRIBUTED.search(text) is not None and _SPAWNS.search(text) is None
 
 
 def _sources(job: Job) -> list[str]:
     path = Path(job.target) if job.kind == "script" else _module_path(job.target)
     if path is None:
-        return ["torch.distributed"]  # cannot be read: assume the general case
+        return []
     texts = [_read(path)]
     wanted = set(re.findall(r"^\s*(?:from|import)\s+\.*([\w.]+)", texts[0], re.MULTILINE))
     for name in sorted(wanted)[:_MODULE_LIMIT]:

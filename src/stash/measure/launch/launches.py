@@ -16,21 +16,15 @@ from stash.base.interrupts import follow_requests
 from stash.base.ladder import without_exchange
 from stash.base.words.quantities import listed
 from stash.measure.launch import kept_files
-from stash.measure.launch.diagnose import (
-    MARK_STEPS,
-    Diagnosis,
-    Evidence,
-    diagnose,
-    fell_silent,
-    left_early,
-)
+from stash.measure.launch.diagnose import MARK_STEPS, Diagnosis, Evidence, diagnose, fell_silent, left_early
 from stash.measure.launch.engines.base import Cluster
 from stash.measure.launch.measurement import Measurement
 from stash.measure.launch.peers import Peers
-from stash.measure.launch.printed import closed, own_output
+from stash.measure.launch.printed import closed, own_output, question
 from stash.measure.launch.process import Process
-from stash.measure.launch.request import Request, request
+from stash.measure.launch.request import Request, request, threads_of_a_rank
 from stash.measure.launch.shut_out import trainer_shut_out, why
+from stash.measure.launch.standard_input import on_terminal
 from stash.measure.launch.wishes import Watcher
 from stash.measure.run.beats import Beat
 from stash.measure.run.folder import RunFolder
@@ -155,6 +149,7 @@ class Launches:
         self.watcher: Watcher = lambda moment: None
         self._measurement, self._start_process = measurement, start
         self._last: StartedProcess | None = None
+        self._asked = ""
 
     # Describing ---------------------------------------------------------------------------------------
 
@@ -178,7 +173,8 @@ class Launches:
     def request(self, orders: Path, cluster: Cluster | None = None) -> Request:
         """The command of one launch under the orders in that file."""
         m = self._measurement
-        return request(m.job, cluster or m.cluster, orders, m.host.cores or 1, m.gpus)
+        threads = threads_of_a_rank(m.job, m.cluster, m.host.cores or 1, m.gpus)
+        return request(m.job, cluster or m.cluster, orders, threads)
 
     # Running ------------------------------------------------------------------------------------------
 
@@ -200,6 +196,7 @@ class Launches:
                 if clock.monotonic() - called > _ROLL_CALL:
                     called = clock.monotonic()
                     self._mention_neighbours()
+                    self._pass_on_question(running)
                     if (lost := self._lost(running)) is not None:
                         return lost
                     silence = self._silence(running, begun)
@@ -264,6 +261,15 @@ class Launches:
                 f"another profile (process {process}) ran on this machine at the same time: what it took of cores, "
                 "links and disk is part of these stalls, and this one of its; profile one after the other"
             )
+
+    def _pass_on_question(self, running: list[_Running]) -> None:
+        """Show what the job asks on a terminal before it trains: its output goes to a log, what is typed to it."""
+        if not on_terminal() or any(each.last_step() is not None for each in running):
+            return
+        asked = next((said for each in running if (said := question(each.process.output()))), "")
+        if asked and asked != self._asked:
+            self.watcher(replace(self._measurement.moment(False), said=f"the job asks: {asked}"))
+        self._asked = asked
 
     def _follow(self, each: _Running) -> None:
         """Take what was told since; let the agents stop once it is enough."""

@@ -21,9 +21,24 @@ _REPORTED = re.compile(
 )
 _ROOT_CAUSE = "Root Cause (first observed failure)"
 _ELASTIC = re.compile(r"[EW]\d{4} ")
-_LAUNCHERS = ("torch/distributed/run.py", "bin/torchrun", "bin/accelerate", "ChildFailedError")
+_LAUNCHERS = (
+    "torch/distributed/run.py", "bin/torchrun", "bin/accelerate", "accelerate/commands/launch.py", "ChildFailedError",
+)  # fmt: skip
 """In the traceback of a launcher, which only says that a rank has failed."""
 _CLOSED = re.compile(r"Sending process (\d+) closing signal")
+_USAGE = re.compile(r"usage:", re.I)
+"""What argparse, click and typer begin with, where an option is wrong …"""
+_WRONG = re.compile(r"^(?:\S[^:]{0,99}: )?error: (.+)$", re.I)
+"""… and how the first two end; the third draws a box around it."""
+_BOXED = re.compile(r"^│ +(.*?) *│$")
+_NAMES_ERROR = re.compile(r"^[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt|Warning)\b")
+_OF_HYDRA = "Set the environment variable HYDRA_FULL_ERROR=1"
+"""Its last line, where it shows no traceback; what is wrong stands in the paragraph above."""
+_HINT = re.compile(rf"^(?:\s|{_OF_HYDRA}|To append to your config|See https://|Config search path:)")
+_MOST_OF_HYDRA = 3
+_LAST_WORDS = 40
+"""Lines among which a job says why it ends."""
+_LONGEST_CAUSE = 300
 
 
 class Reported(NamedTuple):
@@ -60,6 +75,53 @@ def own_output(output: str, lines: int = 8) -> str:
     said = output[: _launcher_speaks(output)].splitlines()
     kept = [line for line in said if line.strip() and not _PREFIX.match(line) and not _CLOSED.search(line)]
     return "\n".join(kept[-lines:])
+
+
+def stated(output: str) -> str:
+    """Why a job ended, where it said so without a traceback: a wrong option, a configuration that does not fit."""
+    said = output[: _launcher_speaks(output)]
+    lines = [line.rstrip() for line in said.splitlines() if not _ELASTIC.match(line)]
+    while lines and not lines[-1]:
+        lines.pop()
+    lines = lines[-_LAST_WORDS:]
+    if _TRACEBACK in said or not lines:
+        return ""
+    if lines[-1].startswith(_OF_HYDRA):
+        return _cut(_of_hydra(lines[:-1]))
+    usage = max((position for position, line in enumerate(lines) if _USAGE.match(line)), default=None)
+    found = [] if usage is None else lines[usage + 1 :]
+    wrong = next((match[1] for line in found if (match := _WRONG.match(line)) is not None), "")
+    return _cut((wrong or " ".join(match[1] for line in found if (match := _BOXED.match(line)))).rstrip("."))
+
+
+def _of_hydra(lines: list[str]) -> str:
+    """The lines of its last paragraph that are no hints: of the one before, where that lists where it looked."""
+    said: list[str] = []
+    for line in reversed(lines):
+        if line.strip():
+            said += [] if _HINT.match(line) else [line.strip()]
+        elif said:
+            break
+    causes = list(dict.fromkeys(reversed(said)))[-_MOST_OF_HYDRA:]  # each rank prints its own
+    return " ".join(line if line.endswith(".") else f"{line}." for line in causes).rstrip(".")
+
+
+def cause(own_words: str) -> str:
+    """The line of what a job said that tells best why it failed: an error, not the hints that follow on it."""
+    if stating := stated(own_words):
+        return stating
+    said = errors(own_words)
+    return next((line for line in reversed(said) if _NAMES_ERROR.match(line)), said[-1] if said else "")
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST_CAUSE else f"{text[:_LONGEST_CAUSE]} …"
+
+
+def question(output: str) -> str:
+    """What was printed last without an end of line, as whoever waits for an answer does; empty if nothing was."""
+    last = output.rpartition("\n")[2].strip()
+    return "" if "\r" in last or len(last) > _LONGEST_CAUSE else last
 
 
 def launchers_words(output: str) -> str:

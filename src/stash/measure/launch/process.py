@@ -14,6 +14,7 @@ from pathlib import Path
 
 from stash.measure.launch.printed import tail
 from stash.measure.launch.request import Request
+from stash.measure.launch.standard_input import handed_on
 from stash.measure.linux.processes import ask_to_end, carrying, descendants, end_at_once, freeze, status_of
 from stash.measure.run.beats import Beat, beats
 from stash.measure.run.folder import RunFolder
@@ -39,12 +40,12 @@ class Process:
         self._said = b""
         self._line, theirs = socket.socketpair()
         try:
-            with theirs, folder.output.open("ab") as output:
+            with theirs, folder.output.open("ab") as output, handed_on() as given:
                 self._supervisor = subprocess.Popen(
                     (*_supervised(theirs.fileno(), self._orders), *request.argv),
                     # It does not carry the orders itself: whoever ends all that do must leave it to do its work.
                     env={name: value for name, value in request.environment().items() if name != VARIABLE},
-                    stdin=subprocess.DEVNULL,
+                    stdin=given,
                     stdout=output,
                     stderr=subprocess.STDOUT,
                     start_new_session=True,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from stash.measure.launch.engines import ENGINES
-from stash.measure.launch.engines.base import Cluster
+from stash.measure.launch.engines.base import Cluster, is_rank
 from stash.measure.launch.job import Job
 from stash.measure.run.orders import VARIABLE
 
@@ -16,8 +16,9 @@ _TORCHRUNS_FOLDER = "PET_LOG_DIR"
 """Torchrun's option --log-dir, as it reads it from the environment; so does a launcher that is built on it."""
 _PROMPT = "PYTHONINSPECT"
 """After a script's end, also that by an error, Python would ask for more, and call it success."""
+_THREADS = "OMP_NUM_THREADS"
 _OF_A_RANK = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK")
-"""Whatever left them here, a process that is started alone is no rank of it."""
+"""A process that is started alone inside another launcher is no rank of that."""
 SITE = Path(__file__).resolve().parent.parent / "agent" / "site"
 
 
@@ -40,17 +41,32 @@ class Request:
         return {**kept, **self.variables}
 
 
-def request(job: Job, cluster: Cluster, orders: Path, cores: int, gpus: int) -> Request:
-    """The launch of ``job`` on ``cluster`` under the orders in that file."""
+def request(job: Job, cluster: Cluster, orders: Path, threads: int | None = None) -> Request:
+    """The launch of ``job`` on ``cluster`` under the orders in that file; ``threads``: of a rank, if not the user's.
+
+    What is added tells the agent where to look and torchrun where to log, and has Python write its output at once.
+    """
     variables = {VARIABLE: str(orders), "PYTHONPATH": _python_path(), "PYTHONUNBUFFERED": "1"}
     if _TORCHRUNS_FOLDER not in os.environ:  # else it leaves an empty one in the temporary folder at every start
         variables[_TORCHRUNS_FOLDER] = str(orders.parent / "torchrun")
     if job.kind == "command":  # the user's own launcher
         return Request((job.target, *job.arguments), variables)
-    if gpus == 0 and "OMP_NUM_THREADS" not in os.environ:
-        variables["OMP_NUM_THREADS"] = str(max(1, cores // cluster.nproc))
-    without = (_PROMPT, *_OF_A_RANK) if cluster.engine == "local" else (_PROMPT,)
+    if threads is not None and _THREADS not in os.environ:
+        variables[_THREADS] = str(threads)
+    alone_among_ranks = cluster.engine == "local" and is_rank(os.environ)
+    without = (_PROMPT, *_OF_A_RANK) if alone_among_ranks else (_PROMPT,)
     return Request(ENGINES[cluster.engine].command(job, cluster), variables, without)
+
+
+def threads_of_a_rank(job: Job, cluster: Cluster, cores: int, gpus: int) -> int | None:
+    """The setting of OMP_NUM_THREADS that Stash adds for the ranks of a whole job; None where it adds none.
+
+    torchrun sets 1 for several ranks. A rank that is started alone, for a rung of its own, is to have no more threads
+    than it has among the others. Workloads of the zoo share out the cores of a machine without GPUs.
+    """
+    if cluster.engine != "torchrun" or cluster.nproc == 1:
+        return None
+    return max(1, cores // cluster.nproc) if job.of_zoo and gpus == 0 else 1
 
 
 def _python_path() -> str:

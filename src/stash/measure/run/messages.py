@@ -238,7 +238,8 @@ class RoundDone(Message):
 
 @dataclass(frozen=True)
 class ClimbEnded(Message):
-    """The last one: ``stopped``, ``rounds done``, ``script ended``, ``no rungs``, or ``unsafe`` and why."""
+    """The last one: ``stopped``, ``rounds done``, ``script ended``, ``no rungs``, ``no process group`` (of a
+    job that was started as ranks), or ``unsafe`` and why."""
 
     kind = "end"
     reason: str

@@ -333,3 +333,32 @@ def test_facts_of_the_loader_and_the_model_are_told(tmp_path: Path) -> None:
     assert facts["loaders"] == [
         {"kind": "watched", "batches_per_step": 1, "startup_seconds": None, "on_device": False}
     ]
+
+
+@pytest.mark.parametrize(
+    ("number", "may_isolate", "told", "left"),
+    [
+        ("0", True, ["no process group"], ["left"]),  # the launcher starts it as one process
+        ("1", True, [], ["left"]),
+        ("0", False, ["rounds done"], ["left"]),  # it cannot: the first is measured
+        ("1", False, [], ["left"]),
+    ],
+)
+def test_copies_that_form_no_group_are_no_job_of_several(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: str, may_isolate: bool, told: list[str], left: list[str]
+) -> None:
+    for name, value in {"RANK": number, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}.items():
+        monkeypatch.setenv(name, value)
+    one = job(orders(tmp_path, rungs=("solo",), may_isolate=may_isolate))
+    train(one)
+    assert [m.reason for m in one.messages() if isinstance(m, ClimbEnded)] == told
+    assert one.left == left
+    assert bool(one.blocks()) is (told == ["rounds done"])
+
+
+def test_a_number_left_from_somewhere_else_makes_no_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "3")
+    monkeypatch.setenv("WORLD_SIZE", "x")
+    one = job(orders(tmp_path, rungs=("solo",)))
+    train(one)
+    assert one.blocks()

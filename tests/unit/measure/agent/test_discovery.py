@@ -46,6 +46,7 @@ def introduced(
     groups: tuple[Membership, ...] = (),
     handed_on: tuple[str, ...] = (),
     beyond_node: tuple[str, ...] = (),
+    together: int = 1,
 ) -> list[Introduction]:
     """Eight ranks that read so many different batches; rank 0 tells of the groups, rank 7 of other collectives."""
     return [
@@ -55,7 +56,11 @@ def introduced(
             groups if rank == 0 else (),
             handed_on if rank == 7 else (),
             beyond_node if rank == 7 else (),
-            FirstBatch(rank * batches // 8, None),
+            FirstBatch(
+                rank * batches // 8,
+                None,
+                tuple(range(rank // together * together, (rank // together + 1) * together)) if together > 1 else (),
+            ),
             0.2,
         )
         for rank in range(8)
@@ -93,8 +98,23 @@ def test_where_interconnect_and_network_are_told_apart_their_sum_is_what_is_cert
 def test_where_any_rank_hands_data_on_only_the_whole_step_is_measured(tmp_path: Path) -> None:
     ladder, skipped, _ = chosen(leader(tmp_path), introduced(handed_on=("isend",)))
     assert ladder.rungs == ("cluster",)
-    assert ladder.pipelined
+    assert ladder.whole_only
     assert all("hand data to each other (isend)" in skipped[name] for name in ("solo", "crowd", "node"))
+
+
+@pytest.mark.parametrize("isolated", [False, True])
+def test_where_parameters_are_divided_among_ranks_only_the_whole_job_is_measured(
+    tmp_path: Path, isolated: bool
+) -> None:
+    # GIVEN DTensors divided among pairs of ranks, whatever each of them reads
+    rank = leader(tmp_path, nodes=1, isolated=isolated, rungs=("node",) if isolated else ("solo", "crowd", "node"))
+    ladder, skipped, told = chosen(rank, introduced(nodes=1, together=2))
+    # THEN no rank is measured alone, and samples are counted for each pair
+    assert ladder.rungs == ("node",)
+    assert ladder.whole_only
+    why = "the model is divided among ranks (replicas: 4, ranks: 8), so one by itself would do another job"
+    assert skipped["solo"] == skipped["crowd"] == why
+    assert JobFacts(replicas=4) in told
 
 
 def test_no_rung_takes_the_place_of_the_whole_job(tmp_path: Path) -> None:

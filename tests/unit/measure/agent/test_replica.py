@@ -30,6 +30,14 @@ from stash.measure.agent.climb.replica import FirstBatch
             2,
         ),  # one of each pair reads
         ([FirstBatch(None, None), FirstBatch(None, None)], None),
+        # parameters divided among pairs of ranks, as DTensors say: whatever they read, or nothing
+        ([FirstBatch(1, None, (0, 1)), FirstBatch(2, None, (0, 1))], 1),
+        ([FirstBatch(None, None, (0, 1)), FirstBatch(None, None, (0, 1))], 1),
+        ([FirstBatch(n, (n // 2,), (n // 2 * 2, n // 2 * 2 + 1)) for n in range(4)], 2),
+        # experts divided among ranks that FSDP takes for replicas
+        ([FirstBatch(n, (n,), (0, 1, 2, 3)) for n in range(4)], 4),
+        # replicas by a wrapper's word that read nothing which can be compared
+        ([FirstBatch(None, (0,)), FirstBatch(None, (0,)), FirstBatch(None, (1,)), FirstBatch(None, (1,))], 2),
     ],
 )
 def test_ranks_that_read_the_same_samples_share_a_replica(ranks: list[FirstBatch], replicas: int | None) -> None:

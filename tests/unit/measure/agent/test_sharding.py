@@ -26,11 +26,75 @@ def test_fully_shard_is_noticed_once(sharded: Names) -> None:
     assert sharded == {"fully_shard": None}
 
 
-def test_fully_shard_tells_its_place_among_the_replicas(sharded: Names) -> None:
-    module = SimpleNamespace(fully_shard=lambda model, mesh: model)
+class Mesh:
+    """One of two dimensions, dp × tp of four ranks, as rank 3 sees it, or one of those dimensions."""
+
+    def __init__(self, **dimensions: tuple[int, tuple[int, ...]]) -> None:
+        self.mesh_dim_names = tuple(dimensions)
+        self._places = dimensions
+        self.ndim = len(dimensions)
+
+    def get_coordinate(self) -> list[int]:
+        return [place for place, _ in self._places.values()]
+
+    def size(self, at: int) -> int:
+        return len(self._places[self.mesh_dim_names[at]][1])
+
+    def get_group(self, at: int) -> SimpleNamespace:
+        name = self.mesh_dim_names[at]
+        return SimpleNamespace(group_name=name, ranks=self._places[name][1])
+
+
+DP, TP = (1, (1, 3)), (1, (2, 3))
+
+
+def divided(mesh: Mesh, *shards: bool) -> SimpleNamespace:
+    """A DTensor over that mesh."""
+    return SimpleNamespace(
+        device_mesh=mesh, placements=[SimpleNamespace(is_shard=lambda each=each: each) for each in shards]
+    )
+
+
+@pytest.fixture
+def _ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sharding, "ranks_of", lambda group: group.ranks)
+    monkeypatch.setattr(sharding, "_of_replicas", set())
+
+
+def shard(**how: object) -> None:
+    module = SimpleNamespace(fully_shard=lambda model, **given: model)
     sharding.watch_fully_shard(module)
-    module.fully_shard("a model", mesh=SimpleNamespace(get_coordinate=lambda: [3]))
+    module.fully_shard("a model", **how)
+
+
+@pytest.mark.usefixtures("_ranks")
+def test_fully_shard_tells_its_place_among_the_replicas(sharded: Names) -> None:
+    shard(mesh=Mesh(dp=(3, (0, 1, 2, 3))))
     assert sharded == {"fully_shard": (3,)}
+    shard(mesh=Mesh(dp=DP, tp=TP), dp_mesh_dims=SimpleNamespace(shard="dp", replicate=None))
+    assert sharded == {"fully_shard": (1,)}
+
+
+@pytest.mark.usefixtures("_ranks")
+def test_parameters_divided_over_a_mesh_are_of_one_replica(sharded: Names) -> None:
+    whole = [SimpleNamespace(), divided(Mesh(tp=TP), False), divided(Mesh(tp=(0, (3,))), True)]
+    assert sharding.ranks_of_one_replica(whole) == ()
+    assert sharding.ranks_of_one_replica([*whole, divided(Mesh(tp=TP), True)]) == (2, 3)
+
+
+@pytest.mark.usefixtures("_ranks")
+def test_what_fully_shard_divides_among_replicas_is_no_part_of_one(sharded: Names) -> None:
+    parameters = [divided(Mesh(dp=DP, tp=TP), True, True)]
+    shard(mesh=Mesh(dp=DP))
+    assert sharding.ranks_of_one_replica(parameters) == (2, 3)
+    shard(mesh=Mesh(dp=DP, tp=TP))  # both are replicas of FSDP's, as in hybrid sharding
+    assert sharding.ranks_of_one_replica(parameters) == ()
+
+
+@pytest.mark.usefixtures("_ranks")
+def test_fully_shard_without_a_mesh_has_replicas_only(sharded: Names) -> None:
+    shard()
+    assert sharding.ranks_of_one_replica([divided(Mesh(dp=DP), True)]) == ()
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from types import SimpleNamespace
 
+import pytest
 import torch
 from torch import nn
 
@@ -137,3 +138,22 @@ def test_a_step_that_calls_no_module_has_no_known_input():
     clock = survey.InputClock()
     clock.begin()
     assert clock.end() is None
+
+
+@pytest.mark.parametrize(("in_forward", "in_backward", "found"), [(1, 0, True), (0, 1, False), (0, 0, False)])
+def test_what_modules_exchange_in_their_forward_pass_is_told_from_what_gradients_do(
+    monkeypatch: pytest.MonkeyPatch, in_forward: int, in_backward: int, found: bool
+) -> None:
+    issued = {"0": 7}
+    monkeypatch.setattr(survey.private, "sequence_numbers", lambda: dict(issued))
+
+    class Layer(torch.nn.Module):
+        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+            issued["0"] += in_forward
+            return inputs
+
+    watch = survey.ForwardExchange()
+    watch.begin()
+    Layer()(torch.ones(1))
+    issued["0"] += in_backward
+    assert watch.end() is found

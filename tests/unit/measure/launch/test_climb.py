@@ -7,8 +7,10 @@ from collections.abc import Generator
 import pytest
 from launching import FakeProcess, even, expedition, run
 
+from stash.measure.launch import climb, launches
 from stash.measure.launch.engines.base import Cluster
 from stash.measure.launch.job import Job
+from stash.measure.launch.wishes import Moment
 from stash.measure.run.messages import ClimbEnded, LadderChosen, PhaseBegun, RankSeen, RoundGivenUp
 from stash.measure.run.orders import Orders
 
@@ -183,26 +185,80 @@ def fails_at_start(error: str):
     return agents
 
 
-WANTS_RANK, NO_CUDA = "KeyError: 'RANK'", "AssertionError: Torch not compiled with CUDA enabled"
+WANTS_RANK, NO_CUDA = "KeyError: 'LOCAL_RANK'", "AssertionError: Torch not compiled with CUDA enabled"
+TYPED = Cluster(engine="local", all_devices=2)
 
 
-def test_a_plain_process_that_asks_for_its_rank_is_started_again_by_torchrun_and_the_profile_says_so():
-    result, started = run(fails_at_start(WANTS_RANK), even())
-    assert ["stash.measure.torchrun" in process.command for process in started] == [False, True]
+def commands(started: list[FakeProcess]) -> list[str]:
+    """How many ranks each launch had, and by what."""
+    return [next((word for word in each.command if "nproc" in word), "plain") for each in started]
+
+
+def test_a_plain_process_that_asks_for_its_rank_is_started_on_all_devices_which_is_said_at_once():
+    one, started = expedition(fails_at_start(WANTS_RANK), even(), cluster=TYPED)
+    moments: list[Moment] = []
+    result = one.run(moments.append)
+    assert commands(started) == ["plain", "--nproc-per-node=2"]
     assert result.failure is None
-    assert any("started by torchrun" in note and WANTS_RANK in note for note in result.profile.notes)
+    note = f"the job was started by torchrun, as 2 ranks, since as a plain process it failed ({WANTS_RANK})"
+    assert note in result.profile.notes
+    assert [moment.said for moment in moments if moment.said] == [note]
 
 
-def test_ranks_on_cpus_that_ask_for_cuda_are_tried_once_as_one_plain_process():
-    result, started = run(fails_at_start(NO_CUDA), even(), cluster=Cluster(2))
-    assert ["stash.measure.torchrun" in process.command for process in started] == [True, False]
-    assert any("as one plain process" in note and NO_CUDA in note for note in result.profile.notes)
-
-
-def test_another_start_is_tried_once_and_then_its_own_error_is_told():
-    result, started = run(fails_at_start(NO_CUDA), fails_at_start(WANTS_RANK), cluster=Cluster(2))
+def test_if_it_fails_again_both_errors_are_told_the_first_one_first():
+    result, started = run(fails_at_start(WANTS_RANK), fails_at_start(NO_CUDA), cluster=TYPED)
     assert len(started) == 2
-    assert WANTS_RANK in result.failure.sentence
+    for told in (result.failure.sentence, result.failure.own_words):
+        assert 0 < told.index(WANTS_RANK) < told.index("started again by torchrun, as 2 ranks") < told.index(NO_CUDA)
+
+
+def test_an_error_after_steps_as_ranks_stands_alone():
+    def trains_first(orders: Orders, process: FakeProcess) -> Generator[None, None, int]:
+        process.step(7)
+        return (yield from fails_at_start(NO_CUDA)(orders, process))
+
+    result, _ = run(fails_at_start(WANTS_RANK), trains_first, cluster=TYPED)
+    assert result.failure.sentence == f"train.py failed after 7 training steps: {NO_CUDA}"
+
+
+def test_ranks_that_ask_for_cuda_were_asked_for():
+    result, started = run(fails_at_start(NO_CUDA), even(), cluster=Cluster(2))
+    assert len(started) == 1
+    assert NO_CUDA in result.failure.sentence
+
+
+def no_group(orders: Orders, process: FakeProcess) -> Generator[None, None, int]:
+    """Ranks that are jobs of their own: the first says so, and all wait to be ended."""
+    process.step(1)
+    process.tell(PhaseBegun("warm-up"), ClimbEnded("no process group"))
+    while True:
+        orders.files.parked().touch()
+        yield
+
+
+@pytest.mark.parametrize(
+    ("agents", "cluster", "ways"),
+    [
+        ((no_group,), Cluster(2), ["--nproc-per-node=2", "plain"]),
+        ((fails_at_start(WANTS_RANK), no_group), TYPED, ["plain", "--nproc-per-node=2", "--nproc-per-node=1"]),
+    ],
+)
+def test_ranks_that_are_no_job_end_at_once_and_one_process_is_measured(agents, cluster, ways):
+    result, started = run(*agents, even(), cluster=cluster)
+    assert result.failure is None
+    assert commands(started) == ways
+    assert any("never called init_process_group" in note for note in result.profile.notes)
+
+
+def test_one_process_of_a_script_that_may_train_on_several_devices_says_how_to_have_them(tmp_path):
+    def noted(cluster: Cluster, text: str) -> bool:
+        (tmp_path / "train.py").write_text(text)
+        result, _ = run(even(), cluster=cluster, job=Job("script", str(tmp_path / "train.py")))
+        return "started as typed: one process; for all devices type --nproc-per-node 2" in result.profile.notes
+
+    assert noted(TYPED, "import torch.distributed as dist")
+    assert not noted(TYPED, "import torch")
+    assert not noted(Cluster(engine="local"), "import torch.distributed as dist")  # it was asked for
 
 
 def test_after_a_step_nothing_else_is_tried():
@@ -360,3 +416,23 @@ def test_a_users_own_launcher_is_never_isolated():
     assert "no rank of train.py ended a step" in result.failure.sentence
     assert len(started) == 1
     assert not started[0].orders.may_isolate
+
+
+def test_what_the_job_asks_on_a_terminal_is_shown_once(monkeypatch):
+    def asks(orders: Orders, process: FakeProcess) -> Generator[None, None, int]:
+        process.words = "loading\nwhich model? "
+        for _ in range(100):
+            yield
+        process.words += "resnet\n"
+        return (yield from even()(orders, process))
+
+    monkeypatch.setattr(launches, "on_terminal", lambda: True)
+    moments: list[Moment] = []
+    expedition(asks)[0].run(moments.append)
+    assert [moment.said for moment in moments if moment.said] == ["the job asks: which model?"]
+
+
+def test_a_pipe_that_the_first_start_has_read_is_named_where_the_second_misses_it(monkeypatch):
+    monkeypatch.setattr(climb, "read_once", lambda: True)
+    result, _ = run(fails_at_start(WANTS_RANK), fails_at_start("EOFError: EOF when reading a line"), cluster=TYPED)
+    assert "standard input is a pipe, and an earlier start has read what was in it" in result.failure.sentence

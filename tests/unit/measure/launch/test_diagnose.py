@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stash.measure.launch.diagnose import Evidence, diagnose
+from stash.measure.launch.diagnose import Diagnosis, Evidence, after, diagnose
 
 
 def torchruns_report(root, other):
@@ -257,3 +257,17 @@ def test_a_long_message_is_cut_in_the_sentence_and_whole_below_it():
 def test_shared_memory_that_is_missing_or_full_is_named(error):
     found = said(crashes=[f"Traceback (most recent call last):\n{error}\n"])
     assert "could not use shared memory before its first training step: /dev/shm is missing" in found.sentence
+
+
+def test_a_wrong_option_is_in_the_sentence():
+    output = "usage: train.py [-h]\ntrain.py: error: unrecognized arguments: --nope\n"
+    found = said(output, code=2)
+    assert found.sentence == (
+        "train.py ended with exit code 2 before its first training step: unrecognized arguments: --nope"
+    )
+
+
+def test_of_two_starts_both_errors_are_told_the_first_one_first():
+    both = after(Diagnosis("a failed: KeyError", "first"), Diagnosis("a failed: NCCL", "second"), 2)
+    assert both.sentence == "a failed: KeyError; started again by torchrun, as 2 ranks: a failed: NCCL"
+    assert both.own_words == "first\n\nstarted again by torchrun, as 2 ranks:\nsecond"

@@ -36,11 +36,16 @@ def test_a_job_that_is_started_per_device_is_torchruns():
     assert placed(devices=0).nproc == 2
 
 
-def test_a_job_that_starts_its_own_ranks_or_none_is_one_process_unless_more_are_asked_for():
-    assert placed(ranks=False) == Cluster(1, 1, engine="local")
-    assert placed(ranks=False, devices=8).nproc == 1
+def test_what_was_typed_is_one_process_unless_more_are_asked_for():
+    assert placed(ranks=False) == Cluster(1, 1, engine="local", all_devices=4)
+    assert placed(ranks=False, nproc=1) == Cluster(1, 1, engine="local")
     assert placed(ranks=False, nproc=2) == Cluster(2, 1, engine="torchrun")
-    assert placed(ranks=False, nnodes=2, node_rank=0, endpoint="a:1").engine == "torchrun"
+
+
+def test_several_nodes_have_ranks_on_all_devices():
+    several = placed(ranks=False, nnodes=2, node_rank=0, endpoint="a:1")
+    assert (several.nproc, several.engine) == (4, "torchrun")
+    assert placed(ranks=False, environment=SLURM).nproc == 4
 
 
 @pytest.mark.parametrize("asked", [{}, {"nproc": 1}, {"nnodes": 1}, {"environment": {"HOME": "/"}}])

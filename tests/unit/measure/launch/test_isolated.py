@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from dataclasses import replace
 
 import pytest
 from launching import FakeProcess, expedition
@@ -62,6 +63,23 @@ def test_sets_are_repeated_with_rounds_of_their_own_while_it_is_not_enough():
     assert len(started) == 40
     assert [p.orders.first_round for p in started[::4]] == [3 * number for number in range(10)]
     assert result.profile.ended == "budget"
+
+
+def test_of_ranks_that_are_no_job_one_process_is_measured():
+    def no_job(orders: Orders, process: FakeProcess) -> Generator[None, None, int]:
+        if "--nproc-per-node=2" not in process.command:
+            return (yield from agents(replace(orders, gang=(0, 1)), process))
+        process.step(1)
+        process.tell(ClimbEnded("no process group"))
+        yield
+        return 0
+
+    result, started = isolated(Cluster(2), no_job)
+    assert "--nproc-per-node=2" in started[3].command
+    assert not any("torchrun" in word for word in started[4].command)
+    assert result.failure is None
+    assert {block.rung for block in result.profile.blocks} == {"solo", "warm"}
+    assert [rank.rank for rank in result.profile.ranks] == [0]
 
 
 def test_a_job_that_does_not_run_alone_keeps_what_it_can():

@@ -15,14 +15,15 @@ def write(folder, name, text):
     return str(folder / name)
 
 
-def test_a_script_is_judged_by_what_it_and_the_modules_beside_it_say(tmp_path):
+def test_whether_a_script_may_train_with_ranks_is_read_in_it_and_the_modules_beside_it(tmp_path):
     alone = write(tmp_path, "alone.py", "import torch\nprint(1)\n")
     ranks = write(tmp_path, "ranks.py", "from helper import setup\nsetup()\n")
     spawns = write(tmp_path, "spawns.py", "import torch.distributed as dist\nmp.spawn(run, nprocs=2)\n")
     write(tmp_path, "helper.py", "import torch.distributed as dist\ndef setup(): dist.init_process_group()\n")
-    assert jobs.shape(jobs.script(alone, ())) == "one"
-    assert jobs.shape(jobs.script(ranks, ())) == "ranks"
-    assert jobs.shape(jobs.script(spawns, ())) == "one"
+    assert not jobs.may_train_on_several(jobs.script(alone, ()))
+    assert jobs.may_train_on_several(jobs.script(ranks, ()))
+    assert not jobs.may_train_on_several(jobs.script(spawns, ()))
+    assert not jobs.may_train_on_several(jobs.module("no.such.module", ()))
 
 
 @pytest.mark.parametrize(
@@ -75,7 +76,7 @@ SOURCES = {
 @pytest.mark.parametrize("source", SOURCES.values(), ids=SOURCES)
 def test_a_script_may_have_any_encoding_that_python_reads(tmp_path, source):
     (tmp_path / "train.py").write_bytes(source)
-    assert jobs.shape(jobs.script(str(tmp_path / "train.py"), ())) == "one"
+    assert jobs.script(str(tmp_path / "train.py"), ()).kind == "script"
 
 
 @pytest.mark.parametrize("source", [b"name = '\xe9'\n", b"# coding: klingon\n", b"x\0"])

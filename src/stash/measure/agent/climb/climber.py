@@ -51,6 +51,13 @@ def start(optimizer_module: ModuleType) -> None:
     steps.wrap_optimizer(optimizer_module)
 
 
+def _as_started() -> tuple[int, int]:
+    """This process among the ranks that a launcher started; a number alone is left from somewhere else."""
+    rank, size = (os.environ.get(name, "") for name in ("RANK", "WORLD_SIZE"))
+    told = "MASTER_ADDR" in os.environ and rank.isdecimal() and size.isdecimal()
+    return (int(rank), int(size)) if told else (0, 1)
+
+
 def _listen(orders: Orders) -> None:
     climber = Climber(
         OwnRank(orders, Clock(), Control(orders.files, supervised=not orders.may_isolate), Journal(orders.files))
@@ -204,19 +211,28 @@ class Climber:
         rank.clock.watch(p.device for group in optimizer.param_groups for p in group["params"])
         if rank.device.type == "cpu":
             torch.set_flush_denormal(True)
-        if rank.place.world_size == 1 and int(os.environ.get("WORLD_SIZE", "1")) > 1:
-            self._alone_among_copies()
+        number, started = _as_started()
+        if rank.place.world_size == 1 < started and not self._goes_on_alone(number):
+            return
         if rank.claim():
             self._routine = self._climb()
         else:
             self._measure_nothing()  # a trainer of its own, one of several: it trains on as it would alone
 
-    def _alone_among_copies(self) -> None:
-        """Started as several ranks, but the script never formed a process group: only the first goes on."""
-        if int(os.environ.get("RANK", "0")) > 0:
-            self._measure_nothing()
-            self._parting.here()
-        self.note("the script trains on one device: it never called init_process_group")
+    def _goes_on_alone(self, number: int) -> bool:
+        """Whether this copy of a script goes on, that was started as several ranks and formed no process group.
+
+        Where the launcher can start it again, none does; else the first, as one process.
+        """
+        if number == 0 and not self.rank.orders.may_isolate:
+            self.note("the script trains on one device: it never called init_process_group")
+            return True
+        if number == 0 and self.rank.claim():
+            self.rank.tell(ClimbEnded("no process group"))
+            self.beat()
+        self._measure_nothing()
+        self._parting.here()
+        return False
 
     def _climb(self) -> Generator[None, None, None]:
         rank = self.rank

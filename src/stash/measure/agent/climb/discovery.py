@@ -35,6 +35,11 @@ _ONLY_THE_SUM = (
     "interconnect is what exchanging inside each node takes by itself, and the whole exchange takes other routes: "
     "only the sum of interconnect and network is certain"
 )
+_NOT_INTERCEPTED = "collectives that Stash cannot intercept are issued in every step"
+_ONE_MODEL = (
+    "some of them in the forward pass: ranks compute one model together (tensor, sequence or expert parallelism), so "
+    "one by itself would do another job"
+)
 _UNSEEN_INPUT = 0.05
 """Share of a step before its first forward pass that is worth a sentence."""
 
@@ -66,7 +71,8 @@ class Ladder:
     parts: tuple[Membership, ...]
     inseparable: str | None
     """Why a rank by itself does not do what it does in the whole job, if it does not."""
-    pipelined: bool
+    whole_only: bool
+    """Whether no rung but those of the whole job can be measured: ranks wait in turn, or hold one model together."""
     looks: int
     """Steps in which gradients are looked at."""
 
@@ -76,7 +82,7 @@ def choose_rungs(rank: OwnRank, step_seconds: float) -> Ladder:
     place, orders = rank.place, rank.orders
     ladder = rank.agree(_introduce(rank, step_seconds), lambda reports: _choose(rank, reports))
     rank.inseparable = ladder.inseparable
-    rank.switches = rank.switches and not ladder.pipelined
+    rank.switches = rank.switches and not ladder.whole_only
     if place.nodes > 1 and not orders.isolated:
         with scope.untouched():
             scope.parts = make(ladder.parts, place.rank)
@@ -93,7 +99,7 @@ def _introduce(rank: OwnRank, step_seconds: float) -> Introduction:
         groups=tuple({membership(group) for group in used if group.rank() == 0 and scope.reaches(group)}),
         handed_on=tuple(sorted(scope.handed_on)),
         beyond_node=tuple(scope.beyond_node()),
-        batch=replica.of_this_rank(rank.feeds),
+        batch=replica.of_this_rank(rank.feeds, (p for _, p in survey.trained_parameters(rank.optimizer))),
         step_seconds=step_seconds,
     )
 
@@ -111,15 +117,17 @@ def _choose(rank: OwnRank, reports: list[Introduction]) -> Ladder:
         immovable=_immovable(rank),
     )
     count = replica.count([report.batch for report in reports])
-    pipelined, inseparable = _pipelined(reports), _shared(count, place.world_size)
+    divided = any(report.batch.together for report in reports)
+    inseparable = _shared(count, place.world_size, divided)
+    whole_only = _pipelined(reports) or (inseparable if divided else None)
     rungs, skipped = reachable(situation, orders.rungs)
     if orders.isolated:
         skipped = {} if rank.feeds else {name: why for name, why in skipped.items() if rung(name).reads_data}
         rungs = tuple(name for name in orders.rungs if name not in skipped)
-        skipped |= dict.fromkeys(("solo", "crowd"), why) if (why := pipelined or inseparable) else {}
-    elif pipelined:
+        skipped |= dict.fromkeys(("solo", "crowd"), why) if (why := whole_only or inseparable) else {}
+    elif whole_only:
         whole = _of_whole_job(rungs, place.nodes)
-        rungs, skipped = whole, {**skipped, **{name: pipelined for name in rungs if name not in whole}}
+        rungs, skipped = whole, {**skipped, **{name: whole_only for name in rungs if name not in whole}}
     elif "node" in rungs and place.nodes > 1 and (why := _obstacle_to_node_scope(reports)) is not None:
         rungs, skipped = tuple(name for name in rungs if name != "node"), {**skipped, "node": why}
     _write_survey(rank, reports, rungs, skipped)
@@ -130,7 +138,7 @@ def _choose(rank: OwnRank, reports: list[Introduction]) -> Ladder:
     if parts and "cluster" in rungs:
         rank.note(_ONLY_THE_SUM)
     affordable = looks.affordable(max(report.step_seconds for report in reports), orders.budget)
-    return Ladder(rungs, tuple(parts), pipelined or inseparable, pipelined is not None, affordable)
+    return Ladder(rungs, tuple(parts), whole_only or inseparable, whole_only is not None, affordable)
 
 
 def _pipelined(reports: list[Introduction]) -> str | None:
@@ -144,12 +152,12 @@ def _pipelined(reports: list[Introduction]) -> str | None:
     )
 
 
-def _shared(count: int | None, world: int) -> str | None:
-    if count is None or count == world:
+def _shared(count: int | None, world: int, divided: bool) -> str | None:
+    """``divided``: parameters are, by DTensor, among ranks that are no replicas of each other by a wrapper's word."""
+    if not divided and count in (None, world):
         return None
-    return (
-        f"the model is divided among ranks (replicas: {count}, ranks: {world}), so one by itself would do another job"
-    )
+    told = "" if count == world else f" (replicas: {count}, ranks: {world})"
+    return f"the model is divided among ranks{told}, so one by itself would do another job"
 
 
 def _of_whole_job(rungs: tuple[str, ...], nodes: int) -> tuple[str, ...]:
@@ -223,9 +231,11 @@ def try_switching(rank: OwnRank, steps: int) -> Generator[None, None, str | None
     yield  # the first step may still finish what was under way
     before = private.sequence_numbers()
     operators = yield from looks.at_operators(rank)
-    inputs = survey.InputClock()
+    inputs, exchange = survey.InputClock(), survey.ForwardExchange()
     inputs.begin()
+    exchange.begin()
     ready = [(yield from looks.at_gradients(rank))]
+    together = exchange.end()
     _tell_of_unseen_input(rank, inputs.end())
     for _ in range(steps - 1):
         ready.append((yield from looks.at_gradients(rank)))
@@ -234,10 +244,12 @@ def try_switching(rank: OwnRank, steps: int) -> Generator[None, None, str | None
         feed.ring.judge()
     rank.tell(looks.together(rank, operators, looks.of_gradients(ready)))
 
-    def judge(reports: list[bool]) -> str | None:
-        return "collectives that Stash cannot intercept are issued in every step" if any(reports) else None
+    def judge(reports: list[tuple[bool, bool]]) -> tuple[str | None, str | None]:
+        if any(in_forward for _, in_forward in reports):
+            return _NOT_INTERCEPTED, rank.inseparable or _ONE_MODEL
+        return _NOT_INTERCEPTED if any(moved for moved, _ in reports) else None, rank.inseparable
 
-    verdict = rank.agree(bool(moved), judge)
+    verdict, rank.inseparable = rank.agree((bool(moved), together), judge)
     rank.set_scope("world")
     return verdict
 

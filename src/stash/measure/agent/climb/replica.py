@@ -2,20 +2,21 @@
 
 The ranks of a tensor parallel group read the same samples, those of a data-parallel one different samples. So ranks
 whose first batches are equal are parts of one replica, unless DistributedDataParallel or a sharding wrapper, which
-are made for replicas, says otherwise. Ranks that read nothing are parts of somebody's.
+are made for replicas, says otherwise. Ranks that read nothing are parts of somebody's, and those among which
+parameters are divided (DTensors) hold one replica whatever they read.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from stash.measure.agent.data import batches
 from stash.measure.agent.data.feeds import Feed
 from stash.measure.agent.wraps import replicas
-from stash.measure.agent.wraps.sharding import sharded
+from stash.measure.agent.wraps.sharding import ranks_of_one_replica, sharded
 from stash.measure.run.wire import crosses
 
 _LOOKED_AT = 1 << 16
@@ -31,11 +32,13 @@ class FirstBatch:
     """None if there is no loader, or nothing in its batch to compare."""
     place: tuple[int, ...] | None
     """Among the ranks that the job itself takes for replicas of each other, if it says."""
+    together: tuple[int, ...] = ()
+    """The ranks among which its parameters are divided, itself included; none if it has whole ones."""
 
 
-def of_this_rank(feeds: list[Feed]) -> FirstBatch:
+def of_this_rank(feeds: list[Feed], parameters: Iterable[Any] = ()) -> FirstBatch:
     """For the ranks to compare."""
-    return FirstBatch(_checksum(feeds), next(_places(), None))
+    return FirstBatch(_checksum(feeds), next(_places(), None), ranks_of_one_replica(parameters))
 
 
 def _places() -> Iterator[tuple[int, ...]]:
@@ -49,8 +52,32 @@ def _places() -> Iterator[tuple[int, ...]]:
 
 def count(ranks: list[FirstBatch]) -> int | None:
     """The replicas of a job with these ranks; ``None`` if none of them tells."""
-    told = [batch for batch in ranks if batch.checksum is not None]
-    return len(set(told)) or None
+    firsts = _first_of_each_replica(ranks)
+    for told in (
+        {(each.checksum, each.place) for each in firsts if each.checksum is not None},
+        {each.place for each in firsts if each.place is not None},
+    ):
+        if told:
+            return len(told)
+    return len(firsts) if len(firsts) < len(ranks) else None
+
+
+def _first_of_each_replica(ranks: list[FirstBatch]) -> list[FirstBatch]:
+    """One rank of those that divide parameters among each other, which reads if any of them does.
+
+    Ranks at different places are replicas of the job's own making, as where experts are divided among them.
+    """
+    replica_of = list(range(len(ranks)))
+    for number, each in enumerate(ranks):
+        for other in each.together:
+            own, theirs = sorted((replica_of[number], replica_of[other]))
+            if own != theirs and ranks[other].place == each.place:
+                replica_of = [own if found == theirs else found for found in replica_of]
+    firsts: dict[int, FirstBatch] = {}
+    for number, each in zip(replica_of, ranks, strict=True):
+        if number not in firsts or firsts[number].checksum is None:
+            firsts[number] = each
+    return list(firsts.values())
 
 
 def _checksum(feeds: list[Feed]) -> int | None:

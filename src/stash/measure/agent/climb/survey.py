@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from stash.measure.agent import private
 from stash.measure.agent.data import batches
 from stash.measure.agent.data.feeds import Feed
 from stash.measure.agent.data.samples import samples
@@ -99,6 +100,33 @@ class InputClock:
         """Seconds from the end of the step before, and of the whole step; ``None`` if no module was called."""
         self._handle.remove()
         return None if self._first is None else (self._first - self._began, time.perf_counter() - self._began)
+
+
+class ForwardExchange:
+    """Notices collectives that nobody wrapped in one forward pass: what its modules exchange is part of the model.
+
+    Gradients are exchanged in the backward pass or after it. Modules may be called in there too, to recompute: what
+    is exchanged before that is taken for theirs.
+    """
+
+    def __init__(self) -> None:
+        self._before: dict[str, int] = {}
+        self._after: dict[str, int] = {}
+        self._handle: Any = None
+
+    def begin(self) -> None:
+        from torch.nn.modules.module import register_module_forward_hook
+
+        self._before = self._after = private.sequence_numbers()
+        self._handle = register_module_forward_hook(self._forward)
+
+    def _forward(self, module: Any, inputs: Any, outputs: Any) -> None:
+        self._after = private.sequence_numbers()
+
+    def end(self) -> bool:
+        """Whether there were any."""
+        self._handle.remove()
+        return any(self._before.get(name, number) != number for name, number in self._after.items())
 
 
 class Instant:

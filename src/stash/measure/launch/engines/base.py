@@ -15,7 +15,7 @@ CommandLine = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Asked:
-    """What the user said, in torchrun's words. ``ranks``: the job is to be started once per device."""
+    """What the user said, in torchrun's words. ``ranks``: the job is known to need one process per device."""
 
     ranks: bool
     nproc: int | None = None
@@ -42,6 +42,8 @@ class Cluster:
     node_rank: int | None = None
     rdzv_endpoint: str | None = None
     engine: str = "torchrun"
+    all_devices: int = 1
+    """Ranks to start on this machine, should the job turn out not to start as one plain process."""
     rdzv_id: str | None = field(default=None, repr=False)
     """A secret that all nodes share, by which they number themselves where ``node_rank`` is not known."""
 
@@ -96,7 +98,8 @@ def ranks_here(asked: Asked, machine: Machine, environment: Mapping[str, str]) -
     """How many ranks to start on this machine; raises UserError if it has no room for as many as were asked for."""
     nproc, devices, cores = asked.nproc, machine.devices, machine.cores
     if nproc is None:
-        nproc = (devices or max(1, min(cores, 2))) if asked.ranks else 1
+        several = asked.ranks or (asked.nnodes or 1) > 1
+        nproc = (devices or max(1, min(cores, 2))) if several else 1
     if nproc < 1:
         raise UserError(f"--nproc-per-node {nproc}: at least one process is needed")
     if devices and nproc > devices:

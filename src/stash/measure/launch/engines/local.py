@@ -1,8 +1,9 @@
-"""One plain process on this machine: a script that needs no other, or that starts its ranks itself."""
+"""One plain process on this machine, as ``python script.py`` starts it: nothing is added that was not typed."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from stash.measure.launch.engines.base import Asked, Cluster, CommandLine, Machine, plain, ranks_here
 from stash.measure.launch.job import Job
@@ -12,7 +13,8 @@ class Local:
     """In charge where nobody else is."""
 
     def cluster(self, asked: Asked, machine: Machine, environment: Mapping[str, str]) -> Cluster | None:
-        return Cluster(nproc=ranks_here(asked, machine, environment), engine="local")
+        one = ranks_here(asked, machine, environment)
+        return Cluster(one, engine="local", all_devices=ranks_here(replace(asked, ranks=True), machine, environment))
 
     def command(self, job: Job, cluster: Cluster) -> CommandLine:
         return plain(job)
