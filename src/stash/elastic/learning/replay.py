@@ -20,7 +20,7 @@ import numpy as np
 from stash.base.spot.curve import LossReplay, VirtualWorker
 from stash.base.spot.running_loss import LOSS_WINDOW, mean_loss
 from stash.derive.spot.speed.progress import asynchronous
-from stash.elastic.job import ElasticJob
+from stash.elastic.job import ElasticJob, build_optimizer
 from stash.elastic.training.batches import SampleOrder, batch_of, samples_of
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Server:
         self._job, self._device = job, device
         self.model = build_model(job).to(device).train()
         self.parameters = [each for each in self.model.parameters() if each.requires_grad]
-        self._optimizer = job.optimizer(self.parameters)
+        self._optimizer = build_optimizer(job, self.parameters)
         self.updates = 0
 
     def gradient(self, data: Dataset[Any], order: Iterator[int], samples: int) -> WorkerGradient:

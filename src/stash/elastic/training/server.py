@@ -12,15 +12,17 @@ import io
 import socket
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from stash.base.errors import StashError, UserError
+from stash.base.errors import JobError, StashError, UserError, one_line
 from stash.base.files import write_whole
 from stash.elastic import checkpoints
+from stash.elastic.job import build_optimizer
 from stash.elastic.training.frames import (
     STALL_SECONDS,
     FrameHead,
@@ -55,7 +57,9 @@ class ParameterShard:
             name: torch.nn.Parameter(trained[name].detach().clone()) for name in names if name in trained
         }
         self.buffers = {name: others[name].detach().clone() for name in names if name in others}
-        self.optimizer = job.optimizer(list(self.parameters.values()))
+        self.optimizer = build_optimizer(job, list(self.parameters.values()))
+        self.failure: Future[None] = Future()
+        """Ends with the first error of an update; whoever follows the server waits for it."""
         self.applied = Spans()
         self.version = 0
         self._apply_seconds = apply_seconds
@@ -68,7 +72,10 @@ class ParameterShard:
         return [*self.parameters.values(), *self.buffers.values()]
 
     def take(self, lease: DataLease, tray: Tray, out: Tray) -> tuple[FrameKind, int]:
-        """Apply what is in ``tray`` unless it was, and put the parameters into ``out``: outcome and version."""
+        """Apply what is in ``tray`` unless it was, and put the parameters into ``out``: outcome and version.
+
+        ``out`` may be ``tray``. Raises JobError if the update fails, which ``failure`` then has.
+        """
         with self._lock:
             began = time.monotonic()
             if self.applied.holds(lease.start, lease.stop):
@@ -76,7 +83,7 @@ class ParameterShard:
             elif self.applied.touches(lease.start, lease.stop):
                 outcome = FrameKind.REFUSED
             else:
-                self._step(tray.filled())
+                self._try_step(tray.filled())
                 self.applied.add(lease.start, lease.stop)
                 self.version += 1
                 outcome = FrameKind.APPLIED
@@ -90,6 +97,17 @@ class ParameterShard:
             out.fill(self.tensors)
             return self.version
 
+    def _try_step(self, received: Sequence[Tensor | None]) -> None:
+        if self.failure.done():  # what it holds is half updated
+            raise JobError("an earlier update has failed")
+        try:
+            self._step(received)
+        except Exception as error:
+            said = f"{type(error).__name__}: {one_line(error)}"
+            failed = JobError(f"{type(self.optimizer).__name__}.step() failed: {said}")
+            self.failure.set_exception(failed)
+            raise failed from error
+
     def _step(self, received: Sequence[Tensor | None]) -> None:
         gradients, buffers = received[: len(self.parameters)], received[len(self.parameters) :]
         for parameter, gradient in zip(self.parameters.values(), gradients, strict=True):
@@ -102,10 +120,10 @@ class ParameterShard:
                 buffer.copy_(value)
 
     def state(self) -> dict[str, Tensor]:
-        """A copy of its part of the model's ``state_dict``."""
+        """A copy of what it keeps, by the names that ``assembled`` takes."""
         with self._lock:
             named = {**self.parameters, **self.buffers}
-            return {name: tensor.detach().clone() for name, tensor in named.items()}
+            return {name: tensor.detach().to("cpu", copy=True) for name, tensor in named.items()}
 
     def save(self, folder: Path) -> Path:
         """Write a checkpoint; training goes on once the state is copied. Raises OSError."""
@@ -119,7 +137,7 @@ class ParameterShard:
                 }
                 torch.save(state, content)
                 facts = self._identity() | {"version": self.version, "applied": self.applied.ranges}
-            return checkpoints.save(folder, self.number, facts, content.getvalue())
+            return checkpoints.save(folder, self.number, facts, content.getbuffer())
 
     def resume(self, folder: Path) -> checkpoints.StoredState | None:
         """Go on where the newest whole checkpoint was; raises UserError if it is of another model or fleet."""
@@ -172,15 +190,22 @@ def parts(model: nn.Module, servers: int) -> tuple[tuple[str, ...], ...]:
 # Serving --------------------------------------------------------------------------------------------------
 
 
+def trays_of(at_once: int) -> int:
+    """Buffers of a server: for each that sends, for each that receives, and for the one whose update is applied."""
+    return 2 * at_once + 1
+
+
 class ShardServer:
     """Listens for workers and answers each in a thread of its own, until it is closed.
 
     At most ``at_once`` send, and as many receive, at the same time, who came first going first. Alike workers that
-    share a link fall into step otherwise, all sending and then all receiving, and stay in it (decision 18).
+    share a link fall into step otherwise, all sending and then all receiving, and stay in it (decision 18). Whoever
+    sends, waits for its update or receives has one of ``trays_of(at_once)`` buffers, however many are connected.
     """
 
     def __init__(self, shard: ParameterShard, host: str, at_once: int = 1) -> None:
         self._shard = shard
+        self._trays, self._free = threading.Semaphore(trays_of(at_once)), list[Tray]()
         self._receiving, self._sending = threading.Semaphore(at_once), threading.Semaphore(at_once)
         self._listener = socket.create_server((host, 0))
         self.address: tuple[str, int] = self._listener.getsockname()[:2]
@@ -202,39 +227,59 @@ class ShardServer:
                 threading.Thread(target=self._serve, args=(tuned(link),), daemon=True).start()
 
     def _serve(self, link: socket.socket) -> None:
-        received, answer = Tray(self._shard.tensors), Tray(self._shard.tensors)
         try:
             with (
                 link,
                 contextlib.suppress(OSError, StashError),
             ):  # the worker went; it, or its successor, will ask again
                 while True:
-                    self._answer(link, receive_head(link), received, answer)
+                    head = receive_head(link)
+                    with self._tray() as tray:
+                        self._answer(link, head, tray)
         finally:
             self._links.discard(link)
 
-    def _answer(self, link: socket.socket, head: FrameHead, received: Tray, answer: Tray) -> None:
+    @contextlib.contextmanager
+    def _tray(self) -> Iterator[Tray]:
+        with self._trays:
+            tray = self._free.pop() if self._free else Tray(self._shard.tensors)
+            try:
+                yield tray
+            finally:
+                self._free.append(tray)
+
+    def _answer(self, link: socket.socket, head: FrameHead, tray: Tray) -> None:
         outcome = FrameKind.PARAMETERS
         link.settimeout(STALL_SECONDS)
         if head.message is FrameKind.PUSH:
             with self._receiving:
                 send_head(link, FrameKind.SEND, head.lease, head.version)
-                receive_tray(link, head, received)
-            outcome, version = self._shard.take(head.lease, received, answer)
+                receive_tray(link, head, tray)
+            outcome, version = self._shard.take(head.lease, tray, tray)
         else:
-            version = self._shard.read(answer)
+            version = self._shard.read(tray)
         with self._sending:
-            send_head(link, outcome, head.lease, version, len(answer.bytes))
-            send_bytes(link, answer.bytes)
+            send_head(link, outcome, head.lease, version, len(tray.bytes))
+            send_bytes(link, tray.bytes)
             drain(link)
         link.settimeout(None)
 
 
+def assembled(job: ElasticJob, states: Iterable[dict[str, Tensor]]) -> nn.Module:
+    """The whole model on the CPU, with what each server keeps in it; what is never trained is as the job makes it.
+
+    A tensor that has several names in the model is kept, and put in, under its first.
+    """
+    model = build_model(job).to("cpu")
+    own = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    with torch.no_grad():
+        for name, value in (pair for state in states for pair in state.items()):
+            own[name].copy_(value)
+    return model
+
+
 def save_model(job: ElasticJob, states: Iterable[dict[str, Tensor]], path: Path) -> None:
-    """The whole model's ``state_dict``, of what each server keeps; what is never trained is as the job makes it."""
-    whole = build_model(job).state_dict()
-    for state in states:
-        whole.update(state)
+    """Write the ``state_dict`` of the whole model, which a strict load takes; raises OSError."""
     content = io.BytesIO()
-    torch.save(whole, content)
-    write_whole(path, content.getvalue())
+    torch.save(assembled(job, states).state_dict(), content)
+    write_whole(path, content.getbuffer())
