@@ -30,7 +30,7 @@ _FIRST_UPDATES = 10
 """That the slowest worker has time for, before nobody is believed to make one."""
 SAVE_SECONDS = 600.0
 """That servers may take to write a large checkpoint at the end."""
-_PROVE_SECONDS = 60.0
+_PROVE_SECONDS = 40.0
 """That workers have to load the saved model and tell its loss."""
 _GRACE, _SERVER_GRACE = 15.0, 90.0
 """Seconds at the end that workers have to finish what they are at, and a server's successor to come."""

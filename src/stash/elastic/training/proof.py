@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from stash.elastic.job import ElasticJob
 
-PROOF_SECONDS = 20.0
+PROOF_SECONDS = 10.0
 """After which no further update's samples are evaluated."""
 _SAME, _TINY = 1e-3, 1e-9
 """Relative and absolute: what devices that add in another order may make of one loss."""
@@ -56,11 +56,15 @@ class SavedLoss:
     """What contradicts the report."""
 
     @property
+    def evaluated_on(self) -> str:
+        updates = "update" if self.updates == 1 else f"{self.updates} updates"
+        return f"the {counted(self.samples, 'sample')} of the last {updates}"
+
+    @property
     def document(self) -> dict[str, Any]:
         """For the run's log: ``SavedModel`` of ``base/spot/log.py``."""
-        on = f"the {counted(self.samples, 'sample')} of the last {counted(self.updates, 'update')}"
         said = (
-            f"the saved model was loaded and gives a loss of {self.loss:.4g} on {on}; "
+            f"the saved model was loaded and gives a loss of {self.loss:.4g} on {self.evaluated_on}; "
             f"{self.reported:.4g} was reported while they were trained on"
         )
         facts = {name: value for name, value in vars(self).items() if name != "trained"}
@@ -119,7 +123,7 @@ def _differing(trained: nn.Module, fresh: nn.Module) -> list[str]:
 
 
 def _wrong(found: SavedLoss, differs: Sequence[str], window: Sequence[float]) -> str | None:
-    on = f"the {counted(found.samples, 'sample')} of the last {counted(found.updates, 'update')}"
+    on = found.evaluated_on
     if not _same(found.loss, found.trained):
         what = ", ".join(differs[:_NAMED]) + (" and others differ" if len(differs) > _NAMED else " differs")
         if not differs:
