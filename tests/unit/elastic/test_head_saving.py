@@ -14,6 +14,7 @@ from stash.elastic.running import head as module
 from stash.elastic.running.head import TrainingHead
 from stash.elastic.running.orders import EVENTS, WISHES, Tape, TrainingOrders, WorkerPlace
 from stash.elastic.training.coordinator import Books, UpdateDone
+from stash.elastic.training.ledger import DataLease
 from stash.elastic.training.proof import SavedLoss
 
 
@@ -64,11 +65,12 @@ class _Fleet:
             self.asked.append("saved")
         return written
 
-    def states(self, names: object) -> list[dict[str, Any]]:
-        return [{}]
+    def save_model(self, names: object, path: Path) -> bool:
+        path.write_bytes(b"saved")
+        return True
 
-    def prove(self, name: str, seconds: float, states: object, saved: bytes, last: list[Any]) -> SavedLoss:
-        assert (name, saved, [(lease.start, loss) for lease, loss in last]) == ("worker1", b"saved", [(0, 0.5)])
+    def prove(self, name: str, seconds: float, path: Path, last: list[Any]) -> SavedLoss:
+        assert (name, path.read_bytes(), last) == ("worker1", b"saved", [(DataLease(0, 8), 0.5)])
         return SavedLoss(0.4, 0.4, 0.5, 1, 8)
 
 
@@ -77,14 +79,6 @@ def _orders(folder: Path) -> TrainingOrders:
         job="job.py:job", checkpoints=str(folder), servers=("server1",), workers=(WorkerPlace("worker1", "t4", 8),),
         checkpoint_seconds=0.0, model=str(folder / "model.pt"), replace=False,
     )  # fmt: skip
-
-
-@pytest.fixture(autouse=True)
-def _no_job(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stash.elastic.job.load_job", lambda where: None)
-    monkeypatch.setattr(
-        "stash.elastic.training.server.save_model", lambda job, states, path: path.write_bytes(b"saved")
-    )
 
 
 def test_a_notice_is_heard_while_a_disk_is_slow_and_the_saved_model_is_proven(tmp_path: Path) -> None:

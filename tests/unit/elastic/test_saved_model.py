@@ -98,18 +98,18 @@ def _trained(job: ElasticJob) -> tuple[Trainer, list[ParameterShard], list[tuple
 
 def _proved(job: ElasticJob, folder: Path, spoil: Callable[[dict[str, torch.Tensor]], None]) -> SavedLoss:
     trainer, shards, last = _trained(job)
-    states, path = [shard.state() for shard in shards], folder / "model.pt"
-    save_model(job, states, path)
+    packed, path = [shard.packed() for shard in shards], folder / "model.pt"
+    save_model(job, packed, path)
     saved = torch.load(path, weights_only=True)
     spoil(saved)
     torch.save(saved, path)
-    return prove(job, trainer, states, path.read_bytes(), last)
+    return prove(job, trainer, packed, path.read_bytes(), last)
 
 
 def test_tied_weights_and_buffers_are_saved_as_a_strict_load_wants_them(tmp_path: Path) -> None:
     job = _job(Tied)
     _, shards, _ = _trained(job)
-    save_model(job, [shard.state() for shard in shards], tmp_path / "model.pt")
+    save_model(job, [shard.packed() for shard in shards], tmp_path / "model.pt")
     saved = torch.load(tmp_path / "model.pt", weights_only=True)
     fresh = build_model(job)
     assert saved.keys() == fresh.state_dict().keys()
@@ -126,8 +126,8 @@ def test_a_checkpoint_brings_tied_weights_back(tmp_path: Path) -> None:
     resumed = [ParameterShard(job, number, 2) for number in range(2)]
     for shard in resumed:
         shard.resume(tmp_path)
-    save_model(job, [shard.state() for shard in resumed], tmp_path / "again.pt")
-    save_model(job, [shard.state() for shard in shards], tmp_path / "model.pt")
+    save_model(job, [shard.packed() for shard in resumed], tmp_path / "again.pt")
+    save_model(job, [shard.packed() for shard in shards], tmp_path / "model.pt")
     one, other = (torch.load(tmp_path / name, weights_only=True) for name in ("again.pt", "model.pt"))
     assert all(torch.equal(one[name], value) for name, value in other.items())
 
@@ -163,13 +163,10 @@ def test_a_file_that_does_not_give_the_loss_is_refused_with_what_differs(
 
 def test_servers_that_have_something_else_than_workers_trained_are_noticed(tmp_path: Path) -> None:
     job = _job(Tied)
-    trainer, shards, last = _trained(job)
-    states = [
-        {name: value * 9 if name.endswith("weight") else value for name, value in shard.state().items()}
-        for shard in shards
-    ]
-    save_model(job, states, tmp_path / "model.pt")
-    found = prove(job, trainer, states, (tmp_path / "model.pt").read_bytes(), last)
+    trainer, _, last = _trained(job)
+    packed = [ParameterShard(job, number, 2).packed() for number in range(2)]
+    save_model(job, packed, tmp_path / "model.pt")
+    found = prove(job, trainer, packed, (tmp_path / "model.pt").read_bytes(), last)
     assert found.wrong is not None
     assert "the last updates made it worse, or what is saved is not what they trained" in found.wrong
 
@@ -177,13 +174,13 @@ def test_servers_that_have_something_else_than_workers_trained_are_noticed(tmp_p
 def test_what_it_costs_is_bounded(tmp_path: Path) -> None:
     job = _job(Tied)
     trainer, shards, last = _trained(job)
-    states, now = [shard.state() for shard in shards], [0.0]
+    packed, now = [shard.packed() for shard in shards], [0.0]
 
     def clock() -> float:
         now[0] += 4.0
         return now[0]
 
-    save_model(job, states, tmp_path / "model.pt")
-    found = prove(job, trainer, states, (tmp_path / "model.pt").read_bytes(), last, clock)
+    save_model(job, packed, tmp_path / "model.pt")
+    found = prove(job, trainer, packed, (tmp_path / "model.pt").read_bytes(), last, clock)
     assert (found.updates, found.samples) == (3, 3 * _BATCH)
     assert "the 48 samples of the last 3 updates" in found.document["said"]

@@ -72,6 +72,14 @@ class Server:
         found = torch.autograd.grad(loss, self.parameters, allow_unused=True)
         return WorkerGradient(list(found), float(loss.detach()), samples, self.updates)
 
+    @property
+    def optimizer_bytes(self) -> int:
+        """Of its optimizer's state, which most make in their first update."""
+        import torch
+
+        kept = (value for state in self._optimizer.state.values() for value in state.values())
+        return sum(each.numel() * each.element_size() for each in kept if isinstance(each, torch.Tensor))
+
     def nothing(self) -> WorkerGradient:
         """A gradient that is 0."""
         import torch

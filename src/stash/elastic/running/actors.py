@@ -14,12 +14,15 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import torch
+
 from stash.base.errors import JobError, StashError, UserError, one_line
 from stash.elastic.job import load_job
 from stash.elastic.training.coordinator import Coordinator
 from stash.elastic.training.ledger import DataLease
 from stash.elastic.training.proof import SavedLoss, prove
-from stash.elastic.training.server import ParameterShard, ShardServer
+from stash.elastic.training.server import ParameterShard, ShardServer, save_model
 from stash.elastic.training.spans import Range
 from stash.elastic.training.worker import Address, Pacing, Trainer, UpdateReport, work
 from stash.lab.testbed.accelerator import go_first
@@ -87,8 +90,9 @@ class ServerActor:
     def save(self) -> str:
         return str(self._shard.save(Path(self._orders.checkpoints)))
 
-    def state(self) -> dict[str, Any]:
-        return self._shard.state()
+    def packed(self) -> Any:
+        """An array, which Ray passes on without a copy."""
+        return self._shard.packed().numpy()
 
     def work(self) -> None:
         """Returns never; raises JobError if an update fails. Whoever waits for it learns of the actor's end."""
@@ -110,8 +114,9 @@ class WorkerActor:
     def work(self) -> int:
         return work(self._place.name, self._trainer, _RemoteDesk(self._desk), Pacing(self._place.seconds))
 
-    def prove(self, states: list[dict[str, Any]], saved: bytes, last: list[tuple[DataLease, float]]) -> SavedLoss:
-        return prove(load_job(self._orders.job), self._trainer, states, saved, last)
+    def prove(self, saved: Any, last: list[tuple[DataLease, float]], *packed: Any) -> SavedLoss:
+        own = [torch.tensor(each) for each in packed]
+        return prove(load_job(self._orders.job), self._trainer, own, saved.tobytes(), last)
 
 
 def _on_a_host_of_its_own() -> None:
@@ -156,6 +161,7 @@ class ActorFleet:
         self._starting: dict[Any, str] = {}
         self._running: dict[Any, str] = {}
         self._saving: dict[str, Any] = {}
+        self._packed: list[Any] = []
 
     def ask(self, method: str, *words: Any) -> Any:
         """The coordinator's answer; raises JobError if there is none."""
@@ -216,12 +222,19 @@ class ActorFleet:
         _, left = self._ray.wait(list(self._saving.values()), num_returns=len(self._saving), timeout=seconds)
         return None if not left and self._answers(self._saving) is None else not left
 
-    def states(self, names: Sequence[str]) -> list[dict[str, Any]] | None:
-        return self._all(names, "state")
+    def save_model(self, names: Sequence[str], path: Path) -> bool:
+        """Write what all servers have to ``path``; whether they were there. Raises OSError."""
+        self._packed = [self._actors[name].packed.remote() for name in names]
+        arrays = self._answers(dict(zip(names, self._packed, strict=True)))
+        if arrays is None:
+            return False
+        save_model(load_job(self._orders.job), [torch.tensor(each) for each in arrays], path)
+        return True
 
-    def prove(self, name: str, seconds: float, *words: Any) -> SavedLoss | None:
-        """What a worker makes of the saved model (``WorkerActor.prove``); ``None`` if it is gone, or takes longer."""
-        found = self._answers({name: self._actors[name].prove.remote(*words)}, seconds)
+    def prove(self, name: str, seconds: float, path: Path, last: list[tuple[DataLease, float]]) -> SavedLoss | None:
+        """What a worker makes of the model that was saved; ``None`` if it is gone, or takes longer."""
+        saved = np.fromfile(path, np.uint8)
+        found = self._answers({name: self._actors[name].prove.remote(saved, last, *self._packed)}, seconds)
         return None if found is None else found[0]
 
     def _all(self, names: Sequence[str], method: str) -> list[Any] | None:

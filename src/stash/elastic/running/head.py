@@ -272,19 +272,17 @@ class TrainingHead:
 
     def _keep_model(self) -> dict[str, Any] | None:
         """Save the model, and have a worker that is left say what it is worth; ``None`` where it is not saved."""
-        states = self._fleet.states(self._servers) if len(self._addresses) == len(self._servers) else None
-        if self._orders.model is None or states is None:
+        missing = len(self._addresses) < len(self._servers)
+        if self._orders.model is None or missing:
             return None
-        from stash.elastic.job import load_job
-        from stash.elastic.training.server import save_model
-
         path = Path(self._orders.model)
-        save_model(load_job(self._orders.job), states, path)
+        if not self._fleet.save_model(self._servers, path):
+            return None
         last = [(DataLease(row.start, row.start + row.samples), row.loss) for row in self._last]
         until = time.monotonic() + _PROVE_SECONDS
         for name in reversed(self._left if last else []):
             if (left := until - time.monotonic()) > 0:
-                found = self._fleet.prove(name, left, states, path.read_bytes(), last)
+                found = self._fleet.prove(name, left, path, last)
                 if found is not None:
                     return found.document
         why = "no worker was left that could, or it took too long" if last else "no update was made"

@@ -12,7 +12,7 @@ import io
 import math
 import random
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +35,8 @@ PROOF_SECONDS = 10.0
 _SAME, _TINY = 1e-3, 1e-9
 """Relative and absolute: what devices that add in another order may make of one loss."""
 _OTHER_SEED = 1
+_RECENT = 12
+"""Last updates whose losses tell how much those of single updates vary; earlier ones were of a worse model."""
 _NAMED = 3
 """Tensors that a sentence names."""
 
@@ -74,13 +76,13 @@ class SavedLoss:
 def prove(
     job: ElasticJob,
     trainer: Trainer,
-    states: Iterable[dict[str, Tensor]],
+    packed: Sequence[Tensor],
     saved: bytes,
     last: Sequence[tuple[DataLease, float]],
     clock: Callable[[], float] = time.monotonic,
 ) -> SavedLoss:
-    """Evaluate a file's content and the servers' ``states`` on the ``last`` updates, each with its reported loss."""
-    trained = assembled(job, states).to(trainer.device).train()
+    """Evaluate a file and what servers have ``packed`` on the ``last`` updates, each with its reported loss."""
+    trained = assembled(job, packed).to(trainer.device).train()
     fresh = build_model(replace(job, seed=job.seed + _OTHER_SEED)).to("cpu")
     try:
         fresh.load_state_dict(torch.load(io.BytesIO(saved), weights_only=True, map_location="cpu"), strict=True)
@@ -132,12 +134,13 @@ def _wrong(found: SavedLoss, differs: Sequence[str], window: Sequence[float]) ->
             f"the saved model gives a loss of {found.loss:.4g} on {on}, and what was trained {found.trained:.4g}: "
             f"{what}; what state_dict() leaves out is not saved"
         )
-    most = max(window)
-    room = max(most - min(window), 0.01 * abs(most))
+    recent = window[-_RECENT:]
+    most = max(recent)
+    room = max(most - min(recent), 0.01 * abs(most))
     if len(window) == LOSS_WINDOW and found.loss > most + room:
         return (
             f"the saved model gives a loss of {found.loss:.4g} on {on}, and workers reported {found.reported:.4g} of "
-            f"them, {most:.4g} at most: the last updates made it worse, or what is saved is not what they trained"
+            f"them, {most:.4g} at most of late: the last updates made it worse, or what is saved is not what they trained"
         )
     return None
 

@@ -12,7 +12,7 @@ import io
 import socket
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -53,10 +53,8 @@ class ParameterShard:
         self.number, self.servers = number, servers
         names = parts(whole, servers)[number]
         trained, others = dict(whole.named_parameters()), dict(whole.named_buffers())
-        self.parameters = {
-            name: torch.nn.Parameter(trained[name].detach().clone()) for name in names if name in trained
-        }
-        self.buffers = {name: others[name].detach().clone() for name in names if name in others}
+        self.parameters = {name: torch.nn.Parameter(_alone(trained[name])) for name in names if name in trained}
+        self.buffers = {name: _alone(others[name]) for name in names if name in others}
         self.optimizer = build_optimizer(job, list(self.parameters.values()))
         self.failure: Future[None] = Future()
         """Ends with the first error of an update; whoever follows the server waits for it."""
@@ -119,11 +117,15 @@ class ParameterShard:
             if value is not None:
                 buffer.copy_(value)
 
-    def state(self) -> dict[str, Tensor]:
-        """A copy of what it keeps, by the names that ``assembled`` takes."""
-        with self._lock:
-            named = {**self.parameters, **self.buffers}
-            return {name: tensor.detach().to("cpu", copy=True) for name, tensor in named.items()}
+    @property
+    def named(self) -> dict[str, Tensor]:
+        return {**self.parameters, **self.buffers}
+
+    def packed(self) -> Tensor:
+        """A copy of what it keeps, laid out as a tray: as little memory as it takes."""
+        tray = Tray(self.tensors)
+        self.read(tray)
+        return tray.buffer
 
     def save(self, folder: Path) -> Path:
         """Write a checkpoint; training goes on once the state is copied. Raises OSError."""
@@ -161,10 +163,9 @@ class ParameterShard:
         return found
 
     def _identity(self) -> dict[str, Any]:
-        named = {**self.parameters, **self.buffers}
         return {
             "servers": self.servers,
-            "tensors": [[name, str(tensor.dtype), list(tensor.shape)] for name, tensor in named.items()],
+            "tensors": [[name, str(tensor.dtype), list(tensor.shape)] for name, tensor in self.named.items()],
             "optimizer": type(self.optimizer).__name__,
         }
 
@@ -174,6 +175,12 @@ def build_model(job: ElasticJob) -> nn.Module:
     with torch.random.fork_rng():
         torch.manual_seed(job.seed)
         return job.model()
+
+
+def _alone(tensor: Tensor) -> Tensor:
+    """The tensor without its history, and without others that share its memory: a copy only where some do."""
+    own = tensor.detach()
+    return own if own.untyped_storage().nbytes() == own.numel() * own.element_size() else own.clone()
 
 
 def parts(model: nn.Module, servers: int) -> tuple[tuple[str, ...], ...]:
@@ -265,21 +272,23 @@ class ShardServer:
         link.settimeout(None)
 
 
-def assembled(job: ElasticJob, states: Iterable[dict[str, Tensor]]) -> nn.Module:
-    """The whole model on the CPU, with what each server keeps in it; what is never trained is as the job makes it.
+def assembled(job: ElasticJob, packed: Sequence[Tensor]) -> nn.Module:
+    """The whole model on the CPU, with what servers have ``packed``; what is never trained is as the job makes it.
 
     A tensor that has several names in the model is kept, and put in, under its first.
     """
     model = build_model(job).to("cpu")
     own = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     with torch.no_grad():
-        for name, value in (pair for state in states for pair in state.items()):
-            own[name].copy_(value)
+        for names, buffer in zip(parts(model, len(packed)), packed, strict=True):
+            tray = Tray([own[name] for name in names], buffer)
+            for name, value in zip(names, tray.filled(), strict=True):
+                own[name].copy_(value)
     return model
 
 
-def save_model(job: ElasticJob, states: Iterable[dict[str, Tensor]], path: Path) -> None:
+def save_model(job: ElasticJob, packed: Sequence[Tensor], path: Path) -> None:
     """Write the ``state_dict`` of the whole model, which a strict load takes; raises OSError."""
     content = io.BytesIO()
-    torch.save(assembled(job, states).state_dict(), content)
+    torch.save(assembled(job, packed).state_dict(), content)
     write_whole(path, content.getbuffer())
