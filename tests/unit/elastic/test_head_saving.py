@@ -107,6 +107,22 @@ def test_a_checkpoint_that_cannot_be_written_ends_the_run(tmp_path: Path, monkey
         TrainingHead(_orders(tmp_path), tmp_path, fleet).run()
 
 
+def test_a_worker_that_cannot_evaluate_the_model_leaves_it_unknown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fleet: Any = _Fleet(tmp_path, disk=0)
+
+    def full(*words: object) -> SavedLoss:
+        raise JobError("worker1 failed: OutOfMemoryError: CUDA out of memory")
+
+    monkeypatch.setattr(fleet, "prove", full)
+    TrainingHead(_orders(tmp_path), tmp_path, fleet).run()
+    assert Tape(tmp_path / EVENTS).news()[-1]["saved"] == {
+        "said": "that the saved model gives the loss that was reported is not known: worker1 failed: "
+        "OutOfMemoryError: CUDA out of memory"
+    }
+
+
 def test_whatever_goes_wrong_in_the_head_is_its_last_event(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Broken:
         def __init__(self, orders: object) -> None: ...

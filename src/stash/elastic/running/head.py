@@ -280,12 +280,16 @@ class TrainingHead:
             return None
         last = [(DataLease(row.start, row.start + row.samples), row.loss) for row in self._last]
         until = time.monotonic() + _PROVE_SECONDS
+        why = "no worker was left that could, or it took too long" if last else "no update was made"
         for name in reversed(self._left if last else []):
             if (left := until - time.monotonic()) > 0:
-                found = self._fleet.prove(name, left, path, last)
+                try:
+                    found = self._fleet.prove(name, left, path, last)
+                except StashError as error:  # a worker without memory for it says nothing of the model
+                    why = str(error)
+                    continue
                 if found is not None:
                     return found.document
-        why = "no worker was left that could, or it took too long" if last else "no update was made"
         return {"said": f"that the saved model gives the loss that was reported is not known: {why}"}
 
 

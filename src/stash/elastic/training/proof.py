@@ -140,7 +140,8 @@ def _wrong(found: SavedLoss, differs: Sequence[str], window: Sequence[float]) ->
     if len(window) == LOSS_WINDOW and found.loss > most + room:
         return (
             f"the saved model gives a loss of {found.loss:.4g} on {on}, and workers reported {found.reported:.4g} of "
-            f"them, {most:.4g} at most of late: the last updates made it worse, or what is saved is not what they trained"
+            f"them, {most:.4g} at most of late: the last updates made it worse, or what is saved is not what they "
+            "trained"
         )
     return None
 

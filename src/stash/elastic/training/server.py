@@ -13,7 +13,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,7 +57,7 @@ class ParameterShard:
         self.buffers = {name: _alone(others[name]) for name in names if name in others}
         self.optimizer = build_optimizer(job, list(self.parameters.values()))
         self.failure: Future[None] = Future()
-        """Ends with the first error of an update; whoever follows the server waits for it."""
+        """Ends with the first error that is not a connection's; whoever follows the server waits for it."""
         self.applied = Spans()
         self.version = 0
         self._apply_seconds = apply_seconds
@@ -101,10 +101,14 @@ class ParameterShard:
         try:
             self._step(received)
         except Exception as error:
-            said = f"{type(error).__name__}: {one_line(error)}"
-            failed = JobError(f"{type(self.optimizer).__name__}.step() failed: {said}")
-            self.failure.set_exception(failed)
-            raise failed from error
+            raise self.failed(f"{type(self.optimizer).__name__}.step() failed", error) from error
+
+    def failed(self, what: str, error: Exception) -> JobError:
+        """End ``failure`` with this error, unless an earlier one has; the error to raise."""
+        found = JobError(f"{what}: {type(error).__name__}: {one_line(error)}")
+        with contextlib.suppress(InvalidStateError):
+            self.failure.set_exception(found)
+        return found
 
     def _step(self, received: Sequence[Tensor | None]) -> None:
         gradients, buffers = received[: len(self.parameters)], received[len(self.parameters) :]
@@ -241,8 +245,13 @@ class ShardServer:
             ):  # the worker went; it, or its successor, will ask again
                 while True:
                     head = receive_head(link)
-                    with self._tray() as tray:
-                        self._answer(link, head, tray)
+                    try:
+                        with self._tray() as tray:
+                            self._answer(link, head, tray)
+                    except (OSError, StashError):
+                        raise
+                    except Exception as error:  # the server's own, like no memory: workers would try for ever
+                        raise self._shard.failed("an exchange failed", error) from error
         finally:
             self._links.discard(link)
 

@@ -11,7 +11,7 @@ from stash.base.spot.fleets import ParameterServers
 from stash.base.words.counting import counted
 from stash.base.words.units import format_bytes
 
-BASE_BYTES = 0.42e9
+BASE_BYTES = 0.4e9
 """Of a server's process with Python, PyTorch and Ray, before it has a model."""
 HEAD_BYTES = 1.2e9
 """Of what else the first server's machine carries: the head, the coordinator and Ray's own programs."""
