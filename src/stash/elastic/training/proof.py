@@ -101,8 +101,11 @@ def prove(
         found.append((lease, (again, replayed, reported)))
         if clock() > until:
             break
-    means = (mean_loss([(losses[column], lease.samples) for lease, losses in found]) for column in range(3))
-    one = SavedLoss(*means, updates=len(found), samples=sum(lease.samples for lease, _ in found))
+    again, replayed, reported = (
+        mean_loss([(losses[column], lease.samples) for lease, losses in found]) for column in range(3)
+    )
+    samples = sum(lease.samples for lease, _ in found)
+    one = SavedLoss(again, replayed, reported, updates=len(found), samples=samples)
     return replace(one, wrong=_wrong(one, differs, [loss for _, loss in last]))
 
 

@@ -291,7 +291,7 @@ def assembled(job: ElasticJob, packed: Sequence[Tensor]) -> nn.Module:
     with torch.no_grad():
         for names, buffer in zip(parts(model, len(packed)), packed, strict=True):
             tray = Tray([own[name] for name in names], buffer)
-            for name, value in zip(names, tray.filled(), strict=True):
+            for name, value in zip(names, tray.places, strict=True):
                 own[name].copy_(value)
     return model
 
