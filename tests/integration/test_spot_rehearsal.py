@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+
+from stash.elastic import checkpoints
 
 pytest.importorskip("ray")
 pytestmark = pytest.mark.slow
@@ -24,6 +30,30 @@ def data():
     inputs = torch.randn(256, 16, generator=torch.Generator().manual_seed(0))
     return torch.utils.data.TensorDataset(inputs, inputs.sum(1, keepdim=True))
 job = stash.spot.Job(model, loss, optimizer, data, batch=16)
+class Tied(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = (torch.nn.Linear(16, 16, bias=False) for _ in range(2))
+        self.second.weight, self.third = self.first.weight, torch.nn.Linear(16, 1)
+        self.register_buffer("scale", torch.full((1,), 0.5), persistent=False)
+    def forward(self, inputs): return self.third(self.second(self.first(inputs))) * self.scale
+tied = stash.spot.Job(Tied, loss, optimizer, data, batch=16)
+class Breaks(torch.optim.SGD):
+    steps = 0
+    def step(self, closure=None):
+        Breaks.steps += 1
+        if Breaks.steps > 20: raise ValueError("no more of this")
+        super().step(closure)
+breaks = stash.spot.Job(model, loss, lambda parameters: Breaks(parameters, 1e-3), data, batch=16)
+"""
+SLOW_DISK = """
+import time
+from stash.elastic import checkpoints
+save = checkpoints.save
+def slowly(*words):
+    time.sleep(8)
+    return save(*words)
+checkpoints.save = slowly
 """
 POOL = """
 as_of: 2026-11-22
@@ -67,29 +97,34 @@ def _left(folder: Path) -> list[str]:
     return found
 
 
-def _ran(folder: Path, *words: str, seconds: float = 240) -> dict[str, object]:
+def _done(folder: Path, job: str, *words: str) -> subprocess.CompletedProcess[str]:
     done = subprocess.run(
-        _command("run", "job.plan.json", "job.py:job", *words, "-o", "run.spotlog.json"),
-        cwd=folder, env=_marked(folder), capture_output=True, text=True, timeout=seconds, check=False,
+        _command("run", "job.plan.json", f"job.py:{job}", *words, "-o", "run.spotlog.json"),
+        cwd=folder, env=_marked(folder), capture_output=True, text=True, timeout=240, check=False,
     )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    log: dict[str, object] = json.loads((folder / "run.spotlog.json").read_text())
-    assert log["books"]["wrong"] is None, log["books"]  # type: ignore[index]
     assert _left(folder) == []
+    return done
+
+
+def _ran(folder: Path, *words: str, job: str = "job") -> dict[str, Any]:
+    done = _done(folder, job, *words)
+    assert done.returncode == 0, done.stdout + done.stderr
+    log: dict[str, Any] = json.loads((folder / "run.spotlog.json").read_text())
+    assert log["books"]["wrong"] is None, log["books"]
     return log
 
 
 def test_on_this_machine_a_killed_worker_is_replaced_and_training_goes_on_where_it_was(folder: Path) -> None:
     words = ("--on", "local", "--seconds", "20s", "--checkpoint", "kept", "--checkpoint-every", "3s")
     log = _ran(folder, *words, "--revoke", "worker1@3s", "--revoke", "server1@10s")
-    what = [(event["what"], event["who"]) for event in log["events"]]  # type: ignore[attr-defined]
+    what = [(event["what"], event["who"]) for event in log["events"]]
     assert ("lost", "worker1") in what
     assert ("joined", "worker3") in what
     assert ("server joined", "server2") in what
-    first = log["books"]["done"]  # type: ignore[index]
+    first = log["books"]["done"]
     assert (folder / "kept" / "model.pt").exists()
     again = _ran(folder, *words)
-    assert again["books"]["done"] > first  # type: ignore[index]
+    assert again["books"]["done"] > first
 
 
 def test_an_interrupted_run_keeps_log_and_checkpoint_and_leaves_nothing_running(folder: Path) -> None:
@@ -115,7 +150,70 @@ def test_on_emulated_hosts_one_leaves_in_order_and_one_vanishes(folder: Path) ->
     log = _ran(
         folder, "--on", "testbed", "--seconds", "40s", "--revoke", "worker1@5s,notice=5s", "--revoke", "worker2@15s"
     )
-    told, missed = log["takeovers"]  # type: ignore[misc]
+    told, missed = log["takeovers"]
     assert (told["gone"], told["successor"], told["notice"]) == ("worker1", "worker3", 5.0)
     assert (missed["gone"], missed["notice"]) == ("worker2", None)
     assert all(each["decided_seconds"] < 5 for each in (told, missed))
+
+
+def test_the_saved_model_of_tied_weights_gives_the_loss_that_was_reported(folder: Path) -> None:
+    log = _ran(folder, "--on", "local", "--seconds", "5s", "--checkpoint", "kept", job="tied")
+    saved = torch.load(folder / "kept" / "model.pt", weights_only=True)
+    assert sorted(saved) == ["first.weight", "second.weight", "third.bias", "third.weight"]
+    assert torch.equal(saved["first.weight"], saved["second.weight"])
+    assert log["saved"]["wrong"] is None
+    assert log["saved"]["updates"] == 50
+    assert log["saved"]["loss"] <= 2 * log["saved"]["reported"]
+
+
+def test_an_optimizer_that_fails_on_a_server_ends_the_run_with_its_text(folder: Path) -> None:
+    done = _done(folder, "breaks", "--on", "local", "--seconds", "60s")
+    assert done.returncode == 1
+    assert "server1 failed: Breaks.step() failed: ValueError: no more of this" in done.stderr
+
+
+def test_a_notice_is_acted_on_while_a_checkpoint_is_being_written(folder: Path) -> None:
+    (folder / "job.py").write_text(JOB + SLOW_DISK)
+    words = ("--on", "local", "--seconds", "20s", "--checkpoint", "kept", "--checkpoint-every", "2s")
+    log = _ran(folder, *words, "--revoke", "worker1@4s,notice=3s")
+    began = next(event["at"] for event in log["events"] if event["what"] == "began")
+    told = next(event["at"] for event in log["events"] if event["what"] == "notice")
+    written = next(event for event in log["events"] if event["what"] == "checkpoint")
+    assert written["at"] - written["seconds"] < told < written["at"]
+    assert told - began < 4 + written["seconds"] / 4
+
+
+def test_a_killed_head_says_how_to_resume_and_every_sample_counts_once(folder: Path) -> None:
+    words = ("job.plan.json", "job.py:job", "--on", "local", "--seconds", "6s", "--checkpoint", "kept")
+    first = (*words, "--checkpoint-every", "1s", "--revoke", "worker1@1s")
+    process = subprocess.Popen(
+        _command("run", *first), cwd=folder, env=_marked(folder), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL,
+        text=True,
+    )  # fmt: skip
+    while not list((folder / "kept").glob("shard0-*1.ckpt")):
+        assert process.poll() is None
+        time.sleep(0.1)
+    (head,) = [pid for pid in _left(folder) if "stash.elastic.running.head" in _words(pid)]
+    os.kill(int(head), signal.SIGKILL)
+    said = process.communicate(timeout=90)[1]
+    assert process.returncode == 1
+    assert _left(folder) == []
+    again = ("stash", "spot", "run", *words, "--checkpoint-every", "1s")
+    assert f"the head was killed by SIGKILL; resume from its last checkpoint with `{shlex.join(again)}`" in said
+    kept = checkpoints.newest(folder / "kept", 0)
+    assert kept is not None
+    before = sum(stop - start for start, stop in kept.facts["applied"])
+    resumed = subprocess.run(
+        (sys.executable, "-m", *again, "-o", "run.spotlog.json"), cwd=folder, env=_marked(folder), timeout=240,
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert resumed.returncode == 0, resumed.stdout + resumed.stderr
+    log = json.loads((folder / "run.spotlog.json").read_text())
+    assert (log["books"]["wrong"], log["books"]["repeated"]) == (None, 0)
+    assert log["books"]["done"] == before + sum(log["updates"]["samples"])
+
+
+def _words(pid: str) -> str:
+    with suppress(OSError):
+        return Path("/proc", pid, "cmdline").read_bytes().replace(b"\0", b" ").decode()
+    return ""

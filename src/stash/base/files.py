@@ -15,8 +15,10 @@ from pathlib import Path
 _PART = 2**20
 
 
-def write_whole(path: Path, content: str | bytes, mode: int = 0o666, new: bool = False, lasting: bool = True) -> None:
-    """Put ``content`` (text as UTF-8) at ``path``, with ``mode`` less the umask; raises OSError.
+def write_whole(
+    path: Path, *content: str | bytes | memoryview, mode: int = 0o666, new: bool = False, lasting: bool = True
+) -> None:
+    """Put ``content``, part after part (text as UTF-8), at ``path``, with ``mode`` less the umask; raises OSError.
 
     A link at ``path`` is replaced, never followed. A ``new`` file replaces nothing: raises FileExistsError if the
     name is taken by then. One that need not be ``lasting`` (a cache) is not waited for until it is in storage.
@@ -25,7 +27,8 @@ def write_whole(path: Path, content: str | bytes, mode: int = 0o666, new: bool =
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(content.encode() if isinstance(content, str) else content)
+            for part in content:
+                file.write(part.encode() if isinstance(part, str) else part)
             file.flush()
             if lasting:
                 os.fsync(file.fileno())

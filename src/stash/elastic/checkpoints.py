@@ -36,12 +36,12 @@ def name(shard: int, number: int) -> str:
     return f"shard{shard}-{number:08d}.ckpt"
 
 
-def save(folder: Path, shard: int, facts: dict[str, Any], content: bytes) -> Path:
+def save(folder: Path, shard: int, facts: dict[str, Any], content: bytes | memoryview) -> Path:
     """Write one more checkpoint of a shard's, then remove all but the newest two."""
     earlier = _numbers(folder, shard)
     path = folder / name(shard, earlier[-1] + 1 if earlier else 0)
     head = {"format": FORMAT, "bytes": len(content), "sha256": hashlib.sha256(content).hexdigest(), "facts": facts}
-    write_whole(path, json.dumps(head).encode() + b"\n" + content)
+    write_whole(path, json.dumps(head), "\n", content)
     for number in earlier[: 1 - KEPT]:
         (folder / name(shard, number)).unlink(missing_ok=True)
     for half in folder.glob(f".shard{shard}-*.tmp"):  # of a server that was killed while it saved

@@ -6,8 +6,9 @@ Whoever trains it (a replay on this machine, workers on many) makes the parts an
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,7 +28,7 @@ class ElasticJob:
 
     ``loss(model, batch)`` is the mean loss over the samples of a batch, a scalar tensor whose gradient is trained
     on; ``batch`` is what ``collate`` makes of a list of samples. ``optimizer(parameters)`` may be any of
-    ``torch.optim``'s: the servers hold it.
+    ``torch.optim``'s whose ``step`` needs no closure (all but LBFGS): the servers hold it.
     """
 
     model: Callable[[], torch.nn.Module]
@@ -41,6 +42,30 @@ class ElasticJob:
     """``torch.utils.data.default_collate`` if it is ``None``."""
     seed: int = 0
     """Of the first parameters and of the order of samples."""
+
+
+def build_optimizer(job: ElasticJob, parameters: Sequence[torch.nn.Parameter]) -> torch.optim.Optimizer:
+    """The job's optimizer; raises UserError for one whose ``step`` needs a closure, which no server can give."""
+    optimizer = job.optimizer(parameters)
+    closure = inspect.signature(optimizer.step).parameters.get("closure")
+    if closure is not None and closure.default is inspect.Parameter.empty:
+        raise UserError(
+            f"the job's optimizer, {type(optimizer).__name__}, computes losses itself (a closure), and a server has "
+            "gradients only; take SGD, Adam, AdamW, RMSprop, Adagrad or another whose step() needs no closure"
+        )
+    return optimizer
+
+
+def check_optimizer(job: ElasticJob) -> None:
+    """Raise UserError for an optimizer that no server can use, as far as one parameter tells: no model is made."""
+    import torch
+
+    try:
+        build_optimizer(job, [torch.nn.Parameter(torch.zeros(1, 1))])
+    except UserError:
+        raise
+    except Exception:  # it is not made for such a parameter; the servers will see what it makes of theirs
+        return
 
 
 def load_job(where: str) -> ElasticJob:

@@ -44,6 +44,8 @@ _UNITS = {
     "worker_bytes_per_second": parse_rate,
     "pcie_bytes_per_second": parse_rate,
     "bytes_per_second": parse_rate,
+    "memory_bytes": parse_bytes,
+    "needs_bytes": parse_bytes,
 }
 """Fields that may be written with a unit, like 11.5MB."""
 

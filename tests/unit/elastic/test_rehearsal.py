@@ -27,6 +27,7 @@ class _Ground:
 
     def __init__(self, folder: Path, steps: list[Callable[[Tape], None]]) -> None:
         self.events, self.steps, self.asked = Tape(folder / EVENTS), steps, list[tuple[str, str]]()
+        self.killed_by: int | None = 1
 
     def start(self) -> None: ...
 
@@ -44,6 +45,9 @@ class _Ground:
 
     def printed(self) -> str:
         return "Traceback\nValueError: what it died of"
+
+    def status(self) -> int | None:
+        return self.killed_by
 
     def close(self) -> None:
         self.asked.append(("close", ""))
@@ -94,6 +98,24 @@ def test_a_head_that_dies_leaves_its_last_words_as_the_reason(tmp_path: Path) ->
     played, _ = _run(tmp_path, [*JOINED])
     assert played.account.reason.endswith("ValueError: what it died of")
     assert isinstance(played.account.error, JobError)
+    assert played.account.died
+
+
+def test_a_head_that_was_killed_is_said_to_be(tmp_path: Path) -> None:
+    ground = _Ground(tmp_path, [*JOINED])
+    ground.killed_by = -9
+    account = Rehearsal(ORDERS, ground, tmp_path, [], lambda event: None).run()
+    assert (account.reason, account.died) == ("the head was killed by SIGKILL", True)
+
+
+def test_a_saved_model_with_another_loss_than_was_reported_is_an_error(tmp_path: Path) -> None:
+    saved = {"loss": 0.79, "reported": 2e-4, "updates": 50, "samples": 400, "said": "x", "wrong": "it gives 0.79"}
+    ended = _says("ended", reason="time is up", updates=1, loss=0.5, books=BOOKS, saved=saved)
+    played, _ = _run(tmp_path, [*JOINED, ended])
+    assert played.account.saved is not None
+    assert isinstance(played.account.error, JobError)
+    assert str(played.account.error) == "it gives 0.79"
+    assert played.account.books is not None
 
 
 @pytest.mark.parametrize(("before", "said"), [([], "nothing was trained"), (JOINED, "went on 0.2 s past its time")])

@@ -88,7 +88,7 @@ class _Run:
 def test_one_worker_trains_exactly_as_one_process_would(tmp_path: Path) -> None:
     run = _Run(20)
     run.train("a")
-    save_model(JOB, [shard.state() for shard in run.shards], tmp_path / "model.pt")
+    save_model(JOB, [shard.packed() for shard in run.shards], tmp_path / "model.pt")
     run.close()
     trained = torch.load(tmp_path / "model.pt", weights_only=True)
     truth = _plain(20)
@@ -139,11 +139,11 @@ def test_a_gradient_that_comes_twice_is_applied_once_and_a_part_of_one_never() -
 
 def test_a_parameter_without_a_gradient_is_left_alone() -> None:
     shard = ParameterShard(JOB, 0, 1)
-    before = shard.state()
+    before = {name: value.clone() for name, value in shard.named.items()}
     tray = Tray(shard.tensors)
     tray.fill([None] * len(shard.tensors))
     shard.take(DataLease(0, 8), tray, Tray(shard.tensors))
-    assert all(torch.equal(before[name], value) for name, value in shard.state().items())
+    assert all(torch.equal(before[name], value) for name, value in shard.named.items())
 
 
 def test_a_restarted_server_goes_on_with_its_optimizers_state(tmp_path: Path) -> None:
@@ -160,8 +160,8 @@ def test_a_restarted_server_goes_on_with_its_optimizers_state(tmp_path: Path) ->
     again.close()
     truth = _plain(20)
     for shard in again.shards:
-        for name, value in shard.state().items():
-            torch.testing.assert_close(value, truth[name], msg=name)
+        for name, value in shard.named.items():
+            torch.testing.assert_close(value.detach(), truth[name], msg=name)
 
 
 def test_a_checkpoint_of_another_fleet_or_model_is_refused(tmp_path: Path) -> None:

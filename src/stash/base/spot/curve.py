@@ -122,6 +122,12 @@ class LearnedCurve(Record):
     ended: Literal["done", "budget", "interrupted"]
     left_out: tuple[Sentence, ...] = ()
     """Fleets that were not to be replayed to the end, and why."""
+    optimizer_bytes: Count | None = None
+    """Of the optimizer's state for all parameters; ``None`` in curves of earlier versions, as the next two."""
+    buffer_bytes: Count | None = None
+    """Of what the model keeps and nobody trains."""
+    largest_bytes: Count | None = None
+    """Of the largest tensor that is trained."""
 
     @property
     def best(self) -> FittedLoss:

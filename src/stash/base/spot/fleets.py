@@ -79,6 +79,10 @@ class ParameterServers(Record):
     cores: int = Field(1, ge=1, le=1024)
     instance: str | None = Field(None, max_length=100)
     """Its type, where a plan is to rent it."""
+    memory_bytes: Annotated[Number, Field(gt=0)] | None = None
+    """Of one machine."""
+    needs_bytes: Annotated[Number, Field(gt=0)] | None = None
+    """That training takes of the one that needs most, as predicted."""
 
 
 class Contention(Record):

@@ -119,6 +119,20 @@ class LeaseBooks(Record):
     """What the audit found; ``None``: no lease lost, none doubled."""
 
 
+class SavedModel(Record):
+    """What the model that was saved is worth: loaded again, on the samples of the last updates."""
+
+    said: Sentence
+    loss: RunLoss = None
+    """``None`` if nobody could load it."""
+    reported: RunLoss = None
+    """Of the same updates, when they were made."""
+    updates: Count = 0
+    samples: Count = 0
+    wrong: Sentence | None = None
+    """What contradicts the loss that was reported."""
+
+
 class SpotLog(Record):
     """One run."""
 
@@ -152,3 +166,5 @@ class SpotLog(Record):
     """What ``--loss`` asked for, else what the plan was made for; ``None`` where nobody kept it."""
     goal_seconds: Annotated[Number, Field(ge=0)] | None = None
     """From the first update until the plan expects the loss it was made for; ``None`` where it says nothing of it."""
+    saved: SavedModel | None = None
+    """``None`` where no model was saved, or by an older Stash."""

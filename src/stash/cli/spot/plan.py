@@ -178,6 +178,7 @@ def _of_pool(
     from stash.derive.spot.fleet.purchasing import rented_on_demand
     from stash.derive.spot.fleet.weighing import FleetWish
     from stash.derive.spot.planning import as_timed
+    from stash.derive.spot.pool.server_memory import server_bytes, too_small
     from stash.keep.curves import load_curve
     from stash.keep.fleets import read_model, read_pool
 
@@ -186,6 +187,11 @@ def _of_pool(
     if model == "paper" and fleet is not None:
         raise UserError("--fleet tells of a queue, and --model paper knows none; leave one of them out")
     offers = rented_on_demand(_limited(read_pool(pool, learned), quotas, wanted.vcpus), on_demand)
+    if learned is not None and offers.server.needs_bytes is None:
+        needs = server_bytes(learned, offers.server.count)
+        offers = offers.model_copy(update={"server": offers.server.model_copy(update={"needs_bytes": needs})})
+    if (why := too_small(offers.server)) is not None:
+        raise UserError(f"{pool}: {why}; give it more memory (memory_bytes), or more servers (count)")
     if model == "queue":
         offers = as_timed(offers, None if fleet is None else read_model(fleet))
     wish = FleetWish(offers, model, wanted.loss, wanted.seconds, wanted.confidence, wanted.budget)

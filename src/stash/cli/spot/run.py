@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from stash.base.errors import UserError
+from stash.base.errors import JobError, UserError
 from stash.cli.options import flag, option, positive, seconds_of
 from stash.cli.spot.rented import run_rented
 from stash.cli.spot.rented_together import run_rented_sync
@@ -168,11 +168,33 @@ def _rehearse(plan: Path, job: str, words: RehearsalWords, output: Path | None, 
             rehearsal.run()
         finally:
             _keep(rehearsal, (plan, job, words.on), chosen_by, chosen, orders, target, json)
+    if rehearsal.account.died:
+        raise JobError(f"{rehearsal.account.reason}; {_resume(plan, job, words, output)}")
     if rehearsal.account.error is not None:
         raise rehearsal.account.error
     if words.checkpoint is not None:
         model = shlex.quote(str(words.checkpoint / "model.pt"))
         told(f"The model is in {model}; run it again to train on.", json)
+
+
+def _resume(plan: Path, job: str, words: RehearsalWords, output: Path | None) -> str:
+    """How to go on where a run ended that could not save: what to type. Machines are not taken away twice."""
+    again = ["stash", "spot", "run", str(plan), job, "--on", words.on]
+    given = {
+        "--seconds": None if words.seconds == _SECONDS else words.seconds,
+        "--loss": words.loss,
+        "--bound": words.bound,
+        "--slower": words.slower,
+        "--checkpoint": words.checkpoint or "FOLDER",
+        "--checkpoint-every": None if words.every == _EVERY else words.every,
+        "--output": output,
+    }
+    again += [part for name, value in given.items() if value is not None for part in (name, str(value))]
+    if words.checkpoint is None:
+        return f"without --checkpoint nothing is kept; start it again with `{shlex.join(again)}`"
+    if not any(words.checkpoint.glob("*.ckpt")):
+        return f"no checkpoint was written yet; start it again with `{shlex.join(again)}`"
+    return f"resume from its last checkpoint with `{shlex.join(again)}`"
 
 
 def _check_revocations(revocations: list[Revocation], chosen: Cast, limit: float) -> None:

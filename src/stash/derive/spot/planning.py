@@ -23,6 +23,7 @@ from stash.derive.spot.fleet.purchasing import rented_on_demand
 from stash.derive.spot.fleet.weighing import FleetWish, checked
 from stash.derive.spot.pool.from_profile import MOST_SPREAD, pools_of
 from stash.derive.spot.pool.market import market_of
+from stash.derive.spot.pool.server_memory import server_bytes
 from stash.keep.catalog import Catalog, Offer
 
 _MOST_WEIGHED = 200_000
@@ -62,7 +63,7 @@ def plan(
     spot machines; ``catalog`` has the facts of the types. Raises UserError for what is needed and not known.
     """
     base = base_of(profile, catalog=catalog)
-    market = market_of(offers, quotas, server, servers, start)
+    market = market_of(offers, quotas, server, servers, start, server_bytes(curve, servers))
     pools = pools_of(base, source, curve, market, loss, today or datetime.now(timezone.utc).date())
     pools = tuple(as_timed(rented_on_demand(pool, on_demand), fleet) for pool in pools)
     wishes = [_wish(pool, deadline, loss, confidence, budget, vcpus) for pool in pools]

@@ -113,6 +113,9 @@ def learn(
         forms=_fitted(found, left_out, ended),
         ended=ended,
         left_out=tuple(left_out),
+        optimizer_bytes=server.optimizer_bytes,
+        buffer_bytes=sum(each.numel() * each.element_size() for each in server.model.buffers()),
+        largest_bytes=max(each.numel() * each.element_size() for each in server.parameters),
     )
 
 

@@ -20,7 +20,7 @@ import numpy as np
 from stash.base.spot.curve import LossReplay, VirtualWorker
 from stash.base.spot.running_loss import LOSS_WINDOW, mean_loss
 from stash.derive.spot.speed.progress import asynchronous
-from stash.elastic.job import ElasticJob
+from stash.elastic.job import ElasticJob, build_optimizer
 from stash.elastic.training.batches import SampleOrder, batch_of, samples_of
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Server:
         self._job, self._device = job, device
         self.model = build_model(job).to(device).train()
         self.parameters = [each for each in self.model.parameters() if each.requires_grad]
-        self._optimizer = job.optimizer(self.parameters)
+        self._optimizer = build_optimizer(job, self.parameters)
         self.updates = 0
 
     def gradient(self, data: Dataset[Any], order: Iterator[int], samples: int) -> WorkerGradient:
@@ -71,6 +71,14 @@ class Server:
         loss = self._job.loss(self.model, batch_of(self._job, data, islice(order, samples), self._device))
         found = torch.autograd.grad(loss, self.parameters, allow_unused=True)
         return WorkerGradient(list(found), float(loss.detach()), samples, self.updates)
+
+    @property
+    def optimizer_bytes(self) -> int:
+        """Of its optimizer's state, which most make in their first update."""
+        import torch
+
+        kept = (value for state in self._optimizer.state.values() for value in state.values())
+        return sum(each.numel() * each.element_size() for each in kept if isinstance(each, torch.Tensor))
 
     def nothing(self) -> WorkerGradient:
         """A gradient that is 0."""

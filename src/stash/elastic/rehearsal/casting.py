@@ -8,8 +8,10 @@ from __future__ import annotations
 import math
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from stash.base.errors import JobError, UserError, one_line
 from stash.base.spot.fleets import FleetPlan, WorkerType
@@ -17,10 +19,14 @@ from stash.derive.spot.speed.stretches import predicted_speed
 from stash.elastic.job import ElasticJob, load_job
 from stash.elastic.local.scaling import EmulatedFleet, emulated, least_slower
 from stash.elastic.running.orders import TrainingOrders, WorkerPlace
+from stash.elastic.training.frames import Tray
 from stash.elastic.training.ledger import DataLease
-from stash.elastic.training.server import build_model, parts
+from stash.elastic.training.server import ParameterShard, build_model, parts
 from stash.elastic.training.worker import Trainer
 from stash.lab.testbed.topology import MOST_NODES
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -101,7 +107,9 @@ def _measured(job: ElasticJob, servers: int) -> tuple[float, float]:
         model = build_model(job)
         parts(model, servers)  # says so if they cannot share it
         trainer = Trainer(job, servers, job.batch)
-        trainer.gradients(DataLease(0, job.batch))
+        _, gradients = trainer.gradients(DataLease(0, job.batch))
+        for number, its_own in enumerate(gradients):
+            _try_update(job, number, servers, its_own)
         began = time.process_time()
         trainer.gradients(DataLease(job.batch, 2 * job.batch))
     except UserError:
@@ -110,6 +118,20 @@ def _measured(job: ElasticJob, servers: int) -> tuple[float, float]:
         raise JobError(f"the job failed before it trained: {type(error).__name__}: {one_line(error)}") from error
     size = sum(each.numel() * each.element_size() for each in model.parameters() if each.requires_grad)
     return float(size), (time.process_time() - began) / job.batch
+
+
+def _try_update(job: ElasticJob, number: int, servers: int, gradients: Sequence[Tensor | None]) -> None:
+    """Have a server's optimizer apply one update here; raises UserError if it cannot."""
+    shard = ParameterShard(job, number, servers)
+    tray = Tray(shard.tensors)
+    try:
+        tray.fill(gradients)
+        shard.take(DataLease(0, job.batch), tray, tray)
+    except Exception as error:
+        raise UserError(
+            f"a server cannot apply this job's gradients: {one_line(error)}; servers call step() "
+            "without a closure on dense gradients, as SGD, Adam, AdamW, RMSprop and Adagrad take them"
+        ) from error
 
 
 def _absolute(where: str) -> str:

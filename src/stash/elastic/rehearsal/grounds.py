@@ -52,6 +52,9 @@ class TrainingGround(Protocol):
     def printed(self) -> str:
         """What the head printed: nothing, unless something failed."""
 
+    def status(self) -> int | None:
+        """The head's exit status once it has ended, the signal that killed it as a negative number."""
+
     def close(self) -> None:
         """End everything; harmless when done already."""
 
@@ -85,6 +88,9 @@ class LocalGround:
     def printed(self) -> str:
         size = os.fstat(self._output.fileno()).st_size
         return os.pread(self._output.fileno(), size, 0).decode(errors="replace")
+
+    def status(self) -> int | None:
+        return None if self._head is None else self._head.poll()
 
     def close(self) -> None:
         with postponed():
@@ -151,6 +157,9 @@ class TestbedGround:
 
     def printed(self) -> str:
         return "" if self._head is None else self._head.output
+
+    def status(self) -> int | None:
+        return None if self._head is None else self._head.poll()
 
     def close(self) -> None:
         try:

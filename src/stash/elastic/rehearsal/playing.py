@@ -7,6 +7,7 @@ servers' checkpoints are where the orders say.
 from __future__ import annotations
 
 import math
+import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from typing import Any
 
 from stash.base.errors import JobError, StashError, UserError
 from stash.base.interrupts import follow_requests
-from stash.base.spot.log import LeaseBooks, SpotEvent, SpotUpdates
+from stash.base.spot.log import LeaseBooks, SavedModel, SpotEvent, SpotUpdates
 from stash.elastic.rehearsal.grounds import TrainingGround
 from stash.elastic.running.orders import EVENTS, UPDATES, WISHES, Tape, TrainingOrders
 from stash.lab.testbed.revoke import RevocationMoment
@@ -32,9 +33,12 @@ class Account:
     """What happened."""
 
     events: list[SpotEvent] = field(default_factory=list)
-    reason: str = "it ended without a word"
+    reason: str = "the head did not say how it ended"
     loss: float | None = None
     books: LeaseBooks | None = None
+    saved: SavedModel | None = None
+    died: bool = False
+    """Whether the head ended without saying why: killed, as a rule."""
     exit_code: int = 1
     """That of an error, if that is how it ended."""
     updates: SpotUpdates = field(default_factory=SpotUpdates)
@@ -42,6 +46,8 @@ class Account:
     @property
     def error(self) -> StashError | None:
         """What to raise once everything is saved."""
+        if self.saved is not None and self.saved.wrong is not None:
+            return JobError(self.saved.wrong)
         if self.books is not None:
             return None
         return UserError(self.reason) if self.exit_code == UserError.exit_code else JobError(self.reason)
@@ -70,6 +76,7 @@ class Rehearsal:
         self._began: float | None = None
         self._overdue, self._started = overdue, time.monotonic()
         self._limit = math.inf if orders.seconds is None else orders.seconds + overdue
+        self._failed = False
         self.account = Account()
 
     @property
@@ -92,12 +99,21 @@ class Rehearsal:
                 self._stop()
                 raise
             self._look()
+            self.account.died = self.account.books is None and not self._failed
+            if self.account.died:
+                self.account.reason = self._last_words()
         finally:
             self._ground.close()
             self.account.updates = _columns(self._updates.news())
-            if self.account.books is None and (said := self._ground.printed().strip()):
-                self.account.reason = f"{self.account.reason}: {said.splitlines()[-1]}"
         return self.account
+
+    def _last_words(self) -> str:
+        """How a head ended that did not say so itself."""
+        status, printed = self._ground.status(), self._ground.printed().strip()
+        if status is not None and status < 0:
+            return f"the head was killed by {signal.Signals(-status).name}"
+        how = "" if status is None else f" (exit status {status})"
+        return f"the head ended unexpectedly{how}: {printed.splitlines()[-1] if printed else 'it printed nothing'}"
 
     def _check_time(self) -> None:
         """Raise JobError once the head should long have begun, or ended: whatever hangs, a run has an end."""
@@ -139,7 +155,10 @@ class Rehearsal:
         elif event.what == "ended":
             self.account.reason, self.account.loss = message["reason"], message["loss"]
             self.account.books = LeaseBooks.model_validate(message["books"])
+            if message.get("saved") is not None:
+                self.account.saved = SavedModel.model_validate(message["saved"])
         elif event.what == "failed":
+            self._failed = True
             self.account.reason, self.account.exit_code = message["why"], message["exit_code"]
         self._told(event)
 

@@ -48,6 +48,7 @@ def retold(
         books=account.books,
         goal_loss=plan.loss if orders.loss is None else orders.loss,
         goal_seconds=_goal_seconds(plan, chosen, orders),
+        saved=account.saved,
     )
 
 

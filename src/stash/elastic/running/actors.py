@@ -8,16 +8,21 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stash.base.errors import JobError, UserError, one_line
+import numpy as np
+import torch
+
+from stash.base.errors import JobError, StashError, UserError, one_line
 from stash.elastic.job import load_job
 from stash.elastic.training.coordinator import Coordinator
 from stash.elastic.training.ledger import DataLease
-from stash.elastic.training.server import ParameterShard, ShardServer
+from stash.elastic.training.proof import SavedLoss, prove
+from stash.elastic.training.server import ParameterShard, ShardServer, save_model
 from stash.elastic.training.spans import Range
 from stash.elastic.training.worker import Address, Pacing, Trainer, UpdateReport, work
 from stash.lab.testbed.accelerator import go_first
@@ -85,12 +90,13 @@ class ServerActor:
     def save(self) -> str:
         return str(self._shard.save(Path(self._orders.checkpoints)))
 
-    def state(self) -> dict[str, Any]:
-        return self._shard.state()
+    def packed(self) -> Any:
+        """An array, which Ray passes on without a copy."""
+        return self._shard.packed().numpy()
 
     def work(self) -> None:
-        """Returns never: whoever waits for it learns of the actor's end."""
-        threading.Event().wait()
+        """Returns never; raises JobError if an update fails. Whoever waits for it learns of the actor's end."""
+        self._shard.failure.result()
 
 
 class WorkerActor:
@@ -107,6 +113,10 @@ class WorkerActor:
 
     def work(self) -> int:
         return work(self._place.name, self._trainer, _RemoteDesk(self._desk), Pacing(self._place.seconds))
+
+    def prove(self, saved: Any, last: list[tuple[DataLease, float]], *packed: Any) -> SavedLoss:
+        own = [torch.tensor(each) for each in packed]
+        return prove(load_job(self._orders.job), self._trainer, own, saved.tobytes(), last)
 
 
 def _on_a_host_of_its_own() -> None:
@@ -150,6 +160,8 @@ class ActorFleet:
         self._actors: dict[str, Any] = {}
         self._starting: dict[Any, str] = {}
         self._running: dict[Any, str] = {}
+        self._saving: dict[str, Any] = {}
+        self._packed: list[Any] = []
 
     def ask(self, method: str, *words: Any) -> Any:
         """The coordinator's answer; raises JobError if there is none."""
@@ -157,6 +169,8 @@ class ActorFleet:
             return self._ray.get(getattr(self.desk, method).remote(*words), timeout=_DESK_SECONDS)
         except self._ray.exceptions.GetTimeoutError:
             raise JobError(f"the coordinator has not answered for {_DESK_SECONDS:g} s") from None
+        except self._ray.exceptions.RayError as error:
+            raise self.described("the coordinator", error) from error
 
     def start_server(self, name: str, number: int) -> None:
         """Begin a server on the machine of that name, or here; ``changes`` says when it has arrived."""
@@ -196,20 +210,56 @@ class ActorFleet:
         """What each server has applied; ``None`` if one of them is just going, or does not answer."""
         return self._all(names, "applied")
 
-    def save(self, names: Sequence[str]) -> list[str] | None:
-        """Checkpoints of all servers; ``None`` as with ``applied``."""
-        return self._all(names, "save")
+    def begin_saving(self, names: Sequence[str]) -> None:
+        """Have all servers write checkpoints; ``saved`` says when they are there."""
+        self._saving = {name: self._actors[name].save.remote() for name in names}
 
-    def states(self, names: Sequence[str]) -> list[dict[str, Any]] | None:
-        return self._all(names, "state")
+    def saved(self, seconds: float = 0.0) -> bool | None:
+        """Whether all are written that were begun, waiting so long for them; ``None`` if a server went meanwhile.
+
+        Raises JobError for one that cannot be written.
+        """
+        _, left = self._ray.wait(list(self._saving.values()), num_returns=len(self._saving), timeout=seconds)
+        return None if not left and self._answers(self._saving) is None else not left
+
+    def save_model(self, names: Sequence[str], path: Path) -> bool:
+        """Write what all servers have to ``path``; whether they were there. Raises OSError."""
+        self._packed = [self._actors[name].packed.remote() for name in names]
+        arrays = self._answers(dict(zip(names, self._packed, strict=True)))
+        if arrays is None:
+            return False
+        save_model(load_job(self._orders.job), [torch.tensor(each) for each in arrays], path)
+        return True
+
+    def prove(self, name: str, seconds: float, path: Path, last: list[tuple[DataLease, float]]) -> SavedLoss | None:
+        """What a worker makes of the model that was saved; ``None`` if it is gone, or takes longer."""
+        saved = np.fromfile(path, np.uint8)
+        found = self._answers({name: self._actors[name].prove.remote(saved, last, *self._packed)}, seconds)
+        return None if found is None else found[0]
 
     def _all(self, names: Sequence[str], method: str) -> list[Any] | None:
-        try:
-            asked = [getattr(self._actors[name], method).remote() for name in names]
-            found: list[Any] = self._ray.get(asked, timeout=_SERVERS_SECONDS)
-        except self._ray.exceptions.RayError:
-            return None
+        return self._answers({name: getattr(self._actors[name], method).remote() for name in names})
+
+    def _answers(self, asked: Mapping[str, Any], seconds: float = _SERVERS_SECONDS) -> list[Any] | None:
+        """Of actors, by name; ``None`` if one is gone, or too slow. Raises StashError for what one raised itself."""
+        found, until = [], time.monotonic() + seconds
+        for name, future in asked.items():
+            try:
+                found.append(self._ray.get(future, timeout=max(0.0, until - time.monotonic())))
+            except self._ray.exceptions.RayError as error:
+                if self.is_gone(error) or isinstance(error, self._ray.exceptions.GetTimeoutError):
+                    return None
+                raise self.described(name, error) from error
         return found
+
+    def described(self, who: str, error: Exception) -> StashError:
+        """What somebody's actor raised, without Ray's account of how it came here."""
+        cause = getattr(error, "cause", None)
+        shown = cause if isinstance(cause, BaseException) else error
+        if isinstance(shown, UserError):
+            return UserError(str(shown))
+        said = str(shown) if isinstance(shown, StashError) else f"{type(shown).__name__}: {one_line(shown)}"
+        return JobError(f"{who} failed: {said}")
 
     def is_gone(self, error: Exception) -> bool:
         """Whether it says that an actor's machine or process is no more, as against an error in what it did."""

@@ -17,15 +17,21 @@ from typing import TYPE_CHECKING, Any
 from stash.base.errors import JobError, StashError, one_line
 from stash.base.spot.running_loss import LOSS_WINDOW, mean_loss
 from stash.elastic.running.orders import EVENTS, UPDATES, WISHES, Tape, TrainingOrders, WorkerPlace, read_orders
+from stash.elastic.training.ledger import DataLease
 
 if TYPE_CHECKING:
     from stash.elastic.running.actors import ActorFleet
+    from stash.elastic.training.coordinator import UpdateDone
 
 _POLL = 0.1
 _ARRIVAL_SECONDS = 300.0
 """After which a server that is still not there will not come."""
 _FIRST_UPDATES = 10
 """That the slowest worker has time for, before nobody is believed to make one."""
+SAVE_SECONDS = 600.0
+"""That servers may take to write a large checkpoint at the end."""
+_PROVE_SECONDS = 40.0
+"""That workers have to load the saved model and tell its loss."""
 _GRACE, _SERVER_GRACE = 15.0, 90.0
 """Seconds at the end that workers have to finish what they are at, and a server's successor to come."""
 
@@ -49,10 +55,14 @@ class TrainingHead:
         self._training: set[str] = set()
         self._succeeded: set[str] = set()
         self._made = {"server": len(orders.servers), "worker": len(orders.workers)}
-        self._losses: deque[tuple[float, int]] = deque(maxlen=LOSS_WINDOW)
+        self._last: deque[UpdateDone] = deque(maxlen=LOSS_WINDOW)
+        self._left: list[str] = []
+        """Workers that were done, whose machines may still be there."""
         self._count = 0
         self._began: float | None = None
         self._saved = 0.0
+        self._saving: float | None = None
+        """When a checkpoint was begun that is not known to be whole."""
         self._stop = False
         self._parent = os.getppid()
         self._ordered = time.monotonic()
@@ -79,7 +89,7 @@ class TrainingHead:
 
     def _take(self, name: str, arrived: bool, answer: Any) -> None:
         if isinstance(answer, Exception) and not self._fleet.is_gone(answer):
-            raise answer if isinstance(answer, StashError) else JobError(f"{name} failed: {_in_a_line(answer)}")
+            raise self._fleet.described(name, answer)
         if name in self._servers:
             if arrived:
                 self._server_came(name, answer)
@@ -125,6 +135,7 @@ class TrainingHead:
             self._say("lost", name, leases=self._fleet.ask("gone", name))
             self._succeed(place)
         else:
+            self._left.append(name)
             self._say("left", name, updates=answer)
 
     def _grant(self, wish: dict[str, Any]) -> None:
@@ -166,7 +177,7 @@ class TrainingHead:
     def _follow(self) -> None:
         rows, refused = self._fleet.ask("news")
         for row in rows:
-            self._losses.append((row.loss, row.samples))
+            self._last.append(row)
             self._updates.tell(**row.__dict__)
         self._count += len(rows)
         if rows and self._began is None:
@@ -178,21 +189,31 @@ class TrainingHead:
                 self._fleet.ask("reconcile", applied)
 
     def _checkpoint(self) -> None:
-        if self._began is not None and time.monotonic() - self._saved >= self._orders.checkpoint_seconds:
-            self._save()
+        """Begin one when it is time, and note when it is written: nobody waits for a slow disk."""
+        if self._saving is not None:
+            self._take_saved(0.0)
+        elif self._began is not None and time.monotonic() - self._saved >= self._orders.checkpoint_seconds:
+            self._begin_saving()
 
-    def _save(self) -> None:
-        if len(self._addresses) < len(self._servers):
+    def _begin_saving(self) -> None:
+        if len(self._addresses) == len(self._servers):
+            self._saving = time.monotonic()
+            self._fleet.begin_saving(self._servers)
+
+    def _take_saved(self, seconds: float) -> None:
+        written = self._fleet.saved(seconds)
+        if self._saving is None or written is False:
             return
-        began = time.monotonic()
-        if self._fleet.save(self._servers) is not None:
+        if written:
             self._saved = time.monotonic()
-            self._say("checkpoint", "", seconds=self._saved - began)
+            self._say("checkpoint", "", seconds=self._saved - self._saving)
+        self._saving = None
 
     @property
     def running_loss(self) -> float | None:
         """The mean over the last updates; ``None`` before there are as many."""
-        return mean_loss(self._losses) if len(self._losses) == LOSS_WINDOW else None
+        known = [(row.loss, row.samples) for row in self._last]
+        return mean_loss(known) if len(known) == LOSS_WINDOW else None
 
     def _over(self) -> str | None:
         orders, loss = self._orders, self.running_loss
@@ -225,9 +246,13 @@ class TrainingHead:
                 self._take(*change)
             self._follow()
         self._follow()
-        self._save()
-        self._keep_model()
-        self._say("ended", "", reason=reason, updates=self._count, loss=self.running_loss, books=self._audited())
+        if self._saving is not None:
+            self._take_saved(SAVE_SECONDS)
+        self._begin_saving()
+        if self._saving is not None:
+            self._take_saved(SAVE_SECONDS)
+        saved, books = self._keep_model(), self._audited()
+        self._say("ended", "", reason=reason, updates=self._count, loss=self.running_loss, books=books, saved=saved)
 
     def _unfinished(self, seconds: float) -> bool:
         """Whether it is worth waiting: for workers a little, for a server's successor until it can be saved."""
@@ -245,20 +270,27 @@ class TrainingHead:
             books["wrong"] = f"{missing} samples count as done that some server never applied"
         return books
 
-    def _keep_model(self) -> None:
-        states = self._fleet.states(self._servers) if len(self._addresses) == len(self._servers) else None
-        if self._orders.model is None or states is None:
-            return
-        from stash.elastic.job import load_job
-        from stash.elastic.training.server import save_model
-
-        save_model(load_job(self._orders.job), states, Path(self._orders.model))
-
-
-def _in_a_line(error: Exception) -> str:
-    cause = getattr(error, "cause", None)
-    shown = cause if isinstance(cause, BaseException) else error
-    return f"{type(shown).__name__}: {one_line(shown)}"
+    def _keep_model(self) -> dict[str, Any] | None:
+        """Save the model, and have a worker that is left say what it is worth; ``None`` where it is not saved."""
+        missing = len(self._addresses) < len(self._servers)
+        if self._orders.model is None or missing:
+            return None
+        path = Path(self._orders.model)
+        if not self._fleet.save_model(self._servers, path):
+            return None
+        last = [(DataLease(row.start, row.start + row.samples), row.loss) for row in self._last]
+        until = time.monotonic() + _PROVE_SECONDS
+        why = "no worker was left that could, or it took too long" if last else "no update was made"
+        for name in reversed(self._left if last else []):
+            if (left := until - time.monotonic()) > 0:
+                try:
+                    found = self._fleet.prove(name, left, path, last)
+                except StashError as error:  # a worker without memory for it says nothing of the model
+                    why = str(error)
+                    continue
+                if found is not None:
+                    return found.document
+        return {"said": f"that the saved model gives the loss that was reported is not known: {why}"}
 
 
 def main(folder: Path) -> int:
@@ -273,6 +305,10 @@ def main(folder: Path) -> int:
     except StashError as error:
         Tape(folder / EVENTS).tell(at=None, what="failed", who="", why=str(error), exit_code=error.exit_code)
         return error.exit_code
+    except Exception as error:
+        why = f"the head failed: {type(error).__name__}: {one_line(error)}"
+        Tape(folder / EVENTS).tell(at=None, what="failed", who="", why=why, exit_code=StashError.exit_code)
+        raise
     finally:
         if fleet is not None:
             fleet.close()

@@ -31,6 +31,8 @@ class UpdateDone:
     samples: int
     staleness: int
     loss: float
+    start: int
+    """Its first sample."""
 
 
 @dataclass
@@ -116,8 +118,10 @@ class Coordinator:
             self._refused |= report.refused
         elif self._ledger.done(worker, report.lease):
             self._gate.advance(worker)
-            row = UpdateDone(now - self._began, worker, report.lease.samples, report.staleness, report.loss)
-            self._rows.append(row)
+            lease = report.lease
+            self._rows.append(
+                UpdateDone(now - self._began, worker, lease.samples, report.staleness, report.loss, lease.start)
+            )
         self._changed.notify_all()
 
     def _ends(self, worker: str) -> bool:

@@ -76,14 +76,15 @@ NO_LEASE = DataLease(0, 0)
 class Tray:
     """One buffer in host memory with a place for every tensor, and a mark for each that was not filled."""
 
-    def __init__(self, tensors: Sequence[Tensor]) -> None:
+    def __init__(self, tensors: Sequence[Tensor], buffer: Tensor | None = None) -> None:
+        """``buffer``: of another tray for such tensors."""
         at = -(-len(tensors) // _ALIGNED) * _ALIGNED
         places = []
         for tensor in tensors:
             size = tensor.numel() * tensor.element_size()
             places.append((at, at + size))
             at += -(-size // _ALIGNED) * _ALIGNED
-        self.buffer = torch.zeros(at, dtype=torch.uint8)
+        self.buffer = torch.zeros(at, dtype=torch.uint8) if buffer is None else buffer
         self._marks = self.buffer[: len(tensors)]
         self.places = tuple(
             self.buffer[start:stop].view(tensor.dtype).view(tensor.shape)

@@ -12,15 +12,17 @@ import io
 import socket
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, InvalidStateError
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from stash.base.errors import StashError, UserError
+from stash.base.errors import JobError, StashError, UserError, one_line
 from stash.base.files import write_whole
 from stash.elastic import checkpoints
+from stash.elastic.job import build_optimizer
 from stash.elastic.training.frames import (
     STALL_SECONDS,
     FrameHead,
@@ -51,11 +53,11 @@ class ParameterShard:
         self.number, self.servers = number, servers
         names = parts(whole, servers)[number]
         trained, others = dict(whole.named_parameters()), dict(whole.named_buffers())
-        self.parameters = {
-            name: torch.nn.Parameter(trained[name].detach().clone()) for name in names if name in trained
-        }
-        self.buffers = {name: others[name].detach().clone() for name in names if name in others}
-        self.optimizer = job.optimizer(list(self.parameters.values()))
+        self.parameters = {name: torch.nn.Parameter(_alone(trained[name])) for name in names if name in trained}
+        self.buffers = {name: _alone(others[name]) for name in names if name in others}
+        self.optimizer = build_optimizer(job, list(self.parameters.values()))
+        self.failure: Future[None] = Future()
+        """Ends with the first error that is not a connection's; whoever follows the server waits for it."""
         self.applied = Spans()
         self.version = 0
         self._apply_seconds = apply_seconds
@@ -68,7 +70,10 @@ class ParameterShard:
         return [*self.parameters.values(), *self.buffers.values()]
 
     def take(self, lease: DataLease, tray: Tray, out: Tray) -> tuple[FrameKind, int]:
-        """Apply what is in ``tray`` unless it was, and put the parameters into ``out``: outcome and version."""
+        """Apply what is in ``tray`` unless it was, and put the parameters into ``out``: outcome and version.
+
+        ``out`` may be ``tray``. Raises JobError if the update fails, which ``failure`` then has.
+        """
         with self._lock:
             began = time.monotonic()
             if self.applied.holds(lease.start, lease.stop):
@@ -76,7 +81,7 @@ class ParameterShard:
             elif self.applied.touches(lease.start, lease.stop):
                 outcome = FrameKind.REFUSED
             else:
-                self._step(tray.filled())
+                self._try_step(tray.filled())
                 self.applied.add(lease.start, lease.stop)
                 self.version += 1
                 outcome = FrameKind.APPLIED
@@ -90,6 +95,21 @@ class ParameterShard:
             out.fill(self.tensors)
             return self.version
 
+    def _try_step(self, received: Sequence[Tensor | None]) -> None:
+        if self.failure.done():  # what it holds is half updated
+            raise JobError("an earlier update has failed")
+        try:
+            self._step(received)
+        except Exception as error:
+            raise self.failed(f"{type(self.optimizer).__name__}.step() failed", error) from error
+
+    def failed(self, what: str, error: Exception) -> JobError:
+        """End ``failure`` with this error, unless an earlier one has; the error to raise."""
+        found = JobError(f"{what}: {type(error).__name__}: {one_line(error)}")
+        with contextlib.suppress(InvalidStateError):
+            self.failure.set_exception(found)
+        return found
+
     def _step(self, received: Sequence[Tensor | None]) -> None:
         gradients, buffers = received[: len(self.parameters)], received[len(self.parameters) :]
         for parameter, gradient in zip(self.parameters.values(), gradients, strict=True):
@@ -101,11 +121,15 @@ class ParameterShard:
             if value is not None:
                 buffer.copy_(value)
 
-    def state(self) -> dict[str, Tensor]:
-        """A copy of its part of the model's ``state_dict``."""
-        with self._lock:
-            named = {**self.parameters, **self.buffers}
-            return {name: tensor.detach().clone() for name, tensor in named.items()}
+    @property
+    def named(self) -> dict[str, Tensor]:
+        return {**self.parameters, **self.buffers}
+
+    def packed(self) -> Tensor:
+        """A copy of what it keeps, laid out as a tray: as little memory as it takes."""
+        tray = Tray(self.tensors)
+        self.read(tray)
+        return tray.buffer
 
     def save(self, folder: Path) -> Path:
         """Write a checkpoint; training goes on once the state is copied. Raises OSError."""
@@ -119,7 +143,7 @@ class ParameterShard:
                 }
                 torch.save(state, content)
                 facts = self._identity() | {"version": self.version, "applied": self.applied.ranges}
-            return checkpoints.save(folder, self.number, facts, content.getvalue())
+            return checkpoints.save(folder, self.number, facts, content.getbuffer())
 
     def resume(self, folder: Path) -> checkpoints.StoredState | None:
         """Go on where the newest whole checkpoint was; raises UserError if it is of another model or fleet."""
@@ -143,10 +167,9 @@ class ParameterShard:
         return found
 
     def _identity(self) -> dict[str, Any]:
-        named = {**self.parameters, **self.buffers}
         return {
             "servers": self.servers,
-            "tensors": [[name, str(tensor.dtype), list(tensor.shape)] for name, tensor in named.items()],
+            "tensors": [[name, str(tensor.dtype), list(tensor.shape)] for name, tensor in self.named.items()],
             "optimizer": type(self.optimizer).__name__,
         }
 
@@ -156,6 +179,12 @@ def build_model(job: ElasticJob) -> nn.Module:
     with torch.random.fork_rng():
         torch.manual_seed(job.seed)
         return job.model()
+
+
+def _alone(tensor: Tensor) -> Tensor:
+    """The tensor without its history, and without others that share its memory: a copy only where some do."""
+    own = tensor.detach()
+    return own if own.untyped_storage().nbytes() == own.numel() * own.element_size() else own.clone()
 
 
 def parts(model: nn.Module, servers: int) -> tuple[tuple[str, ...], ...]:
@@ -172,15 +201,22 @@ def parts(model: nn.Module, servers: int) -> tuple[tuple[str, ...], ...]:
 # Serving --------------------------------------------------------------------------------------------------
 
 
+def trays_of(at_once: int) -> int:
+    """Buffers of a server: for each that sends, for each that receives, and for the one whose update is applied."""
+    return 2 * at_once + 1
+
+
 class ShardServer:
     """Listens for workers and answers each in a thread of its own, until it is closed.
 
     At most ``at_once`` send, and as many receive, at the same time, who came first going first. Alike workers that
-    share a link fall into step otherwise, all sending and then all receiving, and stay in it (decision 18).
+    share a link fall into step otherwise, all sending and then all receiving, and stay in it (decision 18). Whoever
+    sends, waits for its update or receives has one of ``trays_of(at_once)`` buffers, however many are connected.
     """
 
     def __init__(self, shard: ParameterShard, host: str, at_once: int = 1) -> None:
         self._shard = shard
+        self._trays, self._free = threading.Semaphore(trays_of(at_once)), list[Tray]()
         self._receiving, self._sending = threading.Semaphore(at_once), threading.Semaphore(at_once)
         self._listener = socket.create_server((host, 0))
         self.address: tuple[str, int] = self._listener.getsockname()[:2]
@@ -202,39 +238,66 @@ class ShardServer:
                 threading.Thread(target=self._serve, args=(tuned(link),), daemon=True).start()
 
     def _serve(self, link: socket.socket) -> None:
-        received, answer = Tray(self._shard.tensors), Tray(self._shard.tensors)
         try:
             with (
                 link,
                 contextlib.suppress(OSError, StashError),
             ):  # the worker went; it, or its successor, will ask again
                 while True:
-                    self._answer(link, receive_head(link), received, answer)
+                    head = receive_head(link)
+                    try:
+                        with self._tray() as tray:
+                            self._answer(link, head, tray)
+                    except (OSError, StashError):
+                        raise
+                    except Exception as error:  # the server's own, like no memory: workers would try for ever
+                        raise self._shard.failed("an exchange failed", error) from error
         finally:
             self._links.discard(link)
 
-    def _answer(self, link: socket.socket, head: FrameHead, received: Tray, answer: Tray) -> None:
+    @contextlib.contextmanager
+    def _tray(self) -> Iterator[Tray]:
+        with self._trays:
+            tray = self._free.pop() if self._free else Tray(self._shard.tensors)
+            try:
+                yield tray
+            finally:
+                self._free.append(tray)
+
+    def _answer(self, link: socket.socket, head: FrameHead, tray: Tray) -> None:
         outcome = FrameKind.PARAMETERS
         link.settimeout(STALL_SECONDS)
         if head.message is FrameKind.PUSH:
             with self._receiving:
                 send_head(link, FrameKind.SEND, head.lease, head.version)
-                receive_tray(link, head, received)
-            outcome, version = self._shard.take(head.lease, received, answer)
+                receive_tray(link, head, tray)
+            outcome, version = self._shard.take(head.lease, tray, tray)
         else:
-            version = self._shard.read(answer)
+            version = self._shard.read(tray)
         with self._sending:
-            send_head(link, outcome, head.lease, version, len(answer.bytes))
-            send_bytes(link, answer.bytes)
+            send_head(link, outcome, head.lease, version, len(tray.bytes))
+            send_bytes(link, tray.bytes)
             drain(link)
         link.settimeout(None)
 
 
-def save_model(job: ElasticJob, states: Iterable[dict[str, Tensor]], path: Path) -> None:
-    """The whole model's ``state_dict``, of what each server keeps; what is never trained is as the job makes it."""
-    whole = build_model(job).state_dict()
-    for state in states:
-        whole.update(state)
+def assembled(job: ElasticJob, packed: Sequence[Tensor]) -> nn.Module:
+    """The whole model on the CPU, with what servers have ``packed``; what is never trained is as the job makes it.
+
+    A tensor that has several names in the model is kept, and put in, under its first.
+    """
+    model = build_model(job).to("cpu")
+    own = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    with torch.no_grad():
+        for names, buffer in zip(parts(model, len(packed)), packed, strict=True):
+            tray = Tray([own[name] for name in names], buffer)
+            for name, value in zip(names, tray.places, strict=True):
+                own[name].copy_(value)
+    return model
+
+
+def save_model(job: ElasticJob, packed: Sequence[Tensor], path: Path) -> None:
+    """Write the ``state_dict`` of the whole model, which a strict load takes; raises OSError."""
     content = io.BytesIO()
-    torch.save(whole, content)
-    write_whole(path, content.getvalue())
+    torch.save(assembled(job, packed).state_dict(), content)
+    write_whole(path, content.getbuffer())

@@ -139,13 +139,14 @@ class Trainer:
     """The job on this machine: its model, its data, and the loss of a lease."""
 
     def __init__(self, job: ElasticJob, servers: int, batch: int) -> None:
-        self._device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self._job, self._batch = job, batch
-        self._model = build_model(job).to(self._device).train()
+        self._model = build_model(job)
+        named = parts(self._model, servers)
+        self._model.to(self.device).train()
         self._data = job.data()
         self._order = SampleOrder(samples_of(self._data, "the job"), job.seed)
         trained, others = dict(self._model.named_parameters()), dict(self._model.named_buffers())
-        named = parts(self._model, servers)
         self._parameters = [[trained[name] for name in names if name in trained] for names in named]
         self._buffers = [[others[name] for name in names if name in others] for names in named]
 
@@ -169,16 +170,20 @@ class Trainer:
         """
         self._model.zero_grad(set_to_none=True)
         total = 0.0
-        for start in range(lease.start, lease.stop, self._batch):
-            stop = min(start + self._batch, lease.stop)
-            samples = (self._order[number] for number in range(start, stop))
-            loss = self._job.loss(self._model, batch_of(self._job, self._data, samples, self._device))
-            share = (stop - start) / lease.samples
+        for share, batch in self.batches(lease):
+            loss = self._job.loss(self._model, batch)
             (loss * share).backward()  # type: ignore[no-untyped-call]
             total += float(loss.detach()) * share
         return total, [
             [*(each.grad for each in own), *rest] for own, rest in zip(self._parameters, self._buffers, strict=True)
         ]
+
+    def batches(self, lease: DataLease) -> Iterator[tuple[float, Any]]:
+        """A lease's samples on the device, as many at a time as this machine takes, each with its share of them."""
+        for start in range(lease.start, lease.stop, self._batch):
+            stop = min(start + self._batch, lease.stop)
+            samples = (self._order[number] for number in range(start, stop))
+            yield (stop - start) / lease.samples, batch_of(self._job, self._data, samples, self.device)
 
 
 def work(name: str, trainer: Trainer, desk: Desk, pacing: Pacing) -> int:

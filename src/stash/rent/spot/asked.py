@@ -16,7 +16,7 @@ from typing import Any
 from stash.base.errors import UserError
 from stash.base.spot.fleets import FleetPlan
 from stash.base.words.counting import counted
-from stash.elastic.job import EXAMPLE, load_job
+from stash.elastic.job import EXAMPLE, check_optimizer, load_job
 from stash.keep.catalog import Catalog, Instance
 from stash.keep.catalog.ages import OLD_DAYS, age
 from stash.rent.spot.gang import GangRequest
@@ -150,7 +150,7 @@ def _priced(plan: FleetPlan, today: date) -> None:
 
 def _named(job: str, work: Path) -> str:
     """The job as machines will name it, which see the folder ``work``; it has to be importable here, too."""
-    load_job(job)
+    check_optimizer(load_job(job))
     path, _, name = job.rpartition(":")
     return f"{_inside(path, work, EXAMPLE)}:{name}"
 

@@ -217,11 +217,27 @@ class SpotController:
             self.workers.withdrawn(who)
         elif what == "ended":
             self._ended = str(message.get("reason", "ended"))
+            saved = message.get("saved") or {}
+            if saved.get("wrong"):
+                raise JobError(printable_line(str(saved["wrong"]), 400))
+            if saved.get("said"):
+                self.say(printable_line(str(saved["said"]), 400))
         elif what == "failed":
             self._ended = "failed"
-            kind = UserError if message.get("exit_code") == UserError.exit_code else JobError
-            raise kind(printable_line(str(message.get("why", "the training failed")), 400))
+            why = printable_line(str(message.get("why", "the training failed")), 400)
+            if message.get("exit_code") == UserError.exit_code:
+                raise UserError(why)
+            raise JobError(f"{why}; {self._how_to_resume()}")
         self._heard(message)
+
+    def _how_to_resume(self) -> str:
+        if self.request.checkpoints is not None:
+            return f"the same command resumes from the last checkpoint in {self.request.checkpoints}"
+        fetched = self.request.folder.path / "trained" / "checkpoints"
+        return (
+            f"its last checkpoints are fetched to {fetched}; to resume, copy that folder into a bucket and run the "
+            "same command with --bucket, like --bucket s3://my-bucket"
+        )
 
     def _decide(self) -> None:
         """What to rent now, and have it rented."""

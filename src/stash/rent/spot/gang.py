@@ -69,7 +69,7 @@ def _head(request: GangRequest) -> Submission:
         "set -o pipefail",
         f"{keep} 2>&1 | tee ~/{HERE}/output.log",
         "CODE=$?",
-        f"[ $CODE = 0 ] || echo '{FAILED}' >> ~/{HERE}/events.jsonl",
+        FAILED,
         "exit $CODE",
     ]
     return tasks.server_submission(request, {**common, "run": "\n".join(run)}, "the head, where nodes meet")

@@ -39,14 +39,16 @@ _SPARE = 8
 """Servers that one machine may start one after the other: each has a name of its own."""
 _MARGIN = 1.1
 """Prices move between plan and launch by about that: what is dearer is refused."""
-FAILED = json.dumps(
+_FAILED = json.dumps(
     {
         "what": "failed",
-        "why": "the head failed; what it printed is in output.log, in the folder that was fetched",
+        "why": "the head ended with exit status STATUS; what it printed is in output.log, in the folder that was "
+        "fetched",
         "exit_code": 1,
     }
 )
-"""What stands behind the head's own last event if it could not write one."""
+FAILED = f"[ $CODE = 0 ] || echo '{_FAILED}' | sed \"s/STATUS/$CODE/\" >> ~/{HERE}/events.jsonl"
+"""The line of shell that writes what stands behind the head's own last event, if it could not write one."""
 _LOST = r"(?i)preempted|has been terminated|cluster .{1,80} is not up|connection (closed|reset|timed out)"
 _SSH = ("ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10")
 _BESIDE = ("--disable-usage-stats", "--dashboard-agent-listen-port=52366")
@@ -335,7 +337,7 @@ def _server_run(request: FleetRequest) -> str:
             "set -o pipefail",
             f"python -m stash.elastic.running.head ~/{HERE} 2>&1 | tee ~/{HERE}/output.log",
             "CODE=$?",
-            f"[ $CODE = 0 ] || echo '{FAILED}' >> ~/{HERE}/events.jsonl",
+            FAILED,
             "exit $CODE",
         ]
     )

@@ -9,10 +9,10 @@ from typing import Any
 from rich.console import RenderableType
 from rich.text import Text
 
-from stash.base.spot.fleets import Baseline, CostedFleet, FleetPlan
+from stash.base.spot.fleets import Baseline, CostedFleet, FleetPlan, ParameterServers
 from stash.base.spot.risk import CheckpointInterval, FleetRisk, TrainingMode
 from stash.base.stats.intervals import Interval
-from stash.base.words.units import format_seconds
+from stash.base.words.units import format_bytes, format_seconds
 from stash.show.layout import Renderer, paragraph, terminal_renderer
 from stash.show.spot.rows import fleet, table
 
@@ -58,6 +58,7 @@ def document(plan: FleetPlan) -> dict[str, Any]:
         "search_seconds": plan.search_seconds,
         "baselines": [each.model_dump() for each in plan.baselines],
         "model": plan.model,
+        "server_needs_bytes": plan.pool.server.needs_bytes,
         "updates": None if chosen is None else chosen.updates,
         "updates_per_second": None if chosen is None else chosen.updates_per_second,
         "runners_up": [each.model_dump() for each in plan.runners_up],
@@ -125,6 +126,7 @@ def _chosen(plan: FleetPlan, chosen: CostedFleet) -> tuple[tuple[str, str], ...]
     return (
         ("rent", fleet(chosen.workers, chosen.on_demand)),
         *hired,
+        *_memory(server),
         ("cost", f"${chosen.dollars:.3f}, {priced}"),
         (
             "time",
@@ -133,6 +135,13 @@ def _chosen(plan: FleetPlan, chosen: CostedFleet) -> tuple[tuple[str, str], ...]
         ("in time", likely if plan.risk is None else f"without revocations {likely}"),
         *(_risky(plan.risk) if plan.risk is not None else _unreckoned(plan)),
     )
+
+
+def _memory(server: ParameterServers) -> tuple[tuple[str, str], ...]:
+    if server.needs_bytes is None:
+        return (("memory", "of a server: unknown, as what the optimizer keeps is not; --curve says that"),)
+    of = "" if server.memory_bytes is None else f" of {format_bytes(server.memory_bytes)}"
+    return (("memory", f"a server needs {format_bytes(server.needs_bytes)}{of}, the head included"),)
 
 
 def _unreckoned(plan: FleetPlan) -> tuple[tuple[str, str], ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -98,11 +98,19 @@ def view(log: SpotLog) -> SpotRunView:
             f"{speed}; {_beside(observed, rates['predicted_updates_per_second'])}",
             f"loss {_number(log.loss)} (mean of the last {log.loss_window} updates); {_stale(log)}",
             _booked(log.books),
+            *([log.saved.said] if log.saved is not None and log.saved.wrong is None else []),
         ),
         stretches=tuple(_stretch(each, _began(log)) for each in log.stretches),
         takeovers=tuple(map(_takeover, log.takeovers)),
-        warnings=() if log.books is None or log.books.wrong is None else (f"the books are wrong: {log.books.wrong}",),
+        warnings=tuple(_warnings(log)),
     )
+
+
+def _warnings(log: SpotLog) -> Iterator[str]:
+    if log.books is not None and log.books.wrong is not None:
+        yield f"the books are wrong: {log.books.wrong}"
+    if log.saved is not None and log.saved.wrong is not None:
+        yield log.saved.wrong
 
 
 def _beside(observed: float | None, predicted: float | None) -> str:

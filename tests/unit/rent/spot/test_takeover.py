@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
+import subprocess
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,6 +18,7 @@ from stash.base.errors import JobError, StashError, UserError
 from stash.derive.spot.fleet.purchasing import rented_on_demand
 from stash.derive.study.standing import open_leases, spent
 from stash.keep.study import journal
+from stash.rent.spot import tasks
 from stash.rent.spot.tasks import FleetRequest
 
 FIRST = sum(plan().chosen.workers.values())
@@ -62,6 +66,41 @@ def test_a_plan_is_rented_followed_to_its_loss_and_ended(tmp_path: Path) -> None
     assert world.heard[0][:2] == ("sky", "launch")  # the server first
     assert nothing_is_left(of, world)
     assert outcome.dollars == pytest.approx(spent(events(of)))
+
+
+@pytest.mark.parametrize(
+    ("bucket", "how"),
+    [
+        (
+            None,
+            "trained/checkpoints; to resume, copy that folder into a bucket and run the same command with --bucket",
+        ),
+        ("s3://mine/run1", "; the same command resumes from the last checkpoint in s3://mine/run1"),
+    ],
+)
+def test_a_head_that_was_killed_says_how_to_resume_and_nothing_is_left(
+    tmp_path: Path, bucket: str | None, how: str
+) -> None:
+    line = tasks.FAILED.replace(f"~/{tasks.HERE}/events.jsonl", str(tmp_path / "events"))
+    subprocess.run(["sh", "-c", f"CODE=137\n{line}"], check=True)
+    (told,) = map(json.loads, (tmp_path / "events").read_text().splitlines())
+
+    of = dataclasses.replace(request(tmp_path), checkpoints=bucket)
+    world = FakeFleet(script={5000: lambda world: world.say(**told)})
+    with pytest.raises(JobError) as raised:
+        run(of, world)
+    assert str(raised.value).startswith("the head ended with exit status 137; what it printed is in output.log")
+    assert how in str(raised.value)
+    assert nothing_is_left(of, world)
+
+
+def test_a_saved_model_with_another_loss_than_was_reported_is_an_error_of_the_run(tmp_path: Path) -> None:
+    saved = {"said": "x", "wrong": "the saved model gives 0.79"}
+    of = request(tmp_path)
+    world = FakeFleet(script={5000: lambda world: world.say("ended", reason="loss reached", updates=9, saved=saved)})
+    with pytest.raises(JobError, match=r"the saved model gives 0\.79"):
+        run(of, world)
+    assert nothing_is_left(of, world)
 
 
 def test_on_notice_the_rest_is_planned_anew_before_the_machine_goes(tmp_path: Path) -> None:

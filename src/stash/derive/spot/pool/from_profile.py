@@ -27,7 +27,7 @@ from stash.derive.predict.whatif.base import Base
 from stash.derive.predict.whatif.changes import Alteration
 from stash.derive.predict.whatif.forecasting import stall_draws
 from stash.derive.spot.loss.levels import spread_at
-from stash.derive.spot.pool.market import FleetMarket, Priced, ServerOffer, old
+from stash.derive.spot.pool.market import FleetMarket, Priced, ServerOffer, left_out, old
 from stash.derive.spot.speed.sharing import largest_batch
 
 MOST_SPREAD = 2.0
@@ -196,6 +196,8 @@ def _server(market: FleetMarket, offer: ServerOffer, apply_seconds: float) -> Pa
         apply_seconds=apply_seconds,
         cores=offer.cores,
         instance=offer.name,
+        memory_bytes=offer.memory_bytes,
+        needs_bytes=market.needs_bytes,
     )
 
 
@@ -233,6 +235,10 @@ def _notes(
             f"spot prices of {listed(stale)} are of {dated}: renew them with `stash catalog refresh`, what they are "
             "today is not known"
         )
+    if market.too_small:
+        yield left_out(market)
+    if market.needs_bytes is None:
+        yield "what memory a server needs is not known: the curve is of an earlier Stash; learn it again"
     if market.start_seconds == 0:
         yield "starting up takes no time in this plan; say how long with --start 3min"
     if base.profile.workload.parameters is None:

@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from datetime import date
 
 from stash.base.errors import UserError
+from stash.base.words.counting import counted
 from stash.base.words.quantities import listed
 from stash.base.words.spelling import nearest
+from stash.base.words.units import format_bytes
 from stash.derive.predict.target.from_catalog import network_rate
 from stash.derive.predict.uncertainty.quantity import given
 from stash.keep.catalog import Instance, Offer
@@ -37,6 +39,7 @@ class ServerOffer:
     bytes_per_second: float
     """That sockets are taken to reach."""
     cores: int
+    memory_bytes: float | None
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,10 @@ class FleetMarket:
     """The cheapest first, each faster than all that are cheaper."""
     server_count: int
     start_seconds: float
+    needs_bytes: float | None = None
+    """Memory that a server needs; ``None`` if nobody knows."""
+    too_small: tuple[ServerOffer, ...] = ()
+    """Left out as servers for want of memory, the cheapest first."""
 
 
 def market_of(
@@ -57,8 +64,12 @@ def market_of(
     server: str | None = None,
     servers: int = 1,
     start_seconds: float = 0.0,
+    needs_bytes: float | None = None,
 ) -> FleetMarket:
-    """The region where these machines cost least; raises UserError for what no offer has."""
+    """The region where these machines cost least; raises UserError for what no offer has.
+
+    ``needs_bytes``: memory of one of the ``servers``; smaller machines are left out.
+    """
     every = tuple(offers)
     if not quotas:
         spots = sorted({each.instance.name for each in every if each.kind == "spot"})
@@ -72,13 +83,13 @@ def market_of(
             raise UserError(f"--quota {name}: no offer has that type; {_alike(name, names)}")
     named = sorted({each.region for each in every if each.region is not None})
     regions: list[str | None] = [*named] if named else [None]
-    found = [_in(region, every, quotas, server, servers, start_seconds) for region in regions]
+    found = [_in(region, every, quotas, server, servers, start_seconds, needs_bytes) for region in regions]
     whole = [each for each in found if len(each.workers) == len(quotas)]
     if not whole:
         raise UserError(_unpriced(found, quotas))
     served = [each for each in whole if each.servers]
     if not served:
-        raise UserError(_no_server(server, every))
+        raise UserError(next(map(_no_room, (each for each in whole if each.too_small)), _no_server(server, every)))
     return min(served, key=lambda each: sum(one.spot.dollars_per_hour * one.quota for one in each.workers))
 
 
@@ -95,6 +106,7 @@ def _in(
     server: str | None,
     servers: int,
     start_seconds: float,
+    needs_bytes: float | None,
 ) -> FleetMarket:
     here = sorted((each for each in every if each.region in (region, None)), key=lambda each: each.dollars_per_hour)
     spot, fixed = ({}, {})  # type: tuple[dict[str, Offer], dict[str, Offer]]
@@ -112,7 +124,29 @@ def _in(
         if (name == server if server is not None else offer.instance.gpu_count == 0)
         and (found := _server_offer(offer)) is not None
     )
-    return FleetMarket(region, workers, tuple(_worth(serving)), servers, start_seconds)
+    small = tuple(each for each in serving if not _has_room(each, needs_bytes))
+    large = (each for each in serving if _has_room(each, needs_bytes))
+    return FleetMarket(region, workers, tuple(_worth(large)), servers, start_seconds, needs_bytes, small)
+
+
+def _has_room(offer: ServerOffer, needs_bytes: float | None) -> bool:
+    return needs_bytes is None or offer.memory_bytes is None or needs_bytes <= offer.memory_bytes
+
+
+def left_out(market: FleetMarket) -> str:
+    """Which servers are too small, and by what; of a market that has such."""
+    assert market.needs_bytes is not None
+    first = market.too_small[0]
+    others = f" and {counted(len(market.too_small) - 1, 'other type')}" if len(market.too_small) > 1 else ""
+    return (
+        f"{first.name} ({format_bytes(first.memory_bytes or 0.0)} of memory){others} cannot be the server: each of "
+        f"{counted(market.server_count, 'server')} needs {format_bytes(market.needs_bytes)} for parameters, "
+        "optimizer, exchange and checkpoint"
+    )
+
+
+def _no_room(market: FleetMarket) -> str:
+    return f"{left_out(market)}; name a larger one with --server, or share the model among more with --servers N"
 
 
 def _worth(offers: Iterable[ServerOffer]) -> Iterator[ServerOffer]:
@@ -132,7 +166,8 @@ def _server_offer(offer: Offer) -> ServerOffer | None:
     rate = network_rate(given(instance.network_bytes_per_second, instance.source), "tcp")
     if rate is None:
         return None
-    return ServerOffer(instance.name, offer.dollars_per_hour, rate.value, max(1, int(instance.vcpus)))
+    cores = max(1, int(instance.vcpus))
+    return ServerOffer(instance.name, offer.dollars_per_hour, rate.value, cores, instance.memory_bytes)
 
 
 def _unpriced(found: Sequence[FleetMarket], quotas: Mapping[str, int]) -> str:
