@@ -16,15 +16,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
+from bench.spot.annealing import anneal
+from bench.spot.rivals import cost_of
 from stash.base.spot.fleets import Contention, FleetPool, LossCurve, ParameterServers, WorkerType
-from stash.derive.spot.fleet.annealing import anneal
 from stash.derive.spot.fleet.branching import cheapest
 from stash.derive.spot.fleet.enumeration import everything
-from stash.derive.spot.fleet.rivals import cost_of
 from stash.derive.spot.fleet.weighing import FleetWish
 from stash.keep.fleets import read_pool
 
@@ -32,6 +32,9 @@ POOL = Path(__file__).parent / "data" / "spotdnn.pool.yaml"
 ROWS = ((0.9, 1900.0), (0.8, 2400.0), (0.7, 3700.0))
 CLOSE = 1.001
 MOST_EVALUATIONS = 5_000
+EXCHANGED, ASKED, PCIE = 11.5e6, 142e6, 10e9
+SLOWER = 1.1
+"""Times its exchange alone that an iteration takes at least."""
 T = TypeVar("T")
 
 
@@ -42,30 +45,35 @@ def timed(work: Callable[[], T]) -> tuple[T, float]:
 
 
 def drawn(seed: int, types: int, quota: int) -> FleetPool:
-    """A pool in the likeness of the published one; every second with R."""
+    """A pool in the likeness of the published one; every second with R. None is faster alone than its exchange."""
     draw = np.random.default_rng(seed)
+    kinds = [
+        {
+            "gpus": int(draw.choice([1, 2, 4, 8])),
+            "batch": float(draw.choice([128, 256, 512, 1024])),
+            "samples_per_second": float(draw.uniform(300, 2500)),
+            "dollars_per_hour": float(draw.uniform(0.2, 3)),
+        }
+        for _ in range(types)
+    ]
     return FleetPool(
         as_of="2026-11-22",
         source="drawn",
-        exchange_bytes=11.5e6,
-        worker_bytes_per_second=142e6,
-        pcie_bytes_per_second=10e9,
+        exchange_bytes=EXCHANGED,
+        worker_bytes_per_second=ASKED,
+        pcie_bytes_per_second=PCIE,
         server=ParameterServers(bytes_per_second=1200e6, dollars_per_hour=0.2),
         contention=Contention(alpha=0.8, beta=-1.92),
         loss=LossCurve(gamma1=876.5, gamma2=-0.2, gamma3=2507.6, gamma4=0.3 if seed % 2 else None, gamma5=0.5),
         start_seconds=float(draw.choice([0, 120])),
-        types=tuple(
-            WorkerType(
-                name=f"t{number}",
-                gpus=int(draw.choice([1, 2, 4, 8])),
-                batch=float(draw.choice([128, 256, 512, 1024])),
-                samples_per_second=float(draw.uniform(300, 2500)),
-                quota=quota,
-                dollars_per_hour=float(draw.uniform(0.2, 3)),
-            )
-            for number in range(types)
-        ),
+        types=tuple(WorkerType(name=f"t{number}", quota=quota, **_able(kind)) for number, kind in enumerate(kinds)),
     )
+
+
+def _able(kind: dict[str, Any]) -> dict[str, Any]:
+    least = 2 * EXCHANGED / ASKED + 2 * kind["gpus"] * EXCHANGED / PCIE
+    fastest = kind["gpus"] * kind["batch"] / (SLOWER * least)
+    return {**kind, "samples_per_second": min(kind["samples_per_second"], fastest)}
 
 
 def wished(seed: int, types: int, quota: int) -> FleetWish:
