@@ -148,7 +148,7 @@ def main() -> None:
     parser.add_argument("--large", type=int, default=5, help="pools of 200 types × 20")
     asked = parser.parse_args()
     print("\n".join(published()), "", against_force(asked.pools), "", sep="\n", flush=True)
-    print("| types × quota | pools | median s | most s | programs | fleets weighed | black box | not proven |")
+    print("| types × quota | pools | median s | most s | boxes | fleets weighed | black box | not proven |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- |", flush=True)
     for types, quota, pools in ((7, 10, asked.pools), (200, 20, asked.large)):
         print(large(types, quota, pools), flush=True)

@@ -220,7 +220,7 @@ def test_a_plan_with_interruptions_says_what_they_do(monkeypatch: Patch, capsys:
     assert max(map(len, text.splitlines())) <= 80
     text = spot(monkeypatch, capsys, *RISKY, "--interruptions", "0.5/h", "--checkpoint", "20s", "--notice", "30s")
     assert "after the notice: 20.0 s fit" in " ".join(text.split())
-    assert "revoked  unknown: nobody says how often" in spot(monkeypatch, capsys, *RISKY)
+    assert "revoked  unknown; give --interruptions 10%/month" in spot(monkeypatch, capsys, *RISKY)
 
 
 def test_a_plan_takes_interruptions_from_the_clouds_own_list(

@@ -87,7 +87,7 @@ def test_a_fleet_is_planned_from_a_profile_and_a_curve(monkeypatch: Patch, capsy
     assert max(map(len, text.splitlines())) <= 80
     found = json.loads(spot(monkeypatch, capsys, *words, "--json"))
     assert set(found["workers"]) <= {"g4dn.4xlarge", "p3.2xlarge"}
-    assert found["p_deadline"] >= 0.8
+    assert found["p_deadline_without_revocations"] >= 0.8
     assert {"seconds", "dollars", "optimal", "gap", "evaluations", "search_seconds", "baselines"} <= set(found)
     saved = json.loads((folder / "job.plan.json").read_text())
     assert saved["pool"]["cloud"] == "aws"

@@ -27,7 +27,7 @@ from stash.derive.spot.fleet.weighing import HOUR, FleetWish, weigh
 from stash.derive.spot.speed.sharing import iteration_seconds
 
 SECONDS = 6.0
-"""Until a search gives up proving."""
+"""Of a processor, until a search gives up proving."""
 TOLERANCE = 1e-6
 """Relative: a fleet that much cheaper is not looked for."""
 _PRICES_OF_SPEED = 8
@@ -107,8 +107,8 @@ class _Search:
 
 
 def cheapest(wish: FleetWish, seconds: float = SECONDS) -> CheapestFleet:
-    """The cheapest fleet in time, by the paper's model; proven unless that takes more than so many ``seconds``."""
-    search, until = _Search(wish), time.perf_counter() + seconds
+    """The cheapest fleet in time, by the paper's model; proven unless that takes more processor ``seconds``."""
+    search, until = _Search(wish), time.process_time() + seconds
     sizes = np.arange(1, sum(wish.quotas) + 1)
     search.seconds = iteration_seconds(wish.pool, sizes.astype(float))
     search.try_fleets(likely(wish))
@@ -117,7 +117,7 @@ def cheapest(wish: FleetWish, seconds: float = SECONDS) -> CheapestFleet:
     waiting = [(quickest[n - 1], next(order), _root(search, int(n)), False) for n in sizes[quickest < search.limit]]
     heapq.heapify(waiting)
     unproven = math.inf
-    while waiting and waiting[0][0] < search.limit and time.perf_counter() < until:
+    while waiting and waiting[0][0] < search.limit and time.process_time() < until:
         bound, _, box, weighed = heapq.heappop(waiting)
         if not weighed:
             search.nodes += 1

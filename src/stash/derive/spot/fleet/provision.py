@@ -31,7 +31,7 @@ _GAP_UNKNOWN = 1.0
 _SAME = 1e-6
 """Relative: what two ways of adding up may differ by."""
 _BESIDE_SECONDS = 1.0
-"""For each of what stands beside the answer of a large pool: the best that is found by then, unproven."""
+"""Of a processor, for each of what stands beside the answer of a large pool: the best found by then, unproven."""
 
 
 @dataclass(frozen=True)
@@ -224,6 +224,11 @@ def _beyond(wish: FleetWish, chosen: CostedFleet) -> Iterator[str]:
         yield "the loss is reached before training begins, by this curve: nothing was learned about that"
     if wish.model == "queue" and wish.pool.server.apply_seconds == 0:
         yield "applying updates takes no time in this pool (apply_seconds): a server that computes slowly is not seen"
+    if wish.pool.server.count > 1:
+        yield (
+            f"the {wish.pool.server.count} servers are taken to have equal shares of the parameters: where one has "
+            "more, as it holds a large tensor, workers wait for it"
+        )
     if wish.pool.learned is not None:
         yield from _extrapolated(wish, wish.pool.learned, chosen)
 
