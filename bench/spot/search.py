@@ -21,10 +21,11 @@ from typing import Any, TypeVar
 import numpy as np
 
 from bench.spot.annealing import anneal
-from bench.spot.rivals import cost_of
+from bench.spot.rivals import baselines, cost_of
 from stash.base.spot.fleets import Contention, FleetPool, LossCurve, ParameterServers, WorkerType
 from stash.derive.spot.fleet.branching import cheapest
 from stash.derive.spot.fleet.enumeration import everything
+from stash.derive.spot.fleet.provision import provision
 from stash.derive.spot.fleet.weighing import FleetWish
 from stash.keep.fleets import read_pool
 
@@ -125,20 +126,37 @@ def against_force(pools: int) -> str:
     return f"{alike} of {pools} random pools (4 types × 5): branching finds what brute force finds."
 
 
+def others() -> Iterator[str]:
+    """What others would rent of the published pool."""
+    yield "| goal | who | fleet | dollars | why not |"
+    yield "| --- | --- | --- | --- | --- |"
+    for loss, seconds in ROWS:
+        wish = FleetWish(read_pool(POOL), "paper", loss, seconds)
+        best = cheapest(wish)
+        for each in baselines(wish, best.counts, everything(wish), lambda other: cheapest(other).counts):
+            chosen, dollars = (
+                ("none", "") if each.fleet is None else (each.fleet.workers, f"{each.fleet.dollars:.3f}")
+            )
+            yield f"| {loss:g}, {seconds:,.0f} s | {each.name} | {chosen} | {dollars} | {each.why} |"
+
+
 def large(types: int, quota: int, pools: int) -> str:
-    """A line on pools of one size."""
-    took, nodes, tries, fleets, gaps = [], [], [], [], []
+    """A line on pools of one size, whether anything does what is asked of them or not."""
+    took, whole, boxes, tries, fleets, gaps = [], [], [], [], [], []
     for seed in range(pools):
         wish = wished(seed, types, quota)
         found, seconds = timed(lambda wish=wish: cheapest(wish))
         took.append(seconds)
-        nodes.append(found.nodes)
+        whole.append(timed(lambda wish=wish: provision(wish, "bench", "now"))[1])
+        boxes.append(found.nodes)
         fleets.append(found.evaluations)
         gaps.append(found.gap)
-        tries.append(black_box(wish, found.dollars)[0] or MOST_EVALUATIONS)
+        if found.counts is not None:
+            tries.append(black_box(wish, found.dollars)[0] or MOST_EVALUATIONS)
     return (
-        f"| {types} × {quota} | {pools} | {median(took):.2f} | {max(took):.2f} | {median(nodes):.0f} | "
-        f"{median(fleets):.0f} | {median(tries):,.0f} | {sum(gap > 0 for gap in gaps)} |"
+        f"| {types} × {quota} | {pools} | {median(took):.2f} | {max(took):.2f} | {median(whole):.2f} | "
+        f"{max(whole):.2f} | {median(boxes):.0f} | {median(fleets):.0f} | {median(tries):,.0f} | "
+        f"{sum(gap > 0 for gap in gaps)} |"
     )
 
 
@@ -148,9 +166,10 @@ def main() -> None:
     parser.add_argument("--large", type=int, default=5, help="pools of 200 types × 20")
     asked = parser.parse_args()
     print("\n".join(published()), "", against_force(asked.pools), "", sep="\n", flush=True)
-    print("| types × quota | pools | median s | most s | boxes | fleets weighed | black box | not proven |")
-    print("| --- | --- | --- | --- | --- | --- | --- | --- |", flush=True)
-    for types, quota, pools in ((7, 10, asked.pools), (200, 20, asked.large)):
+    print("\n".join(others()), "", sep="\n", flush=True)
+    print("| types × quota | pools | search s | most | plan s | most | boxes | weighed | black box | not proven |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |", flush=True)
+    for types, quota, pools in ((30, 20, asked.pools), (200, 20, asked.large)):
         print(large(types, quota, pools), flush=True)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(
