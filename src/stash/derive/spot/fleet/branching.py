@@ -330,11 +330,11 @@ def _listed(search: _Search, box: _Box) -> Array | None:
     values, most = _limits(search, box)
     used = np.flatnonzero(quotas)
     order = used[np.argsort(values[0, used], kind="stable")]
-    values, quotas = values[:, order], quotas[order].astype(int)
-    rest = _rest(values, quotas, box.size)
+    values, machines = values[:, order], quotas[order].astype(int)
+    rest = _rest(values, machines, box.size)
     size, total = np.zeros(1, dtype=int), np.zeros((1, len(most)))
     steps: list[tuple[npt.NDArray[np.int_], npt.NDArray[np.int_]]] = []
-    for kind, quota in enumerate(quotas):
+    for kind, quota in enumerate(machines):
         parent, taken = (
             each.ravel() for each in np.meshgrid(np.arange(len(size)), np.arange(quota + 1), indexing="ij")
         )
