@@ -125,10 +125,7 @@ def held(name: str, learned: Sequence[Sequence[LossReplay]], runs: Sequence[Sequ
 
 def said(curve: LossCurve, shape: tuple[np.ndarray, np.ndarray, np.ndarray], losses: np.ndarray) -> np.ndarray:
     """Updates to each loss; infinite where the curve says that it is never reached."""
-    found = [
-        float(updates_to(curve, float(loss), *shape)) if curve.levels or loss > curve.gamma5 else np.inf
-        for loss in losses
-    ]
+    found = [float(updates_to(curve, float(loss), *shape)) for loss in losses]
     return np.array(found)
 
 

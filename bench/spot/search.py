@@ -16,15 +16,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
+from bench.spot.annealing import anneal
+from bench.spot.rivals import baselines, cost_of
 from stash.base.spot.fleets import Contention, FleetPool, LossCurve, ParameterServers, WorkerType
-from stash.derive.spot.fleet.annealing import anneal
 from stash.derive.spot.fleet.branching import cheapest
 from stash.derive.spot.fleet.enumeration import everything
-from stash.derive.spot.fleet.rivals import cost_of
+from stash.derive.spot.fleet.provision import provision
 from stash.derive.spot.fleet.weighing import FleetWish
 from stash.keep.fleets import read_pool
 
@@ -32,6 +33,9 @@ POOL = Path(__file__).parent / "data" / "spotdnn.pool.yaml"
 ROWS = ((0.9, 1900.0), (0.8, 2400.0), (0.7, 3700.0))
 CLOSE = 1.001
 MOST_EVALUATIONS = 5_000
+EXCHANGED, ASKED, PCIE = 11.5e6, 142e6, 10e9
+SLOWER = 1.1
+"""Times its exchange alone that an iteration takes at least."""
 T = TypeVar("T")
 
 
@@ -42,30 +46,35 @@ def timed(work: Callable[[], T]) -> tuple[T, float]:
 
 
 def drawn(seed: int, types: int, quota: int) -> FleetPool:
-    """A pool in the likeness of the published one; every second with R."""
+    """A pool in the likeness of the published one; every second with R. None is faster alone than its exchange."""
     draw = np.random.default_rng(seed)
+    kinds = [
+        {
+            "gpus": int(draw.choice([1, 2, 4, 8])),
+            "batch": float(draw.choice([128, 256, 512, 1024])),
+            "samples_per_second": float(draw.uniform(300, 2500)),
+            "dollars_per_hour": float(draw.uniform(0.2, 3)),
+        }
+        for _ in range(types)
+    ]
     return FleetPool(
         as_of="2026-11-22",
         source="drawn",
-        exchange_bytes=11.5e6,
-        worker_bytes_per_second=142e6,
-        pcie_bytes_per_second=10e9,
+        exchange_bytes=EXCHANGED,
+        worker_bytes_per_second=ASKED,
+        pcie_bytes_per_second=PCIE,
         server=ParameterServers(bytes_per_second=1200e6, dollars_per_hour=0.2),
         contention=Contention(alpha=0.8, beta=-1.92),
         loss=LossCurve(gamma1=876.5, gamma2=-0.2, gamma3=2507.6, gamma4=0.3 if seed % 2 else None, gamma5=0.5),
         start_seconds=float(draw.choice([0, 120])),
-        types=tuple(
-            WorkerType(
-                name=f"t{number}",
-                gpus=int(draw.choice([1, 2, 4, 8])),
-                batch=float(draw.choice([128, 256, 512, 1024])),
-                samples_per_second=float(draw.uniform(300, 2500)),
-                quota=quota,
-                dollars_per_hour=float(draw.uniform(0.2, 3)),
-            )
-            for number in range(types)
-        ),
+        types=tuple(WorkerType(name=f"t{number}", quota=quota, **_able(kind)) for number, kind in enumerate(kinds)),
     )
+
+
+def _able(kind: dict[str, Any]) -> dict[str, Any]:
+    least = 2 * EXCHANGED / ASKED + 2 * kind["gpus"] * EXCHANGED / PCIE
+    fastest = kind["gpus"] * kind["batch"] / (SLOWER * least)
+    return {**kind, "samples_per_second": min(kind["samples_per_second"], fastest)}
 
 
 def wished(seed: int, types: int, quota: int) -> FleetWish:
@@ -117,20 +126,37 @@ def against_force(pools: int) -> str:
     return f"{alike} of {pools} random pools (4 types × 5): branching finds what brute force finds."
 
 
+def others() -> Iterator[str]:
+    """What others would rent of the published pool."""
+    yield "| goal | who | fleet | dollars | why not |"
+    yield "| --- | --- | --- | --- | --- |"
+    for loss, seconds in ROWS:
+        wish = FleetWish(read_pool(POOL), "paper", loss, seconds)
+        best = cheapest(wish)
+        for each in baselines(wish, best.counts, everything(wish), lambda other: cheapest(other).counts):
+            chosen, dollars = (
+                ("none", "") if each.fleet is None else (each.fleet.workers, f"{each.fleet.dollars:.3f}")
+            )
+            yield f"| {loss:g}, {seconds:,.0f} s | {each.name} | {chosen} | {dollars} | {each.why} |"
+
+
 def large(types: int, quota: int, pools: int) -> str:
-    """A line on pools of one size."""
-    took, nodes, tries, fleets, gaps = [], [], [], [], []
+    """A line on pools of one size, whether anything does what is asked of them or not."""
+    took, whole, boxes, tries, fleets, gaps = [], [], [], [], [], []
     for seed in range(pools):
         wish = wished(seed, types, quota)
         found, seconds = timed(lambda wish=wish: cheapest(wish))
         took.append(seconds)
-        nodes.append(found.nodes)
+        whole.append(timed(lambda wish=wish: provision(wish, "bench", "now"))[1])
+        boxes.append(found.nodes)
         fleets.append(found.evaluations)
         gaps.append(found.gap)
-        tries.append(black_box(wish, found.dollars)[0] or MOST_EVALUATIONS)
+        if found.counts is not None:
+            tries.append(black_box(wish, found.dollars)[0] or MOST_EVALUATIONS)
     return (
-        f"| {types} × {quota} | {pools} | {median(took):.2f} | {max(took):.2f} | {median(nodes):.0f} | "
-        f"{median(fleets):.0f} | {median(tries):,.0f} | {sum(gap > 0 for gap in gaps)} |"
+        f"| {types} × {quota} | {pools} | {median(took):.2f} | {max(took):.2f} | {median(whole):.2f} | "
+        f"{max(whole):.2f} | {median(boxes):.0f} | {median(fleets):.0f} | {median(tries):,.0f} | "
+        f"{sum(gap > 0 for gap in gaps)} |"
     )
 
 
@@ -140,9 +166,10 @@ def main() -> None:
     parser.add_argument("--large", type=int, default=5, help="pools of 200 types × 20")
     asked = parser.parse_args()
     print("\n".join(published()), "", against_force(asked.pools), "", sep="\n", flush=True)
-    print("| types × quota | pools | median s | most s | programs | fleets weighed | black box | not proven |")
-    print("| --- | --- | --- | --- | --- | --- | --- | --- |", flush=True)
-    for types, quota, pools in ((7, 10, asked.pools), (200, 20, asked.large)):
+    print("\n".join(others()), "", sep="\n", flush=True)
+    print("| types × quota | pools | search s | most | plan s | most | boxes | weighed | black box | not proven |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |", flush=True)
+    for types, quota, pools in ((30, 20, asked.pools), (200, 20, asked.large)):
         print(large(types, quota, pools), flush=True)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(

@@ -165,8 +165,9 @@ class Choice(Record):
     """From start to end."""
     dollars: Interval
     on_time: float | None = None
-    """Probability that the deadline is kept; ``None`` without one."""
+    """Probability that the deadline is kept; ``None`` without one, and of machines that may be interrupted."""
     within_budget: float | None = None
+    """Likewise."""
     origin: str
     """Of the forecast: its least certain part's."""
     beyond: tuple[Sentence, ...] = ()

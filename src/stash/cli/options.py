@@ -72,7 +72,7 @@ def flag(name: str, text: str, panel: str | None = None) -> typer.models.OptionI
 def positive(name: str, value: float, words: str = "more than 0", finite: bool = False) -> float:
     """``value``; raises UserError saying that the option must be ``words`` if it is not."""
     if not value > 0 or (finite and not math.isfinite(value)):  # what is no number is not above 0 either
-        raise UserError(f"{name} {value:g}: it must be {words}")
+        raise UserError(f"{name} {value:g}: it must be {words}{'' if math.isfinite(value) else ', and finite'}")
     return value
 
 

@@ -37,7 +37,7 @@ def spot(monkeypatch: Patch, capsys: Capture, *words: str, code: int = 0) -> str
     """What was printed, or of a command that ends with ``code`` 2 its error."""
     assert run(monkeypatch, "spot", *words) == code
     said = capsys.readouterr()
-    return said.err if code else said.out
+    return said.err if code == 2 else said.out
 
 
 def test_a_fit_is_saved_and_asked(monkeypatch: Patch, capsys: Capture) -> None:
@@ -119,13 +119,34 @@ def test_a_plan_takes_how_workers_wait_from_fleets_that_were_timed(
 
 
 def test_what_would_do_is_told_where_nothing_does(monkeypatch: Patch, capsys: Capture) -> None:
-    text = spot(monkeypatch, capsys, *PLAN, "--deadline", "1900s", "--loss", "0.8")
+    words = (*PLAN, "--deadline", "1900s", "--loss", "0.8")
+    text = spot(monkeypatch, capsys, *words, code=1)
     assert "rent     nothing: no fleet does it" in text
-    assert "--deadline 1922s" in text
+    assert "--deadline 1922s  the fastest fleet that was found takes 1,921 s, for $" in text
     risky = ("--interruptions", "10%/month", "--checkpoint", "20s")
-    assert "--deadline 1922s" in spot(monkeypatch, capsys, *PLAN, "--deadline", "1900s", "--loss", "0.8", *risky)
-    found = json.loads(spot(monkeypatch, capsys, *PLAN, "--deadline", "1900s", "--loss", "0.8", "--json"))
-    assert found["workers"] == {}  # by which a script knows: it is an answer, and the exit code 0
+    assert "--deadline 1922s" in spot(monkeypatch, capsys, *words, *risky, code=1)
+    found = json.loads(spot(monkeypatch, capsys, *words, "--json", code=1))
+    assert found["workers"] == {}
+    assert {each["option"] for each in found["looser"]} == {"deadline", "loss", "quota"}
+    for change in (("--loss", "0.5"), ("--deadline", "1ms"), ("--budget", "0.01")):
+        printed = spot(monkeypatch, capsys, *words, *change, "--json", code=1)
+        assert json.loads(printed)["looser"]
+        assert "inf" not in printed
+
+
+def test_how_probably_spot_machines_are_in_time_is_unknown_without_data(
+    monkeypatch: Patch, capsys: Capture, folder: Path
+) -> None:
+    (folder / "pool.yaml").write_text(f"uncertainty: {{speed: 0.01, updates: 0.1}}\n{PUBLISHED.read_text()}")
+    words = ("plan", "--pool", "pool.yaml", "--model", "paper", "--deadline", "1h", "--loss", "0.8")
+    found = json.loads(spot(monkeypatch, capsys, *words, "--json"))
+    assert found["p_deadline"] is None
+    assert found["p_deadline_without_revocations"] > 0.9
+    text = " ".join(spot(monkeypatch, capsys, *words).split())
+    assert "with them unknown: how often they come is not known" in text
+    assert "give --interruptions 10%/month, --lifetimes FILE or --trace FILE" in text
+    risky = json.loads(spot(monkeypatch, capsys, *words, "--interruptions", "5%/month", "--json"))
+    assert risky["p_deadline"] > 0.9
 
 
 @pytest.fixture
@@ -199,7 +220,7 @@ def test_a_plan_with_interruptions_says_what_they_do(monkeypatch: Patch, capsys:
     assert max(map(len, text.splitlines())) <= 80
     text = spot(monkeypatch, capsys, *RISKY, "--interruptions", "0.5/h", "--checkpoint", "20s", "--notice", "30s")
     assert "after the notice: 20.0 s fit" in " ".join(text.split())
-    assert "revoked  unknown: nobody says how often" in spot(monkeypatch, capsys, *RISKY)
+    assert "revoked  unknown; give --interruptions 10%/month" in spot(monkeypatch, capsys, *RISKY)
 
 
 def test_a_plan_takes_interruptions_from_the_clouds_own_list(
@@ -311,7 +332,11 @@ def test_dangers_that_cannot_be_read_are_one_sentence(
         ((*PLAN, "--deadline", "1h", "--loss", "0.8", "--quota", "g3.8xlage=2"), "did you mean g3.8xlarge?"),
         ((*PLAN, "--deadline", "1h", "--loss", "0.8", "--quota", "g3.8xlarge"), "write it like g4dn.4xlarge=5"),
         ((*PLAN, "--deadline", "soon", "--loss", "0.8"), "cannot read the duration 'soon'"),
-        ((*PLAN, "--deadline", "1h", "--loss", "0.5"), "is never reached"),
+        ((*PLAN, "--deadline", "1h", "--loss", "inf"), "--loss inf: it must be more than 0, and finite"),
+        ((*PLAN, "--deadline", "1h", "--loss", "nan"), "--loss nan: it must be more than 0, and finite"),
+        ((*PLAN, "--deadline", "1h", "--loss", "1e400"), "--loss inf: it must be more than 0, and finite"),
+        ((*PLAN, "--deadline", "1h", "--loss", "0.8", "--budget", "1e400"), "--budget inf: it must be more than 0"),
+        ((*PLAN, "--deadline", "1e400s", "--loss", "0.8"), "cannot read the duration '1e400s'"),
         ((*PLAN, "--deadline", "1h", "--loss", "0.8", "--confidence", "90"), "like 0.9"),
         ((*PLAN, "--deadline", "1h", "--loss", "0.8", "--vcpus", "64"), "p3.2xlarge says none; add vcpus to it"),
         ((*PLAN, "--deadline", "1h", "--loss", "0.8", "-o", "no/where.json"), "there is no folder no"),

@@ -53,10 +53,10 @@ def spread(measured: Interval, scale: Scale) -> str:
     return "± ?" if measured.half_width is None else plus_minus(measured, scale)
 
 
-def chance(probability: float | None) -> str:
-    """``"98%"``, ``"> 99%"``; a probability from draws is never said to be certain."""
+def chance(probability: float | None, limit: float | None = None) -> str:
+    """``"98%"``, ``"> 99%"``; a probability from draws is never said to be certain, nor one of a limit left out."""
     if probability is None:
-        return ""
+        return "" if limit is None else "unknown"
     if probability > _MOST_SHARE:
         return f"> {_MOST_SHARE:.0%}"
     if probability < _LEAST_SHARE:

@@ -73,13 +73,14 @@ def plan(
     output: Annotated[Path | None, option("FILE", "Where the plan goes.", "--output", "-o")] = None,
     json: Annotated[bool, flag("--json", JSON_HELP)] = False,
 ) -> None:
-    """Find the cheapest fleet that reaches a loss by a deadline, and say why others lost.
+    """Find the cheapest fleet that reaches a loss by a deadline, and say why others lost; exit code 1 if none does.
 
     stash spot plan run.stash.json --curve job.curve.json --deadline 6h --loss 0.35 --cloud aws --quota g4dn.4xlarge=5
 
     stash spot plan --pool pool.yaml --deadline 2400s --loss 0.8 --model paper
     """
     from stash.cli.output import output_file, printed, write_output
+    from stash.derive.spot.risk.reckoning import kept
     from stash.show.spot.planned import document, render, view
 
     wanted = _wanted(deadline, loss, confidence, budget, vcpus)
@@ -112,6 +113,8 @@ def plan(
     printed(document(found) if json else view(found, profile or (pool.name if pool else "")), render)
     if target is not None:
         told(f"Saved {target}.", json)
+    if not kept(found):
+        raise typer.Exit(1)
 
 
 @dataclass(frozen=True)

@@ -319,7 +319,10 @@ def _clouds_not_counted(facts: BillFacts, rentals: Sequence[Rental]) -> list[str
     ):
         left.append(f"data that leave {facts.data_in} are not counted: their price is in no source (--egress-price)")
     if any(rental.price.paid_as == "spot" for rental in rented):
-        left.append("interruptions of spot instances are not counted: what they repeat is not known")
+        left.append(
+            "interruptions of spot instances are not counted: how often they come is not known here "
+            "(`stash spot plan --interruptions 10%/month` counts them)"
+        )
     return left
 
 

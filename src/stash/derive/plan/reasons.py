@@ -30,9 +30,11 @@ def percent(probability: float) -> str:
     return f"{probability * 100:.0f} %"
 
 
-def of_chosen(goal: Goal) -> str:
+def of_chosen(goal: Goal, found: Weighed) -> str:
     """Why it is the one."""
     sure = f"with {percent(goal.confidence)} probability or more"
+    if found.rental.price.paid_as == "spot":
+        sure = f"{sure}, unless it is interrupted"
     if aim(goal) == "seconds":
         return f"the fastest that stays within {dollars(goal.budget_dollars or 0.0)} {sure}"
     kept = [hours(goal.deadline_seconds)] if goal.deadline_seconds is not None else []

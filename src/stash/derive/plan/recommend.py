@@ -94,7 +94,7 @@ def _choices(goal: Goal, found: Standings) -> Iterator[Choice]:
     """In the order of a plan."""
     chosen = found.chosen
     if chosen is not None:
-        yield _choice(goal, chosen, "chosen", reasons.of_chosen(goal))
+        yield _choice(goal, chosen, "chosen", reasons.of_chosen(goal, chosen))
         for each in found.ties:
             better = float(np.mean(difference(goal, each, chosen) < 0))
             yield _choice(goal, each, "tied", reasons.of_tied(goal, chosen, better))
@@ -116,6 +116,7 @@ def _ruled(
 
 def _choice(goal: Goal, found: Weighed, standing: ChoiceStanding, why: str) -> Choice:
     parts = found.drawn.parts
+    revocable = found.rental.price.paid_as == "spot"  # how often it is interrupted, no source of a plan says
     return Choice(
         rented=found.rental,
         setting=found.setting,
@@ -128,8 +129,8 @@ def _choice(goal: Goal, found: Weighed, standing: ChoiceStanding, why: str) -> C
         items=found.billed.items,
         seconds=found.billed.seconds_interval,
         dollars=found.billed.dollars_interval,
-        on_time=found.on_time(goal),
-        within_budget=found.within_budget(goal),
+        on_time=None if revocable else found.on_time(goal),
+        within_budget=None if revocable else found.within_budget(goal),
         origin=worst(part.origin for part in parts),
         beyond=tuple(dict.fromkeys(sentence for part in parts for sentence in part.beyond)),
     )

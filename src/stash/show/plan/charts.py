@@ -87,7 +87,7 @@ def cost_against_time(plan: RentalPlan) -> Chart | Blank:
         y=_dollar_axis(plane.y),
         marks=tuple(marks),
         keys=tuple(Legend(series, _WORDS[series]) for series in _WORDS if series in present),
-        table=choices_table(plan.choices, "Everything that was weighed to the end"),
+        table=choices_table(plan, "Everything that was weighed to the end"),
     )
 
 
@@ -202,16 +202,17 @@ def _bill(item: Choice, x: Extent, number: int, rows: int) -> list[Drawn]:
     return [*marks, *whisker(x, item.dollars.low, item.dollars.high, centre(number, rows))]
 
 
-def choices_table(choices: Sequence[Choice], title: str) -> Grid:
+def choices_table(plan: RentalPlan, title: str) -> Grid:
     """Every choice with its time, bill and chances, and why it was or was not chosen."""
+    choices, goal = plan.choices, plan.goal
     scale = table_scale(choices)
     columns: list[tuple[str, Callable[[Choice], str], bool]] = [
         ("what", lambda item: label(item).replace(" ", _SPACE), True),
         ("", lambda item: WORDS[item.standing], True),
         ("time", lambda item: span_interval(item.seconds, scale), False),
         ("cost", lambda item: dollars_interval(item.dollars), False),
-        ("on time", lambda item: chance(item.on_time), False),
-        ("in budget", lambda item: chance(item.within_budget), False),
+        ("on time", lambda item: chance(item.on_time, goal.deadline_seconds), False),
+        ("in budget", lambda item: chance(item.within_budget, goal.budget_dollars), False),
         ("$/h", lambda item: dollars(item.rented.dollars_per_hour), False),
         ("where", place, True),
         ("why", lambda item: item.why, True),

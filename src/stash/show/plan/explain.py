@@ -160,10 +160,12 @@ def _stall_cost(stall: StallShare) -> str:
 
 def _kept(choice: Choice, goal: Goal) -> Iterator[DerivationLine]:
     needed = f"needed: {goal.confidence:.0%}"
-    if goal.deadline_seconds is not None and choice.on_time is not None:
-        yield DerivationLine("deadline", span(goal.deadline_seconds), f"kept with {chance(choice.on_time)}; {needed}")
-    if goal.budget_dollars is not None and choice.within_budget is not None:
-        text = f"kept with {chance(choice.within_budget)}; {needed}"
+    kept = "kept with unknown probability, as it may be interrupted"
+    if goal.deadline_seconds is not None:
+        text = kept if choice.on_time is None else f"kept with {chance(choice.on_time)}"
+        yield DerivationLine("deadline", span(goal.deadline_seconds), f"{text}; {needed}")
+    if goal.budget_dollars is not None:
+        text = f"{kept if choice.within_budget is None else f'kept with {chance(choice.within_budget)}'}; {needed}"
         yield DerivationLine("budget", dollars(goal.budget_dollars), text)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stash.base.errors import UserError
-from stash.base.plan import Choice, RentalPlan
+from stash.base.plan import Choice, Goal, RentalPlan
 from stash.base.words.rental import chance, dollars, dollars_interval, span_interval
 from stash.show.charts.chart import Blank
 from stash.show.charts.files import content
@@ -40,21 +40,21 @@ def page(plan: RentalPlan) -> Page:
         source=f"A plan of {plan.created[:10]}, from {', '.join(plan.profiles)}",
         subtitle=(question(plan.goal),),
         verdict=(verdict(plan),),
-        numbers=() if plan.chosen is None else tuple(_numbers(plan.chosen)),
+        numbers=() if plan.chosen is None else tuple(_numbers(plan.chosen, plan.goal)),
         warnings=plan.warnings,
         next_steps=_next(plan),
         chapters=tuple(_chapters(plan)),
     )
 
 
-def _numbers(best: Choice) -> Iterator[tuple[str, str]]:
+def _numbers(best: Choice, goal: Goal) -> Iterator[tuple[str, str]]:
     yield "rent", label(best)
     yield "time", span_interval(best.seconds)
     yield "cost", dollars_interval(best.dollars)
-    if best.on_time is not None:
-        yield "on time", chance(best.on_time)
-    if best.within_budget is not None:
-        yield "in budget", chance(best.within_budget)
+    if goal.deadline_seconds is not None:
+        yield "on time", chance(best.on_time, goal.deadline_seconds)
+    if goal.budget_dollars is not None:
+        yield "in budget", chance(best.within_budget, goal.budget_dollars)
     yield "price", f"{dollars(best.rented.dollars_per_hour)}/h"
     yield "where", place(best)
 
@@ -70,7 +70,7 @@ def _chapters(plan: RentalPlan) -> list[Chapter]:
     found = [
         Chapter("front", "Cost against time", label="Cost and time", charts=(cost_against_time(plan),)),
         Chapter("dollars", "Where the dollars go", label="Dollars", charts=(dollars_by_stall(plan),)),
-        Chapter("choices", "What was weighed", label="Choices", grids=(choices_table(plan.choices, ""),)),
+        Chapter("choices", "What was weighed", label="Choices", grids=(choices_table(plan, ""),)),
     ]
     if plan.rules:
         found.append(Chapter("rules", "How people choose today", label="Rules", grids=(_rules(plan),)))

@@ -92,7 +92,9 @@ def view(plan: RentalPlan, pareto: bool = False) -> PlanView:
         relaxations=tuple((f"--{wish.option} {wish.to}", wish.text) for wish in plan.relaxations),
         bill="" if best is None else f"Where the {dollars(best.dollars.value)} go",
         parts=() if best is None else money_parts(best),
-        lines=tuple(choice_line(item, scale, said=not pareto or item.standing != "front") for item in shown),
+        lines=tuple(
+            choice_line(item, plan.goal, scale, said=not pareto or item.standing != "front") for item in shown
+        ),
         more=_more(plan, len(plan.choices) - len(shown), pareto),
         rules=tuple(rule_line(rule, plan) for rule in plan.rules),
         facts=tuple(_facts(plan)),
@@ -140,7 +142,7 @@ def settings(choice: Choice) -> str:
     return ", ".join(f"{name} {value}" for name, value in given.items())
 
 
-def choice_line(choice: Choice, scale: Scale, said: bool = True) -> ChoiceLine:
+def choice_line(choice: Choice, goal: Goal, scale: Scale, said: bool = True) -> ChoiceLine:
     """One line of the table, its time in the unit of ``scale``; its reason too, if that is to be ``said``."""
     name, share = largest_stall(choice)
     return ChoiceLine(
@@ -148,8 +150,8 @@ def choice_line(choice: Choice, scale: Scale, said: bool = True) -> ChoiceLine:
         name=label(choice),
         time=span_interval(choice.seconds, scale),
         cost=dollars_interval(choice.dollars),
-        on_time=chance(choice.on_time),
-        in_budget=chance(choice.within_budget),
+        on_time=chance(choice.on_time, goal.deadline_seconds),
+        in_budget=chance(choice.within_budget, goal.budget_dollars),
         stall=f"{name} {share:.0%}" if name else "",
         why=_why(choice) if said else "",
     )
@@ -168,7 +170,7 @@ def verdict(plan: RentalPlan) -> str:
         return _nothing(plan)
     text = (
         f"Rent {best.name} ({where(best)}): done in {span_interval(best.seconds)} for "
-        f"{dollars_interval(best.dollars)}{_chances(best)}."
+        f"{dollars_interval(best.dollars)}{_chances(best, plan.goal)}."
     )
     lost = stall_dollars(best)
     name, share = largest_stall(best)
@@ -185,7 +187,10 @@ def verdict(plan: RentalPlan) -> str:
     return text
 
 
-def _chances(choice: Choice) -> str:
+def _chances(choice: Choice, goal: Goal) -> str:
+    if choice.rented.price.paid_as == "spot" and (goal.deadline_seconds or goal.budget_dollars):
+        counts = "`stash spot plan --interruptions` counts it"
+        return f" if it is not interrupted; how probable that is, is unknown ({counts})"
     told = []
     if choice.on_time is not None:
         told.append(f"on time with {chance(choice.on_time)}")

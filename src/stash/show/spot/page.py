@@ -17,6 +17,7 @@ from stash.show.report.html import render
 from stash.show.report.page import Chapter, Page
 from stash.show.spot.charts import costs_of_fleets, costs_of_policies, progress, timeline
 from stash.show.spot.lived import iterations, losses, presence
+from stash.show.spot.planned import in_time
 from stash.show.spot.planned import view as planned
 from stash.show.spot.ran import TAKEOVERS, line
 from stash.show.spot.ran import view as ran
@@ -97,7 +98,8 @@ def _facts(plan: FleetPlan) -> Iterator[tuple[str, str]]:
         yield "cost, revoked", dollars_interval(plan.risk.dollars)
         yield "in time", chance(plan.risk.p_deadline.value)
     elif plan.chosen.p_deadline is not None:
-        yield "in time", chance(plan.chosen.p_deadline)
+        sure = in_time(plan)
+        yield "in time" if sure is not None else "in time, if none is revoked", chance(plan.chosen.p_deadline)
 
 
 def _risk(facts: tuple[tuple[str, str], ...]) -> tuple[str, ...]:

@@ -51,7 +51,8 @@ def document(plan: FleetPlan) -> dict[str, Any]:
         "on_demand": [] if chosen is None else list(chosen.on_demand),
         "seconds": None if chosen is None else chosen.seconds,
         "dollars": None if chosen is None else chosen.dollars,
-        "p_deadline": _p_deadline(plan),
+        "p_deadline": in_time(plan),
+        "p_deadline_without_revocations": None if chosen is None else chosen.p_deadline,
         "optimal": plan.optimal,
         "gap": plan.gap,
         "evaluations": plan.evaluations,
@@ -70,11 +71,15 @@ def document(plan: FleetPlan) -> dict[str, Any]:
     }
 
 
-def _p_deadline(plan: FleetPlan) -> float | None:
-    """With revocations, where anybody says how often they come."""
+def in_time(plan: FleetPlan) -> float | None:
+    """How probably, with revocations: unknown of spot machines that nobody says anything of."""
     if plan.risk is not None:
         return plan.risk.p_deadline.value
-    return None if plan.chosen is None else plan.chosen.p_deadline
+    return None if plan.chosen is None or _revocable(plan.chosen) else plan.chosen.p_deadline
+
+
+def _revocable(chosen: CostedFleet) -> bool:
+    return set(chosen.workers) > set(chosen.on_demand)
 
 
 def view(plan: FleetPlan, pool: str) -> FleetPlanView:
@@ -132,8 +137,8 @@ def _chosen(plan: FleetPlan, chosen: CostedFleet) -> tuple[tuple[str, str], ...]
             "time",
             f"{_time(chosen.seconds)}: {chosen.updates:,.0f} updates, {chosen.updates_per_second:.3g} a second",
         ),
-        ("in time", likely if plan.risk is None else f"without revocations {likely}"),
-        *(_risky(plan.risk) if plan.risk is not None else _unreckoned(plan)),
+        ("in time", f"without revocations {likely}" if plan.risk is not None or _revocable(chosen) else likely),
+        *(_risky(plan.risk) if plan.risk is not None else _unreckoned(chosen)),
     )
 
 
@@ -144,8 +149,10 @@ def _memory(server: ParameterServers) -> tuple[tuple[str, str], ...]:
     return (("memory", f"a server needs {format_bytes(server.needs_bytes)}{of}, the head included"),)
 
 
-def _unreckoned(plan: FleetPlan) -> tuple[tuple[str, str], ...]:
-    return (("revoked", "unknown: nobody says how often; give --interruptions 10%/month, or --trace FILE"),)
+def _unreckoned(chosen: CostedFleet) -> Iterator[tuple[str, str]]:
+    if _revocable(chosen):
+        yield "", "with them unknown: how often they come is not known"
+        yield "revoked", "unknown; give --interruptions 10%/month, --lifetimes FILE or --trace FILE"
 
 
 def _risky(risk: FleetRisk) -> Iterator[tuple[str, str]]:

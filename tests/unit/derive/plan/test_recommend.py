@@ -19,7 +19,10 @@ from stash.derive.plan.recommend import recommend
 from stash.derive.predict.uncertainty.draws import Draws
 from stash.derive.predict.whatif.forecasting import base_of
 from stash.keep.catalog import Catalog
+from stash.keep.catalog.facts import Price
 from stash.keep.catalog.layers import merge
+from stash.keep.catalog.table import Columns
+from stash.show.plan.view import verdict, view
 
 TODAY = date(2026, 11, 22)
 SAMPLES = 720_000
@@ -86,6 +89,21 @@ def test_a_deadline_of_ninety_minutes_needs_the_pair():
     assert chosen.dollars.value == pytest.approx(6.50)
     assert chosen.on_time == 1.0
     assert chosen.origin == "measured"
+
+
+def test_how_probably_spot_machines_keep_a_deadline_and_a_budget_is_unknown():
+    index = {(SINGLE.cloud, SINGLE.name): 0}
+    prices = [Price(SINGLE.cloud, SINGLE.name, "r1", "spot", 0.5, "2026-11-20", "made up", "")]
+    plan = asked(
+        catalog=Catalog(GPUS, (SINGLE,), Columns.of(prices, index)),
+        deadline_seconds=9 * HOUR, budget_dollars=9.0, spot="allow",
+    )  # fmt: skip
+    assert plan.chosen.rented.price.paid_as == "spot"
+    assert (plan.chosen.on_time, plan.chosen.within_budget) == (None, None)
+    assert plan.chosen.why.endswith("unless it is interrupted")
+    assert "if it is not interrupted; how probable that is, is unknown" in verdict(plan)
+    assert (view(plan).lines[0].on_time, view(plan).lines[0].in_budget) == ("unknown", "unknown")
+    assert any("stash spot plan --interruptions" in each for each in plan.assumptions)
 
 
 def test_the_fastest_within_seven_dollars_is_the_pair_and_within_six_the_single():

@@ -100,3 +100,25 @@ def test_published_fleets_are_predicted_from_three_others() -> None:
     assert np.median(errors["queue"]) < 0.07
     assert np.quantile(errors["queue"], 0.9) < 0.12
     assert np.median(errors["queue"]) < np.median(errors["paper"])
+
+
+def test_with_more_servers_than_any_fleet_was_timed_with_the_low_end_has_the_first_do_everything() -> None:
+    """CM-DARE's Shake-Shake gained next to nothing from a second server, which no run with one server can tell."""
+    with (ROOT / "bench/spot/data/cmdare_speeds.csv").open() as file:
+        runs = [
+            run(int(row["servers"]), float(row["updates_per_second"]), **workers_of(row["workers"], "", "+"))
+            for row in csv.DictReader(file)
+            if row["model"] == "shake-shake-big"
+        ]
+    model = fit(
+        [each for each in runs if each.size == 1 or (each.servers == 1 and each.size in (2, 4, 8))], "", "", ""
+    )
+    unseen = [each for each in runs if each.servers == 2 and each.size > 1]
+    found = [predict(model, 2, each.workers, "queue") for each in unseen]
+    assert all("as if all work stayed with the first" in " ".join(each.beyond) for each in found)
+    inside = [
+        each.low < measured.updates_per_second < each.high for each, measured in zip(found, unseen, strict=True)
+    ]
+    assert sum(inside) >= 6  # three of seven without
+    both = fit([each for each in runs if each.size < 8], "", "", "")
+    assert "stayed with the first" not in " ".join(predict(both, 2, {"p100": 8}, "queue").beyond)

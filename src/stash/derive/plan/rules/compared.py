@@ -87,9 +87,9 @@ def _of_rule(
 def _broken(choice: Choice, goal: Goal) -> Iterator[bool]:
     """Whether the choice breaks the deadline, and the budget."""
     if goal.deadline_seconds is not None:
-        yield choice.on_time is None or choice.on_time < goal.confidence
+        yield choice.on_time is not None and choice.on_time < goal.confidence
     if goal.budget_dollars is not None:
-        yield choice.within_budget is None or choice.within_budget < goal.confidence
+        yield choice.within_budget is not None and choice.within_budget < goal.confidence
 
 
 def _exhaustive(offers: Sequence[Offered], facts: RuleFacts, best: Choice | None) -> RuleChoice:

@@ -35,3 +35,12 @@ def everything(wish: FleetWish) -> Everything:
     shape = tuple(quota + 1 for quota in wish.quotas)
     counts = np.stack(np.unravel_index(np.arange(1, states(wish.quotas)), shape), axis=1).astype(float)
     return Everything(counts, weigh(wish, counts))
+
+
+def neighbours(wish: FleetWish, counts: Array) -> Array:
+    """Fleets one machine more, fewer or other than this one, within the quotas: [fleet, type]."""
+    one = np.eye(len(counts))
+    more, fewer = one[counts < np.array(wish.quotas)], one[counts > 0]
+    other = (more[None, :, :] - fewer[:, None, :]).reshape(-1, len(counts))
+    found: Array = counts + np.concatenate([more, -fewer, other])
+    return np.unique(found[found.any(axis=1) & (found != counts).any(axis=1)], axis=0)

@@ -12,15 +12,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 
 from stash.base.errors import UserError
-from stash.base.spot.fleets import CostedFleet, FleetPlan, LearnedRange, LooserWish, RunnerUp
+from stash.base.spot.fleets import Baseline, CostedFleet, FleetPlan, LearnedRange, LooserWish, RunnerUp
 from stash.base.words.counting import counted
 from stash.derive.predict.uncertainty.draws import Array
-from stash.derive.spot.fleet.branching import MOST_NODES, cheapest
-from stash.derive.spot.fleet.enumeration import MOST_FLEETS, Everything, everything, fleets
-from stash.derive.spot.fleet.rivals import baselines, too_much
-from stash.derive.spot.fleet.weighing import FleetWish, WeighedFleets, checked, costed, weigh
+from stash.derive.spot.fleet.branching import SECONDS, cheapest, likely
+from stash.derive.spot.fleet.enumeration import MOST_FLEETS, Everything, everything, fleets, neighbours
+from stash.derive.spot.fleet.purchasing import on_demand
+from stash.derive.spot.fleet.weighing import HOUR, FleetWish, WeighedFleets, checked, costed, judged, too_much, weigh
 from stash.derive.spot.loss.convergence import loss_after
 
 _RUNNERS_UP = 3
@@ -29,8 +30,8 @@ _MORE_QUOTA = 8
 _GAP_UNKNOWN = 1.0
 _SAME = 1e-6
 """Relative: what two ways of adding up may differ by."""
-_FEW_NODES = 400
-"""Programs for what stands beside the answer: the best that is found with them, unproven."""
+_BESIDE_SECONDS = 1.0
+"""Of a processor, for each of what stands beside the answer of a large pool: the best found by then, unproven."""
 
 
 @dataclass(frozen=True)
@@ -48,9 +49,8 @@ def provision(wish: FleetWish, version: str, created: str) -> FleetPlan:
         raise UserError("every quota is 0; allow one machine at least, like --quota TYPE=1")
     began = time.perf_counter()
     answer = _answered(wish)
-    took = time.perf_counter() - began
     chosen = None if answer.counts is None else costed(wish, answer.counts)
-    return FleetPlan(
+    found = FleetPlan(
         stash_version=version,
         created=created,
         model=wish.model,
@@ -63,15 +63,16 @@ def provision(wish: FleetWish, version: str, created: str) -> FleetPlan:
         optimal=chosen is not None and answer.gap == 0,
         gap=None if chosen is None else min(answer.gap, _GAP_UNKNOWN),
         evaluations=answer.evaluations,
-        search_seconds=took,
+        search_seconds=0.0,
         runners_up=() if answer.counts is None else tuple(_runners_up(wish, answer)),
-        baselines=baselines(wish, answer.counts, answer.known, lambda other: _answered(other, _FEW_NODES).counts),
-        looser=tuple(_looser(wish, answer.known)) if chosen is None else (),
+        baselines=(_on_demand(wish),),
+        looser=_nearest(wish, answer.known) if chosen is None else (),
         beyond=() if chosen is None else tuple(_beyond(wish, chosen)),
     )
+    return found.model_copy(update={"search_seconds": time.perf_counter() - began})
 
 
-def _answered(wish: FleetWish, most_nodes: int = MOST_NODES) -> _Answer:
+def _answered(wish: FleetWish, seconds: float = SECONDS) -> _Answer:
     number = fleets(wish)
     if number <= MOST_FLEETS:
         known = everything(wish)
@@ -83,8 +84,18 @@ def _answered(wish: FleetWish, most_nodes: int = MOST_NODES) -> _Answer:
             f"the quotas allow {number:,} fleets, and the queueing model is searched exactly among {MOST_FLEETS:,} "
             "at most; lower quotas with --quota TYPE=N, or use --model paper"
         )
-    found = cheapest(wish, most_nodes)
+    found = cheapest(wish, seconds)
     return _Answer(found.counts, found.gap, found.evaluations, None)
+
+
+def _on_demand(wish: FleetWish) -> Baseline:
+    text = "the cheapest fleet of on-demand machines"
+    kinds = [on_demand(kind) or kind.model_copy(update={"quota": 0}) for kind in wish.pool.types]
+    if not any(kind.quota for kind in kinds):
+        why = "no on-demand price is known; add on_demand_dollars_per_hour to the pool's types"
+        return Baseline(name="on-demand", text=text, fleet=None, why=why)
+    dearer = replace(wish, pool=wish.pool.model_copy(update={"types": tuple(kinds)}))
+    return judged("on-demand", text, dearer, _answered(dearer, _BESIDE_SECONDS).counts)
 
 
 def _runners_up(wish: FleetWish, answer: _Answer) -> Iterator[RunnerUp]:
@@ -110,71 +121,84 @@ def compared(wish: FleetWish, best: Array, known: Everything | None) -> tuple[Ar
     """What stands beside the best fleet: all others where they are ``known``, else those one machine away from it."""
     if known is not None:
         return known.counts, known.weighed
-    near = _near(wish, best)
+    near = neighbours(wish, best)
     return near, weigh(wish, near)
 
 
-def _near(wish: FleetWish, counts: Array) -> Array:
-    """Fleets one machine more, fewer or other than this one."""
-    steps = np.concatenate([np.zeros((1, len(counts))), np.eye(len(counts)), -np.eye(len(counts))])
-    found = (counts + steps[:, None, :] + steps[None, :, :]).reshape(-1, len(counts))
-    inside = (found >= 0).all(axis=1) & (found <= np.array(wish.quotas)).all(axis=1) & found.any(axis=1)
-    return np.unique(found[inside], axis=0)
+def _nearest(wish: FleetWish, known: Everything | None) -> tuple[LooserWish, ...]:
+    """What would do; without the budget too, if with it nothing does."""
+    found = tuple(_looser(wish, known))
+    if found or wish.budget_dollars is None:
+        return found
+    free = _looser(replace(wish, budget_dollars=None), known)
+    return tuple(each.model_copy(update={"text": f"{each.text}; without --budget"}) for each in free)
 
 
 def _looser(wish: FleetWish, known: Everything | None) -> Iterator[LooserWish]:
     """The nearest budget, deadline, loss and quota with which something is feasible; those that were found."""
     if wish.budget_dollars is not None:
         free = replace(wish, budget_dollars=None)
-        cheapest_in_time = _answered(free).counts
+        cheapest_in_time = _answered(free, _BESIDE_SECONDS).counts
         if cheapest_in_time is not None:
             dollars = math.ceil(costed(free, cheapest_in_time).dollars * 100) / 100
             yield LooserWish(
                 option="budget", to=f"--budget {dollars:.2f}", text="what the cheapest fleet in time costs"
             )
+    start = wish.pool.start_seconds
     soonest = _soonest(wish, known)
     if soonest is not None:
-        factor = (wish.deadline_seconds - wish.pool.start_seconds) / wish.training_seconds
-        needed = math.ceil(wish.pool.start_seconds + (soonest - wish.pool.start_seconds) * factor)
+        needed = math.ceil(start + (soonest.seconds - start) * wish.reserve)
         if needed > wish.deadline_seconds:
-            text = f"the fastest fleet that was found takes {soonest:,.0f} s"
+            took = f"{soonest.seconds:,.0f} s" + (f", {start:,.0f} of them to start" if start else "")
+            text = f"the fastest fleet that was found takes {took}, for ${soonest.dollars:.2f}"
             yield LooserWish(option="deadline", to=f"--deadline {needed}s", text=text)
-    if known is None:
-        return
     loss = _least_loss(wish, known)
-    if loss > wish.loss:
-        yield LooserWish(option="loss", to=f"--loss {loss:g}", text="what the best fleet reaches by the deadline")
-    yield from _more_machines(wish)
-
-
-def _soonest(wish: FleetWish, known: Everything | None) -> float | None:
-    """Seconds of the fastest fleet that budget and quotas allow: the cheapest one where only time costs."""
+    if wish.loss < loss < math.inf:
+        text = f"what the {'best fleet' if known else 'best fleet that was found'} reaches by the deadline"
+        if wish.loss <= wish.pool.loss.gamma5:
+            text += f"; by this curve {wish.pool.loss.gamma5:g} is left after any number of updates (gamma5)"
+        yield LooserWish(option="loss", to=f"--loss {loss:g}", text=text)
     if known is not None:
-        good = known.weighed
-        allowed = np.isfinite(good.seconds)
-        if wish.budget_dollars is not None:
-            allowed &= good.dollars <= wish.budget_dollars
-        if wish.pool.most_vcpus is not None:
-            allowed &= known.counts @ wish.vcpus <= wish.pool.most_vcpus
-        return float(good.seconds[allowed].min()) if allowed.any() else None
-    free = tuple(kind.model_copy(update={"dollars_per_hour": 0.0}) for kind in wish.pool.types)
-    server = wish.pool.server.model_copy(update={"dollars_per_hour": 1.0})
-    timed = wish.pool.model_copy(update={"types": free, "server": server})
-    found = cheapest(
-        replace(wish, pool=timed, deadline_seconds=1e9, budget_dollars=None, confidence=None), _FEW_NODES
-    )
-    return None if found.counts is None else costed(wish, found.counts).seconds
+        yield from _more_machines(wish)
 
 
-def _least_loss(wish: FleetWish, known: Everything) -> float:
-    """The least loss by the deadline, over all fleets, rounded up to three digits."""
-    progress = known.weighed.progress
-    size = known.counts.sum(axis=1)
+def _soonest(wish: FleetWish, known: Everything | None) -> CostedFleet | None:
+    """The fastest fleet that budget and quotas allow: the cheapest one where only time costs."""
+    if known is None:
+        free = tuple(kind.model_copy(update={"dollars_per_hour": 0.0}) for kind in wish.pool.types)
+        server = wish.pool.server.model_copy(update={"dollars_per_hour": 1.0})
+        timed = wish.pool.model_copy(update={"types": free, "server": server})
+        counts = cheapest(
+            replace(wish, pool=timed, deadline_seconds=1e9, budget_dollars=None, confidence=None), _BESIDE_SECONDS
+        ).counts
+        return None if counts is None else costed(wish, counts)
+    allowed = np.isfinite(known.weighed.seconds) & _within(wish, known.counts)
+    if wish.budget_dollars is not None:
+        allowed &= known.weighed.dollars <= wish.budget_dollars
+    if not allowed.any():
+        return None
+    return costed(wish, known.counts[int(np.argmin(np.where(allowed, known.weighed.seconds, math.inf)))])
+
+
+def _within(wish: FleetWish, counts: Array) -> npt.NDArray[np.bool_]:
+    """Which fleets a quota of vCPUs allows."""
+    most = wish.pool.most_vcpus
+    return np.full(len(counts), True) if most is None else counts @ wish.vcpus <= most
+
+
+def _least_loss(wish: FleetWish, known: Everything | None) -> float:
+    """The least loss in time, rounded up to three digits, of all fleets or of likely ones; infinite if unknown."""
+    if wish.training_seconds <= 0:
+        return math.inf
+    counts = likely(wish) if known is None else known.counts
+    progress = (weigh(wish, counts) if known is None else known.weighed).progress
     updates = progress.updates_per_second * wish.training_seconds
-    losses = loss_after(wish.pool.loss, updates, progress.mean_batch, progress.imbalance, size)
+    losses = loss_after(wish.pool.loss, updates, progress.mean_batch, progress.imbalance, counts.sum(axis=1))
     meaningful = losses > (wish.pool.loss.levels[-1].loss if wish.pool.loss.levels else wish.pool.loss.gamma5)
-    if wish.pool.most_vcpus is not None:
-        meaningful &= known.counts @ wish.vcpus <= wish.pool.most_vcpus
+    meaningful &= _within(wish, counts)
+    if wish.budget_dollars is not None:
+        hours = (wish.pool.start_seconds + wish.training_seconds) / HOUR
+        meaningful &= hours * (counts @ wish.prices + wish.server_price) <= wish.budget_dollars
     return math.ceil(float(losses[meaningful].min()) * 1000) / 1000 if meaningful.any() else math.inf
 
 
@@ -200,6 +224,11 @@ def _beyond(wish: FleetWish, chosen: CostedFleet) -> Iterator[str]:
         yield "the loss is reached before training begins, by this curve: nothing was learned about that"
     if wish.model == "queue" and wish.pool.server.apply_seconds == 0:
         yield "applying updates takes no time in this pool (apply_seconds): a server that computes slowly is not seen"
+    if wish.pool.server.count > 1:
+        yield (
+            f"the {wish.pool.server.count} servers are taken to have equal shares of the parameters: where one has "
+            "more, as it holds a large tensor, workers wait for it"
+        )
     if wish.pool.learned is not None:
         yield from _extrapolated(wish, wish.pool.learned, chosen)
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from scipy.special import ndtr, ndtri
 
 from stash.base.errors import UserError
-from stash.base.spot.fleets import CostedFleet, FleetPool, SpeedModel
+from stash.base.spot.fleets import Baseline, CostedFleet, FleetPool, SpeedModel
 from stash.derive.predict.uncertainty.draws import Array
 from stash.derive.spot.loss.convergence import updates_to
 from stash.derive.spot.speed.progress import FleetPace, asynchronous
@@ -73,22 +73,20 @@ class FleetWish:
 
     @property
     def training_seconds(self) -> float:
-        """What T may be."""
-        left = self.deadline_seconds - self.pool.start_seconds
+        """What T may be; below 0 where starting alone takes longer."""
+        return (self.deadline_seconds - self.pool.start_seconds) / self.reserve
+
+    @property
+    def reserve(self) -> float:
+        """What T is multiplied by to be in time as surely as is asked."""
         if self.confidence is None or self.deviation is None:
-            return left
-        return left * math.exp(-float(ndtri(self.confidence)) * self.deviation)
+            return 1.0
+        return math.exp(float(ndtri(self.confidence)) * self.deviation)
 
 
 def checked(wish: FleetWish) -> FleetWish:
     """``wish``, or a UserError that says which of its numbers contradict each other."""
     pool = wish.pool
-    updates_to(pool.loss, wish.loss, *(np.array(1.0) for _ in range(3)))  # raises for a loss that is never reached
-    if wish.deadline_seconds <= pool.start_seconds:
-        raise UserError(
-            f"--deadline {wish.deadline_seconds:g} s: starting alone takes {pool.start_seconds:g} s (start_seconds "
-            "of the pool); allow more"
-        )
     if wish.confidence is not None and wish.deviation is None:
         raise UserError(
             f"--confidence {wish.confidence:g}: the pool does not say how wrong its numbers are; add to it "
@@ -158,6 +156,8 @@ def in_time(wish: FleetWish, seconds: float) -> float | None:
     if wish.deviation is None:
         return None
     training, left = seconds - wish.pool.start_seconds, wish.deadline_seconds - wish.pool.start_seconds
+    if left <= 0:
+        return 0.0
     if wish.deviation == 0:
         return float(training <= left * (1 + _SAME))
     return float(ndtr(math.log(left / training) / wish.deviation))
@@ -178,3 +178,27 @@ def costed(wish: FleetWish, counts: Array) -> CostedFleet:
         p_deadline=in_time(wish, seconds),
         on_demand=tuple(kind.name for kind, n in zip(wish.pool.types, counts, strict=True) if n > 0 and kind.fixed),
     )
+
+
+def too_much(wish: FleetWish, fleet: CostedFleet) -> str:
+    """Why a fleet will not do."""
+    late = fleet.seconds - wish.pool.start_seconds - wish.training_seconds
+    if late > 0:
+        sure = "" if wish.confidence is None else f" to be in time with probability {wish.confidence:g}"
+        return f"takes {fleet.seconds:,.0f} s, {late:,.0f} s too long{sure}"
+    if wish.budget_dollars is not None and fleet.dollars > wish.budget_dollars:
+        return f"costs ${fleet.dollars:.3f}, ${fleet.dollars - wish.budget_dollars:.3f} more than the budget"
+    return "takes more machines or vCPUs than the quotas allow"
+
+
+def judged(name: str, text: str, wish: FleetWish, counts: Array | None, evaluations: int = 0) -> Baseline:
+    """What another way of choosing would rent, weighed as the plan is."""
+    if counts is None:
+        return Baseline(name=name, text=text, fleet=None, why="finds nothing in time", evaluations=evaluations)
+    found = weigh(wish, counts[None, :])
+    if not math.isfinite(found.seconds[0]):
+        why = "its fleet leaves the range of the loss model"
+        return Baseline(name=name, text=text, fleet=None, why=why, evaluations=evaluations)
+    fleet, fits = costed(wish, counts), bool(found.feasible[0])
+    why = "" if fits else too_much(wish, fleet)
+    return Baseline(name=name, text=text, fleet=fleet, why=why, feasible=fits, evaluations=evaluations)

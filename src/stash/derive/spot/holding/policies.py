@@ -16,15 +16,13 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import Bounds, LinearConstraint, milp
-from scipy.sparse import csr_matrix, hstack, identity, vstack
 
 from stash.derive.predict.uncertainty.draws import Array
 
 PolicyName = Literal["greedy", "uniform", "on-demand", "spot", "omniscient"]
 POLICIES: dict[PolicyName, str] = {
     "greedy": "spot, and idle without; on-demand to the end once that is the last moment",
-    "uniform": "as much done as time has passed: on-demand while behind, spot whenever obtainable",
+    "uniform": "as much done as time has passed: on-demand once behind, left only for spot when ahead",
     "on-demand": "on-demand from the start",
     "spot": "spot alone, whatever it takes",
     "omniscient": "the cheapest that anybody who knew the future could do",
@@ -102,9 +100,10 @@ def ticks(job: GangJob, gap: float) -> int:
 
 
 def play(policy: PolicyName, job: GangJob, market: SpotMarket, starts: Integers) -> Played:
-    """Run ``policy`` from each of ``starts``, ticks of ``market``, which has a whole run after each."""
-    if policy == "omniscient":
-        return _omniscient(job, market, starts)
+    """Run ``policy`` from each of ``starts``, ticks of ``market``, which has a whole run after each.
+
+    ``omniscient`` is no policy that could be played tick by tick: ``hindsight`` has it.
+    """
     dollars, hours, revocations = np.zeros((3, len(starts)))
     left = np.full(len(starts), job.work_seconds)
     for tick in course(policy, job, market, starts):
@@ -207,62 +206,5 @@ def _wanted(
     pace, done = job.work_seconds / job.deadline_seconds, job.work_seconds - left
     ahead = done >= (now + 2 * job.change_seconds) * pace
     behind = (mode == IDLE) & ~there & (done < now * pace)
-    stays = (mode == ON_DEMAND) & (~ahead | np.where(there, ~safe, last))
+    stays = (mode == ON_DEMAND) & ~(there & ahead & safe)
     return np.where(final | stays | behind, ON_DEMAND, spot_or_idle), final
-
-
-# What could have been done ----------------------------------------------------------------------------------
-
-
-def _omniscient(job: GangJob, market: SpotMarket, starts: Integers) -> Played:
-    """Each run on its own: a mixed-integer program over its ticks; runs alike are solved once.
-
-    Who knows the future saves before every revocation, and is taken to write nothing: a bound, whatever checkpoints
-    take.
-    """
-    at = starts[:, None] + np.arange(ticks(job, market.gap_seconds))[None, :]
-    there, dollars = market.there[at], market.dollars[at]
-    _, first, which = np.unique(np.hstack([there, dollars]), axis=0, return_index=True, return_inverse=True)
-    solved = np.array([_hindsight(job, there[run], dollars[run], market.gap_seconds) for run in first])
-    paid, hours, late = solved[which.ravel()].T
-    return Played(paid, hours, late > 0, np.zeros(len(starts)))
-
-
-def _hindsight(job: GangJob, there: Bools, dollars: Array, gap: float) -> tuple[float, float, float]:
-    """(dollars, on-demand hours, 1 if nothing is in time): Σ gap · (s + o) − d · (starts) ≥ C, least cost.
-
-    Seconds held in a tick are between 0 and what the tick has, and 0 unless the kind is held (s, o); a start is a
-    tick in which a kind is held and was not in the last. Columns: seconds of each kind, held, starts.
-    """
-    count = len(there)
-    spans = np.minimum(gap, job.deadline_seconds - np.arange(count) * gap)
-    one, none = identity(count, format="csr"), csr_matrix((count, count))
-    before = csr_matrix((np.ones(count - 1), (np.arange(1, count), np.arange(count - 1))), shape=(count, count))
-    rows = [
-        _side_by_side(one, none, -one.multiply(spans), none, none, none),
-        _side_by_side(none, one, none, -one.multiply(spans), none, none),
-        _side_by_side(none, none, one - before, none, -one, none),
-        _side_by_side(none, none, none, one - before, none, -one),
-        _side_by_side(none, none, one, one, none, none),
-        csr_matrix(
-            np.concatenate([np.ones(2 * count), np.zeros(2 * count), np.full(2 * count, -job.change_seconds)])
-        ),
-    ]
-    high = np.concatenate([np.zeros(4 * count), np.ones(count), [np.inf]])
-    low = np.concatenate([np.full(5 * count, -np.inf), [job.work_seconds]])
-    prices = np.concatenate([dollars, np.full(count, job.on_demand_dollars)]) / 3600
-    most = np.concatenate([spans, spans, there.astype(float), np.ones(3 * count)])
-    found = milp(
-        np.concatenate([prices, np.zeros(4 * count)]),
-        constraints=LinearConstraint(vstack(rows), low, high),
-        integrality=np.concatenate([np.zeros(2 * count), np.ones(2 * count), np.zeros(2 * count)]),
-        bounds=Bounds(0, most),
-        options={"mip_rel_gap": 1e-4, "time_limit": 5.0},
-    )
-    if found.x is None:
-        return math.nan, math.nan, 1.0
-    return float(found.fun), float(found.x[count : 2 * count].sum()) / 3600, 0.0
-
-
-def _side_by_side(*blocks: csr_matrix) -> csr_matrix:
-    return hstack(blocks, format="csr")

@@ -19,6 +19,7 @@ from stash.base.spot.simulation import HeldSpan, PolicyCourse, PolicyOutcome, Sp
 from stash.base.stats.intervals import Interval
 from stash.base.words.counting import counted
 from stash.derive.spot.fleet.weighing import LONGEST
+from stash.derive.spot.holding.hindsight import hindsight
 from stash.derive.spot.holding.markets import recorded, revocable
 from stash.derive.spot.holding.policies import (
     IDLE,
@@ -38,9 +39,8 @@ from stash.derive.spot.risk.lifetimes import ChosenLaw, Gang, law_of, runs_of
 from stash.derive.spot.risk.overlapping import mean_of, share_of
 
 HINDSIGHTS = 25
-"""Runs of the omniscient policy, each a program of its own: the first of all."""
+"""Runs of the omniscient policy, of which each takes a search of its own: the first of all."""
 DEFAULT_POLICIES: tuple[PolicyName, ...] = ("greedy", "uniform", "on-demand", "spot")
-_MOST_TICKS = 300
 _CONFIDENCE = 0.9
 
 
@@ -94,14 +94,12 @@ def simulate(
     if law is not None and write_seconds is not None:
         checkpoint = interval(write_seconds, Gang(((law.law, 1),)), plan.pool.start_seconds, notice_seconds)
     job = gang(plan, checkpoint)
-    if "omniscient" in names and (long := ticks(job, found.market.gap_seconds)) > _MOST_TICKS:
-        raise UserError(
-            f"--policy omniscient weighs every tick of a run, {_MOST_TICKS} at most, and this one has {long:,}; "
-            "leave it out, or take a trace with a longer gap"
-        )
     starts = np.random.default_rng(seed).choice(found.starts, runs)
     played = {
-        name: play(name, job, found.market, starts[: HINDSIGHTS if name == "omniscient" else runs]) for name in names
+        name: hindsight(job, found.market, starts[:HINDSIGHTS])
+        if name == "omniscient"
+        else play(name, job, found.market, starts)
+        for name in names
     }
     fixed = played.get("on-demand") or play("on-demand", job, found.market, starts)
     outcomes = tuple(_outcome(name, each, found.independent) for name, each in played.items())

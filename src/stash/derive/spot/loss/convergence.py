@@ -14,7 +14,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from stash.base.errors import UserError
 from stash.base.spot.fleets import LossCurve, LossLevel
 from stash.derive.predict.uncertainty.draws import Array
 
@@ -46,17 +45,13 @@ def loss_after(curve: LossCurve, updates: Array, mean_batch: Array, imbalance: A
 
 
 def updates_to(curve: LossCurve, loss: float, mean_batch: Array, imbalance: Array, workers: Array) -> Array:
-    """(12) with (3): j; within a curve's levels as they say. Raises UserError for a loss that is never reached.
-
-    Infinite where the form says nothing: a slope that is not positive.
+    """(12) with (3): j; within a curve's levels as they say. Infinite for a loss that is never reached, as γ₅ is
+    left after any number of updates, and where the form says nothing: a slope that is not positive.
     """
     if curve.levels and loss >= curve.levels[-1].loss:
         return np.maximum(_between(curve.levels, loss, mean_batch, workers), 1.0)
     if loss <= curve.gamma5:
-        raise UserError(
-            f"--loss {loss:g} is never reached: {curve.gamma5:g} (gamma5 of the curve) is left after any number of "
-            f"updates; ask for more than {curve.gamma5:g}"
-        )
+        return np.full(np.broadcast_shapes(np.shape(mean_batch), np.shape(imbalance), np.shape(workers)), np.inf)
     steep = slope(curve, mean_batch, imbalance, workers)
     ratio = np.maximum(steep, 0.0) / (loss - curve.gamma5)
     found = np.maximum(ratio ** (1 / curve.exponent) - curve.gamma1, 1.0)  # a fleet that is rented takes a step

@@ -82,10 +82,7 @@ class _Errors:
         said = loss_after(curve, np.array(replay.updates, dtype=float), *shape)
         seen = np.array(replay.losses)
         self.of_losses.extend(np.abs(said[seen != 0] / seen[seen != 0] - 1))
-        updates = [
-            np.inf if loss <= curve.gamma5 and not curve.levels else float(updates_to(curve, float(loss), *shape))
-            for loss in losses
-        ]
+        updates = [float(updates_to(curve, float(loss), *shape)) for loss in losses]
         self.of_updates.append(np.log(np.array(updates) / passed(replay, losses)).tolist())
 
     def fitted(self, form: LossForm, curve: LossCurve, intervals: dict[str, Interval], losses: Array) -> FittedLoss:

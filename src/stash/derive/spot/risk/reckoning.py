@@ -234,6 +234,11 @@ def in_time_enough(plan: FleetPlan) -> bool:
     return plan.risk.p_deadline.value >= _least_chance(plan)
 
 
+def kept(plan: FleetPlan) -> bool:
+    """Whether the plan rents something that does what was asked, with revocations too where those are known."""
+    return plan.chosen is not None and (plan.risk is None or plan.confidence is None or in_time_enough(plan))
+
+
 def _least_chance(plan: FleetPlan) -> float:
     if plan.confidence is not None:
         return plan.confidence

@@ -49,6 +49,9 @@ def predict(
     else:
         speed = float(queue_speeds(model.queue, lone, [paced])[0])
     low, high = _ends(model, name, speed)
+    if low is not None and _unshared(model, servers):
+        alone = model.queue.model_copy(update={"unsplit": 1.0})
+        low *= min(1.0, float(queue_speeds(alone, lone, [paced])[0]) / speed)
     return FleetSpeed(
         model=name,
         servers=servers,
@@ -69,7 +72,18 @@ def _ends(model: FleetModel, name: SpeedModel, speed: float) -> tuple[float | No
     return speed * math.exp(-arm), speed * math.exp(arm)
 
 
+def _unshared(model: FleetModel, servers: int) -> bool:
+    """Whether nothing tells what more servers take over from the first: no fleet with another number was timed."""
+    timed = {run.servers for run in model.runs if run.size > 1}
+    return servers > 1 and len(timed) == 1 and servers not in timed
+
+
 def _beyond(model: FleetModel, name: SpeedModel, asked: FleetRun, speed: float, bounded: bool) -> Iterator[str]:
+    if _unshared(model, asked.servers):
+        yield (
+            f"no fleet was timed with {asked.servers} servers: the low end is as if all work stayed with the first, "
+            "as where the large tensors lie on it"
+        )
     runs = [run for run in model.runs if run.servers == asked.servers]
     if not runs:
         timed = sorted({run.servers for run in model.runs})

@@ -1,6 +1,6 @@
 """The paper's contention: what a server's link leaves each of N workers, and how long their iterations take.
 
-Equations (6) to (10) and (15) of spotDNN (Shang et al., IWQoS 2023). Where the original slips, decision 17 says how
+Equations (6) to (10) of spotDNN (Shang et al., IWQoS 2023). Where the original slips, decision 17 says how
 it is resolved here. Knows no queue: a slow worker loads the server as much as a fast one.
 """
 
@@ -41,13 +41,9 @@ def compute_seconds(pool: FleetPool) -> Array:
     The original adds the PCIe part back, and counts it twice. Not positive where a type is faster alone than its
     exchange, which the speed and the rates then contradict.
     """
-    size, wanted = pool.exchange_bytes, np.array(pool.worker_bytes_per_second)
-    return np.array(
-        [
-            kind.lone_seconds - float(exchange_seconds(size, np.array(kind.gpus), wanted, pool.pcie_bytes_per_second))
-            for kind in pool.types
-        ]
-    )
+    gpus, wanted = np.array([kind.gpus for kind in pool.types]), np.array(pool.worker_bytes_per_second)
+    alone = np.array([kind.lone_seconds for kind in pool.types])
+    return alone - exchange_seconds(pool.exchange_bytes, gpus, wanted, pool.pcie_bytes_per_second)
 
 
 def iteration_seconds(pool: FleetPool, workers: Array) -> Array:
@@ -65,8 +61,3 @@ def largest_batch(memory_bytes: float, alpha: float, beta: float) -> int:
     """(10) b = 2^⌊log₂(α₂ · mem + β₂)⌋: samples that a GPU's memory has room for; 0 where not even one fits."""
     room = alpha * memory_bytes + beta
     return 2 ** math.floor(math.log2(room)) if room >= 1 else 0
-
-
-def paper_upper(contention: Contention) -> int | None:
-    """(15) ⌊((1 − β₁) / α₁)²⌋: the workers from which P is 1. No bound on good fleets; ``None`` unless α₁ > 0."""
-    return math.floor(((1 - contention.beta) / contention.alpha) ** 2) if contention.alpha > 0 else None

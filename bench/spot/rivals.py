@@ -8,13 +8,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from stash.base.spot.fleets import Baseline, Contention, CostedFleet
+from bench.spot.annealing import anneal
+from bench.spot.windows import printed, shipped
+from stash.base.spot.fleets import Baseline, Contention
 from stash.derive.predict.uncertainty.draws import Array
-from stash.derive.spot.fleet.annealing import anneal
 from stash.derive.spot.fleet.enumeration import Everything
-from stash.derive.spot.fleet.purchasing import on_demand
-from stash.derive.spot.fleet.weighing import FleetWish, costed, weigh
-from stash.derive.spot.fleet.windows import printed, shipped
+from stash.derive.spot.fleet.weighing import FleetWish, judged, weigh
 from stash.derive.spot.speed.sharing import compute_seconds
 
 Search = Callable[[FleetWish], Array | None]
@@ -33,8 +32,7 @@ def _each(wish: FleetWish, best: Array | None, known: Everything | None, search:
         if wish.pool.contention is None:
             yield Baseline(name=name, text=text, fleet=None, why="the pool has no contention: for equations (8), (9)")
         else:
-            yield _weighed(name, text, wish, *algorithm(wish))
-    yield _on_demand(wish, search)
+            yield judged(name, text, wish, *algorithm(wish))
     yield _without_contention(wish, search)
     order = sorted(
         (kind for kind, quota in enumerate(wish.quotas) if quota),
@@ -43,41 +41,8 @@ def _each(wish: FleetWish, best: Array | None, known: Everything | None, search:
     for name, kind in (("homogeneous slow", order[-1]), ("homogeneous fast", order[0])):
         yield _homogeneous(name, kind, wish)
     if known is not None:
-        yield _weighed("exhaustive", "every fleet within the quotas", wish, best, len(known.counts))
+        yield judged("exhaustive", "every fleet within the quotas", wish, best, len(known.counts))
     yield _black_box(wish, known)
-
-
-def _weighed(name: str, text: str, wish: FleetWish, counts: Array | None, evaluations: int) -> Baseline:
-    if counts is None:
-        return Baseline(name=name, text=text, fleet=None, why="finds nothing in time", evaluations=evaluations)
-    found = weigh(wish, counts[None, :])
-    if not math.isfinite(found.seconds[0]):
-        why = "its fleet leaves the range of the loss model"
-        return Baseline(name=name, text=text, fleet=None, why=why, evaluations=evaluations)
-    fleet, fits = costed(wish, counts), bool(found.feasible[0])
-    why = "" if fits else too_much(wish, fleet)
-    return Baseline(name=name, text=text, fleet=fleet, why=why, feasible=fits, evaluations=evaluations)
-
-
-def too_much(wish: FleetWish, fleet: CostedFleet) -> str:
-    """Why a fleet will not do."""
-    late = fleet.seconds - wish.pool.start_seconds - wish.training_seconds
-    if late > 0:
-        sure = "" if wish.confidence is None else f" to be in time with probability {wish.confidence:g}"
-        return f"takes {fleet.seconds:,.0f} s, {late:,.0f} s too long{sure}"
-    if wish.budget_dollars is not None and fleet.dollars > wish.budget_dollars:
-        return f"costs ${fleet.dollars:.3f}, ${fleet.dollars - wish.budget_dollars:.3f} more than the budget"
-    return "takes more machines or vCPUs than the quotas allow"
-
-
-def _on_demand(wish: FleetWish, search: Search) -> Baseline:
-    text = "the cheapest fleet of on-demand machines"
-    kinds = [on_demand(kind) or kind.model_copy(update={"quota": 0}) for kind in wish.pool.types]
-    if not any(kind.quota for kind in kinds):
-        why = "no on-demand price is known; add on_demand_dollars_per_hour to the pool's types"
-        return Baseline(name="on-demand", text=text, fleet=None, why=why)
-    dearer = replace(wish, pool=wish.pool.model_copy(update={"types": tuple(kinds)}))
-    return _weighed("on-demand", text, dearer, search(dearer), 0)
 
 
 def _without_contention(wish: FleetWish, search: Search) -> Baseline:
@@ -87,7 +52,7 @@ def _without_contention(wish: FleetWish, search: Search) -> Baseline:
         return Baseline(name="no contention", text=text, fleet=None, why="a type's speed contradicts its exchange")
     free = wish.pool.model_copy(update={"contention": Contention(alpha=0, beta=0)})
     chosen = search(replace(wish, pool=free, model="paper", budget_dollars=None))
-    return _weighed("no contention", text, wish, chosen, 0)
+    return judged("no contention", text, wish, chosen, 0)
 
 
 def _homogeneous(name: str, kind: int, wish: FleetWish) -> Baseline:
@@ -97,12 +62,12 @@ def _homogeneous(name: str, kind: int, wish: FleetWish) -> Baseline:
     text = f"only {wish.pool.types[kind].name}, the {'slowest' if 'slow' in name else 'fastest'} type alone"
     dollars = np.where(found.feasible, found.dollars, math.inf)
     at = int(np.argmin(dollars)) if found.feasible.any() else int(np.argmin(found.seconds))
-    return _weighed(name, text, wish, counts[at], len(counts))
+    return judged(name, text, wish, counts[at], len(counts))
 
 
 def _black_box(wish: FleetWish, known: Everything | None) -> Baseline:
     chosen, course = anneal(wish.quotas, cost_of(wish, known), _EVALUATIONS)
-    return _weighed("black box", "simulated annealing, without the model's structure", wish, chosen, len(course))
+    return judged("black box", "simulated annealing, without the model's structure", wish, chosen, len(course))
 
 
 def cost_of(wish: FleetWish, known: Everything | None) -> Callable[[Array], float]:

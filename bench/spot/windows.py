@@ -10,10 +10,15 @@ import math
 
 import numpy as np
 
-from stash.base.spot.fleets import FleetPool
+from stash.base.spot.fleets import Contention, FleetPool
 from stash.derive.predict.uncertainty.draws import Array
 from stash.derive.spot.fleet.weighing import HOUR, FleetWish, weigh
-from stash.derive.spot.speed.sharing import bandwidth, paper_upper
+from stash.derive.spot.speed.sharing import bandwidth
+
+
+def paper_upper(contention: Contention) -> int | None:
+    """(15) ⌊((1 − β₁) / α₁)²⌋: the workers from which P is 1. No bound on good fleets; ``None`` unless α₁ > 0."""
+    return math.floor(((1 - contention.beta) / contention.alpha) ** 2) if contention.alpha > 0 else None
 
 
 def lower_bound(wish: FleetWish) -> int:
