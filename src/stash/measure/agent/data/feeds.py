@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from stash.measure.agent import script
 from stash.measure.agent.data.reading import recorded
@@ -17,8 +17,29 @@ from stash.measure.agent.data.samples import samples
 from stash.measure.agent.data.tally import own_tally
 
 
+class Account(NamedTuple):
+    """How far a feed's loops and the step under way have come."""
+
+    turn: int
+    limit: int | None
+    steps_of_epoch: int
+    since_step: int
+    wait: float
+    samples: int
+    uncounted: bool
+    source: Any
+    """The iterator in use, if a feed has one to choose."""
+
+
 class Feed:
     """One loader and what its iterator hands out: ``real`` batches, ``replay``, ``resident``, ``warm``, ``cold``."""
+
+    trial: Any = None
+    """What whoever keeps account of its loops knows of one that may train or not."""
+    without_gradients = False
+    """Training reads it while gradients are off."""
+    read_before_pass = 1
+    """At most, batches that a training loop took before its first backward pass."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
@@ -44,6 +65,8 @@ class Feed:
         self.stands_for: Feed | None = None
         """The training feed that this one's loader, made anew for the next epoch, is another loader for."""
         self.since_step = 0
+        self.beside_since_step = 0
+        """Batches that no step trains on, for all that is known."""
         self.steps = 0
         """How many steps of the job it was read for."""
         self.per_step = 1
@@ -62,8 +85,7 @@ class Feed:
         self.training = False
         self.first_at_pass = 0
         """How many backward passes there had been when the first batch of this epoch was handed out."""
-        self._batches = 0
-        self._steps_of_epoch = 0
+        self._batches = self._steps_of_epoch = 0
         self.seen_length: int | None = None
         """Batches in an epoch that was read to its end."""
 
@@ -110,6 +132,16 @@ class Feed:
         """A loop over it begins."""
         self.turn, self.limit, self._steps_of_epoch = 0, self.length, 0
 
+    def account(self) -> Account:
+        """How far it has come."""
+        own = (self.turn, self.limit, self._steps_of_epoch, self.since_step, self.wait, self.samples, self.uncounted)
+        return Account(*own, source=None)
+
+    def restore(self, before: Account, read: int) -> None:
+        """Forget the ``read`` batches handed out since; blocks under way may ask for as many more."""
+        self.turn, self.limit, self._steps_of_epoch, self.since_step = before[:4]
+        self.wait, self.samples, self.uncounted = before[4:7]
+
     @property
     def at_end(self) -> bool:
         """Whether the script's own epoch is over."""
@@ -133,7 +165,7 @@ class Feed:
             self.per_step = max(1, round(self._batches / self.steps))  # frameworks that read ahead take turns
             self._steps_of_epoch += 1
             self.reads_ahead |= self.turn > self.per_step * self._steps_of_epoch
-        self.since_step = 0
+        self.since_step = self.beside_since_step = 0
 
     def next(self) -> Any:
         """Serve the training loop one batch according to the mode."""

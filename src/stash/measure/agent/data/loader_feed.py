@@ -13,7 +13,7 @@ from collections import deque
 from typing import Any
 
 from stash.measure.agent import private, script
-from stash.measure.agent.data.feeds import Feed
+from stash.measure.agent.data.feeds import Account, Feed
 from stash.measure.agent.data.taps import Tap
 
 _QUIET = 0.1
@@ -34,6 +34,8 @@ class LoaderFeed(Feed):
         self.renewing = False
         """It is the feed itself that starts the iterator over."""
         self._ended = False
+        self._around: Any = None
+        """The iterator of a loop that is under way around the one in use."""
         self._of_round: list[Any] = []
         """Index lists that the sampler gave for this round's blocks."""
         self._held: Any = None
@@ -55,10 +57,27 @@ class LoaderFeed(Feed):
 
     def adopt(self, iterator: Any) -> None:
         """Serve from this new real iterator."""
+        self._around = self.source if self.under_way and self.source is not iterator else None
         self.source, self.yielded, self._ended = iterator, 0, False
         self.tap, loader = private.indices(iterator), self.loader
         self.workers = int(loader.num_workers)
         self.depth = self.workers * (loader.prefetch_factor or 2)
+
+    @property
+    def under_way(self) -> bool:
+        """Whether a loop still reads the iterator in use."""
+        return self.source is not None and not self._ended and self.loops > 0
+
+    def account(self) -> Account:
+        return super().account()._replace(source=self._around)
+
+    def restore(self, before: Account, read: int) -> None:
+        super().restore(before, read)
+        if not self.measured and before.source is not None:  # the loop around the one that is over goes on
+            self.adopt(before.source)
+        elif self.mode in ("warm", "cold") and self.kind == "map" and self.tap.queue is not None:
+            self.tap.queue.extend(self.tap.take(read))
+            self._fill(read)
 
     def hold(self) -> None:
         self._held = self.loader
