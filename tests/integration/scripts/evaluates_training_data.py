@@ -17,7 +17,9 @@ options = parser.parse_args()
 torch.manual_seed(0)
 data = TensorDataset(torch.rand(80, 32), torch.randint(0, 2, (80,)))
 loader = DataLoader(data, batch_size=16, shuffle=True)
-model = torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.BatchNorm1d(64), torch.nn.ReLU(), torch.nn.Linear(64, 2))
+model = torch.nn.Sequential(
+    torch.nn.Linear(32, 64), torch.nn.BatchNorm1d(64), torch.nn.ReLU(), torch.nn.Linear(64, 2)
+)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 
 

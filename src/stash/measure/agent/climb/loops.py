@@ -240,6 +240,14 @@ class Loops:
                 feed.training, feed.goes_on = True, self._rank.orders.endless
             feed.step_ended()
 
+    def skipped_steps(self) -> None:
+        """What trained since the last step belongs to none: another optimizer's steps are the job's from now on."""
+        self._read_beside = True
+        for feed in self._feeds():
+            feed.skip_step()
+        if self.clock is not None:
+            self.clock.skip(self._rank.clock.settled())
+
     def step_begins(self) -> None:
         """The script goes on after a step; where devices run ahead, what Stash did meanwhile has cost it nothing."""
         self.acted()

@@ -38,6 +38,8 @@ class Feed:
     """What whoever keeps account of its loops knows of one that may train or not."""
     without_gradients = False
     """Training reads it while gradients are off."""
+    _at_step = (0.0, 0, False)
+    """Wait, samples and whether some were uncounted, at the end of the last step."""
     read_before_pass = 1
     """At most, batches that a training loop took before its first backward pass."""
 
@@ -142,6 +144,12 @@ class Feed:
         self.turn, self.limit, self._steps_of_epoch, self.since_step = before[:4]
         self.wait, self.samples, self.uncounted = before[4:7]
 
+    def skip_step(self) -> None:
+        """What was handed out since the last step belongs to none."""
+        wait, counted, uncounted = self._at_step
+        kept = self.account()._replace(since_step=0, wait=wait, samples=counted, uncounted=uncounted)
+        self.restore(kept, self.since_step)
+
     @property
     def at_end(self) -> bool:
         """Whether the script's own epoch is over."""
@@ -166,6 +174,7 @@ class Feed:
             self._steps_of_epoch += 1
             self.reads_ahead |= self.turn > self.per_step * self._steps_of_epoch
         self.since_step = self.beside_since_step = 0
+        self._at_step = (self.wait, self.samples, self.uncounted)
 
     def next(self) -> Any:
         """Serve the training loop one batch according to the mode."""
@@ -217,6 +226,7 @@ class Feed:
         """
         self.drain()
         self.mode, self.wait, self.samples, self.uncounted = mode, 0.0, 0, False
+        self._at_step = (0.0, 0, False)
         if mode in ("warm", "cold"):
             self.ring.rest()
             self.prime(count, first)
