@@ -145,6 +145,10 @@ class Rates(Record):
     """P: the loaders alone, files in the page cache."""
     fetch: float | None = None
     """F: the loaders alone, files not in the page cache."""
+    prep_spread: float | None = None
+    """Half-width of P's 95 % interval as a share of it; ``None`` if too few parts were timed to tell."""
+    fetch_spread: float | None = None
+    """The same of F."""
 
 
 class Communication(Record):

@@ -156,11 +156,15 @@ def _facts(breakdown: Breakdown, advice: Advice) -> tuple[tuple[str, str], ...]:
 
 def _rates(rates: Rates) -> str:
     named = (
-        ("devices can train", rates.device),
-        ("loaders alone prepare", rates.prep),
-        ("loaders alone read and prepare", rates.fetch),
+        ("devices can train", rates.device, None),
+        ("loaders alone prepare", rates.prep, rates.prep_spread),
+        ("loaders alone read and prepare", rates.fetch, rates.fetch_spread),
     )
-    return ", ".join(f"{label} {pace(rate)}" for label, rate in named if rate is not None)
+    return ", ".join(
+        f"{label} {pace(rate)}" + ("" if spread is None else f" (± {spread:.0%})")
+        for label, rate, spread in named
+        if rate is not None
+    )
 
 
 def _waits(waits: Waits) -> str:

@@ -53,14 +53,14 @@ def test_without_worker_times_the_loaders_rate_tells_the_workers():
 def test_without_workers_a_step_waits_for_all_the_work_and_workers_take_over_no_more_than_that():
     profile = build(
         flat(**PREP),
-        block_extra={"warm": {"wait_seconds": 0.3}},
+        block_extra={"warm": {"wait_seconds": 0.905}},
         workload={"loaders": (Loader(kind="map", workers=0),)},
     )
-    advice = advice_for(profile)  # 30 of 100 ms is waiting
+    advice = advice_for(profile)  # 90.5 of 100 ms is waiting
     assert "the loader has no workers (num_workers=0), so nothing is read or prepared while" in advice.text
     text = " ".join(advice.next_steps)
-    assert "Use num_workers=1 instead of 0 (preparing a step takes 30.0 ms of one worker, training it 100 ms)" in text
-    assert "saves about 30.0 ms a step (15%)" in text
+    assert "Use num_workers=1 instead of 0 (preparing a step takes 90.5 ms of one worker, training it 100 ms)" in text
+    assert "saves about 89.7 ms a step (45%)" in text
 
 
 def test_a_loader_of_unknown_kind_gets_no_number_of_workers():

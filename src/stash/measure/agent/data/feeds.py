@@ -110,6 +110,9 @@ class Feed:
     def prime(self, count: int, skipped: int = 0) -> None:
         """Ask for ``count`` batches of the round's samples, after the first ``skipped``."""
 
+    def ask_for(self, count: int) -> None:
+        """Ask for ``count`` more of the round's batches, after those that were asked for."""
+
     def end_workers(self) -> None:
         """Nothing it started is left."""
 

@@ -75,9 +75,8 @@ class LoaderFeed(Feed):
         super().restore(before, read)
         if not self.measured and before.source is not None:  # the loop around the one that is over goes on
             self.adopt(before.source)
-        elif self.mode in ("warm", "cold") and self.kind == "map" and self.tap.queue is not None:
-            self.tap.queue.extend(self.tap.take(read))
-            self._fill(read)
+        elif self.mode in ("warm", "cold"):
+            self.ask_for(read)
 
     def hold(self) -> None:
         self._held = self.loader
@@ -149,6 +148,11 @@ class LoaderFeed(Feed):
         self._of_round += self.tap.take(whole - len(self._of_round))
         self.tap.queue = deque(itertools.islice(itertools.cycle(self._of_round), skipped, whole))
         self._fill(count)
+
+    def ask_for(self, count: int) -> None:
+        if self.kind == "map" and self.tap.queue is not None:
+            self.tap.queue.extend(self.tap.take(count))
+            self._fill(count)
 
     def _fill(self, count: int) -> None:
         if self.workers:
