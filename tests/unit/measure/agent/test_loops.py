@@ -179,3 +179,17 @@ def test_a_job_whose_gradients_come_from_elsewhere_is_not_judged_by_backward_pas
             if one.climber.listens:
                 one.climber.stepped(one.optimizer)
     alike(one)
+
+
+def test_a_batch_that_is_read_ahead_counts_for_the_step_that_trains_on_it(tmp_path: Path) -> None:
+    # GIVEN blocks of single steps, whose first step of an epoch reads two batches and whose last one none
+    one, feed = job(orders(tmp_path, rounds=8, most_steps=1)), WatchedFeed(BATCHES[:5])
+    while one.climber.listens:
+        modes: list[str] = []
+        for _, mode in epoch(one, feed):
+            if modes:
+                one.step(seconds_of(modes[-1]))
+            modes.append(mode)
+        one.step(seconds_of(modes[-1]))
+    alike_in_samples = {block.step_samples for block in one.blocks()}
+    assert alike_in_samples == {(4,)}

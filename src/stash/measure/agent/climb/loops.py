@@ -232,7 +232,8 @@ class Loops:
                 feed.without_gradients |= feed.loops > 0 and feed.beside_since_step > 0 and not self._rank.feeds
         before, self._read_last = self._read_last, [feed for feed in feeds if feed.since_step]
         new = self._read_last != before and any(feed not in before for feed in self._read_last)
-        self.surprised, self._new = (new and not self._new) or self._read_beside, new
+        read_before = not self._read_last and any(feed.training for feed in feeds)  # of a loop that reads ahead
+        self.surprised, self._new = (new and not self._new) or self._read_beside or read_before, new
         self._read_beside = False
         for feed in feeds:
             is_open = feed.loops > 0 or not feed.in_handles
@@ -319,4 +320,4 @@ class Loops:
             feed.stands_for = next((known for known in free if known.like == feed.like), free[0])
             feed.stands_for.begin_epoch()
             feed.stands_for.turn = feed.turn
-            feed.stands_for.samples += feed.samples
+            feed.stands_for.takes_over(feed)

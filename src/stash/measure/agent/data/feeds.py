@@ -25,7 +25,6 @@ class Account(NamedTuple):
     steps_of_epoch: int
     since_step: int
     wait: float
-    samples: int
     uncounted: bool
     source: Any
     """The iterator in use, if a feed has one to choose."""
@@ -38,8 +37,8 @@ class Feed:
     """What whoever keeps account of its loops knows of one that may train or not."""
     without_gradients = False
     """Training reads it while gradients are off."""
-    _at_step = (0.0, 0, False)
-    """Wait, samples and whether some were uncounted, at the end of the last step."""
+    _at_step = (0.0, False)
+    """Wait, and whether some samples were uncounted, at the end of the last step."""
     read_before_pass = 1
     """At most, batches that a training loop took before its first backward pass."""
 
@@ -80,6 +79,9 @@ class Feed:
         self.own = 0.0
         """Seconds that handing out batches took beside that: Stash's own work."""
         self.samples = 0
+        """Trained on."""
+        self._in_hand: list[int] = []
+        """Samples of the batches handed out that no step has trained on yet."""
         self.uncounted = False
         """Among the batches handed out was one whose samples cannot be told."""
         self.startup: float | None = None
@@ -139,18 +141,24 @@ class Feed:
 
     def account(self) -> Account:
         """How far it has come."""
-        own = (self.turn, self.limit, self._steps_of_epoch, self.since_step, self.wait, self.samples, self.uncounted)
+        own = (self.turn, self.limit, self._steps_of_epoch, self.since_step, self.wait, self.uncounted)
         return Account(*own, source=None)
 
     def restore(self, before: Account, read: int) -> None:
         """Forget the ``read`` batches handed out since; blocks under way may ask for as many more."""
         self.turn, self.limit, self._steps_of_epoch, self.since_step = before[:4]
-        self.wait, self.samples, self.uncounted = before[4:7]
+        self.wait, self.uncounted = before[4:6]
+        del self._in_hand[max(0, len(self._in_hand) - read) :]
+
+    def takes_over(self, other: Feed) -> None:
+        """What the other one has handed out counts as this one's."""
+        self._in_hand += other._in_hand
+        other._in_hand = []
 
     def skip_step(self) -> None:
         """What was handed out since the last step belongs to none."""
-        wait, counted, uncounted = self._at_step
-        kept = self.account()._replace(since_step=0, wait=wait, samples=counted, uncounted=uncounted)
+        wait, uncounted = self._at_step
+        kept = self.account()._replace(since_step=0, wait=wait, uncounted=uncounted)
         self.restore(kept, self.since_step)
 
     @property
@@ -176,8 +184,12 @@ class Feed:
             self.per_step = max(1, round(self._batches / self.steps))  # frameworks that read ahead take turns
             self._steps_of_epoch += 1
             self.reads_ahead |= self.turn > self.per_step * self._steps_of_epoch
+        ahead = int(self.reads_ahead and self.since_step > 0)  # of the last step of an epoch nothing is
+        trained = self._in_hand[: len(self._in_hand) - ahead]
+        self.samples += sum(trained)
+        del self._in_hand[: len(trained)]
         self.since_step = self.beside_since_step = 0
-        self._at_step = (self.wait, self.samples, self.uncounted)
+        self._at_step = (self.wait, self.uncounted)
 
     def next(self) -> Any:
         """Serve the training loop one batch according to the mode."""
@@ -188,7 +200,7 @@ class Feed:
         else:
             batch = self._read(began)
         count = samples(batch)
-        self.samples += count or 0
+        self._in_hand.append(count or 0)
         self.uncounted |= count is None
         self.turn += 1
         self.since_step += 1
@@ -229,7 +241,7 @@ class Feed:
         """
         self.drain()
         self.mode, self.wait, self.samples, self.uncounted = mode, 0.0, 0, False
-        self._at_step = (0.0, 0, False)
+        self._at_step = (0.0, False)
         if mode in ("warm", "cold"):
             self.ring.rest()
             self.prime(count, first)
