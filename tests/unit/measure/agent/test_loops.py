@@ -9,9 +9,12 @@ from typing import Any
 import pytest
 import torch
 from climbing import BATCHES, Job, ended, epoch, job, orders, seconds_of
+from torch.utils.data import DataLoader, TensorDataset
 
-from stash.measure.agent import script
+from stash.measure.agent import private, script
 from stash.measure.agent.data.feeds import WatchedFeed
+from stash.measure.agent.data.loader_feed import LoaderFeed
+from stash.measure.agent.data.taps import Tap
 
 pytestmark = pytest.mark.usefixtures("one_process_after_the_other")
 
@@ -193,3 +196,28 @@ def test_a_batch_that_is_read_ahead_counts_for_the_step_that_trains_on_it(tmp_pa
         one.step(seconds_of(modes[-1]))
     alike_in_samples = {block.step_samples for block in one.blocks()}
     assert alike_in_samples == {(4,)}
+
+
+def test_the_loop_around_an_evaluation_with_gradients_goes_on_where_it_was() -> None:
+    # GIVEN a loop over a loader that took two batches, and one within it that took three
+    loader = DataLoader(TensorDataset(torch.arange(20.0)), batch_size=4)
+    feed = LoaderFeed(loader)
+    feed.adopt(tapped(loader))
+    feed.loops = 1
+    first = [feed.next() for _ in range(2)]
+    feed.adopt(tapped(loader))
+    before = feed.account()
+    assert [feed.next() for _ in range(3)]
+    # WHEN that turns out not to train
+    feed.restore(before, 3)
+    # THEN the next batch is the first loop's third, and nothing is left over that was asked for
+    assert [float(batch[0][0]) for batch in (*first, feed.next())] == [0.0, 4.0, 8.0]
+    assert (feed.turn, feed.since_step) == (3, 3)
+    feed.drain()
+    assert feed.tap.drawn == feed.yielded
+
+
+def tapped(loader: Any) -> Any:
+    iterator = iter(loader)
+    private.set_indices(iterator, Tap(private.index_sampler(iterator), private.indices(iterator)))
+    return iterator

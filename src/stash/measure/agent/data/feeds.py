@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any
 
 from stash.measure.agent import script
 from stash.measure.agent.data.reading import recorded
@@ -17,7 +18,8 @@ from stash.measure.agent.data.samples import samples
 from stash.measure.agent.data.tally import own_tally
 
 
-class Account(NamedTuple):
+@dataclass(frozen=True)
+class Account:
     """How far a feed's loops and the step under way have come."""
 
     turn: int
@@ -26,13 +28,15 @@ class Account(NamedTuple):
     since_step: int
     wait: float
     uncounted: bool
-    source: Any
-    """The iterator in use, if a feed has one to choose."""
+    around: tuple[Any, int] | None = None
+    """The iterator of a loop that is under way around the latest one, and how many batches it has handed out."""
 
 
 class Feed:
     """One loader and what its iterator hands out: ``real`` batches, ``replay``, ``resident``, ``warm``, ``cold``."""
 
+    around: tuple[Any, int] | None = None
+    """As in ``Account``, of a feed that has iterators to choose from."""
     trial: Any = None
     """What whoever keeps account of its loops knows of one that may train or not."""
     without_gradients = False
@@ -141,13 +145,14 @@ class Feed:
 
     def account(self) -> Account:
         """How far it has come."""
-        own = (self.turn, self.limit, self._steps_of_epoch, self.since_step, self.wait, self.uncounted)
-        return Account(*own, source=None)
+        return Account(
+            self.turn, self.limit, self._steps_of_epoch, self.since_step, self.wait, self.uncounted, self.around
+        )
 
     def restore(self, before: Account, read: int) -> None:
         """Forget the ``read`` batches handed out since; blocks under way may ask for as many more."""
-        self.turn, self.limit, self._steps_of_epoch, self.since_step = before[:4]
-        self.wait, self.uncounted = before[4:6]
+        self.turn, self.limit, self._steps_of_epoch = before.turn, before.limit, before.steps_of_epoch
+        self.since_step, self.wait, self.uncounted = before.since_step, before.wait, before.uncounted
         del self._in_hand[max(0, len(self._in_hand) - read) :]
 
     def takes_over(self, other: Feed) -> None:
@@ -158,7 +163,7 @@ class Feed:
     def skip_step(self) -> None:
         """What was handed out since the last step belongs to none."""
         wait, uncounted = self._at_step
-        kept = self.account()._replace(since_step=0, wait=wait, uncounted=uncounted)
+        kept = replace(self.account(), since_step=0, wait=wait, uncounted=uncounted, around=None)
         self.restore(kept, self.since_step)
 
     @property

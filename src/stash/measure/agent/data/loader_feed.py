@@ -34,8 +34,6 @@ class LoaderFeed(Feed):
         self.renewing = False
         """It is the feed itself that starts the iterator over."""
         self._ended = False
-        self._around: Any = None
-        """The iterator of a loop that is under way around the one in use."""
         self._of_round: list[Any] = []
         """Index lists that the sampler gave for this round's blocks."""
         self._held: Any = None
@@ -57,7 +55,7 @@ class LoaderFeed(Feed):
 
     def adopt(self, iterator: Any) -> None:
         """Serve from this new real iterator."""
-        self._around = self.source if self.under_way and self.source is not iterator else None
+        self.around = (self.source, self.yielded) if self.under_way and self.source is not iterator else None
         self.source, self.yielded, self._ended = iterator, 0, False
         self.tap, loader = private.indices(iterator), self.loader
         self.workers = int(loader.num_workers)
@@ -68,13 +66,12 @@ class LoaderFeed(Feed):
         """Whether a loop still reads the iterator in use."""
         return self.source is not None and not self._ended and self.loops > 0
 
-    def account(self) -> Account:
-        return super().account()._replace(source=self._around)
-
     def restore(self, before: Account, read: int) -> None:
         super().restore(before, read)
-        if not self.measured and before.source is not None:  # the loop around the one that is over goes on
-            self.adopt(before.source)
+        if not self.measured and before.around is not None:  # the loop around the one that is over goes on
+            iterator, yielded = before.around
+            self.adopt(iterator)
+            self.yielded = yielded
         elif self.mode in ("warm", "cold"):
             self.ask_for(read)
 
