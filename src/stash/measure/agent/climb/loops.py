@@ -18,7 +18,7 @@ from typing import Any
 from stash.measure.agent import script
 from stash.measure.agent.climb.clock import BlockClock
 from stash.measure.agent.climb.rank import OwnRank
-from stash.measure.agent.data.feeds import Account, Feed
+from stash.measure.agent.data.feeds import Feed, Handed
 from stash.measure.agent.data.handles import Handle
 
 PATIENCE = 20.0
@@ -36,7 +36,7 @@ class Trial:
     between: bool
     """Whether an epoch was over when it began."""
     passes: int
-    before: Account
+    before: Handed
     """Of the feed."""
     read: int = 0
     ended: bool = False

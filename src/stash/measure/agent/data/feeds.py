@@ -19,7 +19,7 @@ from stash.measure.agent.data.tally import own_tally
 
 
 @dataclass(frozen=True)
-class Account:
+class Handed:
     """How far a feed's loops and the step under way have come."""
 
     turn: int
@@ -36,7 +36,7 @@ class Feed:
     """One loader and what its iterator hands out: ``real`` batches, ``replay``, ``resident``, ``warm``, ``cold``."""
 
     around: tuple[Any, int] | None = None
-    """As in ``Account``, of a feed that has iterators to choose from."""
+    """As in ``Handed``, of a feed that has iterators to choose from."""
     trial: Any = None
     """What whoever keeps account of its loops knows of one that may train or not."""
     without_gradients = False
@@ -143,13 +143,13 @@ class Feed:
         """A loop over it begins."""
         self.turn, self.limit, self._steps_of_epoch = 0, self.length, 0
 
-    def account(self) -> Account:
+    def account(self) -> Handed:
         """How far it has come."""
-        return Account(
+        return Handed(
             self.turn, self.limit, self._steps_of_epoch, self.since_step, self.wait, self.uncounted, self.around
         )
 
-    def restore(self, before: Account, read: int) -> None:
+    def restore(self, before: Handed, read: int) -> None:
         """Forget the ``read`` batches handed out since; blocks under way may ask for as many more."""
         self.turn, self.limit, self._steps_of_epoch = before.turn, before.limit, before.steps_of_epoch
         self.since_step, self.wait, self.uncounted = before.since_step, before.wait, before.uncounted

@@ -13,7 +13,7 @@ from collections import deque
 from typing import Any
 
 from stash.measure.agent import private, script
-from stash.measure.agent.data.feeds import Account, Feed
+from stash.measure.agent.data.feeds import Feed, Handed
 from stash.measure.agent.data.taps import Tap
 
 _QUIET = 0.1
@@ -66,7 +66,7 @@ class LoaderFeed(Feed):
         """Whether a loop still reads the iterator in use."""
         return self.source is not None and not self._ended and self.loops > 0
 
-    def restore(self, before: Account, read: int) -> None:
+    def restore(self, before: Handed, read: int) -> None:
         super().restore(before, read)
         if not self.measured and before.around is not None:  # the loop around the one that is over goes on
             iterator, yielded = before.around
