@@ -23,8 +23,7 @@ def test_an_evaluation_over_the_training_loader_is_no_part_of_a_step(run_profile
     assert profile.workload.loaders[0].batches_per_step == 1
     assert {samples for block in profile.blocks for samples in block.step_samples} == {16}
     # and what remains of evaluations (they get one batch each) is shown apart
-    apart = sum(block.interrupted_seconds for block in profile.blocks)
-    assert apart > 0
+    assert all(block.interrupted_seconds > 0 for block in profile.blocks if block.steps > 5)
     # and the prep stall is what steps waited, which is next to nothing of a step
     breakdown = attribute(profile)
     assert breakdown.by_waits

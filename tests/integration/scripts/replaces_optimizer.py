@@ -10,8 +10,10 @@ parser.add_argument("--when", choices=("epoch", "fold", "stage"), default="epoch
 parser.add_argument("--epochs", type=int, default=400)
 options = parser.parse_args()
 
+torch.set_num_threads(1)  # layers this small only wait for further ones
 torch.manual_seed(0)
 data = TensorDataset(torch.rand(320, 32), torch.randint(0, 2, (320,)))
+loader = DataLoader(data, batch_size=16, shuffle=True)
 
 
 def network() -> torch.nn.Sequential:
@@ -21,7 +23,6 @@ def network() -> torch.nn.Sequential:
 def train(model: torch.nn.Module, parameters: list[torch.nn.Parameter], epochs: int) -> None:
     optimizer = torch.optim.Adam(parameters)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)  # which keeps an optimizer alive until it is collected
-    loader = DataLoader(data, batch_size=16, shuffle=True)
     for _ in range(epochs):
         for inputs, labels in loader:
             optimizer.zero_grad()

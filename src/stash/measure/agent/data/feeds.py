@@ -157,8 +157,8 @@ class Feed:
 
     def takes_over(self, other: Feed) -> None:
         """What the other one has handed out counts as this one's."""
-        self._in_hand += other._in_hand
-        other._in_hand = []
+        self.samples, other.samples = self.samples + other.samples, 0
+        self._in_hand, other._in_hand = self._in_hand + other._in_hand, []
 
     def skip_step(self) -> None:
         """What was handed out since the last step belongs to none."""
