@@ -109,7 +109,7 @@ def _by_waits(profile: Profile, raw: StepTimes) -> StepTimes:
     """
     values = rank_values(profile, lambda block: block.wait_seconds)
     reading = [name for name in raw.rungs if rung(name).reads_data]
-    if not reading or not all((number, name) in values for name in reading for number in raw.rounds):
+    if not raw.sets or not reading or not all((number, name) in values for name in reading for number in raw.rounds):
         return raw
     matrix = raw.matrix.copy()
     for at in range(len(raw.rungs) - 1, len(raw.rungs) - len(reading) - 1, -1):

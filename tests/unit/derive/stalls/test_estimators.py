@@ -11,7 +11,7 @@ from profile_builder import build
 
 from stash.base.records import Loader, Profile
 from stash.derive.advise import verdict
-from stash.derive.stalls import attribute
+from stash.derive.stalls import attribute, step_matrix
 from stash.show.profile.view import view
 
 
@@ -155,3 +155,9 @@ def test_fetch_is_what_steps_waited_longer_with_files_on_disk():
 )
 def test_elsewhere_the_stall_is_the_difference_of_rungs(profile):
     assert not attribute(profile).by_waits
+
+
+def test_without_a_complete_round_there_is_nothing_to_estimate_by():
+    profile = alone((0.08,) * 3)
+    none = profile.model_copy(update={"blocks": tuple(b for b in profile.blocks if b.rung == "warm")})
+    assert step_matrix(none).rounds == ()

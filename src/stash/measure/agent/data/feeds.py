@@ -163,6 +163,7 @@ class Feed:
     def skip_step(self) -> None:
         """What was handed out since the last step belongs to none."""
         wait, uncounted = self._at_step
+        self._steps_of_epoch += -(-self.since_step // self.per_step)
         kept = replace(self.account(), since_step=0, wait=wait, uncounted=uncounted, around=None)
         self.restore(kept, self.since_step)
 
