@@ -133,6 +133,7 @@ class Loop:
 
     feed: Feed
     taken: int = 0
+    trains: bool = False
 
 
 def reading(job: Job, batches: Iterable[Any]) -> Iterator[tuple[Any, str]]:
@@ -150,7 +151,7 @@ def epoch(job: Job, feed: Feed) -> Iterator[tuple[Any, str]]:
     try:
         while job.climber.listens:
             loop.taken += 1
-            if job.climber.enough(feed):
+            if job.climber.enough(loop):
                 return
             try:
                 batch = job.climber.served(feed)

@@ -197,6 +197,8 @@ class Rate(Record):
     round: Whole
     samples: Count
     seconds: Duration
+    part_seconds: tuple[Number, ...] = ()
+    """Of parts of equally many batches, one after the other: how much the rate varies."""
 
 
 class WorkerTimes(Record):

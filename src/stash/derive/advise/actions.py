@@ -17,6 +17,10 @@ from stash.derive.stalls.figures import figures
 from stash.derive.stalls.outlook import FIRST_ROUNDS, more_time
 
 MOST_STEPS = 3
+_CONTRADICTED = (
+    "Profile again on a machine that does nothing else, and see what the script does with batches besides training: "
+    "what a step waited for the loader, and what it takes longer on fresh batches, should agree."
+)
 _WORTH_SAYING = 0.005
 """Of the step: a gain smaller than this is no gain, and not promised."""
 
@@ -32,6 +36,8 @@ def actions(case: Case, claims: Claims, budget: float | None) -> tuple[str, ...]
     steps = []
     if claims.open or claims.kind == "estimate":
         steps.append(_measure_longer(claims, budget))
+    if claims.disputed:
+        steps.append(_CONTRADICTED)
     steps += _unmeasured(claims)
     return (*steps, *_first_of_each(case, claims))[:MOST_STEPS]
 

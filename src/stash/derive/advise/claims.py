@@ -23,6 +23,8 @@ class Claims(Record):
     """Stalls that certainly matter, largest first: all for ``cannot tell``, else those that may be the largest."""
     open: tuple[Stall, ...] = ()
     """Not certain, and yet their intervals reach beyond 5 % of the step: the farthest first."""
+    disputed: tuple[Stall, ...] = ()
+    """Stalls of which two estimates contradict each other for no known cause; in neither of the above."""
     unknown: tuple[Missing, ...] = ()
     """Stalls that such a job can have and that were not measured."""
 
@@ -40,26 +42,36 @@ class Claims(Record):
 def may_claim(breakdown: Breakdown) -> Claims:
     """The claims that the breakdown's intervals allow.
 
-    A stall dominates if it is certain and no uncertain one may be larger than its own interval allows. Certain stalls
-    whose intervals overlap the largest one's tie: intervals that do not overlap differ, however the errors of
-    the two go together. Compute dominates where every measured stall is small for certain and compute contains no
-    unmeasured one.
+    A stall dominates if it is certain and no uncertain one may be larger than its own interval allows. One of which
+    two estimates contradict each other is not certain. Certain stalls whose intervals overlap the largest one's tie:
+    intervals that do not overlap differ, however the errors of the two go together. Compute dominates where every
+    measured stall is small for certain and compute contains no unmeasured one.
     """
     unknown = tuple(missing for missing in breakdown.skipped if missing.possible)
     if breakdown.repetitions < MIN_ROUNDS:
         return Claims(kind="estimate", unknown=unknown)
     step = breakdown.step_seconds
-    stalls = [stall for stall in breakdown.stalls if stall.name != "compute"]
+    every = [stall for stall in breakdown.stalls if stall.name != "compute"]
+    most = {stall.name: _disputed_most(breakdown, stall) for stall in every if breakdown.disputed(stall.name)}
+    disputed = tuple(stall for stall in every if most.get(stall.name, 0.0) > SMALL_SHARE * step)
+    stalls = [stall for stall in every if stall not in disputed]
     certain = sorted((s for s in stalls if _certain(s, step)), key=lambda stall: -stall.seconds)
     large = [s for s in stalls if s not in certain and _high(s) > SMALL_SHARE * step]
     large.sort(key=lambda stall: -_high(stall))
-    found = Claims(kind="cannot tell", certain=tuple(certain), open=tuple(large), unknown=unknown)
-    if certain and not (large and _high(large[0]) > _high(certain[0])):
+    found = Claims(kind="cannot tell", certain=tuple(certain), open=tuple(large), disputed=disputed, unknown=unknown)
+    may_be = max([*map(_high, large), *(most[stall.name] for stall in disputed)], default=0.0)
+    if certain and may_be <= _high(certain[0]):
         leading = tuple(s for s in certain if _high(s) >= _low(certain[0]))
         return found.model_copy(update={"kind": "tie" if len(leading) > 1 else "stall", "certain": leading})
-    if certain or large or found.hidden:
+    if certain or large or disputed or found.hidden:
         return found
     return found.model_copy(update={"kind": "compute"})
+
+
+def _disputed_most(breakdown: Breakdown, stall: Stall) -> float:
+    """The larger of two estimates."""
+    dispute = breakdown.disputed(stall.name)
+    return max(_high(stall), 0.0 if dispute is None else dispute.waited)
 
 
 def _certain(stall: Stall, step_seconds: float) -> bool:

@@ -13,6 +13,10 @@ from stash.derive.predict.whatif.changes import Alteration
 
 HEADROOM = 1.1
 """Workers are asked for with this margin, since their pace varies."""
+_SHARD = (
+    "First let the stream give each worker a share of its own, by `torch.utils.data.get_worker_info()`: otherwise "
+    "every worker reads all of it, and the data come several times over; then use num_workers={needed} ({why})"
+)
 SMALL_FILE = 256e3
 CACHED = Alteration(cache=1.0)
 """All data in memory."""
@@ -56,6 +60,8 @@ def _workers(case: Case) -> list[Remedy]:
     needed = math.ceil(HEADROOM * work / busy)
     room = None if case.cores_per_rank is None else max(1, int(case.cores_per_rank) - 1)
     why = f"preparing a step takes {format_seconds(work)} of one worker, training it {format_seconds(busy)}"
+    if case.loader is not None and case.loader.kind == "iterable" and workers < 2:
+        return [Remedy(_SHARD.format(needed=min(needed, room or needed), why=why), name="shard")]
     if needed <= workers:
         return [
             Remedy(

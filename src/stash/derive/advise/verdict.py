@@ -84,7 +84,7 @@ def _estimate_text(case: Case) -> str:
     text = f"{count} measured: an estimate of each stall, and no verdict."
     waits = case.breakdown.waits
     wait, names = (waits.cold, DATA_STALLS) if waits.cold is not None else (waits.warm, DATA_STALLS[:1])
-    if wait is None:
+    if wait is None or case.breakdown.by_waits:
         return text
     difference = f"{figures(case.breakdown.stalls).time(*names)} a step for {listed(names)}"
     return f"{text} Rungs differ by {difference}; steps waited {format_seconds(wait)} for the loader."
@@ -118,6 +118,14 @@ def _undecided_text(case: Case, claims: Claims) -> str:
     written, parts = figures(case.breakdown.stalls), []
     if claims.open:
         parts.append(f"Cannot tell yet what dominates a step of {written.step}: {_upper_ends(written, claims.open)}.")
+    for stall in claims.disputed:
+        dispute = case.breakdown.disputed(stall.name)
+        assert dispute is not None
+        parts.append(
+            f"Cannot tell yet how large {listed(dispute.stalls)} {'is' if len(dispute.stalls) == 1 else 'are'}: "
+            f"{format_seconds(dispute.difference)} of a step of {written.step} by difference, "
+            f"{format_seconds(dispute.waited)} waited for the loader; {dispute.why}."
+        )
     parts += [
         f"Certain is {stall.name}: {written.quantity(stall.name)} ({written.share(stall.name)})."
         for stall in claims.certain[:1]

@@ -18,6 +18,7 @@ from stash.base.stats.intervals import Interval
 from stash.base.stats.rounds import increments, whole_estimate
 from stash.base.stats.slowest import stands_out
 from stash.derive.stalls.breakdown import Breakdown, Paper, SlowRank, Stall
+from stash.derive.stalls.estimators import disputes
 from stash.derive.stalls.method_error import method_error
 from stash.derive.stalls.missing import missing_stalls, ranks_per_node
 from stash.derive.stalls.remarks import remarks
@@ -45,6 +46,7 @@ def attribute(profile: Profile, source: str | None = None) -> Breakdown:
     stalls, paper = _stalls(kept, entries), _paper(profile, kept)
     samples = count_samples(profile, kept)
     speeds, waited = rates(profile, kept, samples), waits(profile, kept)
+    disputed = disputes(profile, kept, waited)
     startups = [loader.startup_seconds for loader in profile.workload.loaders if loader.startup_seconds is not None]
     in_step = samples.per_rung.get(kept.rungs[-1]) if samples is not None else None
     return Breakdown(
@@ -65,9 +67,11 @@ def attribute(profile: Profile, source: str | None = None) -> Breakdown:
         rates=speeds,
         communication=communication(profile, kept),
         slow_rank=_slow_rank(profile, kept),
+        by_waits=kept.by_waits,
+        disputes=disputed,
         surfacing=surfacing(kept.rungs, stalls, speeds, in_step),
         startup_seconds=sum(startups) if startups else None,
-        notes=(*remarks(profile, kept, stalls, speeds, waited, paper), *profile.notes),
+        notes=(*remarks(profile, stalls, speeds, disputed, paper), *profile.notes),
     )
 
 

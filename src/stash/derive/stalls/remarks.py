@@ -5,29 +5,27 @@ Each is a sentence about figures that stand in the breakdown. Alteration no numb
 
 from __future__ import annotations
 
-import numpy as np
+from collections import defaultdict
 
-from stash.base.ladder import DATA_STALLS, RUNGS
 from stash.base.records import Profile
-from stash.base.stats.rounds import increments
 from stash.base.words.units import format_seconds
-from stash.derive.stalls.breakdown import Paper, Rates, Stall, Waits
+from stash.derive.stalls.breakdown import Dispute, Paper, Rates, Stall
 from stash.derive.stalls.figures import figures, pace
-from stash.derive.stalls.step_times import StepTimes
 
-DISAGREEMENT = 0.05
-"""Of the step: estimators closer than this agree."""
+BESIDE = 0.01
+"""Of the measured steps: less time than that beside them is not worth a sentence."""
 
 
 def remarks(
-    profile: Profile, kept: StepTimes, stalls: tuple[Stall, ...], speeds: Rates, waited: Waits, paper: Paper
+    profile: Profile, stalls: tuple[Stall, ...], speeds: Rates, disputed: tuple[Dispute, ...], paper: Paper
 ) -> tuple[str, ...]:
     """Every remark that this breakdown needs."""
     return (
         *_negative(stalls),
-        *_estimators(profile, kept, waited),
+        *_disputes(disputed),
         *_rates(profile, stalls, speeds),
         *_weak_scaling(profile, paper),
+        *_beside_training(profile),
     )
 
 
@@ -56,35 +54,29 @@ def _negative(stalls: tuple[Stall, ...]) -> list[str]:
     return [f"{text}, beyond the noise: the rung below ran under worse conditions, such as a lower clock."]
 
 
-def _estimators(profile: Profile, kept: StepTimes, waited: Waits) -> list[str]:
-    """Where paired data stalls and the time steps waited disagree, beyond noise and 5 % of a step."""
-    replay = kept.top_replay
-    if replay is None:
+def _disputes(disputed: tuple[Dispute, ...]) -> list[str]:
+    return [
+        f"Two estimators of {' and '.join(each.stalls)} disagree: {format_seconds(each.difference)} by difference, "
+        f"{format_seconds(each.waited)} waited for the loader; {each.why}."
+        for each in disputed
+    ]
+
+
+def _beside_training(profile: Profile) -> list[str]:
+    """What the script did within the measured blocks that was no step, of the rank that did most."""
+    other: dict[int, float] = defaultdict(float)
+    steps: dict[int, float] = defaultdict(float)
+    for block in profile.blocks:
+        other[block.rank] += block.interrupted_seconds
+        steps[block.rank] += block.seconds
+    rank = max(other, key=lambda each: other[each], default=None)
+    if rank is None or other[rank] <= BESIDE * steps[rank]:
         return []
-    found = []
-    for count, each in enumerate((each for each in RUNGS if each.reads_data), 1):
-        wait = waited.warm if each.feed == "warm" else waited.cold
-        if wait is None:
-            continue
-        (paired,) = increments(np.column_stack([kept.of(replay), kept.of(each.name)]))
-        apart = paired.above(wait) or paired.below(wait)
-        if apart and abs(wait - paired.value) > DISAGREEMENT * kept.step_seconds:
-            found.append(
-                f"Two estimators of {' and '.join(DATA_STALLS[:count])} disagree: "
-                f"{format_seconds(paired.value)} by difference, {format_seconds(wait)} waited for the loader; "
-                f"{_why_apart(paired.value, wait, _workers(profile))}."
-            )
-    return found
-
-
-def _why_apart(difference: float, wait: float, workers: int | None) -> str:
-    if wait > difference and difference < 0:
-        return "the machine changed within the rounds, so trust neither to better than that"
-    if wait > difference:
-        return "part of the wait overlaps with work that the device still had to do"
-    if workers:
-        return "the loader's workers also slow the step itself, usually by competing for cores"
-    return "the step itself is slower on fresh batches than on replayed ones, which caches still hold"
+    return [
+        f"Other than training: {format_seconds(other[rank])} beside {format_seconds(steps[rank])} of measured steps, "
+        "in evaluations and between epochs, which is part of no step; while Stash measures, a loop that does not "
+        "train gets one batch of its loader."
+    ]
 
 
 def _rates(profile: Profile, stalls: tuple[Stall, ...], speeds: Rates) -> list[str]:

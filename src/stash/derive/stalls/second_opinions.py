@@ -6,9 +6,11 @@ A stall behind another does not show. These numbers tell what would: the rates G
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 
 import numpy as np
+from scipy.special import stdtrit
 
 from stash.base.ladder import DATA_STALLS, RUNGS, STALLS, rung
 from stash.base.records import Profile
@@ -26,6 +28,9 @@ from stash.derive.stalls.breakdown import (
 from stash.derive.stalls.samples import replicas_per_rank
 from stash.derive.stalls.step_times import StepTimes, mean_over_rounds, rank_values
 
+LEAST_TIMED = 0.05
+"""Seconds that a loader must have been timed for."""
+
 
 def rates(profile: Profile, kept: StepTimes, samples: SampleCounts | None) -> Rates:
     """G from the top replay rung, P and F from the loaders alone; ``None`` unless all ranks were measured."""
@@ -33,17 +38,36 @@ def rates(profile: Profile, kept: StepTimes, samples: SampleCounts | None) -> Ra
     count = samples.per_rung.get(top) if samples is not None and top is not None else None
     if top and count and (rung(top).active == "all" or profile.world_size == 1):
         device = count / float(kept.of(top).mean())
-    return Rates(device=device, prep=_loader_rate(profile, "warm"), fetch=_loader_rate(profile, "cold"))
+    prep, fetch = (_loader_rate(profile, feed) for feed in ("warm", "cold"))
+    prep_spread, fetch_spread = (_spread(profile, feed) for feed in ("warm", "cold"))
+    return Rates(device=device, prep=prep, fetch=fetch, prep_spread=prep_spread, fetch_spread=fetch_spread)
+
+
+def _spread(profile: Profile, feed: str) -> float | None:
+    """Half-width of a loader's rate as a share of it, of the rank that varies most; unknown of a single part."""
+    parts: dict[int, list[float]] = defaultdict(list)
+    for rate in profile.rates:
+        if rate.feed == feed and rate.part_seconds:
+            of_part = rate.samples / len(rate.part_seconds)
+            parts[rate.rank] += [seconds / of_part for seconds in rate.part_seconds]
+    if not parts or any(len(each) < 3 for each in parts.values()):
+        return None
+    return max(_half_width(each) / float(np.mean(each)) for each in parts.values())
+
+
+def _half_width(values: list[float]) -> float:
+    return float(stdtrit(len(values) - 1, 0.975)) * float(np.std(values, ddof=1)) / math.sqrt(len(values))
 
 
 def _loader_rate(profile: Profile, feed: str) -> float | None:
+    """Unknown where less was timed than tells a rate: what stood ready is no rate."""
     samples: dict[int, int] = defaultdict(int)
     seconds: dict[int, float] = defaultdict(float)
     for rate in profile.rates:
         if rate.feed == feed:
             samples[rate.rank] += rate.samples
             seconds[rate.rank] += rate.seconds
-    if samples.keys() < {rank.rank for rank in profile.ranks} or not all(s > 0 for s in seconds.values()):
+    if samples.keys() < {rank.rank for rank in profile.ranks} or not all(s >= LEAST_TIMED for s in seconds.values()):
         return None
     return sum(samples[rank] / seconds[rank] for rank in samples) * replicas_per_rank(profile) or None
 

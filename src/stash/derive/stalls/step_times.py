@@ -34,6 +34,8 @@ class StepTimes(NamedTuple):
     matrix: Matrix
     disturbed: tuple[int, ...] = ()
     """Rounds whose rows are calmed: see ``base.stats.rounds.calmed``."""
+    by_waits: bool = False
+    """Data stalls are what steps waited for the loader, and no differences of rungs: see ``loads_itself``."""
 
     @property
     def rounds(self) -> tuple[int, ...]:
@@ -87,7 +89,38 @@ def step_matrix(profile: Profile) -> StepTimes:
     rounds = [number for number in sorted({block.round for block in profile.blocks}) if rungs and complete(number)]
     sets = _sets(profile, rounds)
     columns = [slowest(_per_set(per_rank, name, sets)[1]) for name in rungs] if sets else []
-    return StepTimes(rungs, sets, np.array(columns, dtype=np.float64).reshape(len(rungs), len(sets)).T)
+    times = StepTimes(rungs, sets, np.array(columns, dtype=np.float64).reshape(len(rungs), len(sets)).T)
+    return _by_waits(profile, times) if loads_itself(profile) else times
+
+
+def loads_itself(profile: Profile) -> bool:
+    """Whether a step stands still exactly while its loader works: one process on CPUs, whose loaders have no workers.
+
+    Devices go on with what they were told before, other ranks wait too, and workers load while a step trains.
+    """
+    on_cpu = [rank.device for rank in profile.ranks] == ["cpu"]
+    return on_cpu and {loader.workers for loader in profile.workload.loaders} == {0}
+
+
+def _by_waits(profile: Profile, raw: StepTimes) -> StepTimes:
+    """With columns that differ by what steps waited; those below them move along, and the last one stays.
+
+    What is left of the difference between rungs is no time of the loader: it goes to what the first rung takes.
+    """
+    values = rank_values(profile, lambda block: block.wait_seconds)
+    reading = [name for name in raw.rungs if rung(name).reads_data]
+    if not raw.sets or not reading or not all((number, name) in values for name in reading for number in raw.rounds):
+        return raw
+    matrix = raw.matrix.copy()
+    for at in range(len(raw.rungs) - 1, len(raw.rungs) - len(reading) - 1, -1):
+        name, below = raw.rungs[at], raw.rungs[at - 1] if at else None
+        if below is None:
+            break
+        stall = _per_set(values, name, raw.sets)[1][:, 0]
+        if below in reading:
+            stall = stall - _per_set(values, below, raw.sets)[1][:, 0]
+        matrix[:, :at] += (matrix[:, at] - stall - matrix[:, at - 1])[:, None]
+    return raw._replace(matrix=matrix, by_waits=True)
 
 
 def _sets(profile: Profile, rounds: Sequence[int]) -> tuple[tuple[int, ...], ...]:

@@ -32,8 +32,8 @@ class Listener(Protocol):
     def opened(self, handle: Any) -> None:
         """A loop took an iterator."""
 
-    def enough(self, feed: Any) -> bool:
-        """Whether a loop over that loader is to end now."""
+    def enough(self, handle: Any) -> bool:
+        """Whether that loop is to end now."""
 
     def served(self, feed: Any) -> Any:
         """A loader is asked for its next batch; the value is that batch, or StopIteration is raised."""
@@ -112,10 +112,10 @@ def opened(handle: T) -> T:
     return handle
 
 
-def enough(feed: Any) -> bool:
-    """Whether a loop over that loader is to end now, before the loader does."""
+def enough(handle: Any) -> bool:
+    """Whether that loop is to end now, before its loader does."""
     listener = heard_by()
-    return listener is not None and listener.enough(feed)
+    return listener is not None and listener.enough(handle)
 
 
 def served(feed: Any) -> Any:

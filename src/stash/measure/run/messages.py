@@ -173,6 +173,7 @@ class LoaderTimed(Message):
     round: int
     samples: int
     seconds: float
+    part_seconds: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)

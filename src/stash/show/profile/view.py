@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from stash.base.ladder import EXCHANGE_STALLS, STALLS
+from stash.base.ladder import DATA_STALLS, EXCHANGE_STALLS, STALLS
 from stash.base.records import Profile
 from stash.base.stats.intervals import Interval
 from stash.base.words.counting import counted
@@ -156,11 +156,15 @@ def _facts(breakdown: Breakdown, advice: Advice) -> tuple[tuple[str, str], ...]:
 
 def _rates(rates: Rates) -> str:
     named = (
-        ("devices can train", rates.device),
-        ("loaders alone prepare", rates.prep),
-        ("loaders alone read and prepare", rates.fetch),
+        ("devices can train", rates.device, None),
+        ("loaders alone prepare", rates.prep, rates.prep_spread),
+        ("loaders alone read and prepare", rates.fetch, rates.fetch_spread),
     )
-    return ", ".join(f"{label} {pace(rate)}" for label, rate in named if rate is not None)
+    return ", ".join(
+        f"{label} {pace(rate)}" + ("" if spread is None else f" (± {spread:.0%})")
+        for label, rate, spread in named
+        if rate is not None
+    )
 
 
 def _waits(waits: Waits) -> str:
@@ -206,7 +210,13 @@ def _method(breakdown: Breakdown) -> str:
     told = [
         f"{stall.name} ± {format_seconds(stall.method)}" for stall in breakdown.stalls if stall.method is not None
     ]
-    return f"besides noise, known to {listed(told)}" if told else ""
+    known = f"besides noise, known to {listed(told)}" if told else ""
+    if not breakdown.by_waits:
+        return known
+    names = [stall.name for stall in breakdown.stalls if stall.name in DATA_STALLS]
+    is_are = "is" if len(names) == 1 else "are"
+    by = f"{listed(names)} {is_are} what steps waited for the loader, which works in the training process itself"
+    return f"{known}; {by}" if known else by
 
 
 def _footer(breakdown: Breakdown, profile: Profile) -> str:

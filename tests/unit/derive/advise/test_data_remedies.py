@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from breakdowns import FETCH, PREP, advice_for, flat, steps_for
 from profile_builder import build
 
@@ -53,14 +54,38 @@ def test_without_worker_times_the_loaders_rate_tells_the_workers():
 def test_without_workers_a_step_waits_for_all_the_work_and_workers_take_over_no_more_than_that():
     profile = build(
         flat(**PREP),
-        block_extra={"warm": {"wait_seconds": 0.3}},
+        block_extra={"warm": {"wait_seconds": 0.905}},
         workload={"loaders": (Loader(kind="map", workers=0),)},
     )
-    advice = advice_for(profile)  # 30 of 100 ms is waiting
+    advice = advice_for(profile)  # 90.5 of 100 ms is waiting
     assert "the loader has no workers (num_workers=0), so nothing is read or prepared while" in advice.text
     text = " ".join(advice.next_steps)
-    assert "Use num_workers=1 instead of 0 (preparing a step takes 30.0 ms of one worker, training it 100 ms)" in text
-    assert "saves about 30.0 ms a step (15%)" in text
+    assert "Use num_workers=1 instead of 0 (preparing a step takes 90.5 ms of one worker, training it 100 ms)" in text
+    assert "saves about 89.7 ms a step (45%)" in text
+
+
+def _loading(kind: str, workers: int):
+    """Preparing 16 samples takes one worker 160 s, training on them 0.1 s."""
+    return build(
+        flat(**PREP),
+        block_extra={"warm": {"fetch_seconds": 1600.0}} if workers else {"warm": {"wait_seconds": 1.0}},
+        workload={"loaders": (Loader(kind=kind, workers=workers),)},
+        host={"cores": 8},
+    )
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_stream_is_to_be_sharded_before_workers_are_added_that_would_repeat_it(workers):
+    steps = steps_for(_loading("iterable", workers))
+    assert "First let the stream give each worker a share of its own, by `torch.utils" in steps
+    assert "cores per device instead" not in steps
+
+
+@pytest.mark.parametrize(("kind", "workers"), [("map", 1), ("iterable", 2)])
+def test_samples_that_workers_share_already_need_no_sharding(kind, workers):
+    steps = steps_for(_loading(kind, workers))
+    assert "get_worker_info" not in steps
+    assert "cores per device instead" in steps
 
 
 def test_a_loader_of_unknown_kind_gets_no_number_of_workers():

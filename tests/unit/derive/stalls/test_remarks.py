@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from breakdowns import CALM, FETCH, PREP, flat
 from profile_builder import build
 
@@ -14,21 +13,11 @@ def notes_of(profile: Profile) -> str:
     return " ".join(attribute(profile).notes)
 
 
-def test_two_estimators_that_agree_are_not_mentioned():
-    extra = {"warm": {"wait_seconds": 0.29}, "cold": {"wait_seconds": 0.35}}  # of 10 steps
-    assert attribute(build(CALM, block_extra=extra)).notes == ()
-
-
-@pytest.mark.parametrize(
-    ("workers", "why"), [(2, "the loader's workers also slow the step"), (0, "slower on fresh batches")]
-)
-def test_two_estimators_that_disagree_are_both_reported(workers, why):
-    loaders = (Loader(kind="map", workers=workers),)
-    profile = build(CALM, block_extra={"warm": {"wait_seconds": 0.05}}, workload={"loaders": loaders})
-    (note,) = attribute(profile).notes
-    assert "30.0 ms by difference, 5.00 ms waited" in note
-    assert why in note
-    assert ("workers" in note) == (workers > 0)
+def test_time_beside_training_is_shown_and_little_of_it_is_not():
+    lot, little = ({"warm": {"interrupted_seconds": each}} for each in (0.5, 0.001))
+    assert "1.50 s beside" in notes_of(build(CALM, block_extra=lot))
+    assert "part of no step" in notes_of(build(CALM, block_extra=lot))
+    assert notes_of(build(CALM, block_extra=little)) == ""
 
 
 def test_a_share_beyond_the_whole_is_explained_by_what_is_below_zero():

@@ -9,13 +9,18 @@ from stash.measure.agent.climb import coldness
 from stash.measure.agent.climb.rank import OwnRank
 from stash.measure.agent.climb.sizes import BlockSize
 from stash.measure.agent.data.feeds import Feed
-from stash.measure.agent.data.tally import IDLE, own_seconds, own_tally
+from stash.measure.agent.data.tally import IDLE, Tally, own_seconds, own_tally
 from stash.measure.agent.wraps import replicas
 from stash.measure.agent.wraps.scope import scope
 from stash.measure.run.messages import ExchangeTimed, LoaderTimed
 
 _TRIES = 3
 """Of the exchange; the first one makes connections and does not count."""
+_PARTS = 4
+"""Of the timing of a loader: as many as tell its spread."""
+_LEAST_SECONDS = 0.03
+"""Of such a part."""
+_MOST_STEPS = 1024
 _LEAST_BYTES = 4
 """Of a bucket that tells what an all-reduce takes whatever its size: one number."""
 
@@ -34,17 +39,42 @@ def time_loader(rank: OwnRank, visit: Visit, number: int, mode: int, sweeping: b
     for feed in feeds:
         feed.begin(visit.feed, (lead_in + steps) * feed.per_step + feed.depth)
     _consume(feeds, lead_in)
-    began = rank.clock.now() - own_seconds(tally)
-    samples = _consume(feeds, steps)
-    seconds = rank.clock.now() - own_seconds(tally) - began
+    samples, parts = _timed(rank, feeds, steps, tally)
     for feed in feeds:
         feed.drain()
     if tally is not None:
         tally.set_mode(IDLE)
 
     # a batch that cannot be counted has no rate, rather than one of zero
-    own = LoaderTimed(visit.feed, rank.place.rank, number, samples, seconds) if samples and seconds >= 0 else None
+    seconds = sum(parts)
+    own = (
+        LoaderTimed(visit.feed, rank.place.rank, number, samples, seconds, parts)
+        if samples and seconds >= 0
+        else None
+    )
     rank.agree(own, lambda reports: rank.tell(*(report for report in reports if report is not None)))
+
+
+def _timed(rank: OwnRank, feeds: list[Feed], steps: int, tally: Tally | None) -> tuple[int, tuple[float, ...]]:
+    """Samples read in parts of as many steps each, and the seconds of each part.
+
+    A stream may hand out at once what it has ready, and then work for long: parts are doubled until one takes long
+    enough to tell a rate, and are repeated until they tell its spread, or took long enough without one.
+    """
+    samples, parts = 0, list[float]()
+    while len(parts) < _PARTS and sum(parts) < _PARTS * _LEAST_SECONDS:
+        began = rank.clock.now() - own_seconds(tally)
+        read = _consume(feeds, steps)
+        seconds = rank.clock.now() - own_seconds(tally) - began
+        if read and seconds < _LEAST_SECONDS and not parts and steps < _MOST_STEPS:
+            steps *= 2
+        else:
+            samples, parts = samples + read, [*parts, seconds]
+        if not read:
+            break
+        for feed in feeds:
+            feed.ask_for(steps * feed.per_step)
+    return samples, tuple(parts)
 
 
 def _steps(feeds: list[Feed], size: BlockSize) -> tuple[int, int]:

@@ -11,7 +11,6 @@ import os
 import sys
 import threading
 from collections.abc import Generator
-from dataclasses import dataclass
 from enum import Enum, auto
 from multiprocessing import current_process
 from multiprocessing.util import Finalize, register_after_fork
@@ -25,6 +24,7 @@ from stash.measure.agent.climb.blocks import BlockRunner
 from stash.measure.agent.climb.clock import Clock
 from stash.measure.agent.climb.control import Control
 from stash.measure.agent.climb.loops import PATIENCE, Loops
+from stash.measure.agent.climb.optimizers import Optimizers, Updating
 from stash.measure.agent.climb.parting import Parting
 from stash.measure.agent.climb.rank import LoopEnded, LoopEndedError, OwnRank
 from stash.measure.agent.wraps import checkpoints, steps
@@ -68,7 +68,7 @@ def _listen(orders: Orders) -> None:
 
 def _listen_in_fork(inherited: Climber) -> None:
     """A process forked before any training may be the one that trains; a loader's workers are daemons and are not."""
-    if not current_process().daemon and inherited.rank.optimizer is None:
+    if not current_process().daemon and inherited.rank.updating is None:
         _listen(inherited.rank.orders)
         Finalize(None, script.exits, exitpriority=1)  # what ``atexit`` is to a process that is no fork
 
@@ -81,14 +81,6 @@ class State(Enum):
     """The training loop is over, and the ranks are told so."""
     FINISHED = auto()
     """Nothing is measured any more."""
-
-
-@dataclass
-class _Optimizer:
-    """An optimizer of the script, and how often it stepped."""
-
-    optimizer: Any
-    steps: int = 0
 
 
 class Way(Protocol):
@@ -114,11 +106,7 @@ class Climber:
         loops = self._loops = Loops(rank, over=self.loop_ended)
         self.opened, self.enough, self.served, self.closed = loops.opened, loops.enough, loops.served, loops.closed
         self.acted = loops.acted  # what loops do is theirs to hear, without a step in between
-        self._known: dict[int, _Optimizer] = {}
-        """The optimizers that have stepped, by identity."""
-        self._latest: _Optimizer | None = None
-        self._counted: _Optimizer | None = None
-        """Whose steps are the job's."""
+        self._optimizers = Optimizers()
         self._routine: Generator[None, None, None] | None = None
 
     # What the script does -----------------------------------------------------------------------------
@@ -132,19 +120,19 @@ class Climber:
         self.rank.control.join()
 
     def stepped(self, optimizer: Any) -> None:
-        """An optimizer stepped; one optimizer's steps are the job's."""
-        self.rank.clock.step_ends()
-        own = self._latest
-        if own is None or own.optimizer is not optimizer:
-            # Nearly always it is the same one; every ``id`` is an event that all of Python's audit hooks hear.
-            own = self._latest = self._known.setdefault(id(optimizer), _Optimizer(optimizer))
-        own.steps += 1
-        if self.rank.optimizer is None:
-            self._begin(own)
-        if optimizer is not self.rank.optimizer or self._routine is None or self.state is not State.CLIMBING:
+        """An optimizer stepped; one optimizer's steps are the job's, or those of the one that takes its place."""
+        rank = self.rank
+        rank.clock.step_ends()
+        own = self._optimizers.stepped(optimizer)
+        if rank.updating is None:
+            self._begin(own, optimizer)
+        if own is not rank.updating and (self.state is not State.CLIMBING or not self._succeeds()):
             return
-        self.rank.beat(own.steps)
-        self.rank.counts_step()
+        if self._routine is None or self.state is not State.CLIMBING:
+            return
+        self._optimizers.counts()
+        rank.beat(self._optimizers.counted)
+        rank.counts_step()
         self._loops.stepped()
         try:
             next(self._routine)
@@ -157,7 +145,7 @@ class Climber:
 
     def beat(self) -> None:
         """A sign of life, with the steps so far."""
-        self.rank.beat(0 if self._counted is None else self._counted.steps)
+        self.rank.beat(self._optimizers.counted)
 
     def note(self, text: str) -> None:
         """Say something in the profile, once."""
@@ -183,7 +171,7 @@ class Climber:
     def loop_ended(self) -> None:
         """The script's training loop is over before the schedule is: end together, keep what there is."""
         with self._once:
-            if self.state is not State.CLIMBING or self.rank.optimizer is None:
+            if self.state is not State.CLIMBING or self.rank.updating is None:
                 return
             self.state = State.ENDING
         # Ranks end their loops together or not at all; one that ends alone must not wait for ever.
@@ -201,11 +189,11 @@ class Climber:
 
     # The climb ----------------------------------------------------------------------------------------
 
-    def _begin(self, first: _Optimizer) -> None:
+    def _begin(self, first: Updating, optimizer: Any) -> None:
         import torch
 
         rank = self.rank
-        optimizer = self._count_at(first)
+        rank.updating = first
         scope.forget()  # what came before the first step was setting up
         rank.count_anew()
         rank.clock.watch(p.device for group in optimizer.param_groups for p in group["params"])
@@ -241,6 +229,7 @@ class Climber:
             yield  # the interval under way began at another optimizer's step
             yield
         rank.feeds = self._loops.training()
+        rank.phase = self._optimizers.trained()
         ladder = discovery.choose_rungs(rank, step)
         rungs = ladder.rungs
         unsafe = yield from discovery.try_switching(rank, ladder.looks)
@@ -298,16 +287,33 @@ class Climber:
 
     def _choose_optimizer(self) -> bool:
         """With several optimizers, count steps at the one that steps least often; whether that is another one."""
-        before = self.rank.optimizer
-        rarest = min(self._known.values(), key=lambda each: each.steps)  # ties keep the first
+        before, self.rank.updating = self.rank.updating, self._optimizers.rarest()
         self.rank.count_anew()
-        return self._count_at(rarest) is not before
+        return self.rank.updating is not before
 
-    def _count_at(self, chosen: _Optimizer) -> Any:
-        """From now on the job's steps are this optimizer's, which is handed back."""
-        self._counted = chosen
-        self.rank.optimizer = chosen.optimizer
-        return chosen.optimizer
+    def _succeeds(self) -> bool:
+        """Another optimizer than the one whose steps are counted has stepped: whether it takes its place with that.
+
+        Where it trains other parameters than were measured so far, that is another phase of the script's training,
+        which has steps of its own: the one that was measured is over.
+        """
+        rank = self.rank
+        heir = None if rank.updating is None else self._optimizers.heir(rank.updating)
+        if heir is None:
+            return False
+        counted = rank.updating
+        if rank.phase is not None and counted is not None and heir.trains != counted.trains:
+            rank.note(
+                f"the phase of training that was measured, of {counted.trains:,} parameters, is over: the next one "
+                f"trains {heir.trains:,}, and has other steps; profile it by itself"
+            )
+            self.state = State.ENDING
+            self._say_goodbye()
+            return False
+        rank.updating = heir
+        if not heir.at_once:
+            self._loops.skipped_steps()
+        return heir.at_once
 
     # Ending -------------------------------------------------------------------------------------------
 

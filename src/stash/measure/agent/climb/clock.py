@@ -93,6 +93,11 @@ class BlockClock:
         self._in_step, self._last = 0.0, now
         self._since = now if over else None
 
+    def skip(self, now: float) -> None:
+        """What came since the last step's end is no step's."""
+        self.interrupted += now - self._last
+        self._in_step, self._last, self._since = 0.0, now, None
+
     def step_begins(self, now: float) -> None:
         """The script goes on now: what came since the last step's end belongs to none."""
         self._last = now

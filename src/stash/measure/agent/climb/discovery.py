@@ -237,6 +237,7 @@ def try_switching(rank: OwnRank, steps: int) -> Generator[None, None, str | None
     ready = [(yield from looks.at_gradients(rank))]
     together = exchange.end()
     _tell_of_unseen_input(rank, inputs.end())
+    _name_phase(rank, sum(parameter.numel() for parameter in inputs.parameters.values()))
     for _ in range(steps - 1):
         ready.append((yield from looks.at_gradients(rank)))
     moved = [n for n, count in private.sequence_numbers().items() if count != before.get(n, count)]
@@ -291,6 +292,12 @@ def _tell_of_unseen_input(rank: OwnRank, times: tuple[float, float] | None) -> N
         f"{seconds * 1e3:.3g} ms pass from the end of a step to the first forward pass of the next, on batches "
         f"from memory, {seen}: if batches are made or changed there, that time is part of compute"
     )
+
+
+def _name_phase(rank: OwnRank, whole: int) -> None:
+    """Of a script that trains a part of its model, first or only: it may train another part later."""
+    if rank.phase is not None and rank.phase < whole:
+        rank.note(f"measured: a phase of training in which {rank.phase:,} of {whole:,} parameters train")
 
 
 def without_switching(rank: OwnRank, rungs: tuple[str, ...], why: str) -> tuple[str, ...]:

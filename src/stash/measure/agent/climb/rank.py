@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeVar
 from stash.base.ladder import ScopeName
 from stash.measure.agent.climb.clock import Clock
 from stash.measure.agent.climb.control import Place
+from stash.measure.agent.climb.optimizers import Updating
 from stash.measure.agent.data.feeds import Feed
 from stash.measure.agent.wraps import replicas
 from stash.measure.agent.wraps.scope import scope
@@ -53,8 +54,10 @@ class OwnRank:
         self.orders, self.clock, self.control = orders, clock, control
         self.feeds: list[Feed] = []
         """Of the loaders that the training loop reads."""
-        self.optimizer: Any = None
-        """The one whose steps are the job's."""
+        self.updating: Updating | None = None
+        """The optimizer whose steps are the job's."""
+        self.phase: int | None = None
+        """How many numbers the job trains while it is measured."""
         self.steps_counted = 0
         """Steps under scope world since collectives are counted."""
         self.switches = not orders.isolated
@@ -74,6 +77,11 @@ class OwnRank:
     @property
     def leads(self) -> bool:
         return self.place.rank == 0
+
+    @property
+    def optimizer(self) -> Any:
+        """The one whose steps are the job's; ``None`` before the first step, and once the script has dropped it."""
+        return None if self.updating is None else self.updating.optimizer
 
     @property
     def device(self) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
+import weakref
 from collections.abc import Mapping
 from typing import Any
 
@@ -79,9 +80,14 @@ class GradientClock:
 
 
 class InputClock:
-    """Notes when the first module of a step begins its forward pass: what makes batches unseen runs before that."""
+    """Notes when the first module of a step begins its forward pass: what makes batches unseen runs before that.
+
+    … and which modules a step calls: their parameters are those of the whole model, whatever part of it trains.
+    """
 
     def __init__(self) -> None:
+        self.parameters: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+        """Of every module that was called."""
         self._began = 0.0
         self._first: float | None = None
         self._handle: Any = None
@@ -95,6 +101,7 @@ class InputClock:
     def _forward(self, module: Any, inputs: Any) -> None:
         if self._first is None:
             self._first = time.perf_counter()
+        self.parameters.update((id(parameter), parameter) for parameter in module.parameters(recurse=False))
 
     def end(self) -> tuple[float, float] | None:
         """Seconds from the end of the step before, and of the whole step; ``None`` if no module was called."""

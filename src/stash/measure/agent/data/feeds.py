@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 from stash.measure.agent import script
@@ -17,8 +18,33 @@ from stash.measure.agent.data.samples import samples
 from stash.measure.agent.data.tally import own_tally
 
 
+@dataclass(frozen=True)
+class Handed:
+    """How far a feed's loops and the step under way have come."""
+
+    turn: int
+    limit: int | None
+    steps_of_epoch: int
+    since_step: int
+    wait: float
+    uncounted: bool
+    around: tuple[Any, int] | None = None
+    """The iterator of a loop that is under way around the latest one, and how many batches it has handed out."""
+
+
 class Feed:
     """One loader and what its iterator hands out: ``real`` batches, ``replay``, ``resident``, ``warm``, ``cold``."""
+
+    around: tuple[Any, int] | None = None
+    """As in ``Handed``, of a feed that has iterators to choose from."""
+    trial: Any = None
+    """What whoever keeps account of its loops knows of one that may train or not."""
+    without_gradients = False
+    """Training reads it while gradients are off."""
+    _at_step = (0.0, False)
+    """Wait, and whether some samples were uncounted, at the end of the last step."""
+    read_before_pass = 1
+    """At most, batches that a training loop took before its first backward pass."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
@@ -44,6 +70,8 @@ class Feed:
         self.stands_for: Feed | None = None
         """The training feed that this one's loader, made anew for the next epoch, is another loader for."""
         self.since_step = 0
+        self.beside_since_step = 0
+        """Batches that no step trains on, for all that is known."""
         self.steps = 0
         """How many steps of the job it was read for."""
         self.per_step = 1
@@ -55,6 +83,9 @@ class Feed:
         self.own = 0.0
         """Seconds that handing out batches took beside that: Stash's own work."""
         self.samples = 0
+        """Trained on."""
+        self._in_hand: list[int] = []
+        """Samples of the batches handed out that no step has trained on yet."""
         self.uncounted = False
         """Among the batches handed out was one whose samples cannot be told."""
         self.startup: float | None = None
@@ -62,8 +93,7 @@ class Feed:
         self.training = False
         self.first_at_pass = 0
         """How many backward passes there had been when the first batch of this epoch was handed out."""
-        self._batches = 0
-        self._steps_of_epoch = 0
+        self._batches = self._steps_of_epoch = 0
         self.seen_length: int | None = None
         """Batches in an epoch that was read to its end."""
 
@@ -85,6 +115,9 @@ class Feed:
 
     def prime(self, count: int, skipped: int = 0) -> None:
         """Ask for ``count`` batches of the round's samples, after the first ``skipped``."""
+
+    def ask_for(self, count: int) -> None:
+        """Ask for ``count`` more of the round's batches, after those that were asked for."""
 
     def end_workers(self) -> None:
         """Nothing it started is left."""
@@ -110,6 +143,30 @@ class Feed:
         """A loop over it begins."""
         self.turn, self.limit, self._steps_of_epoch = 0, self.length, 0
 
+    def account(self) -> Handed:
+        """How far it has come."""
+        return Handed(
+            self.turn, self.limit, self._steps_of_epoch, self.since_step, self.wait, self.uncounted, self.around
+        )
+
+    def restore(self, before: Handed, read: int) -> None:
+        """Forget the ``read`` batches handed out since; blocks under way may ask for as many more."""
+        self.turn, self.limit, self._steps_of_epoch = before.turn, before.limit, before.steps_of_epoch
+        self.since_step, self.wait, self.uncounted = before.since_step, before.wait, before.uncounted
+        del self._in_hand[max(0, len(self._in_hand) - read) :]
+
+    def takes_over(self, other: Feed) -> None:
+        """What the other one has handed out counts as this one's."""
+        self.samples, other.samples = self.samples + other.samples, 0
+        self._in_hand, other._in_hand = self._in_hand + other._in_hand, []
+
+    def skip_step(self) -> None:
+        """What was handed out since the last step belongs to none."""
+        wait, uncounted = self._at_step
+        self._steps_of_epoch += -(-self.since_step // self.per_step)
+        kept = replace(self.account(), since_step=0, wait=wait, uncounted=uncounted, around=None)
+        self.restore(kept, self.since_step)
+
     @property
     def at_end(self) -> bool:
         """Whether the script's own epoch is over."""
@@ -133,7 +190,12 @@ class Feed:
             self.per_step = max(1, round(self._batches / self.steps))  # frameworks that read ahead take turns
             self._steps_of_epoch += 1
             self.reads_ahead |= self.turn > self.per_step * self._steps_of_epoch
-        self.since_step = 0
+        ahead = int(self.reads_ahead and self.since_step > 0)  # of the last step of an epoch nothing is
+        trained = self._in_hand[: len(self._in_hand) - ahead]
+        self.samples += sum(trained)
+        del self._in_hand[: len(trained)]
+        self.since_step = self.beside_since_step = 0
+        self._at_step = (self.wait, self.uncounted)
 
     def next(self) -> Any:
         """Serve the training loop one batch according to the mode."""
@@ -144,7 +206,7 @@ class Feed:
         else:
             batch = self._read(began)
         count = samples(batch)
-        self.samples += count or 0
+        self._in_hand.append(count or 0)
         self.uncounted |= count is None
         self.turn += 1
         self.since_step += 1
@@ -185,6 +247,7 @@ class Feed:
         """
         self.drain()
         self.mode, self.wait, self.samples, self.uncounted = mode, 0.0, 0, False
+        self._at_step = (0.0, False)
         if mode in ("warm", "cold"):
             self.ring.rest()
             self.prime(count, first)

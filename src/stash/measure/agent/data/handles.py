@@ -30,6 +30,8 @@ class Handle:
         self.feed, self._iterator = feed, iterator
         self._owner = owner  # a loader that exists only in a for statement must live as long as its loop
         self.taken = 0
+        self.trains = False
+        """It took a batch while gradients were on."""
         self._open = True
         feed.loops += 1
         feed.in_handles = True
@@ -40,7 +42,7 @@ class Handle:
     def __next__(self) -> Any:
         self.taken += 1
         try:
-            if not self.feed.training and script.enough(self.feed):
+            if script.enough(self):
                 raise StopIteration
             return next(self._iterator)
         except StopIteration:

@@ -13,7 +13,7 @@ from collections import deque
 from typing import Any
 
 from stash.measure.agent import private, script
-from stash.measure.agent.data.feeds import Feed
+from stash.measure.agent.data.feeds import Feed, Handed
 from stash.measure.agent.data.taps import Tap
 
 _QUIET = 0.1
@@ -55,10 +55,25 @@ class LoaderFeed(Feed):
 
     def adopt(self, iterator: Any) -> None:
         """Serve from this new real iterator."""
+        self.around = (self.source, self.yielded) if self.under_way and self.source is not iterator else None
         self.source, self.yielded, self._ended = iterator, 0, False
         self.tap, loader = private.indices(iterator), self.loader
         self.workers = int(loader.num_workers)
         self.depth = self.workers * (loader.prefetch_factor or 2)
+
+    @property
+    def under_way(self) -> bool:
+        """Whether a loop still reads the iterator in use."""
+        return self.source is not None and not self._ended and self.loops > 0
+
+    def restore(self, before: Handed, read: int) -> None:
+        super().restore(before, read)
+        if not self.measured and before.around is not None:  # the loop around the one that is over goes on
+            iterator, yielded = before.around
+            self.adopt(iterator)
+            self.yielded = yielded
+        elif self.mode in ("warm", "cold"):
+            self.ask_for(read)
 
     def hold(self) -> None:
         self._held = self.loader
@@ -130,6 +145,11 @@ class LoaderFeed(Feed):
         self._of_round += self.tap.take(whole - len(self._of_round))
         self.tap.queue = deque(itertools.islice(itertools.cycle(self._of_round), skipped, whole))
         self._fill(count)
+
+    def ask_for(self, count: int) -> None:
+        if self.kind == "map" and self.tap.queue is not None:
+            self.tap.queue.extend(self.tap.take(count))
+            self._fill(count)
 
     def _fill(self, count: int) -> None:
         if self.workers:

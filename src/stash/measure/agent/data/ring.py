@@ -156,6 +156,10 @@ class Ring:
         """The next batch of a block."""
         return self._in_use.take()
 
+    def copy(self) -> Any:
+        """A batch for what is no block's."""
+        return batches.kept(self.kept[0])
+
     def judge(self) -> None:
         """See whether the script wrote into what it was handed so far."""
         self._in_use.judge()

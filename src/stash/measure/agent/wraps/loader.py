@@ -7,6 +7,7 @@ a loop iterates over tells when the loop ends.
 from __future__ import annotations
 
 import functools
+import sys
 import time
 import weakref
 from collections.abc import Callable
@@ -59,7 +60,8 @@ def _tapped(begin: Callable[..., None]) -> Callable[..., None]:
         if script.active():
             feed = feed_of(loader)
             setattr(self, _FEED, weakref.ref(feed))
-            if feed.renewing or not feed.measured:
+            beside = feed.under_way and not feed.without_gradients and not sys.modules["torch"].is_grad_enabled()
+            if feed.renewing or not (feed.measured or beside):  # one beside the training loop's is not followed
                 feed.adopt(self)
             if not feed.in_handles:
                 feed.begin_epoch()

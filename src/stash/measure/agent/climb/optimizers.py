@@ -1,0 +1,109 @@
+"""The script's optimizers: which one's steps are the job's, and which one takes its place.
+
+Scripts replace them: a new one for every epoch, for every fold of a cross-validation, for a second stage of
+training. They are known by weak references, and none is kept alive. What is decided follows from the order of steps
+alone, never from when a replaced one is collected, which differs from rank to rank.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+from stash.measure.agent import script
+
+_MOST_KNOWN = 32
+
+
+class Updating:
+    """An optimizer, and when it stepped among all of the script's."""
+
+    def __init__(self, optimizer: Any, now: int) -> None:
+        self.steps = 0
+        self.at_once = False
+        """It took another's place with its first step."""
+        self._first = self._last = now
+        self._optimizer = weakref.ref(optimizer)
+        groups = getattr(optimizer, "param_groups", [])
+        parameters = [parameter for group in groups for parameter in group["params"]]
+        self._parameters = [weakref.ref(parameter) for parameter in parameters]
+        self.trains: int = sum(parameter.numel() for parameter in parameters if parameter.requires_grad)
+        """How many numbers it trains."""
+
+    @property
+    def optimizer(self) -> Any:
+        """The optimizer itself; ``None`` once the script has let go of it."""
+        return self._optimizer()
+
+    @property
+    def parameters(self) -> list[Any]:
+        """Those that are still there."""
+        return [parameter for each in self._parameters if (parameter := each()) is not None]
+
+    def stepped(self, now: int) -> None:
+        self.steps, self._last = self.steps + 1, now
+
+    def overdue(self, now: int) -> bool:
+        """Whether it has not stepped for twice as long as usual; of a single step: as until that."""
+        usual = self._first if self.steps == 1 else (self._last - self._first) / (self.steps - 1)
+        return now - self._last > 2 * usual
+
+    def shares_parameters(self, other: Updating) -> bool:
+        """Whether both train some of the same parameters."""
+        return not {id(parameter) for parameter in self.parameters}.isdisjoint(map(id, other.parameters))
+
+
+class Optimizers:
+    """Those that have stepped, the latest last."""
+
+    def __init__(self) -> None:
+        self._known: list[Updating] = []
+        self._latest: Updating | None = None
+        self.counted = 0
+        """Steps of the job so far."""
+        self._now = self._passes = 0
+
+    def stepped(self, optimizer: Any) -> Updating:
+        """Hear of a step, and know whose it is."""
+        self._now += 1
+        own = self._latest
+        if own is None or own.optimizer is not optimizer:  # nearly always it is the same one
+            own = next((each for each in self._known if each.optimizer is optimizer), None)
+            if own is None:
+                own = Updating(optimizer, self._now)
+                if len(self._known) > _MOST_KNOWN:
+                    self._known = self._current()
+                self._known.append(own)
+            self._latest = own
+        own.stepped(self._now)
+        return own
+
+    def _current(self) -> list[Updating]:
+        return [each for each in self._known if not each.overdue(self._now)]
+
+    def counts(self) -> None:
+        """The step just heard of is one of the job."""
+        self.counted, self._passes = self.counted + 1, script.passes()
+
+    def rarest(self) -> Updating:
+        """Of those that step now, the one that does least often; ties keep the first."""
+        return min(self._current(), key=lambda each: each.steps)
+
+    def trained(self) -> int:
+        """How many numbers those that step now train together, each counted once."""
+        all_of_them = (parameter for each in self._current() for parameter in each.parameters)
+        return sum({id(one): one.numel() for one in all_of_them if one.requires_grad}.values())
+
+    def heir(self, counted: Updating) -> Updating | None:
+        """Which one takes the place of the one whose steps were counted, now that another has stepped; often none.
+
+        A new one of the same parameters does so at once, unless both step after one backward pass (an optimizer
+        within another); one of other parameters may as well be a second one beside it (GANs), until the first is
+        overdue.
+        """
+        new = self._latest
+        assert new is not None
+        if new.steps == 1 and new.shares_parameters(counted) and script.passes() > self._passes:
+            new.at_once = True
+            return new
+        return self.rarest() if counted.overdue(self._now) else None

@@ -1,0 +1,46 @@
+"""Loops that are more than one training loop: evaluations over the training loader, optimizers that are replaced."""
+
+from __future__ import annotations
+
+import pytest
+from conftest import RunProfile, measured
+
+from stash import attribute
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        "no_grad",
+        *(pytest.param(how, marks=pytest.mark.slow) for how in ("inference", "gradients", "within", "update_bn")),
+    ],
+)
+def test_an_evaluation_over_the_training_loader_is_no_part_of_a_step(run_profile: RunProfile, how: str) -> None:
+    # GIVEN five steps of 3 ms an epoch, and then 15 ms of evaluation over the same loader
+    profile = measured(run_profile("evaluates_training_data.py", "--how", how, "--seconds", 0.003, budget=2))
+    # THEN steps are of 16 samples each
+    assert profile.workload.batch == 16
+    assert profile.workload.loaders[0].batches_per_step == 1
+    assert {samples for block in profile.blocks for samples in block.step_samples} == {16}
+    # and what remains of evaluations (they get one batch each) is shown apart
+    assert all(block.interrupted_seconds > 0 for block in profile.blocks if block.steps > 5)
+    # and the prep stall is what steps waited, which is next to nothing of a step
+    breakdown = attribute(profile)
+    assert breakdown.by_waits
+    assert abs(breakdown.stall("prep").share) < 0.2
+
+
+@pytest.mark.parametrize("when", ["epoch", pytest.param("fold", marks=pytest.mark.slow)])
+def test_a_replaced_optimizer_goes_on_with_the_steps_of_the_job(run_profile: RunProfile, when: str) -> None:
+    # GIVEN a new optimizer (and model) every 20 steps WHEN it is profiled THEN it ends well, in one launch
+    profile = measured(run_profile("replaces_optimizer.py", "--when", when))
+    assert profile.settings.launches == 1
+    assert {samples for block in profile.blocks for samples in block.step_samples} == {16}
+
+
+@pytest.mark.slow
+def test_the_phase_that_was_measured_is_named(run_profile: RunProfile) -> None:
+    # GIVEN a head of 514 parameters that is trained first, and then the whole model
+    profile = measured(run_profile("replaces_optimizer.py", "--when", "stage", budget=2))
+    assert profile.workload.parameters == 514
+    assert any("a phase of training in which 514 of 8,962 parameters train" in note for note in profile.notes)

@@ -1,0 +1,223 @@
+"""Which batches are a step's: loops over the training loader that train, and every form of those that do not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from climbing import BATCHES, Job, ended, epoch, job, orders, seconds_of
+from torch.utils.data import DataLoader, TensorDataset
+
+from stash.measure.agent import private, script
+from stash.measure.agent.data.feeds import WatchedFeed
+from stash.measure.agent.data.loader_feed import LoaderFeed
+from stash.measure.agent.data.taps import Tap
+
+pytestmark = pytest.mark.usefixtures("one_process_after_the_other")
+
+Evaluation = Callable[[Job, WatchedFeed], None]
+
+
+def evaluate(one: Job, feed: WatchedFeed) -> int:
+    """A loop over the loader that takes 10 s a batch and has no backward pass; how many batches it got."""
+    batches = 0
+    for _ in epoch(one, feed):
+        batches += 1
+        one.clock.seconds += 10.0
+    return batches
+
+
+def without_gradients(one: Job, feed: WatchedFeed) -> None:
+    with torch.no_grad():
+        got = evaluate(one, feed)
+    if one.climber.rank.feeds and one.climber.listens:
+        assert got == 1  # as of a validation's loader
+
+
+def in_inference_mode(one: Job, feed: WatchedFeed) -> None:
+    with torch.inference_mode():
+        evaluate(one, feed)
+
+
+def with_gradients(one: Job, feed: WatchedFeed) -> None:
+    evaluate(one, feed)
+
+
+def a_few_batches(one: Job, feed: WatchedFeed) -> None:
+    for got, _ in enumerate(epoch(one, feed), 1):
+        one.clock.seconds += 10.0
+        if got == 3:
+            break
+
+
+FORMS = [without_gradients, in_inference_mode, with_gradients, a_few_batches]
+
+
+def alike(one: Job, samples: int = 4) -> None:
+    """Every step of every block is a step, and nothing else."""
+    assert ended(one) == "rounds done"
+    assert one.blocks()
+    for block in one.blocks():
+        assert block.step_seconds == pytest.approx((1.0 if block.rung == "solo" else 3.5,) * block.steps)
+        assert block.step_samples == (samples,) * block.steps
+    (feed,) = one.climber.rank.feeds
+    assert feed.per_step == samples / 4
+
+
+@pytest.mark.parametrize("evaluation", FORMS)
+def test_an_evaluation_over_the_training_loader_between_epochs_is_no_steps(
+    tmp_path: Path, evaluation: Evaluation
+) -> None:
+    one, feed = job(orders(tmp_path, rounds=6)), WatchedFeed(BATCHES[:5])
+    while one.climber.listens:
+        for _, mode in epoch(one, feed):
+            one.step(seconds_of(mode))
+        evaluation(one, feed)
+    alike(one)
+    # AND it is shown as time that was not training
+    assert sum(block.interrupted_seconds for block in one.blocks()) >= 10.0
+
+
+@pytest.mark.parametrize("evaluation", [without_gradients, in_inference_mode])
+def test_an_evaluation_within_an_epoch_is_no_steps_and_leaves_the_epoch_as_long_as_it_is(
+    tmp_path: Path, evaluation: Evaluation
+) -> None:
+    one, feed = job(orders(tmp_path, rounds=6)), Shared(BATCHES)
+    while one.climber.listens:
+        begun = one.steps
+        for _, mode in epoch(one, feed):
+            one.step(seconds_of(mode))
+            if one.steps % 3 == 0 and one.climber.listens:
+                evaluation(one, feed)
+        assert one.steps - begun == len(BATCHES) or not one.climber.listens
+    alike(one)
+
+
+class Shared(WatchedFeed):
+    """Loops over it have iterators of their own, as those of a ``DataLoader`` have."""
+
+    def real(self) -> Any:
+        if not torch.is_grad_enabled() and not self.measured:
+            self._beside = getattr(self, "_beside", None) or iter(BATCHES)
+            try:
+                return next(self._beside)
+            except StopIteration:
+                self._beside = None
+                raise
+        return super().real()
+
+
+def test_batches_that_are_skipped_within_a_training_loop_are_its_own(tmp_path: Path) -> None:
+    one, feed = job(orders(tmp_path)), WatchedFeed(BATCHES)
+    while one.climber.listens:
+        for number, (_, mode) in enumerate(epoch(one, feed)):
+            if number % 4 != 1:  # the first of an epoch is trained on
+                one.step(seconds_of(mode))
+    assert ended(one) == "rounds done"
+
+
+def test_a_loop_that_skips_its_first_batches_trains_all_the_same(tmp_path: Path) -> None:
+    one, feed = job(orders(tmp_path)), WatchedFeed(BATCHES)
+    while one.climber.listens:
+        for number, (_, mode) in enumerate(epoch(one, feed)):
+            if number >= 2:
+                one.step(seconds_of(mode))
+    assert ended(one) == "rounds done"
+
+
+def test_accumulated_batches_are_all_a_steps(tmp_path: Path) -> None:
+    one, feed = job(orders(tmp_path)), WatchedFeed(BATCHES)
+    while one.climber.listens:
+        for number, (_, mode) in enumerate(epoch(one, feed)):
+            script.passed()
+            if number % 2:
+                one.step(seconds_of(mode))
+        with_gradients(one, feed)
+    alike(one, samples=8)
+
+
+def test_batches_of_a_loop_that_reads_one_ahead_are_its_steps(tmp_path: Path) -> None:
+    one, feed = job(orders(tmp_path, rounds=4)), WatchedFeed(BATCHES)
+    while one.climber.listens:
+        modes: list[str] = []
+        for _, mode in epoch(one, feed):
+            if modes:
+                one.step(seconds_of(modes[-1]))
+            modes.append(mode)
+        one.step(seconds_of(modes[-1]))
+        if one.climber.listens:
+            without_gradients(one, feed)
+    assert ended(one) == "rounds done"
+    assert {round(t, 6) for block in one.blocks() for t in block.step_seconds} == {1.0, 3.5}
+
+
+def test_a_new_iterator_for_every_step_is_no_evaluation(tmp_path: Path) -> None:
+    one, feed = job(orders(tmp_path)), WatchedFeed(BATCHES)
+    while one.climber.listens:
+        loop = epoch(one, feed)
+        _, mode = next(loop)
+        loop.close()
+        one.step(seconds_of(mode))
+    alike(one)
+
+
+def test_a_job_that_reads_what_it_trains_on_without_gradients_has_a_loader_all_the_same(tmp_path: Path) -> None:
+    one, feed = job(orders(tmp_path)), WatchedFeed(BATCHES)
+    with torch.no_grad():
+        while one.climber.listens:
+            for _, mode in epoch(one, feed):
+                one.step(seconds_of(mode))
+    alike(one)
+
+
+def test_a_job_whose_gradients_come_from_elsewhere_is_not_judged_by_backward_passes(tmp_path: Path) -> None:
+    one, feed = job(orders(tmp_path)), WatchedFeed(BATCHES)
+    while one.climber.listens:
+        for _, mode in epoch(one, feed):
+            one.clock.seconds += seconds_of(mode)
+            one.steps += 1
+            if one.climber.listens:
+                one.climber.stepped(one.optimizer)
+    alike(one)
+
+
+def test_a_batch_that_is_read_ahead_counts_for_the_step_that_trains_on_it(tmp_path: Path) -> None:
+    # GIVEN blocks of single steps, whose first step of an epoch reads two batches and whose last one none
+    one, feed = job(orders(tmp_path, rounds=8, most_steps=1)), WatchedFeed(BATCHES[:5])
+    while one.climber.listens:
+        modes: list[str] = []
+        for _, mode in epoch(one, feed):
+            if modes:
+                one.step(seconds_of(modes[-1]))
+            modes.append(mode)
+        one.step(seconds_of(modes[-1]))
+    alike_in_samples = {block.step_samples for block in one.blocks()}
+    assert alike_in_samples == {(4,)}
+
+
+def test_the_loop_around_an_evaluation_with_gradients_goes_on_where_it_was() -> None:
+    # GIVEN a loop over a loader that took two batches, and one within it that took three
+    loader = DataLoader(TensorDataset(torch.arange(20.0)), batch_size=4)
+    feed = LoaderFeed(loader)
+    feed.adopt(tapped(loader))
+    feed.loops = 1
+    first = [feed.next() for _ in range(2)]
+    feed.adopt(tapped(loader))
+    before = feed.account()
+    assert [feed.next() for _ in range(3)]
+    # WHEN that turns out not to train
+    feed.restore(before, 3)
+    # THEN the next batch is the first loop's third, and nothing is left over that was asked for
+    assert [float(batch[0][0]) for batch in (*first, feed.next())] == [0.0, 4.0, 8.0]
+    assert (feed.turn, feed.since_step) == (3, 3)
+    feed.drain()
+    assert feed.tap.drawn == feed.yielded
+
+
+def tapped(loader: Any) -> Any:
+    iterator = iter(loader)
+    private.set_indices(iterator, Tap(private.index_sampler(iterator), private.indices(iterator)))
+    return iterator
