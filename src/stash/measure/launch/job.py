@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stash.base.errors import UserError
+from stash.base.files import read_up_to
 from stash.base.words.quantities import listed
 from stash.base.words.spelling import nearest
 from stash.lab.zoo.registry import workload as look_up
@@ -26,6 +27,8 @@ _RUNS_PYTHON = re.compile(r"python[\d.]*|torchrun|accelerate|deepspeed")
 """Programs whose -m names a module."""
 _HEAD = 256
 """Bytes of a program that tell what it is."""
+_LARGEST = 2**26
+"""Bytes of a script that are read."""
 _LAUNCHERS = ("torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch", "")
 _SCRIPTS = (".py", ".sh", ".bash")
 
@@ -85,12 +88,14 @@ def script(path: str, arguments: tuple[str, ...]) -> Job:
     if file.suffix in (".sh", ".bash"):
         raise UserError(f"{path} is a shell script; profile it with `stash profile -- bash {path}`")
     try:
-        compile(file.read_bytes(), path, "exec", dont_inherit=True)  # which encoding it has, Python sees itself
+        source = read_up_to(file, _LARGEST)
+        compile(source, path, "exec", dont_inherit=True)  # which encoding it has, Python sees itself
     except SyntaxError as error:
         line = f", line {error.lineno}" if error.lineno else ""
         raise UserError(f"{path}{line}: {error.msg}; python cannot run it") from None
     except (OSError, ValueError) as error:
-        raise UserError(f"cannot read {path} as a Python script: {error}") from None
+        why = error.strerror if isinstance(error, OSError) else error
+        raise UserError(f"cannot read {path} as a Python script: {why}") from None
     return Job("script", path, arguments)
 
 
@@ -116,8 +121,7 @@ def command(words: tuple[str, ...]) -> Job:
 def _check_runs(program: Path) -> None:
     """Raise UserError for text that the system cannot run, since it does not say by what."""
     try:
-        with program.open("rb") as file:
-            head = file.read(_HEAD)
+        head = read_up_to(program, _HEAD)
     except OSError:
         return  # it may be run, and not read
     if b"\0" in head:
@@ -182,6 +186,6 @@ def _module_path(name: str) -> Path | None:
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text(errors="replace")
+        return read_up_to(path, _LARGEST).decode(errors="replace")
     except OSError:
         return ""
