@@ -136,7 +136,9 @@ class QueryAnswer:
 
 
 def _started() -> Popen[bytes]:
-    return Popen([sys.executable, "-S", str(_ASKING)], stdin=PIPE, stdout=PIPE, stderr=DEVNULL, start_new_session=True)
+    return Popen(
+        [sys.executable, "-S", str(_ASKING)], stdin=PIPE, stdout=PIPE, stderr=DEVNULL, start_new_session=True
+    )
 
 
 @contextmanager

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
 import os
 import re
 import shutil
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from stash.base.errors import UserError
 from stash.base.files import read_up_to
+from stash.base.secrets import kept_words
 from stash.base.words.quantities import listed
 from stash.base.words.spelling import nearest
 from stash.lab.zoo.registry import workload as look_up
@@ -49,6 +53,16 @@ class Job:
         """As the user would type it."""
         front = {"script": (), "module": ("-m",), "command": ()}[self.kind]
         return (*front, self.target, *self.arguments)
+
+    @cached_property
+    def kept(self) -> tuple[str, ...]:
+        """The same as a profile keeps it: without what may be a secret."""
+        words = self.command
+        script = next((Path(word) for word in words if word.endswith(_SCRIPTS)), None)
+        if self.kind == "module":
+            script = _module_path(self.target)
+        folders = [Path.cwd(), *([] if script is None else [script.parent])]
+        return kept_words(words, frozenset() if script is None else frozenset(_choices(_read(script))), folders)
 
     @property
     def title(self) -> str:
@@ -173,6 +187,23 @@ def _sources(job: Job) -> list[str]:
             if candidate.is_file():
                 texts.append(_read(candidate))
     return texts
+
+
+def _choices(source: str) -> Iterator[str]:
+    """Words that a script's source offers: options, and literal choices of them (argparse, click)."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError):
+        return
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        called = getattr(node.func, "attr", getattr(node.func, "id", ""))
+        listed_in = [keyword.value for keyword in node.keywords if keyword.arg == "choices"]
+        listed_in += node.args[:1] if called == "Choice" else []
+        found = [each for choices in listed_in for each in getattr(choices, "elts", ())]
+        options = node.args if called == "add_argument" else []
+        yield from (str(each.value) for each in [*found, *options] if isinstance(each, ast.Constant))
 
 
 def _module_path(name: str) -> Path | None:
