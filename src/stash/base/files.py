@@ -19,16 +19,23 @@ _PART = 2**20
 _KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
 
 
-def write_whole(path: Path, content: str | bytes, mode: int = 0o666, new: bool = False, lasting: bool = True) -> None:
+def write_whole(
+    path: Path, content: str | bytes, mode: int | None = 0o666, new: bool = False, lasting: bool = True
+) -> None:
     """Put ``content`` (text as UTF-8) at ``path``, with ``mode`` less the umask; raises OSError.
 
-    A link at ``path`` is replaced, never followed. A ``new`` file replaces nothing: raises FileExistsError if the
+    Without a mode it keeps that of the file there, and else is its owner's alone. A link at ``path`` is replaced, never followed. A ``new`` file replaces nothing: raises FileExistsError if the
     name is taken by then. One that need not be ``lasting`` (a cache) is not waited for until it is in storage.
     """
     temporary = path.parent / f".{path.name}.{secrets.token_hex(4)}.tmp"
-    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600 if mode is None else mode)
     try:
         with os.fdopen(handle, "wb") as file:
+            if mode is None:
+                with contextlib.suppress(FileNotFoundError):
+                    was = path.lstat().st_mode
+                    if stat.S_ISREG(was):
+                        os.fchmod(file.fileno(), stat.S_IMODE(was))
             file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
             if lasting:
