@@ -76,6 +76,7 @@ broken: $(BIN)/stash
 faults: $(BIN)/stash
 	$(BIN)/python -m tests.faults
 	$(BIN)/python -m tests.faults.fuzz --mutations 10000
+	$(BIN)/pytest -q tests/browser/test_payloads.py
 	$(BIN)/python -m tests.faults.soak --profiles 50 --at-once 8
 
 validate: $(BIN)/stash $(DATA)/stash-dataset.json

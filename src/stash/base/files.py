@@ -24,8 +24,9 @@ def write_whole(
 ) -> None:
     """Put ``content`` (text as UTF-8) at ``path``, with ``mode`` less the umask; raises OSError.
 
-    Without a mode it keeps that of the file there, and else is its owner's alone. A link at ``path`` is replaced, never followed. A ``new`` file replaces nothing: raises FileExistsError if the
-    name is taken by then. One that need not be ``lasting`` (a cache) is not waited for until it is in storage.
+    Without a mode it keeps that of the file there, and else is its owner's alone. A link at ``path`` is replaced,
+    never followed. A ``new`` file replaces nothing: raises FileExistsError if the name is taken by then. One that
+    need not be ``lasting`` (a cache) is not waited for until it is in storage.
     """
     temporary = path.parent / f".{path.name}.{secrets.token_hex(4)}.tmp"
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600 if mode is None else mode)

@@ -56,8 +56,8 @@ def output_file(wanted: Path | None, stem: str, suffix: str) -> Path:
 def write_output(target: Path, content: str | bytes, new: bool = False, public: bool = False) -> None:
     """Put ``content`` at ``target``, whole or not at all; raises ArtefactError, which says why not.
 
-    A ``new`` file replaces none that came there meanwhile. It is its owner's alone unless it is ``public`` or replaces
-    one that others may read.
+    A ``new`` file replaces none that came there meanwhile. It is its owner's alone, unless it is ``public`` or
+    replaces one that others may read.
     """
     from stash.base.files import write_whole
 

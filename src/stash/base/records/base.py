@@ -37,7 +37,9 @@ def _sentence(text: Any) -> Any:
 
 
 def _name(text: Any) -> Any:
-    return printable_line(text, _LONGEST_NAME) if isinstance(text, str) else text
+    if not isinstance(text, str) or len(text) > _LONGEST_TEXT:  # which is refused
+        return text
+    return printable_line(text, _LONGEST_NAME)
 
 
 def _told(value: Any) -> Any:
