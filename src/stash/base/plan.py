@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from stash.base.ladder import STALLS
-from stash.base.records.base import CommandWords, Count, Duration, Name, Number, Record, Sentence
+from stash.base.records.base import CommandWords, Count, Duration, Number, PlainName, Record, Sentence
 from stash.base.stats.intervals import Interval
 
 PLAN_SCHEMA = 1
@@ -52,17 +52,17 @@ class Goal(Record):
 class Constraints(Record):
     """What may be rented."""
 
-    clouds: tuple[Name, ...] = ()
+    clouds: tuple[PlainName, ...] = ()
     """Any, where empty; so with regions and GPUs."""
-    regions: tuple[Name, ...] = ()
-    gpus: tuple[Name, ...] = ()
-    excluded: tuple[Name, ...] = ()
+    regions: tuple[PlainName, ...] = ()
+    gpus: tuple[PlainName, ...] = ()
+    excluded: tuple[PlainName, ...] = ()
     """Instance types, or clouds."""
     most_nodes: int = Field(16, ge=1)
     most_dollars_per_hour: Number | None = Field(None, gt=0)
     """Of all nodes together."""
     least_gpu_memory_bytes: Number | None = Field(None, gt=0)
-    quotas: dict[Name, Count] = Field(default_factory=dict)
+    quotas: dict[PlainName, Count] = Field(default_factory=dict)
     """Instances at most, by type."""
     spot: Literal["never", "allow"] = "never"
     oldest_price_days: int | None = Field(None, ge=0)
@@ -73,8 +73,8 @@ class HourlyPrice(Record):
 
     dollars_per_hour: Interval
     paid_as: PaidAs
-    region: Name | None = None
-    as_of: Name | None = None
+    region: PlainName | None = None
+    as_of: PlainName | None = None
     source: Sentence
     moved: Sentence = ""
     """How far it may have moved since, and how that is known; empty where it is exact."""
@@ -83,12 +83,12 @@ class HourlyPrice(Record):
 class Rental(Record):
     """Instances of one type at one price."""
 
-    instance: Name
-    cloud: Name
+    instance: PlainName
+    cloud: PlainName
     nodes: int = Field(ge=1)
     devices: int = Field(ge=1)
     """Of a node, a rank each."""
-    device: Name | None = None
+    device: PlainName | None = None
     """``None`` where ranks run on CPUs."""
     price: HourlyPrice
 
@@ -110,15 +110,15 @@ class Setting(Record):
 class PlanFact(Record):
     """One number that a choice rests on."""
 
-    about: Name
-    unit: Name
+    about: PlainName
+    unit: PlainName
     """``bytes/s``, ``seconds``, ``bytes``, ``samples/s``, ``fraction``, ``count`` or ``dollars/h``."""
     value: Number
     low: Number | None = None
     high: Number | None = None
-    origin: Name
+    origin: PlainName
     """``given``, ``measured``, ``scaled`` or ``data sheet``."""
-    as_of: Name | None = None
+    as_of: PlainName | None = None
     source: Sentence
 
 
@@ -138,7 +138,7 @@ class StallShare(Record):
     """Of the step."""
     dollars: Interval
     """Of the bill. Stalls' dollars add up to those of the bill's item ``training``."""
-    origin: Name
+    origin: PlainName
     facts: tuple[PlanFact, ...] = ()
 
 
@@ -174,7 +174,7 @@ class Choice(Record):
     on_time: float | None = None
     """Probability that the deadline is kept; ``None`` without one."""
     within_budget: float | None = None
-    origin: Name
+    origin: PlainName
     """Of the forecast: its least certain part's."""
     beyond: tuple[Sentence, ...] = ()
     """Where the forecast leaves what was calibrated."""
@@ -192,8 +192,8 @@ class Choice(Record):
 class Unranked(Record):
     """What was left out because something about it is not known."""
 
-    instance: Name
-    cloud: Name
+    instance: PlainName
+    cloud: PlainName
     why: Sentence
     count: int = 1
     """Offers."""
@@ -203,7 +203,7 @@ class Experiment(Record):
     """What would tell which of several tied choices is best, for the least money."""
 
     command: CommandWords
-    on: Name
+    on: PlainName
     """Instance type."""
     seconds: Duration
     dollars: Number
@@ -213,7 +213,7 @@ class Experiment(Record):
 class Relaxation(Record):
     """A wish that, given up or loosened to this, makes something feasible."""
 
-    option: Name
+    option: PlainName
     """``deadline``, ``budget``, ``max-nodes`` …"""
     to: Sentence
     """What to type instead."""
@@ -223,7 +223,7 @@ class Relaxation(Record):
 class RuleChoice(Record):
     """What another rule would have rented, and what that costs more than the plan."""
 
-    rule: Name
+    rule: PlainName
     text: Sentence
     """How it chooses."""
     choice: Choice | None
@@ -239,10 +239,10 @@ class RentalPlan(Record):
     """The answer to one ``stash recommend``."""
 
     plan_schema: int = PLAN_SCHEMA
-    stash_version: Name
-    created: Name
+    stash_version: PlainName
+    created: PlainName
     """ISO date and time, UTC."""
-    workload: Name
+    workload: PlainName
     profiles: tuple[str, ...]
     """The files it was made from."""
     goal: Goal

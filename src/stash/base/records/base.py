@@ -61,7 +61,7 @@ Count = Annotated[int, Field(ge=0, lt=2**63)]
 """How many there are of something, or which of them it is."""
 Sentence = Annotated[str, BeforeValidator(_sentence)]
 """What may quote a job's own words: without secrets, and with only the ends of what is very long."""
-Name = Annotated[str, BeforeValidator(_name)]
+PlainName = Annotated[str, BeforeValidator(_name)]
 """What something is called: one line, of bounded length, in which nothing acts on a terminal."""
 CommandWords = Annotated[tuple[str, ...], AfterValidator(masked)]
 """Words as they were typed, without the secrets among them."""

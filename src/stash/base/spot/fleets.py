@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from stash.base.records.base import Count, Name, Number, Record, Sentence
+from stash.base.records.base import Count, Number, PlainName, Record, Sentence
 from stash.base.spot.risk import FleetRisk, InterruptionBand
 from stash.base.stats.intervals import Interval
 
@@ -169,7 +169,7 @@ class Uncertainty(Record):
 class FleetPool(Record):
     """Everything a choice rests on, from one dated file."""
 
-    as_of: Name
+    as_of: PlainName
     source: Sentence
     exchange_bytes: Number = Field(gt=0)
     """S, one way."""
@@ -189,8 +189,8 @@ class FleetPool(Record):
     """Where ``loss`` was seen; ``None`` if nobody says."""
     notes: tuple[Sentence, ...] = ()
     """What a reader of a plan has to know of these numbers."""
-    cloud: Name | None = None
-    region: Name | None = None
+    cloud: PlainName | None = None
+    region: PlainName | None = None
     """Where the prices are of; ``None`` if nobody says."""
     randomness: Annotated[Number, Field(ge=0, le=1)] | None = None
     """How workers arrive at the servers, as ``FittedQueue`` has it; ``None``: nobody timed them."""
@@ -208,7 +208,7 @@ class FleetRun(Record):
     """One measured fleet."""
 
     servers: int = Field(ge=1, le=1000)
-    workers: dict[Name, int]
+    workers: dict[PlainName, int]
     updates_per_second: Number = Field(gt=0)
 
     @property
@@ -219,7 +219,7 @@ class FleetRun(Record):
 class LoneWorker(Record):
     """An iteration of one worker alone with its servers."""
 
-    type: Name
+    type: PlainName
     servers: int = Field(ge=1)
     seconds: Interval
 
@@ -262,8 +262,8 @@ class FleetModel(Record):
     """What ``stash spot fit`` learned, as ``stash spot predict`` reads it."""
 
     fleet_schema: int = FLEET_SCHEMA
-    stash_version: Name
-    created: Name
+    stash_version: PlainName
+    created: PlainName
     source: Sentence
     lone: tuple[LoneWorker, ...]
     queue: FittedQueue
@@ -290,7 +290,7 @@ class FleetSpeed(Record):
 
     model: SpeedModel
     servers: int
-    workers: dict[Name, int]
+    workers: dict[PlainName, int]
     updates_per_second: Number
     low: Number | None
     high: Number | None
@@ -302,7 +302,7 @@ class FleetSpeed(Record):
 class CostedFleet(Record):
     """A fleet, and what it would take."""
 
-    workers: dict[Name, int]
+    workers: dict[PlainName, int]
     """Without those of which there are none."""
     updates: Number
     """j: until the loss is reached."""
@@ -315,7 +315,7 @@ class CostedFleet(Record):
     dollars: Number
     """With servers and start-up."""
     p_deadline: Number | None
-    on_demand: tuple[Name, ...] = ()
+    on_demand: tuple[PlainName, ...] = ()
     """Those of its types that are not spot machines."""
 
 
@@ -329,7 +329,7 @@ class RunnerUp(Record):
 class Baseline(Record):
     """What another way of choosing would rent."""
 
-    name: Name
+    name: PlainName
     text: Sentence
     fleet: CostedFleet | None
     why: Sentence = ""
@@ -350,8 +350,8 @@ class FleetPlan(Record):
     """The answer to one ``stash spot plan``."""
 
     fleet_schema: int = FLEET_SCHEMA
-    stash_version: Name
-    created: Name
+    stash_version: PlainName
+    created: PlainName
     model: SpeedModel
     deadline_seconds: Number
     loss: Number
