@@ -77,6 +77,7 @@ faults: $(BIN)/stash
 	$(BIN)/python -m tests.faults
 	$(BIN)/python -m tests.faults.fuzz --mutations 10000
 	$(BIN)/python -m tests.faults.kills --kills 40 --requests 60
+	$(BIN)/pytest -q tests/browser/test_payloads.py
 	$(BIN)/python -m tests.faults.soak --profiles 50 --at-once 8
 
 validate: $(BIN)/stash $(DATA)/stash-dataset.json

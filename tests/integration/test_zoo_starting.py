@@ -40,7 +40,7 @@ def test_a_scripts_flags_are_not_torchruns(run_profile: RunProfile) -> None:
     words = ("--log", "x", "--max", 1_000_000, "--no", "--local", "y")
     profile = measured(run_profile("--rungs", "solo,node", "flags.py", *words, folder=ZOO))
     assert profile.world_size == 2
-    assert profile.workload.command == ("flags.py", *map(str, words))
+    assert profile.workload.command == ("flags.py", "--log", "…", "--max", "1000000", "--no", "--local", "…")
 
 
 def test_a_script_that_trains_alone_where_no_rank_is_set_is_one_process(run_profile: RunProfile) -> None:

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+from stash.base import secrets
 from stash.keep import catalog
 
 settings.register_profile("any machine", deadline=None)
 settings.load_profile("any machine")
+
+
+@pytest.fixture(autouse=True)
+def nothing_hidden() -> Iterator[None]:
+    """What arguments of one test's job were is masked in none of another."""
+    yield
+    secrets.hide((), ())
 
 
 @pytest.fixture

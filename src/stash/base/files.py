@@ -7,26 +7,40 @@ what that means for a user, the caller knows.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import secrets
+import stat
 from pathlib import Path
+from typing import BinaryIO
 
 _PART = 2**20
+_KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
 
 
 def write_whole(
-    path: Path, *content: str | bytes | memoryview, mode: int = 0o666, new: bool = False, lasting: bool = True
+    path: Path,
+    *content: str | bytes | memoryview,
+    mode: int | None = 0o666,
+    new: bool = False,
+    lasting: bool = True,
 ) -> None:
     """Put ``content``, part after part (text as UTF-8), at ``path``, with ``mode`` less the umask; raises OSError.
 
-    A link at ``path`` is replaced, never followed. A ``new`` file replaces nothing: raises FileExistsError if the
-    name is taken by then. One that need not be ``lasting`` (a cache) is not waited for until it is in storage.
+    Without a mode it keeps that of the file there, and else is its owner's alone. A link at ``path`` is replaced,
+    never followed. A ``new`` file replaces nothing: raises FileExistsError if the name is taken by then. One that
+    need not be ``lasting`` (a cache) is not waited for until it is in storage.
     """
     temporary = path.parent / f".{path.name}.{secrets.token_hex(4)}.tmp"
-    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600 if mode is None else mode)
     try:
         with os.fdopen(handle, "wb") as file:
+            if mode is None:
+                with contextlib.suppress(FileNotFoundError):
+                    was = path.lstat().st_mode
+                    if stat.S_ISREG(was):
+                        os.fchmod(file.fileno(), stat.S_IMODE(was))
             for part in content:
                 file.write(part.encode() if isinstance(part, str) else part)
             file.flush()
@@ -46,13 +60,41 @@ def write_whole(
 
 
 def read_up_to(path: Path, most: int) -> bytes:
-    """A file's bytes, of a longer one ``most`` and one more; takes no more memory than there are. Raises OSError."""
+    """A file's bytes, of a longer one ``most`` and one more; takes no more memory than there are.
+
+    The one way to read a file that a user names: raises OSError, also for what is no regular file.
+    """
     parts, left = [], most + 1
-    with path.open("rb") as file:
+    with opened_regular(path) as file:
         while left and (part := file.read(min(left, _PART))):
             parts.append(part)
             left -= len(part)
     return b"".join(parts)
+
+
+def opened_regular(path: str | os.PathLike[str]) -> BinaryIO:
+    """A regular file, or one behind links, to read; raises OSError for a folder, a pipe, a socket and a device.
+
+    Those are never opened, since opening a pipe waits for its writer, and opening a device may do anything.
+    """
+    _check_regular(os.stat(path), path)
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        _check_regular(os.fstat(handle), path)  # it may have been replaced meanwhile
+        return os.fdopen(handle, "rb")
+    except BaseException:
+        os.close(handle)
+        raise
+
+
+def _check_regular(found: os.stat_result, path: str | os.PathLike[str]) -> None:
+    if stat.S_ISREG(found.st_mode):
+        return
+    if stat.S_ISDIR(found.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
+    what = _KINDS.get(stat.S_IFMT(found.st_mode), "something else")
+    why = f"it is {what}, not a regular file; save its content to a file first"
+    raise OSError(errno.EINVAL, why, os.fspath(path))
 
 
 def _place_anew(file: Path, path: Path) -> None:

@@ -8,11 +8,12 @@ holds 95 %.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
-from stash.base.records.base import CommandWords, Count, Duration, Number, Record, Sentence
+from stash.base.ladder import STALLS
+from stash.base.records.base import CommandWords, Count, Duration, Number, PlainName, Record, Sentence
 from stash.base.stats.intervals import Interval
 
 PLAN_SCHEMA = 1
@@ -51,17 +52,17 @@ class Goal(Record):
 class Constraints(Record):
     """What may be rented."""
 
-    clouds: tuple[str, ...] = ()
+    clouds: tuple[PlainName, ...] = ()
     """Any, where empty; so with regions and GPUs."""
-    regions: tuple[str, ...] = ()
-    gpus: tuple[str, ...] = ()
-    excluded: tuple[str, ...] = ()
+    regions: tuple[PlainName, ...] = ()
+    gpus: tuple[PlainName, ...] = ()
+    excluded: tuple[PlainName, ...] = ()
     """Instance types, or clouds."""
     most_nodes: int = Field(16, ge=1)
     most_dollars_per_hour: Number | None = Field(None, gt=0)
     """Of all nodes together."""
     least_gpu_memory_bytes: Number | None = Field(None, gt=0)
-    quotas: dict[str, Count] = Field(default_factory=dict)
+    quotas: dict[PlainName, Count] = Field(default_factory=dict)
     """Instances at most, by type."""
     spot: Literal["never", "allow"] = "never"
     oldest_price_days: int | None = Field(None, ge=0)
@@ -72,8 +73,8 @@ class HourlyPrice(Record):
 
     dollars_per_hour: Interval
     paid_as: PaidAs
-    region: str | None = None
-    as_of: str | None = None
+    region: PlainName | None = None
+    as_of: PlainName | None = None
     source: Sentence
     moved: Sentence = ""
     """How far it may have moved since, and how that is known; empty where it is exact."""
@@ -82,12 +83,12 @@ class HourlyPrice(Record):
 class Rental(Record):
     """Instances of one type at one price."""
 
-    instance: str
-    cloud: str
+    instance: PlainName
+    cloud: PlainName
     nodes: int = Field(ge=1)
     devices: int = Field(ge=1)
     """Of a node, a rank each."""
-    device: str | None = None
+    device: PlainName | None = None
     """``None`` where ranks run on CPUs."""
     price: HourlyPrice
 
@@ -109,29 +110,35 @@ class Setting(Record):
 class PlanFact(Record):
     """One number that a choice rests on."""
 
-    about: str
-    unit: str
+    about: PlainName
+    unit: PlainName
     """``bytes/s``, ``seconds``, ``bytes``, ``samples/s``, ``fraction``, ``count`` or ``dollars/h``."""
     value: Number
     low: Number | None = None
     high: Number | None = None
-    origin: str
+    origin: PlainName
     """``given``, ``measured``, ``scaled`` or ``data sheet``."""
-    as_of: str | None = None
+    as_of: PlainName | None = None
     source: Sentence
+
+
+def _stall(name: str) -> str:
+    if name not in STALLS:
+        raise ValueError(f"Input should be one of {', '.join(STALLS)}")
+    return name
 
 
 class StallShare(Record):
     """One stall of a step, and what it costs over the whole training."""
 
-    name: str
+    name: Annotated[str, AfterValidator(_stall)]
     seconds: Interval
     """Of a step."""
     share: float
     """Of the step."""
     dollars: Interval
     """Of the bill. Stalls' dollars add up to those of the bill's item ``training``."""
-    origin: str
+    origin: PlainName
     facts: tuple[PlanFact, ...] = ()
 
 
@@ -168,7 +175,7 @@ class Choice(Record):
     """Probability that the deadline is kept; ``None`` without one, and of machines that may be interrupted."""
     within_budget: float | None = None
     """Likewise."""
-    origin: str
+    origin: PlainName
     """Of the forecast: its least certain part's."""
     beyond: tuple[Sentence, ...] = ()
     """Where the forecast leaves what was calibrated."""
@@ -186,8 +193,8 @@ class Choice(Record):
 class Unranked(Record):
     """What was left out because something about it is not known."""
 
-    instance: str
-    cloud: str
+    instance: PlainName
+    cloud: PlainName
     why: Sentence
     count: int = 1
     """Offers."""
@@ -197,7 +204,7 @@ class Experiment(Record):
     """What would tell which of several tied choices is best, for the least money."""
 
     command: CommandWords
-    on: str
+    on: PlainName
     """Instance type."""
     seconds: Duration
     dollars: Number
@@ -207,7 +214,7 @@ class Experiment(Record):
 class Relaxation(Record):
     """A wish that, given up or loosened to this, makes something feasible."""
 
-    option: str
+    option: PlainName
     """``deadline``, ``budget``, ``max-nodes`` …"""
     to: Sentence
     """What to type instead."""
@@ -217,7 +224,7 @@ class Relaxation(Record):
 class RuleChoice(Record):
     """What another rule would have rented, and what that costs more than the plan."""
 
-    rule: str
+    rule: PlainName
     text: Sentence
     """How it chooses."""
     choice: Choice | None
@@ -233,10 +240,10 @@ class RentalPlan(Record):
     """The answer to one ``stash recommend``."""
 
     plan_schema: int = PLAN_SCHEMA
-    stash_version: str
-    created: str
+    stash_version: PlainName
+    created: PlainName
     """ISO date and time, UTC."""
-    workload: str
+    workload: PlainName
     profiles: tuple[str, ...]
     """The files it was made from."""
     goal: Goal

@@ -6,6 +6,7 @@ for more values than any memory holds. Knows nothing of what the data means.
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path as FilePath
@@ -14,6 +15,7 @@ from typing import Any
 import yaml
 
 from stash.base.errors import UserError
+from stash.base.files import read_up_to
 
 Path = tuple[int | str, ...]
 
@@ -39,15 +41,16 @@ class Lines:
 
 
 def text_of(path: FilePath, what: str, described: str) -> str:
-    """The text of ``what`` (``"the study"``), a character longer at most than ``parse`` takes; raises UserError.
+    """The text of ``what`` (``"the study"``), cut off beyond what ``parse`` takes; raises UserError.
 
     ``described`` ends the sentence about a file that holds none: where such a file is described.
     """
+    most = 4 * MOST_CHARACTERS  # bytes, which a character has four of at most
     try:
-        with path.open(encoding="utf-8-sig") as file:
-            return file.read(MOST_CHARACTERS + 1)
+        content = read_up_to(path, most)
+        return codecs.getincrementaldecoder("utf-8-sig")().decode(content, final=len(content) <= most)
     except OSError as error:
-        raise UserError(f"cannot read {what} {path}: {error.strerror}") from error
+        raise UserError(f"cannot read {what} {path}: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
         raise UserError(f"{path} is not a text file; {described}") from error
 

@@ -258,7 +258,7 @@ def _run(
         programs=SystemPrograms(),
         describe=describe,
         write=lambda event: journal.append(folder.journal, event),
-        keep=lambda cell: results.put(folder.cell(cell.id).profile.read_bytes(), cell.title),
+        keep=lambda cell: results.put(_content(folder.cell(cell.id).profile), cell.title),
         limits=RunLimits(*limits),
         estimates=reading.estimates,
         say=_say,
@@ -323,11 +323,19 @@ def _results(file: StudyFile, folder: StudyFolder) -> Store:
     return opened(wanted if remote else str(folder.work / Path(wanted).expanduser()))
 
 
+def _content(path: Path) -> bytes:
+    """Of an artefact; raises OSError."""
+    from stash.base.files import read_up_to
+    from stash.keep.documents import LARGEST
+
+    return read_up_to(path, LARGEST)
+
+
 def _put_probes(folder: StudyFolder, results: Store) -> None:
     """Put what was measured of machines beside the profiles that hold it; the same bytes have the same name."""
     for path in sorted(folder.probes.glob("*.host.json")):
         with suppress(OSError, StashError):
-            results.put(path.read_bytes(), path.name)
+            results.put(_content(path), path.name)
 
 
 def _put_missing(reading: StudyReading, folder: StudyFolder, results: Store) -> None:
@@ -336,7 +344,7 @@ def _put_missing(reading: StudyReading, folder: StudyFolder, results: Store) -> 
         last = reading.standings[cell.id].last
         if last is not None and last.ending == "done" and not last.artefact:
             with suppress(OSError, StoreError):
-                results.put(folder.cell(cell.id).profile.read_bytes(), cell.title)
+                results.put(_content(folder.cell(cell.id).profile), cell.title)
 
 
 def _say(text: str) -> None:

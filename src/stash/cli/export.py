@@ -13,7 +13,7 @@ import typer
 
 from stash.base.errors import StashError, UserError, one_line
 from stash.base.printable import printable_line
-from stash.cli.options import flag, option
+from stash.cli.options import PublicOption, flag, option
 from stash.cli.storing import StoreOption
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ def export(
     project: Annotated[str, option("NAME", "MLflow's experiment; W&B's project.")] = "stash",
     url: Annotated[str | None, option("URL", "MLflow's tracking server, or W&B's; else as they are set up.")] = None,
     redact: Annotated[bool, flag("--redact", "Leave out names of machines, paths and addresses.")] = False,
+    public: PublicOption = False,
     store: StoreOption = None,
 ) -> None:
     """Hand profiles to another tool: what was measured, on what, and the verdict.
@@ -41,7 +42,7 @@ def export(
       stash export today.stash.json --to mlflow --url http://mlflow:5000
       WANDB_MODE=offline stash export *.stash.json --to wandb --project speed
       stash export *.stash.json --to tensorboard -o tb/
-      stash export 3f9a --to openmetrics -o /var/lib/node_exporter/stash.prom
+      stash export 3f9a --to openmetrics --public -o /var/lib/node_exporter/stash.prom
     """
     from stash.cli.runs import profile_of
     from stash.keep.redaction import redacted
@@ -53,7 +54,7 @@ def export(
     found = {place: profile for profile, place in (profile_of(word, store) for word in runs)}
     told = [exported(redacted(profile) if redact else profile) for profile in found.values()]
     if to == "openmetrics":
-        _text(told, output)
+        _text(told, output, public)
         return
     try:
         said = _handed_over(told, to, output, project, url)
@@ -95,7 +96,7 @@ def _handed_over(runs: Sequence[ExportedRun], to: str, output: Path | None, proj
     return f"Runs in W&B's project {project}: {wandb.write(runs, project, url)}"
 
 
-def _text(runs: Sequence[ExportedRun], output: Path | None) -> None:
+def _text(runs: Sequence[ExportedRun], output: Path | None, public: bool) -> None:
     from stash.base.files import write_whole
     from stash.show.export.openmetrics import render
 
@@ -104,6 +105,6 @@ def _text(runs: Sequence[ExportedRun], output: Path | None) -> None:
         print(text, end="")
         return
     try:
-        write_whole(output, text)
+        write_whole(output, text, 0o666 if public else None)
     except OSError as error:
         raise UserError(f"--output {output}: {error.strerror or error}; choose another place") from None

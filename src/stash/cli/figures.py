@@ -13,7 +13,7 @@ import typer
 from stash.base.errors import UserError
 from stash.base.printable import printable_line
 from stash.base.words.counting import counted
-from stash.cli.options import option
+from stash.cli.options import PublicOption, option
 from stash.cli.output import write_output
 from stash.cli.report import FILES_HELP, PROBE_HELP, read_page
 from stash.cli.storing import StoreOption
@@ -35,6 +35,7 @@ def figures(
     folder: Annotated[Path, option("DIR", FOLDER_HELP, "-o", "--output")] = Path("figures"),
     width: Annotated[float, option("MM", WIDTH_HELP, "--width")] = 170.0,
     probe: Annotated[Path | None, option("FILE", PROBE_HELP, "--probe")] = None,
+    public: PublicOption = False,
     store: StoreOption = None,
 ) -> None:
     """Write every chart of a report, ready for paper: fonts embedded, colours that the colour-blind tell apart.
@@ -59,7 +60,7 @@ def figures(
     for stem, chart in charts:
         for ending in wanted:
             target = folder / f"{stem}.{ending}"
-            write_output(target, content(chart, ending, width))
+            write_output(target, content(chart, ending, width), public=public)
             written.append(target)
     print(
         printable_line(

@@ -103,6 +103,10 @@ def percent(name: str, value: float) -> float:
     return positive(name, value) / 100
 
 
+PublicOption = Annotated[
+    bool, flag("--public", "Let others read what is written, as your umask allows; else only you may.")
+]
+
 # Ranks ----------------------------------------------------------------------------------------------------
 
 _RANKS = "Ranks (as torchrun's)"

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 SQL_HELP = "One SELECT, as DuckDB has it; `stash query --tables` shows tables and columns."
 FORMATS = ("table", "csv", "json", "parquet")
+TIMEOUT_HELP = "End a query that takes longer, like 10m; one that needs more than 1 GiB of memory is always ended."
+_LONGEST = 86_400
 _MOST_ROWS = 1_000
 """Of a table on a screen."""
 
@@ -35,6 +37,7 @@ def query(
     output: Annotated[
         Path | None, option("FILE", "Where the answer goes; else it is printed.", "-o", "--output")
     ] = None,
+    timeout: Annotated[str, option("TIME", TIMEOUT_HELP, "--timeout")] = "60s",
     tables: Annotated[bool, flag("--tables", "Show the tables and their columns.")] = False,
 ) -> None:
     """Ask a store, or a folder of profiles, a question in SQL.
@@ -45,6 +48,7 @@ def query(
       stash query --store s3://bucket/runs "select name, avg(share) from stalls group by name" --format csv
       stash query "from blocks" -o blocks.parquet
     """
+    from stash.base.words.units import parse_seconds
     from stash.cli.storing import needed, progress, say_unreadable
     from stash.keep.store import query as queried
     from stash.keep.store.queries import EXAMPLE
@@ -54,9 +58,11 @@ def query(
         return
     if sql is None:
         raise UserError(f'type a SELECT, like `stash query "{EXAMPLE}"`')
-    how = _format(format, output)
+    how, seconds = _format(format, output), parse_seconds(timeout)
+    if not 0 < seconds <= _LONGEST:
+        raise UserError(f"--timeout {timeout}: a query may take up to a day; write it like --timeout 10m")
     opened = needed(store)
-    with queried(opened, sql, progress("read")) as answer:
+    with queried(opened, sql, progress("read"), seconds) as answer:
         if how == "parquet":
             _save(answer.parquet(), output)
         elif output is not None:
@@ -123,7 +129,7 @@ def _save(content: str | bytes, output: Path | None) -> None:
 
     assert output is not None
     try:
-        write_whole(output, content)
+        write_whole(output, content, None)
     except OSError as error:
         raise StoreError(f"cannot write {output}: {error.strerror or error}") from None
 

@@ -13,7 +13,7 @@ import typer
 
 from stash.base.errors import UserError
 from stash.base.printable import printable_line
-from stash.cli.options import flag, option
+from stash.cli.options import PublicOption, flag, option
 from stash.cli.output import output_file, write_output
 from stash.cli.show import no_garbage
 from stash.cli.storing import StoreOption
@@ -40,6 +40,7 @@ def report(
     open_it: Annotated[bool, flag("--open", OPEN_HELP)] = False,
     markdown: Annotated[bool, flag("--markdown", MARKDOWN_HELP)] = False,
     probe: Annotated[Path | None, option("FILE", PROBE_HELP, "--probe")] = None,
+    public: PublicOption = False,
     store: StoreOption = None,
 ) -> None:
     """Write a report to forward: one HTML file that needs nothing beside it, with every chart's table.
@@ -68,7 +69,7 @@ def report(
     if target is None:
         print(text, end="")
         return
-    write_output(target, text, new=output is None)
+    write_output(target, text, new=output is None, public=public)
     print(printable_line(f"Wrote {target} ({len(text.encode()) / 1e3:.0f} kB)."))
     if open_it:
         _open(target)

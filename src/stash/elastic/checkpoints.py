@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from stash.base.errors import UserError
-from stash.base.files import write_whole
+from stash.base.files import opened_regular, write_whole
 
 FORMAT = 1
 KEPT = 2
@@ -69,7 +69,7 @@ def newest(folder: Path, shard: int) -> StoredState | None:
 def read(path: Path) -> StoredState:
     """One of them; raises UserError if it is not whole."""
     try:
-        with path.open("rb") as file:
+        with opened_regular(path) as file:
             line = file.readline(_LONGEST_HEAD)
             content = file.read()
         head = json.loads(line)

@@ -18,6 +18,8 @@ from rich.text import Text
 from stash.base.printable import printable_line
 
 INDENT = 2
+_NARROWEST = 20
+"""Characters of a paragraph beside a label that leaves it no room."""
 _ASCII = str.maketrans({
     "±": "+/-", "·": "|", "×": "x", "µ": "u", "−": "-", "–": "-", "…": "...", "─": "-", "→": "->",
 })  # fmt: skip
@@ -96,7 +98,9 @@ def paragraph(
     style = "bold" if bold else "dim" if dim else ""
     room = width - INDENT - len(lead)
     glued = _QUANTITY.sub("\\1\N{NO-BREAK SPACE}\\2", text)
-    lines = textwrap.wrap(glued, room, break_long_words=False, break_on_hyphens=False) or [""]
+    lines = textwrap.wrap(
+        glued, room if room > 0 else _NARROWEST, break_long_words=False, break_on_hyphens=False
+    ) or [""]
     lines = [line.replace("\N{NO-BREAK SPACE}", " ") for line in lines]
     first = Text(" " * INDENT).append(lead, style=lead_style).append(lines[0], style=style)
     return [first, *(Text(" " * (INDENT + len(lead)) + line, style=style) for line in lines[1:])]

@@ -36,6 +36,17 @@ def test_the_umask_holds_and_a_file_may_be_its_owners_alone(tmp_path: Path) -> N
     assert [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("shared", "own")] == [0o640, 0o600]
 
 
+@pytest.mark.usefixtures("umask")
+def test_a_report_is_its_owners_alone_unless_it_replaces_one_that_others_may_read(tmp_path: Path) -> None:
+    (tmp_path / "old").write_text("x")
+    (tmp_path / "old").chmod(0o644)
+    (tmp_path / "link").symlink_to("old")
+    for name in ("new", "old", "link"):
+        write_whole(tmp_path / name, "y", mode=None)
+    modes = {name: stat.S_IMODE((tmp_path / name).lstat().st_mode) for name in ("new", "old", "link")}
+    assert modes == {"new": 0o600, "old": 0o644, "link": 0o600}
+
+
 def test_the_content_is_flushed_before_it_takes_the_name_and_the_name_after(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

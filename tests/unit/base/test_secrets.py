@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from stash.base import secrets
-from stash.base.secrets import is_secret, masked, masked_text
+from stash.base.secrets import hide, is_secret, kept_words, masked, masked_text
 
 HIDDEN = "s3cr3tValue"
 
@@ -101,3 +101,64 @@ def test_the_words_that_make_a_name_secret_are_documented():
     page = (Path(__file__).parents[3] / "docs" / "format.md").read_text()
     section = page.partition("## Who may read it")[2].partition("\n## ")[0]
     assert [word for word in (*secrets._ANYWHERE, *secrets._AT_THE_END) if f"`{word}`" not in section] == []
+
+
+# Arguments of a job ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--pw", HIDDEN), ("--access-token-value", HIDDEN), ("--otp", "123456"), ("--login", f"bob:{HIDDEN}"),
+        (f"--passwd:{HIDDEN}",), ("-p", HIDDEN), (f"-p{HIDDEN}",), ("-phunter",), (HIDDEN,), (f"--x={HIDDEN}",),
+        (f"user.pin={HIDDEN}",), ("--dsn", f"mysql://me:{HIDDEN}@host/x"), ("--header", f"X-Auth: {HIDDEN}"),
+        ("--card", "4111111111111111"), ("--json", f'{{"a": "{HIDDEN}"}}'), ("--out", f"/srv/{HIDDEN}"),
+        ("--uuid", "0f8fad5b-d9cb-469f-a165-70867728950e"), ("--x", f"a\n{HIDDEN}"), ("-m", "secretmodule"),
+    ],
+)  # fmt: skip
+def test_what_may_be_a_secret_is_not_kept(words: tuple[str, ...], tmp_path: Path) -> None:
+    kept = kept_words(("train.py", *words), (), (tmp_path,))
+    assert len(kept) == 1 + len(words)
+    secret = words[-1].removeprefix("--passwd:").removeprefix("--x=").removeprefix("user.pin=")
+    assert secret not in " ".join(kept)
+    hide(("train.py", *words), kept)
+    for part in (HIDDEN, "4111111111111111", "secretmodule", "0f8fad5b-d9cb-469f-a165-70867728950e"):
+        if part in " ".join(words):
+            assert part not in masked_text(f"ValueError: cannot log in with {part!r} at https://a.b/{part}.")
+
+
+def test_what_says_what_was_measured_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "a.yaml").touch()
+    words = (
+        "train.py", "--batch", "32", "--lr=1e-3", "--betas", "0.9,0.999", "--size", "224x224", "--amp", "--no-ema",
+        "-j", "4", "--memory", "10GiB", "--dtype", "bf16", "--conf", "conf/a.yaml", str(tmp_path / "conf"),
+        "--x=true", "model.depth=3", "+opt.lr=.1", "--arch", "resnet50", "-lr", "-1", "[32,64]", "--", "",
+    )  # fmt: skip
+    assert kept_words(words, ("resnet50", "-lr"), (tmp_path,)) == words
+
+
+@pytest.mark.parametrize("outside", ["/etc/hostname", "../", "/", "conf/../../x", "link"])
+def test_a_path_outside_of_the_project_is_not_kept(tmp_path: Path, outside: str) -> None:
+    project = tmp_path / "project"
+    (project / "conf").mkdir(parents=True)
+    (tmp_path / "x").touch()
+    (project / "link").symlink_to("/etc/hostname")
+    assert kept_words(("train.py", outside), (), (project,)) == ("train.py", "…")
+
+
+def test_what_starts_a_job_is_kept_and_what_it_is_told_is_not() -> None:
+    words = ("torchrun", "--nproc-per-node", "2", "--rdzv-id=job7", "-m", "pack.train", "-m", "hunter", "python")
+    assert kept_words(words) == (
+        "torchrun", "--nproc-per-node", "2", "--rdzv-id=…", "-m", "pack.train", "-m", "…", "…",
+    )  # fmt: skip
+    assert kept_words(("env", "CUDA_VISIBLE_DEVICES=0", "WHO=bob", "/usr/bin/python3", "-u", "train.py", "x")) == (
+        "env", "CUDA_VISIBLE_DEVICES=0", "WHO=…", "/usr/bin/python3", "-u", "train.py", "…",
+    )  # fmt: skip
+
+
+def test_a_word_of_every_days_is_masked_alone_only() -> None:
+    hide(("x.py", "--split", "train", "--a", "b"), ("x.py", "--split", "…", "--a", "…"))
+    assert masked_text("train.py failed at b: no split train.") == "train.py failed at b: no split …."
+    hide((), ())
+    assert masked_text("no split train") == "no split train"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import stat
 import struct
 import sys
 from pathlib import Path
@@ -56,6 +57,23 @@ def test_a_report_is_named_after_its_profile_and_replaces_no_other(monkeypatch: 
     assert first == second
     assert first.startswith("<!DOCTYPE html>")
     assert first.endswith("</html>")
+
+
+def test_what_is_written_is_its_owners_alone_unless_it_is_to_be_public(monkeypatch: Patch) -> None:
+    before = os.umask(0o022)
+    try:
+        for option, mode in (((), 0o600), (("--public",), 0o644)):
+            folder = f"figures{mode}"
+            assert run(monkeypatch, "report", "train.stash.json", *option, "-o", f"{mode}.html") == 0
+            assert run(monkeypatch, "report", "train.stash.json", "--markdown", *option, "-o", f"{mode}.md") == 0
+            assert run(monkeypatch, "figures", "train.stash.json", "--format", "svg", *option, "-o", folder) == 0
+            words = ("export", "train.stash.json", "--to", "openmetrics", *option, "-o", f"{mode}.prom")
+            assert run(monkeypatch, *words) == 0
+            made = [*Path().glob(f"{mode}.*"), *Path(folder).iterdir()]
+            assert len(made) > 5
+            assert {stat.S_IMODE(path.stat().st_mode) for path in made} == {mode}
+    finally:
+        os.umask(before)
 
 
 def test_a_name_that_is_given_is_replaced_in_one_step(monkeypatch: Patch) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 from rich.text import Text
 
-from stash.show.layout import each_text, plain_text, terminal_renderer
+from stash.show.layout import each_text, paragraph, plain_text, terminal_renderer
 
 
 @dataclass(frozen=True)
@@ -44,3 +44,8 @@ def test_a_renderer_bounds_its_width_and_translates_before_it_lays_out(asked, gi
     assert render("±", asked) == "+/- |\n"
     assert "± ·" in render("±", asked, colour=True)
     assert seen == [("+/-", given, False), ("±", given, True)]
+
+
+def test_a_label_that_is_wider_than_the_screen_leaves_its_text_some_room() -> None:
+    lines = paragraph("one two three four five six", 40, "x" * 90, "")
+    assert [line.plain.strip() for line in lines][1:] == ["five six"]

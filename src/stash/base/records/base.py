@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from stash.base.printable import in_words, shortened
+from stash.base.printable import in_words, printable_line, shortened
 from stash.base.secrets import masked, masked_text
 
 SCHEMA = 3
@@ -23,6 +23,7 @@ _SMALLEST_SECONDS = 1e-12
 """A thousandth of what clocks tell."""
 _LONGEST_TEXT = 2**20
 _LONGEST_SENTENCE = 4_000
+_LONGEST_NAME = 300
 
 
 def _by_a_clock(seconds: float) -> float:
@@ -33,6 +34,12 @@ def _by_a_clock(seconds: float) -> float:
 
 def _sentence(text: Any) -> Any:
     return masked_text(shortened(text, _LONGEST_SENTENCE)) if isinstance(text, str) else text
+
+
+def _name(text: Any) -> Any:
+    if not isinstance(text, str) or len(text) > _LONGEST_TEXT:  # which is refused
+        return text
+    return printable_line(text, _LONGEST_NAME)
 
 
 def _told(value: Any) -> Any:
@@ -54,6 +61,8 @@ Count = Annotated[int, Field(ge=0, lt=2**63)]
 """How many there are of something, or which of them it is."""
 Sentence = Annotated[str, BeforeValidator(_sentence)]
 """What may quote a job's own words: without secrets, and with only the ends of what is very long."""
+PlainName = Annotated[str, BeforeValidator(_name)]
+"""What something is called: one line, of bounded length, in which nothing acts on a terminal."""
 CommandWords = Annotated[tuple[str, ...], AfterValidator(masked)]
 """Words as they were typed, without the secrets among them."""
 

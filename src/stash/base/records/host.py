@@ -10,16 +10,16 @@ from typing import Annotated
 
 from pydantic import Field
 
-from stash.base.records.base import SCHEMA, Count, Duration, Number, Record, Sentence, Whole
+from stash.base.records.base import SCHEMA, Count, Duration, Number, PlainName, Record, Sentence, Whole
 
 
 class Gpu(Record):
     """One accelerator as NVML and sysfs describe it."""
 
     index: Count
-    name: str
+    name: PlainName
     memory_bytes: Count | None = None
-    driver: str | None = None
+    driver: PlainName | None = None
     pcie: str | None = None
     """Generation and width in use, e.g. ``gen4 x16``; an idle GPU may have trained its link down."""
     pcie_max: str | None = None
@@ -41,7 +41,7 @@ class Route(Record):
     a: Count
     b: Count
     """Indices of the GPUs, ``a < b``."""
-    kind: str
+    kind: PlainName
     """``internal``, ``single switch``, ``multi switch``, ``host bridge``, ``node`` or ``system``."""
     nvlinks: Count | None = None
     """NVLink lanes directly between the two; those through a switch are not counted."""
@@ -50,13 +50,13 @@ class Route(Record):
 class Nic(Record):
     """One network interface other than loopback."""
 
-    name: str
+    name: PlainName
     bytes_per_second: Number | None = None
     """What the link claims to be; virtual interfaces often claim nothing."""
-    driver: str | None = None
+    driver: PlainName | None = None
     mtu: Whole | None = None
     numa_node: Whole | None = None
-    rdma: str | None = None
+    rdma: PlainName | None = None
     """Name of the RDMA device on the same hardware, e.g. ``mlx5_0``."""
 
 
@@ -64,9 +64,9 @@ class Disk(Record):
     """The file system under a path and the block device under it."""
 
     path: str
-    filesystem: str | None = None
-    device: str | None = None
-    model: str | None = None
+    filesystem: PlainName | None = None
+    device: PlainName | None = None
+    model: PlainName | None = None
     rotational: bool | None = None
     size_bytes: Whole | None = None
     free_bytes: Whole | None = None
@@ -93,9 +93,9 @@ class Copy(Record):
     Within host memory ``bytes`` counts what is read and what is written, as STREAM does: twice the payload.
     """
 
-    source: str
+    source: PlainName
     """``host`` or ``cuda:0`` …"""
-    target: str
+    target: PlainName
     together: bool = False
     """All devices copied at the same time; each has a record of its own."""
     pinned: bool | None = None
@@ -106,7 +106,7 @@ class Copy(Record):
 class Exchange(Record):
     """All-reduce of float32 tensors by itself, from small messages to large ones."""
 
-    backend: str
+    backend: PlainName
     nodes: Annotated[Count, Field(ge=1)]
     ranks: Annotated[Count, Field(ge=1)]
     timings: tuple[Timing, ...]
@@ -125,7 +125,7 @@ class Stream(Record):
 class DiskRead(Record):
     """Reading files under a path."""
 
-    pattern: str
+    pattern: PlainName
     """``sequential`` (large files front to back) or ``random`` (whole files of the data set's size, shuffled)."""
     cold: bool
     """Not in the page cache when read."""
@@ -145,7 +145,7 @@ class DiskRead(Record):
 class Preparation(Record):
     """Making samples (decode, augment) with so many processes at once, nothing else going on."""
 
-    kind: str
+    kind: PlainName
     """Kind of data set: ``images``, ``audio`` …"""
     processes: Count
     samples: Annotated[Count, Field(ge=1)]
@@ -156,7 +156,7 @@ class Preparation(Record):
 class Unmeasured(Record):
     """A link that was not measured, and why."""
 
-    link: str
+    link: PlainName
     """``copies``, ``exchanges``, ``streams``, ``reads``, ``preparation``, or one of them more closely."""
     why: Sentence
 
@@ -180,18 +180,18 @@ class Links(Record):
 class Host(Record):
     """What one machine is. ``links`` is ``None`` until probed."""
 
-    hostname: str
-    cpu: str | None = None
+    hostname: PlainName
+    cpu: PlainName | None = None
     cores: Count | None = None
     """Cores this process may use."""
     memory_bytes: Count | None = None
-    kernel: str | None = None
+    kernel: PlainName | None = None
     gpus: tuple[Gpu, ...] = ()
     topology: str | None = None
     """GPU-to-GPU links, as NVML names them."""
     routes: tuple[Route, ...] = ()
     """The same, pair by pair."""
-    disk: str | None = None
+    disk: PlainName | None = None
     """File system type and device under the data, e.g. ``ext4 on /dev/nvme0n1p1``."""
     disks: tuple[Disk, ...] = ()
     nics: tuple[Nic, ...] = ()
@@ -199,12 +199,12 @@ class Host(Record):
     limits: Limits | None = None
     steal_fraction: Number | None = None
     """CPU time taken by other tenants while measuring."""
-    virtualization: str | None = None
-    cloud: str | None = None
+    virtualization: PlainName | None = None
+    cloud: PlainName | None = None
     """``aws``, ``gcp``, ``azure`` …, as the firmware names it."""
-    instance: str | None = None
+    instance: PlainName | None = None
     """Its type there, e.g. ``p3.8xlarge``."""
-    instance_source: str | None = None
+    instance_source: PlainName | None = None
     """How ``instance`` is known: ``dmi``, ``metadata`` or ``given``."""
     links: Links | None = None
 
@@ -213,7 +213,7 @@ class Probe(Record):
     """The saved artefact of ``stash probe``: every node's host with its measured links."""
 
     schema_version: Whole = SCHEMA
-    stash_version: str
+    stash_version: PlainName
     created: str
     hosts: tuple[Host, ...]
     """In the order of the nodes."""

@@ -8,14 +8,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from stash.base import notebooks
-from stash.base.records.base import SCHEMA, CommandWords, Count, Duration, Number, Record, Sentence, Whole
+from stash.base.records.base import SCHEMA, CommandWords, Count, Duration, Number, PlainName, Record, Sentence, Whole
 from stash.base.records.host import Host
 
 
 class Loader(Record):
     """Settings of one training data loader."""
 
-    kind: str
+    kind: PlainName
     """``map``, ``iterable`` or ``watched`` (any iterable handed to ``stash.watch``)."""
     workers: Whole | None = None
     prefetch_factor: Whole | None = None
@@ -34,7 +34,7 @@ class Loader(Record):
 class Gradient(Record):
     """One parameter's gradient, in the order in which the backward pass made them ready."""
 
-    name: str
+    name: PlainName
     bytes: Whole
     ready_seconds: Number | None = None
     """Since the first gradient of the backward pass became ready."""
@@ -55,11 +55,11 @@ class Bucket(Record):
 class Operator(Record):
     """What the calls of one operator did in a step of one device, of those with inputs of like shape and type."""
 
-    operator: str
+    operator: PlainName
     """As PyTorch names it, e.g. ``aten.mm``; ``others`` is the sum of all that have no row of their own."""
     shapes: str
     """Of the tensors it is called with, e.g. ``64x512 512x10``; of many, how many they are and hold."""
-    dtype: str
+    dtype: PlainName
     """Of the first of them that holds floating point numbers, else of the first."""
     calls: Count
     flops: Number | None = None
@@ -72,7 +72,7 @@ class Workload(Record):
     """What was trained."""
 
     command: CommandWords
-    name: str
+    name: PlainName
     parameters: Whole | None = None
     parameter_bytes: Whole | None = None
     gradients: tuple[Gradient, ...] = ()
@@ -88,15 +88,15 @@ class Workload(Record):
     flops_per_step: Number | None = None
     """Forward and backward of one device, counted from its matrix products and convolutions."""
     replayed_batches: Whole | None = None
-    precision: str | None = None
+    precision: PlainName | None = None
     """Data type of the parameters, e.g. ``float32``."""
-    collectives_per_step: dict[str, Number] = {}  # noqa: RUF012 - pydantic copies it
+    collectives_per_step: dict[PlainName, Number] = {}  # noqa: RUF012 - pydantic copies it
     """Collectives the script itself issues through torch.distributed in a step, by name."""
-    exchange_hook: str | None = None
+    exchange_hook: PlainName | None = None
     """The communication hook that the job itself registered with DistributedDataParallel; empty if it has none."""
     skips_exchanges: bool | None = None
     """Whether the job leaves out the exchange after some backward passes (``no_sync()``)."""
-    collective_bytes_per_step: dict[str, Number] = {}  # noqa: RUF012 - pydantic copies it
+    collective_bytes_per_step: dict[PlainName, Number] = {}  # noqa: RUF012 - pydantic copies it
     """Bytes that rank 0 hands to them, by name: the size of what is reduced, gathered or scattered."""
     exchanged_bytes: Number | None = None
     """Those together, and the buckets that DistributedDataParallel exchanges itself; None if nothing was seen."""
@@ -126,7 +126,7 @@ class Rank(Record):
     rank: Count
     node: Count
     local_rank: Count
-    device: str
+    device: PlainName
     """``cpu``, ``cuda:0`` …"""
     cores: Whole | None = None
     """Cores the process was pinned to."""
@@ -191,7 +191,7 @@ class Block:
 class Rate(Record):
     """What the loader alone delivers when no training waits for it: DS-Analyzer's P (warm) and F (cold)."""
 
-    feed: str
+    feed: PlainName
     """``warm`` or ``cold``."""
     rank: Count
     round: Whole
@@ -204,7 +204,7 @@ class Rate(Record):
 class WorkerTimes(Record):
     """What each process that makes a rank's batches took for them in one data block, training beside it."""
 
-    feed: str
+    feed: PlainName
     """``warm`` or ``cold``: what it contains of reading."""
     rank: Count
     round: Whole
@@ -243,7 +243,7 @@ class CellCost(Record):
 class Collective(Record):
     """The gradient exchange of one step run by itself: all-reduce of every bucket, nothing else going on."""
 
-    scope: str
+    scope: PlainName
     """``node`` or ``world``."""
     ranks: Count
     bytes: Count
@@ -265,7 +265,7 @@ class Launch(Record):
 class Skipped(Record):
     """A rung that was not measured, or measured and found unusable, and why."""
 
-    rung: str
+    rung: PlainName
     why: Sentence
 
 
@@ -275,7 +275,7 @@ class Settings(Record):
     precision: Number
     """Wanted half-width of every interval, as a fraction of the step."""
     budget_seconds: Number
-    rungs: tuple[str, ...]
+    rungs: tuple[PlainName, ...]
     isolated: bool
     """True when every communication rung had launches of its own."""
     why: Sentence
@@ -287,14 +287,14 @@ class Profile(Record):
     """One measurement: everything measured, and everything it depended on."""
 
     schema_version: Whole = SCHEMA
-    stash_version: str
-    created: str
+    stash_version: PlainName
+    created: PlainName
     """UTC, ISO 8601."""
     workload: Workload
     hosts: tuple[Host, ...]
     """In the order of the nodes."""
     ranks: tuple[Rank, ...]
-    software: dict[str, str]
+    software: dict[PlainName, PlainName]
     settings: Settings
     blocks: tuple[Block, ...]
     rates: tuple[Rate, ...] = ()

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from stash.base.records.base import Count, Number, Record, Sentence
+from stash.base.records.base import Count, Number, PlainName, Record, Sentence
 from stash.base.spot.fleets import LearnedRange, LossCurve
 from stash.base.stats.intervals import Interval
 
@@ -78,7 +78,7 @@ class FittedLoss(Record):
 
     form: LossForm
     curve: LossCurve
-    intervals: dict[str, Interval]
+    intervals: dict[PlainName, Interval]
     """Of each coefficient by name: 95 % of what other choices among the replayed fleets would have given."""
     loss_error: Number
     """Median of |predicted / replayed − 1| of losses after so many updates."""
@@ -96,11 +96,11 @@ class LearnedCurve(Record):
     """What ``stash spot learn`` found, as ``stash spot plan`` reads it."""
 
     curve_schema: int = CURVE_SCHEMA
-    stash_version: str
-    created: str
+    stash_version: PlainName
+    created: PlainName
     job: Sentence
     """File and name."""
-    device: str
+    device: PlainName
     """That the replays ran on."""
     batch: int = Field(ge=1)
     """Samples of one GPU in an iteration, as the job has it."""

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from stash.base.records.base import Count, Number, Record, Sentence
+from stash.base.records.base import Count, Number, PlainName, Record, Sentence
 from stash.base.spot.risk import FleetRisk, InterruptionBand
 from stash.base.stats.intervals import Interval
 
@@ -173,7 +173,7 @@ class Uncertainty(Record):
 class FleetPool(Record):
     """Everything a choice rests on, from one dated file."""
 
-    as_of: str
+    as_of: PlainName
     source: Sentence
     exchange_bytes: Number = Field(gt=0)
     """S, one way."""
@@ -193,8 +193,8 @@ class FleetPool(Record):
     """Where ``loss`` was seen; ``None`` if nobody says."""
     notes: tuple[Sentence, ...] = ()
     """What a reader of a plan has to know of these numbers."""
-    cloud: str | None = None
-    region: str | None = None
+    cloud: PlainName | None = None
+    region: PlainName | None = None
     """Where the prices are of; ``None`` if nobody says."""
     randomness: Annotated[Number, Field(ge=0, le=1)] | None = None
     """How workers arrive at the servers, as ``FittedQueue`` has it; ``None``: nobody timed them."""
@@ -212,7 +212,7 @@ class FleetRun(Record):
     """One measured fleet."""
 
     servers: int = Field(ge=1, le=1000)
-    workers: dict[str, int]
+    workers: dict[PlainName, int]
     updates_per_second: Number = Field(gt=0)
 
     @property
@@ -223,7 +223,7 @@ class FleetRun(Record):
 class LoneWorker(Record):
     """An iteration of one worker alone with its servers."""
 
-    type: str
+    type: PlainName
     servers: int = Field(ge=1)
     seconds: Interval
 
@@ -266,8 +266,8 @@ class FleetModel(Record):
     """What ``stash spot fit`` learned, as ``stash spot predict`` reads it."""
 
     fleet_schema: int = FLEET_SCHEMA
-    stash_version: str
-    created: str
+    stash_version: PlainName
+    created: PlainName
     source: Sentence
     lone: tuple[LoneWorker, ...]
     queue: FittedQueue
@@ -294,7 +294,7 @@ class FleetSpeed(Record):
 
     model: SpeedModel
     servers: int
-    workers: dict[str, int]
+    workers: dict[PlainName, int]
     updates_per_second: Number
     low: Number | None
     high: Number | None
@@ -306,7 +306,7 @@ class FleetSpeed(Record):
 class CostedFleet(Record):
     """A fleet, and what it would take."""
 
-    workers: dict[str, int]
+    workers: dict[PlainName, int]
     """Without those of which there are none."""
     updates: Number
     """j: until the loss is reached."""
@@ -319,7 +319,7 @@ class CostedFleet(Record):
     dollars: Number
     """With servers and start-up."""
     p_deadline: Number | None
-    on_demand: tuple[str, ...] = ()
+    on_demand: tuple[PlainName, ...] = ()
     """Those of its types that are not spot machines."""
 
 
@@ -333,7 +333,7 @@ class RunnerUp(Record):
 class Baseline(Record):
     """What another way of choosing would rent."""
 
-    name: str
+    name: PlainName
     text: Sentence
     fleet: CostedFleet | None
     why: Sentence = ""
@@ -354,8 +354,8 @@ class FleetPlan(Record):
     """The answer to one ``stash spot plan``."""
 
     fleet_schema: int = FLEET_SCHEMA
-    stash_version: str
-    created: str
+    stash_version: PlainName
+    created: PlainName
     model: SpeedModel
     deadline_seconds: Number
     loss: Number

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from stash.base.records.base import Count, Number, Record, Sentence
+from stash.base.records.base import Count, Number, PlainName, Record, Sentence
 from stash.base.spot.fleets import SpeedModel
 
 SPOT_LOG_SCHEMA = 1
@@ -33,11 +33,11 @@ class SpotEvent(Record):
     """One thing that happened."""
 
     at: Annotated[Number, Field(ge=0)] | None
-    what: str
+    what: PlainName
     """``joined``, ``notice``, ``wanted``, ``left``, ``lost``, ``server lost``, ``checkpoint`` …"""
-    who: str = ""
-    type: str | None = None
-    instead_of: str | None = None
+    who: PlainName = ""
+    type: PlainName | None = None
+    instead_of: PlainName | None = None
     seconds: Number | None = None
     """Of notice, or that a checkpoint took."""
     leases: Count | None = None
@@ -51,7 +51,7 @@ class SpotUpdates(Record):
     """All updates, one entry each in every column."""
 
     seconds: tuple[Annotated[Number, Field(ge=0)], ...] = ()
-    worker: tuple[str, ...] = ()
+    worker: tuple[PlainName, ...] = ()
     samples: tuple[Count, ...] = ()
     staleness: tuple[Count, ...] = ()
     """Updates that others made in between."""
@@ -71,7 +71,7 @@ class SpotStretch(Record):
 
     start: Annotated[Number, Field(ge=0)]
     stop: Number
-    workers: dict[str, Count]
+    workers: dict[PlainName, Count]
     """By type."""
     updates: Count
     predicted: Annotated[Number, Field(ge=1e-9)] | None
@@ -92,8 +92,8 @@ class SpotStretch(Record):
 class SpotTakeover(Record):
     """One that went, and who came for it."""
 
-    gone: str
-    successor: str | None
+    gone: PlainName
+    successor: PlainName | None
     notice: Number | None
     """Seconds that it was told before; ``None``: it vanished."""
     decided_seconds: Number | None
@@ -137,8 +137,8 @@ class SpotLog(Record):
     """One run."""
 
     log_schema: int = SPOT_LOG_SCHEMA
-    stash_version: str
-    created: str
+    stash_version: PlainName
+    created: PlainName
     plan: str
     job: str
     on: SpotGround

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from stash.base.records.base import Count, Number, Record, Sentence
+from stash.base.records.base import Count, Number, PlainName, Record, Sentence
 from stash.base.spot.risk import CheckpointInterval, TrainingMode
 from stash.base.stats.intervals import Interval
 
@@ -15,7 +15,7 @@ from stash.base.stats.intervals import Interval
 class PolicyOutcome(Record):
     """What one policy came to, over all runs."""
 
-    name: str
+    name: PlainName
     text: Sentence
     dollars: Interval | None
     """Mean; ``None`` if no run could be done."""
@@ -42,7 +42,7 @@ class HeldSpan(Record):
 class PolicyCourse(Record):
     """One run under one policy."""
 
-    name: str
+    name: PlainName
     spans: tuple[HeldSpan, ...]
     revoked: tuple[Number, ...]
     """Seconds since the run began."""
@@ -55,7 +55,7 @@ class PolicyCourse(Record):
 class SpotSimulation(Record):
     """The answer to one ``stash spot simulate``."""
 
-    workers: dict[str, int]
+    workers: dict[PlainName, int]
     obtainable: float
     """Share of ticks in which all of them could be had."""
     runs: Count

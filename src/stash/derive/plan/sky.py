@@ -18,7 +18,7 @@ from stash.base.errors import UserError
 from stash.base.plan import Choice
 from stash.base.printable import printable_line
 from stash.base.records import Profile
-from stash.base.secrets import MASK
+from stash.base.secrets import HIDDEN, MASK
 from stash.base.words.quantities import listed
 from stash.base.words.rental import dollars_interval, span_interval
 from stash.base.words.units import format_bytes
@@ -118,8 +118,11 @@ def _to_do(choice: Choice, profile: Profile, facts: BillFacts) -> list[str]:
     notes = [*_settings(choice, profile)]
     if profile.world_size == 1 and rented.nodes * rented.devices > 1:
         notes.append("the job was profiled on one device: it has to train with DistributedDataParallel to use more")
-    if any(MASK in word for word in command):
-        notes.append(f"secrets of the command are masked ({MASK}) in the profile: pass them with `secrets:`")
+    if any(MASK in word or HIDDEN in word for word in command):
+        notes.append(
+            f"the command lacks words that may be secrets ({MASK} and {HIDDEN} stand for them): pass them with "
+            "`secrets:`, and write in those that are none"
+        )
     if any(word.startswith("/") for word in command):
         notes.append("the command holds paths of the machine that was profiled: make them fit this one")
     size = "" if facts.dataset_bytes is None else f" ({format_bytes(facts.dataset_bytes)})"

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from stash.base.errors import StoreError
 from stash.keep.store import names
 from stash.keep.store.digests import HEAD
-from stash.keep.store.parquet import PartWriter, column_of, columns_of, copy_into, union_of, workplace
+from stash.keep.store.parquet import PartWriter, column_of, columns_of, copy_into, quoted, union_of, workplace
 from stash.keep.store.store import Store
 from stash.keep.store.tables import TABLES, VERSION
 
@@ -78,7 +78,7 @@ def compact(
     with workplace() as (connection, temporary):
         kept = KeptTables({}, frozenset()) if rebuild else kept_tables(store, before, TABLES, connection, temporary)
         fresh = [name for name in stored if name not in kept.names]
-        gone = leave_out(connection, kept.names - set(stored))
+        gone = leave_out(connection, kept.names - set(stored), temporary)
         parts = parts_of(store, fresh, TABLES, connection, temporary, say, trust=not rebuild)
         for table in TABLES:
             file = temporary / f"{table}.new.parquet"
@@ -153,14 +153,15 @@ def parts_of(
         raise StoreError(f"cannot read {store.url} by way of {temporary}: {error.strerror or error}") from None
 
 
-def leave_out(connection: DuckDBPyConnection, gone: Iterable[str]) -> str | None:
-    """A table of the ids of artefacts that are in the tables and no more in the store; its name, if there are any."""
+def leave_out(connection: DuckDBPyConnection, gone: Iterable[str], temporary: Path) -> str | None:
+    """What reads the ids of artefacts that are in the tables and no more in the store, if there are any."""
     ids = [[names.id_of(name)] for name in gone]
     if not ids:
         return None
     connection.execute("CREATE TABLE gone (id VARCHAR)")
     connection.executemany("INSERT INTO gone VALUES (?)", ids)
-    return "gone"
+    copy_into(connection, "SELECT id FROM gone", temporary / "gone.parquet")
+    return f"read_parquet({quoted(temporary / 'gone.parquet')})"
 
 
 def _is_generation(folder: object) -> bool:

@@ -39,17 +39,19 @@ def _connected(temporary: Path) -> DuckDBPyConnection:
         import duckdb
     except ImportError:
         raise UserError("this needs DuckDB, which is not installed: pip install duckdb") from None
-    return duckdb.connect(
-        ":memory:",
-        config={
-            "autoinstall_known_extensions": "false",
-            "autoload_known_extensions": "false",
-            "memory_limit": _MEMORY,
-            "preserve_insertion_order": "false",
-            "temp_directory": str(temporary),
-            "threads": "2",
-        },
-    )
+    return duckdb.connect(":memory:", config=settings(temporary))
+
+
+def settings(temporary: Path) -> dict[str, str | bool | int | float | list[str]]:
+    """Of a database in memory that spills to ``temporary`` and fetches nothing."""
+    return {
+        "autoinstall_known_extensions": "false",
+        "autoload_known_extensions": "false",
+        "memory_limit": _MEMORY,
+        "preserve_insertion_order": "false",
+        "temp_directory": str(temporary),
+        "threads": "2",
+    }
 
 
 class PartWriter:
@@ -97,9 +99,9 @@ def copy_into(connection: DuckDBPyConnection, select: str, target: Path) -> None
 
 
 def union_of(files: Sequence[Path], without: str | None = None) -> str:
-    """The SELECT of all rows of Parquet files; without those whose id is in the table ``without``."""
+    """The SELECT of all rows of Parquet files; without those whose id ``without`` gives."""
     listed = ", ".join(map(quoted, files))
-    left_out = f" WHERE id NOT IN (SELECT id FROM {without})" if without else ""
+    left_out = f" WHERE id NOT IN (FROM {without})" if without else ""
     return f"SELECT * FROM read_parquet([{listed}]){left_out}"
 
 

@@ -19,6 +19,8 @@ from stash.base.files import read_up_to, write_whole
 
 _OBJECTS = frozenset(("s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oss", "oci"))
 """Protocols without folders: making one there would make a bucket, of whatever name somebody mistyped."""
+_LARGEST = 2**29
+"""Bytes of an artefact that is read with others; more is none that can be read alone either."""
 _AT_ONCE = 500
 """Files asked for together, of a store elsewhere."""
 _PACKAGES = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}
@@ -117,8 +119,7 @@ class LocalShelf:
     def read_each(self, names: Sequence[str]) -> Iterator[tuple[str, bytes | None]]:
         for name in names:
             try:
-                with open(os.path.join(self.folder, name), "rb", buffering=0) as file:
-                    yield name, file.readall()
+                yield name, read_up_to(Path(self.folder, name), _LARGEST)
             except OSError:
                 yield name, None
 

@@ -17,6 +17,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from stash.base.errors import UserError
+from stash.base.files import read_up_to
 from stash.base.words.spelling import nearest
 from stash.base.yamlines import Lines, not_yaml, parse, text_of
 from stash.keep.study import fields
@@ -25,6 +26,8 @@ from stash.keep.study.fields import Study
 _MOST_MISTAKES = 20
 """That are listed; of more, how many there are."""
 _SCRIPTS = (".py", ".sh")
+_MOST_SCRIPT = 2**26
+"""Bytes of one."""
 _ENGINES: dict[str, type[BaseModel]] = {
     "local": fields.LocalTarget,
     "slurm": fields.SlurmTarget,
@@ -73,7 +76,7 @@ class StudyFile:
         for word in words:
             if word.endswith(_SCRIPTS):
                 with suppress(OSError):  # named, and not here: whoever runs it will say so
-                    found.update((self.folder / word).read_bytes())
+                    found.update(read_up_to(self.folder / word, _MOST_SCRIPT))
         return found.hexdigest() if any(word.endswith(_SCRIPTS) for word in words) else ""
 
     def lacks(self, words: Sequence[str]) -> str | None:

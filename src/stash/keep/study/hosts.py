@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 
 from stash.base.errors import UserError
+from stash.base.files import read_up_to
 
 _HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9@._-]*")
 """A name or an address, ``user@`` before it; nothing that a shell or ``ssh`` would read otherwise."""
@@ -19,12 +20,13 @@ _MOST = 2**20
 def read(path: Path) -> tuple[str, ...]:
     """The hosts in order; raises UserError for a file that cannot be read, and for what is no host with its line."""
     try:
-        with path.open(encoding="utf-8", errors="replace") as file:
-            text = file.read(_MOST)
+        content = read_up_to(path, _MOST)
     except OSError as error:
-        raise UserError(f"cannot read the hosts file {path}: {error.strerror}") from error
+        raise UserError(f"cannot read the hosts file {path}: {error.strerror or error}") from error
+    if len(content) > _MOST:
+        raise UserError(f"the hosts file {path} is larger than {_MOST // 2**20} MiB; write one host a line")
     found: dict[str, int] = {}
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(content.decode("utf-8", "replace").splitlines(), 1):
         words = line.partition("#")[0].split()
         if not words:
             continue

@@ -14,8 +14,11 @@ from typing import Literal
 from pydantic import ValidationError
 
 from stash.base.errors import UserError
+from stash.base.files import read_up_to
 from stash.base.records.base import Number, Record, Sentence
 
+_MOST = 2**28
+"""Bytes that are read: a cell writes some hundred."""
 EventKind = Literal["opened", "started", "ended", "released"]
 """*opened* and *released*: what is paid for by time. *started* and *ended*: a cell, once for each try."""
 Ending = Literal["done", "failed", "out of memory", "lost"]
@@ -51,11 +54,11 @@ class StudyEvent(Record):
 def read(path: Path) -> tuple[StudyEvent, ...]:
     """All events, in order; none where there is no journal yet. Raises UserError if it cannot be read."""
     try:
-        text = path.read_text(encoding="utf-8", errors="replace")
+        text = read_up_to(path, _MOST).decode("utf-8", "replace")
     except FileNotFoundError:
         return ()
     except OSError as error:
-        raise UserError(f"cannot read the study's journal {path}: {error.strerror}") from error
+        raise UserError(f"cannot read the study's journal {path}: {error.strerror or error}") from error
     return tuple(_events(text.splitlines()))
 
 

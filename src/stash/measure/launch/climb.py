@@ -18,6 +18,7 @@ from pathlib import Path
 from stash.base.errors import JobError, UserError
 from stash.base.ladder import rung
 from stash.base.records import Profile
+from stash.base.secrets import hide
 from stash.measure.host.describe import count_gpus, describe
 from stash.measure.launch import isolated, kept_files
 from stash.measure.launch.another_start import AnotherStart, as_one_process, as_ranks
@@ -57,6 +58,7 @@ class Expedition:
         start: Callable[[Request, RunFolder], StartedProcess] = Process,
         neighbours: NeighbouringRuns | None = None,
     ) -> None:
+        hide(job.command, job.kept)  # in whatever is said of it from here on
         host = describe(Path(job.data or wishes.data_root or "."))
         self.measurement = Measurement(job, cluster, wishes, host, count_gpus(), clock)
         shown = Path(tempfile.gettempdir()) / f"stash-{os.getpid()}"  # a name, until something is run

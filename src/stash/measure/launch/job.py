@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
 import os
 import re
 import shutil
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from stash.base.errors import UserError
+from stash.base.files import read_up_to
+from stash.base.secrets import kept_words
 from stash.base.words.quantities import listed
 from stash.base.words.spelling import nearest
 from stash.lab.zoo.registry import workload as look_up
@@ -26,6 +31,8 @@ _RUNS_PYTHON = re.compile(r"python[\d.]*|torchrun|accelerate|deepspeed")
 """Programs whose -m names a module."""
 _HEAD = 256
 """Bytes of a program that tell what it is."""
+_LARGEST = 2**26
+"""Bytes of a script that are read."""
 _LAUNCHERS = ("torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch", "")
 _SCRIPTS = (".py", ".sh", ".bash")
 _ZOO = "stash.lab.zoo.train"
@@ -47,6 +54,16 @@ class Job:
         """As the user would type it."""
         front = {"script": (), "module": ("-m",), "command": ()}[self.kind]
         return (*front, self.target, *self.arguments)
+
+    @cached_property
+    def kept(self) -> tuple[str, ...]:
+        """The same as a profile keeps it: without what may be a secret."""
+        words = self.command
+        script = next((Path(word) for word in words if word.endswith(_SCRIPTS)), None)
+        if self.kind == "module":
+            script = _module_path(self.target)
+        folders = [Path.cwd(), *([] if script is None else [script.parent])]
+        return kept_words(words, frozenset() if script is None else frozenset(_choices(_read(script))), folders)
 
     @property
     def title(self) -> str:
@@ -91,12 +108,14 @@ def script(path: str, arguments: tuple[str, ...]) -> Job:
     if file.suffix in (".sh", ".bash"):
         raise UserError(f"{path} is a shell script; profile it with `stash profile -- bash {path}`")
     try:
-        compile(file.read_bytes(), path, "exec", dont_inherit=True)  # which encoding it has, Python sees itself
+        source = read_up_to(file, _LARGEST)
+        compile(source, path, "exec", dont_inherit=True)  # which encoding it has, Python sees itself
     except SyntaxError as error:
         line = f", line {error.lineno}" if error.lineno else ""
         raise UserError(f"{path}{line}: {error.msg}; python cannot run it") from None
     except (OSError, ValueError) as error:
-        raise UserError(f"cannot read {path} as a Python script: {error}") from None
+        why = error.strerror if isinstance(error, OSError) else error
+        raise UserError(f"cannot read {path} as a Python script: {why}") from None
     return Job("script", path, arguments)
 
 
@@ -122,8 +141,7 @@ def command(words: tuple[str, ...]) -> Job:
 def _check_runs(program: Path) -> None:
     """Raise UserError for text that the system cannot run, since it does not say by what."""
     try:
-        with program.open("rb") as file:
-            head = file.read(_HEAD)
+        head = read_up_to(program, _HEAD)
     except OSError:
         return  # it may be run, and not read
     if b"\0" in head:
@@ -174,6 +192,23 @@ def _sources(job: Job) -> list[str]:
     return texts
 
 
+def _choices(source: str) -> Iterator[str]:
+    """Words that a script's source offers: options, and literal choices of them (argparse, click)."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError):
+        return
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        called = getattr(node.func, "attr", getattr(node.func, "id", ""))
+        listed_in = [keyword.value for keyword in node.keywords if keyword.arg == "choices"]
+        listed_in += node.args[:1] if called == "Choice" else []
+        found = [each for choices in listed_in for each in getattr(choices, "elts", ())]
+        options = node.args if called == "add_argument" else []
+        yield from (str(each.value) for each in [*found, *options] if isinstance(each, ast.Constant))
+
+
 def _module_path(name: str) -> Path | None:
     parts = name.split(".")
     for root in [Path.cwd(), *map(Path, sys.path)]:
@@ -185,6 +220,6 @@ def _module_path(name: str) -> Path | None:
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text(errors="replace")
+        return read_up_to(path, _LARGEST).decode(errors="replace")
     except OSError:
         return ""

@@ -93,7 +93,7 @@ class Measurement:
             launches=max(1, self.launches),
         )
         workload = Workload(
-            command=self.job.command,
+            command=self.job.kept,
             name=self.job.title,
             git_commit=self.commit.name,
             git_dirty=self.commit.dirty,

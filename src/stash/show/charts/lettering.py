@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from html import escape
+from markupsafe import Markup
 
 from stash.base.printable import printable_line, shortened
+from stash.show.elements import Attribute, element
 
 SIZE = 12
 """Pixels of a letter's height."""
@@ -22,20 +23,15 @@ def shortened_name(text: str, most: int = _LONGEST_NAME) -> str:
     return f"{line[: max(1, most - end - 1)]}…{line[-end:]}"
 
 
-def told(opened: str, element: str, says: str, body: str = "") -> str:
-    """An element that is not closed yet, with what pointing at it tells, and what is in it."""
-    if not says and not body:
-        return f"{opened}/>"
-    title = f"<title>{escape(shortened(printable_line(says), 300))}</title>" if says else ""
-    return f"{opened}>{title}{body}</{element}>"
+def told(name: str, says: str, *inside: str, **attributes: Attribute) -> Markup:
+    """An element with what pointing at it tells, and what is in it."""
+    title = (element("title", shortened(printable_line(says), 300)),) if says else ()
+    return element(name, *title, *inside, **attributes)
 
 
-def words_at(x: float, y: float, text: str, tone: str = "", anchor: str = "", says: str = "") -> str:
+def words_at(x: float, y: float, text: str, tone: str = "", anchor: str = "", says: str = "") -> Markup:
     """Words whose base line begins at a place, or is anchored to it; ``says`` is what pointing at them tells."""
-    kind = f' class="{tone}"' if tone else ""
-    placed = f' text-anchor="{anchor}"' if anchor else ""
-    opened = f'<text x="{short(x)}" y="{short(y)}"{kind}{placed}'
-    return told(opened, "text", says, escape(printable_line(text)) or " ")
+    return told("text", says, text or " ", x=x, y=y, class_=tone, text_anchor=anchor)
 
 
 def length_of(letters: int) -> float:
@@ -46,8 +42,3 @@ def length_of(letters: int) -> float:
 def letters_in(room: float) -> int:
     """How many there is room for."""
     return max(4, int(room / LETTER))
-
-
-def short(number: float) -> str:
-    """A number of pixels without needless digits."""
-    return f"{number:.1f}".rstrip("0").rstrip(".")

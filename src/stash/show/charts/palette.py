@@ -42,3 +42,8 @@ NOTEBOOK = {**LIGHT, "fetch": DARK["fetch"], "contention": DARK["contention"]}
 """For a page of which nobody knows whether it is light or dark."""
 INK, MUTED, LINES = "#1b1f24", "#5a6472", "#d9dee4"
 """Of paper: text, quiet text, lines of the grid."""
+
+
+def series(name: str, *tones: str) -> str:
+    """The class of a series, behind others; one that has no colour is ``plain``."""
+    return " ".join((*filter(None, tones), f"s-{name if name in LIGHT else 'plain'}"))

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from html import escape
+
+from markupsafe import Markup
 
 from stash.base.printable import printable_line
 from stash.show.charts.chart import Axis, Bar, Chart, Dot, Drawn, Ribbon, Rule, Tag, Tick, Tile, Trail, Whisker
-from stash.show.charts.lettering import SIZE, length_of, letters_in, short, shortened_name, told, words_at
-from stash.show.charts.palette import INK, LIGHT, LINES, MUTED
+from stash.show.charts.lettering import SIZE, length_of, letters_in, shortened_name, told, words_at
+from stash.show.charts.palette import INK, LIGHT, LINES, MUTED, series
 from stash.show.charts.tiles import column_heads, head_room, tile
+from stash.show.elements import element, short, style_sheet
 
+_NAMESPACE = "http://www.w3.org/2000/svg"
 FONT = "Roboto, Arial, Helvetica, sans-serif"
 _LINE = 17
 _NARROW = 480
@@ -45,7 +48,7 @@ RULES = (
 """Of style, that hold on any page."""
 
 
-def svg(chart: Chart, width: int, paper: bool = False, font: str = "", zoom: float = 1.0) -> str:
+def svg(chart: Chart, width: int, paper: bool = False, font: str = "", zoom: float = 1.0) -> Markup:
     """The drawing of ``chart``, ``width`` pixels wide and shown at ``zoom`` times that.
 
     On ``paper`` it has its own colours, and ``font`` is the rule that brings its font. Else the page around it gives
@@ -53,36 +56,36 @@ def svg(chart: Chart, width: int, paper: bool = False, font: str = "", zoom: flo
     """
     frame = _Frame(chart, width)
     high = frame.height
-    body = "".join((*frame.keys(), *frame.grid(), *frame.lanes(), *map(frame.mark, chart.marks), *frame.labels()))
-    label = escape(printable_line(f"{chart.title}. {chart.caption} {chart.how}".strip()))
-    style = f"<style>{font}{_paper()}</style>" if paper else ""
-    ground = f'<rect class="ground" width="{width}" height="{short(high)}"/>' if paper else ""
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="chart" role="img" aria-label="{label}" '
-        f'viewBox="0 0 {width} {short(high)}" width="{short(width * zoom)}" height="{short(high * zoom)}">'
-        f"{style}{ground}{body}</svg>"
-    )
+    ground = (style_sheet(font + _paper()), element("rect", class_="ground", width=width, height=high))
+    return element(
+        "svg",
+        *(ground if paper else ()), *frame.keys(), *frame.grid(), *frame.lanes(), *map(frame.mark, chart.marks),
+        *frame.labels(),
+        xmlns=_NAMESPACE, class_="chart", role="img",
+        aria_label=printable_line(f"{chart.title}. {chart.caption} {chart.how}".strip()),
+        viewBox=f"0 0 {width} {short(high)}", width=width * zoom, height=high * zoom,
+    )  # fmt: skip
 
 
-def strip(parts: Sequence[tuple[str, float]]) -> str:
+def strip(parts: Sequence[tuple[str, float]]) -> Markup:
     """One bar of a page's width made of parts: the series of each, and its length as a fraction of the others'."""
     whole, reached, drawn = sum(length for _, length in parts) or 1.0, 0.0, []
-    for series, length in parts:
+    for name, length in parts:
         wide = 1000 * length / whole
-        drawn.append(f'<rect class="s-{series}" x="{short(reached)}" width="{short(wide)}" height="30"/>')
+        drawn.append(element("rect", class_=series(name), x=reached, width=wide, height=30))
         reached += wide
-    said = ", ".join(f"{series} {length:.0%}" for series, length in parts)
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="strip" role="img" aria-label="{said}" viewBox="0 0 1000 30" '
-        f'preserveAspectRatio="none">{"".join(drawn)}</svg>'
-    )
+    said = ", ".join(f"{name} {length:.0%}" for name, length in parts)
+    return element(
+        "svg", *drawn, xmlns=_NAMESPACE, class_="strip", role="img", aria_label=said, viewBox="0 0 1000 30",
+        preserveAspectRatio="none",
+    )  # fmt: skip
 
 
 def _paper() -> str:
-    series = "".join(f".s-{name}{{color:{colour}}}" for name, colour in LIGHT.items())
+    colours = "".join(f".s-{name}{{color:{colour}}}" for name, colour in LIGHT.items())
     return (
         f"{''.join(RULES)}svg.chart{{color:{INK}}}svg.chart text{{font-family:{FONT}}}svg.chart .ground{{fill:#fff}}"
-        f".quiet{{color:{MUTED}}}.line{{color:{LINES}}}{series}"
+        f".quiet{{color:{MUTED}}}.line{{color:{LINES}}}{colours}"
     )
 
 
@@ -160,30 +163,28 @@ class _Frame:
         row = min(int(rows), len(self.chart.lanes) - 1)
         return short(self.top + row * self.row + self.above + (rows - row) * (self.row - self.above))
 
-    def keys(self) -> Iterator[str]:
+    def keys(self) -> Iterator[Markup]:
         for number, line in enumerate(self.key_lines):
             middle = number * _LINE + 9
-            for at, series, text in line:
-                yield f'<circle class="s-{series}" cx="{short(at + 5)}" cy="{middle}" r="4.5"/>'
+            for at, name, text in line:
+                yield element("circle", class_=series(name), cx=at + 5, cy=middle, r=4.5)
                 yield words_at(at + 15, middle + 4, text)
         if self.chart.y is not None:
             yield words_at(4, self.top - 12, self.chart.y.label, "quiet")
 
-    def grid(self) -> Iterator[str]:
+    def grid(self) -> Iterator[Markup]:
         """Fine lines at the labelled places, and the base line."""
         top, bottom = short(self.top), short(self.bottom)
         for tick in self._fitting(self.chart.x):
-            yield f'<path class="line" d="M{self.across(tick.at)} {top}V{bottom}"/>'
+            yield element("path", class_="line", d=f"M{self.across(tick.at)} {top}V{bottom}")
         for tick in self.chart.y.ticks if self.chart.y is not None else ():
-            line = f"M{self.across(0)} {self.down(tick.at)}H{self.across(1)}"
-            yield f'<path class="line" d="{line}"/>'
+            yield element("path", class_="line", d=f"M{self.across(0)} {self.down(tick.at)}H{self.across(1)}")
         if self.chart.columns:
             yield from column_heads(self.chart.columns, self.left, self.plane, self.top)
             return
-        base = f"M{self.across(0)} {bottom}H{self.across(1)}"
-        yield f'<path class="quiet" d="{base}"/>'
+        yield element("path", class_="quiet", d=f"M{self.across(0)} {bottom}H{self.across(1)}")
 
-    def lanes(self) -> Iterator[str]:
+    def lanes(self) -> Iterator[Markup]:
         for number, (lane, name) in enumerate(zip(self.chart.lanes, self.names, strict=True)):
             top = self.top + number * self.row
             base = top + 13 if self.stacked else top + self.row / 2 + 4
@@ -203,7 +204,7 @@ class _Frame:
                 room = self.width - 16 - (length_of(len(name)) if self.stacked else 0)
                 yield words_at(self.width - 4, base, shortened_name(lane.text, letters_in(room)), "", "end")
 
-    def labels(self) -> Iterator[str]:
+    def labels(self) -> Iterator[Markup]:
         """What the axes are, and the values at their lines."""
         if self.chart.columns:
             return
@@ -221,7 +222,7 @@ class _Frame:
         every = next((n for n in range(1, count) if longest <= self.plane * n / max(1, count - 1)), max(1, count - 1))
         return axis.ticks[::every]
 
-    def mark(self, mark: Drawn) -> str:
+    def mark(self, mark: Drawn) -> Markup:
         match mark:
             case Bar():
                 return self._bar(mark)
@@ -231,17 +232,17 @@ class _Frame:
                 return self._dot(mark)
             case Trail():
                 points = "L".join(f"{self.across(x)} {self.down(y)}" for x, y in mark.points)
-                return f'<path class="trail s-{mark.series}" d="M{points}"/>'
+                return element("path", class_=series(mark.series, "trail"), d=f"M{points}")
             case Ribbon():
                 around = [
                     *((x, low) for x, low, _ in mark.edges),
                     *((x, high) for x, _, high in reversed(mark.edges)),
                 ]
                 points = " ".join(f"{self.across(x)},{self.down(y)}" for x, y in around)
-                return f'<polygon class="ribbon s-{mark.series}" points="{points}"/>'
+                return element("polygon", class_=series(mark.series, "ribbon"), points=points)
             case Rule():
                 line = f"M{self.across(mark.x)} {short(self.top)}V{short(self.bottom)}"
-                return f'<path class="quiet bold" d="{line}"/>'
+                return element("path", class_="quiet bold", d=line)
             case Tag():
                 return self._tag(mark)
             case Tile():
@@ -250,35 +251,40 @@ class _Frame:
                     mark, left, float(self.down(mark.y[1])), right, float(self.down(mark.y[0])), not self.narrow
                 )
 
-    def _bar(self, bar: Bar) -> str:
+    def _bar(self, bar: Bar) -> Markup:
         left, right = float(self.across(bar.x[0])), float(self.across(bar.x[1]))
         top, bottom = float(self.down(bar.y[1])), float(self.down(bar.y[0]))
-        faint = "faint " if bar.faint else ""
         return told(
-            f'<rect class="{faint}s-{bar.series}" x="{short(left)}" y="{short(top)}" '
-            f'width="{short(max(right - left, 1))}" height="{short(max(bottom - top, 1))}"',
             "rect",
             "" if self.narrow else bar.says,
+            class_=series(bar.series, "faint" if bar.faint else ""),
+            x=left,
+            y=top,
+            width=max(right - left, 1),
+            height=max(bottom - top, 1),
         )
 
-    def _whisker(self, whisker: Whisker) -> str:
+    def _whisker(self, whisker: Whisker) -> Markup:
         (x, right), (y, top) = map(self.across, whisker.x), map(self.down, whisker.y)
-        tone = f"bold s-{whisker.series}" if whisker.series else "bold"
+        tone = series(whisker.series, "bold") if whisker.series else "bold"
         if whisker.y[0] == whisker.y[1]:
             ends = f"M{x} {short(float(y) - _END)}v{2 * _END}M{right} {short(float(y) - _END)}v{2 * _END}"
             line = f"M{x} {y}H{right}{ends}"
         else:
             line = f"M{x} {y}V{top}"
-        return f'<path class="{tone}" d="{line}"/>'
+        return element("path", class_=tone, d=line)
 
-    def _dot(self, dot: Dot) -> str:
-        kind = "hollow " if dot.hollow else ""
-        place = f'cx="{self.across(dot.x)}" cy="{self.down(dot.y)}"'
+    def _dot(self, dot: Dot) -> Markup:
         return told(
-            f'<circle class="{kind}s-{dot.series}" {place} r="{_RADIUS}"', "circle", "" if self.narrow else dot.says
+            "circle",
+            "" if self.narrow else dot.says,
+            class_=series(dot.series, "hollow" if dot.hollow else ""),
+            cx=self.across(dot.x),
+            cy=self.down(dot.y),
+            r=_RADIUS,
         )
 
-    def _tag(self, tag: Tag) -> str:
+    def _tag(self, tag: Tag) -> Markup:
         """Above its place, to the right or else to the left; nothing where neither has room."""
         x, y, wide = float(self.across(tag.x)), float(self.down(tag.y)) - _BESIDE, length_of(len(tag.text))
         edges = (self.left, float(self.width))
@@ -289,7 +295,7 @@ class _Frame:
             if self._is_free(box, edges, tag.firm):
                 self.tags.append(box)
                 return words_at(begin, y, tag.text, "halo" if tag.firm else "")
-        return ""
+        return Markup()
 
     def _is_free(self, box: tuple[float, float, float, float], edges: tuple[float, float], firm: bool) -> bool:
         left, right, top, bottom = box

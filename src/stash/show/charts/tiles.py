@@ -7,8 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from markupsafe import Markup
+
 from stash.show.charts.chart import Tile
-from stash.show.charts.lettering import SIZE, length_of, letters_in, short, shortened_name, told, words_at
+from stash.show.charts.lettering import SIZE, length_of, letters_in, shortened_name, told, words_at
+from stash.show.charts.palette import series
+from stash.show.elements import element, joined, short
 
 _GAP = 1.5
 """Pixels between a tile's edge and its cell's."""
@@ -19,33 +23,32 @@ _PALEST = 0.07
 _HEAD_LINE = 14
 
 
-def tile(mark: Tile, left: float, top: float, right: float, bottom: float, pointed_at: bool = True) -> str:
+def tile(mark: Tile, left: float, top: float, right: float, bottom: float, pointed_at: bool = True) -> Markup:
     """One tile, which has all the room from ``left`` to ``right`` and from ``top`` to ``bottom``.
 
     ``pointed_at``: whether anybody can, so that it says something then.
     """
     left, top, right, bottom = left + _GAP, top + _GAP, right - _GAP, bottom - _GAP
-    body = _ground(mark, left, top, right, bottom) + _bars(mark, left, right, bottom)
+    body = [_ground(mark, left, top, right, bottom), *_bars(mark, left, right, bottom)]
     lines = max((bar.line + 1 for bar in mark.bars), default=0)
     middle = (top + bottom - lines * (_BAR + _BETWEEN)) / 2
     words = next((text for text in mark.texts if length_of(len(text)) <= right - left - 4), "")
     if words:
         tone = "quiet halo" if mark.missing else "quiet" if mark.quiet else ""
-        body += words_at((left + right) / 2, middle + 0.36 * SIZE, words, tone, "middle")
+        body.append(words_at((left + right) / 2, middle + 0.36 * SIZE, words, tone, "middle"))
     says = mark.says if pointed_at else ""
     if mark.link:
-        return told(f'<a href="{mark.link}" tabindex="-1"', "a", says, body)
-    return told("<g", "g", says, body) if says else body
+        return told("a", says, *body, href=mark.link, tabindex=-1)
+    return told("g", says, *body) if says else joined(*body)
 
 
-def _ground(mark: Tile, left: float, top: float, right: float, bottom: float) -> str:
-    box = f'x="{short(left)}" y="{short(top)}" width="{short(right - left)}" height="{short(bottom - top)}"'
+def _ground(mark: Tile, left: float, top: float, right: float, bottom: float) -> Markup:
     if mark.missing:
-        return f'<path class="quiet hatch" d="{_hatch(left, top, right, bottom)}"/>'
+        return element("path", class_="quiet hatch", d=_hatch(left, top, right, bottom))
+    tone, opacity = "", "0"  # what a pointer finds between words
     if mark.level is not None:
-        strength = _PALEST + (1 - _PALEST) * min(1.0, max(0.0, mark.level))
-        return f'<rect class="s-heat" fill-opacity="{short(100 * strength)}%" {box}/>'
-    return f'<rect fill-opacity="0" {box}/>'  # what a pointer finds between words
+        tone, opacity = "s-heat", f"{short(100 * (_PALEST + (1 - _PALEST) * min(1.0, max(0.0, mark.level))))}%"
+    return element("rect", class_=tone, fill_opacity=opacity, x=left, y=top, width=right - left, height=bottom - top)
 
 
 def _hatch(left: float, top: float, right: float, bottom: float) -> str:
@@ -61,18 +64,15 @@ def _hatch(left: float, top: float, right: float, bottom: float) -> str:
     return "".join(lines)
 
 
-def _bars(mark: Tile, left: float, right: float, bottom: float) -> str:
+def _bars(mark: Tile, left: float, right: float, bottom: float) -> Iterator[Markup]:
     """Each line's track is a whole; bars of one line lie upon each other, the first lowest."""
-    drawn, begin, room, high = [], left + _INSET, right - left - 2 * _INSET, short(_BAR)
+    begin, room = left + _INSET, right - left - 2 * _INSET
     for line in sorted({bar.line for bar in mark.bars}):
-        y = short(bottom - _FOOT - (line + 1) * _BAR - line * _BETWEEN)
-        drawn.append(f'<rect class="track" x="{short(begin)}" y="{y}" width="{short(room)}" height="{high}"/>')
+        y = bottom - _FOOT - (line + 1) * _BAR - line * _BETWEEN
+        yield element("rect", class_="track", x=begin, y=y, width=room, height=_BAR)
         for bar in (bar for bar in mark.bars if bar.line == line and bar.length > 0):
-            wide, faint = short(min(1.0, bar.length) * room), "faint " if bar.faint else ""
-            drawn.append(
-                f'<rect class="{faint}s-{bar.series}" x="{short(begin)}" y="{y}" width="{wide}" height="{high}"/>'
-            )
-    return "".join(drawn)
+            tone, wide = series(bar.series, "faint" if bar.faint else ""), min(1.0, bar.length) * room
+            yield element("rect", class_=tone, x=begin, y=y, width=wide, height=_BAR)
 
 
 def head_room(columns: Sequence[str], plane: float) -> float:
@@ -85,14 +85,14 @@ def head_room(columns: Sequence[str], plane: float) -> float:
     return length_of(max(len(shortened_name(name, 22)) for name in columns)) + 6
 
 
-def column_heads(columns: Sequence[str], left: float, plane: float, top: float) -> Iterator[str]:
+def column_heads(columns: Sequence[str], left: float, plane: float, top: float) -> Iterator[Markup]:
     """Names above columns: level where they fit in a few lines, else upright."""
     wide, lines = plane / len(columns), _wrapped(columns, plane)
     for number, name in enumerate(columns):
         middle = left + (number + 0.5) * wide
         if lines is None:
             words = words_at(0, 0, shortened_name(name, 22), "quiet")
-            yield f'<g transform="translate({short(middle + 4)} {short(top - 5)}) rotate(-90)">{words}</g>'
+            yield element("g", words, transform=f"translate({short(middle + 4)} {short(top - 5)}) rotate(-90)")
             continue
         for up, line in enumerate(reversed(lines[number])):
             yield words_at(middle, top - 6 - up * _HEAD_LINE, line, "quiet", "middle")

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from stash.show.plan.money import OTHER, MoneyPart
+from stash.show.plan.money import MoneyPart
 from stash.show.plan.view import ChoiceLine, PlanView
-from stash.show.report.markdown import SQUARES, escaped
+from stash.show.report.markdown import END_OF_FOLD, OTHER_SQUARE, SQUARES, escaped, folded, small
 
 _WIDTH = 40
 """Squares of the bar."""
-_OTHER_SQUARE = "⬜"
 
 
 def render(view: PlanView) -> str:
@@ -29,7 +28,7 @@ def _note(view: PlanView) -> Iterator[str]:
     yield f"**{escaped(view.verdict)}**"
     if view.relaxations:
         yield ""
-        yield from (f"- `{option}`: {escaped(text)}" for option, text in view.relaxations)
+        yield from (f"- {escaped(f'`{option}`')}: {escaped(text)}" for option, text in view.relaxations)
     if view.parts:
         yield from _bill(view)
     yield from _choices(view.lines)
@@ -44,14 +43,14 @@ def _note(view: PlanView) -> Iterator[str]:
         yield f"⚠️ {escaped(sentence)}"
     if view.facts:
         yield ""
-        yield "<details><summary>Assumptions, and what else to know</summary>"
+        yield folded("Assumptions, and what else to know")
         yield ""
         for label, text in view.facts:
             yield f"- **{escaped(label)}**: {escaped(text)}"
         yield ""
-        yield "</details>"
+        yield END_OF_FOLD
     yield ""
-    yield f"<sub>{escaped(view.footer)}</sub>"
+    yield small(escaped(view.footer))
 
 
 def _bill(view: PlanView) -> Iterator[str]:
@@ -65,11 +64,13 @@ def _bill(view: PlanView) -> Iterator[str]:
     yield ""
     yield f"{escaped(view.bill)}: {bar}"
     yield ""
-    yield " · ".join(f"{_square(part)} {part.name} {escaped(part.dollars)} ({part.share})" for part in view.parts)
+    yield " · ".join(
+        f"{_square(part)} {escaped(part.name)} {escaped(part.dollars)} ({escaped(part.share)})" for part in view.parts
+    )
 
 
 def _square(part: MoneyPart) -> str:
-    return _OTHER_SQUARE if part.series == OTHER else SQUARES[part.series]
+    return SQUARES.get(part.series, OTHER_SQUARE)
 
 
 def _choices(lines: Sequence[ChoiceLine]) -> Iterator[str]:

@@ -6,6 +6,8 @@ never have been saved.
 
 from __future__ import annotations
 
+from markupsafe import Markup
+
 from stash.base.errors import StashError
 from stash.base.records import Profile
 from stash.derive.advise import verdict
@@ -13,8 +15,8 @@ from stash.derive.stalls import Breakdown, attribute
 from stash.show.charts.ladder import ladder
 from stash.show.charts.palette import NOTEBOOK
 from stash.show.charts.svg import RULES, strip, svg
+from stash.show.elements import element, prose, style_sheet
 from stash.show.profile.view import view
-from stash.show.report.prose import prose
 
 _WIDTH = 720
 _SCOPE = ".stash-profile"
@@ -25,26 +27,28 @@ _STYLE = (
 )
 
 
-def render(profile: Profile) -> str:
+def render(profile: Profile) -> Markup:
     """The fragment; of a profile that nothing can be derived from, the sentence that says why."""
     try:
-        breakdown = attribute(profile)
+        contents = _contents(profile, attribute(profile))
     except StashError as error:
-        return f'<div class="stash-profile"><p><b>{prose(profile.workload.name)}</b>: {prose(str(error))}</p></div>'
-    return f'<div class="stash-profile"><style>{_style()}</style>{_contents(profile, breakdown)}</div>'
+        contents = [element("p", element("b", prose(profile.workload.name)), ": ", prose(str(error)))]
+    return element("div", *contents, class_=_SCOPE.removeprefix("."))
 
 
-def _contents(profile: Profile, breakdown: Breakdown) -> str:
+def _contents(profile: Profile, breakdown: Breakdown) -> list[Markup]:
     shown = view(breakdown, verdict(breakdown, profile), profile)
-    steps = "".join(f"<li>{prose(step)}</li>" for step in shown.next_steps)
-    warnings = "".join(f"<p>⚠ {prose(warning)}</p>" for warning in shown.warnings)
-    bar = strip([(row.name, row.fraction) for row in shown.rows if row.why is None and row.fraction > 0])
-    head = " · ".join(map(prose, shown.subtitle))
-    return (
-        f'<p><b>{prose(shown.title)}</b> <span class="quiet">{head}</span></p><p>{prose(shown.verdict)}</p>'
-        f"{bar}{svg(ladder(breakdown), _WIDTH)}{f'<ol>{steps}</ol>' if steps else ''}{warnings}"
-        f'<p class="quiet">{prose(shown.footer)}</p>'
-    )
+    head = element("span", Markup(" · ").join(map(prose, shown.subtitle)), class_="quiet")
+    return [
+        style_sheet(_style()),
+        element("p", element("b", prose(shown.title)), " ", head),
+        element("p", prose(shown.verdict)),
+        strip([(row.name, row.fraction) for row in shown.rows if row.why is None and row.fraction > 0]),
+        svg(ladder(breakdown), _WIDTH),
+        *([element("ol", *(element("li", prose(step)) for step in shown.next_steps))] if shown.next_steps else ()),
+        *(element("p", "⚠ ", prose(warning)) for warning in shown.warnings),
+        element("p", prose(shown.footer), class_="quiet"),
+    ]
 
 
 def _style() -> str:

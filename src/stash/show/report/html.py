@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,10 +20,11 @@ from markupsafe import Markup
 from stash.base.printable import printable_line
 from stash.base.version import __version__
 from stash.show.charts.chart import Blank
-from stash.show.charts.palette import DARK, LIGHT
+from stash.show.charts.palette import DARK, LIGHT, series
 from stash.show.charts.svg import RULES, strip, svg
+from stash.show.elements import element, prose
+from stash.show.grid import GridLink
 from stash.show.report.page import Page
-from stash.show.report.prose import prose
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _NIGHT = {
@@ -47,12 +48,19 @@ def _environment() -> Environment:
         loader=FileSystemLoader(_TEMPLATES), autoescape=True, undefined=StrictUndefined, finalize=_fit,
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
-    made.filters["svg"] = lambda chart, width: Markup(svg(chart, width))
-    made.filters["strip"] = lambda rows: Markup(strip([(row.name, row.fraction) for row in rows]))
-    made.filters["prose"] = lambda text: Markup(prose(text))
+    made.filters["svg"] = svg
+    made.filters["strip"] = lambda rows: strip([(row.name, row.fraction) for row in rows])
+    made.filters["series"] = series
+    made.filters["prose"] = prose
+    made.filters["links"] = _links
     made.filters["data"] = _as_data
     made.tests["blank"] = lambda chart: isinstance(chart, Blank)
     return made
+
+
+def _links(parts: Sequence[GridLink]) -> Markup:
+    """The parts of a cell, each with its link if it has one."""
+    return Markup(" ").join(element("a", part.text, href=part.to) if part.to else part.text for part in parts)
 
 
 def _as_data(text: str) -> Markup:

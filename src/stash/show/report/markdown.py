@@ -6,13 +6,14 @@ link, mentions nobody and opens no tag.
 
 from __future__ import annotations
 
-import html
-import itertools
 import re
 from collections.abc import Iterator, Sequence
 
+from markupsafe import Markup, escape
+
 from stash.base.printable import printable_line
 from stash.show.charts.chart import Blank, Chart
+from stash.show.elements import element
 from stash.show.grid import Grid
 from stash.show.profile.view import Row
 from stash.show.report.page import Chapter, Page
@@ -26,11 +27,14 @@ SQUARES = {
     "prep": "🟫",
     "fetch": "🟥",
 }
+OTHER_SQUARE = "⬜"
+END_OF_FOLD = "</details>"
 _WIDTH = 40
 """Squares of the bar."""
 _MOST_ROWS = 40
 """Of a table: a comment has at most 65,536 characters."""
 _TYPED = re.compile("`([^`]+)`")
+_QUIET_CODE = re.compile(r"[^|\\<>&]*")
 _SPECIAL = re.compile(r"([\\`*_\[\]<>|~$]|^[#+-]|(?<=^\d)\.(?=\s))")
 
 
@@ -63,7 +67,7 @@ def _page(page: Page, level: int) -> Iterator[str]:
         yield from _fold(f"{part.source}: {part.title}", list(_page(part, level + 1)))
     if page.made:
         yield ""
-        yield f"<sub>{escaped(page.source)}, measured {escaped(page.made)}; ± are 95% intervals</sub>"
+        yield small(f"{escaped(page.source)}, measured {escaped(page.made)}; ± are 95% intervals")
 
 
 def _bar(rows: Sequence[Row]) -> str:
@@ -73,7 +77,7 @@ def _bar(rows: Sequence[Row]) -> str:
     for row in rows:
         reached += row.fraction / whole
         upto = round(reached * _WIDTH)
-        bar += SQUARES[row.name] * (upto - drawn)
+        bar += SQUARES.get(row.name, OTHER_SQUARE) * (upto - drawn)
         drawn = upto
     return bar
 
@@ -83,9 +87,9 @@ def _stalls(rows: Sequence[Row]) -> Iterator[str]:
     yield "| | time | 95% | share |"
     yield "|---|---:|---:|---:|"
     for row in rows:
-        name = f"{SQUARES.get(row.name, '')} {row.name}".strip()
+        name = f"{SQUARES.get(row.name, '')} {escaped(row.name)}".strip()
         if row.why is not None:
-            yield f"| {row.name} | unknown | | {escaped(row.why)} |"
+            yield f"| {escaped(row.name)} | unknown | | {escaped(row.why)} |"
         else:
             noise = " (within noise)" if row.within_noise else ""
             yield f"| {name} | {escaped(row.time)} | {escaped(row.interval)}{noise} | {escaped(row.share)} |"
@@ -120,7 +124,7 @@ def _chapter(chapter: Chapter) -> Iterator[str]:
 def _chart(chart: Chart | Blank) -> Iterator[str]:
     yield ""
     if isinstance(chart, Blank):
-        yield f"{chart.title}: unknown, because {escaped(chart.why)}."
+        yield f"{escaped(chart.title)}: unknown, because {escaped(chart.why)}."
         return
     if chart.caption:
         yield escaped(chart.caption)
@@ -149,22 +153,39 @@ def _grid(grid: Grid) -> Iterator[str]:
 
 def _fold(title: str, lines: Sequence[str]) -> Iterator[str]:
     yield ""
-    yield f"<details><summary>{escaped(title, inside_html=True)}</summary>"
+    yield folded(title)
     if not lines or lines[0]:
         yield ""
     yield from lines
     yield ""
-    yield "</details>"
+    yield END_OF_FOLD
 
 
-def escaped(text: str, inside_html: bool = False) -> str:
+def small(text: str) -> str:
+    """Text that is Markdown already, in small letters."""
+    return str(element("sub", Markup(text)))
+
+
+def folded(title: str) -> str:
+    """What begins a part that is folded away under ``title``; ``END_OF_FOLD`` ends it."""
+    return "".join(("<details>", element("summary", Markup(_quiet(str(escape(printable_line(title))))))))
+
+
+def escaped(text: str) -> str:
     """One line of text that stands there as it is, but for what is between backticks, which stays code."""
-    line = printable_line(text)
-    if inside_html:
-        return _quiet(html.escape(line, quote=False))
-    prose = (_SPECIAL.sub(r"\\\1", part.replace("&", "&amp;")) for part in _TYPED.split(line)[::2])
-    typed = (f"`{part.replace('|', chr(92) + '|')}`" for part in _TYPED.split(line)[1::2])
-    return "".join(itertools.chain.from_iterable(itertools.zip_longest(map(_quiet, prose), typed, fillvalue="")))
+    parts = _TYPED.split(printable_line(text))
+    return "".join(_code(part) if at % 2 else _quiet(_plain(part)) for at, part in enumerate(parts))
+
+
+def _plain(text: str) -> str:
+    return _SPECIAL.sub(r"\\\1", text.replace("&", "&amp;"))
+
+
+def _code(typed: str) -> str:
+    """Between backticks nothing can be escaped: what could end the code there, or a table's cell, is set as HTML."""
+    if _QUIET_CODE.fullmatch(typed):
+        return f"`{typed}`"
+    return str(element("code", Markup(_quiet(_plain(typed)))))
 
 
 def _quiet(text: str) -> str:

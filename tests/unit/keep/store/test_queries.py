@@ -10,6 +10,7 @@ import pytest
 from stores import at, made
 
 from stash.base.errors import StoreError, UserError
+from stash.base.printable import printable_line
 from stash.keep.artefact import to_bytes
 from stash.keep.store import TABLES, Store, compact, query
 from stash.keep.store.compaction import POINTER, newest
@@ -160,12 +161,14 @@ def test_no_query_reads_the_artefacts_files_themselves(store: Store, tmp_path: P
 
 
 def test_a_hostile_artefact_is_text_and_nothing_else(tmp_path: Path) -> None:
-    names = ["'; DROP TABLE profiles; --", 'x"y\\', "\x1b[2J\n\x00", "a'||read_text('/etc/passwd')||'", "x" * 100_000]
+    names = ["'; DROP TABLE profiles; --", 'x"y\\', "\x1b[2J\n\x00", "a'||read_text('/etc/passwd')||'", "x" * 300]
     store = made(tmp_path / "it's a store", days=0, probes=False)
     for day, name in enumerate(names, 1):
         store.put(to_bytes(at(day, workload={"name": name, "command": (name,)})), "run.stash.json")
     for _ in range(2):
-        assert [name for (name,) in asked(store, "select workload from profiles order by created")] == names
+        assert [name for (name,) in asked(store, "select workload from profiles order by created")] == [
+            printable_line(name) for name in names
+        ]
         compact(store)
 
 
@@ -215,3 +218,41 @@ def test_a_disk_that_is_full_halfway_leaves_no_half_tables(
     with pytest.raises(StoreError, match="DuckDB cannot read or write"):
         compact(store)
     assert {path: path.read_bytes() for path in _leaves(tmp_path)} == before
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "select count(*) from range(1000000000) a, range(1000000000) b",
+        "select levenshtein(repeat('a', 1000000), repeat('b', 1000000))",  # one function, that hears no interruption
+    ],
+)
+def test_a_query_that_takes_too_long_is_ended(of_one: Store, sql: str) -> None:
+    with pytest.raises(UserError, match=r"took longer than 500 ms and was ended; .* --timeout 10m"):  # noqa: SIM117
+        with query(of_one, sql, seconds=0.5) as answer:
+            list(answer.rows())
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "select length(repeat('x', 3000000000))",  # DuckDB's own limit knows nothing of texts
+        "select list(range) from range(10000000000)",
+        "select list_reduce(range(100000000), lambda x, y: x + y)",
+    ],
+)
+def test_a_query_that_needs_too_much_memory_is_ended(of_one: Store, sql: str) -> None:
+    with pytest.raises(UserError, match="needs more than 1 GiB of memory and was ended"):
+        asked(of_one, sql)
+
+
+def test_an_interrupted_query_leaves_no_process(of_one: Store) -> None:
+    with pytest.raises(KeyboardInterrupt), query(of_one, "select 1") as answer:  # noqa: PT012
+        process = answer._running
+        raise KeyboardInterrupt
+    assert process.poll() is not None
+
+
+def test_what_a_query_gives_keeps_its_kind(of_one: Store) -> None:
+    sql = "select 1, 1.5::double, 'é', null, true, [1, 2], {'a': 1}, (10::hugeint) ** 20, date '2026-01-02'"
+    assert asked(of_one, sql) == [(1, 1.5, "é", None, True, [1, 2], {"a": 1}, 10**20, "2026-01-02")]

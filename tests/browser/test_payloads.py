@@ -1,0 +1,222 @@
+"""Every renderer of every kind of document, with texts that act in the place of every text, in a real browser."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from big_studies import grid, many
+from chromium import CHROMIUM, Chromium
+from commands import run
+from markdown_it import MarkdownIt
+from payloads import HIT, LOOK, PAYLOADS, hostile, hostile_page
+from reported import probed_whole
+
+from stash.cli.report import read_page
+from stash.derive.advise import verdict
+from stash.derive.stalls import attribute
+from stash.keep.artefact import load, save, to_bytes
+from stash.keep.curves import load_curve
+from stash.show.charts.files import content
+from stash.show.profile.view import view
+from stash.show.report import cell, html, markdown
+from stash.show.spot import learned
+from stash.show.study.page import page as page_of_study
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
+TESTS = Path(__file__).parents[1]
+ACTS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+_POLICY = re.compile(r'<meta http-equiv="Content-Security-Policy"[^>]*>')
+LEAST = {"profile": 24, "probe": 15, "plan": 15, "fleet": 10, "log": 6, "curve": 3}
+"""Places of a text at least, of each kind."""
+
+
+def _page(path: Path) -> None:
+    page = read_page([str(path)])
+    for part in (page, *page.parts):
+        assert part.charts or part.verdict or part.chapters
+
+
+def _profile(path: Path) -> None:
+    found = load(path)
+    measured = attribute(found)
+    view(measured, verdict(measured, found), found)
+    _page(path)
+
+
+KINDS: dict[str, tuple[str, Path | None, Callable[[Path], object]]] = {
+    "profile": ("run.stash.json", None, _profile),
+    "probe": ("vm.host.json", TESTS / "faults" / "fuzz" / "corpus" / "probe" / "two-nodes.json", _page),
+    "plan": ("job.plan.json", TESTS / "golden" / "schema-1.plan.json", _page),
+    "fleet": ("fleet.plan.json", TESTS / "faults" / "fuzz" / "corpus" / "spot-plan" / "one.json", _page),
+    "log": ("job.spotlog.json", TESTS / "faults" / "fuzz" / "corpus" / "spot-log" / "one.json", _page),
+    "curve": ("job.curve.json", TESTS / "golden" / "schema-1.curve.json", load_curve),
+}
+COMMANDS: dict[str, tuple[str, ...]] = {
+    "profile": (
+        "show {}", "show {} --json", "show {} --explain", "show {} --redact", "compare {} other.stash.json --anyway",
+        "compare other.stash.json {} --anyway --json", "check {} --max step=1ms --junit OUT.xml",
+        "whatif {} --network 10gbit", "whatif {} --network 10gbit --json",
+        "whatif {} --sweep network=1gbit,9gbit -o OUT-sweep.html",
+        "whatif {} --sweep network=1gbit,9gbit -o OUT-sweep.svg", "export {} --to openmetrics -o OUT.prom",
+        "recommend {} --epochs 1 --samples 1e5 --cloud aws -o OUT-plan.html",
+        "recommend {} --epochs 1 --samples 1e5 --cloud aws -o OUT-plan.md", "list --store .",
+        "query --store . --format json 'from profiles'", "query --store . 'select workload, command from profiles'",
+        "report {} other.stash.json -o OUT-two.html",
+    ),
+    "plan": ("show {}", "show {} --json", "check-plan {} other.stash.json"),
+    "probe": ("show {}", "show {} --json"),
+    "fleet": ("show {}", "show {} --json", "spot simulate {} --trace trace.json -o OUT-sim.html"),
+    "log": ("show {}", "show {} --json"),
+    "curve": (),
+}  # fmt: skip
+
+
+def _document(source: Path | None) -> dict[str, Any]:
+    """The file, or a profile that has everything that a report shows."""
+    found: dict[str, Any] = json.loads(to_bytes(probed_whole()) if source is None else source.read_bytes())
+    return found
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("STASH_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    save(probed_whole(), tmp_path / "other.stash.json")
+    (tmp_path / "trace.json").write_bytes((TESTS / "faults/fuzz/corpus/spot-trace/plain.json").read_bytes())
+    return tmp_path
+
+
+def _bare(inside: str) -> str:
+    head = f'<meta charset="utf-8"><link rel=icon href="data:,">{HIT}'
+    return f"<!DOCTYPE html><html><head>{head}</head><body>{inside}</body></html>"
+
+
+def _from_markdown(text: str) -> str:
+    return _bare(MarkdownIt("js-default", {"html": True, "linkify": False}).render(text))
+
+
+def _drawn(kind: str, path: Path) -> dict[str, str]:
+    """Every page and picture of the document, by the name of its file."""
+    if kind == "curve":
+        curve = load_curve(path)
+        assert ACTS.search(learned.render(learned.view(curve), 80)) is None
+        return {}
+    page = read_page([str(path)])
+    whole = html.render(page)
+    found = {"report.html": whole, "bare.html": _POLICY.sub(lambda _: HIT, whole, count=1)}
+    found["markdown.html"] = _from_markdown(markdown.render(page))
+    for number, chart in enumerate(page.charts):
+        found[f"chart{number}.svg"] = str(content(chart, "svg", 170))
+    if kind == "profile":
+        found["cell.html"] = _bare(cell.render(load(path)))
+    return found
+
+
+def _looked_at(browser: Chromium, folder: Path, drawn: dict[str, str]) -> list[str]:
+    """What acts on any of them."""
+    wrong = []
+    for name, text in drawn.items():
+        path = folder / name
+        path.write_text(text, encoding="utf-8")
+        browser.open(path)
+        own = (path.as_uri(), "data:,", "data:font/ttf;")
+        found = [*browser.run(LOOK), *(each[:99] for each in browser.requests if not each.startswith(own))]
+        if name.endswith("report.html"):
+            found += map(str, browser.complaints)  # also what the policy refused
+        if browser.run("location.href") != path.as_uri():
+            found.append("it led away")
+        wrong += [f"{name}: {each}" for each in found]
+    return wrong
+
+
+def _printed(
+    kind: str, path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> dict[str, str]:
+    """What commands print, checked; the pages that they write, to be looked at."""
+
+    pages = {}
+    for line in COMMANDS[kind]:
+        words = [word.format(path.name) if "{}" in word else word for word in shlex.split(line)]
+        code = run(monkeypatch, *words)
+        said = capsys.readouterr()
+        assert code in (0, 1, 2), (line, said.err)
+        assert "Traceback" not in said.err, line
+        assert ACTS.search(said.out) is None, (line, said.out)
+        assert ACTS.search(said.err) is None, (line, said.err)
+        if ("json" in words and code == 0) or ("--json" in words and code == 0):
+            json.loads(said.out)
+    for made in sorted(Path().glob("OUT*")):
+        text = made.read_text(encoding="utf-8")
+        if made.suffix == ".xml":
+            tags = {element.tag for element in ElementTree.fromstring(text).iter()}
+            assert tags <= {"testsuites", "testsuite", "testcase", "failure", "skipped", "system-out"}
+        elif made.suffix == ".md":
+            pages[f"{made.stem}.md.html"] = _from_markdown(text)
+        elif made.suffix in (".html", ".svg"):
+            pages[f"made-{made.name}"] = text
+            if made.suffix == ".html":
+                pages[f"made-bare-{made.name}"] = _POLICY.sub(lambda _: HIT, text, count=1)
+    return pages
+
+
+def test_a_few_payloads_in_a_plan_and_a_profile_do_nothing(browser: Chromium, place: Path) -> None:
+    for kind, payload in (("plan", PAYLOADS[0]), ("profile", PAYLOADS[4])):
+        name, source, shows = KINDS[kind]
+        assert hostile(_document(source), payload, place / name, shows) >= LEAST[kind]
+        drawn = _drawn(kind, place / name)
+        assert _looked_at(browser, place, {each: drawn[each] for each in list(drawn)[:4]}) == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("number", range(len(PAYLOADS)))
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_payload_does_anything_anywhere(
+    browser: Chromium, place: Path, kind: str, number: int,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    name, source, shows = KINDS[kind]
+    assert hostile(_document(source), PAYLOADS[number], place / name, shows) >= LEAST[kind]
+    drawn = {**_drawn(kind, place / name), **_printed(kind, place / name, monkeypatch, capsys)}
+    assert _looked_at(browser, place, drawn) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("payload", PAYLOADS)
+def test_no_text_of_a_page_does_anything_whatever_it_is_of(browser: Chromium, place: Path, payload: str) -> None:
+    reading, found, _ = many(grid(("resnet18", "vgg11"), (32,)), place, failed=("vgg11 batch 32 on p2.8",))
+    files = {each.cell.id: f"cells/{each.cell.id}.stash.json" for each in found}
+    slower = place / "slower.stash.json"
+    save(probed_whole(), slower)
+    pages = {
+        "study": page_of_study(reading, found, "grid.yaml", "results", files),
+        "runs": read_page(["other.stash.json", str(slower)]),
+    }
+    drawn = {}
+    for name, page in pages.items():
+        trapped = hostile_page(page, payload)
+        text = html.render(trapped)
+        drawn |= {f"{name}-report.html": text, f"{name}-bare.html": _POLICY.sub(lambda _: HIT, text, count=1)}
+        drawn[f"{name}-markdown.html"] = _from_markdown(markdown.render(trapped))
+        for number, chart in enumerate(trapped.charts):
+            drawn[f"{name}{number}.svg"] = str(content(chart, "svg", 170))
+    assert _looked_at(browser, place, drawn) == []
+
+
+def test_a_page_that_is_not_escaped_would_be_found(browser: Chromium, tmp_path: Path) -> None:
+    for payload in PAYLOADS[:8]:
+        for quote in ('"', "'"):
+            inside = (
+                f"<svg xmlns='http://www.w3.org/2000/svg'><rect class={quote}{payload.format(m=1)}{quote}/></svg>"
+            )
+            if _looked_at(browser, tmp_path, {"bare.html": _bare(f"<p>{payload.format(m=1)}</p>{inside}")}):
+                break
+        else:
+            raise AssertionError(payload)
