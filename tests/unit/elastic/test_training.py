@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,12 +12,13 @@ import torch
 
 import stash.spot
 from stash.base.errors import UserError
+from stash.base.membership import join
 from stash.elastic.training.batches import SampleOrder
 from stash.elastic.training.coordinator import Coordinator
-from stash.elastic.training.frames import FrameKind, Tray, receive_head, send_head
-from stash.elastic.training.ledger import DataLease
-from stash.elastic.training.server import ParameterShard, ShardServer, build_model, save_model
-from stash.elastic.training.worker import Pacing, ServerLinks, Trainer, work
+from stash.elastic.training.frames import PURPOSE, FrameKind, Tray, receive_head, send_head
+from stash.elastic.training.ledger import DataLease, lease_tag
+from stash.elastic.training.server import ParameterShard, RunKeys, ShardServer, build_model, save_model
+from stash.elastic.training.worker import Pacing, ServerLinks, Trainer, UpdateReport, work
 
 
 def _model() -> torch.nn.Module:
@@ -47,13 +49,16 @@ def _plain(updates: int) -> dict[str, torch.Tensor]:
     return model.state_dict()
 
 
+KEYS = RunKeys(b"the run's secret", b"the coordinator's")
+
+
 class _Run:
     """Two servers and a desk that lets a worker make some updates."""
 
     def __init__(self, updates: int, bound: int | None = None) -> None:
         self.shards = [ParameterShard(JOB, number, 2) for number in range(2)]
-        self.served = [ShardServer(shard, "127.0.0.1") for shard in self.shards]
-        self.desk = Coordinator(2, bound, 8)
+        self.served = [ShardServer(shard, "127.0.0.1", KEYS) for shard in self.shards]
+        self.desk = Coordinator(2, bound, 8, KEYS.leases)
         for number, server in enumerate(self.served):
             self.desk.place(number, server.address)
         self._updates = updates
@@ -69,7 +74,7 @@ class _Run:
             assert not thread.is_alive()
 
     def _one(self, name: str) -> None:
-        work(name, Trainer(JOB, 2, 8), self, Pacing())
+        work(name, Trainer(JOB, 2, 8), self, Pacing(), KEYS.run)
 
     def next_lease(self, worker: str, finished: object) -> DataLease | None:
         lease = self.desk.next_lease(worker, finished)  # type: ignore[arg-type]
@@ -119,7 +124,10 @@ def test_a_worker_that_vanishes_in_its_turn_holds_the_others_up_for_a_moment_onl
     monkeypatch.setattr("stash.elastic.training.server.STALL_SECONDS", 0.2)
     run = _Run(6)
     silent = socket.create_connection(run.served[0].address)
-    send_head(silent, FrameKind.PUSH, DataLease(800, 808), 0, len(Tray(run.shards[0].tensors).bytes))
+    join(silent, KEYS.run, PURPOSE, "silent")
+    lease = DataLease(800, 808)
+    lease = replace(lease, tag=lease_tag(KEYS.leases, "silent", lease))
+    send_head(silent, FrameKind.PUSH, lease, 0, len(Tray(run.shards[0].tensors).bytes))
     assert receive_head(silent).message is FrameKind.SEND  # and now says nothing more
     run.train("a")
     run.close()
@@ -183,7 +191,7 @@ def test_a_worker_finds_the_successor_of_a_server(tmp_path: Path) -> None:
             run.desk.place(1, None)
             successor = ParameterShard(JOB, 1, 2)
             successor.resume(tmp_path)
-            run.shards[1], run.served[1] = successor, ShardServer(successor, "127.0.0.1")
+            run.shards[1], run.served[1] = successor, ShardServer(successor, "127.0.0.1", KEYS)
             run.desk.reconcile([each.applied.ranges for each in run.shards])
             run.desk.place(1, run.served[1].address)
         return plain(links, lease, gradients)  # type: ignore[arg-type]
@@ -213,14 +221,12 @@ def test_a_larger_lease_than_the_batch_is_computed_in_parts() -> None:
 
 def test_who_is_told_that_it_leaves_gets_no_lease_that_it_could_not_finish() -> None:
     now = [0.0]
-    desk = Coordinator(1, None, 8, lambda: now[0])
+    desk = Coordinator(1, None, 8, KEYS.leases, lambda: now[0])
     desk.join("a", 8)
     lease = desk.next_lease("a", None)
     assert lease is not None
     desk.leaving("a", 20.0)
     now[0] = 8.0
-    from stash.elastic.training.worker import UpdateReport
-
     second = desk.next_lease("a", UpdateReport(lease, True, False, 1.0, 0))
     assert second is not None  # 8 s each: there is time for one more
     now[0] = 16.0
@@ -230,7 +236,7 @@ def test_who_is_told_that_it_leaves_gets_no_lease_that_it_could_not_finish() -> 
 
 def test_who_is_told_that_it_stays_after_all_goes_on() -> None:
     now = [0.0]
-    desk = Coordinator(1, None, 8, lambda: now[0])
+    desk = Coordinator(1, None, 8, KEYS.leases, lambda: now[0])
     desk.join("a", 8)
     desk.leaving("a", 20.0)
     desk.staying("a")

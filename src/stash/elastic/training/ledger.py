@@ -7,9 +7,10 @@ sample. Knows nothing of time, machines or gradients.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
 
+from stash.base.membership import signature
 from stash.elastic.training.spans import Spans, cut
 
 
@@ -19,10 +20,17 @@ class DataLease:
 
     start: int
     stop: int
+    tag: bytes = field(default=b"", compare=False, repr=False)
+    """The coordinator's signature, which says to whom it gave the lease; servers take no gradients without it."""
 
     @property
     def samples(self) -> int:
         return self.stop - self.start
+
+
+def lease_tag(key: bytes, worker: str, lease: DataLease) -> bytes:
+    """That a worker was given a lease."""
+    return signature(key, worker.encode(), b"%d" % lease.start, b"%d" % lease.stop)
 
 
 class LeaseLedger:
@@ -41,10 +49,13 @@ class LeaseLedger:
         if applied:
             self.reconcile(applied, most)
 
-    def take(self, worker: str, samples: int) -> DataLease:
-        """The next lease: one that was lost, whatever its size, or the stream's next ``samples``."""
-        if self._waiting:
-            lease = self._waiting.pop(0)
+    def take(self, worker: str, samples: int, avoided: Collection[DataLease] = ()) -> DataLease:
+        """The next lease: one that was lost, whatever its size, and is not to be ``avoided``, or the stream's next
+        ``samples``.
+        """
+        lease = next((each for each in self._waiting if each not in avoided), None)
+        if lease is not None:
+            self._waiting.remove(lease)
             self.reissued += 1
         else:
             lease = DataLease(self.issued, self.issued + samples)
