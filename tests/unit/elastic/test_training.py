@@ -242,3 +242,85 @@ def test_who_is_told_that_it_stays_after_all_goes_on() -> None:
     desk.staying("a")
     now[0] = 30.0
     assert desk.next_lease("a", None) is not None
+
+
+def _desk(*workers: str) -> Coordinator:
+    desk = Coordinator(1, 0, 8, KEYS.leases)
+    for worker in workers:
+        desk.join(worker, 8)
+    return desk
+
+
+def _failed(lease: DataLease | None) -> UpdateReport:
+    assert lease is not None
+    return UpdateReport(lease, False, False, float("nan"), 0, finite=False)
+
+
+def test_a_worker_that_alone_computes_what_is_not_finite_gets_no_lease_any_more() -> None:
+    desk, answers = _desk("broken", "whole"), list[DataLease | None]()
+    bad = desk.next_lease("broken", None)
+    own = desk.next_lease("whole", None)
+    waits = threading.Thread(target=lambda: answers.append(desk.next_lease("broken", _failed(bad))))
+    waits.start()
+    assert own is not None
+    tried = None
+    while tried != bad:  # until the broken one has told
+        tried = desk.next_lease("whole", UpdateReport(tried or own, True, False, 1.0, 0))
+    assert waits.is_alive()
+    assert desk.next_lease("whole", UpdateReport(tried, True, False, 1.0, 0)) is not None
+    waits.join(5)
+    assert answers == [None]
+    assert [(each.workers, each.verdict) for each in desk.not_finite()] == [
+        (("broken",), "open"),
+        (("broken",), "the machine"),
+    ]
+    assert desk.books().wrong is None
+
+
+@pytest.mark.parametrize("second", ["one", "other"])
+def test_samples_that_are_not_finite_twice_are_the_jobs_own(second: str) -> None:
+    desk = _desk(*dict.fromkeys(("one", second)))
+    bad = desk.next_lease("one", None)
+    if second == "other":
+        begun = threading.Thread(target=desk.next_lease, args=("one", _failed(bad)))
+        begun.start()
+        while not desk.books().waiting:
+            pass
+        again = desk.next_lease("other", None)
+    else:
+        again = desk.next_lease("one", _failed(bad))
+    assert again == bad
+    desk.stop()
+    desk.next_lease(second, _failed(again))
+    last = desk.not_finite()[-1]
+    assert (last.workers, last.verdict) == (("one", second), "the job")
+
+
+def test_gradients_that_are_not_finite_are_not_applied_and_buffers_may_be() -> None:
+    shard = ParameterShard(JOB, 0, 1)
+    tray = Tray(shard.tensors)
+    first = len(shard.parameters)
+    for number in range(len(shard.tensors)):
+        for wrong in (float("nan"), float("-inf")):
+            tray.fill([torch.ones_like(tensor) for tensor in shard.tensors])
+            assert tray.is_finite(first)
+            tray.places[number].view(-1)[-1].fill_(wrong if tray.places[number].is_floating_point() else 1)
+            assert tray.is_finite(first) == (number >= first)
+
+
+def test_a_diverging_worker_changes_nothing_on_a_server_and_says_so() -> None:
+    run = _Run(4)
+    before = [shard.state() for shard in run.shards]
+    run.desk.join("a", 8)
+    links = ServerLinks(run.servers(), Trainer(JOB, 2, 8).tensors, KEYS.run, "a")
+    lease = run.desk.next_lease("a", None)
+    assert lease is not None
+    bad = [[torch.full_like(tensor, torch.nan) for tensor in shard.parameters.values()] for shard in run.shards]
+    whole = [[*own, *shard.buffers.values()] for own, shard in zip(bad, run.shards, strict=True)]
+    outcomes, _, _ = links.push(lease, whole)
+    assert outcomes == [FrameKind.NOT_FINITE] * 2
+    links.close()
+    run.close()
+    for shard, state in zip(run.shards, before, strict=True):
+        assert shard.applied.samples == shard.version == 0
+        assert all(torch.equal(state[name], value) for name, value in shard.state().items())

@@ -120,6 +120,7 @@ class Coordinator:
         with self._changed:
             if finished is not None:
                 self._book(worker, finished)
+            self._await_verdict(worker)
             while not self._ends(worker) and not self._gate.open(worker):
                 self._changed.wait(_LOOK_AGAIN)
             if self._ends(worker):
@@ -127,9 +128,7 @@ class Coordinator:
                 return None
             trainee = self._trainees[worker]
             trainee.asked = self._clock()
-            alone = len(self._trainees) == 1
-            avoided = [] if alone else [lease for lease, who in self._suspects.items() if worker in who]
-            lease = self._ledger.take(worker, trainee.samples, avoided)
+            lease = self._ledger.take(worker, trainee.samples)
             return replace(lease, tag=lease_tag(self._key, worker, lease))
 
     def _book(self, worker: str, report: UpdateReport) -> None:
@@ -150,11 +149,25 @@ class Coordinator:
         self._changed.notify_all()
 
     def _suspect(self, worker: str, report: UpdateReport) -> None:
-        """The samples go to another worker, if there is one, which tells the machine's fault from the job's."""
+        """Whoever is next tries the samples, which tells the machine's fault from the job's."""
         workers = (*self._suspects.get(report.lease, ()), worker)
         self._suspects[report.lease] = workers
         verdict: Literal["open", "the job"] = "open" if len(workers) == 1 else "the job"
         self._failures.append(NotFinite(workers, report.lease, report.loss, verdict))
+
+    def _await_verdict(self, worker: str) -> None:
+        """Who computed what is not finite waits until another worker has tried the samples, if there is one."""
+        if not self._held(worker):
+            return
+        self._gate.leave(worker)  # nobody waits for it meanwhile
+        self._changed.notify_all()
+        while self._held(worker) and not self._ends(worker):
+            self._changed.wait(_LOOK_AGAIN)
+        self._gate.join(worker)
+
+    def _held(self, worker: str) -> bool:
+        suspected = {who for workers in self._suspects.values() for who in workers}
+        return worker in suspected and not suspected >= self._trainees.keys()
 
     def _acquit(self, worker: str, report: UpdateReport) -> None:
         """The job is not at fault; another worker that failed on the same samples gets no lease any more."""

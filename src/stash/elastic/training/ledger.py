@@ -7,7 +7,7 @@ sample. Knows nothing of time, machines or gradients.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from stash.base.membership import signature
@@ -49,13 +49,10 @@ class LeaseLedger:
         if applied:
             self.reconcile(applied, most)
 
-    def take(self, worker: str, samples: int, avoided: Collection[DataLease] = ()) -> DataLease:
-        """The next lease: one that was lost, whatever its size, and is not to be ``avoided``, or the stream's next
-        ``samples``.
-        """
-        lease = next((each for each in self._waiting if each not in avoided), None)
-        if lease is not None:
-            self._waiting.remove(lease)
+    def take(self, worker: str, samples: int) -> DataLease:
+        """The next lease: one that was lost, whatever its size, or the stream's next ``samples``."""
+        if self._waiting:
+            lease = self._waiting.pop(0)
             self.reissued += 1
         else:
             lease = DataLease(self.issued, self.issued + samples)
