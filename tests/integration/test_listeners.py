@@ -16,14 +16,14 @@ import pytest
 from test_probe_links import on_all, on_testbed
 from test_spot_rehearsal import JOB, POOL
 
-from stash.base.listeners import LISTENERS, Listener, Reach
+from stash.base.listeners import LISTENERS, ListeningSocket, SocketReach
 from stash.lab.testbed import Testbed
 from stash.lab.testbed.names import MARK
 
-REACHES: tuple[Reach, ...] = ("nothing", "this machine", "the run's interface", "all interfaces")
+REACHES: tuple[SocketReach, ...] = ("nothing", "this machine", "the run's interface", "all interfaces")
 
 
-def _reach(address: str, own: str = "") -> Reach:
+def _reach(address: str, own: str = "") -> SocketReach:
     plain = address.removeprefix("::ffff:")
     if plain.startswith("127.") or plain == "::1":
         return "this machine"
@@ -42,7 +42,7 @@ def _listening(mark: str) -> Iterator[tuple[str, str]]:
             continue  # it has ended
 
 
-def _declared(*when: str) -> list[Listener]:
+def _declared(*when: str) -> list[ListeningSocket]:
     found = [each for each in LISTENERS if each.when in when]
     assert {each.when for each in found} == set(when)
     return found
@@ -73,7 +73,7 @@ def test_a_local_spot_run_listens_where_the_table_says(tmp_path: Path) -> None:
     assert sum(name.startswith("ray::ServerActor") for name, _ in found) == 2  # Ray's, and ours
 
 
-def _in_namespace(bed: Testbed, node: int) -> set[Reach]:
+def _in_namespace(bed: Testbed, node: int) -> set[SocketReach]:
     shown = subprocess.run(
         ("ip", "netns", "exec", bed.environment(node)[MARK], "ss", "-H", "-l", "-n", "-t", "-u"),
         capture_output=True, text=True, check=True,
@@ -87,7 +87,7 @@ def _in_namespace(bed: Testbed, node: int) -> set[Reach]:
 def test_a_probe_team_listens_where_the_table_says(tmp_path: Path) -> None:
     with Testbed(2, network="200mbit", verify=False) as bed:
         ranks = on_all(bed, tmp_path / "found.json", 4, "streams,exchanges")
-        found: set[Reach] = set()
+        found: set[SocketReach] = set()
         while any(rank.poll() is None for rank in ranks):
             found |= _in_namespace(bed, 0) | _in_namespace(bed, 1)
             time.sleep(0.05)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Reach = Literal["nothing", "this machine", "the run's interface", "all interfaces"]
+SocketReach = Literal["nothing", "this machine", "the run's interface", "all interfaces"]
 NOBODY_ASKED = "whoever reaches it"
 SECRET = "who proves to know the run's secret (HMAC-SHA256 on numbers that both ends drew; the secret is not sent)"
 
@@ -17,7 +17,7 @@ TOKEN = "who sends Ray's token, in the clear"
 
 
 @dataclass(frozen=True)
-class Listener:
+class ListeningSocket:
     """A line of the table."""
 
     when: str
@@ -26,7 +26,7 @@ class Listener:
     """Who may speak to it."""
     where: str
     until: str
-    reach: Reach
+    reach: SocketReach
     opened_by: tuple[str, ...] = ()
     """Modules of Stash; none for what PyTorch or Ray opens by itself."""
     programs: tuple[str, ...] = ()
@@ -39,84 +39,84 @@ _GANG = "`stash spot run --sync` on rented machines"
 _INTERFACE = "the interface that leads to node 0"
 
 LISTENERS = (
-    Listener("one process", "nothing", "–", "–", "–", "nothing"),
-    Listener(
+    ListeningSocket("one process", "nothing", "–", "–", "–", "nothing"),
+    ListeningSocket(
         "several ranks on one machine", "torch's store; gloo's and NCCL's sockets", NOBODY_ASKED,
         "loopback only (unless `GLOO_SOCKET_IFNAME` and its like say otherwise)", "the run", "this machine",
         ("stash.measure.torchrun",),
     ),
-    Listener(
+    ListeningSocket(
         "several nodes", "torch's store", NOBODY_ASKED,
         "on node 0, the address of `--rdzv-endpoint`; all interfaces if that is a name of several addresses",
         "the run", "the run's interface", ("stash.measure.torchrun", "stash.measure.linux.listening"),
     ),
-    Listener(
+    ListeningSocket(
         "several nodes without `--node-rank`", "the launcher, which gives out numbers",
         f"{SECRET}: `--rdzv-id`", "the same address and port", "until all have come", "the run's interface",
         ("stash.measure.launch.numbering", "stash.measure.linux.listening"),
     ),
-    Listener(
+    ListeningSocket(
         "several nodes", "the launchers' signs of life, by UDP",
         "datagrams signed with a key of the run, each believed once; ranks carry the key over gloo", _INTERFACE,
         "the run", "the run's interface", ("stash.measure.launch.peers",),
     ),
-    Listener(
+    ListeningSocket(
         "several nodes", "gloo's and NCCL's sockets; a gloo group of Stash's own: plain data, no pickles",
         NOBODY_ASKED, _INTERFACE, "the run", "the run's interface",
     ),
-    Listener(
+    ListeningSocket(
         "`stash probe` on several nodes", "one TCP port at a time, whose bytes are counted",
         f"{SECRET}: `--rdzv-id` and a word drawn for the transfer; without `--rdzv-id` the word alone, which is in "
         "torch's store", _INTERFACE, "one transfer", "the run's interface", ("stash.measure.probe.streams",),
     ),
-    Listener(
+    ListeningSocket(
         _LOCAL, _SERVER, SECRET, "loopback only", "the run", "this machine", ("stash.elastic.training.server",),
         ("ray::ServerActor",),
     ),
-    Listener(
+    ListeningSocket(
         _LOCAL, "Ray: its control store, its object manager, each of its processes", TOKEN, "loopback only",
         "the run", "this machine", (), ("gcs_server", "raylet", "ray::", "python"),
     ),
-    Listener(
+    ListeningSocket(
         _LOCAL, "Ray: its autoscaler's counters, by HTTP (port 44217)", NOBODY_ASKED, "loopback only", "the run",
         "this machine", (), ("python",),
     ),
-    Listener(
+    ListeningSocket(
         _FLEET, _SERVER, SECRET, "the address on the way to the head", "the run", "the run's interface",
         ("stash.elastic.training.server",), ("ray::ServerActor",),
     ),
-    Listener(
+    ListeningSocket(
         _FLEET, "Ray: its control store (port 6379), its object manager, each of its processes", TOKEN,
         "all interfaces: Ray offers no other way", "the run", "all interfaces", (),
         ("gcs_server", "raylet", "ray::", "python"),
     ),
-    Listener(
+    ListeningSocket(
         _FLEET, "Ray: its agent for environments, and on the head Ray Client (port 10001)", TOKEN,
         "the machine's private address", "the run", "the run's interface", (), ("ray::RuntimeEnv", "python"),
     ),
-    Listener(
+    ListeningSocket(
         "`stash spot run --sync` rehearsed here", "torch's store; torchrun's and the script's own sockets",
         NOBODY_ASKED, "the store on loopback, or inside the emulated network; the rest where PyTorch likes",
         "the run", "all interfaces", ("stash.elastic.synchronous.meeting",),
     ),
-    Listener(
+    ListeningSocket(
         _GANG, "torch's store", f"{NOBODY_ASKED}; what head and nodes tell each other there is signed with the run's "
         "secret, which is not in it, and torchrun's own words are not", "the head's private address, port 29400",
         "the run", "the run's interface", ("stash.elastic.synchronous.meeting",),
     ),
-    Listener(
+    ListeningSocket(
         _GANG, "torchrun's and the script's own sockets", NOBODY_ASKED, "where PyTorch likes", "the run",
         "all interfaces",
     ),
-    Listener(
+    ListeningSocket(
         "`stash testbed`, and whatever is emulated", "a transfer that checks a link's rate", NOBODY_ASKED,
         "inside the emulated network", "seconds", "the run's interface", ("stash.lab.testbed.transfer",),
     ),
-    Listener(
+    ListeningSocket(
         "worker processes of data loaders", "Unix sockets", "the user", "in the run's folder", "the run",
         "this machine",
     ),
-    Listener(
+    ListeningSocket(
         "every launch", "a Unix socket whose name says that a launcher is there; nothing is read from it", "–",
         "this machine", "the run", "this machine", ("stash.measure.launch.neighbours",),
     ),

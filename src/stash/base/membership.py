@@ -39,7 +39,7 @@ def signature(secret: bytes, *parts: bytes) -> bytes:
 
 
 @dataclass(frozen=True)
-class Member:
+class RunMember:
     """Who has proven to know the secret, by the name it gave, on one connection."""
 
     name: str
@@ -53,7 +53,7 @@ class Member:
         return hmac.compare_digest(tag, self.sign(content))
 
 
-def admit(link: socket.socket, secret: bytes, purpose: str, seconds: float = HANDSHAKE_SECONDS) -> Member:
+def admit(link: socket.socket, secret: bytes, purpose: str, seconds: float = HANDSHAKE_SECONDS) -> RunMember:
     """The listening end: who is there. Raises StrangerError, or OSError (TimeoutError) if it is too slow or gone."""
     deadline, drawn = time.monotonic() + seconds, secrets.token_bytes(_NONCE)
     link.settimeout(seconds)
@@ -65,12 +65,12 @@ def admit(link: socket.socket, secret: bytes, purpose: str, seconds: float = HAN
         raise StrangerError("it does not know the secret")
     link.sendall(signature(secret, b"server", *facts))
     link.settimeout(None)
-    return Member(said[_NONCE:].rstrip(b"\0").decode(errors="replace"), signature(secret, b"connection", *facts))
+    return RunMember(said[_NONCE:].rstrip(b"\0").decode(errors="replace"), signature(secret, b"connection", *facts))
 
 
 def join(
     link: socket.socket, secret: bytes, purpose: str, name: str = "", seconds: float = HANDSHAKE_SECONDS
-) -> Member:
+) -> RunMember:
     """The connecting end. Raises StrangerError if the other end proves nothing, HungUpError on our proof; OSError."""
     deadline, called = time.monotonic() + seconds, name.encode().ljust(_NAME, b"\0")
     if len(called) != _NAME:
@@ -86,7 +86,7 @@ def join(
     if not hmac.compare_digest(proof, signature(secret, b"server", *facts)):
         raise StrangerError("it does not know the secret")
     link.settimeout(None)
-    return Member(name, signature(secret, b"connection", *facts))
+    return RunMember(name, signature(secret, b"connection", *facts))
 
 
 def received(link: socket.socket, size: int, deadline: float) -> bytes:
@@ -104,11 +104,18 @@ def received(link: socket.socket, size: int, deadline: float) -> bytes:
     return data
 
 
+Welcome = Callable[[socket.socket, RunMember], None]
+
+
 class Door:
     """Lets members of a run in, and nobody else: each connection proves itself in a thread of its own."""
 
     def __init__(
-        self, listener: socket.socket, secret: bytes, purpose: str, welcome: Callable[[socket.socket, Member], None]
+        self,
+        listener: socket.socket,
+        secret: bytes,
+        purpose: str,
+        welcome: Callable[[socket.socket, RunMember], None],
     ) -> None:
         """``welcome`` is called in that thread, and has the connection from then on. The door closes the listener."""
         self._listener, self._secret, self._purpose, self._welcome = listener, secret, purpose, welcome
@@ -160,12 +167,12 @@ class Door:
 
 def gathered(
     listener: socket.socket, secret: bytes, purpose: str, count: int, deadline: float
-) -> list[tuple[socket.socket, Member]]:
+) -> list[tuple[socket.socket, RunMember]]:
     """The first ``count`` members that come, or as many as have come by then. The listener is closed."""
-    found: list[tuple[socket.socket, Member]] = []
+    found: list[tuple[socket.socket, RunMember]] = []
     lock, all_here = threading.Lock(), threading.Event()
 
-    def welcome(link: socket.socket, member: Member) -> None:
+    def welcome(link: socket.socket, member: RunMember) -> None:
         with lock:
             if all_here.is_set():
                 link.close()

@@ -23,7 +23,7 @@ import torch
 
 from stash.base.errors import StashError, UserError, one_line
 from stash.base.files import write_whole
-from stash.base.membership import Door, Member, hang_up
+from stash.base.membership import Door, RunMember, hang_up
 from stash.elastic import checkpoints
 from stash.elastic.training.frames import (
     PURPOSE,
@@ -211,7 +211,7 @@ class ShardServer:
         for link in list(self._links.values()):
             hang_up(link)
 
-    def _serve(self, link: socket.socket, worker: Member) -> None:
+    def _serve(self, link: socket.socket, worker: RunMember) -> None:
         with self._lock:
             full = len(self._links) >= self._most and worker.name not in self._links
             before = None if full else self._links.get(worker.name)

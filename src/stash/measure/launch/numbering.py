@@ -19,7 +19,7 @@ from stash.base.errors import UserError
 from stash.base.membership import (
     HANDSHAKE_SECONDS,
     HungUpError,
-    Member,
+    RunMember,
     StrangerError,
     gathered,
     join,
@@ -90,7 +90,7 @@ def _own(host: str, port: int) -> socket.socket | None:
         raise UserError(f"--rdzv-endpoint {host}:{port}: {error.strerror}; choose another port") from None
 
 
-def _tell(connection: socket.socket, member: Member, number: int) -> None:
+def _tell(connection: socket.socket, member: RunMember, number: int) -> None:
     """Give a node its number."""
     content = number.to_bytes(_NUMBER, "big")
     with contextlib.suppress(OSError), connection:
