@@ -50,6 +50,8 @@ types: [{{name: a, gpus: 1, batch: 16, samples_per_second: {speed}, quota: 2, do
 BEFORE, ATTACKED, AFTER = 8.0, 12.0, 6.0
 SLOWER = 3.0
 """Than before an attack: other work slows a run down for a moment, who holds a server's only turn stops it."""
+MOST = 5.0
+"""Of a weight, which the job's own gradients change by next to nothing."""
 GROWTH = 400e6
 """Bytes that a server may take in an attack: a few updates under way, and not two trays for each stranger."""
 
@@ -62,6 +64,8 @@ class Scene:
         self.said = "there was no stranger"
         self.began: float | None = None
         """When the attack began, by the clock of events."""
+        self.failures: set[str] = set()
+        """What the server's processes wrote of themselves."""
         self.memory: list[int] = []
         """Of the server, before and during the attack."""
 
@@ -81,6 +85,9 @@ class Scene:
             self.memory.append(_server_memory(ground))
             time.sleep(0.2)
         self.said = stranger.output.strip()
+        for log in (ground._ray / str(node)).rglob("worker*.err"):
+            if "Traceback" in log.read_text(errors="replace"):
+                self.failures.add("a traceback of the server's")
 
 
 def _ports(ground: grounds.TestbedGround, node: int) -> list[str]:
@@ -150,6 +157,9 @@ def wrong(scene: Scene, code: int) -> Iterator[str]:
     weights = torch.load("kept/model.pt", weights_only=True)
     if None in updates["loss"] or not all(each.isfinite().all() for each in weights.values()):
         yield "the model is not finite"
+    if max(float(each.abs().max()) for each in weights.values()) > MOST:
+        yield "the weights are not those of the job"
+    yield from scene.failures
     began = next(event["at"] for event in log["events"] if event["what"] == "began")
     rows = [at - began for at in updates["seconds"]]
     before = sum(at < BEFORE for at in rows) / BEFORE

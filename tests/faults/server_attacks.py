@@ -21,7 +21,7 @@ _UNPROVEN, _PROVEN = struct.Struct("!4sBqqqq"), struct.Struct("!4sBqqqq32s")
 _HELLO = 16 + 32 + 32
 _WEIGHTS = 4096
 """More than any server says to somebody who has proven nothing."""
-NAN = struct.pack("<f", float("nan"))
+NAN, LARGE = struct.pack("<f", float("nan")), struct.pack("<f", 1e6)
 
 
 @dataclass
@@ -101,7 +101,7 @@ ATTACKS: dict[str, tuple[Callable[[tuple[str, int], int, Loot], None], float]] =
     "sends a byte every two seconds": (_trickle, 2.0),
     "keeps 30 connections that say nothing": (_idle, 0.5),
     "says what no version understands": (_pushes(0, 16, b"\xff" * 64, UNKNOWN), 0.5),
-    "pushes a negative lease": (_pushes(-16, -1, bytes(64)), 0.5),
+    "pushes a negative lease": (_pushes(-16, -1, LARGE * 16), 0.5),
 }
 """What is done to a port, and how many seconds lie between two times."""
 

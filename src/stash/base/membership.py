@@ -192,7 +192,6 @@ def gathered(
 
 
 def hang_up(link: socket.socket) -> None:
-    """Close it so that a thread that waits for it notices."""
+    """End a connection that another thread waits for; that thread closes it, and nobody has its descriptor before."""
     with contextlib.suppress(OSError):
         link.shutdown(socket.SHUT_RDWR)
-    link.close()

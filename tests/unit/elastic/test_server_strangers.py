@@ -21,7 +21,7 @@ from stash.elastic.training.worker import Pacing, Trainer, UpdateReport, work
 from tests.faults.server_attacks import ATTACKS, Loot, attack
 
 KEYS = RunKeys(b"the run's secret", b"the coordinator's")
-UPDATES = 30
+UPDATES = 12
 
 
 def _data() -> torch.utils.data.Dataset[tuple[torch.Tensor, ...]]:
@@ -93,7 +93,7 @@ def test_strangers_get_and_change_nothing_and_hold_nobody_up(monkeypatch: pytest
     for stranger in strangers:
         stranger.start()
     try:
-        _trained(shard, server.address, meanwhile=1.0)
+        _trained(shard, server.address, meanwhile=0.6)
     finally:
         over.set()
         for stranger in strangers:
