@@ -9,30 +9,34 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from dataclasses import replace
 
 from bench.spot.truth_jobs import mb2
-from stash.elastic.training.ledger import DataLease
-from stash.elastic.training.server import ParameterShard, ShardServer
+from stash.elastic.training.ledger import DataLease, lease_tag
+from stash.elastic.training.server import ParameterShard, RunKeys, ShardServer
 from stash.elastic.training.worker import ServerLinks, Trainer
 from stash.lab.testbed import Testbed
 
+KEYS = RunKeys(b"of this benchmark", b"its leases")
 SECONDS, FLEETS = 8.0, (1, 2, 3)
 AT_ONCE = {"in turn": 1, "all at once": 16}
 
 
 def serve(host: str, at_once: int) -> None:
-    print(ShardServer(ParameterShard(mb2, 0, 1), host, at_once).address[1], flush=True)
+    print(ShardServer(ParameterShard(mb2, 0, 1), host, KEYS, at_once).address[1], flush=True)
     threading.Event().wait()
 
 
 def exchange(host: str, port: int, own: int) -> None:
     """Prints updates per second."""
     trainer = Trainer(mb2, 1, 8)
-    links = ServerLinks([(host, port)], trainer.tensors)
+    name = f"worker{own}"
+    links = ServerLinks([(host, port)], trainer.tensors, KEYS.run, name)
     _, gradients = trainer.gradients(DataLease(0, 8))
     began, count, start = time.monotonic(), 0, own * 10**7  # no two workers have the same samples
     while time.monotonic() - began < SECONDS:
-        links.push(DataLease(start, start + 8), gradients)
+        lease = DataLease(start, start + 8)
+        links.push(replace(lease, tag=lease_tag(KEYS.leases, name, lease)), gradients)
         start, count = start + 16, count + 1
     print(count / (time.monotonic() - began), flush=True)
 

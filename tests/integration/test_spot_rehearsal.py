@@ -127,6 +127,25 @@ def test_on_this_machine_a_killed_worker_is_replaced_and_training_goes_on_where_
     assert again["books"]["done"] > first
 
 
+def test_a_job_that_diverges_ends_with_one_sentence_and_keeps_what_was_trained_before(folder: Path) -> None:
+    job = (folder / "job.py").read_text()
+    plain, calls = "return torch.nn.functional.mse_loss(model(batch[0]), batch[1])", "calls = iter(range(10**9))\n"
+    worse = plain + " * (float('nan') if next(calls) > 40 else 1)"
+    (folder / "job.py").write_text(calls + job.replace(plain, worse))
+    words = ("run", "job.plan.json", "job.py:job", "--on", "local", "--checkpoint", "kept", "-o", "x.spotlog.json")
+    done = subprocess.run(
+        _command(*words), cwd=folder, env=_marked(folder), capture_output=True, text=True, timeout=240, check=False
+    )
+    assert done.returncode == 1, done.stdout + done.stderr
+    (said,) = done.stderr.strip().splitlines()[-1:]
+    assert "the gradients of worker" in said
+    assert "are not finite (loss nan), and were not applied" in said
+    assert "Traceback" not in done.stderr
+    kept = torch.load(folder / "kept" / "model.pt", weights_only=True)
+    assert all(value.isfinite().all() for value in kept.values())
+    assert _left(folder) == []
+
+
 def test_an_interrupted_run_keeps_log_and_checkpoint_and_leaves_nothing_running(folder: Path) -> None:
     words = ("run", "job.plan.json", "job.py:job", "--on", "local", "--checkpoint", "kept", "-o", "x.spotlog.json")
     process = subprocess.Popen(_command(*words), cwd=folder, env=_marked(folder), stdout=subprocess.PIPE, text=True)

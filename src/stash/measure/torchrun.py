@@ -14,7 +14,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from stash.measure.linux.interfaces import LOOPBACK, interface_of
+from stash.base.routes import LOOPBACK
+from stash.measure.linux.interfaces import interface_of
 from stash.measure.linux.listening import listen
 
 _INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "TP_SOCKET_IFNAME")

@@ -8,6 +8,7 @@ from tests.faults.case import Case
 
 KINDS = (
     "signals", "endings", "scripts", "environments", "disks", "inputs", "networks", "concurrency", "clocks",
+    "fleets",
 )  # fmt: skip
 """Modules of this package."""
 

@@ -213,21 +213,58 @@ class _Store(dict[str, bytes]):
         return all(key in self for key in keys)
 
 
-def test_the_board_brings_messages_once_orders_whole_and_leaves_out_what_is_none() -> None:
+def _boards() -> tuple[_Store, Noticeboard, Noticeboard]:
     store = _Store()
-    head, node, stranger = Noticeboard(store, "a"), Noticeboard(store, "a"), Noticeboard(store, "b")  # type: ignore[arg-type]
+    return store, Noticeboard(store, "a"), Noticeboard(store, "a")  # type: ignore[arg-type]
+
+
+def test_the_board_brings_messages_once_orders_whole_and_leaves_out_what_is_none() -> None:
+    store, head, node = _boards()
+    stranger = Noticeboard(store, "b")  # type: ignore[arg-type]
     assert node.orders() == GangOrders()
     node.tell("up", "worker1")
     stranger.tell("ended", "worker1", code=0)
-    store.add("stash/a/told", 1)
-    store.set("stash/a/told/2", "[1]")
-    store.add("stash/a/told", 1)  # numbered, not written yet
-    assert head.news() == [{"what": "up", "who": "worker1"}]
-    assert head.news() == []
-    store.set("stash/a/told/3", json.dumps({"what": "left", "who": "worker1"}))
+    store.add("stash/told", 1)
+    assert head.news() == [{"what": "up", "who": "worker1"}]  # the third is numbered, and not written yet
+    store.set("stash/told/3", json.dumps({"what": "left", "who": "worker1"}))
+    node.tell("left", "worker1")
     assert head.news() == [{"what": "left", "who": "worker1"}]
     orders = GangOrders(round=2, listens=True, wanted="w", saved=(None, 1.5), over=True)
     head.order(orders)
+    stranger.order(GangOrders())
+    assert node.orders() == GangOrders()
+    head.order(orders)
     assert node.orders() == orders
+    assert (head.pulse("worker1"), head.pulse("worker2")) == (0, 0)
     node.beat("worker1")
-    assert (head.pulse("worker1"), head.pulse("worker2")) == (1, 0)
+    assert head.pulse("worker1") > 0
+
+
+def test_what_was_on_the_board_before_counts_for_nothing_when_it_is_put_back_there_or_elsewhere() -> None:
+    store, head, node = _boards()
+    head.order(GangOrders(round=1, over=True))
+    node.beat("worker1")
+    old = dict(store)
+    head.order(GangOrders(round=2))
+    node.beat("worker1")
+    node.tell("up", "worker1")
+    assert node.orders() == GangOrders(round=2)
+    beat = head.pulse("worker1")
+    store.update(old)
+    store["stash/pulse/worker2"] = old["stash/pulse/worker1"]
+    assert node.orders() == GangOrders(round=2)
+    assert (head.pulse("worker1"), head.pulse("worker2")) == (beat, 0)
+    assert len(head.news()) == 1
+    store.add("stash/told", 1)
+    store["stash/told/2"] = store["stash/told/1"]
+    assert head.news() == []
+
+
+def test_the_secret_is_nowhere_in_the_store() -> None:
+    store = _Store()
+    board = Noticeboard(store, "0123456789abcdef")  # type: ignore[arg-type]
+    board.tell("up", "worker1")
+    board.beat("worker1")
+    board.order(GangOrders())
+    assert store
+    assert not any("0123456789abcdef" in key or b"0123456789abcdef" in value for key, value in store.items())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,12 +12,13 @@ import torch
 
 import stash.spot
 from stash.base.errors import UserError
+from stash.base.membership import join
 from stash.elastic.training.batches import SampleOrder
 from stash.elastic.training.coordinator import Coordinator
-from stash.elastic.training.frames import FrameKind, Tray, receive_head, send_head
-from stash.elastic.training.ledger import DataLease
-from stash.elastic.training.server import ParameterShard, ShardServer, build_model, save_model
-from stash.elastic.training.worker import Pacing, ServerLinks, Trainer, work
+from stash.elastic.training.frames import PURPOSE, FrameKind, Tray, receive_head, send_head
+from stash.elastic.training.ledger import DataLease, lease_tag
+from stash.elastic.training.server import ParameterShard, RunKeys, ShardServer, build_model, save_model
+from stash.elastic.training.worker import Pacing, ServerLinks, Trainer, UpdateReport, work
 
 
 def _model() -> torch.nn.Module:
@@ -47,13 +49,16 @@ def _plain(updates: int) -> dict[str, torch.Tensor]:
     return model.state_dict()
 
 
+KEYS = RunKeys(b"the run's secret", b"the coordinator's")
+
+
 class _Run:
     """Two servers and a desk that lets a worker make some updates."""
 
     def __init__(self, updates: int, bound: int | None = None) -> None:
         self.shards = [ParameterShard(JOB, number, 2) for number in range(2)]
-        self.served = [ShardServer(shard, "127.0.0.1") for shard in self.shards]
-        self.desk = Coordinator(2, bound, 8)
+        self.served = [ShardServer(shard, "127.0.0.1", KEYS) for shard in self.shards]
+        self.desk = Coordinator(2, bound, 8, KEYS.leases)
         for number, server in enumerate(self.served):
             self.desk.place(number, server.address)
         self._updates = updates
@@ -69,7 +74,7 @@ class _Run:
             assert not thread.is_alive()
 
     def _one(self, name: str) -> None:
-        work(name, Trainer(JOB, 2, 8), self, Pacing())
+        work(name, Trainer(JOB, 2, 8), self, Pacing(), KEYS.run)
 
     def next_lease(self, worker: str, finished: object) -> DataLease | None:
         lease = self.desk.next_lease(worker, finished)  # type: ignore[arg-type]
@@ -119,7 +124,10 @@ def test_a_worker_that_vanishes_in_its_turn_holds_the_others_up_for_a_moment_onl
     monkeypatch.setattr("stash.elastic.training.server.STALL_SECONDS", 0.2)
     run = _Run(6)
     silent = socket.create_connection(run.served[0].address)
-    send_head(silent, FrameKind.PUSH, DataLease(800, 808), 0, len(Tray(run.shards[0].tensors).bytes))
+    join(silent, KEYS.run, PURPOSE, "silent")
+    lease = DataLease(800, 808)
+    lease = replace(lease, tag=lease_tag(KEYS.leases, "silent", lease))
+    send_head(silent, FrameKind.PUSH, lease, 0, len(Tray(run.shards[0].tensors).bytes))
     assert receive_head(silent).message is FrameKind.SEND  # and now says nothing more
     run.train("a")
     run.close()
@@ -183,7 +191,7 @@ def test_a_worker_finds_the_successor_of_a_server(tmp_path: Path) -> None:
             run.desk.place(1, None)
             successor = ParameterShard(JOB, 1, 2)
             successor.resume(tmp_path)
-            run.shards[1], run.served[1] = successor, ShardServer(successor, "127.0.0.1")
+            run.shards[1], run.served[1] = successor, ShardServer(successor, "127.0.0.1", KEYS)
             run.desk.reconcile([each.applied.ranges for each in run.shards])
             run.desk.place(1, run.served[1].address)
         return plain(links, lease, gradients)  # type: ignore[arg-type]
@@ -213,14 +221,12 @@ def test_a_larger_lease_than_the_batch_is_computed_in_parts() -> None:
 
 def test_who_is_told_that_it_leaves_gets_no_lease_that_it_could_not_finish() -> None:
     now = [0.0]
-    desk = Coordinator(1, None, 8, lambda: now[0])
+    desk = Coordinator(1, None, 8, KEYS.leases, lambda: now[0])
     desk.join("a", 8)
     lease = desk.next_lease("a", None)
     assert lease is not None
     desk.leaving("a", 20.0)
     now[0] = 8.0
-    from stash.elastic.training.worker import UpdateReport
-
     second = desk.next_lease("a", UpdateReport(lease, True, False, 1.0, 0))
     assert second is not None  # 8 s each: there is time for one more
     now[0] = 16.0
@@ -230,9 +236,91 @@ def test_who_is_told_that_it_leaves_gets_no_lease_that_it_could_not_finish() -> 
 
 def test_who_is_told_that_it_stays_after_all_goes_on() -> None:
     now = [0.0]
-    desk = Coordinator(1, None, 8, lambda: now[0])
+    desk = Coordinator(1, None, 8, KEYS.leases, lambda: now[0])
     desk.join("a", 8)
     desk.leaving("a", 20.0)
     desk.staying("a")
     now[0] = 30.0
     assert desk.next_lease("a", None) is not None
+
+
+def _desk(*workers: str) -> Coordinator:
+    desk = Coordinator(1, 0, 8, KEYS.leases)
+    for worker in workers:
+        desk.join(worker, 8)
+    return desk
+
+
+def _failed(lease: DataLease | None) -> UpdateReport:
+    assert lease is not None
+    return UpdateReport(lease, False, False, float("nan"), 0, finite=False)
+
+
+def test_a_worker_that_alone_computes_what_is_not_finite_gets_no_lease_any_more() -> None:
+    desk, answers = _desk("broken", "whole"), list[DataLease | None]()
+    bad = desk.next_lease("broken", None)
+    own = desk.next_lease("whole", None)
+    waits = threading.Thread(target=lambda: answers.append(desk.next_lease("broken", _failed(bad))))
+    waits.start()
+    assert own is not None
+    tried = None
+    while tried != bad:  # until the broken one has told
+        tried = desk.next_lease("whole", UpdateReport(tried or own, True, False, 1.0, 0))
+    assert waits.is_alive()
+    assert desk.next_lease("whole", UpdateReport(tried, True, False, 1.0, 0)) is not None
+    waits.join(5)
+    assert answers == [None]
+    assert [(each.workers, each.verdict) for each in desk.not_finite()] == [
+        (("broken",), "open"),
+        (("broken",), "the machine"),
+    ]
+    assert desk.books().wrong is None
+
+
+@pytest.mark.parametrize("second", ["one", "other"])
+def test_samples_that_are_not_finite_twice_are_the_jobs_own(second: str) -> None:
+    desk = _desk(*dict.fromkeys(("one", second)))
+    bad = desk.next_lease("one", None)
+    if second == "other":
+        begun = threading.Thread(target=desk.next_lease, args=("one", _failed(bad)))
+        begun.start()
+        while not desk.books().waiting:
+            pass
+        again = desk.next_lease("other", None)
+    else:
+        again = desk.next_lease("one", _failed(bad))
+    assert again == bad
+    desk.stop()
+    desk.next_lease(second, _failed(again))
+    last = desk.not_finite()[-1]
+    assert (last.workers, last.verdict) == (("one", second), "the job")
+
+
+def test_gradients_that_are_not_finite_are_not_applied_and_buffers_may_be() -> None:
+    shard = ParameterShard(JOB, 0, 1)
+    tray = Tray(shard.tensors)
+    first = len(shard.parameters)
+    for number in range(len(shard.tensors)):
+        for wrong in (float("nan"), float("-inf")):
+            tray.fill([torch.ones_like(tensor) for tensor in shard.tensors])
+            assert tray.is_finite(first)
+            tray.places[number].view(-1)[-1].fill_(wrong if tray.places[number].is_floating_point() else 1)
+            assert tray.is_finite(first) == (number >= first)
+
+
+def test_a_diverging_worker_changes_nothing_on_a_server_and_says_so() -> None:
+    run = _Run(4)
+    before = [shard.state() for shard in run.shards]
+    run.desk.join("a", 8)
+    links = ServerLinks(run.servers(), Trainer(JOB, 2, 8).tensors, KEYS.run, "a")
+    lease = run.desk.next_lease("a", None)
+    assert lease is not None
+    bad = [[torch.full_like(tensor, torch.nan) for tensor in shard.parameters.values()] for shard in run.shards]
+    whole = [[*own, *shard.buffers.values()] for own, shard in zip(bad, run.shards, strict=True)]
+    outcomes, _, _ = links.push(lease, whole)
+    assert outcomes == [FrameKind.NOT_FINITE] * 2
+    links.close()
+    run.close()
+    for shard, state in zip(run.shards, before, strict=True):
+        assert shard.applied.samples == shard.version == 0
+        assert all(torch.equal(state[name], value) for name, value in shard.state().items())

@@ -58,7 +58,8 @@ def guard(
 def _of_gang(
     command: list[str], place: Path, grace: float, head: str | None, name: str | None, watch: NoticeWatch
 ) -> int:
-    from stash.elastic.synchronous.board import TOKEN, board_at
+    from stash.base.membership import TOKEN
+    from stash.elastic.synchronous.board import board_at
     from stash.rent.spot.node import RentedNode
 
     token = os.environ.get(TOKEN)

@@ -21,10 +21,11 @@ from typing import Protocol
 
 from stash.base.errors import StashError
 from stash.base.interrupts import postponed
+from stash.base.membership import TOKEN
 from stash.elastic.local.processes import MARK, kill_all, leftovers
 from stash.elastic.local.scaling import EmulatedFleet
-from stash.elastic.running.actors import QUIET, STORE_BYTES
-from stash.elastic.running.orders import WISHES, Tape, TrainingOrders, write_orders
+from stash.elastic.running.actors import ON_LOOPBACK, QUIET, STORE_BYTES
+from stash.elastic.running.orders import RAY_HEAD, WISHES, Tape, TrainingOrders, write_orders
 from stash.lab.testbed import Started, Testbed
 
 _PORT = 6379
@@ -72,7 +73,7 @@ class LocalGround:
     def start(self) -> None:
         write_orders(self._folder, self._orders)
         self._head = subprocess.Popen(
-            _head_command(self._folder), env={**os.environ, **self._environment},
+            _head_command(self._folder), env={**os.environ, **ON_LOOPBACK, **self._environment},
             stdin=subprocess.DEVNULL, stdout=self._output, stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
 
@@ -123,7 +124,7 @@ class TestbedGround:
         (self._ray / "here").mkdir()
         write_orders(self._folder, self._orders)
         self._bed.start()
-        first = self._ray_node(0, "head", "--head", f"--port={_PORT}", "--include-dashboard=false")
+        first = self._ray_node(0, "head", "--head", f"--port={_PORT}", *RAY_HEAD)
         patience = time.monotonic() + _START_SECONDS
         while _READY not in first.output:
             if first.poll() is not None or time.monotonic() > patience:
@@ -188,8 +189,12 @@ class TestbedGround:
 
 
 def _environment(folder: Path) -> dict[str, str]:
-    """Of everything in a run: nobody joins it who has not this token, and Ray writes none into the home folder."""
-    return {**QUIET, MARK: str(folder), "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    """Of everything in a run: nobody joins it who has not these secrets, and Ray writes none into the home folder.
+
+    Ray sends its own in the clear, so what servers and workers know each other by is another.
+    """
+    drawn = {"RAY_AUTH_TOKEN": secrets.token_hex(32), TOKEN: secrets.token_hex(32)}
+    return {**QUIET, MARK: str(folder), "RAY_AUTH_MODE": "token", **drawn}
 
 
 def _head_command(folder: Path) -> tuple[str, ...]:

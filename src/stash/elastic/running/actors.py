@@ -7,6 +7,7 @@ machine has a resource of its own name. What the actors do is in ``server``, ``w
 from __future__ import annotations
 
 import os
+import secrets
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -18,11 +19,13 @@ import numpy as np
 import torch
 
 from stash.base.errors import JobError, StashError, UserError, one_line
+from stash.base.membership import TOKEN
+from stash.base.routes import address_towards
 from stash.elastic.job import load_job
 from stash.elastic.training.coordinator import Coordinator
 from stash.elastic.training.ledger import DataLease
 from stash.elastic.training.proof import SavedLoss, prove
-from stash.elastic.training.server import ParameterShard, ShardServer, save_model
+from stash.elastic.training.server import ParameterShard, RunKeys, ShardServer, save_model
 from stash.elastic.training.spans import Range
 from stash.elastic.training.worker import Address, Pacing, Trainer, UpdateReport, work
 from stash.lab.testbed.accelerator import go_first
@@ -46,6 +49,8 @@ QUIET = {
     "RAY_health_check_failure_threshold": "3",
 }  # fmt: skip
 """The environment of everything that is Ray's: nothing leaves the machine, nothing is started ahead of need."""
+ON_LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+"""Of a Ray that is on this machine alone: else it takes the outward address, and listens on all of them."""
 STORE_BYTES = 80_000_000
 """Of the object store, which carries no tensors: the least that Ray accepts."""
 _SHARE = 0.001
@@ -53,6 +58,18 @@ _DESK_SECONDS, _SERVERS_SECONDS = 120.0, 600.0
 """That an answer may take: where everything starts at once; of servers that write a large checkpoint."""
 _CALLS = 512
 """That the coordinator holds at once: every worker may wait at the gate."""
+_MOST_WORKERS, _MORE_WORKERS = 2, 8
+"""Workers that a server lets connect at once, for each of the plan, and besides: successors come early."""
+
+
+def run_secret() -> bytes:
+    """By which servers and workers know each other; raises UserError where there is none."""
+    found = os.environ.get(TOKEN)
+    if not found:
+        raise UserError(
+            f"${TOKEN} is not set, by which servers and workers know each other: `stash spot run` does so"
+        )
+    return found.encode()
 
 
 def require_ray() -> Any:
@@ -72,8 +89,8 @@ def require_ray() -> Any:
 class ServerActor:
     """A shard and those who ask it."""
 
-    def __init__(self, orders: TrainingOrders, number: int) -> None:
-        self._orders, self._number = orders, number
+    def __init__(self, orders: TrainingOrders, number: int, lease_key: bytes) -> None:
+        self._orders, self._number, self._lease_key = orders, number, lease_key
 
     def arrive(self) -> tuple[Address, int, tuple[str, ...]]:
         """Its address, the version it goes on from, and what was wrong with newer checkpoints; raises UserError."""
@@ -81,7 +98,9 @@ class ServerActor:
         _on_a_host_of_its_own()
         self._shard = ParameterShard(load_job(orders.job), self._number, len(orders.servers), orders.apply_seconds)
         found = self._shard.resume(Path(orders.checkpoints))
-        self._server = ShardServer(self._shard, require_ray().util.get_node_ip_address(), orders.at_once)
+        keys = RunKeys(run_secret(), self._lease_key)
+        most = _MOST_WORKERS * len(orders.workers) + _MORE_WORKERS
+        self._server = ShardServer(self._shard, address_towards(orders.interface), keys, orders.at_once, most)
         return self._server.address, self._shard.version, () if found is None else found.skipped
 
     def applied(self) -> tuple[Range, ...]:
@@ -112,7 +131,8 @@ class WorkerActor:
         require_ray().get(self._desk.join.remote(self._place.name, self._place.samples))
 
     def work(self) -> int:
-        return work(self._place.name, self._trainer, _RemoteDesk(self._desk), Pacing(self._place.seconds))
+        desk = _RemoteDesk(self._desk)
+        return work(self._place.name, self._trainer, desk, Pacing(self._place.seconds), run_secret())
 
     def prove(self, saved: Any, last: list[tuple[DataLease, float]], *packed: Any) -> SavedLoss:
         own = [torch.tensor(each) for each in packed]
@@ -156,7 +176,8 @@ class ActorFleet:
         desk = self._ray.remote(num_cpus=0, max_concurrency=_CALLS)(Coordinator)
         if orders.address:
             desk = desk.options(resources={"head": _SHARE})
-        self.desk = desk.remote(len(orders.servers), orders.bound, batch)
+        self._lease_key = secrets.token_bytes(32)
+        self.desk = desk.remote(len(orders.servers), orders.bound, batch, self._lease_key)
         self._actors: dict[str, Any] = {}
         self._starting: dict[Any, str] = {}
         self._running: dict[Any, str] = {}
@@ -174,7 +195,7 @@ class ActorFleet:
 
     def start_server(self, name: str, number: int) -> None:
         """Begin a server on the machine of that name, or here; ``changes`` says when it has arrived."""
-        actor = self._made(ServerActor, name, 8).remote(self._orders, number)
+        actor = self._made(ServerActor, name, 8).remote(self._orders, number, self._lease_key)
         self._actors[name] = actor
         self._starting[actor.arrive.remote()] = name
 

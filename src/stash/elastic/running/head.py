@@ -21,7 +21,7 @@ from stash.elastic.training.ledger import DataLease
 
 if TYPE_CHECKING:
     from stash.elastic.running.actors import ActorFleet
-    from stash.elastic.training.coordinator import UpdateDone
+    from stash.elastic.training.coordinator import NotFinite, UpdateDone
 
 _POLL = 0.1
 _ARRIVAL_SECONDS = 300.0
@@ -64,6 +64,8 @@ class TrainingHead:
         self._saving: float | None = None
         """When a checkpoint was begun that is not known to be whole."""
         self._stop = False
+        self._diverged: str | None = None
+        """Why nothing comes of training on."""
         self._parent = os.getppid()
         self._ordered = time.monotonic()
         slowest = max((each.seconds for each in orders.workers), default=0.0)
@@ -183,10 +185,30 @@ class TrainingHead:
         if rows and self._began is None:
             self._began = self._saved = time.monotonic()
             self._say("began", "")
+        for failure in self._fleet.ask("not_finite"):
+            self._hear_not_finite(failure)
         if refused and len(self._addresses) == len(self._servers):
             applied = self._fleet.applied(self._servers)
             if applied is not None:
                 self._fleet.ask("reconcile", applied)
+
+    def _hear_not_finite(self, failure: NotFinite) -> None:
+        """No server applied it, so what was trained before is whole."""
+        lease, who = failure.lease, failure.workers[-1]
+        if failure.verdict == "open":
+            self._say("not finite", who, samples=lease.samples)
+        elif failure.verdict == "the machine":
+            for name in failure.workers:
+                self._say("dismissed", name)
+                if name in self._workers:
+                    self._succeed(self._workers[name])
+        elif self._diverged is None:
+            workers = " and ".join(dict.fromkeys(failure.workers))
+            self._diverged = (
+                f"the gradients of {workers} on the samples {lease.start} to {lease.stop} are not finite (loss "
+                f"{failure.loss:g}), and were not applied: the training diverges, or these samples are bad; try a "
+                "lower learning rate or clipped gradients, and look at the data"
+            )
 
     def _checkpoint(self) -> None:
         """Begin one when it is time, and note when it is written: nobody waits for a slow disk."""
@@ -224,6 +246,8 @@ class TrainingHead:
             raise JobError(f"{missing[0]} did not come within {_ARRIVAL_SECONDS:g} s; what was saved is kept")
         if self._began is None and orders.replace and time.monotonic() - self._ordered > self._patience:
             raise JobError(f"nobody made an update within {self._patience:g} s")
+        if self._diverged is not None:
+            return self._diverged
         if self._stop:
             return "interrupted"
         if os.getppid() != self._parent:
@@ -252,6 +276,8 @@ class TrainingHead:
         if self._saving is not None:
             self._take_saved(SAVE_SECONDS)
         saved, books = self._keep_model(), self._audited()
+        if self._diverged is not None:
+            raise JobError(f"{self._diverged}; what was trained before is kept")
         self._say("ended", "", reason=reason, updates=self._count, loss=self.running_loss, books=books, saved=saved)
 
     def _unfinished(self, seconds: float) -> bool:

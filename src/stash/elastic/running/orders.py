@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 ORDERS, EVENTS, WISHES, UPDATES = "orders.json", "events.jsonl", "wishes.jsonl", "updates.jsonl"
+RAY_HEAD = ("--include-dashboard=false", "--no-monitor")
+"""Words of ``ray start --head``: nothing listens there that asks for no token (the dashboard, counters)."""
 
 
 @dataclass(frozen=True)

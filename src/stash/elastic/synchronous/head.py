@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from stash.base.files import write_whole
+from stash.base.membership import TOKEN
 from stash.elastic.running.orders import EVENTS, WISHES, Tape
-from stash.elastic.synchronous.board import TOKEN, Noticeboard
+from stash.elastic.synchronous.board import Noticeboard
 from stash.elastic.synchronous.meeting import READY, meeting_store
 from stash.elastic.synchronous.muster import Muster
 

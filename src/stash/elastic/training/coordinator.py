@@ -9,10 +9,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
 from stash.elastic.training.gate import SspGate
-from stash.elastic.training.ledger import DataLease, LeaseLedger
+from stash.elastic.training.ledger import DataLease, LeaseLedger, lease_tag
 from stash.elastic.training.spans import Range, Spans
 from stash.elastic.training.worker import Address, UpdateReport
 
@@ -61,13 +62,35 @@ class Books:
     """What the audit found."""
 
 
+@dataclass(frozen=True)
+class NotFinite:
+    """A worker computed a loss or a gradient that is infinite or no number, and no server applied it."""
+
+    workers: tuple[str, ...]
+    """Who did so on these samples; the last one now."""
+    lease: DataLease
+    loss: float
+    verdict: Literal["open", "the machine", "the job"]
+    """Whose fault it is: the machine's if another worker then trained on the samples, the job's if it failed too."""
+
+
 class Coordinator:
     """The desk of one training. Raises UserError from nowhere: what is asked of it is Stash's own."""
 
     def __init__(
-        self, servers: int, bound: int | None, batch: int, clock: Callable[[], float] = time.monotonic
+        self,
+        servers: int,
+        bound: int | None,
+        batch: int,
+        key: bytes,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``batch``: samples at most of a lease that has to be cut anew."""
+        """``batch``: samples at most of a lease that has to be cut anew; ``key``: what leases are signed with."""
+        self._key = key
+        self._suspects: dict[DataLease, tuple[str, ...]] = {}
+        """Leases on which somebody computed what is not finite, until they are done; and who did."""
+        self._dismissed: set[str] = set()
+        self._failures: list[NotFinite] = []
         self._clock, self._began = clock, clock()
         self._batch = batch
         self._gate, self._ledger = SspGate(bound), LeaseLedger()
@@ -99,6 +122,7 @@ class Coordinator:
         with self._changed:
             if finished is not None:
                 self._book(worker, finished)
+            self._await_verdict(worker)
             while not self._ends(worker) and not self._gate.open(worker):
                 self._changed.wait(_LOOK_AGAIN)
             if self._ends(worker):
@@ -106,7 +130,8 @@ class Coordinator:
                 return None
             trainee = self._trainees[worker]
             trainee.asked = self._clock()
-            return self._ledger.take(worker, trainee.samples)
+            lease = self._ledger.take(worker, trainee.samples)
+            return replace(lease, tag=lease_tag(self._key, worker, lease))
 
     def _book(self, worker: str, report: UpdateReport) -> None:
         now = self._clock()
@@ -116,7 +141,10 @@ class Coordinator:
         if not report.applied:
             self._ledger.returned(worker, report.lease)
             self._refused |= report.refused
+            if not report.finite:
+                self._suspect(worker, report)
         elif self._ledger.done(worker, report.lease):
+            self._acquit(worker, report)
             self._gate.advance(worker)
             lease = report.lease
             self._rows.append(
@@ -124,9 +152,37 @@ class Coordinator:
             )
         self._changed.notify_all()
 
+    def _suspect(self, worker: str, report: UpdateReport) -> None:
+        """Whoever is next tries the samples, which tells the machine's fault from the job's."""
+        workers = (*self._suspects.get(report.lease, ()), worker)
+        self._suspects[report.lease] = workers
+        verdict: Literal["open", "the job"] = "open" if len(workers) == 1 else "the job"
+        self._failures.append(NotFinite(workers, report.lease, report.loss, verdict))
+
+    def _await_verdict(self, worker: str) -> None:
+        """Who computed what is not finite waits until another worker has tried the samples, if there is one."""
+        if not self._held(worker):
+            return
+        self._gate.leave(worker)  # nobody waits for it meanwhile
+        self._changed.notify_all()
+        while self._held(worker) and not self._ends(worker):
+            self._changed.wait(_LOOK_AGAIN)
+        self._gate.join(worker)
+
+    def _held(self, worker: str) -> bool:
+        suspected = {who for workers in self._suspects.values() for who in workers}
+        return worker in suspected and not suspected >= self._trainees.keys()
+
+    def _acquit(self, worker: str, report: UpdateReport) -> None:
+        """The job is not at fault; another worker that failed on the same samples gets no lease any more."""
+        wrong = tuple(who for who in self._suspects.pop(report.lease, ()) if who != worker)
+        if wrong:
+            self._dismissed.update(wrong)
+            self._failures.append(NotFinite(wrong, report.lease, report.loss, "the machine"))
+
     def _ends(self, worker: str) -> bool:
         trainee = self._trainees.get(worker)
-        if self._stopped or trainee is None:
+        if self._stopped or trainee is None or worker in self._dismissed:
             return True
         return trainee.leaves is not None and self._clock() + _MARGIN * trainee.took > trainee.leaves
 
@@ -189,6 +245,12 @@ class Coordinator:
         with self._changed:
             rows, self._rows = self._rows, []
             return rows, self._refused
+
+    def not_finite(self) -> list[NotFinite]:
+        """What came since the last call."""
+        with self._changed:
+            found, self._failures = self._failures, []
+            return found
 
     def books(self) -> Books:
         """The ledger, audited."""

@@ -28,13 +28,17 @@ from stash.elastic.training.ledger import DataLease
 if TYPE_CHECKING:
     from torch import Tensor
 
-_HEAD = struct.Struct("!4sBqqqq")
-_MAGIC = b"SPS1"
+_HEAD = struct.Struct("!4sBqqqq32s")
+_MAGIC = b"SPS2"
+_UNSIGNED = bytes(32)
+PURPOSE = "parameter server"
+"""Of a connection, in its handshake."""
 _ALIGNED = 16
 _CONGESTION = b"cubic"
 """BBR, which some systems prefer, shares a link badly between bursts of a few megabytes (decision 18)."""
 STALL_SECONDS = 3.0
-"""After which who has its turn, and neither sends nor takes anything, has lost it: others wait."""
+"""In which who has its turn moves ``_LEAST`` bytes, or loses it: others wait."""
+_LEAST = 2**17
 _NEARLY_NOTHING = 2**17
 _LOOK_AGAIN = 0.001
 SILENCE_SECONDS = 12
@@ -56,6 +60,11 @@ class FrameKind(enum.IntEnum):
     """Part of the lease had been applied before, so none of this was."""
     SEND = 7
     """It is the worker's turn: the gradients may come."""
+    NOT_FINITE = 8
+    """A gradient was infinite or no number, so none of this server's part was applied."""
+
+
+_KINDS = frozenset(FrameKind)
 
 
 @dataclass(frozen=True)
@@ -99,6 +108,12 @@ class Tray:
             if tensor is not None:
                 place.copy_(tensor)
 
+    def is_finite(self, first: int) -> bool:
+        """Whether every number in the first so many tensors is one, and finite. Takes no memory to speak of."""
+        found = (tensor for tensor in self.filled()[:first] if tensor is not None and tensor.numel())
+        reals = (torch.view_as_real(tensor) if tensor.is_complex() else tensor for tensor in found)
+        return all(bool(edge.isfinite()) for tensor in reals for edge in torch.aminmax(tensor))
+
     def filled(self) -> list[Tensor | None]:
         """The tensors in it, ``None`` where nothing was; they are views of the tray."""
         return [place if mark else None for place, mark in zip(self.places, self._marks.tolist(), strict=True)]
@@ -106,31 +121,55 @@ class Tray:
 
 def send_head(link: socket.socket, message: FrameKind, lease: DataLease, version: int, size: int = 0) -> None:
     """A head; ``size`` bytes are to follow."""
-    link.sendall(_HEAD.pack(_MAGIC, message, lease.start, lease.stop, version, size))
+    tag = lease.tag or _UNSIGNED
+    link.sendall(_HEAD.pack(_MAGIC, message, lease.start, lease.stop, version, size, tag))
+
+
+class _Progress:
+    """Of one transfer on a link that has a timeout: a byte now and then is none."""
+
+    def __init__(self, link: socket.socket) -> None:
+        self._window = link.gettimeout()
+        self._since, self._moved = time.monotonic(), 0
+
+    def moved(self, count: int) -> None:
+        """Raises TimeoutError if less than ``_LEAST`` bytes moved for as long as the timeout."""
+        self._moved += count
+        now = time.monotonic()
+        if self._window is None or now - self._since <= self._window:
+            return
+        if self._moved < _LEAST:
+            raise TimeoutError(f"the other end moved {self._moved} bytes in {now - self._since:.0f} s")
+        self._since, self._moved = now, 0
 
 
 def send_bytes(link: socket.socket, content: memoryview) -> None:
-    """All of it; a timeout of the link's is for each part that it takes, not for the whole."""
-    sent = 0
+    """All of it; raises TimeoutError as ``_Progress`` has it."""
+    sent, progress = 0, _Progress(link)
     while sent < len(content):
-        sent += link.send(content[sent:])
+        count = link.send(content[sent:])
+        sent += count
+        if sent < len(content):
+            progress.moved(count)
 
 
 def drain(link: socket.socket) -> None:
     """Wait until nearly all that was sent has arrived: the system's own buffers hold megabytes. Raises TimeoutError
-    if nothing arrives for as long as the link's timeout, ConnectionError if the link is closed meanwhile.
+    as ``_Progress`` has it, ConnectionError if the link is closed meanwhile.
     """
-    before, since = 0, time.monotonic()
-    while sys.platform.startswith("linux") and (left := _on_its_way(link)) >= _NEARLY_NOTHING:
-        if left != before:
-            before, since = left, time.monotonic()
-        elif time.monotonic() - since > (link.gettimeout() or SILENCE_SECONDS):
-            raise TimeoutError("the other end takes nothing any more")
+    left, progress = _on_its_way(link), _Progress(link)
+    while left >= _NEARLY_NOTHING:
         time.sleep(_LOOK_AGAIN)
+        before, left = left, _on_its_way(link)
+        progress.moved(before - left)
 
 
 def _on_its_way(link: socket.socket) -> int:
-    """Bytes that were sent and have not arrived; raises ConnectionError for a link that this end has closed."""
+    """Bytes that were sent and have not arrived, 0 where no system tells; raises ConnectionError for a link that this
+    end has closed.
+    """
+    if not sys.platform.startswith("linux"):
+        return 0
     count = array.array("i", [0])
     try:
         fcntl.ioctl(link, termios.TIOCOUTQ, count)
@@ -140,15 +179,17 @@ def _on_its_way(link: socket.socket) -> int:
 
 
 def receive_head(link: socket.socket) -> FrameHead:
-    """The next head; raises ConnectionError at the end of the connection, StashError for what is no head."""
+    """The next head, however long it takes to come; raises ConnectionError at the end of the connection, StashError
+    for what is no head.
+    """
     raw = bytearray(_HEAD.size)
     _receive(link, memoryview(raw))
-    magic, message, start, stop, version, size = _HEAD.unpack(raw)
-    if magic != _MAGIC:
+    magic, message, start, stop, version, size, tag = _HEAD.unpack(raw)
+    if magic != _MAGIC or message not in _KINDS:
         raise StashError(
             "what came over a connection between worker and server is not Stash's; are they unlike versions?"
         )
-    return FrameHead(FrameKind(message), DataLease(start, stop), version, size)
+    return FrameHead(FrameKind(message), DataLease(start, stop, tag), version, size)
 
 
 def receive_tray(link: socket.socket, head: FrameHead, tray: Tray) -> None:
@@ -161,12 +202,14 @@ def receive_tray(link: socket.socket, head: FrameHead, tray: Tray) -> None:
 
 
 def _receive(link: socket.socket, into: memoryview) -> None:
-    got = 0
+    got, progress = 0, _Progress(link)
     while got < len(into):
         count = link.recv_into(into[got:])
         if count == 0:
             raise ConnectionError("the other end closed the connection")
         got += count
+        if got < len(into):
+            progress.moved(count)
 
 
 def tuned(link: socket.socket) -> socket.socket:

@@ -8,8 +8,9 @@ sample. Knows nothing of time, machines or gradients.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from stash.base.membership import signature
 from stash.elastic.training.spans import Spans, cut
 
 
@@ -19,10 +20,17 @@ class DataLease:
 
     start: int
     stop: int
+    tag: bytes = field(default=b"", compare=False, repr=False)
+    """The coordinator's signature, which says to whom it gave the lease; servers take no gradients without it."""
 
     @property
     def samples(self) -> int:
         return self.stop - self.start
+
+
+def lease_tag(key: bytes, worker: str, lease: DataLease) -> bytes:
+    """That a worker was given a lease."""
+    return signature(key, worker.encode(), b"%d" % lease.start, b"%d" % lease.stop)
 
 
 class LeaseLedger:

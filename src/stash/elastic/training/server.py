@@ -1,19 +1,22 @@
 """One shard of the parameters: applies gradients with the job's own optimizer, each lease once, and remembers which.
 
-Serves workers over ``frames``, a thread each; receiving and sending go on side by side, applying is one at a time.
+Serves workers of the run over ``frames``, a thread each; receiving and sending go on side by side, applying is one at
+a time. Takes gradients of leases that the worker was given, if they are finite.
 Its checkpoint holds parameters, optimizer state and the samples it has applied, so that nothing else has to be saved
 with it. Knows no Ray, no ledger.
 """
 
 from __future__ import annotations
 
-import contextlib
+import hmac
 import io
 import socket
+import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, InvalidStateError
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,9 +24,11 @@ import torch
 
 from stash.base.errors import JobError, StashError, UserError, one_line
 from stash.base.files import write_whole
+from stash.base.membership import Door, RunMember, hang_up
 from stash.elastic import checkpoints
 from stash.elastic.job import build_optimizer
 from stash.elastic.training.frames import (
+    PURPOSE,
     STALL_SECONDS,
     FrameHead,
     FrameKind,
@@ -35,7 +40,7 @@ from stash.elastic.training.frames import (
     send_head,
     tuned,
 )
-from stash.elastic.training.ledger import DataLease
+from stash.elastic.training.ledger import DataLease, lease_tag
 from stash.elastic.training.shares import shares
 from stash.elastic.training.spans import Spans
 
@@ -206,6 +211,16 @@ def trays_of(at_once: int) -> int:
     return 2 * at_once + 1
 
 
+@dataclass(frozen=True)
+class RunKeys:
+    """What a server knows people by."""
+
+    run: bytes = field(repr=False)
+    """The run's secret, which its workers have too."""
+    leases: bytes = field(repr=False)
+    """With which the coordinator signs leases; no worker has it."""
+
+
 class ShardServer:
     """Listens for workers and answers each in a thread of its own, until it is closed.
 
@@ -214,46 +229,66 @@ class ShardServer:
     sends, waits for its update or receives has one of ``trays_of(at_once)`` buffers, however many are connected.
     """
 
-    def __init__(self, shard: ParameterShard, host: str, at_once: int = 1) -> None:
-        self._shard = shard
+    def __init__(self, shard: ParameterShard, host: str, keys: RunKeys, at_once: int = 1, most: int = 64) -> None:
+        """``most``: workers that are connected at the same time; they share ``trays_of(at_once)`` buffers."""
+        self._shard, self._keys, self._most = shard, keys, most
         self._trays, self._free = threading.Semaphore(trays_of(at_once)), list[Tray]()
         self._receiving, self._sending = threading.Semaphore(at_once), threading.Semaphore(at_once)
-        self._listener = socket.create_server((host, 0))
-        self.address: tuple[str, int] = self._listener.getsockname()[:2]
-        self._links: set[socket.socket] = set()
-        threading.Thread(target=self._listen, daemon=True).start()
+        listener = socket.create_server((host, 0))
+        self.address: tuple[str, int] = listener.getsockname()[:2]
+        self._links: dict[str, socket.socket] = {}
+        """Of each worker its latest: one whose machine lost the connection comes back before that is noticed."""
+        self._lock = threading.Lock()
+        self._door = Door(listener, keys.run, PURPOSE, self._serve)
 
     def close(self) -> None:
         """No worker is answered any more."""
-        for link in (self._listener, *list(self._links)):
-            with contextlib.suppress(OSError):
-                link.shutdown(socket.SHUT_RDWR)
-            link.close()
+        self._door.close()
+        for link in list(self._links.values()):
+            hang_up(link)
 
-    def _listen(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                link, _ = self._listener.accept()
-                self._links.add(link)
-                threading.Thread(target=self._serve, args=(tuned(link),), daemon=True).start()
-
-    def _serve(self, link: socket.socket) -> None:
+    def _serve(self, link: socket.socket, worker: RunMember) -> None:
+        with self._lock:
+            full = len(self._links) >= self._most and worker.name not in self._links
+            before = None if full else self._links.get(worker.name)
+            if not full:
+                self._links[worker.name] = link
+        if before is not None:
+            hang_up(before)
         try:
-            with (
-                link,
-                contextlib.suppress(OSError, StashError),
-            ):  # the worker went; it, or its successor, will ask again
-                while True:
-                    head = receive_head(link)
-                    try:
-                        with self._tray() as tray:
-                            self._answer(link, head, tray)
-                    except (OSError, StashError):
-                        raise
-                    except Exception as error:  # the server's own, like no memory: workers would try for ever
-                        raise self._shard.failed("an exchange failed", error) from error
+            with link:
+                if full:
+                    raise StashError(f"{self._most} workers are connected already, as many as there may be")
+                self._talk(tuned(link), worker.name)
+        except OSError:
+            pass  # the worker went; it, or its successor, will ask again
+        except StashError as error:
+            print(f"{worker.name} was hung up on: {one_line(error)}", file=sys.stderr, flush=True)
         finally:
-            self._links.discard(link)
+            with self._lock:
+                if self._links.get(worker.name) is link:
+                    del self._links[worker.name]
+
+    def _talk(self, link: socket.socket, worker: str) -> None:
+        while True:
+            head = receive_head(link)
+            self._check(head, worker)  # no buffer before something is asked that makes sense
+            try:
+                with self._tray() as tray:
+                    self._answer(link, head, tray)
+            except (OSError, StashError):
+                raise
+            except Exception as error:  # the server's own, like no memory: workers would try for ever
+                raise self._shard.failed("an exchange failed", error) from error
+
+    def _check(self, head: FrameHead, worker: str) -> None:
+        """Raise StashError for what no worker of this run asks."""
+        lease = head.lease
+        if head.message is FrameKind.PUSH:
+            if not hmac.compare_digest(lease.tag, lease_tag(self._keys.leases, worker, lease)):
+                raise StashError(f"the samples {lease.start} to {lease.stop} were not leased to it")
+        elif head.message is not FrameKind.PULL:
+            raise StashError(f"{head.message.name} is nothing that a worker asks")
 
     @contextlib.contextmanager
     def _tray(self) -> Iterator[Tray]:
@@ -271,7 +306,10 @@ class ShardServer:
             with self._receiving:
                 send_head(link, FrameKind.SEND, head.lease, head.version)
                 receive_tray(link, head, tray)
-            outcome, version = self._shard.take(head.lease, tray, tray)
+            if tray.is_finite(len(self._shard.parameters)):
+                outcome, version = self._shard.take(head.lease, tray, tray)
+            else:
+                outcome, version = FrameKind.NOT_FINITE, self._shard.read(tray)
         else:
             version = self._shard.read(tray)
         with self._sending:

@@ -6,6 +6,7 @@ the address its successor has. Knows no Ray; CUDA if there is one.
 
 from __future__ import annotations
 
+import math
 import socket
 import time
 from collections.abc import Iterator, Sequence
@@ -15,9 +16,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
+from stash.base.membership import join
 from stash.elastic.training.batches import SampleOrder, batch_of, samples_of
 from stash.elastic.training.frames import (
     NO_LEASE,
+    PURPOSE,
     FrameKind,
     Tray,
     receive_head,
@@ -51,6 +54,8 @@ class UpdateReport:
     loss: float
     staleness: int
     """Updates that others made between reading the parameters and this one's turn; of the server with most."""
+    finite: bool = True
+    """``False``: the loss, or a gradient as a server saw it, was infinite or no number."""
 
 
 class Desk(Protocol):
@@ -80,8 +85,10 @@ class Pacing:
 class ServerLinks:
     """Connections to all servers, and the parameters that they keep."""
 
-    def __init__(self, addresses: Sequence[Address], tensors: Sequence[Sequence[Tensor]]) -> None:
-        """``tensors``: of each server, in its order."""
+    def __init__(
+        self, addresses: Sequence[Address], tensors: Sequence[Sequence[Tensor]], secret: bytes, name: str
+    ) -> None:
+        """``tensors``: of each server, in its order. Raises OSError, which StrangerError is."""
         self._trays = [(Tray(each), Tray(each)) for each in tensors]
         self._versions = [0] * len(tensors)
         self._pool = ThreadPoolExecutor(len(tensors))
@@ -89,8 +96,8 @@ class ServerLinks:
         try:
             for address in addresses:
                 link = socket.create_connection(address, timeout=_CONNECT_SECONDS)
-                link.settimeout(None)
                 self._links.append(tuned(link))
+                join(link, secret, PURPOSE, name)
         except OSError:
             self.close()
             raise
@@ -186,10 +193,10 @@ class Trainer:
             yield (stop - start) / lease.samples, batch_of(self._job, self._data, samples, self.device)
 
 
-def work(name: str, trainer: Trainer, desk: Desk, pacing: Pacing) -> int:
+def work(name: str, trainer: Trainer, desk: Desk, pacing: Pacing, secret: bytes) -> int:
     """Train until the coordinator says that it is enough; how many leases were done."""
     done, report = 0, None
-    for links in _connections(trainer, desk):
+    for links in _connections(trainer, desk, secret, name):
         try:
             trainer.load(links.pull())
             while True:
@@ -199,13 +206,18 @@ def work(name: str, trainer: Trainer, desk: Desk, pacing: Pacing) -> int:
                     return done
                 report = UpdateReport(lease, False, False, float("nan"), 0)  # unless it comes to more
                 loss, gradients = trainer.gradients(lease)
+                if not math.isfinite(loss):
+                    report = UpdateReport(lease, False, False, loss, 0, finite=False)
+                    trainer.load(links.pull())
+                    continue
                 pacing.wait()
                 outcomes, staleness, values = links.push(lease, gradients)
                 pacing.begin()
                 trainer.load(values)
-                refused = FrameKind.REFUSED in outcomes
-                report = UpdateReport(lease, not refused, refused, loss, staleness)
-                done += not refused
+                refused, finite = FrameKind.REFUSED in outcomes, FrameKind.NOT_FINITE not in outcomes
+                applied = finite and not refused
+                report = UpdateReport(lease, applied, refused, loss, staleness, finite)
+                done += applied
         except OSError:  # a server went
             time.sleep(_BETWEEN_TRIES)
         finally:
@@ -213,10 +225,10 @@ def work(name: str, trainer: Trainer, desk: Desk, pacing: Pacing) -> int:
     return done
 
 
-def _connections(trainer: Trainer, desk: Desk) -> Iterator[ServerLinks]:
+def _connections(trainer: Trainer, desk: Desk, secret: bytes, name: str) -> Iterator[ServerLinks]:
     """Connections to the servers wherever they are now, anew whenever the last ones are of no use; until the end."""
     while addresses := desk.servers():
         try:
-            yield ServerLinks(addresses, trainer.tensors)
+            yield ServerLinks(addresses, trainer.tensors, secret, name)
         except OSError:
             time.sleep(_BETWEEN_TRIES)

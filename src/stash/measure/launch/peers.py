@@ -51,6 +51,8 @@ class Word:
     node: int
     leaves: bool = False
     gone: Silence | None = None
+    number: int = 0
+    """How many its sender has said: what is heard again, or late, counts for nothing."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,9 @@ class Peers:
         self._meeting: Invitation | None = None
         self._peers: dict[str, _Peer] = {}
         """By sender."""
+        self._said = 0
+        self._numbers: dict[str, int] = {}
+        """Of the last word of each sender, also of those that left."""
         self._told: Silence | None = None
         self.left: tuple[int, str] | None = None
         """The node that took leave last, with its address."""
@@ -147,7 +152,8 @@ class Peers:
         assert self._socket is not None
         assert self._meeting is not None
         assert self._neighbours is not None
-        words = packed(Word(self._own, self._neighbours.node, leaves, gone))
+        self._said += 1
+        words = packed(Word(self._own, self._neighbours.node, leaves, gone, self._said))
         with contextlib.suppress(OSError):  # no route: exactly what the other side is about to notice
             self._socket.sendto(_signature(self._meeting.key, words) + words, address)
 
@@ -165,8 +171,11 @@ class Peers:
                     self._take(unpacked(data[_SIGNATURE:]), address[:2])
 
     def _take(self, word: object, address: Address) -> None:
-        if not isinstance(word, Word):
+        if not isinstance(word, Word) or word.sender == self._own:
             return
+        if word.number <= self._numbers.get(word.sender, 0):
+            return
+        self._numbers[word.sender] = word.number
         if word.leaves:
             self._peers.pop(word.sender, None)
             self.left = (word.node, address[0])

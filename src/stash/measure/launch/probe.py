@@ -70,9 +70,10 @@ def probe(
             say(sentence)
         orders = _orders(folder.path, budget, data, kind, instance, ask_metadata, what)
         path = folder.path / "orders.json"
-        orders.write(path)
         try:
             cluster = numbered(cluster, patience=wait)
+            orders = replace(orders, secret=cluster.rdzv_id)
+            orders.write(path)
             process = Process(_request(cluster, path, wait), RunFolder(path.parent))
             return _watched(process, orders, cluster, wait, say)
         finally:

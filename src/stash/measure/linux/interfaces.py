@@ -1,4 +1,4 @@
-"""Which way packets leave this machine: the address and the network interface on the way to a host.
+"""Which way packets leave this machine: the network interface on the way to a host.
 
 Gloo takes whatever the machine's name resolves to, often a loopback address that no other node reaches; where
 nobody chose an interface, the one on the way to where the ranks meet is right. Sends nothing.
@@ -9,17 +9,7 @@ from __future__ import annotations
 import socket
 
 from stash.base.borrowed import borrowed
-
-LOOPBACK = "127.0.0.1"
-_ANY_PORT = 9
-
-
-def address_towards(host: str) -> str:
-    """This machine's own address on the way to ``host``; raises OSError where there is no way."""
-    family, kind, protocol, _, where = socket.getaddrinfo(host, _ANY_PORT, type=socket.SOCK_DGRAM)[0]
-    with socket.socket(family, kind, protocol) as probe:
-        probe.connect(where)  # of a datagram socket: it only makes the kernel choose a route
-        return str(probe.getsockname()[0])
+from stash.base.routes import address_towards
 
 
 def interface_of(address: str) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 
-from stash.measure.linux.interfaces import LOOPBACK
+from stash.base.routes import LOOPBACK
 
 
 def listen(host: str, port: int) -> socket.socket | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 WEIGHTS = {"copies": 1.0, "reads": 2.5, "preparation": 2.0, "streams": 2.0, "exchanges": 3.0}
@@ -32,6 +32,8 @@ class ProbeOrders:
     kind: str | None = None
     instance: str | None = None
     ask_metadata: bool = False
+    secret: str | None = field(default=None, repr=False)
+    """Of the run, if its nodes have one (``--rdzv-id``); the file is in a folder that is the user's alone."""
     version: str = ""
     """Stash's own, for the record."""
 

@@ -8,7 +8,6 @@ after it was idle.
 from __future__ import annotations
 
 import contextlib
-import hmac
 import secrets
 import socket
 import threading
@@ -17,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from stash.base.membership import gathered, join, signature
 from stash.base.records import Stream, Unmeasured
 from stash.measure.probe.repeat import Mark, equal_parts
 from stash.measure.probe.team import Team
@@ -27,9 +27,8 @@ _SKIPPED = 0.25
 _PARTS = 8
 _PATIENCE = 5.0
 _SILENCE = 3.0
-_GREETING = 1.0
-"""Seconds that a connection may take to say its first word."""
-_PASSWORD = 32
+_WORD = 32
+_PURPOSE = "transfer of a probe"
 _SPACING = 0.002
 """Seconds between two marks; the bytes in between flow evenly enough."""
 
@@ -58,8 +57,11 @@ def directions(nodes: int, seconds: float) -> tuple[list[Direction], list[Unmeas
     return wanted[:fits], [Unmeasured(link=left.link, why=why) for left in wanted[fits:]]
 
 
-def measure(team: Team, seconds: float) -> list[Stream | Unmeasured]:
-    """The transfers that this node received; called by every node's leader. Raises AbsentError."""
+def measure(team: Team, seconds: float, secret: str | None = None) -> list[Stream | Unmeasured]:
+    """The transfers that this node received; called by every node's leader. Raises AbsentError.
+
+    ``secret``: of the run, if its nodes have one.
+    """
     if team.nodes == 1:
         return [Unmeasured(link="streams", why="there is one node")]
     wanted, left = directions(team.nodes, seconds)
@@ -69,7 +71,7 @@ def measure(team: Team, seconds: float) -> list[Stream | Unmeasured]:
         ends = (direction.source, direction.target)
         name = f"stream/{number}"
         if ends not in broken:
-            received = _play(team, direction, name, seconds / len(wanted))
+            received = _play(team, direction, name, seconds / len(wanted), secret)
             found += [received] if received is not None else []
         elif team.node == direction.target:
             found.append(Unmeasured(link=direction.link, why=broken[ends]))
@@ -79,20 +81,22 @@ def measure(team: Team, seconds: float) -> list[Stream | Unmeasured]:
     return found
 
 
-def _play(team: Team, direction: Direction, name: str, seconds: float) -> Stream | Unmeasured | None:
+def _play(
+    team: Team, direction: Direction, name: str, seconds: float, secret: str | None
+) -> Stream | Unmeasured | None:
     """This node's role in one transfer; the target's answer, ``None`` elsewhere."""
     if team.node == direction.source:
         # When the other end cannot be reached, it is the other end that says so.
         place = team.wait_for(f"{name}/place", 2 * _PATIENCE)
         with contextlib.suppress(OSError):
             if place:
-                send(_place(place, team.addresses[direction.target]), direction.flows, seconds)
+                send(_place(place, team.addresses[direction.target]), direction.flows, seconds, secret)
     if team.node != direction.target:
         return None
     result: Stream | Unmeasured
     try:
         marks = receive(
-            team.addresses[team.node], direction.flows, seconds, partial(_announce, team, f"{name}/place")
+            team.addresses[team.node], direction.flows, seconds, partial(_announce, team, f"{name}/place"), secret
         )
         timing = equal_parts(marks, _PARTS)
         if timing is None:
@@ -107,15 +111,15 @@ def _play(team: Team, direction: Direction, name: str, seconds: float) -> Stream
 
 
 def _announce(team: Team, name: str, place: Inlet) -> None:
-    team.publish(name, f"{place.port} {place.password}")
+    team.publish(name, f"{place.port} {place.word}")
 
 
 def _place(text: str, address: str) -> Inlet:
     """At the other node and nowhere else, whatever somebody put into the store; raises OSError for nonsense."""
-    port, _, password = text.partition(" ")
-    if not port.isdecimal() or not 0 < int(port) < 1 << 16 or len(password) != _PASSWORD:
+    port, _, word = text.partition(" ")
+    if not port.isdecimal() or not 0 < int(port) < 1 << 16 or len(word) != _WORD:
         raise OSError("the other node says what no node of this version says")
-    return Inlet(address, int(port), password)
+    return Inlet(address, int(port), word)
 
 
 # One transfer ---------------------------------------------------------------------------------------------
@@ -123,20 +127,26 @@ def _place(text: str, address: str) -> Inlet:
 
 @dataclass(frozen=True)
 class Inlet:
-    """Where one transfer is taken in, and the word that each of its connections begins with."""
+    """Where one transfer is taken in, and the word that was drawn for it."""
 
     address: str
     port: int
-    password: str
+    word: str
+
+    def key(self, secret: str | None) -> bytes:
+        """What both ends prove to know: the run's secret and the word. Where nobody gave a secret it is the word
+        alone, which is in torch's store.
+        """
+        return signature((secret or "").encode(), self.word.encode())
 
 
-def send(place: Inlet, flows: int, seconds: float) -> None:
+def send(place: Inlet, flows: int, seconds: float, secret: str | None = None) -> None:
     """Pour bytes into ``flows`` connections until the other end closes them; raises OSError."""
     where = (place.address, place.port)
     with contextlib.ExitStack() as opened:
         connections = [opened.enter_context(socket.create_connection(where, timeout=_PATIENCE)) for _ in range(flows)]
         for connection in connections:
-            connection.sendall(place.password.encode())
+            join(connection, place.key(secret), _PURPOSE)
         threads = [threading.Thread(target=_pour, args=(c, seconds), daemon=True) for c in connections]
         for thread in threads:
             thread.start()
@@ -153,17 +163,21 @@ def _pour(connection: socket.socket, seconds: float) -> None:
             connection.send(chunk)
 
 
-def receive(address: str, flows: int, seconds: float, announce: Callable[[Inlet], None]) -> list[Mark]:
+def receive(
+    address: str, flows: int, seconds: float, announce: Callable[[Inlet], None], secret: str | None = None
+) -> list[Mark]:
     """Take in ``flows`` connections for ``seconds`` and mark what came after the first part; raises OSError."""
     with contextlib.ExitStack() as opened:
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         listener = opened.enter_context(socket.socket(family))
         listener.bind((address, 0))
         listener.listen()
-        listener.settimeout(_PATIENCE)
-        place = Inlet(address, listener.getsockname()[1], secrets.token_hex(_PASSWORD // 2))
+        place = Inlet(address, listener.getsockname()[1], secrets.token_hex(_WORD // 2))
         announce(place)
-        connections = [opened.enter_context(each) for each in _accepted(listener, place.password, flows)]
+        found = gathered(listener, place.key(secret), _PURPOSE, flows, time.monotonic() + _PATIENCE)
+        connections = [opened.enter_context(each) for each, _ in found]
+        if len(connections) < flows:
+            raise TimeoutError("timed out")
         sink = _Sink(seconds)
         threads = [threading.Thread(target=sink.drain, args=(c,), daemon=True) for c in connections]
         for thread in threads:
@@ -173,23 +187,6 @@ def receive(address: str, flows: int, seconds: float, announce: Callable[[Inlet]
     if not sink.marks:
         raise OSError(f"no byte within {_SILENCE:.0f} s")
     return sink.marks
-
-
-def _accepted(listener: socket.socket, password: str, flows: int) -> list[socket.socket]:
-    """So many connections that begin with the password; strangers are hung up on. Raises OSError (TimeoutError)."""
-    found: list[socket.socket] = []
-    deadline = time.monotonic() + _PATIENCE
-    while len(found) < flows:
-        if time.monotonic() > deadline:
-            raise TimeoutError("timed out")
-        connection, _ = listener.accept()
-        connection.settimeout(_GREETING)
-        with contextlib.suppress(OSError):
-            if hmac.compare_digest(connection.recv(_PASSWORD, socket.MSG_WAITALL), password.encode()):
-                found.append(connection)
-                continue
-        connection.close()
-    return found
 
 
 class _Sink:

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch.distributed
 
-from stash.measure.linux.interfaces import address_towards
+from stash.base.routes import address_towards
 
 _dist: Any = torch.distributed  # its stores are not exported by name
 

@@ -201,7 +201,7 @@ class Run:
             "copies": lambda: copies.measure(seconds, cores, self.free_bytes, self.devices),
             "reads": lambda: reads.measure(folders, seconds),
             "preparation": lambda: preparation.measure(orders.kind, self.data, scratch, cores, seconds),
-            "streams": lambda: streams.measure(team, seconds),
+            "streams": lambda: streams.measure(team, seconds, orders.secret),
             "exchanges": lambda: exchanges.measure(team, seconds, self.devices),
         }
         if part in ("streams", "exchanges") and team.lost is not None:

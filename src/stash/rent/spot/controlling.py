@@ -104,7 +104,7 @@ class SpotController:
         try:
             self._take_on(open_leases)
             if self._head is None:
-                admission.renew(self.request.secret, self.request.secret_variable)
+                admission.renew(self.request.secret, self.request.secret_variables)
                 self._head = self._rent_server()
                 for kind in tasks.first_workers(self.request):
                     self.workers.rent(kind, self._head, kind.fixed)

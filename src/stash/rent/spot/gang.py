@@ -11,8 +11,9 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
+from stash.base.membership import TOKEN
 from stash.base.spot.fleets import WorkerType
-from stash.elastic.synchronous.board import PORT, TOKEN
+from stash.elastic.synchronous.board import PORT
 from stash.elastic.synchronous.muster import STARTS
 from stash.elastic.synchronous.torchrun import SETTINGS, SyncOrders, torchrun
 from stash.elastic.synchronous.wanted import EVERY
@@ -33,8 +34,8 @@ class GangRequest(RentRequest):
     """Seconds between checkpoints, where the script does not say."""
 
     @property
-    def secret_variable(self) -> str:
-        return TOKEN
+    def secret_variables(self) -> tuple[str, ...]:
+        return (TOKEN,)
 
     @property
     def servers(self) -> int:

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 from stash.base.errors import StashError
 from stash.base.interrupts import interrupted_by
+from stash.base.membership import signature
 from stash.base.spot.notice import Notice
 from stash.elastic.local.processes import MARK, kill_all, leftovers
 from stash.elastic.local.processes import started as processes
@@ -118,7 +119,8 @@ class RentedNode:
                 self._process.wait()
                 kill_all(lambda: leftovers(self._notes))
             self._round, self._group, self._code = orders.round, None, 0
-            named = {RUN_ID: f"{self._token}-{orders.round}"}
+            # torchrun's keys in the store have this in their names, so it is not the secret itself.
+            named = {RUN_ID: signature(self._token.encode(), b"torchrun", b"%d" % orders.round).hex()}
             self._process = started(self._command, {**self._told, **named}, subprocess.PIPE)
             self._errors = _Errors(self._process)
         groups = {found for _, variables in processes(self._notes) if (found := meeting(variables)) is not None}

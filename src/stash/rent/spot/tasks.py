@@ -19,6 +19,7 @@ import yaml
 
 from stash.base.errors import UserError
 from stash.base.spot.fleets import FleetPlan, WorkerType
+from stash.elastic.running.orders import RAY_HEAD
 from stash.keep.catalog.facts import Instance
 from stash.keep.catalog.skypilot import resources, where
 from stash.rent.listing import JSON
@@ -89,8 +90,8 @@ class RentRequest:
         return self.folder.path / admission.FILE
 
     @property
-    def secret_variable(self) -> str:
-        """What its secret is called on the machines."""
+    def secret_variables(self) -> tuple[str, ...]:
+        """What its secrets are called on the machines."""
         raise NotImplementedError
 
     @property
@@ -126,8 +127,8 @@ class FleetRequest(RentRequest):
     """Its version, the same everywhere."""
 
     @property
-    def secret_variable(self) -> str:
-        return admission.VARIABLE
+    def secret_variables(self) -> tuple[str, ...]:
+        return admission.VARIABLES
 
     @property
     def setup(self) -> str:
@@ -286,7 +287,7 @@ def common(
         "workdir": str(request.folder.work),
         "resources": rented,
         "envs": dict(envs),
-        "secrets": {request.secret_variable: None},  # its value is in the file that the command names
+        "secrets": dict.fromkeys(request.secret_variables),  # their values are in the file that the command names
         "file_mounts": {**own_wheel().mount(request.folder.path), **(mounts or {})},
         "setup": request.setup,
     }
@@ -315,7 +316,7 @@ def _server_run(request: FleetRequest) -> str:
     """On every server; the first one is the head, and gets the orders with its own address in them."""
     count = request.plan.pool.server.count
     names = {f"server{number}": 1 for number in (1, *range(count + 1, count + 1 + _SPARE))}
-    head = _start("--head", f"--port={PORT}", "--include-dashboard=false", resources={"head": 1, **names})
+    head = _start("--head", f"--port={PORT}", *RAY_HEAD, resources={"head": 1, **names})
     other = _start(f"--address=HEAD:{PORT}", resources={"SERVER": 1}).replace("SERVER", "'\"$SERVER\"'")
     return "\n".join(
         [

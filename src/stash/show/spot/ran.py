@@ -79,6 +79,8 @@ _TEXTS = {
     "left": "{who} left, with nothing lost",
     "lost": "{who} is gone; {leases} given out again",
     "server lost": "{who} is gone",
+    "not finite": "{who} computed gradients that are not finite on {samples}; they are refused, and others try",
+    "dismissed": "{who} gets no more leases: another worker trained on the samples on which it failed",
     "formed": "the script is started on {who}",
     "vanished": "{who} is gone",
     "restarted": "torchrun put no group together in {seconds:.0f} s: all nodes are started anew",

@@ -14,9 +14,10 @@ import pytest
 
 from stash.measure.launch import peers as module
 from stash.measure.launch.diagnose import fell_silent
-from stash.measure.launch.peers import LOST_SECONDS, Peers, Silence
+from stash.measure.launch.peers import LOST_SECONDS, Peers, Silence, Word
 from stash.measure.run.folder import RunFolder
 from stash.measure.run.meeting import Invitation, Neighbours
+from stash.measure.run.wire import packed
 
 HOST = "127.0.0.1"
 
@@ -165,6 +166,21 @@ def test_words_of_strangers_are_passed_over(job: Job, said: Callable[[str], list
     silence = job.peers[0].silence(None)
     assert silence is not None
     assert silence.nodes == ((1, HOST),)
+
+
+@pytest.mark.parametrize("sender", [1, 0])
+def test_a_word_that_is_heard_again_or_is_ones_own_counts_for_nothing(job: Job, sender: int) -> None:
+    job.greet(0, 1)
+    says = job.peers[sender]
+    old = signed(job.meeting.key, packed(Word(says._own, 7 - sender, number=says._said)))
+    job.clock.now += LOST_SECONDS + 1
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
+        stranger.sendto(old, (HOST, job.meeting.port))
+    job.peers[0].greet()
+    silence = job.peers[0].silence(None)
+    assert silence is not None
+    assert silence.nodes == ((1, HOST),)
+    assert len(job.peers[0]._peers) == 1
 
 
 def test_the_sentence_says_who_when_and_after_how_many_steps() -> None:

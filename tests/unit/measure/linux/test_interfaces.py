@@ -7,8 +7,9 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
+from stash.base.routes import address_towards
 from stash.measure.linux import interfaces
-from stash.measure.linux.interfaces import address_towards, interface_of, interface_towards
+from stash.measure.linux.interfaces import interface_of, interface_towards
 
 
 def test_the_interface_of_an_address() -> None:

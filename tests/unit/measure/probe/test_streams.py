@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from stash.base.membership import StrangerError
 from stash.measure.probe import streams
 from stash.measure.probe.repeat import equal_parts
 
@@ -49,8 +50,7 @@ def test_a_peer_that_never_connects_ends_a_stream_in_time(monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("said", [b"", b"[" * 4000, b"0" * 32])
-def test_strangers_are_not_counted_and_hold_nobody_up_for_long(monkeypatch: pytest.MonkeyPatch, said: bytes):
-    monkeypatch.setattr(streams, "_GREETING", 0.1)
+def test_strangers_are_not_counted_and_hold_nobody_up(said: bytes):
     sender: list[threading.Thread] = []
     strangers: list[socket.socket] = []
 
@@ -75,6 +75,23 @@ def test_strangers_are_not_counted_and_hold_nobody_up_for_long(monkeypatch: pyte
 def test_nobody_is_sent_bytes_because_of_what_stands_in_the_store(text: str):
     with pytest.raises(OSError, match="no node of this version"):
         streams._place(text, "10.0.0.2")
+
+
+def test_who_knows_the_word_of_a_transfer_and_not_the_secret_sends_nothing(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(streams, "_PATIENCE", 1.0)
+    refused: list[OSError] = []
+
+    def connect(place: streams.Inlet) -> None:
+        try:
+            streams.send(place, 1, 0.4, secret="another")
+        except OSError as error:
+            refused.append(error)
+
+    with pytest.raises(OSError, match="timed out"):
+        streams.receive(
+            "127.0.0.1", 1, 0.4, lambda place: threading.Thread(target=connect, args=(place,)).start(), "s"
+        )
+    assert isinstance(refused[0], StrangerError)
 
 
 def test_bytes_go_to_the_other_node_only():

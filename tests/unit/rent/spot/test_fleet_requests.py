@@ -66,10 +66,10 @@ def test_a_worker_on_demand_differs_in_how_it_is_rented_and_paid_alone(tmp_path:
 
 
 def test_the_secret_is_named_in_tasks_and_its_value_in_a_file(tmp_path: Path) -> None:
-    of = request(tmp_path)
+    of, secrets = request(tmp_path), {"RAY_AUTH_TOKEN": None, "STASH_RUN_TOKEN": None}
     for submission in (tasks.server(of), tasks.worker(of, 1, of.kind("p3.2xlarge"), "10.0.0.5")):
         task = task_of(submission.files["task.yaml"])
-        assert (task["envs"]["RAY_AUTH_MODE"], task["secrets"]) == ("token", {"RAY_AUTH_TOKEN": None})
+        assert (task["envs"]["RAY_AUTH_MODE"], task["secrets"]) == ("token", secrets)
         assert submission.command[-3:-1] == ("--secret-file", str(of.folder.path / "secrets.env"))
 
 

@@ -276,10 +276,11 @@ def test_the_secret_of_a_run_is_its_owner_s_alone_and_goes_with_it(tmp_path: Pat
     run(of, world, said=said)
     ((mode, text),) = seen
     assert mode & 0o777 == 0o600
-    name, _, token = text.strip().partition("=")
-    assert (name, len(token)) == ("RAY_AUTH_TOKEN", 64)
+    drawn = dict(line.split("=") for line in text.splitlines())
+    assert {name: len(token) for name, token in drawn.items()} == {"RAY_AUTH_TOKEN": 64, "STASH_RUN_TOKEN": 64}
     written = [path.read_bytes().decode(errors="replace") for path in of.folder.path.rglob("*") if path.is_file()]
-    assert not any(token in each for each in (*written, *said, *map(" ".join, world.heard)))
+    printed = (*written, *said, *map(" ".join, world.heard))
+    assert not any(token in each for each in printed for token in drawn.values())
     assert not of.secret.exists()
 
 

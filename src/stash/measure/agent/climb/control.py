@@ -16,15 +16,10 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, TypeVar
 
+from stash.base.routes import LOOPBACK, address_towards
 from stash.measure.agent import private
 from stash.measure.agent.wraps.scope import scope
-from stash.measure.linux.interfaces import (
-    LOOPBACK,
-    address_of,
-    address_towards,
-    interface_towards,
-    is_loopback,
-)
+from stash.measure.linux.interfaces import address_of, interface_towards, is_loopback
 from stash.measure.run.folder import RunFolder
 from stash.measure.run.journal import JournalCopy
 from stash.measure.run.meeting import Invitation, Neighbours

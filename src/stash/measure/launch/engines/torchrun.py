@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping
 
 from stash.base.errors import UserError
+from stash.base.routes import LOOPBACK
 from stash.measure.launch.engines.base import (
     Asked,
     Cluster,
@@ -16,7 +17,6 @@ from stash.measure.launch.engines.base import (
     ranks_here,
 )
 from stash.measure.launch.job import Job
-from stash.measure.linux.interfaces import LOOPBACK
 
 _PROGRAM = "stash.measure.torchrun"
 _UNKNOWN = "K"

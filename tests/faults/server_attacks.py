@@ -1,0 +1,137 @@
+"""A stranger who knows what a parameter server understands, and not the secret of its run.
+
+``python server_attacks.py --attack NAME --size BYTES --seconds N HOST:PORT ...`` speaks so to every port: the words
+of this version after a proof that is none, and those of versions that asked for none. It prints what it was given.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import socket
+import struct
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+PULL, PUSH, UNKNOWN = 1, 2, 99
+_UNPROVEN, _PROVEN = struct.Struct("!4sBqqqq"), struct.Struct("!4sBqqqq32s")
+_HELLO = 16 + 32 + 32
+_WEIGHTS = 4096
+"""More than any server says to somebody who has proven nothing."""
+NAN, LARGE = struct.pack("<f", float("nan")), struct.pack("<f", 1e6)
+
+
+@dataclass
+class Loot:
+    """What an attack was given."""
+
+    most: int = 0
+    """Bytes on one connection."""
+    held: list[socket.socket] = field(default_factory=list)
+
+    def close(self) -> None:
+        for link in self.held:
+            link.close()
+
+
+def connections(
+    place: tuple[str, int], kind: int, lease: tuple[int, int], size: int
+) -> Iterator[tuple[socket.socket, bytes]]:
+    """A connection for each way to say it, with what came in answer to its head."""
+    numbers = (kind, *lease, 0, size)
+    for words in (
+        _UNPROVEN.pack(b"SPS1", *numbers),
+        os.urandom(_HELLO) + _PROVEN.pack(b"SPS2", *numbers, os.urandom(32)),
+    ):
+        with contextlib.suppress(OSError):
+            link = socket.create_connection(place, timeout=1.0)
+            link.sendall(words)
+            yield link, heard(link, 64)
+
+
+def heard(link: socket.socket, most: int, patience: float = 0.5) -> bytes:
+    """What comes, up to so many bytes."""
+    link.settimeout(patience)
+    found = b""
+    with contextlib.suppress(OSError):
+        while len(found) < most and (more := link.recv(min(1 << 16, most - len(found)))):
+            found += more
+    return found
+
+
+def _pull(place: tuple[str, int], size: int, loot: Loot) -> None:
+    for link, _ in connections(place, PULL, (0, 0), 0):
+        loot.most = max(loot.most, len(heard(link, size)))
+        link.close()
+
+
+def _pushes(start: int, stop: int, content: bytes, kind: int = PUSH) -> Callable[[tuple[str, int], int, Loot], None]:
+    def attack(place: tuple[str, int], size: int, loot: Loot) -> None:
+        for link, _ in connections(place, kind, (start, stop), size):
+            with contextlib.suppress(OSError):
+                link.sendall((content * (size // len(content) + 1))[:size])
+                loot.most = max(loot.most, len(heard(link, size)))
+            link.close()
+
+    return attack
+
+
+def _trickle(place: tuple[str, int], size: int, loot: Loot) -> None:
+    """One byte now and then, on as many connections as it takes to have the only turn."""
+    if not loot.held:
+        loot.held += [link for link, _ in connections(place, PUSH, (1 << 40, (1 << 40) + 8), size)]
+    for link in loot.held:
+        with contextlib.suppress(OSError):
+            link.sendall(b"\x01")
+
+
+def _idle(place: tuple[str, int], size: int, loot: Loot) -> None:
+    while len(loot.held) < 30:
+        with contextlib.suppress(OSError):
+            loot.held.append(socket.create_connection(place, timeout=1.0))
+
+
+ATTACKS: dict[str, tuple[Callable[[tuple[str, int], int, Loot], None], float]] = {
+    "reads the weights": (_pull, 0.5),
+    "pushes gradients that are no numbers": (_pushes(10**6, 10**6 + 16, b"\x01" * 64 + NAN * 64), 0.5),
+    "takes all samples to come": (_pushes(1000, 10**15, bytes(64)), 0.5),
+    "sends a byte every two seconds": (_trickle, 2.0),
+    "keeps 30 connections that say nothing": (_idle, 0.5),
+    "says what no version understands": (_pushes(0, 16, b"\xff" * 64, UNKNOWN), 0.5),
+    "pushes a negative lease": (_pushes(-16, -1, LARGE * 16), 0.5),
+}
+"""What is done to a port, and how many seconds lie between two times."""
+
+
+def attack(name: str, place: tuple[str, int], size: int, going_on: Callable[[], bool], hurry: float = 1.0) -> Loot:
+    """As long as ``going_on``; ``hurry`` times as often."""
+    strike, pause = ATTACKS[name]
+    loot = Loot()
+    while going_on():
+        with contextlib.suppress(OSError):
+            strike(place, size, loot)
+        time.sleep(pause / hurry)
+    loot.close()
+    return loot
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--attack", required=True, choices=ATTACKS)
+    parser.add_argument("--size", type=int, required=True, help="bytes of a model's tensors in a message")
+    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("places", nargs="+")
+    args = parser.parse_args()
+    end = time.monotonic() + args.seconds
+    pairs = [(host, int(port)) for host, _, port in (place.rpartition(":") for place in args.places)]
+    with ThreadPoolExecutor(len(pairs)) as pool:
+        loots = list(pool.map(lambda at: attack(args.attack, at, args.size, lambda: time.monotonic() < end), pairs))
+    most = max(loot.most for loot in loots)
+    print(f"the stranger was given {most} bytes{': the weights' if most >= _WEIGHTS else ''}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
