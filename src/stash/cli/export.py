@@ -105,6 +105,6 @@ def _text(runs: Sequence[ExportedRun], output: Path | None, public: bool) -> Non
         print(text, end="")
         return
     try:
-        write_whole(output, text, 0o666 if public else None)
+        write_whole(output, text, mode=0o666 if public else None)
     except OSError as error:
         raise UserError(f"--output {output}: {error.strerror or error}; choose another place") from None

@@ -62,7 +62,7 @@ def write_output(target: Path, content: str | bytes, new: bool = False, public: 
     from stash.base.files import write_whole
 
     try:
-        write_whole(target, content, 0o666 if public else None, new=new)
+        write_whole(target, content, mode=0o666 if public else None, new=new)
     except OSError as error:
         raise ArtefactError(
             f"cannot write {target}: {error.strerror or error}; nothing was written, so choose another place with "

@@ -129,7 +129,7 @@ def _save(content: str | bytes, output: Path | None) -> None:
 
     assert output is not None
     try:
-        write_whole(output, content, None)
+        write_whole(output, content, mode=None)
     except OSError as error:
         raise StoreError(f"cannot write {output}: {error.strerror or error}") from None
 

@@ -8,6 +8,7 @@ with it. Knows no Ray, no ledger.
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import io
 import socket
