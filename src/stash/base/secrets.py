@@ -59,12 +59,15 @@ def masked(words: Sequence[str]) -> tuple[str, ...]:
     return tuple(kept)
 
 
-def masked_text(text: str) -> str:
-    """``text`` with what looks secret in it masked; of text without any, the same text."""
+def masked_text(text: str, arguments: bool = True) -> str:
+    """``text`` with what looks secret in it masked; of text without any, the same text.
+
+    Without ``arguments`` those of the job stay: for whoever typed them and wants to type them again.
+    """
     text = _IN_ADDRESS.sub(rf"\g<scheme>{MASK}@", text)
     text = _OPTION.sub(_without_value, text)
     text = _SHAPES.sub(MASK, _ASSIGNED.sub(_without_value, text))
-    return text if _Hidden.pattern is None else _Hidden.pattern.sub(HIDDEN, text)
+    return text if _Hidden.pattern is None or not arguments else _Hidden.pattern.sub(HIDDEN, text)
 
 
 def _without_value(found: re.Match[str]) -> str:

@@ -122,7 +122,7 @@ def profile(
     expedition = Expedition(chosen, where, wishes)
     request = expedition.request()  # refuses what cannot be started, before anything is
     if dry_run:
-        print(printable(masked_text(request.describe())))
+        print(printable(masked_text(request.describe(), arguments=False)))
         return
     # A batch system's time limit and a closed terminal are as orderly as Ctrl-C, until the profile is saved.
     with interrupted_by(*REQUESTS):

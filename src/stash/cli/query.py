@@ -16,7 +16,7 @@ import typer
 
 from stash.base.errors import StoreError, UserError
 from stash.base.printable import printable, strict_json
-from stash.cli.options import flag, option
+from stash.cli.options import flag, option, seconds_of
 from stash.cli.storing import StoreOption
 
 if TYPE_CHECKING:
@@ -48,7 +48,6 @@ def query(
       stash query --store s3://bucket/runs "select name, avg(share) from stalls group by name" --format csv
       stash query "from blocks" -o blocks.parquet
     """
-    from stash.base.words.units import parse_seconds
     from stash.cli.storing import needed, progress, say_unreadable
     from stash.keep.store import query as queried
     from stash.keep.store.queries import EXAMPLE
@@ -58,7 +57,7 @@ def query(
         return
     if sql is None:
         raise UserError(f'type a SELECT, like `stash query "{EXAMPLE}"`')
-    how, seconds = _format(format, output), parse_seconds(timeout)
+    how, seconds = _format(format, output), seconds_of("--timeout", timeout)
     if not 0 < seconds <= _LONGEST:
         raise UserError(f"--timeout {timeout}: a query may take up to a day; write it like --timeout 10m")
     opened = needed(store)

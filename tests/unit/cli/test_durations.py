@@ -34,6 +34,7 @@ WORDS = {
     ),
     "spot learn --budget": ("spot", "learn", "job.py:job"),
     "spot run --checkpoint-every": ("spot", "run", "job.plan.json", "job.py:job", "--on", "local"),
+    "query --timeout": ("query", "SELECT 1"),
     "spot guard --grace": ("spot", "guard", ".", "--", "true"),
 }
 OF_A_PLAN = {f"spot {name} --{option}" for name in ("plan", "simulate") for option in ("checkpoint", "notice")}

@@ -46,6 +46,7 @@ OWN = {
     "show/charts/files.py",  # fonts
     "keep/catalog/shipped.py",
     "keep/catalog/refresh.py",  # an archive's members, bounded
+    "keep/store/asking.py",  # what the kernel tells of its own process
     "keep/store/queries.py", "keep/store/parquet.py", "keep/store/compaction.py",  # of a folder just made
     "keep/growing.py",
 }  # fmt: skip
