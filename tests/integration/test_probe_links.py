@@ -143,7 +143,7 @@ def test_interrupting_leaves_nothing(tmp_path: Path, number: int) -> None:
 def test_streams_and_all_reduce_come_close_to_the_rate_of_the_links(tmp_path: Path) -> None:
     out = tmp_path / "probe.json"
     with Testbed(2, network="200mbit") as bed:
-        rate = min(link.measured for link in bed.links)
+        rate, burst = min(link.measured for link in bed.links), max(link.burst_bytes for link in bed.links)
         ranks = on_all(bed, out, 8, "streams,exchanges")
         assert [rank.wait(PATIENCE) for rank in ranks] == [0, 0], ranks[0].output + ranks[1].output
         assert ranks[1].output.splitlines()[-1] == "none"
@@ -157,8 +157,10 @@ def test_streams_and_all_reduce_come_close_to_the_rate_of_the_links(tmp_path: Pa
     across = links(found).exchanges[0]
     assert (across.nodes, across.ranks) == (2, 2)
     largest = across.timings[-1]
-    # Ring all-reduce over two ranks: each sends its tensor once.
-    assert rate / BUSY < largest.bytes / min(largest.seconds) < rate * 1.15
+    # Ring all-reduce over two ranks: each sends its tensor once. On a busy machine the time is over at a small size,
+    # of which a link that was idle lets a burst pass at once.
+    assert rate / BUSY < largest.bytes / min(largest.seconds)
+    assert (largest.bytes - burst) / min(largest.seconds) < rate * 1.15
 
 
 @on_testbed

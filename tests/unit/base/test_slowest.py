@@ -33,6 +33,12 @@ def test_without_noise_or_without_others_the_largest_time_it_is():
     assert slowest(np.array([[1.0, 2.0, 1.5]])).tolist() == [2.0]
 
 
+def test_an_accident_of_one_rank_makes_no_other_round_shorter_than_nothing():
+    times = np.full((6, 2), 0.175) + 0.001 * np.arange(6)[:, None]
+    times[1, 1] = 177.0  # and what is left of the rank is as fast as the other
+    assert slowest(times).tolist() == times[:, 1].tolist()
+
+
 def test_ranks_that_never_differ_take_what_all_take():
     assert slowest(np.array([[1.0, 1.0], [2.0, 2.0]])).tolist() == [1.0, 2.0]
 

@@ -29,7 +29,8 @@ def slowest(times: Matrix) -> Matrix:
     means (James and Stein). The time is the mean of the two, weighted by how likely they are. What it varies by from
     round to round is made as large as it is uncertain: as the variance of the mixture, with that of the estimated
     share (Morris 1983, "Parametric Empirical Bayes Inference", section 3). After a single round luck is unknown, and
-    the largest time it is.
+    the largest time it is; likewise where an accident of one round is so far from normal luck that other rounds would
+    take less than no time.
     """
     rounds, ranks = times.shape
     means = times.mean(axis=0)
@@ -49,7 +50,7 @@ def slowest(times: Matrix) -> Matrix:
     drawn: Matrix = (
         common + (alone + (1 - alone) * real) * apart.mean() + math.sqrt(uncertain) * (apart - apart.mean())
     )
-    return drawn
+    return drawn if drawn.min() > 0 else times[:, top]
 
 
 def _straggles(apart: Matrix) -> float:

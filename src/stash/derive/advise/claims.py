@@ -53,7 +53,7 @@ def may_claim(breakdown: Breakdown) -> Claims:
     step = breakdown.step_seconds
     every = [stall for stall in breakdown.stalls if stall.name != "compute"]
     most = {stall.name: _disputed_most(breakdown, stall) for stall in every if breakdown.disputed(stall.name)}
-    disputed = tuple(stall for stall in every if most.get(stall.name, 0.0) > SMALL_SHARE * step)
+    disputed = tuple(stall for stall in every if stall.name in most and most[stall.name] > SMALL_SHARE * step)
     stalls = [stall for stall in every if stall not in disputed]
     certain = sorted((s for s in stalls if _certain(s, step)), key=lambda stall: -stall.seconds)
     large = [s for s in stalls if s not in certain and _high(s) > SMALL_SHARE * step]

@@ -40,7 +40,7 @@ with a default where it is wrapped, and is not listed."""
 
 OF_LOADERS = ("_dataset_kind", "_index_sampler")
 OF_ITERATORS = ("_index_sampler", "_sampler_iter")
-OF_WORKERS_ITERATORS = ("_tasks_outstanding", "_workers", "_persistent_workers")
+OF_WORKERS_ITERATORS = ("_task_info", "_workers", "_persistent_workers")
 """Attributes of a loader, of its iterator, and of an iterator with worker processes."""
 
 
@@ -131,8 +131,8 @@ def set_indices(iterator: Any, indices: Any) -> None:
 
 
 def outstanding(iterator: Any) -> int:
-    """Batches that workers were asked for and that were not yet handed out."""
-    return int(iterator._tasks_outstanding)
+    """Batches that workers were asked for and that were not yet handed out, those that came before their turn too."""
+    return len(iterator._task_info)
 
 
 def ask_for_one(iterator: Any) -> None:

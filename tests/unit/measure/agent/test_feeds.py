@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, dataloader
@@ -18,6 +20,17 @@ class Numbers(Dataset):
 
     def __getitem__(self, index: int) -> torch.Tensor:
         return torch.tensor(float(index))
+
+
+class Gated(Numbers):
+    """Nothing of it is made but the last half until the gate opens."""
+
+    def __init__(self) -> None:
+        self.gate = torch.multiprocessing.Event()
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        assert index >= 6 or self.gate.wait(60)
+        return super().__getitem__(index)
 
 
 class Stream(IterableDataset):
@@ -122,6 +135,33 @@ def test_with_workers_a_block_starts_with_an_empty_queue():
         cold = values(feed, 2)
         assert first[0] not in cold
     finally:
+        private.shut_down(feed.source)
+
+
+@pytest.mark.timeout(120)
+def test_batches_that_came_before_their_turn_have_a_place_in_the_queue():
+    data, order = Gated(), [0, 6, 1, 7, 2, 8, 3, 9, 4, 10, 5, 11]
+    feed = feed_of(DataLoader(data, batch_size=1, sampler=order, num_workers=2, prefetch_factor=2))
+    get, came = feed.source._get_data, []
+
+    def gotten() -> object:
+        came.append(get())
+        if len(came) == 2:
+            data.gate.set()
+        return came[-1]
+
+    feed.source._get_data = gotten
+    try:
+        # GIVEN two batches of the second worker, here before the first worker makes any
+        feed.mode, feed.tap.queue = "warm", deque()
+        first = values(feed, 1)
+        assert [number for number, _ in came] == [1, 3, 0]
+        # WHEN more are asked for THEN they come in order, and no more at once than the loader allows
+        feed.ask_for(8)
+        assert first + values(feed, 7) == [[float(index)] for index in order[:8]]
+    finally:
+        data.gate.set()
+        came.clear()
         private.shut_down(feed.source)
 
 
