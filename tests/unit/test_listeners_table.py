@@ -12,7 +12,7 @@ SOURCES = ROOT / "src"
 TABLE = re.compile(r"(<!-- listeners: .*? -->\n)(.*?)(<!-- /listeners -->)", re.DOTALL)
 OPENS = re.compile(
     r"(?<!def )\b(create_server|bound|listen)\((?!self|\)|wanted)"
-    r"|\.listen\(\)|\.bind\(\(|\.bind\(f\"|is_master=True|hand_over\("
+    r"|\.listen\(\)|\.bind\(\(|\.bind\(f\"|is_master=True|\bhand_over\("
 )
 """How a socket comes to listen here; other things that are bound or listened to have other arguments."""
 NO_SOCKETS = {"stash.measure.agent.climb.climber", "stash.rent.spot.node", "stash.elastic.synchronous.resuming"}

@@ -46,7 +46,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patched.chdir(made)
         words = ("plan", "--pool", str(PUBLISHED), "--model", "paper", "--loss", "0.8", "--deadline")
         assert run(patched, "spot", *words, "2400s", "-o", "job.plan.json") == 0
-        assert run(patched, "spot", *words, "100s", "-o", "none.plan.json") == 0
+        assert run(patched, "spot", *words, "100s", "-o", "none.plan.json") == 1  # no fleet keeps it
     plan = json.loads((made / "job.plan.json").read_text())
     plan["chosen"]["workers"] = {"p3.2xlarge": 1, "g3.8xlarge": 1}
     (made / "two.plan.json").write_text(json.dumps(plan))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from stash.base.errors import JobError
 from stash.elastic.running import head as module
 from stash.elastic.running.head import TrainingHead
 from stash.elastic.running.orders import EVENTS, WISHES, Tape, TrainingOrders, WorkerPlace
-from stash.elastic.training.coordinator import Books, UpdateDone
+from stash.elastic.training.coordinator import Books, NotFinite, UpdateDone
 from stash.elastic.training.ledger import DataLease
 from stash.elastic.training.proof import SavedLoss
 
@@ -25,6 +26,7 @@ class _Fleet:
         self._wishes, self._disk, self._asked = Tape(folder / WISHES), disk, 0
         self._coming: list[tuple[str, bool, Any]] = [("server1", True, (("", 1), 0, ())), ("worker1", True, None)]
         self.asked: list[str] = []
+        self.verdicts: list[NotFinite] = []
 
     def ask(self, what: str, *words: Any) -> Any:
         self.asked.append(what)
@@ -34,11 +36,15 @@ class _Fleet:
             self._coming.append(("worker1", False, 3))
         elif what == "news":
             return [UpdateDone(1.0, "worker1", 8, 0, 0.5, 0)] if self.asked.count("news") == 1 else [], False
+        elif what == "not_finite":
+            verdicts, self.verdicts = self.verdicts, []
+            return verdicts
         return {"seconds": 0.0, "books": Books(8, 8, 0, 0, 0, 0, None), "resume": 0, "reconcile": 0}.get(what)
 
     def start_server(self, name: str, number: int) -> None: ...
 
-    def start_worker(self, place: WorkerPlace) -> None: ...
+    def start_worker(self, place: WorkerPlace) -> None:
+        self.asked.append(f"start {place.name}")
 
     def changes(self, seconds: float) -> list[tuple[str, bool, Any]]:
         time.sleep(0.001)
@@ -121,6 +127,25 @@ def test_a_worker_that_cannot_evaluate_the_model_leaves_it_unknown(
         "said": "that the saved model gives the loss that was reported is not known: worker1 failed: "
         "OutOfMemoryError: CUDA out of memory"
     }
+
+
+def test_a_dismissed_worker_is_replaced_although_it_has_ended_and_proves_nothing(tmp_path: Path) -> None:
+    class Dismissing(_Fleet):
+        def changes(self, seconds: float) -> list[tuple[str, bool, Any]]:
+            if self.asked.count("news") > 1 and "start worker2" not in self.asked:
+                self._wishes.tell(do="stop")
+                self.verdicts = [NotFinite(("worker1",), DataLease(0, 8), 0.5, "the machine")]
+                return [("worker1", False, 3)]
+            return super().changes(seconds)
+
+    fleet: Any = Dismissing(tmp_path, disk=0)
+    TrainingHead(replace(_orders(tmp_path), replace=True, checkpoint_seconds=1e9), tmp_path, fleet).run()
+    assert "start worker2" in fleet.asked
+    said = Tape(tmp_path / EVENTS).news()
+    assert [each["who"] for each in said if each["what"] in {"dismissed", "wanted", "left"}] == [
+        "worker1", "worker2", "worker1",
+    ]  # fmt: skip
+    assert "no worker was left that could" in said[-1]["saved"]["said"]
 
 
 def test_whatever_goes_wrong_in_the_head_is_its_last_event(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

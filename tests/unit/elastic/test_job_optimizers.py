@@ -17,10 +17,11 @@ from stash.elastic.learning.replay import Server
 from stash.elastic.rehearsal import casting
 from stash.elastic.training.frames import Tray
 from stash.elastic.training.ledger import DataLease
-from stash.elastic.training.server import ParameterShard, ShardServer
+from stash.elastic.training.server import ParameterShard, RunKeys, ShardServer
 from stash.elastic.training.worker import ServerLinks
 
 Parameters = Iterable[torch.nn.Parameter]
+KEYS = RunKeys(b"the run's secret", b"the coordinator's")
 
 
 class Breaks(torch.optim.SGD):
@@ -102,13 +103,13 @@ def test_a_step_that_fails_is_the_servers_end_and_nothing_more_is_applied(tmp_pa
 
 def test_a_server_without_memory_for_an_exchange_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     shard = ParameterShard(_job(lambda parameters: torch.optim.SGD(parameters, 0.1)), 0, 1)
-    served = ShardServer(shard, "127.0.0.1")
+    served = ShardServer(shard, "127.0.0.1", KEYS)
 
     def none(tensors: object) -> None:
         raise MemoryError("no room")
 
     monkeypatch.setattr("stash.elastic.training.server.Tray", none)
-    links = ServerLinks([served.address], [shard.tensors])
+    links = ServerLinks([served.address], [shard.tensors], KEYS.run, "a")
     with pytest.raises(OSError):
         links.pull()
     assert str(shard.failure.exception(10)) == "an exchange failed: MemoryError: no room"

@@ -12,6 +12,7 @@ import torch
 
 import stash.spot
 from stash.base.membership import join
+from stash.elastic.job import ElasticJob
 from stash.elastic.training import server as serving
 from stash.elastic.training.coordinator import Coordinator
 from stash.elastic.training.frames import PURPOSE, FrameKind, Tray, receive_head, send_head
@@ -57,10 +58,10 @@ class _Desk:
         return self.coordinator.servers()
 
 
-def _trained(shard: ParameterShard, address: tuple[str, int], meanwhile: float = 0.0) -> _Desk:
+def _trained(shard: ParameterShard, address: tuple[str, int], meanwhile: float = 0.0, job: ElasticJob = JOB) -> _Desk:
     desk = _Desk(address)
     threading.Timer(meanwhile, desk.enough.set).start()
-    work("worker1", Trainer(JOB, 1, 8), desk, Pacing(), KEYS.run)
+    work("worker1", Trainer(job, 1, 8), desk, Pacing(), KEYS.run)
     assert shard.applied.ranges == ((0, 8 * UPDATES),)
     assert desk.coordinator.books().wrong is None
     assert desk.coordinator.books().reissued == 0
@@ -84,6 +85,8 @@ def test_strangers_get_and_change_nothing_and_hold_nobody_up(monkeypatch: pytest
     monkeypatch.setattr(serving, "Tray", Counted)
     shard = ParameterShard(JOB, 0, 1)
     server = ShardServer(shard, "127.0.0.1", KEYS)
+    asked, check = list[str](), server._check
+    monkeypatch.setattr(server, "_check", lambda head, worker: (asked.append(worker), check(head, worker)))
     size, over, loots = len(Tray(shard.tensors).bytes), threading.Event(), dict[str, Loot]()
 
     def strike(name: str) -> None:
@@ -100,10 +103,11 @@ def test_strangers_get_and_change_nothing_and_hold_nobody_up(monkeypatch: pytest
             stranger.join(30)
         server.close()
     assert {name: loot.most for name, loot in loots.items() if loot.most >= 4096} == {}
-    assert len(made) == 2  # of the one worker
+    assert len(made) == 1  # the one worker needs no more, and nobody else had one
+    assert set(asked) == {"worker1"}
     assert failures == []
-    for name, value in alone.state().items():
-        torch.testing.assert_close(shard.state()[name], value, msg=name)
+    for name, value in alone.named.items():
+        torch.testing.assert_close(shard.named[name], value, msg=name)
 
 
 @pytest.fixture
@@ -167,6 +171,22 @@ def test_a_worker_that_sends_a_byte_now_and_then_loses_its_turn_to_another(
         over.set()
         slow.join(5)
     served.close()
+
+
+def test_members_that_read_nothing_lose_their_buffers_to_one_that_trains(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "STALL_SECONDS", 0.2)
+    wide = torch.nn.Sequential(torch.nn.Linear(64, 16384), torch.nn.Linear(16384, 64))  # 8 MB: no system holds them
+    job = replace(JOB, model=lambda: wide, optimizer=lambda params: torch.optim.SGD(params, 0.0))
+    shard = ParameterShard(job, 0, 1)
+    server = ShardServer(shard, "127.0.0.1", KEYS)
+    slow = [_member(server, f"slow{number}") for number in range(serving.trays_of(1))]
+    for link in slow:
+        send_head(link, FrameKind.PULL, LEASE, 0)
+    _trained(shard, server.address, job=job)
+    for link in slow:
+        link.close()
+    server.close()
+    assert len(server._free) == serving.trays_of(1)
 
 
 def test_no_more_workers_than_a_fleet_can_have_are_let_in_and_one_that_comes_back_replaces_itself(

@@ -310,7 +310,7 @@ def test_gradients_that_are_not_finite_are_not_applied_and_buffers_may_be() -> N
 
 def test_a_diverging_worker_changes_nothing_on_a_server_and_says_so() -> None:
     run = _Run(4)
-    before = [shard.state() for shard in run.shards]
+    before = [shard.packed() for shard in run.shards]
     run.desk.join("a", 8)
     links = ServerLinks(run.servers(), Trainer(JOB, 2, 8).tensors, KEYS.run, "a")
     lease = run.desk.next_lease("a", None)
@@ -323,4 +323,4 @@ def test_a_diverging_worker_changes_nothing_on_a_server_and_says_so() -> None:
     run.close()
     for shard, state in zip(run.shards, before, strict=True):
         assert shard.applied.samples == shard.version == 0
-        assert all(torch.equal(state[name], value) for name, value in shard.state().items())
+        assert torch.equal(state, shard.packed())

@@ -58,6 +58,8 @@ class TrainingHead:
         self._last: deque[UpdateDone] = deque(maxlen=LOSS_WINDOW)
         self._left: list[str] = []
         """Workers that were done, whose machines may still be there."""
+        self._dismissed: set[str] = set()
+        """Workers whose machines compute what is not finite: they say nothing of the saved model."""
         self._count = 0
         self._began: float | None = None
         self._saved = 0.0
@@ -131,13 +133,15 @@ class TrainingHead:
 
     def _worker_went(self, name: str, answer: Any) -> None:
         """It was done, or its machine is gone."""
+        self._follow()  # a dismissed worker is replaced, and it ends as soon as it is dismissed
         self._training.discard(name)
         place = self._workers.pop(name)
         if isinstance(answer, Exception):
             self._say("lost", name, leases=self._fleet.ask("gone", name))
             self._succeed(place)
         else:
-            self._left.append(name)
+            if name not in self._dismissed:
+                self._left.append(name)
             self._say("left", name, updates=answer)
 
     def _grant(self, wish: dict[str, Any]) -> None:
@@ -198,6 +202,7 @@ class TrainingHead:
         if failure.verdict == "open":
             self._say("not finite", who, samples=lease.samples)
         elif failure.verdict == "the machine":
+            self._dismissed.update(failure.workers)
             for name in failure.workers:
                 self._say("dismissed", name)
                 if name in self._workers:

@@ -107,11 +107,11 @@ class ParameterShard:
         try:
             self._step(received)
         except Exception as error:
-            raise self.failed(f"{type(self.optimizer).__name__}.step() failed", error) from error
+            raise self.failed(f"{type(self.optimizer).__name__}.step() failed:", error) from error
 
     def failed(self, what: str, error: Exception) -> JobError:
         """End ``failure`` with this error, unless an earlier one has; the error to raise."""
-        found = JobError(f"{what}: {type(error).__name__}: {one_line(error)}")
+        found = JobError(f"{what} {type(error).__name__}: {one_line(error)}")
         with contextlib.suppress(InvalidStateError):
             self.failure.set_exception(found)
         return found
@@ -280,7 +280,7 @@ class ShardServer:
             except (OSError, StashError):
                 raise
             except Exception as error:  # the server's own, like no memory: workers would try for ever
-                raise self._shard.failed("an exchange failed", error) from error
+                raise self._shard.failed("an exchange failed:", error) from error
 
     def _check(self, head: FrameHead, worker: str) -> None:
         """Raise StashError for what no worker of this run asks."""
