@@ -112,6 +112,8 @@ _SHORTEST = 3
 _UNCOMMON = 6
 """Characters of one that stands in other text by no chance, within a longer word too, unless it is a plain one."""
 _WORD = re.compile(r"[a-z]+(?:[_-][a-z]+)*")
+_LONG = 12
+"""Characters of a plain word that hardly any sentence has."""
 
 
 class _Hidden:
@@ -137,8 +139,13 @@ def kept_words(words: Sequence[str], choices: Collection[str] = (), folders: Seq
 
 
 def hide(words: Sequence[str], kept: Sequence[str]) -> None:
-    """Mask from now on, in all text of this process, what ``kept`` does not show of ``words``."""
-    found = sorted(set(_not_kept(words, kept)), key=len, reverse=True)
+    """Mask from now on, in all text of this process, what ``kept`` does not show of ``words``.
+
+    Short plain words (``memory``, ``train``) stay, unless their option's name is a secret's: every sentence has such.
+    """
+    named = set(_not_kept(words, [word if MASK in word else "" for word in kept]))
+    prose = {each for each in _not_kept(words, kept) if _WORD.fullmatch(each) and len(each) < _LONG} - named
+    found = sorted(set(_not_kept(words, kept)) - prose, key=len, reverse=True)
     alone = r"(?<![\w-])(?<!\w\.){}(?![\w-]|\.\w)"
     common = [len(each) < _UNCOMMON or _WORD.fullmatch(each) is not None for each in found]
     parts = [(alone if often else "{}").format(re.escape(each)) for each, often in zip(found, common, strict=True)]

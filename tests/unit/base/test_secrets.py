@@ -157,8 +157,10 @@ def test_what_starts_a_job_is_kept_and_what_it_is_told_is_not() -> None:
     )  # fmt: skip
 
 
-def test_a_word_of_every_days_is_masked_alone_only() -> None:
-    hide(("x.py", "--split", "train", "--a", "b"), ("x.py", "--split", "…", "--a", "…"))
-    assert masked_text("train.py failed at b: no split train.") == "train.py failed at b: no split …."
+def test_a_plain_word_is_masked_alone_only_and_only_if_it_is_a_secrets_or_long() -> None:
+    words = ("x.py", "--split", "memory", "--a", "b", "--pw", "train", "--user", "margaret-thatcher")
+    hide(words, ("x.py", "--split", "…", "--a", "…", "--pw", "***", "--user", "…"))
+    said = "train.py ran out of memory at b: no train, no margaret-thatcher."
+    assert masked_text(said) == "train.py ran out of memory at b: no …, no …."
     hide((), ())
     assert masked_text("no split train") == "no split train"
