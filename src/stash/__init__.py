@@ -29,8 +29,8 @@ _HOMES = {
     "load": "stash.keep.artefact",
     "save": "stash.keep.artefact",
     "profile": "stash.measure.launch.function",
-    "attribute": "stash.derive.stalls",
-    "frame": "stash.derive.tables",
+    "attribute": "stash.derive.stalls.attribution",
+    "frame": "stash.derive.tables.frames",
 }
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import settings
 
 from stash.base import secrets
-from stash.keep import catalog
+from stash.keep.catalog import usual
 
 settings.register_profile("any machine", deadline=None)
 settings.load_profile("any machine")
@@ -27,5 +27,5 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A home of the test's own, so that no catalog of the user's is read or written, and 80 columns."""
     monkeypatch.setenv("STASH_HOME", str(tmp_path))
     monkeypatch.setenv("COLUMNS", "80")
-    catalog._usual.cache_clear()
+    usual._usual.cache_clear()
     return tmp_path

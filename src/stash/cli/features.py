@@ -47,7 +47,6 @@ def features(
 
         stash features --zoo
     """
-    from stash.cli.output import print_features
 
     asked = _Asked(None if job is None else _model_of(job, store), zoo)
     if study is not None:
@@ -57,7 +56,7 @@ def features(
         return
     found_here = sorted(str(path) for path in Path().glob("*.stash.json"))
     models = _models(files or found_here, store, named=bool(files))
-    print_features(_line(models, asked), json)
+    _print_line(_line(models, asked), json)
 
 
 class _Asked(NamedTuple):
@@ -104,7 +103,6 @@ def _line(models: Sequence[Features], asked: _Asked, place: str = "") -> FittedL
 def _print_places(study: Path, asked: _Asked, json: bool) -> None:
     """A line for every place of the study that has models enough; raises UserError where none has."""
     from stash.cli.characterize import measured
-    from stash.cli.output import print_places
     from stash.derive.predict.exchange.regression import LINE
     from stash.derive.predict.uncertainty.draws import Draws
     from stash.derive.study.feature_study import place_features
@@ -119,7 +117,7 @@ def _print_places(study: Path, asked: _Asked, json: bool) -> None:
             f"{study} has no place at which {len(LINE)} models exchanged something ({done} done); run it first, "
             f"like `stash characterize {study}`"
         )
-    print_places(
+    _print_lines(
         study.name.split(".")[0], [(each, _line(each.models, asked, _named(each))) for each in fitting], json
     )
 
@@ -187,3 +185,24 @@ def _supposed(models: Sequence[Features], found: Regression) -> Iterator[Suppose
         seconds = by_the_line(found, layers, spec.gradient_bytes, *traits(spec.name))
         if seconds is not None:
             yield Supposed(spec.name, layers, spec.gradient_bytes, seconds)
+
+
+def _print_line(line: FittedLine, json: bool) -> None:
+    """The regression of stalls on layers and gradients, as a report or as JSON."""
+    from stash.cli.output import printed
+    from stash.show.features import document, render, view
+
+    printed(document(line) if json else view(line), render)
+
+
+def _print_lines(study: str, lines: Sequence[tuple[PlaceFeatures, FittedLine]], json: bool) -> None:
+    """The same for every place of a study."""
+    from stash.base.printable import strict_json
+    from stash.show.features import document_of_places
+
+    if json:
+        print(strict_json(document_of_places(study, lines)))
+        return
+    for number, (_, line) in enumerate(lines):
+        print("\n" if number else "", end="")
+        _print_line(line, json=False)

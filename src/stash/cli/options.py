@@ -1,4 +1,4 @@
-"""What commands share of their command line: an option in one line, torchrun's own five, numbers above zero.
+"""What commands share of their command line: an option in one line, numbers above zero.
 
 Knows how options are spelt and checked; what they are for, the commands know.
 """
@@ -6,17 +6,13 @@ Knows how options are spelt and checked; what they are for, the commands know.
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from stash.base.errors import UnitError, UserError
-
-if TYPE_CHECKING:
-    from stash.measure.launch.engines.base import Cluster
 
 LEAST_PERCENT = 0.05
 
@@ -106,36 +102,3 @@ def percent(name: str, value: float) -> float:
 PublicOption = Annotated[
     bool, flag("--public", "Let others read what is written, as your umask allows; else only you may.")
 ]
-
-# Ranks ----------------------------------------------------------------------------------------------------
-
-_RANKS = "Ranks (as torchrun's)"
-NprocPerNode = Annotated[
-    int | None, option("N", "Ranks on this machine; else one per GPU, or 2 on CPUs.", panel=_RANKS)
-]
-Nnodes = Annotated[int | None, option("N", "Machines; run the same command on each.", panel=_RANKS)]
-NodeRank = Annotated[int | None, option("K", "Which machine this is, from 0.", panel=_RANKS)]
-RdzvEndpoint = Annotated[
-    str | None, option("HOST:PORT", "Where the machines meet: an address of machine 0.", panel=_RANKS)
-]
-RdzvId = Annotated[str | None, option("SECRET", "The same on all machines, instead of --node-rank.", panel=_RANKS)]
-
-
-def cluster(
-    nproc_per_node: int | None,
-    nnodes: int | None,
-    node_rank: int | None,
-    endpoint: str | None,
-    rdzv_id: str | None = None,
-    ranks: bool = True,
-) -> Cluster:
-    """The cluster that these options ask for, of machines like this one; raises UserError.
-
-    ``ranks`` says whether something is started once per device.
-    """
-    from stash.measure.host.describe import count_gpus
-    from stash.measure.launch import engines
-    from stash.measure.launch.engines.base import Asked, Machine
-
-    asked = Asked(ranks, nproc_per_node, nnodes, node_rank, endpoint, rdzv_id)
-    return engines.cluster(asked, Machine(count_gpus(), len(os.sched_getaffinity(0))))

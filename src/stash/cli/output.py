@@ -23,10 +23,8 @@ from stash.cli.storing import keep_copy
 if TYPE_CHECKING:
     from stash.base.records import Probe, Profile
     from stash.derive.comparison import Decision, DifferingFact
-    from stash.derive.study.feature_study import PlaceFeatures
     from stash.keep.catalog import Catalog
     from stash.keep.store import Store
-    from stash.show.features import FittedLine
     from stash.show.layout import Renderer
 
 
@@ -221,28 +219,6 @@ def printed(shown: V | dict[str, Any], render: Renderer[V]) -> None:
         print(strict_json(shown))
         return
     print(render(shown, *_screen()), end="")
-
-
-def print_features(line: FittedLine, json: bool = False) -> None:
-    """Print the regression of stalls on layers and gradients, as a report or as JSON."""
-    from stash.show.features import document, render, view
-
-    if json:
-        print(strict_json(document(line)))
-        return
-    print(render(view(line), *_screen()), end="")
-
-
-def print_places(study: str, lines: Sequence[tuple[PlaceFeatures, FittedLine]], json: bool = False) -> None:
-    """The same for every place of a study."""
-    from stash.show.features import document_of_places
-
-    if json:
-        print(strict_json(document_of_places(study, lines)))
-        return
-    for number, (_, line) in enumerate(lines):
-        print("\n" if number else "", end="")
-        print_features(line)
 
 
 def save_junit(decisions: Sequence[Decision], workload: str, target: Path) -> None:

@@ -18,8 +18,9 @@ import typer
 from stash.base.errors import UserError
 from stash.base.interrupts import REQUESTS, interrupted_by
 from stash.base.platforms import require_linux
-from stash.cli.options import Nnodes, NodeRank, NprocPerNode, RdzvEndpoint, RdzvId, cluster, flag, option, positive
+from stash.cli.options import flag, option, positive
 from stash.cli.output import output_file, print_probe, show_then_save
+from stash.cli.ranks import Nnodes, NodeRank, NprocPerNode, RdzvEndpoint, RdzvId, cluster
 from stash.cli.storing import StoreOption, store_for_copies
 
 if TYPE_CHECKING:

@@ -22,19 +22,9 @@ from stash.base.platforms import require_linux
 from stash.base.printable import last_of, printable
 from stash.base.secrets import masked_text
 from stash.cli.arguments import Split
-from stash.cli.options import (
-    Nnodes,
-    NodeRank,
-    NprocPerNode,
-    RdzvEndpoint,
-    RdzvId,
-    cluster,
-    flag,
-    option,
-    percent,
-    positive,
-)
+from stash.cli.options import flag, option, percent, positive
 from stash.cli.output import output_file, print_profile, show_then_save
+from stash.cli.ranks import Nnodes, NodeRank, NprocPerNode, RdzvEndpoint, RdzvId, cluster
 from stash.cli.storing import StoreOption, store_for_copies
 
 if TYPE_CHECKING:

@@ -38,9 +38,10 @@ def chosen(url: str | None) -> str | None:
 
 def opened(url: str) -> Store:
     """That store, not looked into yet; raises UserError if nothing installed can reach it."""
-    from stash.keep import store
+    from stash.keep.store.shelves import opened
+    from stash.keep.store.store import Store
 
-    return store.Store(store.opened(url), _deriver())
+    return Store(opened(url), _deriver())
 
 
 def needed(url: str | None) -> Store:

@@ -11,7 +11,8 @@ from typer.testing import CliRunner
 
 from stash.base.errors import UserError
 from stash.cli.main import app
-from stash.cli.options import cluster, percent, positive
+from stash.cli.options import percent, positive
+from stash.cli.ranks import cluster
 
 
 @pytest.mark.parametrize(

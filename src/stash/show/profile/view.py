@@ -19,22 +19,9 @@ from stash.derive.advise import Advice
 from stash.derive.stalls import Breakdown, Missing, Paper, Rates, SampleCounts, Stall, Waits
 from stash.derive.stalls.figures import figures, pace, slower
 from stash.show.profile.glossary import words
+from stash.show.report.page import Row
 
 UNKNOWN = "unknown"
-
-
-@dataclass(frozen=True)
-class Row:
-    """One stall: measured (``time``, ``interval``, ``share`` are texts) or not (``why`` is)."""
-
-    name: str
-    time: str = ""
-    interval: str = ""
-    share: str = ""
-    fraction: float = 0.0
-    """Of the step, as measured: may be negative."""
-    within_noise: bool = False
-    why: str | None = None
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,20 @@ from dataclasses import dataclass
 
 from stash.show.charts.chart import Blank, Chart
 from stash.show.grid import Grid
-from stash.show.profile.view import Row
+
+
+@dataclass(frozen=True)
+class Row:
+    """One stall: measured (``time``, ``interval``, ``share`` are texts) or not (``why`` is)."""
+
+    name: str
+    time: str = ""
+    interval: str = ""
+    share: str = ""
+    fraction: float = 0.0
+    """Of the step, as measured: may be negative."""
+    within_noise: bool = False
+    why: str | None = None
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from typing import get_type_hints
 import pytest
 from pydantic import TypeAdapter
 
-from stash.base import records
 from stash.base.errors import StashError
+from stash.base.records import profile as records
 from stash.measure.run import messages
 from stash.measure.run.messages import BlockDone, JobFacts, LadderChosen, Message, RoundDone, Told, decode, encode
 from stash.measure.run.wire import packed, unpacked
