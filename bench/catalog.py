@@ -17,10 +17,10 @@ from statistics import median
 
 import numpy as np
 
-from stash.keep.catalog import OfferFilter, layers, shipped
-from stash.keep.catalog.facts import Price, PriceKind
-from stash.keep.catalog.snapshot import Part, Snapshot, write
-from stash.keep.catalog.table import Columns
+from stash.catalog import layers, shipped
+from stash.catalog.facts import Price, PriceKind
+from stash.catalog.offers import Columns, OfferFilter
+from stash.catalog.snapshot import Part, Snapshot, write
 
 RUNS, OFFERS, TYPES = 15, 100_000, 2_000
 

@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from stash.base.records import Profile
-from stash.keep.artefact import load
+from stash.core.artefact import load
+from stash.core.records.profile import Profile
 from stash.measure.host.describe import describe
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -19,8 +19,9 @@ import numpy as np
 from bench.common import machine, table
 from bench.truth.cases import BIG, COMPUTE, FILES, Case, Paced, in_set_time, single
 from bench.truth.jobs import cluster, profile
-from stash.derive.comparison import FASTER, SLOWER, compare
-from stash.derive.stalls import Breakdown, attribute
+from stash.analysis.attribution import attribute
+from stash.analysis.breakdown import Breakdown
+from stash.analysis.comparison import FASTER, SLOWER, compare
 
 BASE = Case(
     "equal", in_set_time, single(BIG), devices=2, jitter=0.05,

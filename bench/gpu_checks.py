@@ -18,9 +18,10 @@ from pathlib import Path
 
 import torch
 
-from stash import attribute, load
-from stash.base.records import Gpu
-from stash.derive.stalls import Breakdown
+from stash.analysis.attribution import attribute
+from stash.analysis.breakdown import Breakdown
+from stash.core.artefact import load
+from stash.core.records.host import Gpu
 from stash.measure.host.describe import describe
 from stash.measure.host.gpus import gpus, nvml
 from stash.measure.probe import copies

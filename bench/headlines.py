@@ -20,14 +20,14 @@ from pathlib import Path
 from scipy.optimize import brentq
 
 from bench.common import machine, table
-from stash.base.errors import JobError, StashError, UserError
-from stash.base.words.units import format_bits
-from stash.derive.stalls import attribute
-from stash.derive.stalls.breakdown import Breakdown
-from stash.keep import catalog
-from stash.keep.artefact import load as load_profile
-from stash.lab.testbed import Started, Testbed
-from stash.lab.testbed import train as emulated_training
+from stash import catalog
+from stash.analysis.attribution import attribute
+from stash.analysis.breakdown import Breakdown
+from stash.core.artefact import load as load_profile
+from stash.core.errors import JobError, StashError, UserError
+from stash.core.units import format_bits
+from stash.lab.testbed import train_emulated as emulated_training
+from stash.lab.testbed.bed import Started, Testbed
 from stash.lab.testbed.emulation import Emulation, dump, load, scaled_rate
 from stash.lab.testbed.generate import emulate
 

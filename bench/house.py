@@ -26,7 +26,7 @@ EDGES = (
 """Where a lazy import of an own module is right: commands start fast, and the agent waits for torch."""
 PATCHES = "measure.agent.wraps"
 """What speaks with torch's insides, which are untyped."""
-TESTED = ("measure.agent", "measure.launch", "agent", "launch")
+TESTED = ("measure.agent", "measure.launcher", "agent", "launch")
 
 
 @dataclass(frozen=True)

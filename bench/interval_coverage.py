@@ -22,11 +22,12 @@ from scipy.special import betaincinv, stdtrit
 from bench.common import machine, table
 from bench.noise.former import former
 from bench.noise.models import Factors, Hiccups, Noise, drifting, even, expected, heavy, recorded, slow, spells, white
-from stash.base.ladder import CATCH_UP, NAMES, round_of_visits, rung, stall_names
-from stash.base.records import Block, Profile, Rank, Settings, Workload
-from stash.base.stats.rounds import precise_enough
-from stash.derive.stalls import attribute, step_matrix
-from stash.measure.agent.climb.plan import StepPace, plan
+from stash.analysis.attribution import attribute
+from stash.analysis.step_times import step_matrix
+from stash.core.ladder import CATCH_UP, NAMES, round_of_visits, rung, stall_names
+from stash.core.records.profile import Block, Profile, Rank, Settings, Workload
+from stash.core.rounds import precise_enough
+from stash.measure.agent.runner.block_plan import StepPace, plan
 
 STALLS = {
     "compute": 0.100, "contention": 0.002, "interconnect": 0.030, "network": 0.040, "prep": 0.010, "fetch": 0.020,

@@ -19,8 +19,8 @@ from pathlib import Path
 import numpy as np
 
 from bench.common import TASKS, TIMED, Task, machine, make_data, profiled, read_all, table, untouched
-from stash.base.stats import rounds as stats
-from stash.keep.artefact import load
+from stash.core import rounds as stats
+from stash.core.artefact import load
 
 PAIRS = 6
 STEPS = 40

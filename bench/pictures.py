@@ -16,9 +16,9 @@ from pathlib import Path
 from PIL import Image
 
 from bench.common import ROOT
-from stash.cli.report import read_page
-from stash.show.charts.svg import svg
-from stash.show.report.html import render
+from stash.cli.show_command import read_page
+from stash.ui.charts.svg import svg
+from stash.ui.html import render
 from tests.support.chromium import CHROMIUM, Chromium
 
 FOLDER = ROOT / "docs" / "pictures"

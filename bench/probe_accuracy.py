@@ -19,15 +19,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from bench.common import machine, table
-from stash.base.records import DiskRead, Exchange, Probe, Timing
-from stash.derive.findings import read
-from stash.derive.findings.rates import read_rate
-from stash.keep.catalog import load
-from stash.lab.testbed import Testbed
-from stash.measure.launch.engines.base import Cluster
-from stash.measure.launch.probe import probe
-from stash.measure.probe import pieces, reader
-from stash.measure.probe.repeat import equal_parts
+from stash.analysis.findings.probe_reading import read
+from stash.analysis.findings.rates import read_rate
+from stash.catalog.layers import load
+from stash.core.records.host import DiskRead, Exchange, Probe, Timing
+from stash.lab.testbed.bed import Testbed
+from stash.measure.launcher.engines import Cluster
+from stash.measure.launcher.probe_launch import probe
+from stash.measure.probe import disk_pieces
+from stash.measure.probe.exchanges import equal_parts
 
 RATES = ("100mbit", "400mbit", "1gbit")
 DISKS = ("20MB/s", "60MB/s")
@@ -38,8 +38,8 @@ _PORT = 29555
 PROBE = """
 import sys
 from pathlib import Path
-from stash.measure.launch.probe import probe
-from stash.measure.launch.engines.base import Cluster
+from stash.measure.launcher.probe_launch import probe
+from stash.measure.launcher.engines import Cluster
 from stash.lab.testbed.accelerator import go_first
 go_first()  # emulated hosts share the cores
 nodes, node, place, budget, parts, out = sys.argv[1:]
@@ -283,13 +283,13 @@ def against_fio(rounds: int) -> str:
     ratios = []
     with tempfile.TemporaryDirectory(dir=".") as folder:
         for _ in range(rounds):
-            chosen = pieces.written(Path(folder) / "files", pieces.PIECE_BYTES, 8, 30)
+            chosen = disk_pieces.written(Path(folder) / "files", disk_pieces.PIECE_BYTES, 8, 30)
             assert chosen is not None
             first, second = chosen.halves()
-            pieces.evict(first)
-            ours = equal_parts(reader.read(first, 30)[0], 1)
+            disk_pieces.evict(first)
+            ours = equal_parts(disk_pieces.read(first, 30)[0], 1)
             assert ours is not None
-            pieces.evict(second)
+            disk_pieces.evict(second)
             ratios.append(median_rate(ours) / _fio([piece.path for piece in second]))
             shutil.rmtree(Path(folder) / "files")
     return table(["read", "rounds", "rate, our reader over fio"], [["sequential, cold", str(rounds), spread(ratios)]])

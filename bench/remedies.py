@@ -17,11 +17,11 @@ from pathlib import Path
 from bench.common import machine, table
 from bench.truth.cases import Case, Layer, named
 from bench.truth.jobs import cluster, profile
-from stash import attribute
-from stash.base.stats.intervals import Interval
-from stash.derive.advise.case import Case as AdviceCase
-from stash.derive.advise.remedies import REMEDIES
-from stash.derive.stalls import Breakdown
+from stash.advice.case import Case as AdviceCase
+from stash.advice.remedies import REMEDIES
+from stash.analysis.attribution import attribute
+from stash.analysis.breakdown import Breakdown
+from stash.core.intervals import Interval
 
 PRECISION = 1.0
 """Per cent of the step, of each profile."""

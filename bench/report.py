@@ -16,8 +16,8 @@ from statistics import median
 
 from bench.common import machine, table
 from bench.scale import cost
-from stash.cli.report import read_page
-from stash.show.charts.svg import svg
+from stash.cli.show_command import read_page
+from stash.ui.charts.svg import svg
 from tests.support.chromium import CHROMIUM, Chromium
 
 SIZES = ((2, 10), (16, 10), (16, 30), (16, 100), (128, 30), (1024, 30))

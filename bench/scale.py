@@ -25,19 +25,19 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from bench.common import machine, table
 from bench.costs import cost
-from stash.base.ladder import RUNGS, rung
-from stash.base.pagecache import PAGE
-from stash.base.records import Gpu, Host, Loader, Profile, Rank, Rate, Settings, Workload
-from stash.keep.artefact import save
-from stash.measure.agent.climb.control import Place, opened
-from stash.measure.agent.climb.discovery import Introduction
-from stash.measure.agent.climb.judge import BlockReport
-from stash.measure.agent.climb.proof import Testimony
-from stash.measure.agent.climb.replica import FirstBatch
-from stash.measure.launch.gathered import Gathered
-from stash.measure.run.journal import Tail
-from stash.measure.run.messages import BlockDone, Message, RankSeen, Told
-from stash.measure.run.wire import packed
+from stash.core.artefact import save
+from stash.core.ladder import RUNGS, rung
+from stash.core.pagecache import PAGE
+from stash.core.records.host import Gpu, Host
+from stash.core.records.profile import Loader, Profile, Rank, Rate, Settings, Workload
+from stash.measure.agent.runner.cache_check import CacheEvidence
+from stash.measure.agent.runner.control import Place, opened
+from stash.measure.agent.runner.discovery import FirstBatch, Introduction
+from stash.measure.agent.runner.judge import BlockReport
+from stash.measure.launcher.gathered import Gathered
+from stash.measure.protocol.journal import Tail
+from stash.measure.protocol.messages import BlockDone, Message, Payload, RankSeen
+from stash.measure.protocol.wire import packed
 from tests.support.climbing import job, orders, reading
 
 PER_NODE = 8
@@ -154,20 +154,20 @@ class Crowd:
             groups = report.groups if rank == 0 else ()
             return replace(report, rank=seen, host=host, groups=groups, batch=FirstBatch(rank, None))
         if not isinstance(report, BlockReport):
-            return Told.of(report) if isinstance(report, Message) else report
+            return Payload.of(report) if isinstance(report, Message) else report
         told = report.block
         if rank > 0 and rung(told.rung).active == "leader":
             return None
         made = block(self._noise, told.round, told.rung, rank)
         return BlockReport(
-            Told.of(made), made.seconds, witnessed(made) if rung(told.rung).reads_data else Testimony()
+            Payload.of(made), made.seconds, witnessed(made) if rung(told.rung).reads_data else CacheEvidence()
         )
 
 
-def witnessed(made: BlockDone) -> Testimony:
+def witnessed(made: BlockDone) -> CacheEvidence:
     """What the processes that made a data block's batches saw: files out of memory in a cold block, else in it."""
     size, pages = made.file_bytes or 0, (made.file_bytes or 0) // PAGE
-    return Testimony(
+    return CacheEvidence(
         batches=made.steps,
         files=made.files or 0,
         pages=pages,

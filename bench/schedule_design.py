@@ -20,10 +20,9 @@ from pathlib import Path
 import numpy as np
 
 from bench.common import table
-from stash.base.ladder import Visit, round_of_visits
-from stash.base.stats import rounds as stats
-from stash.measure.agent.climb.plan import Plan, StepPace, plan
-from stash.measure.agent.climb.sizes import BlockSize
+from stash.core import rounds as stats
+from stash.core.ladder import Visit, round_of_visits
+from stash.measure.agent.runner.block_plan import BlockSize, Plan, StepPace, plan
 
 RECORDED = Path(__file__).parent / "noise" / "two_ranks.csv"
 LINE = 0.016

@@ -20,12 +20,11 @@ from statistics import median
 import numpy as np
 
 from bench.costs import cost
-from stash.base.records import Profile
-from stash.cli.storing import opened
-from stash.keep.artefact import to_bytes
-from stash.keep.store import Store
-from stash.keep.store.digests import path_of
-from stash.keep.store.names import id_of, name_of, stored
+from stash.core.artefact import to_bytes
+from stash.core.records.profile import Profile
+from stash.store.storage import id_of, name_of, stored
+from stash.store.store import Store, path_of
+from stash.store.storing import opened
 from tests.support.profile_builder import STEPS, build
 
 KINDS, ROUNDS, TIMED = 20, 5, 200

@@ -16,8 +16,8 @@ sys.path.append(str(Path(__file__).parents[1] / "tests" / "support"))  # whose m
 
 from studies import Ending, FakeWorld, reading_of, run, study
 
-from stash.rent.study.engines import describe
-from stash.rent.study.folder import of_study
+from stash.study.engines import describe
+from stash.study.study_folder import of_study
 
 PRICE = 12.0
 CELLS = 12

@@ -19,8 +19,8 @@ sys.path.insert(0, str(_ROOT / "tests" / "support"))
 
 from big_studies import grid, many  # noqa: E402
 
-from stash.show.report.html import render  # noqa: E402
-from stash.show.study.page import page  # noqa: E402
+from stash.study.page import page  # noqa: E402
+from stash.ui.html import render  # noqa: E402
 from tests.support.chromium import CHROMIUM, Chromium  # noqa: E402
 
 BATCHES = (8, 16, 24, 32, 48, 64, 96, 128)

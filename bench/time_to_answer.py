@@ -18,7 +18,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 from bench.common import RANKS, TASKS, Task, drop_cache, machine, make_data, profiled, read_all, table, untouched
-from stash.derive.stalls import attribute
+from stash.analysis.attribution import attribute
 
 CYCLES = 3
 WARM_UP = 5

@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, stdtrit
 
-from stash.base.ladder import rung
-from stash.base.records import Profile
-from stash.base.stats.intervals import Interval
-from stash.base.stats.rounds import MAD_TO_SIGMA, _weights
-from stash.derive.stalls.step_times import climbed_rungs, rank_values
+from stash.analysis.step_times import climbed_rungs, rank_values
+from stash.core.intervals import Interval
+from stash.core.ladder import rung
+from stash.core.records.profile import Profile
+from stash.core.rounds import MAD_TO_SIGMA, _weights
 
 
 def former(profile: Profile) -> list[Interval]:

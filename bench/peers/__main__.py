@@ -21,7 +21,7 @@ from bench.peers import lightning_simple, original, spdl_headspace, stash_tool, 
 from bench.peers.answers import Answer, Reading, error, right_cause, right_rank
 from bench.peers.jobs import FAULTS, Fault, Truth, make_files
 from bench.peers.launch import LaunchError, Place, Tool, plain, python
-from stash.base.errors import StashError
+from stash.core.errors import StashError
 
 TOOLS: dict[str, Tool] = {
     "stash": stash_tool,

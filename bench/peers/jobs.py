@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from stash.lab.testbed import Testbed
+from stash.lab.testbed.bed import Testbed
 from stash.lab.testbed.emulation import Emulation, LayerSpec, dump
 from stash.lab.testbed.verify import ShapedLink
 

@@ -22,8 +22,8 @@ from typing import Protocol
 
 from bench.peers.answers import Answer
 from bench.peers.jobs import BATCH, RANKS, Fault, write_model
-from stash.base.errors import StashError
-from stash.lab.testbed import Testbed
+from stash.core.errors import StashError
+from stash.lab.testbed.bed import Testbed
 
 HERE = Path(__file__).resolve().parent
 SOURCE = HERE.parents[1] / "src"

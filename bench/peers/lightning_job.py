@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader
 
 from stash.lab.testbed.accelerator import EmulatedModel, EmulatedOptimizer, go_first
 from stash.lab.testbed.emulation import load
-from stash.lab.testbed.train import Samples
+from stash.lab.testbed.train_emulated import Samples
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--model", type=Path, required=True)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from bench.peers.answers import NOTICEABLE, Answer, Reading, conclude
 from bench.peers.jobs import BATCH, HEALTHY_INTERCONNECT, RANKS
 from bench.peers.launch import HERE, WARM_UP_STEPS, Place, run, steps, torchrun
-from stash.lab.testbed import Testbed
+from stash.lab.testbed.bed import Testbed
 
 NAME = "original protocol"
 SCRIPT = "job.py"

@@ -12,10 +12,11 @@ from pathlib import Path
 from bench.peers.answers import Answer, Reading, conclude
 from bench.peers.jobs import RANKS
 from bench.peers.launch import HERE, Place, run
-from stash.base.records import Profile
-from stash.derive.advise import Advice, verdict
-from stash.derive.stalls import Breakdown, attribute
-from stash.keep.artefact import load
+from stash.advice.verdict import Advice, verdict
+from stash.analysis.attribution import attribute
+from stash.analysis.breakdown import Breakdown
+from stash.core.artefact import load
+from stash.core.records.profile import Profile
 
 NAME = "Stash"
 SCRIPT = "job.py"

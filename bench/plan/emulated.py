@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bench.truth.cases import Case, Layer
-from stash.base.words.units import parse_rate
-from stash.derive.predict.target.cluster import Storage, Target
-from stash.derive.predict.uncertainty.quantity import Quantity, given
+from stash.core.units import parse_rate
+from stash.predict.cluster import Storage, Target
+from stash.predict.draws import Quantity, given
 
 NODES = (1, 2, 3)
 MOST_RANKS = 6

@@ -20,7 +20,7 @@ from typing import TypeVar
 from bench.common import ROOT
 from bench.plan import fleet_runs
 from bench.plan.emulated import CANDIDATES, MODELS, Candidate, profiled
-from stash.base.errors import StashError
+from stash.core.errors import StashError
 
 OVERHEAD = 20
 """Seconds of a run beside its steps: setting up and verifying links and disks, starting ranks, ending them."""

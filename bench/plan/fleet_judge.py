@@ -32,16 +32,17 @@ from bench.plan.emulated import (
 from bench.plan.fleet_runs import Row, base_for, drawn, profile_path, rows
 from bench.plan.judged import LIKELY, SURELY, Truth, Verdict, judge, reliability_table, verdict_table
 from bench.plan.ruled import choices, offered
-from stash.base.errors import UserError
-from stash.base.plan import Constraints, Goal, RentalPlan, TrainingWork
-from stash.derive.plan.bill import BillFacts
-from stash.derive.plan.chance import surely
-from stash.derive.plan.recommend import recommend
-from stash.derive.plan.rules import rule_facts
-from stash.derive.predict.whatif.base import Base
-from stash.keep.artefact import load
-from stash.keep.catalog import Catalog, GpuFacts, own
-from stash.keep.catalog.table import Columns
+from stash.catalog import own
+from stash.catalog.facts import GpuFacts
+from stash.catalog.offers import Catalog, Columns
+from stash.core.artefact import load
+from stash.core.errors import UserError
+from stash.plan.bill import BillFacts
+from stash.plan.hourly_prices import quantile_at
+from stash.plan.recommend import recommend
+from stash.plan.records import Constraints, Goal, RentalPlan, TrainingWork
+from stash.plan.rules_compared import rule_facts
+from stash.predict.passes import Base
 
 SAMPLES = 1_000_000
 QUANTILES = (0.15, 0.375, 0.625, 0.85)
@@ -218,7 +219,7 @@ def at_quantiles(every: Sequence[Judged]) -> list[tuple[float, bool]]:
     for each in every:
         for candidate in (one for one in CANDIDATES if one.model == each.model):
             step, seen = drawn(each.base, candidate).step, float(kept[candidate.name]["measured_step"])
-            found += [(said, seen <= surely(step, said)) for said in QUANTILES]
+            found += [(said, seen <= quantile_at(step, said)) for said in QUANTILES]
     return found
 
 

@@ -19,16 +19,15 @@ from bench.common import drop_cache
 from bench.plan.emulated import Candidate, FleetModel, case_of, machines, profiled
 from bench.truth.jobs import cluster, files, profile
 from bench.truth.stopwatch import LEAD_IN, moments
-from stash.base.ladder import STALLS
-from stash.base.records import Profile
-from stash.base.stats.intervals import Interval
-from stash.derive.predict.forecast.breakdown import Forecast
-from stash.derive.predict.forecast.parts import StallDraws
-from stash.derive.predict.whatif.base import Base
-from stash.derive.predict.whatif.changes import Alteration
-from stash.derive.predict.whatif.forecasting import base_of, forecast_of, stall_draws
-from stash.keep.artefact import load, save
-from stash.keep.redaction import redacted
+from stash.core.artefact import load, save
+from stash.core.intervals import Interval
+from stash.core.ladder import STALLS
+from stash.core.records.profile import Profile
+from stash.core.redaction import redacted
+from stash.predict.changes import Alteration
+from stash.predict.forecast import Forecast, StallDraws
+from stash.predict.forecasting import base_of, forecast_of, stall_draws
+from stash.predict.passes import Base
 
 DATA = Path(__file__).parent / "data"
 TABLE = DATA / "fleet.csv"

@@ -19,11 +19,11 @@ import numpy as np
 
 from bench.plan.tables import Cells, Job, Setup
 from bench.predict import published as links
-from stash.derive.predict.compute import contention
-from stash.derive.predict.compute.pairs import Pair, arm, by_model, left_out_errors, near, pairs
-from stash.derive.predict.compute.ratios import sheet_ratio
-from stash.derive.predict.uncertainty.draws import Array, Draws
-from stash.keep.catalog.speeds import Speed, model_key
+from stash.catalog.reference import Speed, model_key
+from stash.predict import compute_ratios
+from stash.predict.compute_ratios import sheet_ratio
+from stash.predict.draws import Array, Draws
+from stash.predict.gpu_pairs import Pair, arm, by_model, left_out_errors, near, pairs
 
 Table = Mapping[Job, Cells]
 DRAWS = Draws()
@@ -230,6 +230,6 @@ def _of_sheets(first: Setup, second: Setup, precision: str) -> float | None:
 @lru_cache(maxsize=4096)
 def _step_on_links(job: Job, step: float, machine: str, nodes: int, count: int) -> Array:
     """Seconds of a step on several GPUs of a known machine, from one's, ``[draws]`` (``bench.predict.published``)."""
-    crowded = step * (1 + DRAWS.around("crowding", contention.crowding().interval))
+    crowded = step * (1 + DRAWS.around("crowding", compute_ratios.crowding().interval))
     fabric = links.fabric(links.MACHINES[machine], nodes, count // nodes)
     return crowded + links.exposed(links.model(job.model, job.precision == "amp"), step, fabric)

@@ -13,7 +13,7 @@ from itertools import pairwise
 import numpy as np
 
 from bench.common import table
-from stash.base.plan import Goal
+from stash.plan.records import Goal
 
 SURELY, LIKELY = 0.9, 0.51
 """The confidence that ``stash recommend`` asks for by itself, and the least that a goal can have."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bench.plan import fleet_judge, price_ratio, published
-from stash.base.errors import UserError
+from stash.core.errors import UserError
 
 HEAD = """# How sure is the recommendation
 

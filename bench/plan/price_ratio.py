@@ -17,14 +17,15 @@ import numpy as np
 from bench.common import table
 from bench.plan.tables import Cells, Job, gavel, others, prices
 from bench.predict import published as links
-from stash.derive.predict.compute import contention
-from stash.derive.predict.compute.ratios import time_ratio
-from stash.derive.predict.exchange.fabric import fabric_of
-from stash.derive.predict.target.from_catalog import of_instance
-from stash.derive.predict.uncertainty.draws import Array, intervals
-from stash.derive.predict.whatif.forecasting import shipped_catalog
-from stash.keep.catalog import Instance, OfferFilter
-from stash.keep.catalog.speeds import speeds
+from stash.catalog.facts import Instance
+from stash.catalog.offers import OfferFilter
+from stash.catalog.reference import speeds
+from stash.predict import compute_ratios
+from stash.predict.cluster_sources import of_instance
+from stash.predict.collective_times import fabric_of
+from stash.predict.compute_ratios import time_ratio
+from stash.predict.draws import Array, intervals
+from stash.predict.forecasting import shipped_catalog
 
 INSTANCES = ("p2.xlarge", "p2.8xlarge", "p2.16xlarge", "p3.2xlarge", "p3.8xlarge", "p3.16xlarge", "p3dn.24xlarge")
 """The paper's."""
@@ -106,7 +107,7 @@ def on_instances(model: str) -> list[OnInstance]:
         if target.devices > 1:
             exchanged, fabric = links.model(model, half=False), fabric_of(target, links.DRAWS)
             late = links.exposed(exchanged, float(step.mean()), fabric)
-            step = step * (1 + links.DRAWS.around("crowding", contention.crowding().interval)) + late
+            step = step * (1 + links.DRAWS.around("crowding", compute_ratios.crowding().interval)) + late
         found.append(OnInstance(instance, target.devices * batch / step, _price(name)))
     return found
 

@@ -21,10 +21,10 @@ from bench.plan.half_hidden import Known, Table, half_of_cells, half_of_models
 from bench.plan.judged import LIKELY, SURELY, Truth, Verdict, judge, reliability_table, verdict_table
 from bench.plan.ruled import choices, offered
 from bench.plan.tables import Job, Setup, gavel, others, prices, synergy
-from stash.base.plan import Goal, TrainingWork
-from stash.derive.plan.chance import kept, surely
-from stash.derive.plan.rules import RuleFacts
-from stash.derive.predict.uncertainty.draws import Array
+from stash.plan.hourly_prices import kept, quantile_at
+from stash.plan.records import Goal, TrainingWork
+from stash.plan.rules import RuleFacts
+from stash.predict.draws import Array
 
 SAMPLES = 1e8
 DEADLINES = (1.0, 1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 32)
@@ -50,8 +50,8 @@ class Forecast:
     def keeps(self, goal: Goal) -> bool:
         """With the confidence that the goal asks for, as ``derive.plan`` has it."""
         late, dear = goal.deadline_seconds, goal.budget_dollars
-        on_time = late is None or surely(self.seconds, goal.confidence) <= late
-        return on_time and (dear is None or surely(self.dollars, goal.confidence) <= dear)
+        on_time = late is None or quantile_at(self.seconds, goal.confidence) <= late
+        return on_time and (dear is None or quantile_at(self.dollars, goal.confidence) <= dear)
 
 
 def by_time(goal: Goal) -> bool:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from stash.base.plan import HourlyPrice
-from stash.base.stats.intervals import Interval
-from stash.derive.plan.rules import RULES, Offered, Picked, RuleFacts
-from stash.keep.catalog import GpuFacts, Instance
+from stash.catalog.facts import GpuFacts, Instance
+from stash.core.intervals import Interval
+from stash.plan.records import HourlyPrice
+from stash.plan.rules import Offered, Picked, RuleFacts
+from stash.plan.rules_compared import RULES
 
 Called = Callable[[Picked], str]
 """How a pick is named among the candidates."""

@@ -15,28 +15,16 @@ import time
 from collections.abc import Iterator
 from datetime import date
 
-from stash.base.plan import Constraints, Goal, RentalPlan, TrainingWork
-from stash.base.records import (
-    Block,
-    Collective,
-    Gpu,
-    Gradient,
-    Host,
-    Loader,
-    Profile,
-    Rank,
-    Rate,
-    Settings,
-    Workload,
-)
-from stash.derive.plan.bill import BillFacts
-from stash.derive.plan.recommend import recommend
-from stash.derive.predict.whatif.base import Base
-from stash.derive.predict.whatif.forecasting import base_of
-from stash.keep.catalog import Catalog, Instance
-from stash.keep.catalog.facts import Price
-from stash.keep.catalog.layers import merge
-from stash.keep.catalog.table import Columns
+from stash.catalog.facts import Instance, Price
+from stash.catalog.layers import merge
+from stash.catalog.offers import Catalog, Columns
+from stash.core.records.host import Gpu, Host
+from stash.core.records.profile import Block, Collective, Gradient, Loader, Profile, Rank, Rate, Settings, Workload
+from stash.plan.bill import BillFacts
+from stash.plan.recommend import recommend
+from stash.plan.records import Constraints, Goal, RentalPlan, TrainingWork
+from stash.predict.forecasting import base_of
+from stash.predict.passes import Base
 
 SHAPES = ((1_000, 10, 64), (3_000, 10, 64), (10_000, 10, 16), (10_000, 10, 64), (30_000, 10, 64), (10_000, 1, 64))
 """(offers, regions of a type, node counts)"""

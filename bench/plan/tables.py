@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from bench.predict.published import MACHINES, rows
-from stash.derive.predict.whatif.forecasting import shipped_catalog
-from stash.keep.catalog import GpuFacts, OfferFilter
+from stash.catalog.facts import GpuFacts
+from stash.catalog.offers import OfferFilter
+from stash.predict.forecasting import shipped_catalog
 
 PRICES_OF = "gcp"
 """The one cloud that has a price of each of these GPUs."""

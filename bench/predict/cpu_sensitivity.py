@@ -16,16 +16,8 @@ import numpy as np
 
 from bench.common import ROOT
 from bench.predict.errors import Prediction, summary, worst
-from stash.derive.predict.loading.pipeline import (
-    SMT_GAIN,
-    SUPPLY_SPREAD,
-    Pipeline,
-    Work,
-    core_capacity,
-    less_sure,
-    step_seconds,
-)
-from stash.derive.predict.uncertainty.draws import Draws
+from stash.predict.draws import Draws
+from stash.predict.pipeline import SMT_GAIN, SUPPLY_SPREAD, Pipeline, Work, core_capacity, less_sure, step_seconds
 
 TABLE = ROOT / "bench/predict/data/synergy.csv"
 DRAWS = Draws()

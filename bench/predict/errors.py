@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from stash.derive.predict.uncertainty.draws import Array, intervals
+from stash.predict.draws import Array, intervals
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,9 +18,9 @@ import numpy as np
 
 from bench.predict.errors import Prediction
 from bench.predict.published import DRAWS, STEPS, rows, timed
-from stash.derive.predict.compute import contention
-from stash.derive.predict.exchange.stalls import UNREADY_SPREAD
-from stash.derive.predict.uncertainty.draws import Array
+from stash.predict import compute_ratios
+from stash.predict.draws import Array
+from stash.predict.exchange_stalls import UNREADY_SPREAD
 
 Key = tuple[str, str, str, int]
 """Model, GPU, placement, number of GPUs."""
@@ -114,4 +114,4 @@ def _hidden(step: float) -> Array:
 
 
 def _crowding() -> Array:
-    return contention.crowded(DRAWS.uniforms("crowding"))
+    return compute_ratios.crowded(DRAWS.uniforms("crowding"))

@@ -1,7 +1,7 @@
 """Compute on another GPU against published pairs: own pairs, other models' pairs, rooflines, data sheets.
 
 Split: a model is left out when it is predicted, whichever way. ``python -m bench.predict.gpus --write`` writes
-``keep/catalog/data/roofline_errors.csv`` anew, from which forecasts take the roofline's spread.
+``catalog/data/roofline_errors.csv`` anew, from which forecasts take the roofline's spread.
 """
 
 from __future__ import annotations
@@ -17,7 +17,11 @@ import numpy as np
 from bench.common import ROOT
 from bench.predict.errors import Prediction, summary, worst
 from bench.predict.operators import MODELS, operators
-from stash.derive.predict.compute.pairs import (
+from stash.catalog.facts import GpuFacts
+from stash.catalog.shipped import gpus
+from stash.predict.compute_ratios import flops_ratio, sheet_ratio
+from stash.predict.draws import Draws, Quantity
+from stash.predict.gpu_pairs import (
     PRECISIONS,
     Pair,
     arm,
@@ -27,15 +31,10 @@ from stash.derive.predict.compute.pairs import (
     near,
     pairs,
     published,
+    roofline_ratio,
 )
-from stash.derive.predict.compute.ratios import flops_ratio, sheet_ratio
-from stash.derive.predict.compute.roofline import roofline_ratio
-from stash.derive.predict.uncertainty.draws import Draws
-from stash.derive.predict.uncertainty.quantity import Quantity
-from stash.keep.catalog.facts import GpuFacts
-from stash.keep.catalog.shipped import gpus
 
-TABLE = ROOT / "src/stash/keep/catalog/data/roofline_errors.csv"
+TABLE = ROOT / "src/stash/catalog/data/roofline_errors.csv"
 DRAWS = Draws()
 _UNKNOWN_BATCH = 128
 HEAD = """## Another GPU

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from bench.predict.errors import Prediction
 from bench.predict.published import DRAWS
-from stash.derive.predict.target import efficiency
-from stash.derive.predict.target.from_catalog import network_rate, reach_of
-from stash.derive.predict.uncertainty.quantity import Quantity
-from stash.keep.catalog.collectives import CollectiveRate
+from stash.catalog.reference import CollectiveRate
+from stash.predict import cluster
+from stash.predict.cluster_sources import network_rate, reach_of
+from stash.predict.draws import Quantity
 
 
 def shares() -> tuple[list[Prediction], int]:
     """Every machine that other sources say something of, and how many there are of which none does."""
     found, alone = [], 0
-    for each in efficiency.published_shares():
+    for each in cluster.published_shares():
         rate = _predicted(each.rate)
         if rate is None:
             alone += 1
@@ -38,5 +38,5 @@ def _predicted(rate: CollectiveRate) -> Quantity | None:
     claim = Quantity(value=rate.claimed_bytes_per_second, origin="data sheet", as_of=rate.as_of, source="its sheet")
     if rate.scope == "between":
         return network_rate(claim, rate.link, rate.source)  # type: ignore[arg-type]
-    share = efficiency.reached(rate.link, rate.source)  # type: ignore[arg-type]
+    share = cluster.reached(rate.link, rate.source)  # type: ignore[arg-type]
     return None if share is None else reach_of(claim, share)

@@ -15,8 +15,8 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from bench.predict.errors import Prediction, summary, worst
-from stash.derive.predict.loading.queueing import hand_outs, step_with_loader
-from stash.derive.predict.uncertainty.draws import Array, Draws
+from stash.predict.draws import Array, Draws
+from stash.predict.pipeline import hand_outs, step_with_loader
 
 DRAWS = Draws()
 _BATCHES = 60

@@ -19,8 +19,8 @@ from torch.distributed._tools.mem_tracker import MemTracker
 
 from bench.predict.errors import Prediction, summary, worst
 from bench.predict.published import DRAWS
-from stash.derive.predict.answers.memory import ModelState, constant_bytes, footprint
 from stash.lab.zoo.vision import torchvision_model
+from stash.predict.memory import ModelState, constant_bytes, footprint
 
 GIVEN, ASKED = 32, (8, 64, 256)
 """Batches."""

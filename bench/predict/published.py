@@ -25,18 +25,15 @@ from scipy.special import stdtrit
 
 from bench.common import ROOT
 from bench.predict.errors import Prediction, summary
-from stash.derive.predict.compute import contention
-from stash.derive.predict.exchange import collectives, timeline
-from stash.derive.predict.exchange.collectives import Fabric, Hops
-from stash.derive.predict.exchange.stalls import MODEL_SPREAD
-from stash.derive.predict.target import efficiency
-from stash.derive.predict.target.cluster import NetworkKind, Wiring
-from stash.derive.predict.target.from_catalog import network_rate, reach_of
-from stash.derive.predict.uncertainty.draws import Array, Draws
-from stash.derive.predict.uncertainty.quantity import Quantity
+from stash.predict import cluster, collective_times, compute_ratios, timeline
+from stash.predict.cluster import NetworkKind, Wiring
+from stash.predict.cluster_sources import network_rate, reach_of
+from stash.predict.collective_times import Fabric, Hops
+from stash.predict.draws import Array, Draws, Quantity
+from stash.predict.exchange_stalls import MODEL_SPREAD
 
 DATA = File(__file__).parent / "data"
-TABLE = ROOT / "src/stash/keep/catalog/data/node_scaling.csv"
+TABLE = ROOT / "src/stash/catalog/data/node_scaling.csv"
 _ANY_BATCH = 128
 """Samples of a step whose batch was not published: its share of time does not depend on them."""
 _PUBLISHED = {"TensorFlow performance benchmarks.md": "2017-05"}
@@ -75,7 +72,7 @@ MACHINES = {
     "DGX-2": Machine("nvswitch", 150 * GB),
     "DGX-A100 80GB": Machine("nvswitch", 300 * GB),
 }
-"""By the name in the tables: NVIDIA's data sheets, as in ``keep/catalog/data/gpus.csv``."""
+"""By the name in the tables: NVIDIA's data sheets, as in ``catalog/data/gpus.csv``."""
 
 
 def rows(name: str) -> list[dict[str, str]]:
@@ -129,14 +126,14 @@ def fabric(machine: Machine, nodes: int, devices: int, without: str | None = Non
     never = np.full(DRAWS.count, np.inf)
     inside = between = never
     if devices > 1:
-        share = efficiency.reached(machine.wiring, without)
+        share = cluster.reached(machine.wiring, without)
         assert share is not None
         inside = DRAWS.of("rate inside a node", reach_of(_claim(machine.inside), share))
     if nodes > 1 and machine.between is not None and machine.transport is not None:
         rate = network_rate(_claim(machine.between), machine.transport, without)
         assert rate is not None
         between = DRAWS.of("rate between nodes", rate)
-    factor = DRAWS.of("latency of published machines", efficiency.latency_factor())
+    factor = DRAWS.of("latency of published machines", cluster.latency_factor())
     ring, tree = (
         Hops(*(seconds * factor for seconds in _hops(machine.wiring, algorithm))) for algorithm in ("ring", "tree")
     )
@@ -144,8 +141,8 @@ def fabric(machine: Machine, nodes: int, devices: int, without: str | None = Non
 
 
 def _hops(wiring: Wiring, algorithm: str) -> tuple[float, float, float]:
-    start, inside = efficiency.hop(wiring, algorithm)
-    return start, inside, efficiency.hop("network", algorithm)[1]
+    start, inside = cluster.hop(wiring, algorithm)
+    return start, inside, cluster.hop("network", algorithm)[1]
 
 
 def _claim(rate: float) -> Quantity:
@@ -156,7 +153,7 @@ def exposed(model: Model, step: float, fabric: Fabric, spread: float = MODEL_SPR
     """Seconds of a step that the exchange lasts beyond the backward pass, ``[draws]``."""
     buckets = timeline.bucket_sizes(model.gradients, model.bucket)
     ready = timeline.bucket_readiness(model.gradients, tuple(model.ready * step), buckets)
-    each = collectives.all_reduce(fabric, np.array(buckets, dtype=np.float64), "nccl")
+    each = collective_times.all_reduce(fabric, np.array(buckets, dtype=np.float64), "nccl")
     error = np.exp(spread * DRAWS.normals("error of the exchange model"))
     late: Array = timeline.exposed(np.broadcast_to(ready, each.shape), each) * error
     return late
@@ -271,7 +268,7 @@ def _prediction(key: tuple[str, ...], alone: dict[str, str], row: dict[str, str]
     exchanges = model(name, half=precision == "amp")
     samples = float(batch or _ANY_BATCH)
     step = samples / float(alone["value"])
-    crowded = step * (1 + contention.crowded(DRAWS.uniforms("crowding")))
+    crowded = step * (1 + compute_ratios.crowded(DRAWS.uniforms("crowding")))
     whole = crowded + exposed(exchanges, step, fabric(machine, nodes, ranks // nodes))
     link = machine.between if nodes > 1 and machine.between else machine.inside
     plain = step + over_one_nic(exchanges, ranks, link)

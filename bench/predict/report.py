@@ -20,8 +20,8 @@ from bench.predict import (
     this_machine,
 )  # fmt: skip
 from bench.predict.errors import Prediction, coverage, errors, summary, worst
-from stash.derive.predict.compute import contention
-from stash.derive.predict.exchange.stalls import MODEL_SPREAD, UNREADY_SPREAD
+from stash.predict import compute_ratios
+from stash.predict.exchange_stalls import MODEL_SPREAD, UNREADY_SPREAD
 
 HEAD = """# How wrong predictions are
 
@@ -129,7 +129,7 @@ def page() -> str:
 
 def _published() -> list[str]:
     found = list(published.throughputs())
-    crowding = contention.crowding()
+    crowding = compute_ratios.crowding()
     head = PUBLISHED.format(
         cases=len(found),
         learned=len(published.scaling_rows()),

@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 
 from bench.predict.errors import Prediction
-from stash.derive.predict.forecast.breakdown import Forecast
-from stash.derive.predict.uncertainty.draws import Draws, intervals
-from stash.derive.stalls.breakdown import Breakdown
+from stash.analysis.breakdown import Breakdown
+from stash.predict.draws import Draws, intervals
+from stash.predict.forecast import Forecast
 
 FIELDS = ("configuration", "stall", "measured", "predicted", "low", "high", "as_of")
 DRAWS = Draws()

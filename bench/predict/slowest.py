@@ -11,8 +11,8 @@ import numpy as np
 
 from bench.common import ROOT
 from bench.predict.errors import Prediction
-from stash.derive.predict.exchange.stragglers import largest_of, seen_again
-from stash.derive.predict.uncertainty.draws import Array, Draws
+from stash.predict.draws import Array, Draws
+from stash.predict.stragglers import largest_of, seen_again
 
 RECORDING = ROOT / "bench" / "noise" / "two_ranks.csv"
 _STRETCH = 500

@@ -11,16 +11,15 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from stash.base.records import Block, Collective, Gradient, Loader, Profile, Rank, Settings, Workload
-from stash.derive.predict.exchange import collectives, timeline
-from stash.derive.predict.exchange.collectives import Fabric, Hops
-from stash.derive.predict.exchange.stalls import ExchangeModel
-from stash.derive.predict.forecast.breakdown import forecast
-from stash.derive.predict.forecast.parts import Predicted
-from stash.derive.predict.target.cluster import Target
-from stash.derive.predict.target.from_profile import of_profile
-from stash.derive.predict.uncertainty.draws import Array, Draws, intervals
-from stash.derive.stalls import attribute
+from stash.analysis.attribution import attribute
+from stash.core.records.profile import Block, Collective, Gradient, Loader, Profile, Rank, Settings, Workload
+from stash.predict import collective_times, timeline
+from stash.predict.cluster import Target
+from stash.predict.cluster_sources import of_profile
+from stash.predict.collective_times import Fabric, Hops
+from stash.predict.draws import Array, Draws, intervals
+from stash.predict.exchange_stalls import ExchangeModel
+from stash.predict.forecast import Predicted, forecast
 
 COUNTS = (32, 64, 128, 256, 512, 1024, 4096)
 TARGET = Target(name="four nodes", nodes=4, devices=1, backend="gloo")
@@ -78,7 +77,7 @@ def forecast_line() -> str:
 def _ends(draws: Draws) -> Array:
     """Both ends of a step that is a sum of what forecasts are made of."""
     fabric = _fabric(4, 1, draws)
-    exchange = collectives.all_reduce(fabric, np.full(5, 25e6), "gloo")
+    exchange = collective_times.all_reduce(fabric, np.full(5, 25e6), "gloo")
     late = timeline.exposed(np.broadcast_to(np.linspace(0, 0.1, 5), exchange.shape), exchange)
     (found,) = intervals((late + 0.2 + 0.01 * draws.normals("compute"))[None, :])
     return np.array([found.low, found.high], dtype=np.float64)
@@ -86,7 +85,7 @@ def _ends(draws: Draws) -> Array:
 
 def _one_forecast(draws: Draws) -> object:
     fabric = _fabric(4, 1, draws)
-    exchange = collectives.all_reduce(fabric, np.full(5, 25e6), "gloo")
+    exchange = collective_times.all_reduce(fabric, np.full(5, 25e6), "gloo")
     late = timeline.exposed(np.broadcast_to(np.linspace(0, 0.1, 5), exchange.shape), exchange)
     parts = [Predicted("compute", 0.2 + 0.01 * draws.normals("compute"), "measured")]
     return forecast(TARGET, [*parts, Predicted("network", late, "scaled")])
@@ -101,7 +100,7 @@ def _fabric(nodes: int, devices: int, draws: Draws | None = None) -> Fabric:
 
 
 def _timeline(fabric: Fabric, buckets: int, slowdown: float) -> Array:
-    exchange = collectives.all_reduce(fabric, np.full(buckets, 1e6), "nccl")
+    exchange = collective_times.all_reduce(fabric, np.full(buckets, 1e6), "nccl")
     return timeline.exposed(np.broadcast_to(np.linspace(0, 1, buckets), exchange.shape), exchange, slowdown)
 
 

@@ -26,19 +26,18 @@ from bench.common import ROOT
 from bench.predict.errors import Prediction, summary, worst
 from bench.truth.cases import Case, Layer, Rates
 from bench.truth.jobs import cluster, profile
-from stash import load
-from stash.base.records import Profile
-from stash.base.stats.intervals import Interval
-from stash.base.words.units import parse_rate
-from stash.derive.predict.exchange.timeline import MIB
-from stash.derive.predict.forecast.parts import StallDraws
-from stash.derive.predict.uncertainty.draws import Array, Draws
-from stash.derive.predict.whatif.base import Base
-from stash.derive.predict.whatif.changes import Alteration
-from stash.derive.predict.whatif.forecasting import base_of, stall_draws
-from stash.derive.stalls import attribute
-from stash.keep.artefact import save
-from stash.keep.redaction import redacted
+from stash.analysis.attribution import attribute
+from stash.core.artefact import load, save
+from stash.core.intervals import Interval
+from stash.core.records.profile import Profile
+from stash.core.redaction import redacted
+from stash.core.units import parse_rate
+from stash.predict.changes import Alteration
+from stash.predict.draws import Array, Draws
+from stash.predict.forecast import StallDraws
+from stash.predict.forecasting import base_of, stall_draws
+from stash.predict.passes import Base
+from stash.predict.timeline import MIB
 
 KEPT = Path(__file__).parent / "data" / "testbed"
 RESULTS = KEPT / "measured.csv"

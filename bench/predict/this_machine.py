@@ -24,13 +24,13 @@ from pathlib import Path
 from bench.common import ROOT
 from bench.predict import results
 from bench.predict.errors import coverage, summary, worst
-from stash import load
-from stash.base.records import Profile
-from stash.base.words.quantities import plus_minus
-from stash.base.words.rounding import Scale
-from stash.derive.predict.whatif.changes import changes
-from stash.derive.predict.whatif.forecasting import base_of, what_if
-from stash.derive.stalls import attribute
+from stash.analysis.attribution import attribute
+from stash.core.artefact import load
+from stash.core.formatting import plus_minus
+from stash.core.records.profile import Profile
+from stash.core.units import Scale
+from stash.predict.changes import changes
+from stash.predict.forecasting import base_of, what_if
 
 RESULTS = Path(__file__).parent / "data" / "this_machine.csv"
 DATA = ROOT / "data" / "images"
@@ -120,7 +120,7 @@ def measure(job: TrainingJob, data: Path, output: Path, budget: float) -> Profil
         done = subprocess.run(words, env={**os.environ, **alone}, capture_output=True, text=True, check=False)
         code, said = done.returncode, done.stdout + done.stderr
     else:
-        from stash.lab.testbed import Testbed
+        from stash.lab.testbed.bed import Testbed
 
         with Testbed(1, job.ranks, disk=job.disk, cpus=job.cpus, disk_path=data) as bed:
             started = bed.run(words, env=alone)

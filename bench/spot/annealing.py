@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from stash.derive.predict.uncertainty.draws import Array
+from stash.predict.draws import Array
 
 _HOT, _COLD = 0.3, 1e-3
 """Temperatures as fractions of a fleet's cost."""

@@ -19,10 +19,10 @@ from statistics import median
 import numpy as np
 
 from bench.spot.search import POOL, drawn, timed
-from stash.base.spot.fleets import FleetPlan, FleetPool
-from stash.derive.spot.takeover.outlook import FleetSituation
-from stash.derive.spot.takeover.replanning import replan
-from stash.keep.fleets import read_pool
+from stash.spot.records.fleets import FleetPlan, FleetPool
+from stash.spot.replacement.outlook import FleetSituation
+from stash.spot.replacement.replanning import replan
+from stash.spot.spot_files import read_pool
 
 LOSS, DEADLINE = 0.8, 3000.0
 

@@ -12,8 +12,8 @@ from itertools import pairwise
 from statistics import median
 
 from bench.spot.truth import Coefficients, Configuration, by_queue
-from stash.base.spot.log import SpotTakeover, SpotUpdates
 from stash.lab.testbed.revoke import Revocation, parse_revocation
+from stash.spot.records.runs import SpotTakeover, SpotUpdates
 
 RATE = 200e6 / 8
 PACE = {"fast": 0.15, "slow": 0.3}

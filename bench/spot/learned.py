@@ -26,15 +26,12 @@ import numpy as np
 import torch
 
 from bench.spot.learned_jobs import REPORTED, TRIED
-from stash.base.spot.curve import FittedLoss, LossReplay, VirtualWorker
-from stash.base.spot.fleets import LossCurve
-from stash.derive.spot.loss.convergence import updates_to
-from stash.derive.spot.loss.courses import common_losses, passed, shape_of
-from stash.derive.spot.loss.design import shapes
-from stash.derive.spot.loss.learning import fitted_forms
-from stash.derive.spot.loss.levels import spread_at
-from stash.elastic.job import ElasticJob
-from stash.elastic.learning.replay import replay
+from stash.spot.learn.replay import replay
+from stash.spot.model.convergence import common_losses, passed, shape_of, shapes, spread_at, updates_to
+from stash.spot.model.learning import fitted_forms
+from stash.spot.records.fleets import LossCurve
+from stash.spot.records.runs import FittedLoss, LossReplay, VirtualWorker
+from stash.spot.train.elastic_job import ElasticJob
 
 LEARNINGS, ORDERS = 4, 8
 FORMS = ("printed", "shipped", "free", "levels")

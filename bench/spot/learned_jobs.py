@@ -17,7 +17,7 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy, interpolate, mse_loss
 
-from stash.elastic.job import ElasticJob, load_job
+from stash.spot.train.elastic_job import ElasticJob, load_job
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "spot_job.py"
 Rows = tuple[torch.Tensor, ...]

@@ -19,13 +19,12 @@ from statistics import median
 from bench.spot.foreseeing import KINDS, PACE, RATE, Ordeal, Waits, foresee, speed
 from bench.spot.truth import Coefficients, coefficients, speed_of
 from bench.spot.truth_jobs import __file__ as jobs_file
-from stash.derive.spot.speed.stretches import outages, stretches, takeovers
-from stash.elastic.local.processes import leftovers
-from stash.elastic.local.scaling import EmulatedFleet
-from stash.elastic.rehearsal.grounds import TestbedGround
-from stash.elastic.rehearsal.playing import Account, Rehearsal
-from stash.elastic.running.orders import TrainingOrders, WorkerPlace
 from stash.lab.testbed.revoke import Revocation, moments, parse_revocation
+from stash.spot.emulate.backends import TestbedGround, leftovers
+from stash.spot.emulate.build_rehearsal import EmulatedFleet
+from stash.spot.emulate.run_rehearsal import Account, Rehearsal
+from stash.spot.model.stretches import outages, stretches, takeovers
+from stash.spot.train.run_orders import TrainingOrders, WorkerPlace
 
 _SLOW, _LASTED = 0.95, 2.5
 """Of what is predicted, that survivors should keep; and seconds of a fleet whose speed can be told."""

@@ -19,14 +19,13 @@ from pathlib import Path
 
 import numpy as np
 
-from stash.base.spot.fleets import FleetPlan
-from stash.base.spot.market import Obtainable
-from stash.derive.spot.fleet.provision import provision
-from stash.derive.spot.fleet.weighing import FleetWish
-from stash.derive.spot.holding.simulating import simulate
-from stash.derive.spot.risk.calibration import ChanceBin, binned, brier
-from stash.derive.spot.risk.checkpointing import interval
-from stash.derive.spot.risk.lifetimes import (
+from stash.spot.choose.fleet_costs import FleetWish
+from stash.spot.choose.provision import provision
+from stash.spot.pages.fleet_charts import calibration, costs_of_policies, progress, timeline
+from stash.spot.policies.simulating import simulate
+from stash.spot.records.fleets import FleetPlan
+from stash.spot.records.risks import Obtainable
+from stash.spot.risk.lifetimes import (
     HOUR,
     Gang,
     LifeLaw,
@@ -37,12 +36,20 @@ from stash.derive.spot.risk.lifetimes import (
     kaplan_meier,
     law_of,
 )
-from stash.derive.spot.risk.replacing import FleetSpeeds, by_laws, by_record
-from stash.derive.spot.risk.restarting import CheckpointedJob, drawn_seconds, expected_seconds, in_time_exactly
-from stash.keep.fleets import read_pool
-from stash.show.charts.chart import Blank
-from stash.show.charts.svg import svg
-from stash.show.spot.charts import calibration, costs_of_policies, progress, timeline
+from stash.spot.risk.replacing import FleetSpeeds, by_laws, by_record
+from stash.spot.risk.restarting import (
+    ChanceBin,
+    CheckpointedJob,
+    binned,
+    brier,
+    drawn_seconds,
+    expected_seconds,
+    in_time_exactly,
+    interval,
+)
+from stash.spot.spot_files import read_pool
+from stash.ui.charts.chart import Blank
+from stash.ui.charts.svg import svg
 
 RUNS = 10_000
 ASKED = 1_000

@@ -10,11 +10,10 @@ import numpy as np
 
 from bench.spot.annealing import anneal
 from bench.spot.windows import printed, shipped
-from stash.base.spot.fleets import Baseline, Contention
-from stash.derive.predict.uncertainty.draws import Array
-from stash.derive.spot.fleet.enumeration import Everything
-from stash.derive.spot.fleet.weighing import FleetWish, judged, weigh
-from stash.derive.spot.speed.sharing import compute_seconds
+from stash.predict.draws import Array
+from stash.spot.choose.fleet_costs import Everything, FleetWish, judged, weigh
+from stash.spot.model.queueing import compute_seconds
+from stash.spot.records.fleets import Baseline, Contention
 
 Search = Callable[[FleetWish], Array | None]
 """The exact one: the cheapest fleet's counts, ``None`` if there is none."""

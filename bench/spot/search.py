@@ -22,12 +22,11 @@ import numpy as np
 
 from bench.spot.annealing import anneal
 from bench.spot.rivals import baselines, cost_of
-from stash.base.spot.fleets import Contention, FleetPool, LossCurve, ParameterServers, WorkerType
-from stash.derive.spot.fleet.branching import cheapest
-from stash.derive.spot.fleet.enumeration import everything
-from stash.derive.spot.fleet.provision import provision
-from stash.derive.spot.fleet.weighing import FleetWish
-from stash.keep.fleets import read_pool
+from stash.spot.choose.branching import cheapest
+from stash.spot.choose.fleet_costs import FleetWish, everything
+from stash.spot.choose.provision import provision
+from stash.spot.records.fleets import Contention, FleetPool, LossCurve, ParameterServers, WorkerType
+from stash.spot.spot_files import read_pool
 
 POOL = Path(__file__).parent / "data" / "spotdnn.pool.yaml"
 ROWS = ((0.9, 1900.0), (0.8, 2400.0), (0.7, 3700.0))

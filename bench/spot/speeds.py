@@ -15,10 +15,10 @@ from pathlib import Path
 
 import numpy as np
 
-from stash.base.spot.fleets import FleetModel, FleetRun, SpeedModel
-from stash.derive.spot.speed.fitting import fit
-from stash.derive.spot.speed.predicting import predict
-from stash.keep.fleets import workers_of
+from stash.spot.model.fitting import fit
+from stash.spot.model.speed import predict
+from stash.spot.records.fleets import FleetModel, FleetRun, SpeedModel
+from stash.spot.spot_files import workers_of
 
 DATA = Path(__file__).parent / "data" / "cmdare_speeds.csv"
 FITTED = (2, 4, 8)

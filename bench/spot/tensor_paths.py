@@ -12,10 +12,10 @@ import time
 from dataclasses import replace
 
 from bench.spot.truth_jobs import mb2
-from stash.elastic.training.ledger import DataLease, lease_tag
-from stash.elastic.training.server import ParameterShard, RunKeys, ShardServer
-from stash.elastic.training.worker import ServerLinks, Trainer
-from stash.lab.testbed import Testbed
+from stash.lab.testbed.bed import Testbed
+from stash.spot.train.ledger import DataLease, lease_tag
+from stash.spot.train.server import ParameterShard, RunKeys, ShardServer
+from stash.spot.train.worker import ServerLinks, Trainer
 
 KEYS = RunKeys(b"of this benchmark", b"its leases")
 SECONDS, FLEETS = 8.0, (1, 2, 3)

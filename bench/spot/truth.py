@@ -20,16 +20,15 @@ from pathlib import Path
 import numpy as np
 from scipy.optimize import least_squares
 
-from stash.base.spot.fleets import Contention, FleetPool
-from stash.base.spot.log import SpotStretch, SpotUpdates
-from stash.derive.spot.speed.queueing import USUAL_RANDOMNESS, fleet_seconds, of_pool
-from stash.derive.spot.speed.sharing import bandwidth
-from stash.derive.spot.speed.stretches import outages, stretches
-from stash.elastic.local.scaling import EmulatedFleet
-from stash.elastic.rehearsal.grounds import TestbedGround
-from stash.elastic.rehearsal.playing import Rehearsal
-from stash.elastic.running.orders import TrainingOrders, WorkerPlace
 from stash.lab.testbed.revoke import Revocation, moments
+from stash.spot.emulate.backends import TestbedGround
+from stash.spot.emulate.build_rehearsal import EmulatedFleet
+from stash.spot.emulate.run_rehearsal import Rehearsal
+from stash.spot.model.queueing import USUAL_RANDOMNESS, bandwidth, fleet_seconds, of_pool
+from stash.spot.model.stretches import outages, stretches
+from stash.spot.records.fleets import Contention, FleetPool
+from stash.spot.records.runs import SpotStretch, SpotUpdates
+from stash.spot.train.run_orders import TrainingOrders, WorkerPlace
 
 DATA = Path(__file__).parent / "data" / "truth_speeds.csv"
 JOBS = Path(__file__).parent / "truth_jobs.py"

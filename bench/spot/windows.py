@@ -10,10 +10,10 @@ import math
 
 import numpy as np
 
-from stash.base.spot.fleets import Contention, FleetPool
-from stash.derive.predict.uncertainty.draws import Array
-from stash.derive.spot.fleet.weighing import HOUR, FleetWish, weigh
-from stash.derive.spot.speed.sharing import bandwidth
+from stash.predict.draws import Array
+from stash.spot.choose.fleet_costs import HOUR, FleetWish, weigh
+from stash.spot.model.queueing import bandwidth
+from stash.spot.records.fleets import Contention, FleetPool
 
 
 def paper_upper(contention: Contention) -> int | None:

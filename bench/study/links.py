@@ -1,6 +1,6 @@
 """What emulated links carry of a real all-reduce, against what their bytes alone would take.
 
-``python -m bench.study.links`` needs root. From it come the constants of ``derive/study/emulating.py``: how fast a
+``python -m bench.study.links`` needs root. From it come the constants of ``study/emulating.py``: how fast a
 link may be, how slow a line between nodes, and how long a step. An exchange is one bucket or three, after a pause in
 which links fill their bursts; its time is that until the slowest rank has it.
 """
@@ -15,8 +15,8 @@ from statistics import median
 
 from bench.common import machine, table
 from bench.truth.cases import ring_wire
-from stash.base.errors import StashError
-from stash.lab.testbed import Testbed
+from stash.core.errors import StashError
+from stash.lab.testbed.bed import Testbed
 
 TIMES = 12
 PAUSE = 0.03

@@ -20,11 +20,10 @@ import yaml
 
 from bench.common import DATA, machine, table
 from bench.study.runs import STUDY
-from stash.cli.characterize import cells_of
-from stash.keep.study import journal
-from stash.keep.study.file import read
-from stash.keep.study.journal import StudyEvent
-from stash.rent.study.folder import of_study
+from stash.study import study_folder
+from stash.study.command import cells_of
+from stash.study.study_file import read_study
+from stash.study.study_folder import StudyEvent, of_study
 
 GOAL = 2.0
 """Seconds, of both."""
@@ -49,7 +48,7 @@ def of_cells() -> list[str] | None:
     if not place.exists():
         return None
     folder = of_study(place)
-    events = journal.read(folder.journal)
+    events = study_folder.read(folder.journal)
     beyond = []
     for cell, began, released in _cells(events):
         own = folder.cell(cell)
@@ -84,13 +83,13 @@ def of_planning() -> list[list[str]]:
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder) / "large.yaml"
         place.write_text(_large())
-        cells = cells_of(read(place), None)
+        cells = cells_of(read_study(place), None)
         kept = of_study(place)
         kept.path.mkdir()
         for cell in cells[: len(cells) // 2]:
             at = time.time()
-            journal.append(kept.journal, StudyEvent(at=at, what="started", lease=cell.id, cell=cell.id))
-            journal.append(
+            study_folder.append(kept.journal, StudyEvent(at=at, what="started", lease=cell.id, cell=cell.id))
+            study_folder.append(
                 kept.journal, StudyEvent(at=at, what="ended", lease=cell.id, cell=cell.id, ending="done", seconds=9.0)
             )
         walls, busy = [], []

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bench.study.runs import Row
-from stash.keep.catalog.speeds import model_key
+from stash.catalog.reference import model_key
 
 DATA = Path(__file__).parents[1] / "predict" / "data"
 _OTHER_INPUT = ("resnet18",)

@@ -18,19 +18,20 @@ from pathlib import Path
 
 from bench.common import DATA, ROOT
 from bench.study.truth import truth
-from stash.cli.characterize import cells_of
-from stash.derive.stalls import Breakdown, attribute
-from stash.derive.study.cells import Cell
-from stash.derive.study.results import results
-from stash.derive.study.standing import standings
-from stash.keep import catalog
-from stash.keep.artefact import load
-from stash.keep.catalog.peak import VALUE_BYTES, peak, variants
-from stash.keep.study import journal
-from stash.keep.study.file import read
+from stash import catalog
+from stash.analysis.attribution import attribute
+from stash.analysis.breakdown import Breakdown
+from stash.catalog.machines import VALUE_BYTES, peak, variants
+from stash.core.artefact import load
 from stash.lab.testbed.emulation import Emulation
 from stash.lab.testbed.generate import emulate
-from stash.rent.study.folder import of_study
+from stash.study import study_folder
+from stash.study.cells import Cell
+from stash.study.command import cells_of
+from stash.study.results import results
+from stash.study.status import standings
+from stash.study.study_file import read_study
+from stash.study.study_folder import of_study
 
 STUDY = Path(__file__).parent / "paper.yaml"
 KEPT = Path(__file__).parent / "data"
@@ -105,8 +106,8 @@ def run() -> int:
 def keep() -> int:
     """Write down what the study has found until now; how many cells that is."""
     place = DATA / "study" / STUDY.name
-    cells, folder = cells_of(read(place), None), of_study(place)
-    standing = standings(cells, journal.read(folder.journal))
+    cells, folder = cells_of(read_study(place), None), of_study(place)
+    standing = standings(cells, study_folder.read(folder.journal))
     measured = {
         cell.id: attribute(load(folder.cell(cell.id).profile)) for cell in cells if standing[cell.id].state == "done"
     }

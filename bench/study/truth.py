@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bench.truth.cases import Layer, exposed, ring_wire
-from stash.derive.study.cells import Cell
-from stash.derive.study.emulating import BUCKET_BYTES, EmulatedCell
 from stash.lab.testbed.emulation import Emulation
+from stash.study.cells import Cell
+from stash.study.emulating import BUCKET_BYTES, EmulatedCell
 
 
 def truth(cell: Cell, model: Emulation) -> dict[str, float]:

@@ -46,17 +46,17 @@ class Break:
 BREAKS = (
     Break("a sound build"),
     Break(
-        "switching the scope does nothing", "stash/measure/agent/climb/rank.py",
+        "switching the scope does nothing", "stash/measure/agent/runner/rank.py",
         "        replicas.set_scope(name)\n", "        return\n",
     ),
     Break(
-        "cold blocks are warm", "stash/measure/agent/climb/blocks.py",
+        "cold blocks are warm", "stash/measure/agent/runner/blocks.py",
         '"cold": COLD', '"cold": WARM',
     ),
     Break(
         "blocks start with full queues",
-        "stash/measure/agent/climb/blocks.py",
-        '        muster(rank.orders, f"{number}.{visit.rung}")\n',
+        "stash/measure/agent/runner/blocks.py",
+        '        barrier(rank.orders, f"{number}.{visit.rung}")\n',
         "        time.sleep(1)\n",
     ),
     Break(
@@ -65,19 +65,19 @@ BREAKS = (
         "    def drain(self) -> None:\n        return\n",
     ),
     Break(
-        "replays repeat the first batches for ever", "stash/measure/agent/climb/supply.py",
+        "replays repeat the first batches for ever", "stash/measure/agent/runner/blocks.py",
         "                self._refill(feed)\n", "                pass\n",
     ),
     Break(
-        "coldness is not proven", "stash/measure/agent/climb/proof.py",
+        "coldness is not proven", "stash/measure/agent/runner/cache_check.py",
         "    if called is None or storage is None:\n        return None if", "    if True:\n        return None if",
         "tests/integration/test_zoo_data.py::"
         "test_small_files_that_are_seen_do_not_prove_the_large_ones_that_are_not",
     ),
     Break(
-        "launches are pooled", "stash/derive/stalls/step_times.py",
+        "launches are pooled", "stash/analysis/step_times.py",
         "    if not profile.settings.isolated:\n", "    if True:\n",
-        "tests/unit/derive/stalls/test_attribution.py::"
+        "tests/unit/analysis/test_attribution.py::"
         "test_launches_not_their_rounds_are_what_repeats_where_rungs_have_their_own",
     ),
 )  # fmt: skip

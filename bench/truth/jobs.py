@@ -14,9 +14,9 @@ import yaml
 
 from bench.common import ROOT
 from bench.truth.cases import Case, Rates
-from stash import load
-from stash.base.records import Profile
-from stash.lab.testbed import Testbed
+from stash.core.artefact import load
+from stash.core.records.profile import Profile
+from stash.lab.testbed.bed import Testbed
 
 SCRATCH = ROOT / "data" / "truth"
 
@@ -43,7 +43,14 @@ def profile(case: Case, folder: Path, bed: Testbed | None, budget: float, precis
     (folder / "model.yaml").write_text(describe(case))
     data = files(case)
     job = [
-        *("-m", "stash.lab.testbed.train", "--model", str(folder / "model.yaml"), "--bucket-mb", str(case.bucket_mb)),
+        *(
+            "-m",
+            "stash.lab.testbed.train_emulated",
+            "--model",
+            str(folder / "model.yaml"),
+            "--bucket-mb",
+            str(case.bucket_mb),
+        ),
         *("--batch", str(case.batch), "--workers", str(case.workers)),
         *("--accumulate", str(case.accumulate)),
         *(["--data", str(data)] if data else []),

@@ -21,7 +21,7 @@ import numpy as np
 from bench.common import TIMED
 from bench.truth.cases import COMPUTE, Case
 from bench.truth.jobs import describe
-from stash.lab.testbed import Testbed
+from stash.lab.testbed.bed import Testbed
 
 LEAD_IN = 8
 SECONDS = 3.0
@@ -42,7 +42,7 @@ def moments(case: Case, bed: Testbed | None, steps: int, data: Path | None = Non
         model, out = Path(folder) / "model.yaml", Path(folder) / "moments.json"
         model.write_text(describe(case))
         job = [
-            *(str(TIMED), str(out), "stash.lab.testbed.train", "--model", str(model), "--bucket-mb", "1"),
+            *(str(TIMED), str(out), "stash.lab.testbed.train_emulated", "--model", str(model), "--bucket-mb", "1"),
             *("--batch", str(case.batch), "--workers", str(case.workers), "--steps", str(steps)),
             *(["--data", str(data)] if data else []),
         ]

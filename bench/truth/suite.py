@@ -16,10 +16,10 @@ from pathlib import Path
 from bench.truth import stopwatch
 from bench.truth.cases import Case
 from bench.truth.jobs import cluster, profile
-from stash import attribute
-from stash.base.records import Profile
-from stash.derive.advise import verdict
-from stash.derive.stalls import Breakdown
+from stash.advice.verdict import verdict
+from stash.analysis.attribution import attribute
+from stash.analysis.breakdown import Breakdown
+from stash.core.records.profile import Profile
 
 LISTED = 0.05
 """A stall below this share of the step is not expected to be named."""

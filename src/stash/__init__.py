@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from stash.base import notebooks
-from stash.base.version import __version__ as __version__
+from stash.core import notebooks
+from stash.core.version import __version__ as __version__
 
 __all__ = ["attribute", "frame", "load", "profile", "save", "step", "watch"]
 
@@ -17,26 +17,26 @@ TYPE_CHECKING = False  # as typing has it, whose import would take longer than a
 if TYPE_CHECKING:
     from typing import Any
 
-    from stash.derive.stalls import attribute
-    from stash.derive.tables import frame
-    from stash.keep.artefact import load, save
+    from stash.analysis.attribution import attribute
+    from stash.core.artefact import load, save
     from stash.measure.agent.watch import step, watch
-    from stash.measure.launch.function import profile
+    from stash.measure.launcher.function import profile
+    from stash.store.rows import frame
 
 _HOMES = {
     "step": "stash.measure.agent.watch",
     "watch": "stash.measure.agent.watch",
-    "load": "stash.keep.artefact",
-    "save": "stash.keep.artefact",
-    "profile": "stash.measure.launch.function",
-    "attribute": "stash.derive.stalls.attribution",
-    "frame": "stash.derive.tables.frames",
+    "load": "stash.core.artefact",
+    "save": "stash.core.artefact",
+    "profile": "stash.measure.launcher.function",
+    "attribute": "stash.analysis.attribution",
+    "frame": "stash.store.rows",
 }
 
 
 def _shown_in_a_notebook(profile: Any) -> str:
     """A profile's cell; what draws it is loaded when a notebook first asks."""
-    return import_module("stash.show.report.cell").render(profile)  # type: ignore[no-any-return]
+    return import_module("stash.report.notebook").render(profile)  # type: ignore[no-any-return]
 
 
 notebooks.show_with(_shown_in_a_notebook)

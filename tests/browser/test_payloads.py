@@ -18,16 +18,17 @@ from markdown_it import MarkdownIt
 from payloads import HIT, LOOK, PAYLOADS, hostile, hostile_page
 from reported import probed_whole
 
-from stash.cli.report import read_page
-from stash.derive.advise import verdict
-from stash.derive.stalls import attribute
-from stash.keep.artefact import load, save, to_bytes
-from stash.keep.curves import load_curve
-from stash.show.charts.files import content
-from stash.show.profile.view import view
-from stash.show.report import cell, html, markdown
-from stash.show.spot import learned
-from stash.show.study.page import page as page_of_study
+from stash.advice.verdict import verdict
+from stash.analysis.attribution import attribute
+from stash.cli.show_command import read_page
+from stash.core.artefact import load, save, to_bytes
+from stash.report import notebook
+from stash.report.profile_page import view
+from stash.spot.pages import learned_curve
+from stash.spot.spot_files import load_curve
+from stash.study.page import page as page_of_study
+from stash.ui import html, markdown
+from stash.ui.charts.chart_files import content
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
 TESTS = Path(__file__).parents[1]
@@ -106,7 +107,7 @@ def _drawn(kind: str, path: Path) -> dict[str, str]:
     """Every page and picture of the document, by the name of its file."""
     if kind == "curve":
         curve = load_curve(path)
-        assert ACTS.search(learned.render(learned.view(curve), 80)) is None
+        assert ACTS.search(learned_curve.render(learned_curve.view(curve), 80)) is None
         return {}
     page = read_page([str(path)])
     whole = html.render(page)
@@ -115,7 +116,7 @@ def _drawn(kind: str, path: Path) -> dict[str, str]:
     for number, chart in enumerate(page.charts):
         found[f"chart{number}.svg"] = str(content(chart, "svg", 170))
     if kind == "profile":
-        found["cell.html"] = _bare(cell.render(load(path)))
+        found["cell.html"] = _bare(notebook.render(load(path)))
     return found
 
 

@@ -8,7 +8,7 @@ import pytest
 from chromium import CHROMIUM, Chromium
 from reported import hostile, page_of, probed_whole, whole
 
-from stash.show.report.html import render
+from stash.ui.html import render
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
 SLOWER = 1.3

@@ -11,8 +11,8 @@ import pytest
 from big_studies import grid, many
 from chromium import CHROMIUM, Chromium
 
-from stash.show.report.html import render
-from stash.show.study.page import page
+from stash.study.page import page
+from stash.ui.html import render
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
 TABLE = "document.querySelector('table[data-filters]')"

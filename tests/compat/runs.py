@@ -19,7 +19,7 @@ from statistics import fmean, stdev
 
 import psutil
 
-from stash.keep.artefact import load
+from stash.core.artefact import load
 from tests.compat.environments import Environment
 from tests.compat.projects import Project
 

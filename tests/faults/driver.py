@@ -20,7 +20,7 @@ from pathlib import Path
 
 from runs import Outcome, Started, two_ranks
 
-from stash.derive.stalls import step_matrix
+from stash.analysis.step_times import step_matrix
 from tests.faults.case import Case, Room
 
 SCRIPTS = Path(__file__).parent / "scripts"

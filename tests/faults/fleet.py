@@ -20,11 +20,11 @@ import psutil
 import torch
 
 from stash.cli.main import main as stash
-from stash.elastic import checkpoints
-from stash.elastic.local.processes import MARK as RUN
-from stash.elastic.rehearsal import grounds
-from stash.elastic.running.orders import EVENTS, Tape
-from stash.lab.testbed.names import MARK
+from stash.lab.testbed.topology import MARK
+from stash.spot.emulate import backends
+from stash.spot.emulate.backends import MARK as RUN
+from stash.spot.train import saved_shards
+from stash.spot.train.run_orders import EVENTS, Tape
 
 STRANGER = Path(__file__).with_name("server_attacks.py")
 JOB = """
@@ -69,7 +69,7 @@ class Scene:
         self.memory: list[int] = []
         """Of the server, before and during the attack."""
 
-    def follow(self, ground: grounds.TestbedGround) -> None:
+    def follow(self, ground: backends.TestbedGround) -> None:
         """Wait until it trains, let the stranger in, and look at the server meanwhile."""
         tape, began = Tape(ground._folder / EVENTS), False
         while not began:
@@ -90,7 +90,7 @@ class Scene:
                 self.failures.add("a traceback of the server's")
 
 
-def _ports(ground: grounds.TestbedGround, node: int) -> list[str]:
+def _ports(ground: backends.TestbedGround, node: int) -> list[str]:
     """Every TCP port of a host that its network reaches."""
     enter = ("ip", "netns", "exec", ground._bed.environment(node)[MARK])
     shown = subprocess.run((*enter, "ss", "-Hltn"), capture_output=True, text=True, check=True).stdout
@@ -98,7 +98,7 @@ def _ports(ground: grounds.TestbedGround, node: int) -> list[str]:
     return [f"{ground._bed.address(node)}:{port}" for host, _, port in places if "127.0.0.1" not in host]
 
 
-def _server_memory(ground: grounds.TestbedGround) -> int:
+def _server_memory(ground: backends.TestbedGround) -> int:
     for process in psutil.process_iter(["name"]):
         try:
             own = str(process.info["name"]).startswith("ray::ServerActor")
@@ -111,17 +111,17 @@ def _server_memory(ground: grounds.TestbedGround) -> int:
 
 def play(scene: Scene) -> int:
     """The run; its exit status."""
-    plain_init, plain_start = grounds.TestbedGround.__init__, grounds.TestbedGround.start
+    plain_init, plain_start = backends.TestbedGround.__init__, backends.TestbedGround.start
 
-    def made(self: grounds.TestbedGround, orders: Any, folder: Path, fleet: Any, spares: int) -> None:
+    def made(self: backends.TestbedGround, orders: Any, folder: Path, fleet: Any, spares: int) -> None:
         plain_init(self, orders, folder, fleet, spares + 1)
 
-    def start(self: grounds.TestbedGround) -> None:
+    def start(self: backends.TestbedGround) -> None:
         plain_start(self)
         threading.Thread(target=scene.follow, args=(self,), daemon=True).start()
 
-    grounds.TestbedGround.__init__ = made  # type: ignore[method-assign]
-    grounds.TestbedGround.start = start  # type: ignore[method-assign]
+    backends.TestbedGround.__init__ = made  # type: ignore[method-assign]
+    backends.TestbedGround.start = start  # type: ignore[method-assign]
     words = [
         "--on",
         "testbed",
@@ -150,7 +150,7 @@ def wrong(scene: Scene, code: int) -> Iterator[str]:
         yield scene.said
     if books["wrong"] or books["done"] != books["issued"] or books["reissued"] or books["repeated"]:
         yield f"the books: {books}"
-    stored = checkpoints.newest(Path("kept"), 0)
+    stored = saved_shards.newest(Path("kept"), 0)
     applied = None if stored is None else [list(pair) for pair in stored.facts["applied"]]
     if applied != [[0, books["issued"]]]:
         yield f"the server applied {applied}, of {books['issued']} samples"

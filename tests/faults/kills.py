@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))  # as p
 
 from runs import Started
 
-from stash.base.interrupts import REQUESTS
+from stash.core.interrupts import REQUESTS
 from tests.faults.__main__ import _signals_as_in_a_terminal
 from tests.faults.driver import SCRIPTS
 

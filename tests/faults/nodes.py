@@ -15,8 +15,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from stash.lab.testbed import Started, Testbed
-from stash.lab.testbed.names import MARK
+from stash.lab.testbed.bed import Started, Testbed
+from stash.lab.testbed.topology import MARK
 
 PORT = 29577
 LIMIT = 300.0

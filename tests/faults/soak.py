@@ -17,11 +17,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from stash.base.ladder import NAMES
-from stash.lab.testbed.names import abandoned
-from stash.measure.launch import climb, job
-from stash.measure.launch.engines.base import Cluster
-from stash.measure.launch.wishes import Wishes
+from stash.core.ladder import NAMES
+from stash.lab.testbed.topology import abandoned
+from stash.measure.launcher import job, session
+from stash.measure.launcher.engines import Cluster
+from stash.measure.launcher.measurement import ProfileOptions
 from stash.measure.linux.processes import carrying
 
 MARK = "STASH_SOAK"
@@ -78,8 +78,10 @@ def settled(temporary: Path, before: Count) -> Count:
 def in_a_row(profiles: int) -> None:
     """In this process."""
     for _ in range(profiles):
-        climb.measure(
-            job.script(str(TRAIN), ()), Cluster(engine="local"), Wishes(precision=50.0, budget=1.0, rungs=NAMES)
+        session.measure(
+            job.script(str(TRAIN), ()),
+            Cluster(engine="local"),
+            ProfileOptions(precision=50.0, budget=1.0, rungs=NAMES),
         )
 
 

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 from runs import PATIENCE, Outcome, Started, two_ranks
 
-from stash import attribute
-from stash.base.ladder import NAMES
-from stash.base.records import Block, Profile
+from stash.analysis.attribution import attribute
+from stash.analysis.step_times import step_matrix
 from stash.cli.main import main
-from stash.derive.stalls import step_matrix
+from stash.core.ladder import NAMES
+from stash.core.records.profile import Block, Profile
 
 SCRIPTS = Path(__file__).parent / "scripts"
 FILES = 192

@@ -16,7 +16,7 @@ from conftest import RunProfile, Start
 from PIL import Image
 from runs import PATIENCE, Outcome
 
-from stash.derive.stalls import step_matrix
+from stash.analysis.step_times import step_matrix
 
 WriteScript = Callable[..., Path]
 FOREVER = 2 * PATIENCE

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from conftest import Start
 
-from stash.base.interrupts import REQUESTS
+from stash.core.interrupts import REQUESTS
 
 WINDOW = """
 import signal, sys, time, weakref
 for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
     signal.signal(number, signal.SIG_DFL)  # as in a terminal
 signal.signal(signal.SIGINT, signal.default_int_handler)
-from stash.measure.launch import climb
+from stash.measure.launcher import session as climb
 commit_of = climb.commit_of
 class Module: ...
 def window(gone):

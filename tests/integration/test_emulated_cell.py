@@ -11,12 +11,12 @@ import pytest
 
 from bench.study.runs import model
 from bench.study.truth import truth
-from stash.cli.characterize import cells_of
-from stash.derive.stalls import attribute
-from stash.keep.artefact import load
-from stash.keep.study.file import read
+from stash.analysis.attribution import attribute
+from stash.core.artefact import load
 from stash.lab.testbed import doctor
-from stash.rent.study.folder import of_study
+from stash.study.command import cells_of
+from stash.study.study_file import read_study
+from stash.study.study_folder import of_study
 
 _obstacle = doctor.obstacle() or (None if os.geteuid() == 0 else "the testbed's tests need root")
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(_obstacle is not None, reason=str(_obstacle))]
@@ -34,7 +34,7 @@ def test_an_emulated_instance_stalls_as_its_links_must_make_it(tmp_path: Path) -
     words = [sys.executable, "-m", "stash", "characterize", str(place)]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    (cell,) = cells_of(read(place), None)
+    (cell,) = cells_of(read_study(place), None)
     found, true = attribute(load(of_study(place).cell(cell.id).profile)), truth(cell, model(cell))
     interconnect = found.stall("interconnect")
     assert interconnect is not None

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from conftest import RunProfile, measured
 
-from stash import attribute
+from stash.analysis.attribution import attribute
 from stash.lab.zoo.datasets import make_dataset
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from conftest import COMMUNICATION, RunProfile, blocks_of, climbed, measured, read_from_disk, skipped
 
-from stash import attribute
-from stash.derive.advise import verdict
+from stash.advice.verdict import verdict
+from stash.analysis.attribution import attribute
 
 # Frameworks ----------------------------------------------------------------------------------------------
 

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from conftest import SCRIPTS, RunProfile, Start, blocks_of, measured, skipped
 
-from stash.base.records import Profile
-from stash.derive.stalls import attribute, step_matrix
+from stash.analysis.attribution import attribute
+from stash.analysis.step_times import step_matrix
+from stash.core.records.profile import Profile
 
 BIN = Path(sys.executable).parent
 

@@ -16,9 +16,9 @@ import pytest
 from test_probe_links import on_all, on_testbed
 from test_spot_rehearsal import JOB, POOL
 
-from stash.base.listeners import LISTENERS, ListeningSocket, SocketReach
-from stash.lab.testbed import Testbed
-from stash.lab.testbed.names import MARK
+from stash.core.listeners import LISTENERS, ListeningSocket, SocketReach
+from stash.lab.testbed.bed import Testbed
+from stash.lab.testbed.topology import MARK
 
 REACHES: tuple[SocketReach, ...] = ("nothing", "this machine", "the run's interface", "all interfaces")
 

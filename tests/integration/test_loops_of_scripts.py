@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from conftest import RunProfile, measured
 
-from stash import attribute
+from stash.analysis.attribution import attribute
 
 
 @pytest.mark.parametrize(

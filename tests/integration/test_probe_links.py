@@ -15,12 +15,12 @@ import psutil
 import pytest
 from runs import PATIENCE
 
-from stash.base.errors import UserError
-from stash.base.records import Links, Probe
-from stash.lab.testbed import Testbed, doctor
-from stash.lab.testbed.started import Started
-from stash.measure.launch.engines.base import Cluster
-from stash.measure.launch.probe import probe
+from stash.core.errors import UserError
+from stash.core.records.host import Links, Probe
+from stash.lab.testbed import doctor
+from stash.lab.testbed.bed import Started, Testbed
+from stash.measure.launcher.engines import Cluster
+from stash.measure.launcher.probe_launch import probe
 
 _obstacle = doctor.obstacle() or (None if os.geteuid() == 0 else "the testbed's tests need root")
 on_testbed = pytest.mark.skipif(_obstacle is not None, reason=_obstacle or "")
@@ -28,11 +28,11 @@ on_testbed = pytest.mark.skipif(_obstacle is not None, reason=_obstacle or "")
 BUSY = 2.0
 """How many times too slow a link may look on a machine that does other work."""
 PROBE = """
-from stash.base.interrupts import REQUESTS, interrupted_by
+from stash.core.interrupts import REQUESTS, interrupted_by
 import os, sys
 from pathlib import Path
-from stash.measure.launch.probe import probe
-from stash.measure.launch.engines.base import Cluster
+from stash.measure.launcher.probe_launch import probe
+from stash.measure.launcher.engines import Cluster
 nodes, node, budget, parts, place, out = sys.argv[1:]
 with interrupted_by(*REQUESTS): found = probe(
     Cluster(int(os.environ.get("RANKS", "1")), int(nodes), int(node), place or None),

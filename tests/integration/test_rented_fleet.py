@@ -48,7 +48,7 @@ job = stash.spot.Job(model, loss, optimizer, Data, batch=64)
 """
 RUN = """
 from pathlib import Path
-from stash.cli.spot.rented import run_rented
+from stash.spot.commands.rented_fleet import run_rented
 run_rented(Path("job.plan.json"), "job.py:job", "aws/us-east-1", 25.0, None, True)
 """
 
@@ -56,7 +56,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(os.geteuid() != 0 or shutil.which("unshare") is None, reason="needs root and namespaces"),
     pytest.mark.skipif(
-        find_spec("ray") is None or find_spec("stash.elastic.running.head") is None,
+        find_spec("ray") is None or find_spec("stash.spot.train.head") is None,
         reason="needs Ray, and what it runs",
     ),
 ]
@@ -93,7 +93,7 @@ def give_notice(fake: Path, strangers: list[str]) -> None:
         with suppress(OSError):
             words = (process / "cmdline").read_bytes().split(b"\0")
             own = f"FAKE_SKY={fake}".encode() in (process / "environ").read_bytes().split(b"\0")
-            if own and words[1:5] == [b"-m", b"stash.rent.spot.outpost", b"worker2", b"g3.8xlarge"]:
+            if own and words[1:5] == [b"-m", b"stash.spot.rented.worker_agent", b"worker2", b"g3.8xlarge"]:
                 os.kill(int(process.name), signal.SIGTERM)
                 strangers.append(asked_without_the_secret(process.name))
 

@@ -38,7 +38,7 @@ dist.destroy_process_group()
 """
 RUN = """
 from pathlib import Path
-from stash.cli.spot.rented_together import run_rented_sync
+from stash.spot.commands.rented_fleet import run_rented_sync
 run_rented_sync(
     Path("job.plan.json"), ("train.py", "700"), "aws/us-east-1", 25.0, "s3://mine/run1", True, 1, "{every}"
 )

@@ -11,9 +11,9 @@ import yaml
 from gang_fleets import gang, gang_plan
 from spot_fleets import plan, request, with_on_demand
 
-from stash.rent.spot import admission, tasks
-from stash.rent.spot.tasks import RentRequest
-from stash.rent.study.submission import Submission
+from stash.spot.rented import tasks
+from stash.spot.rented.tasks import RentRequest
+from stash.study.submission import Submission
 
 pytestmark = [
     pytest.mark.slow,
@@ -26,7 +26,7 @@ pytestmark = [
 def lay(of: RentRequest, found: Sequence[Submission]) -> None:
     """The files that tasks and commands name."""
     with of.folder.held():
-        admission.renew(of.secret, of.secret_variable)
+        tasks.renew(of.secret, of.secret_variable)
     for each in found:
         each.put(of.folder, of.folder.cell(each.lane))
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import torch
 
-from stash.elastic import checkpoints
+from stash.spot.train import saved_shards
 
 pytest.importorskip("ray")
 pytestmark = pytest.mark.slow
@@ -48,7 +48,7 @@ breaks = stash.spot.Job(model, loss, lambda parameters: Breaks(parameters, 1e-3)
 """
 SLOW_DISK = """
 import time
-from stash.elastic import checkpoints
+from stash.spot.train import saved_shards as checkpoints
 save = checkpoints.save
 def slowly(*words):
     time.sleep(8)
@@ -212,14 +212,14 @@ def test_a_killed_head_says_how_to_resume_and_every_sample_counts_once(folder: P
     while not list((folder / "kept").glob("shard0-*1.ckpt")):
         assert process.poll() is None
         time.sleep(0.1)
-    (head,) = [pid for pid in _left(folder) if "stash.elastic.running.head" in _words(pid)]
+    (head,) = [pid for pid in _left(folder) if "stash.spot.train.head" in _words(pid)]
     os.kill(int(head), signal.SIGKILL)
     said = process.communicate(timeout=90)[1]
     assert process.returncode == 1
     assert _left(folder) == []
     again = ("stash", "spot", "run", *words, "--checkpoint-every", "1s")
     assert f"the head was killed by SIGKILL; resume from its last checkpoint with `{shlex.join(again)}`" in said
-    kept = checkpoints.newest(folder / "kept", 0)
+    kept = saved_shards.newest(folder / "kept", 0)
     assert kept is not None
     before = sum(stop - start for start, stop in kept.facts["applied"])
     resumed = subprocess.run(

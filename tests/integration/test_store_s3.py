@@ -10,12 +10,12 @@ import pytest
 from breakdowns import CALM
 from profile_builder import build
 
-from stash.base.errors import StoreError
 from stash.cli.main import main
-from stash.cli.output import show_then_save
-from stash.cli.storing import opened, store_for_copies
-from stash.keep.artefact import load, save
-from stash.keep.store.names import id_of
+from stash.core.artefact import load, save
+from stash.core.errors import StoreError
+from stash.report.output import show_then_save
+from stash.store.storage import id_of
+from stash.store.storing import opened, store_for_copies
 
 server = pytest.importorskip("moto.server")
 boto3 = pytest.importorskip("boto3")

@@ -16,7 +16,7 @@ import pytest
 from runs import PATIENCE
 
 import stash
-from stash.keep.artefact import load_probe
+from stash.core.artefact import load_probe
 from stash.measure.linux.processes import carrying
 
 pytestmark = pytest.mark.slow

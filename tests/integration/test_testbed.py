@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 from runs import PATIENCE
 
-from stash.base.errors import UserError
-from stash.lab.testbed import Testbed, cgroups, doctor
-from stash.lab.testbed.names import next_owner, owner_of
-from stash.lab.testbed.sweep import leftovers, sweep
+from stash.core.errors import UserError
+from stash.lab.testbed import doctor, wiring
+from stash.lab.testbed.bed import Testbed, leftovers, sweep
+from stash.lab.testbed.topology import next_owner, owner_of
 
 _obstacle = doctor.obstacle() or (None if os.geteuid() == 0 else "the testbed's tests need root")
 pytestmark = pytest.mark.skipif(_obstacle is not None, reason=_obstacle or "")
@@ -28,10 +28,10 @@ pytestmark = pytest.mark.skipif(_obstacle is not None, reason=_obstacle or "")
 def _disk_obstacle() -> str:
     """Why reads from the disk under the tests' folders cannot be limited here; empty if they can."""
     try:
-        cgroups.device_of(Path(tempfile.gettempdir()))
+        wiring.device_of(Path(tempfile.gettempdir()))
     except UserError as error:
         return str(error)
-    return "" if cgroups.find().io is not None else "no cgroup controller for block I/O"
+    return "" if wiring.find().io is not None else "no cgroup controller for block I/O"
 
 
 needs_disk = pytest.mark.skipif(bool(_disk_obstacle()), reason=_disk_obstacle())
@@ -57,7 +57,7 @@ dist.destroy_process_group()
 """
 HOLD = """
 import sys, time
-from stash.lab.testbed import Testbed
+from stash.lab.testbed.bed import Testbed
 bed = Testbed(2, network="1gbit", cpus=1.0, verify=False)
 bed.start()
 print(bed.owner.token, bed.run(["sleep", "600"], 1).pid, flush=True)

@@ -18,10 +18,11 @@ import pytest
 from runs import PATIENCE
 
 import stash
-from stash.base.records import Profile
-from stash.derive.stalls import step_matrix
-from stash.lab.testbed import Started, Testbed, doctor
-from stash.lab.testbed.names import MARK
+from stash.analysis.step_times import step_matrix
+from stash.core.records.profile import Profile
+from stash.lab.testbed import doctor
+from stash.lab.testbed.bed import Started, Testbed
+from stash.lab.testbed.topology import MARK
 
 _obstacle = doctor.obstacle() or (None if os.geteuid() == 0 else "the testbed's tests need root")
 pytestmark = pytest.mark.skipif(_obstacle is not None, reason=_obstacle or "")
@@ -92,7 +93,8 @@ def begin(
             sys.executable, "-m", "stash", "profile", "--nnodes", str(bed.nodes), "--node-rank", str(node),
             "--rdzv-endpoint", f"{bed.address(0)}:{PORT}", "--nproc-per-node", str(devices),
             "--budget", str(budget), "--precision", "0.05", "--rungs", "solo,crowd,node,cluster",
-            "-o", str(run.output(node)), "-m", "stash.lab.testbed.train", "--model", str(folder / "model.yaml"),
+            "-o", str(run.output(node)),
+            "-m", "stash.lab.testbed.train_emulated", "--model", str(folder / "model.yaml"),
         ]  # fmt: skip
 
     run.nodes = bed.run_all(command, env={"NO_COLOR": "1", "COLUMNS": "200", "TMPDIR": str(folder)})

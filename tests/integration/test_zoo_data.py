@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from conftest import RunProfile, blocks_of, measured, skipped
 
-from stash import attribute
+from stash.analysis.attribution import attribute
 
 ZOO = Path(__file__).parents[1] / "zoo"
 

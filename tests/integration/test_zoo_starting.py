@@ -13,7 +13,7 @@ import pytest
 from conftest import RunProfile, Start, measured
 from runs import PATIENCE, Started
 
-from stash.derive.stalls import step_matrix
+from stash.analysis.step_times import step_matrix
 
 ZOO = Path(__file__).parents[1] / "zoo"
 FOREVER = 2 * PATIENCE

@@ -11,15 +11,15 @@ from pathlib import Path
 from profile_builder import build
 from studies import study
 
-from stash.base.records import Gpu, Gradient, Profile
-from stash.cli.characterize import cells_of
-from stash.derive.stalls import attribute
-from stash.derive.study.cells import Cell
-from stash.derive.study.looks import look
-from stash.derive.study.reading import StudyReading, read
-from stash.derive.study.results import StudyResult, results, scales_of
-from stash.keep.study.file import StudyFile
-from stash.keep.study.journal import StudyEvent
+from stash.analysis.attribution import attribute
+from stash.core.records.host import Gpu
+from stash.core.records.profile import Gradient, Profile
+from stash.study.cells import Cell
+from stash.study.command import cells_of
+from stash.study.results import StudyResult, look, results, scales_of
+from stash.study.status import StudyReading, read
+from stash.study.study_file import StudyFile
+from stash.study.study_folder import StudyEvent
 
 PAPER = (
     "alexnet", "resnet18", "shufflenet_v2_x0_5", "mobilenet_v2", "squeezenet1_0", "resnet50", "vgg11",

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from stash.base.records import Block, Profile
-from stash.derive.advise import Advice, verdict
-from stash.derive.stalls import Breakdown, attribute
+from stash.advice.verdict import Advice, verdict
+from stash.analysis.attribution import attribute
+from stash.analysis.breakdown import Breakdown
+from stash.core.records.profile import Block, Profile
 
 CALM = {
     "solo": [0.100] * 3,

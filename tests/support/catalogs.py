@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from stash.keep.catalog import Catalog, Instance
-from stash.keep.catalog.facts import Price
-from stash.keep.catalog.table import Columns
+from stash.catalog.facts import Instance, Price
+from stash.catalog.offers import Catalog, Columns
 
 
 def box(name: str, **facts: object) -> Instance:

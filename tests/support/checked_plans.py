@@ -7,7 +7,8 @@ from typing import Any
 from forecast_profiles import around, gpu_job
 from profile_builder import build
 
-from stash.base.records import Gpu, Host, Limits, Profile
+from stash.core.records.host import Gpu, Host, Limits
+from stash.core.records.profile import Profile
 
 PLANNED = {"compute": 0.170, "transfer": 0.004, "contention": 0.006, "interconnect": 0.008, "network": 0.180,
            "fetch": 0.002}  # fmt: skip

@@ -11,17 +11,17 @@ from typing import Any
 import torch
 
 from stash.measure.agent import script
-from stash.measure.agent.climb.climber import Climber
-from stash.measure.agent.climb.clock import Clock
-from stash.measure.agent.climb.control import Control, Place
-from stash.measure.agent.climb.rank import OwnRank
 from stash.measure.agent.data.feeds import Feed, WatchedFeed
+from stash.measure.agent.runner.clock import Clock
+from stash.measure.agent.runner.control import Control, Place
+from stash.measure.agent.runner.ladder_runner import LadderRunner
+from stash.measure.agent.runner.rank import OwnRank
 from stash.measure.agent.wraps.scope import scope
-from stash.measure.run.folder import RunFolder
-from stash.measure.run.journal import Journal, Tail
-from stash.measure.run.messages import BlockDone, ClimbEnded, Message, Told
-from stash.measure.run.orders import Orders
-from stash.measure.run.wire import packed, unpacked
+from stash.measure.protocol.folder import RunFolder
+from stash.measure.protocol.journal import Journal, Tail
+from stash.measure.protocol.messages import BlockDone, ClimbEnded, Message, Payload
+from stash.measure.protocol.orders import Orders
+from stash.measure.protocol.wire import packed, unpacked
 
 PATIENCE = 60.0
 
@@ -62,7 +62,7 @@ class Seat:
 
     def exchange(self, report: Any, decide: Callable[[list[Any]], Any]) -> Any:
         table = self._table
-        table.reports[self.place.rank] = packed(Told.of(report) if isinstance(report, Message) else report)
+        table.reports[self.place.rank] = packed(Payload.of(report) if isinstance(report, Message) else report)
         table.barrier.wait()
         if self.place.rank == 0:
             table.decision = packed(decide(list(map(unpacked, table.reports))))
@@ -77,7 +77,7 @@ class Job:
     """One rank that trains: its climber, its clock, and how it left."""
 
     folder: RunFolder
-    climber: Climber
+    climber: LadderRunner
     clock: SetClock
     left: list[str] = field(default_factory=list)
     steps: int = 0
@@ -111,7 +111,7 @@ def job(given: Orders, seat: Seat | None = None) -> Job:
     clock, left = SetClock(), []
     control = seat or Control(given.files)
     rank = OwnRank(given, clock, control, Journal(given.files))
-    return Job(given.files, Climber(rank, Way(left)), clock, left)
+    return Job(given.files, LadderRunner(rank, Way(left)), clock, left)
 
 
 @dataclass
@@ -166,7 +166,7 @@ def epoch(job: Job, feed: Feed) -> Iterator[tuple[Any, str]]:
 
 def silence() -> None:
     """Nobody listens to this process's script any more."""
-    script._Ear.listener = None
+    script._EventBus.listener = None
 
 
 BATCHES = [torch.full((4, 2), float(number)) for number in range(8)]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from stash.base import pagecache
-from stash.measure.agent.data import reading
+from stash.core import pagecache
+from stash.measure.agent.data import reads
 
 FILES, PAGES = 3, 16
 
@@ -21,5 +21,5 @@ def fill(folder: Path, files: int = FILES, pages: int = PAGES) -> None:
             file.write(os.urandom(pages * pagecache.PAGE))
             file.flush()
             os.fsync(file.fileno())
-    if reading.examine_files(map(str, folder.iterdir()), cold=True)["resident"]:
+    if reads.examine_files(map(str, folder.iterdir()), cold=True)["resident"]:
         pytest.skip("the temporary folder is a RAM disk")

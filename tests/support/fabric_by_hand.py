@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from stash.derive.predict.exchange.collectives import Fabric, Hops
+from stash.predict.collective_times import Fabric, Hops
 
 
 def hops(start: float = 0.0, inside: float = 0.0, between: float = 0.0) -> Hops:

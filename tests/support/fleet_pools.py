@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from stash.base.spot.fleets import Contention, FleetPool, LossCurve, ParameterServers, WorkerType
-from stash.keep.fleets import read_pool
+from stash.spot.records.fleets import Contention, FleetPool, LossCurve, ParameterServers, WorkerType
+from stash.spot.spot_files import read_pool
 
 ROOT = Path(__file__).resolve().parents[2]
 PUBLISHED = ROOT / "bench/spot/data/spotdnn.pool.yaml"

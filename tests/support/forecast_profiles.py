@@ -6,7 +6,8 @@ from typing import Any
 
 from profile_builder import build
 
-from stash.base.records import Collective, Gpu, Gradient, Host, Limits, Loader, Profile, Rate
+from stash.core.records.host import Gpu, Host, Limits
+from stash.core.records.profile import Collective, Gradient, Loader, Profile, Rate
 
 WIGGLE = (-0.001, 0.001, -0.001, 0.001, 0.0, 0.0)
 CALM = (0.0002, -0.0002, 0.0, 0.0001, -0.0001, 0.0)

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from spot_fleets import TODAY, FakeFleet, plan, with_on_demand
 
-from stash.base.spot.fleets import FleetPlan
-from stash.keep import catalog
-from stash.rent.spot import asked
-from stash.rent.spot.gang import GangRequest
+from stash import catalog
+from stash.spot.records.fleets import FleetPlan
+from stash.spot.rented import rent_request
+from stash.spot.rented.gang import GangRequest
 
 BUCKET = "s3://mine/run1"
 
@@ -27,8 +27,8 @@ def gang_plan(workers: dict[str, int] | None = None, dearer: float | None = None
 
 def gang(folder: Path, of: FleetPlan | None = None, infra: str = "aws/us-east-1", least: int = 1) -> GangRequest:
     (folder / "train.py").write_text("")
-    run_folder = asked.run_folder(folder / "job.plan.json", folder.resolve())
-    return asked.gang(
+    run_folder = rent_request.run_folder(folder / "job.plan.json", folder.resolve())
+    return rent_request.gang(
         of or gang_plan(), (f"{folder}/train.py", "--epochs", "3"), infra, run_folder, catalog.load(), TODAY, BUCKET,
         least, 60.0,
     )  # fmt: skip

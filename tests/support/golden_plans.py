@@ -10,8 +10,7 @@ from pathlib import Path
 
 from plan_builder import with_rules
 
-from stash.base.plan import PLAN_SCHEMA
-from stash.keep.plans import save_plan
+from stash.plan.records import PLAN_SCHEMA, save_plan
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 

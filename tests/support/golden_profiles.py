@@ -14,12 +14,15 @@ from pathlib import Path
 
 from profile_builder import build
 
-from stash.base.records import (
+from stash.advice.verdict import verdict
+from stash.analysis.attribution import attribute
+from stash.cli.show_command import read_page
+from stash.core.artefact import load, save
+from stash.core.records.host import Gpu, Host
+from stash.core.records.profile import (
     Bucket,
     Collective,
-    Gpu,
     Gradient,
-    Host,
     Loader,
     Memory,
     Operator,
@@ -27,14 +30,9 @@ from stash.base.records import (
     Rate,
     WorkerTimes,
 )
-from stash.cli.report import read_page
-from stash.derive.advise import verdict
-from stash.derive.stalls import attribute
-from stash.keep.artefact import load, save
-from stash.show.profile.contract import document
-from stash.show.profile.terminal import render
-from stash.show.profile.view import view
-from stash.show.report.markdown import render as render_markdown
+from stash.report.profile_contract import document
+from stash.report.profile_page import render, view
+from stash.ui.markdown import render as render_markdown
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 

@@ -12,17 +12,16 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from stash.base.ladder import NAMES
-from stash.measure.launch.climb import Expedition
-from stash.measure.launch.engines.base import Cluster
-from stash.measure.launch.job import Job
-from stash.measure.launch.neighbours import NeighbouringRuns
-from stash.measure.launch.request import Request
-from stash.measure.launch.wishes import Result, Wishes
-from stash.measure.run.beats import Beat
-from stash.measure.run.folder import RunFolder
-from stash.measure.run.journal import Journal
-from stash.measure.run.messages import (
+from stash.core.ladder import NAMES
+from stash.measure.launcher.engines import Cluster
+from stash.measure.launcher.job import Job
+from stash.measure.launcher.measurement import ProfileOptions, Result
+from stash.measure.launcher.neighbours import NeighbouringRuns
+from stash.measure.launcher.process import Request
+from stash.measure.launcher.session import ProfileSession
+from stash.measure.protocol.folder import RunFolder
+from stash.measure.protocol.journal import Beat, Journal
+from stash.measure.protocol.messages import (
     BlockDone,
     ClimbEnded,
     LadderChosen,
@@ -32,7 +31,7 @@ from stash.measure.run.messages import (
     RoundDone,
     RoundsPlanned,
 )
-from stash.measure.run.orders import Orders, current
+from stash.measure.protocol.orders import Orders, current
 
 Agents = Callable[[Orders, "FakeProcess"], Generator[None, None, int]]
 
@@ -124,7 +123,7 @@ def expedition(
     job: Job | None = None,
     cluster: Cluster | None = None,
     **wishes: Any,
-) -> tuple[Expedition, list[FakeProcess]]:
+) -> tuple[ProfileSession, list[FakeProcess]]:
     """A ``stash profile`` whose launches are ``agents``, one after the other, the last one again and again."""
     clock, started = SetTime(), []
 
@@ -134,10 +133,10 @@ def expedition(
         started.append(process)
         return process
 
-    given = Wishes(**{"budget": 60.0, "rungs": tuple(rungs), **wishes})
+    given = ProfileOptions(**{"budget": 60.0, "rungs": tuple(rungs), **wishes})
     job, cluster = job or Job("script", "train.py"), cluster or Cluster(engine="local")
     nobody = NeighbouringRuns(sockets=Path("/no/such/table"))  # whatever else this machine measures
-    return Expedition(job, cluster, given, clock=clock, start=start, neighbours=nobody), started
+    return ProfileSession(job, cluster, given, clock=clock, start=start, neighbours=nobody), started
 
 
 def orders_of(request: Request) -> Orders:

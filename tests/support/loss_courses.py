@@ -7,10 +7,10 @@ from functools import lru_cache
 
 import numpy as np
 
-from stash.base.spot.curve import FittedLoss, LearnedCurve, LossReplay, VirtualWorker
-from stash.base.spot.fleets import LossCurve
-from stash.derive.spot.loss.convergence import loss_after
-from stash.derive.spot.loss.learning import fitted_forms
+from stash.spot.model.convergence import loss_after
+from stash.spot.model.learning import fitted_forms
+from stash.spot.records.fleets import LossCurve
+from stash.spot.records.runs import FittedLoss, LearnedCurve, LossReplay, VirtualWorker
 
 SHAPES = ((1, 64.0, 0.0), (2, 64.0, 0.71), (4, 128.0, 0.6), (6, 64.0, 0.9), (3, 256.0, 0.5), (5, 200.0, 0.8))
 """N, bw, R."""

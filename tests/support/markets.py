@@ -13,18 +13,17 @@ from typing import Any
 from catalogs import box
 from forecast_profiles import CALM, WIGGLE, around, gpu_job
 
-from stash.base.plan import Constraints, Goal, TrainingWork
-from stash.base.records import Memory, Profile
-from stash.derive.plan.question import Field, RentalQuestion
-from stash.derive.plan.weighing import Weighed
-from stash.derive.predict.forecast.parts import StallDraws
-from stash.derive.predict.whatif.base import Base
-from stash.derive.predict.whatif.changes import Alteration
-from stash.derive.predict.whatif.forecasting import stall_draws
-from stash.keep.catalog import Catalog, Instance
-from stash.keep.catalog.facts import Price
-from stash.keep.catalog.layers import merge
-from stash.keep.catalog.table import Columns
+from stash.catalog.facts import Instance, Price
+from stash.catalog.layers import merge
+from stash.catalog.offers import Catalog, Columns
+from stash.core.records.profile import Memory, Profile
+from stash.plan.evaluation import Evaluation
+from stash.plan.records import Constraints, Goal, TrainingWork
+from stash.plan.search import CandidateSet, PlanProblem
+from stash.predict.changes import Alteration
+from stash.predict.forecast import StallDraws
+from stash.predict.forecasting import stall_draws
+from stash.predict.passes import Base
 
 GPUS = merge(None, None).gpus
 SAMPLES = 5_000_000
@@ -137,7 +136,7 @@ def remembering(bases: list[Base]) -> Callable[[Base, Alteration], StallDraws]:
     return drawn
 
 
-def every(question: RentalQuestion, field: Field) -> list[Weighed]:
+def every(question: PlanProblem, field: CandidateSet) -> list[Evaluation]:
     """All candidates that can be forecast, none left out: what a search has to find the best of."""
     found = []
     for chain in field.chains:
@@ -149,7 +148,7 @@ def every(question: RentalQuestion, field: Field) -> list[Weighed]:
     return found
 
 
-def undominated(found: list[Weighed]) -> list[tuple[float, float]]:
+def undominated(found: list[Evaluation]) -> list[tuple[float, float]]:
     """(dollars, seconds) that nothing beats in both, by comparing each with each."""
     points = {(each.dollars, each.seconds) for each in found}
     return sorted(

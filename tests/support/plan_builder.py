@@ -10,7 +10,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from stash.base.plan import (
+from stash.core.intervals import Interval
+from stash.plan.records import (
     BillItem,
     Choice,
     ChoiceStanding,
@@ -28,7 +29,6 @@ from stash.base.plan import (
     TrainingWork,
     Unranked,
 )
-from stash.base.stats.intervals import Interval
 
 HOUR = 3600.0
 SAMPLES = 90 * 1_281_167

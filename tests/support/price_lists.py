@@ -7,7 +7,7 @@ import zipfile
 from email.message import Message
 from urllib.error import HTTPError
 
-from stash.keep.catalog.refresh import SOURCES
+from stash.catalog.refresh import SOURCES
 
 # Heads and lines as gpuhunt (src/gpuhunt/_internal/storage.py, v3) and SkyPilot (catalogs/v8/*/vms.csv) publish them.
 HUNT_HEAD = (

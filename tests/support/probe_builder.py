@@ -7,7 +7,19 @@ from typing import Any
 
 import numpy as np
 
-from stash.base.records import Copy, DiskRead, Exchange, Gpu, Host, Links, Preparation, Probe, Route, Stream, Timing
+from stash.core.records.host import (
+    Copy,
+    DiskRead,
+    Exchange,
+    Gpu,
+    Host,
+    Links,
+    Preparation,
+    Probe,
+    Route,
+    Stream,
+    Timing,
+)
 
 GB, GBIT = 1e9, 1e9 / 8
 MIB = 2**20

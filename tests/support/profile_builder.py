@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from stash.base.ladder import NAMES, Situation, reachable, rung
-from stash.base.records import Block, Host, Loader, Profile, Rank, Settings, Skipped, Workload
+from stash.core.ladder import NAMES, Situation, reachable, rung
+from stash.core.records.host import Host
+from stash.core.records.profile import Block, Loader, Profile, Rank, Settings, Skipped, Workload
 
 STEPS = 10
 ASKED = ("solo", "crowd", "node", "cluster", "warm", "cold")

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from probe_builder import GBIT, host, links, probe, stream
 
-from stash.base.records import Host
-from stash.derive.findings import read
-from stash.keep import catalog
+from stash import catalog
+from stash.analysis.findings.probe_reading import read
+from stash.core.records.host import Host
 
 CATALOG = catalog.load()
 

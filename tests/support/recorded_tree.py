@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 from recorded_nvml import RecordedNvml
 
-from stash.base.records import Host
+from stash.core.records.host import Host
 from stash.measure.host.describe import Sources, describe
 
 RECORDED = Path(__file__).parents[1] / "recorded"

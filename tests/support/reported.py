@@ -8,10 +8,11 @@ from pathlib import Path
 import probe_builder
 from profile_builder import build
 
-from stash.base.records import Collective, Gpu, Gradient, Loader, Profile, Rate
-from stash.cli.report import read_page
-from stash.keep.artefact import save
-from stash.show.report.page import Page
+from stash.cli.show_command import read_page
+from stash.core.artefact import save
+from stash.core.records.host import Gpu
+from stash.core.records.profile import Collective, Gradient, Loader, Profile, Rate
+from stash.ui.page import Page
 
 HOSTILE = "<script>alert('x')</script>\x1b[2J|`rm`@all"
 ROUNDS = 8

@@ -21,8 +21,8 @@ import psutil
 import pytest
 
 import stash
-from stash.base.records import Profile
-from stash.measure.launch.job import Job, may_train_on_several
+from stash.core.records.profile import Profile
+from stash.measure.launcher.job import Job, may_train_on_several
 
 MARK = "STASH_TEST_MARK"
 PATIENCE = 240.0

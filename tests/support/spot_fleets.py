@@ -14,18 +14,18 @@ from pathlib import Path
 
 from fleet_pools import published
 
-from stash.base.spot.fleets import FleetPlan
-from stash.derive.spot.fleet.provision import provision
-from stash.derive.spot.fleet.weighing import FleetWish
-from stash.derive.study.standing import open_leases, spent
-from stash.keep import catalog
-from stash.keep.study import journal
-from stash.rent.spot import asked
-from stash.rent.spot.controlling import COOLDOWN_SECONDS, FleetOutcome, SpotController
-from stash.rent.spot.takeover import FleetController
-from stash.rent.spot.tasks import FleetRequest, RentRequest
-from stash.rent.study.folder import CellFolder
-from stash.rent.study.programs import Called
+from stash import catalog
+from stash.spot.choose.fleet_costs import FleetWish
+from stash.spot.choose.provision import provision
+from stash.spot.records.fleets import FleetPlan
+from stash.spot.rented import rent_request
+from stash.spot.rented.rent_controller import COOLDOWN_SECONDS, FleetOutcome, SpotController
+from stash.spot.rented.replace_machines import FleetController
+from stash.spot.rented.tasks import FleetRequest, RentRequest
+from stash.study import study_folder
+from stash.study.programs import Called
+from stash.study.status import open_leases, spent
+from stash.study.study_folder import CellFolder
 
 TODAY = date(2026, 11, 22)
 JOB = "import stash.spot\njob = stash.spot.Job(None, None, None, None, batch=1)\n"
@@ -53,8 +53,8 @@ def with_on_demand(of: FleetPlan, dearer: float = 3.0) -> FleetPlan:
 
 def request(folder: Path, of: FleetPlan | None = None, infra: str = "aws/us-east-1") -> FleetRequest:
     (folder / "job.py").write_text(JOB)
-    run_folder = asked.run_folder(folder / "job.plan.json", folder.resolve())
-    return asked.request(of or plan(), f"{folder}/job.py:job", infra, run_folder, catalog.load(), TODAY)
+    run_folder = rent_request.run_folder(folder / "job.plan.json", folder.resolve())
+    return rent_request.request(of or plan(), f"{folder}/job.py:job", infra, run_folder, catalog.load(), TODAY)
 
 
 @dataclass
@@ -272,8 +272,8 @@ def run(
     """One controller in that world, going on where the journal ends."""
     lines: list[str] = [] if said is None else said
     with of.folder.held():
-        events = journal.read(of.folder.journal)
+        events = study_folder.read(of.folder.journal)
         controller = kind(
-            of, world, lambda event: journal.append(of.folder.journal, event), lines.append, cap, cooldown
+            of, world, lambda event: study_folder.append(of.folder.journal, event), lines.append, cap, cooldown
         )
         return controller.run(open_leases(events), spent(events))

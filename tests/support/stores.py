@@ -8,10 +8,10 @@ from breakdowns import CALM
 from probe_builder import p3_8xlarge, probe
 from profile_builder import build
 
-from stash.base.records import Profile
-from stash.cli.storing import opened
-from stash.keep.artefact import to_bytes
-from stash.keep.store import Store
+from stash.core.artefact import to_bytes
+from stash.core.records.profile import Profile
+from stash.store.store import Store
+from stash.store.storing import opened
 
 
 def at(day: int, **fields: object) -> Profile:

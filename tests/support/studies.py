@@ -1,6 +1,6 @@
 """Studies for tests: read from text, and run on programs that only pretend, by a clock that passes in ``sleep``.
 
-The fake stands at the process seam (``rent/study/programs.py``): it hears the very words that would be run. What they
+The fake stands at the process seam (``study/programs.py``): it hears the very words that would be run. What they
 do is scripted by the cell's title or by the cluster's fate; what was rented and not released is counted.
 """
 
@@ -13,18 +13,17 @@ from pathlib import Path
 from breakdowns import CALM
 from profile_builder import build
 
-from stash.derive.study.cells import Cell, ZooWorkload, cells
-from stash.derive.study.places import places
-from stash.derive.study.reading import StudyReading, read
-from stash.derive.study.standing import open_leases, spent
-from stash.keep import catalog
-from stash.keep.artefact import to_bytes
-from stash.keep.study import journal
-from stash.keep.study.file import StudyFile, of_text
-from stash.rent.study.controller import RunLimits, RunOutcome, StudyController
-from stash.rent.study.engines import describe
-from stash.rent.study.folder import CellFolder, StudyFolder, of_study
-from stash.rent.study.programs import Called
+from stash import catalog
+from stash.core.artefact import to_bytes
+from stash.study import study_folder
+from stash.study.cells import Cell, ZooWorkload, cells
+from stash.study.controller import RunLimits, RunOutcome, StudyController
+from stash.study.engines import describe
+from stash.study.places import places
+from stash.study.programs import Called
+from stash.study.status import StudyReading, open_leases, read, spent
+from stash.study.study_file import StudyFile, of_text
+from stash.study.study_folder import CellFolder, StudyFolder, of_study
 
 ZOO = {
     "resnet18": ZooWorkload(32, 46_800_000),
@@ -203,7 +202,7 @@ def cells_of(file: StudyFile, version: str = "1.0") -> tuple[Cell, ...]:
 
 
 def reading_of(file: StudyFile, retry: bool = False) -> StudyReading:
-    return read(file.name, cells_of(file), journal.read(of_study(file.path).journal), retry)
+    return read(file.name, cells_of(file), study_folder.read(of_study(file.path).journal), retry)
 
 
 def run(
@@ -219,12 +218,12 @@ def run(
     folder: StudyFolder = of_study(file.path)
     lines: list[str] = [] if said is None else said
     with folder.held():
-        events, reading = journal.read(folder.journal), reading_of(file, retry)
+        events, reading = study_folder.read(folder.journal), reading_of(file, retry)
         controller = StudyController(
             folder=folder,
             programs=world,
             describe=describe,
-            write=lambda event: journal.append(folder.journal, event),
+            write=lambda event: study_folder.append(folder.journal, event),
             keep=keep,
             limits=RunLimits(dollars, seconds),
             estimates=reading.estimates,

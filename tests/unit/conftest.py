@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from stash.base import secrets
-from stash.keep.catalog import usual
+from stash.catalog import usual
+from stash.core import secrets
 
 settings.register_profile("any machine", deadline=None)
 settings.load_profile("any machine")

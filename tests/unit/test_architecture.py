@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import stash
-from stash.measure.run import folder
+from stash.measure.protocol import folder
 
 PACKAGE = Path(stash.__file__).parent
 ROOT = PACKAGE.parents[1]

@@ -23,9 +23,9 @@ import typer
 from typer.testing import CliRunner
 
 import stash
-from stash.base.ladder import NAMES, STALLS
-from stash.cli.arguments import split, value_takers
 from stash.cli.main import app
+from stash.core.ladder import NAMES, STALLS
+from stash.ui.arguments import split, value_takers
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGES = [ROOT / "README.md", ROOT / "examples/README.md", *sorted((ROOT / "docs").rglob("*.md"))]

@@ -8,10 +8,9 @@ from fleet_pools import published
 from bench.spot.annealing import anneal
 from bench.spot.rivals import baselines, cost_of
 from bench.spot.windows import lower_bound, paper_upper
-from stash.base.spot.fleets import Contention
-from stash.derive.spot.fleet.branching import cheapest
-from stash.derive.spot.fleet.enumeration import everything
-from stash.derive.spot.fleet.weighing import FleetWish
+from stash.spot.choose.branching import cheapest
+from stash.spot.choose.fleet_costs import FleetWish, everything
+from stash.spot.records.fleets import Contention
 
 WISH = FleetWish(published(), "paper", 0.7, 3700)
 

@@ -12,8 +12,8 @@ from profile_builder import build
 
 from bench import gpu, gpu_checks, gpu_job
 from bench.gpu_checks import Ground, NotHereError, Row, Truth, facts_rows, stall_row
-from stash import attribute
-from stash.base.records import Gpu
+from stash.analysis.attribution import attribute
+from stash.core.records.host import Gpu
 
 GOOD, MISSED, SHOWN = Row("a", "ms", 10.0, 10.4, 0.5), Row("b", "ms", 10.0, 10.6, 0.5), Row("c", "ms", None, 3.0)
 

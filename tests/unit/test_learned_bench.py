@@ -9,7 +9,7 @@ from torch.utils.data import default_collate
 
 from bench.spot.learned import LEARNINGS, ORDERS, Judged, by_form, by_order, coverage, variances
 from bench.spot.learned_jobs import REPORTED, TRIED
-from stash.elastic.job import load_job
+from stash.spot.train.elastic_job import load_job
 
 FLEETS, LOSSES = 40, 60
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from stash.base.listeners import LISTENERS, table
+from stash.core.listeners import LISTENERS, table
 
 ROOT = Path(__file__).parents[2]
 SOURCES = ROOT / "src"
@@ -15,7 +15,7 @@ OPENS = re.compile(
     r"|\.listen\(\)|\.bind\(\(|\.bind\(f\"|is_master=True|\bhand_over\("
 )
 """How a socket comes to listen here; other things that are bound or listened to have other arguments."""
-NO_SOCKETS = {"stash.measure.agent.climb.climber", "stash.rent.spot.node", "stash.elastic.synchronous.resuming"}
+NO_SOCKETS = {"stash.measure.agent.runner.ladder_runner", "stash.spot.rented.node_agent", "stash.spot.sync.resuming"}
 """Where somebody listens to a script, or for requests to save."""
 
 
@@ -23,7 +23,7 @@ def _opening() -> set[str]:
     found = set()
     for path in SOURCES.rglob("*.py"):
         name = ".".join(path.relative_to(SOURCES).with_suffix("").parts)
-        if name != "stash.base.listeners" and name not in NO_SOCKETS and OPENS.search(path.read_text()):
+        if name != "stash.core.listeners" and name not in NO_SOCKETS and OPENS.search(path.read_text()):
             found.add(name)
     return found
 

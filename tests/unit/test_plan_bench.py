@@ -13,13 +13,13 @@ from bench.plan import emulated, fleet, fleet_judge, fleet_runs, price_ratio, pu
 from bench.plan.half_hidden import Known, half_of_cells, half_of_models
 from bench.plan.judged import LIKELY, Truth, Verdict, judge, reliability_table, verdict_table
 from bench.plan.tables import Job, Setup, gavel, others
-from stash.base.errors import UserError
-from stash.base.plan import Goal, TrainingWork
-from stash.base.stats.intervals import Interval
-from stash.derive.predict.target.cluster import Network, NodeLinks, Target
-from stash.derive.predict.uncertainty.quantity import measured
-from stash.derive.predict.whatif.forecasting import forecast_of
-from stash.keep.artefact import save
+from stash.core.artefact import save
+from stash.core.errors import UserError
+from stash.core.intervals import Interval
+from stash.plan.records import Goal, TrainingWork
+from stash.predict.cluster import Network, NodeLinks, Target
+from stash.predict.draws import measured
+from stash.predict.forecasting import forecast_of
 
 SEEN = gpu_job(device="cpu")
 """A profile of two nodes of two ranks that knows all that forecasts ask for."""

@@ -21,10 +21,10 @@ from bench.predict import (
 )
 from bench.predict.errors import Prediction, coverage, errors, summary
 from bench.predict.report import page
-from stash.derive.predict.exchange.stalls import HELD_SPREAD, MODEL_SPREAD, UNREADY_SPREAD
-from stash.derive.predict.loading.pipeline import SUPPLY_SPREAD
-from stash.derive.predict.uncertainty.draws import Draws
-from stash.keep.catalog.collectives import node_scaling
+from stash.catalog.reference import node_scaling
+from stash.predict.draws import Draws
+from stash.predict.exchange_stalls import HELD_SPREAD, MODEL_SPREAD, UNREADY_SPREAD
+from stash.predict.pipeline import SUPPLY_SPREAD
 
 DRAWS = Draws()
 

@@ -11,10 +11,10 @@ from bench.study import page, runs
 from bench.study.published import pairs
 from bench.study.runs import Row
 from bench.study.truth import buckets, truth
-from stash.derive.study.cells import Cell, cells
-from stash.derive.study.places import places
-from stash.keep import catalog
+from stash import catalog
 from stash.lab.testbed.emulation import Emulation, LayerSpec
+from stash.study.cells import Cell, cells
+from stash.study.places import places
 
 FIELDS = "interconnect: 1GB/s, network: 0.1GB/s, scale: 1, time_scale: 2"
 MODEL = Emulation(

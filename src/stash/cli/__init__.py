@@ -1,0 +1,1 @@
+"""The ``stash`` command: gathers the features' commands, prints errors, picks exit codes."""

@@ -1,7 +1,4 @@
-"""The ``stash`` command: gathers the commands, prints errors, picks exit codes.
-
-0 done, 2 the user's mistake, 130 interrupted, 1 anything else.
-"""
+"""The ``stash`` command: gathers the commands, prints errors, picks exit codes."""
 
 from __future__ import annotations
 
@@ -11,34 +8,25 @@ from typing import Annotated, Any
 
 import typer
 
-from stash.base.errors import StashError
-from stash.base.printable import printable, printable_line, shortened
-from stash.base.secrets import masked_text
-from stash.cli.arguments import ProfileCommand
-from stash.cli.catalog import app as catalog_app
-from stash.cli.characterize import characterize
-from stash.cli.check import check
-from stash.cli.check_plan import check_plan
-from stash.cli.compare import compare
-from stash.cli.dataset import app as dataset_app
-from stash.cli.export import export
-from stash.cli.features import features
-from stash.cli.figures import figures
-from stash.cli.listing import list_command
-from stash.cli.options import App
-from stash.cli.probe import probe
-from stash.cli.profile import profile
-from stash.cli.query import query
-from stash.cli.readers import readers_may_leave
-from stash.cli.recommend import recommend
-from stash.cli.report import report
-from stash.cli.restore import restore, restore_what_is_left
-from stash.cli.show import show
-from stash.cli.spot.app import app as spot_app
-from stash.cli.store import app as store_app
-from stash.cli.testbed import app as testbed_app
-from stash.cli.whatif import whatif
-from stash.cli.zoo import zoo
+from stash.catalog.command import app as catalog_app
+from stash.cli.show_command import figures, report, show
+from stash.core.errors import StashError
+from stash.core.printable import printable, printable_line, shortened
+from stash.core.secrets import masked_text
+from stash.lab.command import dataset_app, testbed_app, zoo
+from stash.measure.command import probe, profile
+from stash.measure.restore_command import restore, restore_what_is_left
+from stash.plan.check_command import check_plan
+from stash.plan.command import recommend
+from stash.report.command import check, compare, export
+from stash.spot.commands.app import app as spot_app
+from stash.store.command import app as store_app
+from stash.store.command import list_command, query
+from stash.study.command import characterize
+from stash.study.features_command import features
+from stash.ui.arguments import ProfileCommand, readers_may_leave
+from stash.ui.options import App
+from stash.whatif.command import whatif
 
 # Some versions of typer carry a click of their own, so its error classes are reached through typer's.
 _ClickException: Any = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
@@ -84,7 +72,7 @@ app.add_typer(testbed_app, name="testbed", rich_help_panel=_AROUND)
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from stash.base.version import __version__
+        from stash.core.version import __version__
 
         print(f"stash {__version__}")
         raise typer.Exit

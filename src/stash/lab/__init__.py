@@ -1,1 +1,1 @@
-"""Where the numbers are proven: a testbed with known truth, and a zoo of ordinary training code."""
+"""An emulated cluster with known truth, and ordinary training code to try things on."""

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from torch.utils.data import DataLoader, DistributedSampler
 
-from stash.base.errors import StashError, UserError
+from stash.core.errors import StashError, UserError
 
 Batch = TypeVar("Batch")
 

@@ -1,1 +1,1 @@
-"""Everything that touches a running machine: the launcher, the agent inside the job, what a host is and can do."""
+"""Measures a training job, or a machine's links, and leaves one saved artefact."""

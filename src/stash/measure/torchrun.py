@@ -14,9 +14,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from stash.base.routes import LOOPBACK
-from stash.measure.linux.interfaces import interface_of
-from stash.measure.linux.listening import listen
+from stash.core.membership import LOOPBACK
+from stash.measure.linux.interfaces import interface_of, listen
 
 _INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
 """How the libraries that ranks talk through are told where to listen."""

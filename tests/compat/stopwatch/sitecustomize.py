@@ -59,7 +59,7 @@ _WATCHES = {"torch.optim.optimizer": _watch_optimizers, "torch.autograd": _watch
 class _Finder(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path, target=None):
         if name == "torchvision":  # whose compiled half does not fit the CPU's torch, in plain runs neither
-            from stash.base.compat import prepare_torchvision
+            from stash.core.imports import prepare_torchvision
 
             prepare_torchvision()
         watch = _WATCHES.pop(name, None)

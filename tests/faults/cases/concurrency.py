@@ -19,7 +19,7 @@ from pathlib import Path
 from runs import Outcome, Started
 
 import stash
-from stash.measure.run.owner import claim
+from stash.measure.protocol.folder import claim
 from tests.faults.case import Case, Expected, Room
 
 MEMORY = Path("/sys/fs/cgroup/memory")

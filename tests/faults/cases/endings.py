@@ -11,7 +11,7 @@ from collections.abc import Callable
 import psutil
 from runs import Outcome, Started
 
-from stash.measure.run.owner import claim
+from stash.measure.protocol.folder import claim
 from tests.faults.case import Case, Expected, Pace, Room
 from tests.faults.cases.signals import FOREVER, KEPT, SHORT, measuring, warming_up
 

@@ -247,7 +247,7 @@ PROFILES = [
     ),
 ]  # fmt: skip
 
-_MODEL = (*PYTHON, "stash.lab.testbed.train", "--model", "{file}")
+_MODEL = (*PYTHON, "stash.lab.testbed.train_emulated", "--model", "{file}")
 CASES = [
     *PROFILES,
     *_refused(SHOWN, *PYTHON, "stash", "show", "{file}"),

@@ -12,52 +12,41 @@ from breakdowns import CALM
 from profile_builder import build
 from rich.console import Console
 
-from stash.base.printable import printable, strict_json
-from stash.base.records import Probe, Profile, Settings, Workload
-from stash.cli.catalog_tables import listing, sheet
-from stash.cli.report import read_page
-from stash.cli.storing import needed
-from stash.derive.advise import verdict
-from stash.derive.comparison import (
-    changed,
-    compare,
-    held,
-    incomparable,
-    network_stall,
-    not_slower,
-    parse,
-    parse_requirement,
-    parse_slower,
-    required,
-)
-from stash.derive.findings import read as read_findings
-from stash.derive.stalls import attribute
-from stash.keep import artefact
-from stash.keep.catalog import Catalog, Instance, OfferFilter, layers, own, snapshot
-from stash.keep.catalog.facts import KINDS
-from stash.keep.catalog.published import DamagedError, gpuhunt, skypilot
-from stash.keep.catalog.table import Columns
-from stash.keep.redaction import redacted
-from stash.keep.store import verify
-from stash.keep.store.digests import rows_of
+from stash.advice.verdict import verdict
+from stash.analysis.attribution import attribute
+from stash.analysis.comparison import changed, compare, incomparable, network_stall
+from stash.analysis.findings.probe_reading import read as read_findings
+from stash.analysis.limits import held, not_slower, parse, parse_requirement, parse_slower, required
+from stash.catalog import layers, own, snapshot
+from stash.catalog.facts import KINDS, Instance
+from stash.catalog.offers import Catalog, Columns, OfferFilter
+from stash.catalog.page import listing, sheet
+from stash.catalog.published import DamagedError, gpuhunt, skypilot
+from stash.cli.show_command import read_page
+from stash.core import artefact
+from stash.core.printable import printable, strict_json
+from stash.core.records.host import Probe
+from stash.core.records.profile import Profile, Settings, Workload
+from stash.core.redaction import redacted
 from stash.lab.testbed import emulation
-from stash.lab.zoo.manifest import MANIFEST, read_manifest
-from stash.measure.launch.gathered import Gathered
-from stash.measure.run import orders
-from stash.measure.run.journal import Tail
-from stash.show.comparison import contract as comparison_contract
-from stash.show.comparison import junit
-from stash.show.comparison import terminal as comparison_terminal
-from stash.show.comparison.view import view as comparison_view
-from stash.show.export.openmetrics import render
-from stash.show.export.runs import exported
-from stash.show.probe import contract as probe_contract
-from stash.show.probe import terminal as probe_terminal
-from stash.show.probe.view import view as probe_view
-from stash.show.profile import contract, terminal
-from stash.show.profile.view import view
-from stash.show.report import html, markdown
-from stash.show.store import artefacts as listed
+from stash.lab.zoo.datasets import MANIFEST, read_manifest
+from stash.measure.launcher.gathered import Gathered
+from stash.measure.protocol import orders
+from stash.measure.protocol.journal import Tail
+from stash.report import comparison_page as comparison_contract
+from stash.report import comparison_page as comparison_terminal
+from stash.report import junit, profile_contract, profile_page
+from stash.report import probe_page as probe_contract
+from stash.report import probe_page as probe_terminal
+from stash.report.comparison_page import view as comparison_view
+from stash.report.export.exported_runs import exported
+from stash.report.export.openmetrics import render
+from stash.report.probe_page import view as probe_view
+from stash.report.profile_page import view
+from stash.store.page import artefacts as listed
+from stash.store.store import rows_of, verify
+from stash.store.storing import needed
+from stash.ui import html, markdown
 from tests.faults.fuzz import spot_formats
 from tests.faults.fuzz.limits import Reader
 
@@ -96,8 +85,8 @@ def _shown(path: Path) -> list[str]:
 def _profile(profile: Profile, path: Path) -> list[str]:
     breakdown = attribute(profile, str(path))
     advice = verdict(breakdown, profile)
-    report = terminal.render(view(breakdown, advice, profile, explain=True))
-    return [strict_json(contract.document(breakdown, advice)), report]
+    report = profile_page.render(view(breakdown, advice, profile, explain=True))
+    return [strict_json(profile_contract.document(breakdown, advice)), report]
 
 
 def _probe(probe: Probe) -> list[str]:

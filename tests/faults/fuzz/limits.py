@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
-from stash.base.errors import StashError
+from stash.core.errors import StashError
 
 SECONDS = 2.0
 """Of the processor, so that a busy machine does not count."""

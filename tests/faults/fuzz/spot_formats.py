@@ -6,18 +6,17 @@ from pathlib import Path
 
 import numpy as np
 
-from stash.base.printable import strict_json
-from stash.base.spot.fleets import FleetPlan
-from stash.base.spot.market import Obtainable
-from stash.derive.spot.holding.simulating import simulate
-from stash.derive.spot.risk.lifetimes import Gang, ObservedLives, law_of
-from stash.keep.fleets import read_plan
-from stash.keep.spotlogs import load_spot_log
-from stash.keep.watched import read_lives, read_obtainable, read_prices
-from stash.show.charts.svg import svg
-from stash.show.report import html, markdown
-from stash.show.spot import planned, ran, simulated
-from stash.show.spot.page import page_of_log, page_of_plan, page_of_simulation
+from stash.core.printable import strict_json
+from stash.spot.market_files import read_lives, read_obtainable, read_prices
+from stash.spot.pages import fleet_plan, run_report, simulated_policies
+from stash.spot.pages.fleet_pages import page_of_log, page_of_plan, page_of_simulation
+from stash.spot.policies.simulating import simulate
+from stash.spot.records.fleets import FleetPlan
+from stash.spot.records.risks import Obtainable
+from stash.spot.risk.lifetimes import Gang, ObservedLives, law_of
+from stash.spot.spot_files import load_spot_log, read_plan
+from stash.ui import html, markdown
+from stash.ui.charts.svg import svg
 
 PLAN = Path(__file__).parent / "corpus" / "spot-plan" / "one.json"
 RUNS = 20
@@ -27,8 +26,8 @@ def _simulated(plan: FleetPlan, trace: Obtainable, prices: Path | None = None) -
     known = None if prices is None else read_prices(prices)
     found = simulate(plan, [trace], runs=RUNS, write_seconds=20.0, notice_seconds=5.0, prices=known)
     return [
-        strict_json(simulated.document(found)),
-        simulated.render(simulated.view(found, "zone.json")),
+        strict_json(simulated_policies.document(found)),
+        simulated_policies.render(simulated_policies.view(found, "zone.json")),
         *(svg(chart, 860) for chart in page_of_simulation(found, "zone.json").charts),
     ]
 
@@ -56,8 +55,8 @@ def plan(path: Path) -> list[str]:
     found = read_plan(path)
     steady = Obtainable(gap_seconds=300, machines=(9, 9, 0) * 60)
     return [
-        strict_json(planned.document(found)),
-        planned.render(planned.view(found, path.name)),
+        strict_json(fleet_plan.document(found)),
+        fleet_plan.render(fleet_plan.view(found, path.name)),
         html.render(page_of_plan(found, path.name)),
         *_simulated(found, steady),
     ]
@@ -68,8 +67,8 @@ def log(path: Path) -> list[str]:
     found = load_spot_log(path)
     page = page_of_log(found, path.name)
     return [
-        strict_json(ran.document(found)),
-        ran.render(ran.view(found), 80),
+        strict_json(run_report.document(found)),
+        run_report.render(run_report.view(found), 80),
         html.render(page),
         markdown.render(page),
         *(svg(chart, 860) for chart in page.charts),

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from stash.base.errors import UserError
 from stash.cli.main import main
-from stash.keep.store import TABLES
+from stash.core.errors import UserError
+from stash.store.schema import TABLES
 from tests.faults.fuzz import limits
 from tests.faults.fuzz.formats import CORPUS, FORMATS, Format
 from tests.faults.fuzz.limits import problem_with

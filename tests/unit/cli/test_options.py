@@ -9,10 +9,10 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from stash.base.errors import UserError
 from stash.cli.main import app
-from stash.cli.options import percent, positive
-from stash.cli.ranks import cluster
+from stash.core.errors import UserError
+from stash.measure.ranks import cluster
+from stash.ui.options import percent, positive
 
 
 @pytest.mark.parametrize(

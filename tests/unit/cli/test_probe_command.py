@@ -9,10 +9,10 @@ import pytest
 from probe_builder import host, links, p3_8xlarge, probe
 from typer.testing import CliRunner
 
-from stash.base.errors import UserError
 from stash.cli.main import app
-from stash.keep.artefact import load_any, load_probe, save
-from stash.measure.launch import probe as probing
+from stash.core.artefact import load_any, load_probe, save
+from stash.core.errors import UserError
+from stash.measure.launcher import probe_launch as probing
 
 
 def stash(*words: str):

@@ -11,10 +11,10 @@ import pytest
 from golden_profiles import GOLDEN
 from profile_builder import build
 
-from stash.base.errors import StashError, UserError
 from stash.cli.main import main
-from stash.cli.show import show
-from stash.keep.artefact import save
+from stash.cli.show_command import show
+from stash.core.artefact import save
+from stash.core.errors import StashError, UserError
 
 
 def test_show_prints_the_text_or_with_json_the_document(capsys, monkeypatch):
@@ -43,7 +43,7 @@ def test_show_refuses_a_profile_without_a_complete_round(tmp_path):
 
 
 def test_reading_a_profile_needs_no_torch():
-    modules = "stash.cli.show, stash.keep.artefact, stash.show.profile.contract, stash.show.profile.terminal"
+    modules = "stash.cli.show_command, stash.core.artefact, stash.report.profile_contract, stash.report.profile_page"
     code = f"import sys, {modules}; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

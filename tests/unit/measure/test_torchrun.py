@@ -12,7 +12,7 @@ import pytest
 import torch.distributed as dist
 
 from stash.measure import torchrun
-from stash.measure.linux import listening
+from stash.measure.linux import interfaces
 
 
 class Store:
@@ -28,7 +28,7 @@ def store() -> type[Store]:
 
 
 def test_only_the_first_server_is_handed_the_socket(store: type[Store]) -> None:
-    listener = listening.listen("127.0.0.1", 0)
+    listener = interfaces.listen("127.0.0.1", 0)
     assert listener is not None
     torchrun.hand_over(listener, store)
     client = store("127.0.0.1", 1)
@@ -44,7 +44,7 @@ def test_a_store_that_takes_no_socket_on_libuv_takes_it_otherwise(store: type[St
         self.named = named
 
     store.__init__ = older  # type: ignore[method-assign, assignment]
-    listener = listening.listen("127.0.0.1", 0)
+    listener = interfaces.listen("127.0.0.1", 0)
     assert listener is not None
     torchrun.hand_over(listener, store)
     os.close(store("127.0.0.1", 1, 2, True).named["master_listen_fd"])
@@ -52,7 +52,7 @@ def test_a_store_that_takes_no_socket_on_libuv_takes_it_otherwise(store: type[St
 
 def test_torchs_own_store_listens_there_and_nowhere_else(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dist.TCPStore, "__init__", dist.TCPStore.__init__)  # undone at the end
-    listener = listening.listen("127.0.0.1", 0)
+    listener = interfaces.listen("127.0.0.1", 0)
     assert listener is not None
     port = listener.getsockname()[1]
     torchrun.hand_over(listener, dist.TCPStore)
@@ -64,7 +64,7 @@ def test_torchs_own_store_listens_there_and_nowhere_else(monkeypatch: pytest.Mon
 
 def resolved(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> None:
     found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 0)) for address in addresses]
-    monkeypatch.setattr(listening.socket, "getaddrinfo", lambda *a, **k: found)
+    monkeypatch.setattr(interfaces.socket, "getaddrinfo", lambda *a, **k: found)
 
 
 @pytest.mark.parametrize("addresses", [["127.0.1.1"], ["10.0.0.1", "10.0.0.2"]])
@@ -77,7 +77,7 @@ def test_a_name_that_others_may_know_by_another_address_is_left_to_torch(
 
 def test_an_address_that_is_translated_on_the_way_is_left_to_torch_and_a_port_that_is_taken_is_said() -> None:
     assert torchrun._listener("192.0.2.1", 0) is None
-    taken = listening.listen("127.0.0.1", 0)
+    taken = interfaces.listen("127.0.0.1", 0)
     assert taken is not None
     with taken, pytest.raises(SystemExit, match="Address already in use"):
         torchrun._listener("127.0.0.1", taken.getsockname()[1])

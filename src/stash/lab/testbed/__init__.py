@@ -6,7 +6,6 @@ attribution: what is measured on a testbed is measured by the same code as anywh
 
 from __future__ import annotations
 
-from stash.lab.testbed.bed import Testbed
-from stash.lab.testbed.started import Started
+from stash.lab.testbed.bed import Started, Testbed
 
 __all__ = ["Started", "Testbed"]

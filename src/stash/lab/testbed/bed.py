@@ -1,29 +1,178 @@
-"""``Testbed``: an emulated cluster, from its set-up until everything is gone again.
-
-``steps`` says what would be run, before anything is. The hosts are network namespaces that share this
-machine's cores, memory and files unless limited; nothing inside can reach a network outside.
-"""
+"""``Testbed``: an emulated cluster from set-up to removal; commands on its nodes; leftovers of those that died."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import signal
+import subprocess
+import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
-from stash.base.errors import UserError
-from stash.base.words.units import format_bytes, parse_rate
-from stash.lab.testbed import cgroups, disks, sweep, wiring
+from stash.core.errors import UserError
+from stash.core.units import format_bytes, parse_rate
+from stash.lab.testbed import verify as disks
 from stash.lab.testbed import verify as links
-from stash.lab.testbed.execute import Executor, Portal, require_programs, undisturbed
-from stash.lab.testbed.names import MARK, next_owner
-from stash.lab.testbed.started import Started
-from stash.lab.testbed.step import Step
-from stash.lab.testbed.topology import Wish, topology
+from stash.lab.testbed import wiring
+from stash.lab.testbed.execute import Executor, Portal, require_programs, run, undisturbed
+from stash.lab.testbed.topology import MARK, Step, Wish, abandoned, next_owner, out_of_sight, topology
+
+# Started ---------------------------------------------------------------------------------------------------
+# A command running on a node of a testbed: like ``subprocess.Popen``, its output kept.
+#
+# Knows one process group; where it runs was decided by whoever started it.
+
+
+class Started:
+    """A process in a group of its own; standard output and error go to one unnamed file."""
+
+    def __init__(
+        self, argv: Sequence[str], node: int, environment: Mapping[str, str], folder: Path | None, pipe: bool = False
+    ) -> None:
+        self.node = node
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as this object
+        self.popen = subprocess.Popen(
+            argv,
+            env=dict(environment),
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE if pipe else self._file,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+    @property
+    def pid(self) -> int:
+        return self.popen.pid
+
+    @property
+    def returncode(self) -> int | None:
+        return self.popen.returncode
+
+    @property
+    def output(self) -> str:
+        """All it printed so far, on standard output and standard error; empty if a pipe was asked for."""
+        size = os.fstat(self._file.fileno()).st_size
+        return os.pread(self._file.fileno(), size, 0).decode(errors="replace")
+
+    def poll(self) -> int | None:
+        """Exit status, or None while it runs."""
+        return self.popen.poll()
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Exit status at its end; raises ``subprocess.TimeoutExpired`` after ``timeout`` seconds."""
+        return self.popen.wait(timeout)
+
+    def send_signal(self, number: int) -> None:
+        """A signal to the process and to all of its group; nothing if it ended."""
+        if self.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid, number)
+
+    def terminate(self) -> None:
+        """Ask the group to end."""
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End the group by force."""
+        self.send_signal(signal.SIGKILL)
+
+    def __enter__(self) -> Started:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.kill()
+        self.popen.wait()
+
+
+# Sweep -----------------------------------------------------------------------------------------------------
+# Finds and removes what testbeds left behind whose process is gone: after ``kill -9``, after a crash.
+#
+# Touches only names made by ``stash.lab.testbed.names`` whose owner is dead. Knows nothing of testbeds in use, nor
+# of those of other PID namespaces.
+
+NAMESPACES = Path("/run/netns")
+
+
+def leftovers() -> tuple[str, ...]:
+    """What ``sweep`` would remove: namespaces by name, control groups by folder."""
+    return (*_namespaces(abandoned), *map(str, _groups()))
+
+
+def elsewhere() -> tuple[str, ...]:
+    """Namespaces of testbeds that were made in another PID namespace, which ``sweep`` leaves alone."""
+    return _namespaces(out_of_sight)
+
+
+def sweep() -> tuple[str, ...]:
+    """Remove all leftovers, ending the processes inside them; returns what was removed."""
+    _end(_orphans())
+    removed = []
+    for name in _namespaces(abandoned):
+        _end({int(pid) for pid in run(("ip", "netns", "pids", name)).stdout.split()})
+        if run(("ip", "netns", "del", name)).returncode == 0:
+            removed.append(name)
+    for folder in _groups():
+        with contextlib.suppress(OSError):
+            _end({int(pid) for pid in (folder / "cgroup.procs").read_text().split()})
+            _remove(folder)
+            removed.append(str(folder))
+    return tuple(removed)
+
+
+def _namespaces(wanted: Callable[[str], bool]) -> tuple[str, ...]:
+    if not NAMESPACES.is_dir():
+        return ()
+    return tuple(sorted(path.name for path in NAMESPACES.iterdir() if wanted(path.name)))
+
+
+def _groups() -> Iterator[Path]:
+    found = wiring.find()
+    for root in sorted({c.root for c in (found.cpu, found.io) if c is not None}):
+        yield from sorted(path for path in Path(root).glob("stash-tb-*") if path.is_dir() and abandoned(path.name))
+
+
+def _orphans() -> set[int]:
+    """Processes started on a testbed whose owner is gone, told by their environment."""
+    found = set()
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):
+            for variable in path.read_bytes().split(b"\0"):
+                name, _, value = variable.decode(errors="replace").partition("=")
+                if name == MARK and abandoned(value):
+                    found.add(int(path.parts[2]))
+    return found - {os.getpid()}
+
+
+def _end(processes: set[int]) -> None:
+    for pid in processes:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def _remove(folder: Path) -> None:
+    deadline = time.monotonic() + 2.0
+    while True:
+        try:
+            folder.rmdir()
+            return
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+
+
+# Bed -------------------------------------------------------------------------------------------------------
+# ``Testbed``: an emulated cluster, from its set-up until everything is gone again.
+#
+# ``steps`` says what would be run, before anything is. The hosts are network namespaces that share this machine's
+# cores, memory and files unless limited; nothing inside can reach a network outside.
 
 RANK_BYTES = 300e6
 """Memory of one rank that does nothing but train an emulated model: mostly PyTorch itself."""
@@ -64,7 +213,7 @@ class Testbed:
         self._verify = verify
         self._disk_path = Path(disk_path)
         limited = any(host.cpus or host.disk for host in self.topology.hosts)
-        self._cgroups = cgroups.find() if limited else None
+        self._cgroups = wiring.find() if limited else None
         self._portal = Portal()
         self._executor = Executor(self._portal)
         self._started: list[Started] = []
@@ -77,7 +226,7 @@ class Testbed:
     @property
     def steps(self) -> tuple[Step, ...]:
         """What setting up runs, in order; raises UserError where the machine lacks a controller."""
-        device = cgroups.device_of(self._disk_path) if any(h.disk for h in self.topology.hosts) else None
+        device = wiring.device_of(self._disk_path) if any(h.disk for h in self.topology.hosts) else None
         return wiring.set_up(self.topology, self.owner, self._cgroups, device)
 
     def __enter__(self) -> Testbed:
@@ -96,13 +245,13 @@ class Testbed:
         try:
             self._portal.open()
             if not self._portal.prefix:
-                sweep.sweep()
+                sweep()
             elif self._cgroups is not None:
                 raise UserError("limits of disk and cpus need root; run the testbed with sudo, or leave them out")
             self._executor.do(self.steps)
             if self._verify:
-                self.links = links.verify(self.topology, self.owner, self._executor)
-                self.links += disks.verify(self.topology, self._disk_path, self.command)
+                self.links = links.verify_links(self.topology, self.owner, self._executor)
+                self.links += disks.verify_disks(self.topology, self._disk_path, self.command)
         except BaseException:
             self.close()
             raise

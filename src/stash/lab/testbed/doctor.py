@@ -11,9 +11,9 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from stash.base.errors import StashError, UserError
-from stash.base.words.units import format_bytes
-from stash.lab.testbed import cgroups
+from stash.core.errors import StashError, UserError
+from stash.core.units import format_bytes
+from stash.lab.testbed import wiring
 from stash.lab.testbed.execute import run
 
 _SYSTEM = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
@@ -58,7 +58,7 @@ def _necessary() -> list[Check]:
 
 
 def _optional() -> list[Check]:
-    found = cgroups.find()
+    found = wiring.find()
     root = os.geteuid() == 0
     checks = []
     for name, controller, option in (("cpu limits", found.cpu, "cpus"), ("disk limits", found.io, "disk")):
@@ -77,7 +77,7 @@ def _optional() -> list[Check]:
 
 def _block_device() -> Check:
     try:
-        detail, ok = f"this folder lies on block device {cgroups.device_of(Path())}", True
+        detail, ok = f"this folder lies on block device {wiring.device_of(Path())}", True
     except UserError:
         detail, ok = "this folder lies on none; say with --disk-path which disk to limit", False
     return Check("block device", ok, f"{detail} (for `disk`)", False)

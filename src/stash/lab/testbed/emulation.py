@@ -12,9 +12,9 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from stash.base.errors import UnitError, UserError
-from stash.base.records.mistakes import first_mistake
-from stash.base.words.units import parse_bytes, parse_rate, parse_seconds
+from stash.core.errors import UnitError, UserError
+from stash.core.records.base import first_mistake
+from stash.core.units import parse_bytes, parse_rate, parse_seconds
 
 
 def _seconds(value: Any) -> Any:
@@ -139,7 +139,7 @@ def load(path: str | Path) -> Emulation:
     """The description in a YAML file; raises UserError naming file, line and field."""
     import yaml
 
-    from stash.base.yamlines import not_yaml, parse, text_of
+    from stash.core.yamlines import not_yaml, parse, text_of
 
     try:
         raw, lines = parse(text_of(Path(path), "the model", "a model is described in YAML"))

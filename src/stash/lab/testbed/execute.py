@@ -15,8 +15,8 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 
-from stash.base.errors import StashError, UserError
-from stash.lab.testbed.step import Argv, Step
+from stash.core.errors import StashError, UserError
+from stash.lab.testbed.topology import Argv, Step
 
 _PATIENCE = 30.0
 _PACKAGES = {"ip": "iproute2", "tc": "iproute2", "nsenter": "util-linux"}

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from torch.utils.data import default_collate
 from torch.utils.flop_counter import FlopCounterMode
 
-from stash.base.errors import UserError
+from stash.core.errors import UserError
 from stash.lab.testbed.emulation import Emulation, LayerSpec
-from stash.lab.zoo import losses
+from stash.lab.zoo import feed
 from stash.lab.zoo.feed import synthetic_feed
 from stash.lab.zoo.registry import workload
 
@@ -76,7 +76,7 @@ def _trace(name: str, batch: int | None, image_size: int) -> list[_Cost]:
     inputs = [tensor.to("meta") for tensor in default_collate([sample] * (batch or spec.batch))]
     with torch.device("meta"):
         model = spec.build(image_size)
-    loss = getattr(losses, spec.loss)
+    loss = getattr(feed, spec.loss)
     counter = FlopCounterMode(display=False)
     book = _Book(counter)
     for path, module in model.named_modules():

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from stash.base.errors import UnitError, UserError
-from stash.base.words.units import parse_seconds
+from stash.core.errors import UnitError, UserError
+from stash.core.units import parse_seconds
 
 EXAMPLE = "worker2@40s,notice=20s"
 

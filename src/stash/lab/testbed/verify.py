@@ -1,22 +1,24 @@
-"""Proves that each link of a testbed carries what was asked, with a transfer of its own.
-
-Every host's uplink is measured in both directions against the switch, so no other host's link is in the
-way; every loopback by itself. What is concluded from a testbed rests on these rates, not on the asked ones.
-"""
+"""Proves that each link and disk of a testbed carries what was asked, with a transfer or a read of its own."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from stash.base.errors import StashError, UserError
-from stash.base.words.units import format_bits, format_rate
-from stash.lab.testbed import transfer
-from stash.lab.testbed.execute import Executor, python
-from stash.lab.testbed.names import Owner
-from stash.lab.testbed.topology import Topology
+from stash.core.errors import StashError, UserError
+from stash.core.units import format_bits, format_rate
+from stash.lab.testbed import read_rate, transfer
+from stash.lab.testbed.execute import Executor, python, run
+from stash.lab.testbed.topology import Owner, Topology
 from stash.lab.testbed.wiring import SWITCH_ADDRESS, address, burst_bytes
+
+# Verify ----------------------------------------------------------------------------------------------------
+# Proves that each link of a testbed carries what was asked, with a transfer of its own.
+#
+# Every host's uplink is measured in both directions against the switch, so no other host's link is in the way;
+# every loopback by itself. What is concluded from a testbed rests on these rates, not on the asked ones.
 
 TOLERANCE = 0.05
 TRIES = 5
@@ -85,7 +87,7 @@ def transfers(
     return tuple(found)
 
 
-def verify(topology: Topology, owner: Owner, executor: Executor) -> tuple[ShapedLink, ...]:
+def verify_links(topology: Topology, owner: Owner, executor: Executor) -> tuple[ShapedLink, ...]:
     """Every link measured; raises UserError naming the highest rate seen where one does not carry its own.
 
     A link that falls short is measured again, up to five times, as other work on the machine slows
@@ -126,4 +128,76 @@ def _sentence(link: ShapedLink) -> str:
     return (
         f"this machine cannot carry --{link.name} {format_bits(link.asked)}: the highest rate verified on {where} "
         f"is {format_bits(link.measured)}; ask for less, or let other work on the machine end first"
+    )
+
+
+# Disks -----------------------------------------------------------------------------------------------------
+# Proves that each host of a testbed reads from disk at the rate that was asked, by reading past the page cache.
+#
+# Each host is measured by itself, inside its own control group. A file just written may still be in a hypervisor's
+# or a storage server's cache: what is proven is that the limit holds, not what lies beneath it.
+
+_READ_SECONDS, _CHUNKS, _LONGEST_READ = 1.0, 40, 10.0
+
+Command = Callable[[Sequence[str], int], tuple[str, ...]]
+"""What runs words on a node, as ``Testbed.command``."""
+
+
+def wanted(topology: Topology) -> tuple[ShapedLink, ...]:
+    """The limited disks of a testbed, nothing measured yet."""
+    limited = [(node, host.disk) for node, host in enumerate(topology.hosts) if host.disk is not None]
+    return tuple(ShapedLink(node, "disk", "read", rate, 0.0, 0) for node, rate in limited)
+
+
+def seconds(rate: float) -> float:
+    """How long to read: long enough for many requests, as a throttle works in slices of a tenth of a second."""
+    return min(_LONGEST_READ, max(_READ_SECONDS, _CHUNKS * read_rate.chunk_bytes(rate) / rate))
+
+
+def verify_disks(topology: Topology, folder: Path, command: Command) -> tuple[ShapedLink, ...]:
+    """Every limited disk measured; raises UserError where one is not within 5 % of what was asked.
+
+    A disk that is off is measured again, up to five times: other work on it slows a reader.
+    """
+    found = []
+    for disk in wanted(topology):
+        nearest = disk
+        for _ in range(TRIES):
+            measured = replace(disk, measured=_measure_disk(disk, folder, command))
+            nearest = min(nearest, measured, key=lambda one: abs(one.measured - one.asked))
+            if nearest.right:
+                break
+        else:
+            raise UserError(sentence(nearest, folder))
+        found.append(nearest)
+    return tuple(found)
+
+
+def _measure_disk(disk: ShapedLink, folder: Path, command: Command) -> float:
+    words = (python(), "-I", "-S", read_rate.__file__, str(folder), str(disk.asked), str(seconds(disk.asked)))
+    done = run(command(words, disk.node))
+    if done.returncode != 0:
+        reason = (done.stderr.strip() or "no reason given").splitlines()[-1]
+        raise UserError(
+            f"--disk cannot be verified: reading a file of its own under {folder} failed ({reason}); "
+            "name another folder with --disk-path"
+        )
+    return float(json.loads(done.stdout)["rate"])
+
+
+def sentence(disk: ShapedLink, folder: Path) -> str:
+    """Why a testbed with that disk is refused."""
+    where, asked, measured = (
+        f"under {folder} on node {disk.node}",
+        format_rate(disk.asked),
+        format_rate(disk.measured),
+    )
+    if disk.measured > disk.asked:
+        return (
+            f"--disk {asked}: reads {where} reach {measured} in spite of the limit, so this machine's block I/O "
+            "controller does not hold it; name another disk with --disk-path, or leave --disk out"
+        )
+    return (
+        f"this machine cannot read --disk {asked}: the highest rate verified {where} is {measured}; "
+        "ask for less, or let other work on that disk end first"
     )

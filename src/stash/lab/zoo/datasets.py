@@ -1,28 +1,80 @@
-"""Makes data sets on disk that are as large, and as slow to read, as real ones.
-
-Knows the kinds, which file holds which samples, and how to stop and go on: files appear whole or not at
-all, finished ones are skipped, and ``stash-dataset.json`` remembers what was asked for. Does not know what
-is in a file (``synthesis``) nor how it is read back (``readers``).
-"""
+"""Makes data sets on disk that are as large, and as slow to read, as real ones; and says what each is."""
 
 from __future__ import annotations
 
 import errno
+import json
 import os
 import time
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from pydantic import TypeAdapter
 
-from stash.base.errors import UserError
-from stash.base.files import flush, is_half
+from stash.core.errors import UserError, one_line
+from stash.core.files import flush, is_half, read_up_to, write_whole
+from stash.core.records.base import Count
 from stash.lab.zoo import synthesis
-from stash.lab.zoo.formats import IMAGE_CLASSES, RECORD_BYTES, TOKENS_PER_SAMPLE, WORDS
-from stash.lab.zoo.manifest import MANIFEST, Manifest, read_manifest, write_manifest
-from stash.lab.zoo.picture import MEAN_BYTES
+from stash.lab.zoo.synthesis import IMAGE_CLASSES, MEAN_BYTES, RECORD_BYTES, TOKENS_PER_SAMPLE, WORDS
+
+# Manifest --------------------------------------------------------------------------------------------------
+# ``stash-dataset.json``: what a generated data set is meant to be, and whether it is finished.
+#
+# Knows the file's fields and how to replace it in one step. Does not look at the samples beside it.
+
+MANIFEST = "stash-dataset.json"
+FORMAT = 1
+_LARGEST = 2**16
+"""Bytes that are read: a whole one has two hundred."""
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The contents of ``stash-dataset.json``."""
+
+    kind: str
+    seed: Count
+    count: Count
+    """Samples asked for."""
+    complete: bool = False
+    bytes: Count | None = None
+    """Bytes of all samples, once complete."""
+    format: int = FORMAT
+
+
+def read_manifest(root: Path) -> Manifest | None:
+    """The manifest of a data set, None if the folder has none; raises UserError if it is damaged."""
+    try:
+        content = read_up_to(root / MANIFEST, _LARGEST)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise UserError(f"cannot read {root / MANIFEST}: {error.strerror}") from error
+    try:
+        fields = json.loads(content)
+        if fields["format"] > FORMAT:
+            raise UserError(f"{root / MANIFEST} was written by a newer Stash; update this one")
+        return TypeAdapter(Manifest).validate_python(fields)
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise UserError(
+            f"{root / MANIFEST} is damaged; delete it and its folder, and make the data set again ({one_line(error)})"
+        ) from error
+
+
+def write_manifest(root: Path, manifest: Manifest) -> None:
+    """Replace the manifest in one step, flushed to storage; raises OSError."""
+    write_whole(root / MANIFEST, json.dumps(asdict(manifest), indent=1) + "\n")
+
+
+# Datasets --------------------------------------------------------------------------------------------------
+# Makes data sets on disk that are as large, and as slow to read, as real ones.
+#
+# Knows the kinds, which file holds which samples, and how to stop and go on: files appear whole or not at all,
+# finished ones are skipped, and ``stash-dataset.json`` remembers what was asked for. Does not know what is in a
+# file (``synthesis``) nor how it is read back (``readers``).
 
 ProgressCallback = Callable[[int, int], None]
 """Called with (samples on disk, samples wanted), from the calling thread."""

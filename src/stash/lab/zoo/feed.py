@@ -1,22 +1,26 @@
-"""Chooses what a workload is fed: the right reader for a folder, or random samples from memory.
-
-Knows every way in which a folder can fail to fit a workload, and says so before training starts.
-"""
+"""What a workload is fed, from a folder or from memory, and the loss of its task."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional
 from torch.utils.data import Dataset
 
-from stash.base.errors import UserError
-from stash.lab.zoo.formats import DENSE
-from stash.lab.zoo.manifest import read_manifest
+from stash.core.errors import UserError
+from stash.lab.zoo.datasets import read_manifest
 from stash.lab.zoo.models import TABLES
 from stash.lab.zoo.readers import Clicks, Sample, Speech, Tokens
 from stash.lab.zoo.registry import WorkloadSpec
+from stash.lab.zoo.synthesis import DENSE
+
+# Feed ------------------------------------------------------------------------------------------------------
+# Chooses what a workload is fed: the right reader for a folder, or random samples from memory.
+#
+# Knows every way in which a folder can fail to fit a workload, and says so before training starts.
 
 
 def open_feed(
@@ -106,3 +110,37 @@ def _sample(spec: WorkloadSpec, random: torch.Generator, image_size: int, tokens
         categories = torch.cat([integers(rows, 1) for rows in TABLES])
         return torch.rand(DENSE, generator=random), categories, integers(2).float()
     return torch.randn(3, image_size, image_size, generator=random), integers(spec.classes)
+
+
+# Losses ----------------------------------------------------------------------------------------------------
+# The loss of each task: from a model and one batch, as its reader collates it, to a scalar.
+#
+# Knows how a batch is taken apart. Does not know which workload uses which loss: the registry does.
+
+Loss = Callable[[nn.Module, Sequence[Tensor]], Tensor]
+
+
+def classification(model: nn.Module, batch: Sequence[Tensor]) -> Tensor:
+    """Cross entropy of (inputs, labels)."""
+    inputs, labels = batch
+    return functional.cross_entropy(model(inputs), labels)
+
+
+def question_answering(model: nn.Module, batch: Sequence[Tensor]) -> Tensor:
+    """Cross entropy of an answer's first and last token; batch is (ids, starts, ends)."""
+    ids, starts, ends = batch
+    loss: Tensor = model(input_ids=ids, start_positions=starts, end_positions=ends).loss
+    return loss
+
+
+def next_token(model: nn.Module, batch: Sequence[Tensor]) -> Tensor:
+    """Cross entropy of every next token; batch is (ids,)."""
+    (ids,) = batch
+    logits: Tensor = model(input_ids=ids).logits
+    return functional.cross_entropy(logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten())
+
+
+def click_through(model: nn.Module, batch: Sequence[Tensor]) -> Tensor:
+    """Binary cross entropy of (counters, categories, clicked)."""
+    dense, categories, clicked = batch
+    return functional.binary_cross_entropy_with_logits(model(dense, categories), clicked)

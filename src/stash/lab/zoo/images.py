@@ -12,8 +12,8 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from stash.base.compat import prepare_torchvision
-from stash.base.errors import UserError
+from stash.core.errors import UserError
+from stash.core.imports import prepare_torchvision
 from stash.lab.zoo.readers import labelled_files
 
 prepare_torchvision()

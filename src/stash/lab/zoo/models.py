@@ -1,16 +1,22 @@
-"""The zoo's models that no library has: M5 for sound, DLRM for clicks. Knows nothing of reading data.
-
-Pictures and text have modules of their own (``vision``, ``language``), which import those libraries.
-"""
+"""The zoo's models outside torchvision: M5 for sound, DLRM for clicks, transformers for text."""
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from stash.lab.zoo.formats import CARDINALITIES, DENSE, WORDS
+from stash.core.errors import UserError
+from stash.core.imports import prepare_torchvision
+from stash.lab.zoo.synthesis import CARDINALITIES, DENSE, WORDS
+
+# Models ----------------------------------------------------------------------------------------------------
+# The zoo's models that no library has: M5 for sound, DLRM for clicks. Knows nothing of reading data.
+#
+# Pictures and text have modules of their own (``vision``, ``language``), which import those libraries.
 
 MAX_ROWS = 200_000
 """Rows kept per table (the original's ``--max-ind-range``), so that gradients are about 100 MB."""
@@ -85,3 +91,44 @@ def _mlp(*widths: int, activate_last: bool = True) -> nn.Sequential:
     for narrow, wide in pairwise(widths):
         layers += [nn.Linear(narrow, wide), nn.ReLU()]
     return nn.Sequential(*layers if activate_last else layers[:-1])
+
+
+# Language --------------------------------------------------------------------------------------------------
+# Transformers for text, built from their published configurations with random weights.
+#
+# Knows BERT for question answering and GPT-2, both by way of the optional ``transformers`` package. Downloads
+# nothing and knows no tokenizer: token files hold ids already.
+
+BERT_SIZES: dict[str, dict[str, Any]] = {
+    "base": {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12},
+    "large": {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16},
+}
+"""Devlin et al. 2019, section 3; the vocabulary is the uncased one of 30522 pieces."""
+GPT2_SIZES: dict[str, dict[str, Any]] = {"small": {"n_embd": 768, "n_layer": 12, "n_head": 12}}
+"""Radford et al. 2019, table 2; 50257 byte pairs."""
+
+
+def _need_transformers(what: str) -> None:
+    if find_spec("transformers") is None:
+        raise UserError(f"{what} needs the transformers package; run: pip install transformers")
+    prepare_torchvision()  # transformers imports torchvision wherever that is installed.
+
+
+def bert(size: str) -> nn.Module:
+    """BERT with a span-prediction head, ``size`` base or large; raises UserError without transformers."""
+    _need_transformers(f"bert_{size}_qa")
+    from transformers import BertConfig, BertForQuestionAnswering
+
+    shape = BERT_SIZES[size]
+    config = BertConfig(vocab_size=30522, intermediate_size=4 * shape["hidden_size"], **shape)
+    model: nn.Module = BertForQuestionAnswering(config)
+    return model
+
+
+def gpt2(size: str) -> nn.Module:
+    """GPT-2 with a next-token head tied to its embedding; raises UserError without transformers."""
+    _need_transformers(f"gpt2_{size}")
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    model: nn.Module = GPT2LMHeadModel(GPT2Config(use_cache=False, **GPT2_SIZES[size]))
+    return model

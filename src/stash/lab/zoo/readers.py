@@ -23,8 +23,8 @@ from torch import Tensor
 from torch.nn import functional
 from torch.utils.data import Dataset
 
-from stash.base.errors import UserError
-from stash.lab.zoo.formats import DENSE, FIELDS, RECORD_BYTES
+from stash.core.errors import UserError
+from stash.lab.zoo.synthesis import DENSE, FIELDS, RECORD_BYTES
 
 Sample = tuple[Tensor, ...]
 

@@ -1,22 +1,24 @@
-"""Every workload of the zoo as a frozen specification, and the look-up by name.
-
-Knows what each workload is, what it needs and how large it is. Does not know how a model is built:
-builders are named, and imported (with torch) only when ``WorkloadSpec.build`` is called.
-"""
+"""Every workload of the zoo as a frozen specification, found by name, with its costs and sizes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from stash.base.errors import UserError
-from stash.base.words.spelling import nearest
-from stash.lab.zoo.formats import WORDS
+from stash.core.errors import UserError
+from stash.core.units import nearest
+from stash.lab.zoo.synthesis import WORDS
 
 if TYPE_CHECKING:
     from torch import nn
+
+# Registry --------------------------------------------------------------------------------------------------
+# Every workload of the zoo as a frozen specification, and the look-up by name.
+#
+# Knows what each workload is, what it needs and how large it is. Does not know how a model is built: builders are
+# named, and imported (with torch) only when ``WorkloadSpec.build`` is called.
 
 DEEP_RESIDUAL = "He et al. 2016, arXiv 1512.03385"
 VGG = "Simonyan and Zisserman 2015, arXiv 1409.1556"
@@ -39,7 +41,7 @@ class WorkloadSpec:
     parameters: int
     """Trainable parameters at the default input size; gradients are four bytes each."""
     loss: str
-    """Name of a function in ``stash.lab.zoo.losses``: (model, batch) to a scalar."""
+    """Name of a function in ``stash.lab.zoo.feed``: (model, batch) to a scalar."""
     batch: int
     """Default samples per device and step."""
     optimizer: str
@@ -153,7 +155,7 @@ def _transformer(name: str, group: str, builder: str, parameters: int, **changes
         name=name,
         group=group,
         kind="text",
-        builder=f"stash.lab.zoo.language:{builder}",
+        builder=f"stash.lab.zoo.models:{builder}",
         parameters=parameters,
         optimizer="adamw",
         lr=5e-5,
@@ -255,3 +257,109 @@ def _all() -> dict[str, WorkloadSpec]:
 
 WORKLOADS: dict[str, WorkloadSpec] = _all()
 """Every workload by name, in the order of the listing."""
+
+
+# Costs -----------------------------------------------------------------------------------------------------
+# What one sample costs in the forward pass of each workload: operations, and bytes read and written in float32.
+#
+# Counted by tracing the models on PyTorch's meta device (``lab/testbed/generate.py``), which takes seconds a model
+# and all of torch; whoever only has to know how large a step is looks here.
+# ``tests/unit/lab/zoo/test_zoo_costs.py`` holds them against the models.
+
+
+class SampleCost(NamedTuple):
+    """Of one sample's forward pass; weights, which are read once a batch, are not in it."""
+
+    flops: float
+    moved_bytes: float
+
+
+SAMPLE_COSTS: dict[str, SampleCost] = {
+    "alexnet": SampleCost(1.428e09, 9.384e06),
+    "resnet18": SampleCost(3.628e09, 6.112e07),
+    "shufflenet_v2_x0_5": SampleCost(8.095e07, 2.449e07),
+    "mobilenet_v2": SampleCost(6.015e08, 1.561e08),
+    "squeezenet1_0": SampleCost(1.638e09, 7.661e07),
+    "resnet50": SampleCost(8.178e09, 2.573e08),
+    "vgg11": SampleCost(1.522e10, 1.321e08),
+    "bert_large_qa": SampleCost(2.464e11, 1.294e09),
+    "resnet10": SampleCost(1.778e09, 4.306e07),
+    "resnet10_noskip": SampleCost(1.74e09, 3.955e07),
+    "resnet10_nobn": SampleCost(1.778e09, 4.306e07),
+    "resnet12": SampleCost(2.241e09, 5.269e07),
+    "resnet12_noskip": SampleCost(2.202e09, 4.918e07),
+    "resnet12_nobn": SampleCost(2.241e09, 5.269e07),
+    "resnet16": SampleCost(3.166e09, 5.992e07),
+    "resnet16_noskip": SampleCost(3.127e09, 5.641e07),
+    "resnet16_nobn": SampleCost(3.166e09, 5.992e07),
+    "resnet18_noskip": SampleCost(3.59e09, 5.761e07),
+    "resnet18_nobn": SampleCost(3.628e09, 6.112e07),
+    "resnet34": SampleCost(7.328e09, 9.123e07),
+    "resnet34_noskip": SampleCost(7.289e09, 8.772e07),
+    "resnet34_nobn": SampleCost(7.328e09, 9.123e07),
+    "resnet50_noskip": SampleCost(7.459e09, 2.328e08),
+    "resnet50_nobn": SampleCost(8.178e09, 2.573e08),
+    "resnet101": SampleCost(1.56e10, 3.802e08),
+    "resnet101_noskip": SampleCost(1.488e10, 3.557e08),
+    "resnet101_nobn": SampleCost(1.56e10, 3.802e08),
+    "resnet152": SampleCost(2.303e10, 5.319e08),
+    "resnet152_noskip": SampleCost(2.231e10, 5.074e08),
+    "resnet152_nobn": SampleCost(2.303e10, 5.319e08),
+    "vgg11_bn": SampleCost(1.522e10, 1.915e08),
+    "vgg13": SampleCost(2.262e10, 2.091e08),
+    "vgg13_bn": SampleCost(2.262e10, 3.071e08),
+    "vgg16": SampleCost(3.094e10, 2.3e08),
+    "vgg16_bn": SampleCost(3.094e10, 3.384e08),
+    "vgg19": SampleCost(3.926e10, 2.509e08),
+    "vgg19_bn": SampleCost(3.926e10, 3.697e08),
+    "bert_base_qa": SampleCost(7.067e10, 4.896e08),
+    "vit_b_16": SampleCost(3.513e10, 2.505e08),
+    "m5": SampleCost(1.391e08, 9.584e06),
+    "dlrm": SampleCost(9.721e05, 2.919e04),
+}
+"""By workload. GPT-2 is not among them: its model looks at values, and on the meta device there are none."""
+
+
+# Sizes -----------------------------------------------------------------------------------------------------
+# How many trained tensors each workload of the zoo has: every one is a gradient of its own.
+#
+# Counted from the models as they are built, and held against them by a test, so that nobody has to build one to
+# know.
+
+_RESNETS_SIZES = {
+    10: (38, 29, 14),
+    12: (44, 35, 16),
+    16: (56, 47, 20),
+    18: (62, 53, 22),
+    34: (110, 101, 38),
+    50: (161, 149, 55),
+    101: (314, 302, 106),
+    152: (467, 455, 157),
+}
+"""Depth to the tensors of the plain, the no-skip and the no-batch-norm model."""
+_VGGS_SIZES = {11: (22, 38), 13: (26, 46), 16: (32, 58), 19: (38, 70)}
+"""Depth to the tensors without and with batch norm."""
+
+TRAINED_TENSORS: Mapping[str, int] = {
+    "alexnet": 16,
+    "shufflenet_v2_x0_5": 170,
+    "mobilenet_v2": 158,
+    "squeezenet1_0": 52,
+    "bert_large_qa": 391,
+    "bert_base_qa": 199,
+    "gpt2_small": 148,
+    "vit_b_16": 152,
+    "m5": 18,
+    "dlrm": 40,
+    **{
+        f"resnet{depth}{variant}": count
+        for depth, counts in _RESNETS_SIZES.items()
+        for variant, count in zip(("", "_noskip", "_nobn"), counts, strict=True)
+    },
+    **{
+        f"vgg{depth}{variant}": count
+        for depth, counts in _VGGS_SIZES.items()
+        for variant, count in zip(("", "_bn"), counts, strict=True)
+    },
+}
+"""By workload's name."""

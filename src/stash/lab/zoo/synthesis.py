@@ -1,25 +1,150 @@
-"""The content of generated files: from a random generator to the bytes of one file of each kind.
-
-Knows formats and realistic distributions. Does not know names, folders or what was written before, so
-the same generator always gives the same bytes (with the same numpy and Pillow).
-"""
+"""The content of generated files: formats, random samples, JPEG pictures that cost what photographs cost."""
 
 from __future__ import annotations
 
 import io
 import math
 import wave
+from collections.abc import Callable
+from io import BytesIO
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
-from stash.lab.zoo import picture
-from stash.lab.zoo.formats import CARDINALITIES, DENSE, FIELDS, SAMPLE_RATE, TOKENS_PER_SAMPLE, VOCABULARY
+# Picture ---------------------------------------------------------------------------------------------------
+# Random JPEG pictures that cost as much to store and decode as photographs of ImageNet.
+#
+# Knows how large such files are and how to hit a size; nothing about folders, data sets or training.
+
+MEAN_BYTES = 110_000
+"""Mean of ImageNet's training set (about 140 GB in 1.28 million files)."""
+SPREAD = 0.5
+"""Standard deviation of the logarithm of a file's size."""
+SMALLEST, LARGEST = 20_000, 450_000
+LONG_SIDE, SHORT_SIDE = 500, 375
+"""Pixels of a picture of mean size, the usual Flickr format."""
+TOLERANCE = 0.05
+_STRONGEST = 90.0
+_TRIES = 8
+
+
+def jpeg(random: np.random.Generator) -> bytes:
+    """One RGB JPEG: log-normal size (mean 110 kB), about 500 x 375 pixels, portrait one time in four.
+
+    A smooth random field plays the scene; texture of several scales is added until the file, at a
+    quality typical for its bytes per pixel, is within 5 % of the size drawn.
+    """
+    mu = math.log(MEAN_BYTES) - SPREAD**2 / 2  # So that the mean, not the median, is MEAN_BYTES.
+    target = float(np.clip(random.lognormal(mu, SPREAD), SMALLEST, LARGEST))
+    width, height = _shape(random, target)
+    scene = _field(random, width, height, 8, 96.0) + 128.0
+    texture = _field(random, width, height, 32, 1.0) + _field(random, width, height, 128, 0.7)
+    grain = random.integers(-128, 128, (height, width, 1), dtype=np.int8)
+    texture += grain.astype(np.float32) / 128
+    quality = _quality(target / (width * height))
+
+    def encode(strength: float) -> bytes:
+        pixels = np.clip(scene + strength * texture, 0, 255).astype(np.uint8)
+        out = BytesIO()
+        Image.fromarray(pixels).save(out, "JPEG", quality=quality)
+        return out.getvalue()
+
+    return _fit(encode, target)
+
+
+def _shape(random: np.random.Generator, target: float) -> tuple[int, int]:
+    """Width and height; larger files tend to be larger pictures."""
+    scale = (target / MEAN_BYTES) ** 0.3 * random.uniform(0.9, 1.1)
+    long_side, short_side = round(LONG_SIDE * scale), round(SHORT_SIDE * scale)
+    return (short_side, long_side) if random.random() < 0.25 else (long_side, short_side)
+
+
+def _quality(bytes_per_pixel: float) -> int:
+    """A JPEG quality that leaves room to reach these bytes per pixel by texture alone."""
+    for limit, quality in ((0.25, 80), (0.5, 88), (0.7, 92)):
+        if bytes_per_pixel < limit:
+            return quality
+    return 96
+
+
+def _field(random: np.random.Generator, width: int, height: int, cells: int, strength: float) -> NDArray[np.float32]:
+    """Colour noise of ``cells`` patches along the width, interpolated; within +- ``strength``."""
+    grid = random.integers(0, 256, (max(2, cells * height // width), cells, 3), dtype=np.uint8)
+    pixels = Image.fromarray(grid).resize((width, height), Image.Resampling.BICUBIC)
+    field: NDArray[np.float32] = (np.asarray(pixels, dtype=np.float32) - 128) * np.float32(strength / 128)
+    return field
+
+
+def _fit(encode: Callable[[float], bytes], target: float) -> bytes:
+    """The first encoding within tolerance of ``target`` bytes, else the closest tried.
+
+    Size grows with the texture's strength and flattens: false position between a weaker and a
+    stronger try, in logarithms of strength, converges in a few encodings.
+    """
+    low, high = (math.log(0.5), 0.0), (math.log(_STRONGEST), math.inf)
+    strength, best = 12.0, b""
+    for _ in range(_TRIES):
+        data = encode(strength)
+        if not best or abs(len(data) - target) < abs(len(best) - target):
+            best = data
+        if abs(len(data) / target - 1) <= TOLERANCE:
+            break
+        point = (math.log(strength), len(data))
+        low, high = (low, point) if len(data) > target else (point, high)
+        if math.isinf(high[1]) or low[1] == 0:
+            share = 0.5
+        else:
+            share = min(0.9, max(0.1, (target - low[1]) / (high[1] - low[1])))
+        strength = math.exp(low[0] + share * (high[0] - low[0]))
+    return best
+
+
+# Formats ---------------------------------------------------------------------------------------------------
+# How samples lie in files: what generators (``synthesis``), readers and models agree on.
+#
+# Needs nothing but numbers, so that what only lists data sets need not import numpy or torch.
+
+IMAGE_CLASSES = 100
+"""Folders that generated pictures are spread over."""
+
+# Text -----------------------------------------------------------------------------------------------------
+
+VOCABULARY = 30_522
+"""Ids fit BERT's vocabulary, and so GPT-2's larger one."""
+TOKENS_PER_SAMPLE = 1024
+
+# Audio ----------------------------------------------------------------------------------------------------
+
+SAMPLE_RATE = 16_000
+"""Hertz, 16 bits, mono, as in Speech Commands."""
+WORDS = 35
+"""In Speech Commands v2 (Warden 2018, arXiv 1804.03209)."""
+
+# Clicks ---------------------------------------------------------------------------------------------------
+
+DENSE = 13
+"""Integer counters per record."""
+CARDINALITIES = (
+    1460, 583, 10131227, 2202608, 305, 24, 12517, 633, 3, 93145, 5683, 8351593, 3194,
+    27, 14992, 5461306, 10, 5652, 2173, 4, 7046547, 18, 15, 286181, 105, 142572,
+)  # fmt: skip
+"""Distinct values of the 26 categories of the Kaggle Display Advertising data (facebookresearch/dlrm)."""
+FIELDS = 1 + DENSE + len(CARDINALITIES)
+"""int32 fields of a record: label, counters, categories."""
+RECORD_BYTES = 4 * FIELDS
+
+
+# Synthesis -------------------------------------------------------------------------------------------------
+# The content of generated files: from a random generator to the bytes of one file of each kind.
+#
+# Knows formats and realistic distributions. Does not know names, folders or what was written before, so the same
+# generator always gives the same bytes (with the same numpy and Pillow).
 
 
 def image(random: np.random.Generator, samples: int) -> bytes:
     """One JPEG; ``samples`` is always 1."""
-    return picture.jpeg(random)
+    return jpeg(random)
 
 
 def tokens(random: np.random.Generator, samples: int) -> bytes:

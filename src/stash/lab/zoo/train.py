@@ -20,9 +20,9 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
-from stash.base.errors import UserError
+from stash.core.errors import UserError
 from stash.lab.training import endless, exit_code
-from stash.lab.zoo import losses
+from stash.lab.zoo import feed as losses
 from stash.lab.zoo.feed import open_feed, synthetic_feed
 from stash.lab.zoo.readers import Sample
 from stash.lab.zoo.registry import WorkloadSpec, workload

@@ -10,8 +10,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from stash.base.compat import prepare_torchvision
-from stash.base.errors import UserError
+from stash.core.errors import UserError
+from stash.core.imports import prepare_torchvision
 
 prepare_torchvision()
 

@@ -16,42 +16,41 @@ from importlib import import_module
 from types import ModuleType
 
 from stash.measure.agent import guard
-from stash.measure.agent.last_words import report_crashes
-from stash.measure.agent.lifeline import outlive_not
-from stash.measure.agent.wraps import loggers
-from stash.measure.linux.cores import pin
-from stash.measure.run.orders import current
+from stash.measure.agent.last_words import outlive_not, report_crashes
+from stash.measure.agent.wraps import frameworks
+from stash.measure.linux.processes import pin
+from stash.measure.protocol.orders import current
 
 WRAPS: Mapping[str, str] = {
     "torch.distributed.distributed_c10d": "wraps.collectives:wrap",
     "torch.nn.parallel.distributed": "wraps.replicas:wrap_ddp",
-    "torch.distributed.fsdp.fully_sharded_data_parallel": "wraps.sharding:watch_fsdp",
-    "torch.distributed.fsdp._fully_shard._fully_shard": "wraps.sharding:watch_fully_shard",
-    "torch.distributed._composable.fsdp.fully_shard": "wraps.sharding:watch_fully_shard",
-    "deepspeed.runtime.engine": "wraps.sharding:watch_deepspeed",
-    "torch.distributed.checkpoint.state_dict_saver": "wraps.checkpoints:guard_distributed_checkpoint",
+    "torch.distributed.fsdp.fully_sharded_data_parallel": "wraps.replicas:watch_fsdp",
+    "torch.distributed.fsdp._fully_shard._fully_shard": "wraps.replicas:watch_fully_shard",
+    "torch.distributed._composable.fsdp.fully_shard": "wraps.replicas:watch_fully_shard",
+    "deepspeed.runtime.engine": "wraps.replicas:watch_deepspeed",
+    "torch.distributed.checkpoint.state_dict_saver": "wraps.opened_files:guard_distributed_checkpoint",
     "torch.utils.data.dataloader": "wraps.loader:wrap",
     "torch.utils.data._utils.fetch": "wraps.loader:wrap_fetchers",
-    "torch.autograd": "wraps.updates:wrap_backward",
-    "torch.optim.optimizer": "climb.climber:start",
+    "torch.autograd": "wraps.steps:wrap_backward",
+    "torch.optim.optimizer": "runner.ladder_runner:start",
     "torch.optim.lr_scheduler": "wraps.steps:wrap_schedulers",
     "torch.amp.grad_scaler": "wraps.steps:wrap_scaler",
-    "torch.serialization": "wraps.checkpoints:guard_torch_save",
+    "torch.serialization": "wraps.opened_files:guard_torch_save",
     "multiprocessing.process": "wraps.steps:wrap_processes",
     "multiprocessing.util": "wraps.sockets:keep_in_run",
     "torch.multiprocessing.spawn": "wraps.steps:wrap_spawn",
-    "h5py._hl.files": "wraps.files:wrap_h5py",
-    "cv2": "wraps.files:wrap_cv2",
-    "torchvision.io.image": "wraps.files:wrap_torchvision_io",
-    "pyarrow.parquet.core": "wraps.files:wrap_parquet",
-    "safetensors.torch": "wraps.checkpoints:guard_safetensors",
-    "wandb.sdk.wandb_init": "wraps.loggers:wrap_wandb",
-    "neptune.metadata_containers.run": "wraps.loggers:wrap_neptune",
-    "comet_ml.experiment": "wraps.loggers:wrap_comet",
-    "mlflow.tracking.client": "wraps.loggers:wrap_mlflow",
-    "mlflow.tracking._tracking_service.utils": "wraps.loggers:wrap_mlflow_address",
-    "torch.utils.tensorboard.writer": "wraps.loggers:wrap_tensorboard",
-    "tensorboardX.writer": "wraps.loggers:wrap_tensorboard",
+    "h5py._hl.files": "wraps.opened_files:wrap_h5py",
+    "cv2": "wraps.opened_files:wrap_cv2",
+    "torchvision.io.image": "wraps.opened_files:wrap_torchvision_io",
+    "pyarrow.parquet.core": "wraps.opened_files:wrap_parquet",
+    "safetensors.torch": "wraps.opened_files:guard_safetensors",
+    "wandb.sdk.wandb_init": "wraps.frameworks:wrap_wandb",
+    "neptune.metadata_containers.run": "wraps.frameworks:wrap_neptune",
+    "comet_ml.experiment": "wraps.frameworks:wrap_comet",
+    "mlflow.tracking.client": "wraps.frameworks:wrap_mlflow",
+    "mlflow.tracking._tracking_service.utils": "wraps.frameworks:wrap_mlflow_address",
+    "torch.utils.tensorboard.writer": "wraps.frameworks:wrap_tensorboard",
+    "tensorboardX.writer": "wraps.frameworks:wrap_tensorboard",
     "transformers.trainer": "wraps.frameworks:wrap_transformers",
     "lightning.pytorch.trainer.trainer": "wraps.frameworks:wrap_lightning",
     "pytorch_lightning.trainer.trainer": "wraps.frameworks:wrap_lightning",
@@ -69,7 +68,7 @@ def start() -> None:
         local = int(os.environ.get("LOCAL_RANK", "0")), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
         pin(*(orders.gang or local))  # a loader's workers inherit it
     if not orders.keep_logging:
-        os.environ.update(loggers.variables(orders.files.discarded))
+        os.environ.update(frameworks.variables(orders.files.discarded))
     guard.protect_files(orders)
     report_crashes(orders)
     sys.meta_path.insert(0, PostImport(dict(WRAPS)))
@@ -85,7 +84,7 @@ class PostImport(importlib.abc.MetaPathFinder):
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
         if name == "torchvision":
-            from stash.base.compat import prepare_torchvision
+            from stash.core.imports import prepare_torchvision
 
             prepare_torchvision()
             return None

@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from stash.measure.agent import script
-from stash.measure.run.kept import Keeper
-from stash.measure.run.orders import Orders
+from stash.measure.protocol.file_backup import FileBackup
+from stash.measure.protocol.orders import Orders
 
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_TRUNC
 _BY_THEMSELVES = (".pyc", ".lock")
@@ -30,7 +30,7 @@ class _Busy(threading.local):
 class _Own:
     """The keeper of this process, once it has one."""
 
-    keeper: Keeper | None = None
+    keeper: FileBackup | None = None
     busy = _Busy()
 
 
@@ -46,7 +46,7 @@ def _unheard(act: Callable[..., None], *arguments: Any) -> None:
 
 def protect_files(orders: Orders) -> None:
     """From now on this process changes no file that is older than the run."""
-    keeper = _Own.keeper = Keeper(orders.files, orders.began)
+    keeper = _Own.keeper = FileBackup(orders.files, orders.began)
     heard: Mapping[str, Callable[..., None]] = {
         "open": lambda path, mode, flags: _opens(keeper, path, flags or 0),
         "os.mkdir": lambda path, mode, folder: keeper.before_making(_place(path, folder)),
@@ -71,7 +71,7 @@ def about_to_write(path: str, truncates: bool) -> None:
         _unheard(_opens, _Own.keeper, path, os.O_WRONLY | (os.O_TRUNC if truncates else 0))
 
 
-def _opens(keeper: Keeper, path: Any, flags: int) -> None:
+def _opens(keeper: FileBackup, path: Any, flags: int) -> None:
     if not flags & _WRITES or isinstance(path, int):
         return
     name = os.fsdecode(path)
@@ -79,12 +79,12 @@ def _opens(keeper: Keeper, path: Any, flags: int) -> None:
     _appears(keeper, name)
 
 
-def _renames(keeper: Keeper, path: str, target: str) -> None:
+def _renames(keeper: FileBackup, path: str, target: str) -> None:
     keeper.before_moving(path, target)
     _appears(keeper, target)
 
 
-def _appears(keeper: Keeper, path: str) -> None:
+def _appears(keeper: FileBackup, path: str) -> None:
     if script.drifted() and not path.startswith(("/dev/", "/proc/", "/sys/")) and not path.endswith(_BY_THEMSELVES):
         keeper.wrote_anew(path)
 

@@ -1,20 +1,27 @@
-"""What a process that dies of an exception leaves in the run's folder, for the launcher to show.
-
-One that is killed leaves nothing, and that tells it from those that notice its end.
-"""
+"""How a process of the job ends: its exception left for the launcher, or with the launcher that is gone."""
 
 from __future__ import annotations
 
 import functools
 import os
+import signal
 import sys
+import threading
+import time
+from contextlib import suppress
 from types import ModuleType, TracebackType
 from typing import Any
 
-from stash.base.printable import shortened
+from stash.core.printable import shortened
 from stash.measure.agent import script
-from stash.measure.run.orders import Orders, current
-from stash.measure.run.tracebacks import without_wraps
+from stash.measure.linux.processes import carrying
+from stash.measure.protocol.folder import owned
+from stash.measure.protocol.orders import VARIABLE, Orders, current, without_wraps
+
+# Last words ------------------------------------------------------------------------------------------------
+# What a process that dies of an exception leaves in the run's folder, for the launcher to show.
+#
+# One that is killed leaves nothing, and that tells it from those that notice its end.
 
 _TORCHRUNS_OWN = "ChildFailedError"
 """The rank that failed has left its error already."""
@@ -65,3 +72,41 @@ def _leave(orders: Orders, error: BaseException) -> None:
         path.write_text(words, encoding="utf-8", errors="backslashreplace")
     except OSError as problem:
         print(f"stash: could not record the crash: {problem}", file=sys.stderr)
+
+
+# Lifeline --------------------------------------------------------------------------------------------------
+# Ends this process when its launcher is gone, however that died: nothing of a profile outlives it.
+#
+# A thread looks once a second, which costs some microseconds. Code that holds Python's lock for long (a library
+# that loads) delays it for so long; a forked process has no such thread, and is ended with the one it was forked
+# from.
+
+_PERIOD = 1.0
+_SWEEPS = 3
+
+
+def outlive_not(orders: Orders) -> None:
+    """Watch the launcher from now on; not where it is out of sight (another machine's, on a shared file system)."""
+    run = orders.files.run
+    if owned(run) is None:
+        return
+
+    def watch() -> None:
+        while owned(run) is not False:
+            time.sleep(_PERIOD)
+        try:
+            _end_the_others()
+        finally:
+            os._exit(1)
+
+    threading.Thread(target=watch, name="stash-launcher-watch", daemon=True).start()
+
+
+def _end_the_others() -> None:
+    """End all that was started under the same orders: forks, shells, what lost its parent."""
+    orders = os.environ.get(VARIABLE, "")
+    for _ in range(_SWEEPS):  # one that is ended may just have started another
+        for process in carrying(VARIABLE, orders):
+            if process != os.getpid():
+                with suppress(OSError):
+                    os.kill(process, signal.SIGKILL)

@@ -69,129 +69,129 @@ class Listener(Protocol):
         """Say something in the profile."""
 
 
-class _Ear:
+class _EventBus:
     """The listener of this process."""
 
     listener: Listener | None = None
     passes = 0
 
 
-def listen(listener: Listener) -> None:
+def subscribe(listener: Listener) -> None:
     """From now on this process's script is heard by ``listener``."""
-    _Ear.listener = listener
+    _EventBus.listener = listener
 
 
 def _forget() -> None:
-    _Ear.listener = None
+    _EventBus.listener = None
 
 
 os.register_at_fork(after_in_child=_forget)  # a fork inherits the variable and not the job
 
 
-def heard_by() -> Listener | None:
+def current_listener() -> Listener | None:
     """Whoever listens in this very process; None if nobody does, or not any more."""
-    own = _Ear.listener
+    own = _EventBus.listener
     return own if own is not None and own.listens else None
 
 
 def active() -> bool:
     """Whether anybody listens in this very process."""
-    return heard_by() is not None
+    return current_listener() is not None
 
 
 def drifted() -> bool:
     """Whether the replicas of this very process have trained apart; so they have when nobody listens any more."""
-    own = _Ear.listener
+    own = _EventBus.listener
     return own is not None and own.drifted
 
 
 def opened(handle: T) -> T:
     """A loop asked a loader for an iterator, which is handed back."""
-    if (listener := heard_by()) is not None:
+    if (listener := current_listener()) is not None:
         listener.opened(handle)
     return handle
 
 
 def enough(handle: Any) -> bool:
     """Whether that loop is to end now, before its loader does."""
-    listener = heard_by()
+    listener = current_listener()
     return listener is not None and listener.enough(handle)
 
 
 def served(feed: Any) -> Any:
     """The next batch of a loader."""
-    listener = heard_by()
+    listener = current_listener()
     return listener.served(feed) if listener is not None else feed.real()
 
 
 def closed(handle: Any) -> None:
     """A loop dropped its iterator."""
-    if (listener := heard_by()) is not None:
+    if (listener := current_listener()) is not None:
         listener.closed(handle)
 
 
 def world_formed() -> None:
     """The job's default process group exists now."""
-    if (listener := heard_by()) is not None:
+    if (listener := current_listener()) is not None:
         listener.world_formed()
 
 
 def stepped(optimizer: Any) -> None:
     """An optimizer stepped."""
-    if (listener := heard_by()) is not None:
+    if (listener := current_listener()) is not None:
         listener.stepped(optimizer)
 
 
 def passed() -> None:
     """A backward pass begins."""
-    _Ear.passes += 1
+    _EventBus.passes += 1
 
 
 def passes() -> int:
     """Backward passes so far: what validation has none of."""
-    return _Ear.passes
+    return _EventBus.passes
 
 
 def acted() -> None:
     """The script called a collective of its own."""
-    if (listener := heard_by()) is not None:
+    if (listener := current_listener()) is not None:
         listener.acted()
 
 
 def saves_drifted() -> bool:
     """The script is about to save; whether that would be the weights of replicas that have trained apart."""
-    if (listener := heard_by()) is not None:
+    if (listener := current_listener()) is not None:
         listener.saved()
     return drifted()
 
 
 def ended() -> None:
     """The script's training loop is over."""
-    if (listener := heard_by()) is not None:
+    if (listener := current_listener()) is not None:
         listener.loop_ended()
 
 
 def exits(last: bool = True) -> None:
     """The script's process ends by itself, with an exit code of its own; heard also when nothing else is."""
-    if (own := _Ear.listener) is not None:
+    if (own := _EventBus.listener) is not None:
         own.exits(last)
 
 
 def abandoned() -> None:
     """The script is dying of an exception."""
-    if (listener := heard_by()) is not None:
+    if (listener := current_listener()) is not None:
         listener.abandoned()
 
 
 def alive() -> None:
     """A sign of life between steps."""
-    if (listener := heard_by()) is not None:
+    if (listener := current_listener()) is not None:
         listener.beat()
 
 
 def note(text: str) -> None:
     """Say something in the profile."""
-    if (listener := heard_by()) is not None:
+    if (listener := current_listener()) is not None:
         listener.note(text)
 
 

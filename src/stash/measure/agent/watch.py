@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any, TypeVar
 
 from stash.measure.agent import script
-from stash.measure.run.orders import current
+from stash.measure.protocol.orders import current
 
 T = TypeVar("T")
 
@@ -34,7 +34,7 @@ def step() -> None:
     """
     if current() is None:
         return
-    from stash.measure.agent.wraps.updates import own_update  # outside a profile this costs nothing
+    from stash.measure.agent.wraps.steps import own_update  # outside a profile this costs nothing
 
     own_update.marked()
 
@@ -46,8 +46,11 @@ class _Watched:
         self._batches = batches
 
     def __iter__(self) -> Any:
-        from stash.measure.agent.data.feeds import watched_feed  # outside a profile this costs nothing
-        from stash.measure.agent.data.handles import Handle, Served
+        from stash.measure.agent.data.feeds import (
+            Handle,
+            Served,
+            watched_feed,  # outside a profile this costs nothing
+        )
 
         feed = watched_feed(self._batches)
         feed.asked = None if feed.measured else feed.now()

@@ -1,1 +1,1 @@
-"""What one machine is, read from /proc, /sys, NVML and its cloud; measures nothing."""
+"""What a machine is: sysfs, NVML, DMI, control groups; what its cloud announces about it."""

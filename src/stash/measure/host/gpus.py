@@ -1,21 +1,99 @@
-"""GPUs as NVML describes them, and how they reach each other; sysfs where the driver does not answer.
-
-A GPU that does not work is listed with the driver's words, and the others are described all the same. Without
-an NVIDIA driver there are no GPUs: sysfs would also list those that a container was not given.
-"""
+"""GPUs and NVLink as the driver describes them, and how they reach each other; sysfs where it does not answer."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from stash.base.records import Gpu, Route
-from stash.measure.host import pci
-from stash.measure.host.nvlinks import Lanes, lanes, string
+from stash.core.records.host import Gpu, Route
+from stash.measure.host import devices
+
+# Nvlinks ---------------------------------------------------------------------------------------------------
+# NVLink as the driver describes it: active lanes of a GPU, how fast they are, where each one leads.
+#
+# A lane that ends at a switch leads to no GPU. Nothing is measured: the speed is what the driver states.
+
+MOST_LANES = 18
+"""Of one GPU so far (H100 and B200); older ones answer for fewer."""
+_SPEED_FIELD = 90
+"""NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON in nvml.h: one active lane, one direction, in MB/s."""
+_SWITCH = 2
+"""NVML_NVLINK_DEVICE_TYPE_SWITCH."""
+_NOWHERE = "0000:00:00.0"
+# One lane and direction by nvmlNvlinkVersion_t, which is an enumeration and not the version's number (nvml.h;
+# open-mpi/hwloc issue 658). Speeds: NVIDIA's architecture papers of P100 (4 lanes, 160 GB/s both ways), V100 (6,
+# 300), H100 (18, 900) and B200 (18, 1800). 3.0 and 3.1 are left out: A100's lanes carry 25 GB/s, GA102's 14.
+_BYTES_PER_SECOND = {1: 20e9, 2: 25e9, 3: 25e9, 6: 25e9, 7: 50e9}
+
+Ask = Callable[..., Any]
+"""Asks NVML a question about one GPU; ``None`` where it has no answer."""
+
+
+@dataclass(frozen=True)
+class Lanes:
+    """The active lanes of one GPU; ``ends`` has an entry for each."""
+
+    ends: tuple[str | None, ...]
+    """PCI address of what is at the other end, ``switch``, or ``None`` where the driver does not tell."""
+    bytes_per_second: float | None
+    """All of them together, one direction."""
+
+    @property
+    def switched(self) -> bool:
+        """Whether some lead to a switch; NCCL, too, takes an end that nobody knows for one (NVIDIA/nccl 1182)."""
+        return "switch" in self.ends or None in self.ends
+
+    def to(self, bus: str | None) -> int | None:
+        """Lanes that lead directly to the GPU at ``bus``; ``None`` if it cannot be told."""
+        if bus is None:
+            return None
+        found = self.ends.count(bus)
+        return None if not found and None in self.ends else found
+
+
+def lanes(ask: Ask) -> Lanes | None:
+    """The lanes of a GPU; ``None`` if it has no NVLink or the driver does not say."""
+    states: list[Any] = []
+    while len(states) < MOST_LANES and (state := ask("nvmlDeviceGetNvLinkState", len(states))) is not None:
+        states.append(state)
+    if not states:
+        return None
+    active = [lane for lane, state in enumerate(states) if state]
+    return Lanes(tuple(_end(ask, lane) for lane in active), _speed(ask, active))
+
+
+def _end(ask: Ask, lane: int) -> str | None:
+    if ask("nvmlDeviceGetNvLinkRemoteDeviceType", lane) == _SWITCH:
+        return "switch"
+    remote = ask("nvmlDeviceGetNvLinkRemotePciInfo", lane)
+    # in a virtual machine that does not see its switches, the address is all ones or all zeros
+    bus = devices.address(string(remote.busId)) if remote is not None else None
+    return None if bus is None or bus == _NOWHERE or bus.startswith("ffff") else bus
+
+
+def _speed(ask: Ask, active: list[int]) -> float | None:
+    stated = ask("nvmlDeviceGetFieldValues", [_SPEED_FIELD])
+    if stated is not None and stated[0].nvmlReturn == 0 and stated[0].value.uiVal:
+        return len(active) * float(stated[0].value.uiVal) * 1e6
+    each = [_BYTES_PER_SECOND.get(ask("nvmlDeviceGetNvLinkVersion", lane)) for lane in active]
+    known = [speed for speed in each if speed is not None]
+    return sum(known) if len(known) == len(each) else None
+
+
+def string(value: str | bytes) -> str:
+    """NVML's texts, which its older Python bindings leave as bytes."""
+    return value.decode(errors="replace") if isinstance(value, bytes) else value
+
+
+# Gpus ------------------------------------------------------------------------------------------------------
+# GPUs as NVML describes them, and how they reach each other; sysfs where the driver does not answer.
+#
+# A GPU that does not work is listed with the driver's words, and the others are described all the same. Without an
+# NVIDIA driver there are no GPUs: sysfs would also list those that a container was not given.
 
 _NOT_SUPPORTED = 3
 _BROKEN = (15, 16)
@@ -139,7 +217,7 @@ def _card(library: Any, index: int) -> _Card:
     name = card.insist("nvmlDeviceGetName", card.handle)
     card.name = None if name is None else string(name)
     place = card.ask("nvmlDeviceGetPciInfo")
-    card.bus = None if place is None else pci.address(string(place.busId))
+    card.bus = None if place is None else devices.address(string(place.busId))
     card.lanes = lanes(card.ask)
     return card
 
@@ -153,7 +231,7 @@ def _missing(root: Path, cards: list[_Card]) -> dict[str, str]:
     if not silent:
         return {}
     taken = {card.bus for card in cards}
-    free = {bus: name for bus, name in pci.nvidia_gpus(root).items() if bus not in taken}
+    free = {bus: name for bus, name in devices.nvidia_gpus(root).items() if bus not in taken}
     if len(free) != len(silent):
         return {}
     for card, bus in zip(silent, free, strict=True):
@@ -168,10 +246,10 @@ def _gpu(card: _Card, driver: str | None, root: Path, pci_name: str | None) -> G
         name=card.name or (f"PCI {pci_name}" if pci_name else "unknown"),
         memory_bytes=None if memory is None else int(memory.total),
         driver=driver,
-        pcie=_link(card, "Curr") or (pci.link(root, card.bus) if card.bus else None),
-        pcie_max=_link(card, "Max") or (pci.most(root, card.bus) if card.bus else None),
+        pcie=_link(card, "Curr") or (devices.link(root, card.bus) if card.bus else None),
+        pcie_max=_link(card, "Max") or (devices.most(root, card.bus) if card.bus else None),
         bus=card.bus,
-        numa_node=pci.numa_node(root, card.bus) if card.bus else None,
+        numa_node=devices.numa_node(root, card.bus) if card.bus else None,
         nvlinks=len(card.lanes.ends) if card.lanes else None,
         nvlink_bytes_per_second=card.lanes.bytes_per_second if card.lanes else None,
         fault=card.fault,
@@ -180,7 +258,7 @@ def _gpu(card: _Card, driver: str | None, root: Path, pci_name: str | None) -> G
 
 def _link(card: _Card, which: str) -> str | None:
     generation = card.ask(f"nvmlDeviceGet{which}PcieLinkGeneration")
-    return pci.written(generation, card.ask(f"nvmlDeviceGet{which}PcieLinkWidth"))
+    return devices.written(generation, card.ask(f"nvmlDeviceGet{which}PcieLinkWidth"))
 
 
 def _routes(cards: list[_Card]) -> tuple[Route, ...]:

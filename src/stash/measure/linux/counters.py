@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
-from stash.base.borrowed import borrowed
+from stash.core.imports import borrowed
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,4 @@
-"""Processes of this machine: those below another, those that carry a setting, and how to end many of them.
-
-A tree holds whatever its processes do to their environment, a setting whoever their parent is by now. Standard
-library only, because a process of the user's job looks for the others with it.
-"""
+"""Processes of this machine: those below another, how to end many of them, which cores each has."""
 
 from __future__ import annotations
 
@@ -13,6 +9,12 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
+
+# Processes -------------------------------------------------------------------------------------------------
+# Processes of this machine: those below another, those that carry a setting, and how to end many of them.
+#
+# A tree holds whatever its processes do to their environment, a setting whoever their parent is by now. Standard
+# library only, because a process of the user's job looks for the others with it.
 
 _PROC = Path("/proc")
 _SWEEPS = 3
@@ -132,3 +134,18 @@ def _environment(folder: Path) -> list[bytes]:
         return (folder / "environ").read_bytes().split(b"\0")
     except OSError:
         return []
+
+
+# Cores -----------------------------------------------------------------------------------------------------
+# Giving each rank of a machine cores of its own, so that ranks on CPUs do not take them from each other.
+
+
+def pin(local_rank: int, ranks: int) -> None:
+    """Keep this process to its share of the cores, in order; what it starts inherits it.
+
+    With more ranks than cores all keep all of them.
+    """
+    cores = sorted(os.sched_getaffinity(0))
+    share = len(cores) // ranks
+    if share >= 1:
+        os.sched_setaffinity(0, cores[local_rank * share : (local_rank + 1) * share])

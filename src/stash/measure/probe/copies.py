@@ -16,9 +16,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from stash.base.errors import one_line
-from stash.base.records import Copy, Timing, Unmeasured
-from stash.measure.probe.repeat import repeat
+from stash.core.errors import one_line
+from stash.core.records.host import Copy, Timing, Unmeasured
+from stash.measure.probe.exchanges import repeat
 
 _LEAST, _MOST, _UNKNOWN_CACHE = 64 << 20, 1 << 30, 64 << 20
 _TIMES_CACHE = 4

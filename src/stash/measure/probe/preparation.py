@@ -17,12 +17,12 @@ from typing import Any
 
 import torch
 
-from stash.base.errors import UserError, one_line
-from stash.base.records import Preparation, Unmeasured
+from stash.core.errors import UserError, one_line
+from stash.core.records.host import Preparation, Unmeasured
 from stash.lab.zoo import readers
 from stash.lab.zoo.datasets import make_dataset
-from stash.lab.zoo.formats import TOKENS_PER_SAMPLE
-from stash.measure.probe.repeat import repeat
+from stash.lab.zoo.synthesis import TOKENS_PER_SAMPLE
+from stash.measure.probe.exchanges import repeat
 
 _COUNTS = {"images": 96, "audio": 256, "text": 4096, "clicks": 50_000}
 """Samples made where no data set is given: enough not to be one picture again and again."""

@@ -16,9 +16,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from stash.base.membership import gathered, join, signature
-from stash.base.records import Stream, Unmeasured
-from stash.measure.probe.repeat import Mark, equal_parts
+from stash.core.membership import gathered, join, signature
+from stash.core.records.host import Stream, Unmeasured
+from stash.measure.probe.exchanges import Mark, equal_parts
 from stash.measure.probe.team import Team
 
 FLOWS = (1, 8)

@@ -9,8 +9,9 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from stash.base.errors import UserError
-from stash.lab.testbed import Testbed, execute
+from stash.core.errors import UserError
+from stash.lab.testbed import execute
+from stash.lab.testbed.bed import Testbed
 
 NAMESPACES = Path("/run/netns")
 

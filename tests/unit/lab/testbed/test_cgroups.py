@@ -12,13 +12,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from stash.base.errors import StashError, UserError
-from stash.lab.testbed import cgroups, execute, wiring
-from stash.lab.testbed.cgroups import Cgroups, Controller, Device
+from stash.core.errors import StashError, UserError
+from stash.lab.testbed import execute, wiring
 from stash.lab.testbed.execute import Executor, Portal
-from stash.lab.testbed.names import Owner
-from stash.lab.testbed.step import Argv
-from stash.lab.testbed.topology import Topology, topology
+from stash.lab.testbed.topology import Argv, Owner, Topology, topology
+from stash.lab.testbed.wiring import Cgroups, Controller, Device
 
 OWNER = Owner(77, 0xABC, 0xD, 0)
 V1 = Cgroups(Controller(1, "/cg/cpu"), Controller(1, "/cg/blkio"))
@@ -53,10 +51,10 @@ def test_limits_in_control_groups_of_version_2_pass_the_missing_controller_on_an
 def test_controllers_are_found_in_the_mount_table() -> None:
     files = {"/u/cgroup.controllers": "cpu io memory", "/u/cgroup.subtree_control": "cpu"}
     both = "cgroup /c/cpu,cpuacct cgroup rw,cpu,cpuacct 0 0\ncgroup2 /u cgroup2 rw 0 0\n"
-    assert cgroups.find(both, files.__getitem__) == Cgroups(
+    assert wiring.find(both, files.__getitem__) == Cgroups(
         Controller(1, "/c/cpu,cpuacct"), Controller(2, "/u", False)
     )
-    assert cgroups.find("tmpfs /run tmpfs rw 0 0", files.__getitem__) == Cgroups()
+    assert wiring.find("tmpfs /run tmpfs rw 0 0", files.__getitem__) == Cgroups()
 
 
 def test_a_limit_the_machine_cannot_set_is_refused() -> None:
@@ -67,7 +65,7 @@ def test_a_limit_the_machine_cannot_set_is_refused() -> None:
 
 def test_a_folder_on_no_block_device_is_refused() -> None:
     with pytest.raises(UserError, match="no block device"):
-        cgroups.device_of(Path("/proc"))
+        wiring.device_of(Path("/proc"))
 
 
 FIRST, SECOND = Owner(77, 0xABC, 0xD, 0), Owner(78, 0xABC, 0xD, 0)
@@ -124,7 +122,7 @@ class Kernel:
             f"{ROOT}/cgroup.controllers": " ".join(self.available),
             f"{ROOT}/cgroup.subtree_control": " ".join(self.passed_on),
         }
-        return cgroups.find(f"cgroup2 {ROOT} cgroup2 rw 0 0\n", files.__getitem__)
+        return wiring.find(f"cgroup2 {ROOT} cgroup2 rw 0 0\n", files.__getitem__)
 
 
 @pytest.fixture
@@ -215,7 +213,7 @@ def test_a_hierarchy_that_cannot_be_read_is_passed_over() -> None:
     def read(path: str) -> str:
         raise PermissionError(path)
 
-    assert cgroups.find("cgroup2 /cg cgroup2 rw 0 0\n", read) == Cgroups()
+    assert wiring.find("cgroup2 /cg cgroup2 rw 0 0\n", read) == Cgroups()
 
 
 @pytest.mark.parametrize("first", ["cgroup", "cgroup2"])
@@ -223,7 +221,7 @@ def test_a_controller_bound_to_version_1_is_used_there_whatever_comes_first(firs
     files = {f"{ROOT}/cgroup.controllers": "io", f"{ROOT}/cgroup.subtree_control": "io"}
     lines = {"cgroup": "cgroup /c/cpu cgroup rw,cpu 0 0", "cgroup2": f"cgroup2 {ROOT} cgroup2 rw 0 0"}
     mounts = "\n".join(sorted(lines.values(), key=lambda line: not line.startswith(first + " ")))
-    assert cgroups.find(mounts, files.__getitem__) == Cgroups(Controller(1, "/c/cpu"), Controller(2, ROOT))
+    assert wiring.find(mounts, files.__getitem__) == Cgroups(Controller(1, "/c/cpu"), Controller(2, ROOT))
 
 
 def test_a_partition_stands_for_its_whole_disk(tmp_path: Path) -> None:
@@ -234,11 +232,11 @@ def test_a_partition_stands_for_its_whole_disk(tmp_path: Path) -> None:
     (disk / "sda1").mkdir(parents=True)
     (disk / "dev").write_text("8:0\n")
     (tmp_path / f"{os.major(number)}:{os.minor(number)}").symlink_to(disk / "sda1")
-    assert cgroups.device_of(tmp_path, tmp_path) == Device(os.major(number), os.minor(number))
+    assert wiring.device_of(tmp_path, tmp_path) == Device(os.major(number), os.minor(number))
     (disk / "sda1" / "partition").write_text("1\n")
-    assert cgroups.device_of(tmp_path, tmp_path) == Device(8, 0)
+    assert wiring.device_of(tmp_path, tmp_path) == Device(8, 0)
 
 
 def test_a_disk_path_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"--disk-path .*none: No such file or directory; name a folder"):
-        cgroups.device_of(tmp_path / "none")
+        wiring.device_of(tmp_path / "none")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stash.base.errors import UserError
+from stash.core.errors import UserError
 from stash.lab.testbed.emulation import Emulation, LayerSpec, dump, load, scaled_rate
 
 TEXT = """\

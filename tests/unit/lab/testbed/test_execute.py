@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from stash.base.errors import UserError
+from stash.core.errors import UserError
 from stash.lab.testbed.execute import Executor, Portal, _explain
-from stash.lab.testbed.step import Step
+from stash.lab.testbed.topology import Step
 
 
 def test_steps_done_are_undone_in_reverse_when_a_later_one_fails(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stash.base.errors import UserError
+from stash.core.errors import UserError
 from stash.lab.testbed.emulation import Emulation
 from stash.lab.testbed.generate import emulate
 from stash.lab.zoo.registry import workload

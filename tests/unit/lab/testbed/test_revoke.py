@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stash.base.errors import UserError
+from stash.core.errors import UserError
 from stash.lab.testbed.revoke import Revocation, RevocationMoment, moments, parse_revocation
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from stash.base.errors import UserError
-from stash.lab.testbed import disks
+from stash.core.errors import UserError
+from stash.lab.testbed import verify
 from stash.lab.testbed.topology import Topology, topology
 from stash.lab.testbed.verify import ShapedLink
 
@@ -21,14 +21,14 @@ from stash.lab.testbed.verify import ShapedLink
     ],
 )
 def test_a_disk_that_is_off_is_refused_with_what_was_measured(measured: float, words: str) -> None:
-    assert words in disks.sentence(ShapedLink(1, "disk", "read", 5e9, measured, 0), Path("/data"))
+    assert words in verify.sentence(ShapedLink(1, "disk", "read", 5e9, measured, 0), Path("/data"))
 
 
 def limited() -> Topology:
     return topology(2, overrides={1: {"disk": "100MB/s"}})
 
 
-def answers(*lines: str) -> disks.Command:
+def answers(*lines: str) -> verify.Command:
     """Commands that print one line after the other."""
     left = iter(lines)
     return lambda words, node: ("sh", "-c", next(left))
@@ -36,7 +36,7 @@ def answers(*lines: str) -> disks.Command:
 
 def test_a_disk_is_measured_again_when_it_is_off_and_only_where_it_is_limited() -> None:
     said = [f"echo '{{\"rate\": {rate}}}'" for rate in (60e6, 90e6, 98e6, 100e6)]
-    (disk,) = disks.verify(limited(), Path("/data"), answers(*said))
+    (disk,) = verify.verify_disks(limited(), Path("/data"), answers(*said))
     assert (disk.node, disk.asked, disk.measured) == (1, 100e6, 98e6)
     assert disk.describe() == "node 1 disk read: 98.0 MB/s verified (100 MB/s asked)"
 
@@ -44,7 +44,7 @@ def test_a_disk_is_measured_again_when_it_is_off_and_only_where_it_is_limited() 
 def test_of_five_tries_that_are_all_off_the_nearest_is_named() -> None:
     said = [f"echo '{{\"rate\": {rate}}}'" for rate in (60e6, 90e6, 80e6, 70e6, 50e6)]
     with pytest.raises(UserError, match=r"highest rate verified .* is 90.0 MB/s"):
-        disks.verify(limited(), Path("/data"), answers(*said))
+        verify.verify_disks(limited(), Path("/data"), answers(*said))
 
 
 def test_a_folder_that_cannot_be_written_is_refused_with_the_reason(tmp_path: Path) -> None:
@@ -52,4 +52,4 @@ def test_a_folder_that_cannot_be_written_is_refused_with_the_reason(tmp_path: Pa
         return tuple(words)
 
     with pytest.raises(UserError, match=r"--disk cannot be verified: .*none.*No such file or directory.*--disk-path"):
-        disks.verify(limited(), tmp_path / "none", on_node)
+        verify.verify_disks(limited(), tmp_path / "none", on_node)

@@ -8,7 +8,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from stash.lab.testbed.names import Owner, abandoned, next_owner, out_of_sight, owner_of
+from stash.lab.testbed.topology import Owner, abandoned, next_owner, out_of_sight, owner_of
 
 OWNER = Owner(77, 0xABC, 0xD, 0)
 

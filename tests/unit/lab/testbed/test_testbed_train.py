@@ -11,8 +11,8 @@ from data_folder import fill
 from told_clock import Clock
 from torch import Tensor
 
-from stash.base import pagecache
-from stash.lab.testbed import train
+from stash.core import pagecache
+from stash.lab.testbed import train_emulated
 from stash.lab.testbed.emulation import Emulation, LayerSpec, dump
 
 
@@ -23,10 +23,10 @@ def test_reading_what_is_not_cached_takes_longer(tmp_path: Path, monkeypatch: py
     layer = LayerSpec(name="a", bytes=4, forward_seconds=0, backward_seconds=0)
     emulation = Emulation(layers=(layer,), prep_seconds=0.02, read_seconds=0.1)
     cold: set[str] = set()
-    monkeypatch.setattr(train, "_read_cached", lambda path: path not in cold)
-    samples = train.Samples(emulation, 4, 0, paths)
+    monkeypatch.setattr(train_emulated, "_read_cached", lambda path: path not in cold)
+    samples = train_emulated.Samples(emulation, 4, 0, paths)
     clock = Clock()
-    monkeypatch.setattr(train, "time", SimpleNamespace(monotonic=clock, sleep=clock.act))
+    monkeypatch.setattr(train_emulated, "time", SimpleNamespace(monotonic=clock, sleep=clock.act))
     assert len(samples.__getitems__([0, 1, 2, 3])) == 4
     assert clock.now == pytest.approx(0.02)
     cold.update(map(str, paths[:2]))
@@ -40,12 +40,12 @@ def test_what_a_fast_disk_reads_at_once_was_not_cached_before(tmp_path: Path) ->
     for path in [*map(str, (tmp_path / "data").iterdir())] * 5:
         with open(path, "rb") as file:
             pagecache.evict(file.fileno(), dirty=False)
-        assert not train._read_cached(path)
-        assert train._read_cached(path)
+        assert not train_emulated._read_cached(path)
+        assert train_emulated._read_cached(path)
 
 
 def _counting(seen: list[object], forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    def counted(model: train.EmulatedModel, inputs: Tensor) -> Tensor:
+    def counted(model: train_emulated.EmulatedModel, inputs: Tensor) -> Tensor:
         seen.append(inputs)
         return forward(model, inputs)
 
@@ -58,14 +58,18 @@ def test_the_training_script_runs_alone_and_refuses_what_it_cannot_do(
     path = tmp_path / "model.yaml"
     layer = LayerSpec(name="a", bytes=4000, forward_seconds=0.002, backward_seconds=0.004)
     path.write_text(dump(Emulation(layers=(layer,))))
-    assert train.main(["--model", str(path), "--steps", "2"]) == 0
+    assert train_emulated.main(["--model", str(path), "--steps", "2"]) == 0
     assert "step 2" in capsys.readouterr().out
-    steps, ends = [], train.EmulatedOptimizer.step
-    monkeypatch.setattr(train.EmulatedOptimizer, "step", lambda self: (steps.append(len(batches)), ends(self)))
+    steps, ends = [], train_emulated.EmulatedOptimizer.step
+    monkeypatch.setattr(
+        train_emulated.EmulatedOptimizer, "step", lambda self: (steps.append(len(batches)), ends(self))
+    )
     batches: list[object] = []
-    monkeypatch.setattr(train.EmulatedModel, "forward", _counting(batches, train.EmulatedModel.forward))
-    assert train.main(["--model", str(path), "--steps", "2", "--accumulate", "3"]) == 0
+    monkeypatch.setattr(
+        train_emulated.EmulatedModel, "forward", _counting(batches, train_emulated.EmulatedModel.forward)
+    )
+    assert train_emulated.main(["--model", str(path), "--steps", "2", "--accumulate", "3"]) == 0
     assert steps == [3, 6]  # batches seen when each step was taken
     path.write_text(dump(Emulation(layers=(layer,), read_seconds=0.005)))
-    assert train.main(["--model", str(path), "--steps", "2"]) == 2
+    assert train_emulated.main(["--model", str(path), "--steps", "2"]) == 2
     assert "--data" in capsys.readouterr().err

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stash.lab.testbed import verify
-from stash.lab.testbed.names import Owner
-from stash.lab.testbed.topology import topology
+from stash.lab.testbed.topology import Owner, topology
 
 OWNER = Owner(77, 0xABC, 0xD, 0)
 

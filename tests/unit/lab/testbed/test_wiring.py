@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from stash.lab.testbed import wiring
-from stash.lab.testbed.names import Owner, owner_of
-from stash.lab.testbed.topology import topology
+from stash.lab.testbed.topology import Owner, owner_of, topology
 
 OWNER = Owner(77, 0xABC, 0xD, 0)
 

@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from stash.base.errors import UserError
-from stash.lab.zoo import workload
-from stash.lab.zoo.datasets import KINDS, make_dataset
+from stash.core.errors import UserError
+from stash.lab.zoo.datasets import KINDS, MANIFEST, make_dataset
 from stash.lab.zoo.feed import open_feed
-from stash.lab.zoo.manifest import MANIFEST
+from stash.lab.zoo.registry import workload
 
 COUNTS = {"images": 5, "text": 3, "audio": 5, "clicks": 70_000}
 

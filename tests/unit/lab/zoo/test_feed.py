@@ -9,10 +9,11 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from stash.base.errors import UserError
-from stash.lab.zoo import picture, workload
+from stash.core.errors import UserError
+from stash.lab.zoo import synthesis
 from stash.lab.zoo.datasets import KINDS, make_dataset
 from stash.lab.zoo.feed import open_feed, synthetic_feed
+from stash.lab.zoo.registry import workload
 
 READERS = {"images": "resnet18", "text": "bert_base_qa", "audio": "m5", "clicks": "dlrm"}
 
@@ -35,7 +36,7 @@ def test_a_data_set_and_its_synthetic_twin_have_the_same_shapes(kind: str, tmp_p
 def test_an_image_folder_of_one_s_own_is_read(tmp_path: Path) -> None:
     for name in ("cat", "dog"):
         (tmp_path / name).mkdir()
-        (tmp_path / name / "1.JPG").write_bytes(picture.jpeg(np.random.default_rng(0)))
+        (tmp_path / name / "1.JPG").write_bytes(synthesis.jpeg(np.random.default_rng(0)))
         (tmp_path / name / "notes.txt").write_text("not a picture")
     feed = open_feed(workload("resnet18"), tmp_path, image_size=32)
     assert [feed[index][1].item() for index in range(2)] == [0, 1]

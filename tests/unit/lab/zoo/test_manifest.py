@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from stash.base.errors import UserError
-from stash.lab.zoo.datasets import make_dataset
-from stash.lab.zoo.manifest import MANIFEST
+from stash.core.errors import UserError
+from stash.lab.zoo.datasets import MANIFEST, make_dataset
 
 
 @pytest.mark.parametrize("damage", ["{", "[]", '{"format": 1, "kind": "text"}'])

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stash.base.errors import UserError
-from stash.lab.zoo import workload
+from stash.core.errors import UserError
 from stash.lab.zoo.datasets import make_dataset
 from stash.lab.zoo.feed import open_feed
 from stash.lab.zoo.readers import Speech, Tokens
+from stash.lab.zoo.registry import workload
 
 
 def test_clicks_are_read_across_files(tmp_path: Path) -> None:

@@ -7,10 +7,10 @@ import torch
 from torch import nn
 from torch.utils.data import default_collate
 
-from stash.base.errors import UserError
-from stash.lab.zoo import WORKLOADS, losses, workload
+from stash.core.errors import UserError
+from stash.lab.zoo import feed
 from stash.lab.zoo.feed import synthetic_feed
-from stash.lab.zoo.sizes import TRAINED_TENSORS
+from stash.lab.zoo.registry import TRAINED_TENSORS, WORKLOADS, workload
 
 PAPER = {
     "alexnet", "resnet18", "shufflenet_v2_x0_5", "mobilenet_v2",
@@ -47,7 +47,7 @@ def test_a_workload_learns_from_a_tiny_batch(name: str) -> None:
     item = workload(name)
     model = item.build(image_size=64).train()
     batch = default_collate(synthetic_feed(item, 2, image_size=64).samples[:2])
-    loss = getattr(losses, item.loss)(model, batch)
+    loss = getattr(feed, item.loss)(model, batch)
     loss.backward()
     assert torch.isfinite(loss)
     assert [name for name, parameter in model.named_parameters() if parameter.grad is None] == []

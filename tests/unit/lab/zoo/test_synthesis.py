@@ -7,15 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stash.lab.zoo import picture
+from stash.lab.zoo import synthesis
 from stash.lab.zoo.datasets import make_dataset
-from stash.lab.zoo.formats import CARDINALITIES
+from stash.lab.zoo.synthesis import CARDINALITIES
 
 
 def test_images_are_as_large_as_those_of_imagenet() -> None:
-    sizes = [len(picture.jpeg(np.random.default_rng(index))) for index in range(250)]
+    sizes = [len(synthesis.jpeg(np.random.default_rng(index))) for index in range(250)]
     assert np.mean(sizes) == pytest.approx(110_000, rel=0.2)
-    assert np.std(np.log(sizes)) == pytest.approx(picture.SPREAD, rel=0.2)
+    assert np.std(np.log(sizes)) == pytest.approx(synthesis.SPREAD, rel=0.2)
 
 
 def test_words_and_categories_follow_zipf_s_law(tmp_path: Path) -> None:

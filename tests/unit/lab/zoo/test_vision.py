@@ -7,8 +7,9 @@ import torch
 from torch import nn
 from torch.utils.data import default_collate
 
-from stash.lab.zoo import losses, workload
+from stash.lab.zoo import feed
 from stash.lab.zoo.feed import synthetic_feed
+from stash.lab.zoo.registry import workload
 
 
 def on_meta(name: str) -> nn.Module:
@@ -21,7 +22,7 @@ def test_a_vision_transformer_fits_its_images() -> None:
     batch = default_collate(synthetic_feed(item, 2, image_size=64).samples[:2])
     with torch.device("meta"):
         model = item.build(image_size=64)
-    assert losses.classification(model, [tensor.to("meta") for tensor in batch]).shape == ()
+    assert feed.classification(model, [tensor.to("meta") for tensor in batch]).shape == ()
 
 
 @pytest.mark.parametrize("depth", [10, 18, 50])

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stash.lab.testbed.generate import emulate
-from stash.lab.zoo.costs import SAMPLE_COSTS
-from stash.lab.zoo.registry import WORKLOADS
+from stash.lab.zoo.registry import SAMPLE_COSTS, WORKLOADS
 
 
 @pytest.mark.parametrize("name", ["alexnet", "m5", "shufflenet_v2_x0_5"])

@@ -10,11 +10,11 @@ import pytest
 import torch
 from climbing import silence
 
-from stash.measure.agent.data import reading
-from stash.measure.agent.data.tally import Tally, _Own
+from stash.measure.agent.data import reads
+from stash.measure.agent.data.reads import Tally, _Own
 from stash.measure.agent.wraps.scope import scope
-from stash.measure.run import orders as the_orders
-from stash.measure.run.orders import Orders
+from stash.measure.protocol import orders as the_orders
+from stash.measure.protocol.orders import Orders
 
 
 @pytest.fixture
@@ -26,16 +26,16 @@ def tally(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tally]:
     given = Orders(str(tmp_path / "run"), ("solo",), 1.0, data_root=str(data))
     monkeypatch.setenv(the_orders.VARIABLE, str(given.write()))
     the_orders.current.cache_clear()
-    reading._holds_data.cache_clear()
+    reads._holds_data.cache_clear()
     own = Tally(str(tmp_path / "run" / "tally"))
     monkeypatch.setattr(_Own, "tally", own)
-    monkeypatch.setattr(reading._Seen, "generation", -1)
-    monkeypatch.setattr(reading._Seen, "makers", set())
-    monkeypatch.setattr(reading._Seen, "shared", set())
+    monkeypatch.setattr(reads._Seen, "generation", -1)
+    monkeypatch.setattr(reads._Seen, "makers", set())
+    monkeypatch.setattr(reads._Seen, "shared", set())
     yield own
     monkeypatch.undo()
     the_orders.current.cache_clear()
-    reading._holds_data.cache_clear()
+    reads._holds_data.cache_clear()
 
 
 @pytest.fixture

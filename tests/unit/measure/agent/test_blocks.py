@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from climbing import SetClock
 
-from stash.measure.agent.climb.clock import BlockClock
+from stash.measure.agent.runner.clock import BlockClock
 
 
 def test_a_blocks_steps_are_what_lies_between_its_ticks():

@@ -14,23 +14,23 @@ from climbing import silence
 from listening import Heard
 
 from stash.measure.agent import script
-from stash.measure.agent.wraps import checkpoints
+from stash.measure.agent.wraps import opened_files
 
 
 @pytest.fixture
 def heard() -> Iterator[Heard]:
     listener = Heard(drifted=True)
-    script.listen(listener)
+    script.subscribe(listener)
     yield listener
     silence()
-    checkpoints.sweep()
+    opened_files.sweep()
 
 
 @pytest.fixture
 def guarded() -> SimpleNamespace:
     """A module like torch, with its ``save`` guarded."""
     module = SimpleNamespace(save=torch.save)
-    checkpoints.guard_torch_save(module)
+    opened_files.guard_torch_save(module)
     return module
 
 
@@ -54,7 +54,7 @@ def test_placeholders_are_swept(heard: Heard, guarded: SimpleNamespace, tmp_path
     path = tmp_path / "new.pt"
     guarded.save({}, path)
     assert path.read_bytes() == b""
-    checkpoints.sweep()
+    opened_files.sweep()
     assert not path.exists()
 
 

@@ -11,11 +11,11 @@ import pytest
 import torch
 from climbing import BATCHES, PATIENCE, Job, ended, epoch, job, orders, reading, seconds_of, train
 
-from stash.measure.agent.climb import loops, proof
-from stash.measure.agent.climb.climber import State
 from stash.measure.agent.data import feeds
 from stash.measure.agent.data.feeds import WatchedFeed
-from stash.measure.run.messages import (
+from stash.measure.agent.runner import cache_check, loops
+from stash.measure.agent.runner.ladder_runner import State
+from stash.measure.protocol.messages import (
     ClimbEnded,
     JobFacts,
     LadderChosen,
@@ -90,7 +90,7 @@ def test_cold_blocks_are_measured_after_what_storage_lends_at_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # GIVEN storage that lends the first five steps of every cold block half of their time
-    monkeypatch.setattr(proof, "why_not_cold", lambda ranks: None)
+    monkeypatch.setattr(cache_check, "why_not_cold", lambda ranks: None)
     one = job(orders(tmp_path, budget=90.0))
     begun = lent = 0
     for _, feed in reading(one, BATCHES):

@@ -8,7 +8,7 @@ import pytest
 import torch
 from climbing import BATCHES, Job, job, orders, reading
 
-from stash.measure.run.messages import JobFacts, LadderChosen
+from stash.measure.protocol.messages import JobFacts, LadderChosen
 
 pytestmark = pytest.mark.usefixtures("one_process_after_the_other")
 

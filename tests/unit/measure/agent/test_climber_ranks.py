@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from climbing import PATIENCE, Job, Seat, Table, ended, job, orders, train
 
-from stash.measure.run.messages import PhaseBegun
+from stash.measure.protocol.messages import PhaseBegun
 
 pytestmark = pytest.mark.usefixtures("one_process_after_the_other")
 

@@ -12,11 +12,11 @@ import pytest
 import torch.utils.data  # noqa: F401 - batches are made in processes that have it
 from data_folder import FILES, PAGES
 
-from stash.base import pagecache
-from stash.measure.agent.data import reading
-from stash.measure.agent.data.tally import COLD, WARM, Tally
-from stash.measure.run import orders as the_orders
-from stash.measure.run.orders import Orders
+from stash.core import pagecache
+from stash.measure.agent.data import reads
+from stash.measure.agent.data.reads import COLD, WARM, Tally
+from stash.measure.protocol import orders as the_orders
+from stash.measure.protocol.orders import Orders
 
 
 def read_all(folder: Path) -> None:
@@ -25,7 +25,7 @@ def read_all(folder: Path) -> None:
 
 
 def a_batch(tally: Tally, make: Callable[..., Any], *arguments: Any, maker: object = None) -> Any:
-    return reading.recorded(tally, maker, time.perf_counter_ns(), make, *arguments)
+    return reads.recorded(tally, maker, time.perf_counter_ns(), make, *arguments)
 
 
 def test_in_a_warm_block_opened_files_are_counted(tally: Tally, tmp_path: Path) -> None:
@@ -68,32 +68,32 @@ def test_what_is_opened_outside_a_batch_is_not_counted(tally: Tally, tmp_path: P
 
 
 def test_with_a_data_root_only_what_lies_below_it_is_data(tally: Tally, tmp_path: Path) -> None:
-    assert reading.is_data(str(tmp_path / "data" / "0.bin"))
-    assert not reading.is_data(str(tmp_path / "data" / "code.py"))
-    assert not reading.is_data(str(tmp_path / "elsewhere.bin"))
+    assert reads.is_data(str(tmp_path / "data" / "0.bin"))
+    assert not reads.is_data(str(tmp_path / "data" / "code.py"))
+    assert not reads.is_data(str(tmp_path / "elsewhere.bin"))
 
 
 def test_without_one_it_is_what_no_system_owns(tally: Tally, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given = Orders(str(tmp_path / "run"), ("solo",), 1.0)
     monkeypatch.setenv(the_orders.VARIABLE, str(given.write()))
     the_orders.current.cache_clear()
-    reading._holds_data.cache_clear()
-    assert reading.is_data(str(tmp_path / "elsewhere.bin"))
-    assert not reading.is_data("/proc/self/maps")
-    assert not reading.is_data(str(tmp_path / "run" / "journal.jsonl"))
-    assert not reading.is_data(os.__file__)
+    reads._holds_data.cache_clear()
+    assert reads.is_data(str(tmp_path / "elsewhere.bin"))
+    assert not reads.is_data("/proc/self/maps")
+    assert not reads.is_data(str(tmp_path / "run" / "journal.jsonl"))
+    assert not reads.is_data(os.__file__)
 
 
 def test_a_folder_is_looked_at_whole_or_as_far_as_the_limit(tally: Tally, tmp_path: Path) -> None:
     read_all(tmp_path / "data")
-    whole = reading.files_below(str(tmp_path / "data"))
-    assert reading.examine_files(whole, cold=False) == {"pages": FILES * PAGES, "resident": FILES * PAGES}
-    assert len(list(reading.files_below(str(tmp_path / "data"), limit=1))) == 1
+    whole = reads.files_below(str(tmp_path / "data"))
+    assert reads.examine_files(whole, cold=False) == {"pages": FILES * PAGES, "resident": FILES * PAGES}
+    assert len(list(reads.files_below(str(tmp_path / "data"), limit=1))) == 1
 
 
 def test_what_was_removed_meanwhile_is_passed_over(tally: Tally, tmp_path: Path) -> None:
     held = [str(tmp_path / "data" / "0.bin"), str(tmp_path / "gone.bin")]
-    assert reading.examine_files(held, cold=False)["pages"] == PAGES
+    assert reads.examine_files(held, cold=False)["pages"] == PAGES
 
 
 def test_a_file_of_many_samples_is_dropped_once_a_block_and_one_that_was_read_whole_again(
@@ -124,4 +124,4 @@ def test_a_file_of_many_samples_is_dropped_once_a_block_and_one_that_was_read_wh
     totals = tally.totals()
     assert (totals["files"], totals["bytes"], totals["resident"]) == (5, 2 * PAGES * pagecache.PAGE, 0)
     # and before the next block it is to be dropped together with what is held open
-    assert reading.files_of_many_samples() == {str(big)}
+    assert reads.files_of_many_samples() == {str(big)}

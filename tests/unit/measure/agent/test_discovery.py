@@ -10,15 +10,13 @@ import torch
 from climbing import Seat, SetClock, Table, orders
 
 from stash.measure.agent import private
-from stash.measure.agent.climb import discovery
-from stash.measure.agent.climb.control import Place
-from stash.measure.agent.climb.discovery import Introduction, Ladder
-from stash.measure.agent.climb.rank import OwnRank
-from stash.measure.agent.climb.replica import FirstBatch
-from stash.measure.agent.wraps.groups import Membership
-from stash.measure.agent.wraps.scope import scope
-from stash.measure.run.journal import Journal, Tail
-from stash.measure.run.messages import JobFacts, LadderChosen, Noted, RankSeen, RungSkipped
+from stash.measure.agent.runner import discovery
+from stash.measure.agent.runner.control import Place
+from stash.measure.agent.runner.discovery import FirstBatch, Introduction, Ladder
+from stash.measure.agent.runner.rank import OwnRank
+from stash.measure.agent.wraps.scope import Membership, scope
+from stash.measure.protocol.journal import Journal, Tail
+from stash.measure.protocol.messages import JobFacts, LadderChosen, Noted, RankSeen, RungSkipped
 
 EVEN = Membership("1", (0, 2, 4, 6), "gloo")
 

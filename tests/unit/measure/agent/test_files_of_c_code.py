@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from stash.measure.agent import guard
-from stash.measure.agent.data import reading
-from stash.measure.agent.wraps import files
+from stash.measure.agent.data import reads
+from stash.measure.agent.wraps import opened_files
 
 
 class File:
@@ -30,7 +30,7 @@ class Writer:
 def read(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """Files that were told to be read."""
     words: list[object] = []
-    monkeypatch.setattr(reading, "heard", words.append)
+    monkeypatch.setattr(reads, "heard", words.append)
     return words
 
 
@@ -43,7 +43,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, bool]]:
 
 def test_a_file_of_hdf5_is_told_as_it_is_opened(told: list[tuple[str, bool]], read: list[object]):
     own = type("File", (File,), {"__init__": File.__init__})
-    files.wrap_h5py(SimpleNamespace(File=own))
+    opened_files.wrap_h5py(SimpleNamespace(File=own))
     for mode in ("r", "w", "a"):
         assert own(Path("weights.h5"), mode).mode == mode
     own("weights.h5")
@@ -55,7 +55,7 @@ def test_a_file_of_hdf5_is_told_as_it_is_opened(told: list[tuple[str, bool]], re
 
 def test_pictures_and_tables_are_told(told: list[tuple[str, bool]], read: list[object]):
     cv2 = SimpleNamespace(imwrite=lambda filename, image: filename, imread=lambda filename, flags=1: flags)
-    files.wrap_cv2(cv2)
+    opened_files.wrap_cv2(cv2)
     assert cv2.imwrite("a.png", None) == "a.png"
     assert cv2.imread("c.png", 0) == 0
 
@@ -66,10 +66,10 @@ def test_pictures_and_tables_are_told(told: list[tuple[str, bool]], read: list[o
         return path
 
     io = SimpleNamespace(write_file=write_file, read_file=read_file)
-    files.wrap_torchvision_io(io)
+    opened_files.wrap_torchvision_io(io)
     io.write_file("b.png", None)
     assert io.read_file("d.png") == "d.png"
     assert read == ["c.png", "d.png"]
-    files.wrap_parquet(SimpleNamespace(ParquetWriter=Writer))
+    opened_files.wrap_parquet(SimpleNamespace(ParquetWriter=Writer))
     assert Writer("c.parquet").where == "c.parquet"
     assert told == [("a.png", True), ("b.png", True), ("c.parquet", True)]

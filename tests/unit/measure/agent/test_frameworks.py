@@ -19,7 +19,7 @@ from stash.measure.agent.wraps.frameworks import PLENTY
 @pytest.fixture
 def heard() -> Iterator[Heard]:
     listener = Heard()
-    script.listen(listener)
+    script.subscribe(listener)
     yield listener
     silence()
 

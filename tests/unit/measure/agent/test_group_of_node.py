@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from stash.measure.agent.wraps.group_of_node import within_node
-from stash.measure.agent.wraps.groups import NodePart
+from stash.measure.agent.wraps.collectives import within_node
+from stash.measure.agent.wraps.scope import NodePart
 
 NODE = "the node's group"
 RANKS, WORLD = (2, 3), (0, 1, 2, 3)

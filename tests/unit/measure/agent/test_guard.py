@@ -12,8 +12,8 @@ import pytest
 from climbing import orders
 
 import stash
-from stash.measure.run.orders import Orders
-from stash.measure.run.put_back import put_back
+from stash.measure.protocol.orders import Orders
+from stash.measure.protocol.put_back import put_back
 
 WAYS = {
     "open": "open(path, 'wb').write(b'job')",
@@ -52,7 +52,7 @@ def test_a_file_is_put_back_however_it_was_changed(given: Orders, tmp_path: Path
     code = (
         "import os, pathlib, shutil, sys\n"
         "from stash.measure.agent import guard\n"
-        "from stash.measure.run.orders import Orders\n"
+        "from stash.measure.protocol.orders import Orders\n"
         f"orders = Orders({given.folder!r}, rungs=(), budget=1, began={given.began})\n"
         "guard.protect_files(orders)\n"
         f"path = {str(path)!r}\n{WAYS[way]}\n"

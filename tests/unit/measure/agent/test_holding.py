@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from data_folder import PAGES
 
-from stash.measure.agent.data import holding, reading
-from stash.measure.agent.data.tally import COLD, WARM, Tally, _Own
+from stash.measure.agent.data import holding, reads
+from stash.measure.agent.data.reads import COLD, WARM, Tally, _Own
 
 PATIENCE = 60
 
@@ -29,7 +29,7 @@ def mapped(path: Path) -> mmap.mmap:
 
 def counted(paths: list[str]) -> tuple[int, int]:
     """Pages of files, and how many are left in memory after eviction."""
-    counts = reading.examine_files(paths, cold=True)
+    counts = reads.examine_files(paths, cold=True)
     return counts["pages"], counts["resident"]
 
 

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from stash.measure.run.folder import RunFolder
-from stash.measure.run.orders import VARIABLE, Orders
+from stash.measure.protocol.folder import RunFolder
+from stash.measure.protocol.orders import VARIABLE, Orders
 
 FAILS = """
 import multiprocessing.process
 from stash.measure.agent.last_words import report_crashes, report_crashes_of_ranks
-from stash.measure.run.beats import Heart
-from stash.measure.run.orders import current
+from stash.measure.protocol.journal import Heart
+from stash.measure.protocol.orders import current
 report_crashes(current())
 report_crashes_of_ranks(multiprocessing.process)
 class ChildFailedError(Exception):

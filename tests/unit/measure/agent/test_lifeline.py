@@ -10,16 +10,16 @@ from pathlib import Path
 import psutil
 import pytest
 
-from stash.measure.agent import lifeline
-from stash.measure.run.orders import VARIABLE, Orders
-from stash.measure.run.owner import claim
+from stash.measure.agent import last_words
+from stash.measure.protocol.folder import claim
+from stash.measure.protocol.orders import VARIABLE, Orders
 
 PATIENCE = 60
 SLEEPER = "import time; time.sleep(600)"
 RANK = f"""
 import subprocess, sys, time
-from stash.measure.agent.lifeline import outlive_not
-from stash.measure.run.orders import current
+from stash.measure.agent.last_words import outlive_not
+from stash.measure.protocol.orders import current
 outlive_not(current())
 worker = subprocess.Popen([sys.executable, "-c", {SLEEPER!r}], start_new_session=True)
 print(worker.pid, flush=True)
@@ -56,5 +56,5 @@ def test_where_the_launcher_is_out_of_sight_nothing_is_watched(
 ) -> None:
     orders = orders_of_a_run(tmp_path)
     (tmp_path / "owner").write_text("of another machine")
-    monkeypatch.setattr(lifeline.threading, "Thread", lambda **_: pytest.fail("a watch was started"))
-    lifeline.outlive_not(orders)
+    monkeypatch.setattr(last_words.threading, "Thread", lambda **_: pytest.fail("a watch was started"))
+    last_words.outlive_not(orders)

@@ -12,15 +12,15 @@ from climbing import orders, silence
 from listening import Heard
 
 from stash.measure.agent import script
-from stash.measure.agent.wraps import loggers
-from stash.measure.run import orders as the_orders
+from stash.measure.agent.wraps import frameworks
+from stash.measure.protocol import orders as the_orders
 
 
 @pytest.fixture
 def heard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Heard]:
-    monkeypatch.setattr(loggers, "current", lambda: orders(tmp_path))
+    monkeypatch.setattr(frameworks, "current", lambda: orders(tmp_path))
     listener = Heard()
-    script.listen(listener)
+    script.subscribe(listener)
     yield listener
     silence()
 
@@ -39,22 +39,22 @@ class Writer:
 
 def test_a_mode_the_script_asks_for_is_overruled_and_said_once_each_time(heard: Heard):
     module = SimpleNamespace(init=init)
-    loggers.wrap_wandb(module)
+    frameworks.wrap_wandb(module)
     assert module.init("mine", mode="online") == {"project": "mine", "mode": "disabled"}
     assert heard.words == ["W&B was switched off for the profile (--keep-logging keeps it): steps lack its own time"]
 
 
 def test_event_files_go_where_they_are_thrown_away(heard: Heard, tmp_path: Path):
     module = SimpleNamespace(SummaryWriter=type("SummaryWriter", (Writer,), {"__init__": Writer.__init__}))
-    loggers.wrap_tensorboard(module)
+    frameworks.wrap_tensorboard(module)
     writer = module.SummaryWriter("runs/mine", comment="best")
     assert (writer.log_dir, writer.comment) == (str(orders(tmp_path).files.discarded / "tensorboard"), "best")
 
 
 def test_with_keep_logging_nothing_is_wrapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(loggers, "current", lambda: orders(tmp_path, keep_logging=True))
+    monkeypatch.setattr(frameworks, "current", lambda: orders(tmp_path, keep_logging=True))
     module = SimpleNamespace(init=init)
-    loggers.wrap_wandb(module)
+    frameworks.wrap_wandb(module)
     assert module.init is init
 
 

@@ -12,10 +12,10 @@ import torch
 from climbing import Seat, SetClock, Table, orders
 from torch import nn
 
-from stash.measure.agent.climb import looks, survey
-from stash.measure.agent.climb.rank import OwnRank
+from stash.measure.agent.runner import looks, survey
+from stash.measure.agent.runner.rank import OwnRank
 from stash.measure.agent.wraps import replicas
-from stash.measure.run.journal import Journal
+from stash.measure.protocol.journal import Journal
 
 
 def a_rank(folder: Path) -> tuple[OwnRank, nn.Module]:

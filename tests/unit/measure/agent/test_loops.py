@@ -13,8 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from stash.measure.agent import private, script
 from stash.measure.agent.data.feeds import WatchedFeed
-from stash.measure.agent.data.loader_feed import LoaderFeed
-from stash.measure.agent.data.taps import Tap
+from stash.measure.agent.data.loader_feed import LoaderFeed, Tap
 
 pytestmark = pytest.mark.usefixtures("one_process_after_the_other")
 

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from stash.measure.agent.climb import memory
-from stash.measure.agent.climb.memory import MemoryWatch
+from stash.measure.agent.runner import rank
+from stash.measure.agent.runner.rank import MemoryWatch
 
 
 def watch(device: str) -> MemoryWatch:
@@ -19,7 +19,7 @@ def watch(device: str) -> MemoryWatch:
 
 def test_a_cpus_memory_is_the_hosts_and_is_told_when_it_grew(monkeypatch: pytest.MonkeyPatch) -> None:
     readings = iter([1000, 1000, 1005, 1100])
-    monkeypatch.setattr(memory, "peak_resident_bytes", lambda: next(readings))
+    monkeypatch.setattr(rank, "peak_resident_bytes", lambda: next(readings))
     watched = watch("cpu")
     watched.begin()
     first = watched.end()

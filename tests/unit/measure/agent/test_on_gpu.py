@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import nn
 
-from stash.measure.agent.climb import survey
-from stash.measure.agent.climb.clock import Clock
 from stash.measure.agent.data.batches import why_immovable
 from stash.measure.agent.data.ring import Ring
+from stash.measure.agent.runner import survey
+from stash.measure.agent.runner.clock import Clock
 from stash.measure.linux import counters
 from stash.measure.probe import copies
 

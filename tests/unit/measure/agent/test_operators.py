@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
 from stash.measure.agent import private
-from stash.measure.agent.climb.operators import OTHERS, OperatorCounter
+from stash.measure.agent.runner.operators import OTHERS, OperatorCounter
 
 FLOAT = 4
 """Bytes."""

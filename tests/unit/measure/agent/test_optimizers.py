@@ -13,8 +13,8 @@ from climbing import BATCHES, Job, ended, job, orders, reading, seconds_of
 from torch import nn
 
 from stash.measure.agent import script
-from stash.measure.agent.climb.optimizers import Optimizers
-from stash.measure.run.messages import Noted
+from stash.measure.agent.runner.optimizers import Optimizers
+from stash.measure.protocol.messages import Noted
 
 pytestmark = pytest.mark.usefixtures("one_process_after_the_other")
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stash.base.ladder import NAMES, round_of_visits
-from stash.measure.agent.climb.plan import MOST_STEPS, BlockSize, StepPace, plan
+from stash.core.ladder import NAMES, round_of_visits
+from stash.measure.agent.runner.block_plan import MOST_STEPS, BlockSize, StepPace, plan
 
 VISITS = round_of_visits(NAMES, 0, 4)
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from stash.measure.agent.climb import coldness
-from stash.measure.agent.climb.proof import Testimony, why_not_cold, why_not_warm
-from stash.measure.agent.data.tally import COLD, Tally
+from stash.measure.agent.data.reads import COLD, Tally
+from stash.measure.agent.runner import cache_check
+from stash.measure.agent.runner.cache_check import CacheEvidence, why_not_cold, why_not_warm
 
 SAMPLES, LABEL, PICTURE = 80, 4096, 100_000
-COLD_READ = Testimony(
+COLD_READ = CacheEvidence(
     batches=10, files=SAMPLES, heads=SAMPLES * LABEL, pages=SAMPLES, called=SAMPLES * LABEL, storage=SAMPLES * LABEL
 )
 """A file a sample, opened by Python, and nothing else."""
@@ -32,7 +32,7 @@ def test_small_files_do_not_prove_the_large_ones_that_c_code_reads_from_memory()
 def test_what_c_code_reads_from_storage_is_cold_whoever_opened_it() -> None:
     whole = SAMPLES * (LABEL + PICTURE)
     assert why_not_cold([replace(COLD_READ, called=whole, storage=whole)]) is None
-    unseen = Testimony(batches=10, called=whole, storage=whole)
+    unseen = CacheEvidence(batches=10, called=whole, storage=whole)
     assert why_not_cold([unseen]) is None
 
 
@@ -48,12 +48,12 @@ def test_one_rank_in_another_ones_wake_is_no_reading_from_memory() -> None:
 
 def test_a_loader_that_reads_nothing_shows_no_coldness() -> None:
     for nothing in (
-        Testimony(),
+        CacheEvidence(),
         replace(COLD_READ, called=0, storage=0),
-        Testimony(batches=10, called=900, storage=0),
+        CacheEvidence(batches=10, called=900, storage=0),
     ):
         assert "no file was seen being read" in str(why_not_cold([nothing]))
-    imported = Testimony(batches=10, called=4000, storage=4096)  # a module, read by a worker's first batch
+    imported = CacheEvidence(batches=10, called=4000, storage=4096)  # a module, read by a worker's first batch
     assert "no file was seen being read" in str(why_not_cold([imported]))
 
 
@@ -98,7 +98,7 @@ def test_one_batch_without_counters_leaves_them_unknown(tmp_path: Path) -> None:
     tally = Tally(str(tmp_path / "tally"))
     tally.set_mode(COLD)
     tally.add(1, {"batches": 1, "called": 10, "storage": 20, "files": 3})
-    assert coldness.testimony(tally) == Testimony(batches=1, files=3, called=10, storage=20)
+    assert cache_check.testimony(tally) == CacheEvidence(batches=1, files=3, called=10, storage=20)
     tally.add(2, {"batches": 1, "untold": 1})
     tally.name_file_system("zfs")
-    assert coldness.testimony(tally) == Testimony(batches=2, files=3, file_system="zfs")
+    assert cache_check.testimony(tally) == CacheEvidence(batches=2, files=3, file_system="zfs")

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from climbing import Seat, SetClock, Table, orders
 
-from stash.measure.agent.climb.control import Control, Place
-from stash.measure.agent.climb.discovery import without_switching
-from stash.measure.agent.climb.rank import LoopEnded, LoopEndedError, OwnRank
+from stash.measure.agent.runner.control import Control, Place
+from stash.measure.agent.runner.discovery import without_switching
+from stash.measure.agent.runner.rank import LoopEnded, LoopEndedError, OwnRank
 from stash.measure.agent.wraps.scope import scope
-from stash.measure.run.journal import Journal, Tail
-from stash.measure.run.messages import Noted, RungSkipped
+from stash.measure.protocol.journal import Journal, Tail
+from stash.measure.protocol.messages import Noted, RungSkipped
 
 
 def rank_of(tmp_path: Path, control: object | None = None) -> OwnRank:

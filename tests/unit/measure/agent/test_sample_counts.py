@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.nn.utils.rnn import pack_sequence
 
-from stash.measure.agent.data.samples import samples
+from stash.measure.agent.data.batches import samples
 
 
 def pictures(count: int) -> tuple[torch.Tensor, ...]:

@@ -10,8 +10,7 @@ from climbing import silence
 from listening import Heard
 
 from stash.measure.agent import script
-from stash.measure.agent.data.feeds import WatchedFeed
-from stash.measure.agent.data.handles import Handle, Served
+from stash.measure.agent.data.feeds import Handle, Served, WatchedFeed
 
 TELL = (script.world_formed, script.acted, script.ended, script.abandoned, script.alive)
 
@@ -24,7 +23,7 @@ def handle_of(batches: list[int]) -> Handle:
 @pytest.fixture
 def heard() -> Iterator[Heard]:
     listener = Heard()
-    script.listen(listener)
+    script.subscribe(listener)
     yield listener
     silence()
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 import stash
-from stash.measure.run.orders import VARIABLE, Orders
-from stash.measure.run.owner import claim
+from stash.measure.protocol.folder import claim
+from stash.measure.protocol.orders import VARIABLE, Orders
 
 LOOK = """
 import sys

@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from stash.measure.agent.wraps import sockets
-from stash.measure.run.orders import VARIABLE, Orders
+from stash.measure.protocol.orders import VARIABLE, Orders
 
 LISTEN = """
 import multiprocessing.util

@@ -17,7 +17,7 @@ from stash.measure.agent.wraps import steps
 @pytest.fixture
 def heard() -> Iterator[Heard]:
     listener = Heard()
-    script.listen(listener)
+    script.subscribe(listener)
     yield listener
     silence()
 

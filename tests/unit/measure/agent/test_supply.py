@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, dataloader
 
-from stash.base.ladder import Visit, round_of_visits
+from stash.core.ladder import Visit, round_of_visits
 from stash.measure.agent import private
-from stash.measure.agent.climb.plan import BlockSize, Plan
-from stash.measure.agent.climb.supply import Supply
 from stash.measure.agent.data.loader_feed import LoaderFeed
+from stash.measure.agent.runner.block_plan import BlockSize, Plan
+from stash.measure.agent.runner.blocks import Supply
 from stash.measure.agent.wraps import loader as wrap
 
 

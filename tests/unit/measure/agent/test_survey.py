@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from stash.measure.agent.climb import survey
+from stash.measure.agent.runner import survey
 
 
 def test_gradients_are_told_in_the_order_in_which_they_become_ready():

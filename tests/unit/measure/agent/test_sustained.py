@@ -6,8 +6,7 @@ import random
 
 import pytest
 
-from stash.measure.agent.climb.sizes import BlockSize
-from stash.measure.agent.climb.sustained import Halves, better, cold_size, halves, remark
+from stash.measure.agent.runner.block_plan import BlockSize, Halves, better, cold_size, halves, remark
 
 DATA = BlockSize(settle=1, steps=4)
 SIZE = cold_size(DATA, most=50)

@@ -12,16 +12,16 @@ from listening import Heard
 from torch.utils.checkpoint import checkpoint
 
 from stash.measure.agent import script
-from stash.measure.agent.wraps import steps, updates
+from stash.measure.agent.wraps import steps
 
 
 @pytest.fixture
 def heard(monkeypatch: pytest.MonkeyPatch) -> Iterator[Heard]:
     listener = Heard()
-    script.listen(listener)
-    monkeypatch.setattr(updates, "own_update", updates.OwnUpdate())
+    script.subscribe(listener)
+    monkeypatch.setattr(steps, "own_update", steps.OwnUpdate())
     monkeypatch.setattr(torch.autograd, "backward", torch.autograd.backward)
-    updates.wrap_backward(torch.autograd)
+    steps.wrap_backward(torch.autograd)
     yield listener
     silence()
 
@@ -78,12 +78,12 @@ def test_a_pass_inside_another_is_part_of_it(heard: Heard):
 
 def test_the_stand_in_holds_what_is_trained(heard: Heard):
     weight = train(1)
-    (group,) = updates.own_update.param_groups
+    (group,) = steps.own_update.param_groups
     assert [id(parameter) for parameter in group["params"]] == [id(weight)]
 
 
 def test_where_there_is_an_optimizer_backward_is_no_step(heard: Heard, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(steps, "own_update", updates.own_update)
+    monkeypatch.setattr(steps, "own_update", steps.own_update)
     module = SimpleNamespace(register_optimizer_step_post_hook=lambda hook: None, Optimizer=type("Optimizer", (), {}))
     steps.wrap_optimizer(module)
     module.Optimizer()
@@ -93,6 +93,6 @@ def test_where_there_is_an_optimizer_backward_is_no_step(heard: Heard, monkeypat
 
 def test_a_marked_step_is_the_only_one(heard: Heard):
     train(1)
-    updates.own_update.marked()
+    steps.own_update.marked()
     train(8)
     assert heard.words == ["stepped"]

@@ -12,8 +12,8 @@ from torch.utils.data import DataLoader
 
 import stash
 from stash.measure.agent import script
-from stash.measure.agent.wraps import updates
-from stash.measure.run import orders as the_orders
+from stash.measure.agent.wraps import steps
+from stash.measure.protocol import orders as the_orders
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def heard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Heard]:
     monkeypatch.setenv(the_orders.VARIABLE, str(orders(tmp_path).write()))
     the_orders.current.cache_clear()
     listener = Heard()
-    script.listen(listener)
+    script.subscribe(listener)
     yield listener
     silence()
     monkeypatch.undo()
@@ -50,7 +50,7 @@ def test_a_loader_that_stash_sees_anyway_comes_back(heard: Heard):
 
 
 def test_a_step_can_be_marked_and_outside_a_profile_is_nothing(heard: Heard, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(updates, "own_update", updates.OwnUpdate())
+    monkeypatch.setattr(steps, "own_update", steps.OwnUpdate())
     stash.step()
     assert heard.words == ["stepped"]
     monkeypatch.delenv(the_orders.VARIABLE)

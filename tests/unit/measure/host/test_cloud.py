@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from recorded_tree import known, machine, sources
 
-from stash.measure.host import metadata
+from stash.measure.host import cloud as metadata
 from stash.measure.host.cloud import cloud_of
 from stash.measure.host.describe import describe
 

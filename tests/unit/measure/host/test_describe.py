@@ -14,8 +14,9 @@ import pytest
 from recorded_nvml import RecordedNvml
 from recorded_tree import MACHINES, known, machine, sources
 
-from stash.base.records import Host
-from stash.measure.host.describe import Sources, count_gpus, describe
+from stash.core.records.host import Host
+from stash.measure.host.describe import Sources, describe
+from stash.measure.host.gpus import count_gpus
 
 
 def test_the_driver_is_let_go(tmp_path: Path) -> None:

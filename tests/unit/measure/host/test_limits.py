@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from recorded_tree import known, machine, sources
 
-from stash.base.records import Limits
+from stash.core.records.host import Limits
 from stash.measure.host.describe import describe
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from http_serving import serving
 
-from stash.measure.host import metadata
+from stash.measure.host import cloud
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
@@ -40,18 +40,18 @@ def service_url() -> Iterator[str]:
 
 def test_a_question_goes_straight_to_the_service_with_its_headers(service_url: str, monkeypatch: Any) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
-    assert metadata.over_http(f"{service_url}/type?v=1", {"Metadata": "true"}, "PUT", 5.0) == "PUT /type?v=1 true"
+    assert cloud.over_http(f"{service_url}/type?v=1", {"Metadata": "true"}, "PUT", 5.0) == "PUT /type?v=1 true"
 
 
 def test_redirected_late_and_missing_answers_are_errors_of_the_system(service_url: str) -> None:
     with pytest.raises(OSError, match="302"):
-        metadata.over_http(f"{service_url}/moved", {}, "GET", 5.0)
+        cloud.over_http(f"{service_url}/moved", {}, "GET", 5.0)
     with pytest.raises(TimeoutError):
-        metadata.over_http(f"{service_url}/late", {}, "GET", 0.1)
+        cloud.over_http(f"{service_url}/late", {}, "GET", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as nobody:
         port = nobody.getsockname()[1]
     with pytest.raises(OSError, match="refused"):
-        metadata.over_http(f"http://127.0.0.1:{port}/", {}, "GET", 5.0)
+        cloud.over_http(f"http://127.0.0.1:{port}/", {}, "GET", 5.0)
 
 
 def test_a_service_that_does_not_speak_http_is_an_error_of_the_system() -> None:
@@ -66,5 +66,5 @@ def test_a_service_that_does_not_speak_http_is_an_error_of_the_system() -> None:
         thread = threading.Thread(target=mumble)
         thread.start()
         with pytest.raises(OSError, match="HTTP"):
-            metadata.over_http(f"http://127.0.0.1:{server.getsockname()[1]}/", {}, "GET", 5.0)
+            cloud.over_http(f"http://127.0.0.1:{server.getsockname()[1]}/", {}, "GET", 5.0)
         thread.join()

@@ -16,10 +16,18 @@ from pathlib import Path
 import pytest
 from http_serving import serving
 
-from stash.base.spot.notice import Notice
-from stash.measure.host.metadata import answer_over_http
-from stash.measure.host.notice_watch import NoticeWatch, hearing_sigterm
-from stash.measure.host.notices import Announcement, AwsNotices, AzureNotices, GcpNotices, news, services
+from stash.measure.host.cloud import answer_over_http
+from stash.measure.host.notices import (
+    Announcement,
+    AwsNotices,
+    AzureNotices,
+    GcpNotices,
+    Notice,
+    NoticeWatch,
+    hearing_sigterm,
+    news,
+    services,
+)
 
 NOW = 1_800_000_000.0
 Reply = tuple[int, str, dict[str, str]]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from recorded_tree import changed, known
 
-from stash.base.records import Host, Route
+from stash.core.records.host import Host, Route
 
 
 def route(host: Host, a: int, b: int) -> Route:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from recorded_tree import known
 
-from stash.measure.host import system
+from stash.measure.host import describe
 
 
 def test_cores_memory_kernel_and_nodes_are_read(tmp_path: Path) -> None:
@@ -26,4 +26,4 @@ def test_an_arm_processor_is_named_by_its_numbers_and_affinity_counts(tmp_path: 
 
 @pytest.mark.parametrize(("listed", "numbers"), [("0-2,8", {0, 1, 2, 8}), ("5", {5}), ("", None), ("a-b", None)])
 def test_the_kernels_lists_of_numbers(listed: str, numbers: set[int] | None) -> None:
-    assert system.ranges(listed) == numbers
+    assert describe.ranges(listed) == numbers

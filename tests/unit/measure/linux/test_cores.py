@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from stash.measure.linux.cores import pin
+from stash.measure.linux.processes import pin
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from stash.measure.linux import filesystems
-from stash.measure.linux.filesystems import caches_itself, kind_of
+from stash.measure.linux import procfs
+from stash.measure.linux.procfs import caches_itself, kind_of
 
 TABLE = """\
 27 1 254:0 / / rw,relatime - ext4 /dev/vda rw
@@ -21,7 +21,7 @@ TABLE = """\
 def described(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "proc/self").mkdir(parents=True)
     (tmp_path / "proc/self/mountinfo").write_text(TABLE)
-    monkeypatch.setattr(filesystems, "_known", {})
+    monkeypatch.setattr(procfs, "_known", {})
     return tmp_path
 
 

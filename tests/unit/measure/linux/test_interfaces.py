@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from stash.base.routes import address_towards
+from stash.core.membership import address_towards
 from stash.measure.linux import interfaces
 from stash.measure.linux.interfaces import interface_of, interface_towards
 

@@ -9,7 +9,7 @@ import data_folder
 import pytest
 from data_folder import PAGES
 
-from stash.measure.agent.data import reading
+from stash.measure.agent.data import reads
 from stash.measure.linux import mappings
 
 
@@ -25,7 +25,7 @@ def held(path: Path) -> list[mappings.HeldFile]:
 
 def resident(path: Path) -> int:
     """Pages left in memory after eviction."""
-    return reading.examine_files([str(path)], cold=True)["resident"]
+    return reads.examine_files([str(path)], cold=True)["resident"]
 
 
 @pytest.mark.parametrize("access", [mmap.ACCESS_READ, mmap.ACCESS_WRITE, mmap.ACCESS_COPY])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stash.measure.probe import pieces
+from stash.measure.probe import disk_pieces
 
 
 @pytest.fixture
@@ -15,9 +15,9 @@ def disk(tmp_path: Path) -> Path:
     """A folder on a real disk; skips where pages cannot be dropped."""
     path = tmp_path / "try"
     path.write_bytes(os.urandom(1 << 20))
-    piece = pieces.Piece(path, 0, 1 << 20)
-    pieces.evict([piece])
-    if pieces.resident([piece]) != 0.0:
+    piece = disk_pieces.Piece(path, 0, 1 << 20)
+    disk_pieces.evict([piece])
+    if disk_pieces.resident([piece]) != 0.0:
         pytest.skip("this file system keeps its pages in memory")
     path.unlink()
     return tmp_path

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from stash.base.records import Host, Stream, Timing
-from stash.measure.probe.board import Board, links
-from stash.measure.probe.orders import ProbeOrders
+from stash.core.records.host import Host, Stream, Timing
+from stash.measure.probe.probe_orders import ProbeOrders
+from stash.measure.probe.team import Board, links
 
 
 def test_streams_are_kept_where_they_come_from_and_what_is_left_is_unmeasured(tmp_path: Path):

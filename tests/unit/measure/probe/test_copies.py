@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from stash.base.records import Copy, Unmeasured
+from stash.core.records.host import Copy, Unmeasured
 from stash.measure.probe import copies
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from told_clock import Clock
 
-from stash.base.records import Timing
+from stash.core.records.host import Timing
 from stash.measure.probe import exchanges
 
 

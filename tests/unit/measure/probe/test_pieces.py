@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from stash.base import pagecache
-from stash.measure.probe import pieces
+from stash.core import pagecache
+from stash.measure.probe import disk_pieces
 
 
 def test_files_that_are_not_in_the_page_cache_come_first(disk: Path):
     for number in range(20):
         (disk / f"{number:02d}").write_bytes(os.urandom(4 * pagecache.PAGE))
     unread = {f"{number:02d}" for number in range(0, 20, 2)}
-    pieces.evict([pieces.Piece(disk / name, 0, 1) for name in unread])
-    large, small = pieces.of_data(disk)
+    disk_pieces.evict([disk_pieces.Piece(disk / name, 0, 1) for name in unread])
+    large, small = disk_pieces.of_data(disk)
     assert large is None
     assert small is not None
     assert {piece.path.name for piece in small.pieces[:10]} == unread
@@ -28,17 +28,17 @@ def test_files_that_are_not_in_the_page_cache_come_first(disk: Path):
 
 def test_a_large_file_is_cut_into_pieces_from_front_to_back(tmp_path: Path):
     with (tmp_path / "large").open("wb") as file:
-        file.truncate(5 * pieces.PIECE_BYTES // 2)
-    large, small = pieces.of_data(tmp_path)
+        file.truncate(5 * disk_pieces.PIECE_BYTES // 2)
+    large, small = disk_pieces.of_data(tmp_path)
     assert small is None
     assert large is not None
-    assert [piece.offset for piece in large.pieces] == [0, pieces.PIECE_BYTES]
+    assert [piece.offset for piece in large.pieces] == [0, disk_pieces.PIECE_BYTES]
 
 
 def test_what_is_written_stays_within_a_tenth_of_the_free_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     usage = type("Usage", (), {"free": 1_000_000})
-    monkeypatch.setattr(pieces.shutil, "disk_usage", lambda path: usage)
-    chosen = pieces.written(tmp_path / "scratch", 30_000, 100, 5.0)
+    monkeypatch.setattr(disk_pieces.shutil, "disk_usage", lambda path: usage)
+    chosen = disk_pieces.written(tmp_path / "scratch", 30_000, 100, 5.0)
     assert chosen is not None
     assert len(chosen.pieces) == 3
-    assert pieces.written(tmp_path / "scratch", 30_000, 100, 5.0) is None
+    assert disk_pieces.written(tmp_path / "scratch", 30_000, 100, 5.0) is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from stash.base.records import Unmeasured
+from stash.core.records.host import Unmeasured
 from stash.measure.probe import preparation
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stash.measure.probe.orders import PARTS, ProbeOrders, read_orders, shares
+from stash.measure.probe.probe_orders import PARTS, ProbeOrders, read_orders, shares
 
 
 def test_shares_add_up_to_the_budget_in_the_order_of_the_parts():

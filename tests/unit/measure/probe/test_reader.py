@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from stash.measure.probe import pieces, reader
+from stash.measure.probe import disk_pieces
 
 
 @pytest.mark.parametrize("readers", [1, 4])
 def test_all_bytes_of_all_pieces_are_read_and_marked(tmp_path: Path, readers: int):
-    chosen = pieces.written(tmp_path / "scratch", 1_500_000, 6, 10.0)
+    chosen = disk_pieces.written(tmp_path / "scratch", 1_500_000, 6, 10.0)
     assert chosen is not None
-    marks, done = reader.read(chosen.pieces, 10.0, readers)
+    marks, done = disk_pieces.read(chosen.pieces, 10.0, readers)
     assert done == len(chosen.pieces)
     assert marks[-1][1] == done * 1_500_000
     assert [mark[1] for mark in marks] == sorted(mark[1] for mark in marks)

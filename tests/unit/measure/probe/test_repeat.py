@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from told_clock import Clock
 
-from stash.base.records import Timing
-from stash.measure.probe.repeat import equal_parts, repeat
+from stash.core.records.host import Timing
+from stash.measure.probe.exchanges import equal_parts, repeat
 
 
 def test_the_first_repetition_warms_up_and_the_others_fill_the_share():

@@ -8,9 +8,9 @@ import time
 
 import pytest
 
-from stash.base.membership import StrangerError
+from stash.core.membership import StrangerError
 from stash.measure.probe import streams
-from stash.measure.probe.repeat import equal_parts
+from stash.measure.probe.exchanges import equal_parts
 
 
 def test_every_node_meets_node_0_both_ways_and_a_slow_node_0_would_show():

@@ -1,1 +1,1 @@
-"""Batches of the job's loaders: copied and replayed, read anew, and what reading them cost. Patches nothing."""
+"""What a job's loaders hand out: replayed, drained, read cold."""

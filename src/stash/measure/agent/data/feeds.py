@@ -1,21 +1,23 @@
-"""What a loader hands out: its batches passed on, replayed, or read anew from drained queues.
-
-Epochs stay as long as the script's own: a feed knows how many batches it has handed out since a loop began, and how
-many there are. Which loader trains, and what a loop gets, is for the climber to say.
-"""
+"""What a training loop iterates over: its loader's batches passed on, replayed, or read from drained queues."""
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 from stash.measure.agent import script
-from stash.measure.agent.data.reading import recorded
+from stash.measure.agent.data.batches import samples
+from stash.measure.agent.data.reads import own_tally, recorded
 from stash.measure.agent.data.ring import Ring
-from stash.measure.agent.data.samples import samples
-from stash.measure.agent.data.tally import own_tally
+
+# Feeds -----------------------------------------------------------------------------------------------------
+# What a loader hands out: its batches passed on, replayed, or read anew from drained queues.
+#
+# Epochs stay as long as the script's own: a feed knows how many batches it has handed out since a loop began, and
+# how many there are. Which loader trains, and what a loop gets, is for the climber to say.
 
 
 @dataclass(frozen=True)
@@ -328,3 +330,65 @@ _watched: dict[int, WatchedFeed] = {}
 def watched_feed(iterable: Any) -> WatchedFeed:
     """The one feed of an iterable that is no ``DataLoader``."""
     return _watched.setdefault(id(iterable), WatchedFeed(iterable))  # which holds the iterable: no id comes twice
+
+
+# Handles ---------------------------------------------------------------------------------------------------
+# What a training loop iterates over; it tells when a loop begins, and when it ends or lets go.
+
+
+class Served:
+    """An iterator over a feed, for loops over what is no ``DataLoader``."""
+
+    def __init__(self, feed: Feed) -> None:
+        self._feed = feed
+
+    def __iter__(self) -> Served:
+        return self
+
+    def __next__(self) -> Any:
+        return script.served(self._feed)
+
+
+class Handle:
+    """Stands for an iterator in one loop. The batches come from the iterator, which asks the feed for them."""
+
+    def __init__(self, feed: Feed, iterator: Iterator[Any], owner: Any = None) -> None:
+        self.feed, self._iterator = feed, iterator
+        self._owner = owner  # a loader that exists only in a for statement must live as long as its loop
+        self.taken = 0
+        self.trains = False
+        """It took a batch while gradients were on."""
+        self._open = True
+        feed.loops += 1
+        feed.in_handles = True
+
+    def __iter__(self) -> Handle:
+        return self
+
+    def __next__(self) -> Any:
+        self.taken += 1
+        try:
+            if script.enough(self):
+                raise StopIteration
+            return next(self._iterator)
+        except StopIteration:
+            self._close()
+            raise
+
+    def __len__(self) -> int:
+        return len(self._iterator)  # type: ignore[arg-type]
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or self.__dict__.get("_iterator") is None:
+            raise AttributeError(name)
+        return getattr(self._iterator, name)
+
+    def __del__(self) -> None:
+        if not sys.is_finalizing():
+            self._close()
+
+    def _close(self) -> None:
+        if self._open:
+            self._open = False
+            self.feed.loops -= 1
+            script.closed(self)

@@ -13,11 +13,10 @@ import threading
 import time
 from pathlib import Path
 
-from stash.base import pagecache
-from stash.measure.agent.data.reading import files_of_many_samples, is_data
-from stash.measure.agent.data.tally import COLD, Tally, makes_for_another
+from stash.core import pagecache
+from stash.measure.agent.data.reads import COLD, Tally, files_of_many_samples, is_data, makes_for_another
 from stash.measure.linux import mappings
-from stash.measure.run.folder import HELD
+from stash.measure.protocol.folder import HELD
 
 _PERIOD = 0.05
 """Seconds between two looks of a worker's thread at the tally: 20 times 10 microseconds a second."""

@@ -1,1 +1,1 @@
-"""All that patches PyTorch and the frameworks on it; each module lives with the thing that it wraps."""
+"""What is wrapped in torch and its frameworks, one module a kind."""

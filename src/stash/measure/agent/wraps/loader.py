@@ -15,12 +15,10 @@ from types import ModuleType
 from typing import Any
 
 from stash.measure.agent import private, script
-from stash.measure.agent.data.handles import Handle
+from stash.measure.agent.data.feeds import Handle
 from stash.measure.agent.data.holding import answer_calls
-from stash.measure.agent.data.loader_feed import LoaderFeed
-from stash.measure.agent.data.reading import recorded
-from stash.measure.agent.data.tally import own_tally, tally
-from stash.measure.agent.data.taps import Tap
+from stash.measure.agent.data.loader_feed import LoaderFeed, Tap
+from stash.measure.agent.data.reads import own_tally, recorded, tally
 
 _feeds: weakref.WeakKeyDictionary[Any, LoaderFeed] = weakref.WeakKeyDictionary()
 _FEED = "_stash_feed"
@@ -115,7 +113,7 @@ def _served(hand_out: Callable[[Any], Any]) -> Callable[[Any], Any]:
         feed = _feed_behind(self)
         if feed is None or feed.drawing:
             return hand_out(self)
-        listener = script.heard_by()
+        listener = script.current_listener()
         if listener is None or (feed.source is not self and not feed.measured):  # another loop over the same loader
             return hand_out(self)
         return listener.served(feed)

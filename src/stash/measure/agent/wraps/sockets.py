@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from types import ModuleType
 
-from stash.measure.run.orders import current
+from stash.measure.protocol.orders import current
 
 _LONGEST = 107 - len("/listener-xxxxxxxx")
 """Bytes of the folder's name: a socket's whole path may have 107 (unix(7))."""

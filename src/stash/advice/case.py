@@ -1,0 +1,195 @@
+"""The case at hand for remedies: shared numbers, what a remedy saves by forecast, and why a stall is there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from stash.analysis.breakdown import Breakdown, ranks_per_node, slower
+from stash.analysis.step_times import mean_over_rounds, rank_values
+from stash.core.errors import StashError
+from stash.core.ladder import DATA_STALLS, EXCHANGE_STALLS
+from stash.core.records.profile import Loader, Profile
+from stash.core.units import format_bits, format_bytes, format_seconds, pace
+from stash.predict.changes import Alteration
+from stash.predict.forecasting import AS_IT_IS, base_of, lost, what_if
+from stash.predict.passes import Base
+
+# Gains -----------------------------------------------------------------------------------------------------
+# What a remedy saves: the measured step less the forecast of the step after it, by the functions of ``stash
+# whatif``.
+#
+# So advice and what-if never disagree. A gain that nobody can predict is ``None``, and no other number stands in
+# for it.
+
+_DIGITS = 12
+"""A picosecond: sums that cancel."""
+
+
+def gain(
+    base: Base,
+    wanted: Alteration = AS_IT_IS,
+    less: Mapping[str, float] | None = None,
+    done: Alteration = AS_IT_IS,
+) -> float | None:
+    """Seconds saved for as many samples as a step has now, with what surfaces counted; ``None`` if unknown.
+
+    A step of k times the samples is compared with k of today's steps. ``less`` is that of ``what_if``; what is
+    ``done`` already is so before and after.
+    """
+    both = done.model_copy(update=wanted.model_dump(exclude_none=True))
+    before, after = _speed(base, done, None), _speed(base, both, less)
+    if before is None or after is None:
+        return None
+    (slow, samples), (fast, as_many) = before, after
+    if not samples or not as_many:
+        if wanted.accumulate is not None or wanted.batch is not None:
+            return None
+        samples = as_many = 1.0
+    return round(slow - fast * samples / as_many, _DIGITS)
+
+
+def _speed(base: Base, wanted: Alteration, less: Mapping[str, float] | None) -> tuple[float, float | None] | None:
+    """Seconds and samples of a step; ``None`` if a part of it cannot be predicted."""
+    try:
+        told = what_if(base, wanted, less)
+    except StashError:
+        return None
+    return None if lost(base, told) else (told.breakdown.step_seconds, told.breakdown.samples_per_step)
+
+
+# Case ------------------------------------------------------------------------------------------------------
+# What remedies are made of: the case at hand, with the few numbers several of them share, and a remedy.
+#
+# Knows how to read a breakdown and its profile together; which remedy fits is decided elsewhere.
+
+LARGER_BATCH = "the effective batch grows, so tune the learning rate again"
+"""What it costs to put more samples into a step."""
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """Something to do, without a full stop, the seconds per step it saves, and what it costs."""
+
+    text: str
+    saves: float | None = None
+    cost: str | None = None
+    """What else changes, where the job's result may: a clause."""
+    per_sample: bool = False
+    """Steps become longer, of more samples: ``saves`` is for as many samples as a step has now."""
+    name: str = ""
+    """What programs know it by, where one has to (``bench/remedies.py``); texts change."""
+    asks: Alteration | None = None
+    """The question to ``stash whatif`` whose answer ``saves`` is; ``None`` where it is no such question."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A breakdown with its profile, and the few numbers several remedies share."""
+
+    breakdown: Breakdown
+    profile: Profile
+    removed: str | None = None
+    """A stall supposed to be gone already."""
+    done: Alteration = AS_IT_IS
+    """What is supposed to be done already, before any remedy."""
+
+    @cached_property
+    def base(self) -> Base:
+        """What every forecast from the profile starts with."""
+        return base_of(self.profile, self.breakdown)
+
+    def saves(self, wanted: Alteration = AS_IT_IS, less: Mapping[str, float] | None = None) -> float | None:
+        """Seconds that a remedy saves, see ``gains``."""
+        return gain(self.base, wanted, {**self._gone, **(less or {})}, self.done)
+
+    @property
+    def _gone(self) -> dict[str, float]:
+        return {} if self.removed is None else {self.removed: self.seconds(self.removed)}
+
+    @property
+    def busy_seconds(self) -> float:
+        """What the devices need for a step, exchange included, if no data were waited for."""
+        idle = {*DATA_STALLS, self.removed}
+        return sum(stall.seconds for stall in self.breakdown.stalls if stall.name not in idle)
+
+    @property
+    def loader_seconds(self) -> float | None:
+        """What the loaders alone need for a step's batches, files in the page cache."""
+        samples, rate = self.breakdown.samples_per_step, self.breakdown.rates.prep
+        return samples / rate if samples and rate else None
+
+    def seconds(self, *stalls: str) -> float:
+        return self.breakdown.seconds(*stalls)
+
+    @property
+    def on_cpu(self) -> bool:
+        return all(rank.device == "cpu" for rank in self.profile.ranks)
+
+    @property
+    def loader(self) -> Loader | None:
+        return self.profile.workload.loaders[0] if self.profile.workload.loaders else None
+
+    @property
+    def cores_per_rank(self) -> float | None:
+        """Of the node where cores are scarcest."""
+        counts = ranks_per_node(self.profile)
+        shares = [
+            host.cores / counts[node]
+            for node, host in enumerate(self.profile.hosts)
+            if host.cores and counts.get(node)
+        ]
+        return min(shares, default=None)
+
+    def block_mean(self, field: str, rung: str) -> float | None:
+        """Mean per step of a block's field under ``rung``, of the rank with most; ``None`` if unknown."""
+        values = rank_values(self.profile, lambda block: getattr(block, field))
+        rounds = sorted({number for number, name in values if name == rung})
+        return mean_over_rounds(values, rung, rounds)
+
+
+# Reasons ---------------------------------------------------------------------------------------------------
+# Why a stall is there, as far as other numbers of the profile tell: one clause per stall.
+#
+# Every claim follows from a number in the breakdown or the profile; where the number is missing, the claim is not
+# made.
+
+
+def reason(case: Case, name: str) -> str | None:
+    """Why there is a stall called ``name``; ``None`` if nothing that was measured tells."""
+    if name in DATA_STALLS:
+        return _of_data(case, name)
+    if name in EXCHANGE_STALLS:
+        return _of_exchange(case.breakdown)
+    if name == "contention" and case.breakdown.slow_rank:
+        slow = case.breakdown.slow_rank
+        return f"all wait for rank {slow.rank}, which is {slower(slow)}"
+    return None
+
+
+def _of_data(case: Case, name: str) -> str | None:
+    rates = case.breakdown.rates
+    if case.loader is not None and case.loader.workers == 0:
+        return "the loader has no workers (num_workers=0), so nothing is read or prepared while a step trains"
+    limit = rates.prep if name == "prep" else rates.fetch
+    if not rates.device or not limit or limit >= rates.device:
+        return None
+    what = "prepare" if name == "prep" else "read and prepare"
+    return f"the loaders {what} {pace(limit)} samples/s, the devices could train {pace(rates.device)} samples/s"
+
+
+def _of_exchange(breakdown: Breakdown) -> str | None:
+    exchange = breakdown.communication
+    if not exchange.bytes:
+        return None
+    text = f"each device exchanges {format_bytes(exchange.bytes)} of gradients"
+    total, latency = exchange.total_seconds, exchange.latency_seconds
+    if total and latency is not None and latency > total / 2:
+        text += f", of whose {format_seconds(total)} {format_seconds(min(latency, total))} pass whatever their size"
+    elif exchange.wire_bytes_per_second:
+        text += f" at {format_bits(exchange.wire_bytes_per_second)}"
+    hidden = exchange.hidden_seconds
+    if hidden is not None and exchange.total_seconds and hidden > 0.05 * exchange.total_seconds:
+        text += f", {hidden / exchange.total_seconds:.0%} of it behind the backward pass"
+    return text

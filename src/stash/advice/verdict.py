@@ -1,0 +1,413 @@
+"""Breakdown in, advice out: what may be claimed, one sentence, what to do next; and advice on a probe's findings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Literal
+
+from stash.advice.case import Case, Remedy, reason
+from stash.advice.remedies import REMEDIES
+from stash.analysis.breakdown import (
+    SIGNIFICANT_SHARE,
+    SMALL_SHARE,
+    Breakdown,
+    Figures,
+    Missing,
+    Stall,
+    Surfacing,
+    figures,
+)
+from stash.analysis.findings.rates import Finding
+from stash.analysis.stability import FIRST_ROUNDS, MIN_ROUNDS, budget_for, more_time
+from stash.core.formatting import listed
+from stash.core.ladder import DATA_STALLS, NOT_ASKED
+from stash.core.records.base import Record
+from stash.core.records.profile import Profile
+from stash.core.units import format_seconds
+
+# Claims ----------------------------------------------------------------------------------------------------
+# What a breakdown allows to be said: which stalls are certain, which may be large, which nobody measured.
+#
+# Decides and writes no sentence. The rules, with their thresholds, are those of ``docs/method.md``.
+
+Kind = Literal["stall", "tie", "compute", "cannot tell", "estimate"]
+
+
+class Claims(Record):
+    """What may be said of a breakdown; compute is never among its stalls."""
+
+    kind: Kind
+    """``estimate`` after fewer than three rounds: nothing is certain, and nothing is named."""
+    certain: tuple[Stall, ...] = ()
+    """Stalls that certainly matter, largest first: all for ``cannot tell``, else those that may be the largest."""
+    open: tuple[Stall, ...] = ()
+    """Not certain, and yet their intervals reach beyond 5 % of the step: the farthest first."""
+    disputed: tuple[Stall, ...] = ()
+    """Stalls of which two estimates contradict each other for no known cause; in neither of the above."""
+    unknown: tuple[Missing, ...] = ()
+    """Stalls that such a job can have and that were not measured."""
+
+    @property
+    def hidden(self) -> tuple[Missing, ...]:
+        """The unknown ones whose time is counted as compute."""
+        return tuple(missing for missing in self.unknown if missing.contained_in == "compute")
+
+    @property
+    def no_obstacle(self) -> bool:
+        """Whether every stall that the job can have was measured and is small for certain."""
+        return self.kind == "compute" and not self.unknown
+
+
+def may_claim(breakdown: Breakdown) -> Claims:
+    """The claims that the breakdown's intervals allow.
+
+    A stall dominates if it is certain and no uncertain one may be larger than its own interval allows. One of which
+    two estimates contradict each other is not certain. Certain stalls whose intervals overlap the largest one's tie:
+    intervals that do not overlap differ, however the errors of the two go together. Compute dominates where every
+    measured stall is small for certain and compute contains no unmeasured one.
+    """
+    unknown = tuple(missing for missing in breakdown.skipped if missing.possible)
+    if breakdown.repetitions < MIN_ROUNDS:
+        return Claims(kind="estimate", unknown=unknown)
+    step = breakdown.step_seconds
+    every = [stall for stall in breakdown.stalls if stall.name != "compute"]
+    most = {stall.name: _disputed_most(breakdown, stall) for stall in every if breakdown.disputed(stall.name)}
+    disputed = tuple(stall for stall in every if stall.name in most and most[stall.name] > SMALL_SHARE * step)
+    stalls = [stall for stall in every if stall not in disputed]
+    certain = sorted((s for s in stalls if _certain(s, step)), key=lambda stall: -stall.seconds)
+    large = [s for s in stalls if s not in certain and _high(s) > SMALL_SHARE * step]
+    large.sort(key=lambda stall: -_high(stall))
+    found = Claims(kind="cannot tell", certain=tuple(certain), open=tuple(large), disputed=disputed, unknown=unknown)
+    may_be = max([*map(_high, large), *(most[stall.name] for stall in disputed)], default=0.0)
+    if certain and may_be <= _high(certain[0]):
+        leading = tuple(s for s in certain if _high(s) >= _low(certain[0]))
+        return found.model_copy(update={"kind": "tie" if len(leading) > 1 else "stall", "certain": leading})
+    if certain or large or disputed or found.hidden:
+        return found
+    return found.model_copy(update={"kind": "compute"})
+
+
+def _disputed_most(breakdown: Breakdown, stall: Stall) -> float:
+    """The larger of two estimates."""
+    dispute = breakdown.disputed(stall.name)
+    return max(_high(stall), 0.0 if dispute is None else dispute.waited)
+
+
+def _certain(stall: Stall, step_seconds: float) -> bool:
+    """Significant, and known to within half of itself or 5 % of the step."""
+    return stall.significant and width(stall) <= max(stall.seconds / 2, SMALL_SHARE * step_seconds)
+
+
+def width(stall: Stall) -> float:
+    """The longer arm of the stall's interval, in seconds; 0 if it has none."""
+    return max(_high(stall) - stall.seconds, stall.seconds - _low(stall))
+
+
+def decisive_width(stall: Stall, step_seconds: float) -> float:
+    """The width in seconds at which an open stall of this estimate is either certain or small."""
+    small = SMALL_SHARE * step_seconds
+    if stall.share < SIGNIFICANT_SHARE:
+        return small - stall.seconds
+    return min(stall.seconds, max(stall.seconds / 2, small))
+
+
+def _low(stall: Stall) -> float:
+    return stall.seconds if stall.low is None else stall.low
+
+
+def _high(stall: Stall) -> float:
+    return stall.seconds if stall.high is None else stall.high
+
+
+# Actions ---------------------------------------------------------------------------------------------------
+# What to do next about what may be claimed: remedies with what they save and cost, or what would make it certain.
+#
+# At most three sentences. Remedies themselves, one function per stall, are in ``stash.advice.remedies``.
+
+MOST_STEPS = 3
+_CONTRADICTED = (
+    "Profile again on a machine that does nothing else, and see what the script does with batches besides training: "
+    "what a step waited for the loader, and what it takes longer on fresh batches, should agree."
+)
+_WORTH_SAYING = 0.005
+"""Of the step: a gain smaller than this is no gain, and not promised."""
+
+
+def actions(case: Case, claims: Claims, budget: float | None) -> tuple[str, ...]:
+    """What to do; ``budget`` is the ``--budget`` that should decide what is open, ``None`` beyond an hour."""
+    if claims.kind == "compute":
+        return _against(case, "compute")
+    if claims.kind == "stall":
+        return _against(case, claims.certain[0].name)
+    if claims.kind == "tie":
+        return _first_of_each(case, claims)
+    steps = []
+    if claims.open or claims.kind == "estimate":
+        steps.append(_measure_longer(claims, budget))
+    if claims.disputed:
+        steps.append(_CONTRADICTED)
+    steps += _unmeasured(claims)
+    return (*steps, *_first_of_each(case, claims))[:MOST_STEPS]
+
+
+def hidden_behind(breakdown: Breakdown, name: str) -> Surfacing | None:
+    """The data stall that appears once the stall called ``name`` is gone."""
+    return next((item for item in breakdown.surfacing if item.removed == name), None)
+
+
+def _against(case: Case, name: str) -> tuple[str, ...]:
+    """The most valuable remedies; where a hidden stall would eat their gain, also one against that."""
+    hidden = hidden_behind(case.breakdown, name)
+    if hidden is None:
+        return tuple(_sentence(case, remedy) for remedy in _best(case, name)[:MOST_STEPS])
+    behind = REMEDIES[hidden.appears](Case(case.breakdown, case.profile, removed=name))[:1]
+    first = hidden.seconds > case.seconds(name) / 2
+    if first and behind and behind[0].asks is not None:
+        case = replace(case, done=behind[0].asks)  # what the others save once that is done
+    steps = tuple(_sentence(case, remedy) for remedy in _best(case, name)[: MOST_STEPS - len(behind)])
+    if first:
+        return (*(f"First, against {hidden.appears}: {_lower(remedy.text)}." for remedy in behind), *steps)
+    return (*steps, *(f"Then, against {hidden.appears}: {_lower(remedy.text)}." for remedy in behind))
+
+
+def _first_of_each(case: Case, claims: Claims) -> tuple[str, ...]:
+    """The most valuable remedy of each stall that is certain, each remedy once."""
+    found: dict[str, str] = {}
+    for stall in claims.certain:
+        remedy = next((each for each in _best(case, stall.name) if each.text not in found), None)
+        if remedy is not None:
+            found[remedy.text] = f"Against {stall.name}: {_lower(_sentence(case, remedy))}"
+    return tuple(found.values())[:MOST_STEPS]
+
+
+def _best(case: Case, name: str) -> list[Remedy]:
+    """By what they save; unknown gains keep their order, and what is known to save nothing is not advised."""
+    worth = _WORTH_SAYING * case.breakdown.step_seconds
+    useful = [each for each in REMEDIES[name](case) if each.saves is None or each.saves >= worth]
+    return sorted(useful, key=lambda remedy: -(remedy.saves or 0.0))
+
+
+def _measure_longer(claims: Claims, budget: float | None) -> str:
+    if budget is None:
+        return f"{_upper(more_time(budget))}."
+    gain = (
+        f"{FIRST_ROUNDS} rounds or so" if claims.kind == "estimate" else "intervals shrink with the root of the time"
+    )
+    return f"{_upper(more_time(budget))}: {gain}."
+
+
+def _unmeasured(claims: Claims) -> list[str]:
+    """How to learn of the stalls that are hidden in compute, one sentence for each reason."""
+    names: dict[str, list[str]] = {}
+    for missing in claims.hidden:
+        why = missing.why.removesuffix(f"; contained in {missing.contained_in}")
+        names.setdefault(why, []).append(missing.name)
+    return [
+        f"Profile again without --rungs, which left out {listed(left_out)}."
+        if why == NOT_ASKED
+        else f"Tell {listed(left_out)} from compute: {why}."
+        for why, left_out in names.items()
+    ]
+
+
+def _sentence(case: Case, remedy: Remedy) -> str:
+    saves = remedy.saves or 0.0
+    cost = f" {_upper(remedy.cost)}." if remedy.cost else ""
+    if saves < _WORTH_SAYING * case.breakdown.step_seconds:
+        return f"{remedy.text}.{cost}"
+    samples = case.breakdown.samples_per_step
+    many = f" for every {samples:.0f} samples" if samples else " for as many samples"
+    gain = figures(case.breakdown.stalls).part(saves, many if remedy.per_sample else " a step")
+    return f"{remedy.text}; saves about {gain}.{cost}"
+
+
+def _lower(sentence: str) -> str:
+    return sentence[:1].lower() + sentence[1:]
+
+
+def _upper(clause: str) -> str:
+    return clause[:1].upper() + clause[1:]
+
+
+# Verdict ---------------------------------------------------------------------------------------------------
+# Breakdown in, advice out: what dominates if that is certain, a sentence with its numbers, and what to do next.
+#
+# Every claim follows from a number in the breakdown or the profile; where the number is missing or too uncertain,
+# the sentence says so instead. What may be claimed is decided in ``claims``.
+
+
+class Advice(Record):
+    """What to do about a breakdown: what dominates, a sentence with numbers, at most three steps."""
+
+    kind: Kind
+    stall: str | None
+    """The dominating one, or compute; of several that tie the largest estimate; ``None`` where nobody can tell."""
+    stalls: tuple[str, ...]
+    """All that may dominate, the largest estimate first: several if they tie."""
+    open: tuple[Stall, ...]
+    """Not known to exist, and not known to be small."""
+    budget_seconds: float | None
+    """The ``--budget`` that should decide about the open ones; ``None`` if nothing is open, or beyond an hour."""
+    text: str
+    next_steps: tuple[str, ...] = ()
+
+
+def verdict(breakdown: Breakdown, profile: Profile) -> Advice:
+    """What may be said about a breakdown, and what to do next."""
+    claims, case = may_claim(breakdown), Case(breakdown, profile)
+    budget = _deciding_budget(claims, case)
+    said = {"stall": claims.certain[:1], "tie": claims.certain}.get(claims.kind, ())
+    stalls = tuple(stall.name for stall in said) or (("compute",) if claims.kind == "compute" else ())
+    return Advice(
+        kind=claims.kind,
+        stall=stalls[0] if stalls else None,
+        stalls=stalls,
+        open=claims.open,
+        budget_seconds=budget,
+        text=_text(case, claims),
+        next_steps=actions(case, claims, budget),
+    )
+
+
+def _deciding_budget(claims: Claims, case: Case) -> float | None:
+    """The budget that decides about every open stall; after one round, the one that gives intervals at all."""
+    rounds, step = case.breakdown.repetitions, case.breakdown.step_seconds
+    if claims.kind == "estimate":
+        return budget_for(case.profile, rounds, None, 0.0)
+    wanted = [budget_for(case.profile, rounds, width(stall), decisive_width(stall, step)) for stall in claims.open]
+    known = [budget for budget in wanted if budget is not None]
+    return max(known) if known and len(known) == len(wanted) else None
+
+
+def _text(case: Case, claims: Claims) -> str:
+    if claims.kind == "estimate":
+        return _estimate_text(case)
+    if claims.kind == "compute":
+        return _compute_text(case.breakdown, claims)
+    if claims.kind == "cannot tell":
+        return _undecided_text(case, claims)
+    told = _stall_text(case, claims.certain[0]) if claims.kind == "stall" else _tie_text(case, claims.certain)
+    rivals = [stall for stall in claims.open if (stall.high or 0.0) > (claims.certain[0].low or 0.0)]
+    if rivals:
+        told += f" Others are not known well enough: {_upper_ends(figures(case.breakdown.stalls), rivals)}."
+    return told
+
+
+def _estimate_text(case: Case) -> str:
+    one, more = ("set of launches", "sets of launches") if case.profile.settings.isolated else ("round", "rounds")
+    count = f"One {one} was" if case.breakdown.repetitions == 1 else f"Two {more} were"
+    text = f"{count} measured: an estimate of each stall, and no verdict."
+    waits = case.breakdown.waits
+    wait, names = (waits.cold, DATA_STALLS) if waits.cold is not None else (waits.warm, DATA_STALLS[:1])
+    if wait is None or case.breakdown.by_waits:
+        return text
+    difference = f"{figures(case.breakdown.stalls).time(*names)} a step for {listed(names)}"
+    return f"{text} Rungs differ by {difference}; steps waited {format_seconds(wait)} for the loader."
+
+
+def _stall_text(case: Case, stall: Stall) -> str:
+    text = f"The {stall.name} stall takes {_of_step(case, stall)}"
+    why = reason(case, stall.name)
+    text += f": {why}." if why else "."
+    hidden = hidden_behind(case.breakdown, stall.name)
+    if hidden:
+        visible = case.breakdown.stall(hidden.appears)
+        further = " further" if visible is not None and visible.significant else ""
+        text += f" Removing it leaves a{further} {hidden.appears} stall of "
+        text += f"{format_seconds(hidden.seconds)}, hidden behind it now."
+    return text
+
+
+def _tie_text(case: Case, stalls: Sequence[Stall]) -> str:
+    written = figures(case.breakdown.stalls)
+    names = listed([stall.name for stall in stalls])
+    times = listed([f"{written.quantity(stall.name)} ({written.share(stall.name)})" for stall in stalls])
+    text = f"The {names} stalls take {times} of every {written.step} step; which is the largest is not known yet."
+    for stall in stalls:
+        why = reason(case, stall.name)
+        text += f" {stall.name.capitalize()}: {why}." if why else ""
+    return text
+
+
+def _undecided_text(case: Case, claims: Claims) -> str:
+    written, parts = figures(case.breakdown.stalls), []
+    if claims.open:
+        parts.append(f"Cannot tell yet what dominates a step of {written.step}: {_upper_ends(written, claims.open)}.")
+    for stall in claims.disputed:
+        dispute = case.breakdown.disputed(stall.name)
+        assert dispute is not None
+        parts.append(
+            f"Cannot tell yet how large {listed(dispute.stalls)} {'is' if len(dispute.stalls) == 1 else 'are'}: "
+            f"{format_seconds(dispute.difference)} of a step of {written.step} by difference, "
+            f"{format_seconds(dispute.waited)} waited for the loader; {dispute.why}."
+        )
+    parts += [
+        f"Certain is {stall.name}: {written.quantity(stall.name)} ({written.share(stall.name)})."
+        for stall in claims.certain[:1]
+    ]
+    if claims.hidden:
+        names = [missing.name for missing in claims.hidden]
+        parts.append(
+            f"Cannot tell what limits the devices: compute ({written.share('compute')} of the step) contains "
+            f"{listed(names)}, which nobody measured."
+        )
+    return " ".join(parts)
+
+
+def _upper_ends(written: Figures, stalls: Sequence[Stall]) -> str:
+    """``"prep may take up to 34.1 ms (26%) and fetch up to 9.03 ms (7%)"``"""
+    may = {stalls[0].name: "may take "}
+    return listed([f"{each.name} {may.get(each.name, '')}up to {_end(written, each.high or 0.0)}" for each in stalls])
+
+
+def _end(written: Figures, high: float) -> str:
+    """An interval may reach beyond the step, which its stall cannot."""
+    return written.part(high) if high < written.step_seconds else "the whole step"
+
+
+def _of_step(case: Case, stall: Stall) -> str:
+    written = figures(case.breakdown.stalls)
+    return f"{written.quantity(stall.name)} of every {written.step} step ({written.share(stall.name)})"
+
+
+def _compute_text(breakdown: Breakdown, claims: Claims) -> str:
+    written = figures(breakdown.stalls)
+    text = f"Compute takes {written.quantity('compute')} of every {written.step} step ({written.share('compute')})"
+    if claims.no_obstacle:
+        return f"{text}: stalls are no obstacle here, each is below {SMALL_SHARE:.0%} of the step."
+    few = (
+        "no stall was measured" if len(breakdown.stalls) == 1 else f"every measured stall is below {SMALL_SHARE:.0%}"
+    )
+    return f"{text}: {few}. Unknown: {listed([missing.name for missing in claims.unknown])}."
+
+
+# Findings --------------------------------------------------------------------------------------------------
+# What to do about a finding: one sentence for each kind that something can be done about.
+#
+# Knows kinds of findings by name and nothing of the machine they were found on.
+
+ADVICE = {
+    "lost-gpu": "Reset or return the machine with the GPU that does not answer before training on it.",
+    "cpu-limit": "Raise the container's CPU limit, or start no more loader workers than it allows.",
+    "gpu-count": "Check that every GPU was passed to this machine or container (`nvidia-smi -L`).",
+    "uneven-nodes": "Rent another machine in place of the slow node and probe again.",
+    "slow-pairs": "Rent the size that has the whole mesh of GPUs, or return this machine and probe the next.",
+    "uneven-pairs": "Choose GPUs without a slow pair among them (CUDA_VISIBLE_DEVICES), or rent the size that has "
+    "the whole mesh.",
+    "pcie-trained-down": "Return the machine or have the GPU reseated: its link does not run at full rate.",
+    "shared-uplink": "Expect contention when batches are copied: keep them small (uint8) until they are on the GPU.",
+    "one-flow": "Let NCCL open more connections: NCCL_SOCKET_NTHREADS=4 NCCL_NSOCKS_PERTHREAD=4.",
+    "no-rdma": "Rent the machines with RDMA switched on (EFA on AWS), or install its driver.",
+    "disk-burst": "Measure fetch stalls for longer than the burst lasts, or provision the disk's throughput.",
+    "slow-disk": "Provision more throughput for the volume, or copy the data to a local disk.",
+    "cores-do-not-scale": "Start no more loader workers than add samples, or prepare data ahead of training.",
+    "steal": "Rent a dedicated or larger machine if steps are uneven.",
+}
+"""In the order of urgency."""
+
+
+def next_steps(findings: Iterable[Finding], most: int = 3) -> tuple[str, ...]:
+    """The most urgent advice on ``findings``, each kind once."""
+    found = {finding.name for finding in findings}
+    return tuple(text for name, text in ADVICE.items() if name in found)[:most]

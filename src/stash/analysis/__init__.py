@@ -1,0 +1,1 @@
+"""Where a step's time goes: profile in, breakdown out; two profiles compared; a probe's findings. Pure."""

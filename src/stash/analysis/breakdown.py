@@ -1,0 +1,429 @@
+"""The breakdown of a step as frozen records: its stalls, those unknown and why, and the figures all texts share."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from pydantic import model_validator
+
+from stash.core.errors import StashError
+from stash.core.formatting import plus_minus
+from stash.core.intervals import Interval
+from stash.core.ladder import NAMES, STALLS, Situation, rung, rung_adding, stall_names, why_no_stall
+from stash.core.records.base import Record
+from stash.core.records.profile import Profile
+from stash.core.units import SECONDS, Scale, format_seconds, pace, round_to_sum, scale_for
+
+# Breakdown -------------------------------------------------------------------------------------------------
+# What is derived from a profile, as frozen records: the breakdown of a step.
+#
+# Times are in seconds per step, rates in samples per second of the whole job; ``None`` means "not known" and is
+# never written as zero. Nothing here is ever saved as if it had been measured.
+
+SIGNIFICANT_SHARE = 0.03
+"""A stall smaller than this share of the step is not worth a sentence."""
+SMALL_SHARE = 0.05
+"""A stall whose interval stays below this share of the step is small for certain.
+
+It is ``SIGNIFICANT_SHARE`` and the default precision of 2 % together: a profile as precise as that can always tell.
+"""
+_ROUNDING = 1e-9
+"""Of the largest stall: how exactly the stalls add up to the step."""
+
+
+class Stall(Record):
+    """What one rung adds to a step; negative if the measurement says so."""
+
+    name: str
+    time: Interval
+    """Seconds per step, with their interval; unknown after a single round."""
+    share: float
+    """Of the step."""
+    method: float | None = None
+    """Half-width in seconds of the method's own error, which ``time`` does not contain; ``None`` if unknown."""
+
+    @property
+    def seconds(self) -> float:
+        return self.time.value
+
+    @property
+    def low(self) -> float | None:
+        return self.time.low
+
+    @property
+    def high(self) -> float | None:
+        return self.time.high
+
+    @property
+    def within_noise(self) -> bool:
+        """The interval contains zero: this stall may not exist."""
+        return self.time.within_noise
+
+    @property
+    def significant(self) -> bool:
+        """Known to be outside the noise, and at least 3 % of the step."""
+        return self.low is not None and not self.within_noise and self.share >= SIGNIFICANT_SHARE
+
+
+class Missing(Record):
+    """A stall nobody measured, and why."""
+
+    name: str
+    why: str
+    possible: bool = False
+    """Whether a job of this shape can have such a stall at all."""
+    contained_in: str | None = None
+    """The measured stall that its time is part of."""
+
+
+class Paper(Record):
+    """The percentages of the ICDCS 2023 paper, from its formulas; ``None`` where a rung is missing."""
+
+    interconnect_pct: float | None = None
+    """(T1 − T0) / T1: all devices of a node against one device, synthetic data."""
+    network_pct: float | None = None
+    """(T − T1) / T1: all nodes against one node, synthetic data."""
+    prep_pct: float | None = None
+    """(T3 − T1) / T3: real data, cached, against synthetic data."""
+    fetch_pct: float | None = None
+    """(T2 − T3) / T2: real data, not cached, against cached."""
+
+
+class Stability(Record):
+    """Whether the numbers deserve trust; each warning says what to do about it."""
+
+    ok: bool
+    warnings: tuple[str, ...] = ()
+
+
+class SlowRank(Record):
+    """A rank that holds all others up, found where the ranks run side by side without exchanging anything."""
+
+    rank: int
+    seconds: float
+    """Its step time under ``crowd``."""
+    others_seconds: float
+    """The median of the other ranks'."""
+
+
+class SampleCounts(Record):
+    """How many samples steps train, counted block by block."""
+
+    per_rung: dict[str, float]
+    """Of a step of the whole job under each rung, mean over the kept rounds."""
+    least: float
+    """Of one rank's step, in the block with the smallest steps."""
+    most: float
+    """The same, in the block with the largest."""
+
+
+class Waits(Record):
+    """The second, single-run estimator of data stalls: seconds per step that the slowest rank waited for its data."""
+
+    warm: float | None = None
+    """Of prep."""
+    cold: float | None = None
+    """Of prep and fetch together."""
+
+
+class Dispute(Record):
+    """Two estimates of data stalls that contradict each other beyond noise and 5 % of the step."""
+
+    stalls: tuple[str, ...]
+    """Together, in ladder order."""
+    difference: float
+    """Seconds of a step, by difference of rungs."""
+    waited: float
+    """… and what it waited for the loader."""
+    why: str
+    """A clause."""
+    explained: bool
+    """Whether the profile holds evidence of ``why``; else it is the likeliest cause at most."""
+
+
+class Rates(Record):
+    """DS-Analyzer's rates of the whole job in samples per second: a data stall exists if G > min(P, F)."""
+
+    device: float | None = None
+    """G: devices and communication, on replayed batches."""
+    prep: float | None = None
+    """P: the loaders alone, files in the page cache."""
+    fetch: float | None = None
+    """F: the loaders alone, files not in the page cache."""
+    prep_spread: float | None = None
+    """Half-width of P's 95 % interval as a share of it; ``None`` if too few parts were timed to tell."""
+    fetch_spread: float | None = None
+    """The same of F."""
+
+
+class Communication(Record):
+    """A step's gradient exchange: by itself, and the part of it that the step had to wait for."""
+
+    total_seconds: float | None = None
+    exposed_seconds: float | None = None
+    """Interconnect and network stall together."""
+    exposed_low: float | None = None
+    exposed_high: float | None = None
+    """Ends of its 95 % interval."""
+    bytes: int | None = None
+    """What one rank exchanges: all its gradients' buckets, and what its script's own collectives carry."""
+    wire_bytes_per_second: float | None = None
+    """Bus bandwidth, as nccl-tests defines it: payload / time · 2(p−1)/p."""
+    latency_seconds: float | None = None
+    """Of the total: what it would still take without its bytes."""
+
+    @property
+    def hidden_seconds(self) -> float | None:
+        """Exchange behind the backward pass, or ``None`` unless both parts are known; never more than all of it."""
+        if self.total_seconds is None or self.exposed_seconds is None:
+            return None
+        return min(self.total_seconds, self.total_seconds - self.exposed_seconds)
+
+    @property
+    def slowed(self) -> bool:
+        """Whether steps certainly wait longer for the exchange than it takes by itself."""
+        if self.exposed_low is None or self.total_seconds is None:
+            return False
+        return self.exposed_low > self.total_seconds
+
+
+class Surfacing(Record):
+    """A stall hidden behind another: what appears once ``removed`` is gone."""
+
+    removed: str
+    appears: str
+    seconds: float
+
+
+class Breakdown(Record):
+    """The stalls of one step of the whole job; their ``seconds`` add up to ``step_seconds``.
+
+    Checks itself: one whose stalls do not add up, do not belong to its rungs or lie outside their own intervals is
+    never made, and StashError says what contradicts what.
+    """
+
+    source: str = "the profile"
+    """What it is a breakdown of, to be named in errors: a file, or a job."""
+    step_seconds: float
+    step: Interval
+    """The same with its interval, which is no sum of the stalls' intervals: those hold no slow noise."""
+    samples: SampleCounts | None
+    waits: Waits
+    rounds: int
+    """Kept."""
+    rounds_dropped: int
+    world_size: int
+    nodes: int
+    rungs: tuple[str, ...]
+    """Climbed, in ladder order, one per stall."""
+    stalls: tuple[Stall, ...]
+    skipped: tuple[Missing, ...]
+    paper: Paper
+    stability: Stability
+    rates: Rates
+    communication: Communication
+    slow_rank: SlowRank | None = None
+    surfacing: tuple[Surfacing, ...] = ()
+    by_waits: bool = False
+    """Data stalls are what steps waited for the loader, and not how rungs differ."""
+    disputes: tuple[Dispute, ...] = ()
+    startup_seconds: float | None = None
+    """Starting the loader's workers, once per iteration over the data set unless they persist."""
+    notes: tuple[str, ...] = ()
+
+    @model_validator(mode="after")
+    def _agrees_with_itself(self) -> Breakdown:
+        contradiction = next(self._contradictions(), None)
+        if contradiction is not None:
+            raise StashError(f"the breakdown of {self.source} contradicts itself: {contradiction}; please report it")
+        return self
+
+    def _contradictions(self) -> Iterator[str]:
+        names = tuple(stall.name for stall in self.stalls)
+        if self.rungs != tuple(name for name in NAMES if name in self.rungs):
+            yield f"its rungs ({', '.join(self.rungs)}) are not in the ladder's order"
+        elif not self.rungs or names != stall_names(self.rungs):
+            yield f"its stalls ({', '.join(names)}) are not those of its rungs ({', '.join(self.rungs)})"
+        for stall in self.stalls:
+            if not stall.time.holds_itself:
+                yield f"{stall.name} ({stall.seconds:g} s) is not within its interval, {stall.low} to {stall.high} s"
+        together, largest = self.seconds(*names), max((abs(stall.seconds) for stall in self.stalls), default=0.0)
+        if not abs(together - self.step_seconds) <= _ROUNDING * largest:
+            yield f"its stalls add up to {together:g} s and its step takes {self.step_seconds:g} s"
+
+    @property
+    def repetitions(self) -> int:
+        """How many independent ones the intervals rest on: rounds, or sets of launches."""
+        return self.step.repetitions
+
+    @property
+    def samples_per_step(self) -> float | None:
+        """Of the whole job, under the highest rung."""
+        return None if self.samples is None else self.samples.per_rung.get(self.rungs[-1])
+
+    @property
+    def samples_per_second(self) -> float | None:
+        """Of the whole job."""
+        return None if self.samples_per_step is None else self.samples_per_step / self.step_seconds
+
+    def stall(self, name: str) -> Stall | None:
+        """The stall called ``name``, if it was measured."""
+        return next((stall for stall in self.stalls if stall.name == name), None)
+
+    def disputed(self, name: str) -> Dispute | None:
+        """The dispute that leaves the size of the stall called ``name`` open; one of prep is not one of fetch too."""
+        first = self.disputes[:1]  # of prep, where there is one of prep alone
+        return next((each for each in first if not each.explained and name == each.stalls[-1]), None)
+
+    def seconds(self, *names: str) -> float:
+        """Seconds of the named stalls together; those not measured add nothing."""
+        return sum(stall.seconds for stall in self.stalls if stall.name in names)
+
+
+# Missing ---------------------------------------------------------------------------------------------------
+# The stalls a profile cannot tell: which, why, and which other stall now contains them.
+#
+# A rung that was not measured leaves its stall unknown, never zero. If the rung could have differed on this job,
+# its stall has not vanished: the next rung up contains it, and the reason given here says so.
+
+
+def missing_stalls(profile: Profile, rungs: tuple[str, ...]) -> tuple[Missing, ...]:
+    """The stalls that ``rungs`` cannot tell, in ladder order, each with its reason."""
+    present = stall_names(rungs)
+    reasons = {item.rung: item.why for item in profile.skipped}
+    situation = situation_of(profile)
+    missing = []
+    for name in STALLS:
+        if name in present:
+            continue
+        adding = rung_adding(name).name
+        unmeasured = _unmeasured_rung(adding, rungs)
+        why = reasons.get(unmeasured, f"the rung {unmeasured} was not measured")
+        possible = why_no_stall(name, situation) is None
+        if name == "transfer" and any(loader.on_device for loader in profile.workload.loaders):
+            adding = rung_adding("prep").name  # the loader itself copies: under the rung that reads from it
+        container = _contained_in(adding, rungs, present, situation.loader) if possible else None
+        if container is not None:
+            why = f"{why}; contained in {container}"
+        missing.append(Missing(name=name, why=why, possible=possible, contained_in=container))
+    return tuple(missing)
+
+
+def _unmeasured_rung(name: str, rungs: tuple[str, ...]) -> str:
+    """The rung to blame: itself, or if it is the ladder's first, the one below that was left out."""
+    if name not in rungs:
+        return name
+    below = [other for other in NAMES[: NAMES.index(name)] if other not in rungs]
+    return below[-1]
+
+
+def _contained_in(name: str, rungs: tuple[str, ...], present: tuple[str, ...], loader: bool) -> str | None:
+    """The stall of the next rung up. Batches from no loader that was seen are made anew under every rung."""
+    if rung(name).reads_data and not loader:
+        return present[0]
+    position = NAMES.index(name)
+    for stall, climbed in zip(present, rungs, strict=True):
+        if NAMES.index(climbed) >= position:
+            return stall
+    return None
+
+
+def situation_of(profile: Profile) -> Situation:
+    """The shape of the profile's job, as the ladder sees it."""
+    return Situation(
+        world_size=profile.world_size,
+        nodes=profile.nodes,
+        ranks_per_node=max(ranks_per_node(profile).values(), default=1),
+        accelerator=any(rank.device != "cpu" for rank in profile.ranks),
+        loader=bool(profile.workload.loaders),
+    )
+
+
+def ranks_per_node(profile: Profile) -> Counter[int]:
+    """How many ranks each node has."""
+    return Counter(rank.node for rank in profile.ranks)
+
+
+# Figures ---------------------------------------------------------------------------------------------------
+# The figures of a step as everybody writes them: one rounding for one number, in the table and in every sentence.
+#
+# Parts of a step share the step's unit and decimals, and their rounded values still add up to it. Knows how numbers
+# are written and nothing of what they mean.
+
+__all__ = ["Figures", "figures", "pace", "slower"]
+_STEP_DIGITS = 4
+"""Of a step's time, which all its stalls share; one more than elsewhere, since they are parts of it."""
+
+
+@dataclass(frozen=True)
+class Figures:
+    """The stalls of one step, rounded together; make it with ``figures``."""
+
+    stalls: Mapping[str, Stall]
+    scale: Scale
+    times: Mapping[str, float]
+    """In ``scale.unit``, adding up to the rounded step."""
+    shares: Mapping[str, float]
+    """In percent, adding up to 100.0."""
+    step_seconds: float
+
+    @property
+    def step(self) -> str:
+        """``"227.6 ms"``"""
+        return self.scale.text(self.step_seconds)
+
+    def time(self, *names: str) -> str:
+        """``"42.3 ms"``: the rounded times of the named stalls, added up; those not measured add nothing."""
+        return f"{self._number(*names)} {self.scale.unit}"
+
+    def spread(self, name: str) -> str:
+        """``"± 7.7"``, in the step's unit."""
+        return plus_minus(self.stalls[name].time, self.scale)
+
+    def quantity(self, name: str) -> str:
+        """``"42.3 ± 7.7 ms"``; without an interval ``"42.3 ms"``."""
+        if self.stalls[name].low is None:
+            return self.time(name)
+        return f"{self._number(name)} {self.spread(name)} {self.scale.unit}"
+
+    def share(self, name: str) -> str:
+        """``"18.6%"`` of the step."""
+        return f"{self.shares[name]:.1f}%"
+
+    def part(self, seconds: float, of: str = "") -> str:
+        """A part of a step in three digits: ``"31.7 ms (14%)"``, or with ``of=" a step"`` ``"31.7 ms a step (14%)"``.
+
+        One that is a stall's whole time is written as the stall is.
+        """
+        same = next((name for name, stall in self.stalls.items() if math.isclose(stall.seconds, seconds)), None)
+        if same is not None:
+            return f"{self.time(same)}{of} ({self.share(same)})"
+        return f"{format_seconds(seconds)}{of} ({seconds / self.step_seconds:.0%})"
+
+    def _number(self, *names: str) -> str:
+        return f"{sum(self.times.get(name, 0.0) for name in names):,.{self.scale.decimals}f}"
+
+
+def figures(stalls: Sequence[Stall]) -> Figures:
+    """The figures of a step made of ``stalls``."""
+    step = sum(stall.seconds for stall in stalls)
+    scale = scale_for(step, SECONDS, _STEP_DIGITS)
+    names = [stall.name for stall in stalls]
+    times = round_to_sum([stall.seconds / scale.size for stall in stalls], scale.decimals)
+    shares = round_to_sum([stall.share * 100 for stall in stalls], 1)
+    return Figures(
+        stalls={stall.name: stall for stall in stalls},
+        scale=scale,
+        times=dict(zip(names, times, strict=True)),
+        shares=dict(zip(names, shares, strict=True)),
+        step_seconds=step,
+    )
+
+
+def slower(slow: SlowRank) -> str:
+    """How much slower a slow rank is: ``"30.0 ms slower than the others (150 ms against 120 ms)"``."""
+    against = f"{format_seconds(slow.seconds)} against {format_seconds(slow.others_seconds)}"
+    return f"{format_seconds(slow.seconds - slow.others_seconds)} slower than the others ({against})"

@@ -1,0 +1,209 @@
+"""Findings about the links inside one machine, from measurements alone: PCIe, shared uplinks, pairs, cores, disk.
+
+Compares a machine with itself: copies alone with copies together, one pair with another, one process with many,
+the first seconds of a disk with the later ones. Whether a link is what its type should have, ``shortfall`` says.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import groupby
+
+from stash.analysis.findings.machine import working
+from stash.analysis.findings.rates import (
+    Fact,
+    Finding,
+    burst,
+    copy_rate,
+    fact_of,
+    gpu_index,
+    origin,
+    preparation_rate,
+    unlike,
+)
+from stash.catalog.facts import Instance
+from stash.core.formatting import listed, plain, quantity
+from stash.core.intervals import Interval, unevenness
+from stash.core.records.host import Gpu, Host, Links, Preparation
+from stash.core.units import format_seconds
+
+_LANE_BYTES_PER_SECOND = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
+"""Of one PCIe lane, one direction, after line coding: PCI-SIG's 2.5, 5, 8, 16, 32 and 64 GT/s."""
+_SHARED = 1.3
+"""Copies this much slower together than alone share something."""
+_SCALES = 0.75
+"""Fraction of perfect scaling below which more processes are said not to help in full."""
+
+
+def inside_findings(host: Host, reference: Instance | None = None) -> Iterator[Finding]:
+    """Findings about one machine's own links; ``reference`` is what it should be, if that is known."""
+    if host.links is None:
+        return
+    yield from _trained_down(host, host.links)
+    yield from _shared_uplinks(host, host.links)
+    yield from _uneven_pairs(host, host.links, reference)
+    yield from _cores(host, host.links)
+    yield from _bursts(host, host.links)
+
+
+def pcie_bytes_per_second(text: str | None) -> float | None:
+    """What ``gen3 x16`` can carry one way, before protocol overhead; ``None`` if it cannot be read."""
+    match = re.fullmatch(r"gen(\d+) x(\d+)", text or "")
+    lane = _LANE_BYTES_PER_SECOND.get(int(match[1])) if match else None
+    return None if match is None or lane is None else lane * int(match[2])
+
+
+def host_copies(links: Links, way: str, together: bool) -> dict[int, Interval]:
+    """Rates of pinned copies by GPU; ``way`` is ``host to GPU`` or ``GPU to host``."""
+    found = {}
+    for copy in links.copies:
+        source, target = gpu_index(copy.source), gpu_index(copy.target)
+        gpu = target if way == "host to GPU" else source
+        rate = copy_rate(copy)
+        one_way = (source is None) != (target is None)
+        if one_way and gpu is not None and rate is not None and copy.together == together and copy.pinned:
+            found[gpu] = rate
+    return found
+
+
+def pair_copies(links: Links) -> dict[tuple[int, int], Interval]:
+    """Rates of copies between two GPUs at a time, by pair (lower index first): of the slower direction."""
+    found: dict[tuple[int, int], Interval] = {}
+    for copy in links.copies:
+        a, b, rate = gpu_index(copy.source), gpu_index(copy.target), copy_rate(copy)
+        if a is None or b is None or a == b or rate is None or copy.together:
+            continue
+        pair = (min(a, b), max(a, b))
+        if pair not in found or rate.value < found[pair].value:
+            found[pair] = rate
+    return found
+
+
+def _trained_down(host: Host, links: Links) -> Iterator[Finding]:
+    alone = host_copies(links, "host to GPU", together=False)
+    for gpu in working(host):
+        rate = alone.get(gpu.index)
+        now, most = pcie_bytes_per_second(gpu.pcie), pcie_bytes_per_second(gpu.pcie_max)
+        if rate is None or now is None or most is None or now >= most:
+            continue
+        # An idle link saves power and trains up under load: only copies as slow as the link says prove it.
+        if rate.below(now):
+            yield _trained_down_finding(host, gpu, rate, now, most)
+
+
+def _trained_down_finding(host: Host, gpu: Gpu, rate: Interval, now: float, most: float) -> Finding:
+    text = (
+        f"GPU {gpu.index}'s PCIe link runs at {gpu.pcie} and could at {gpu.pcie_max}: pinned copies reach "
+        f"{quantity(rate, 'bytes/s')}, within the {plain(now, 'bytes/s')} of {gpu.pcie}, where {gpu.pcie_max} "
+        f"carries {plain(most, 'bytes/s')}"
+    )
+    about = f"PCIe {gpu.pcie_max}, as the driver states it"
+    fact = Fact(value=most, unit="bytes/s", about=about, source="PCI-SIG")
+    return unlike(fact, rate, "pcie-trained-down", text, host)
+
+
+def _shared_uplinks(host: Host, links: Links) -> Iterator[Finding]:
+    slowed = {way: _slowed(links, way) for way in ("host to GPU", "GPU to host")}
+    way = max(slowed, key=lambda name: len(slowed[name]))
+    if len(slowed[way]) < 2:
+        return
+    alone, together = (host_copies(links, way, together=both) for both in (False, True))
+    both_ways = ", both ways" if slowed["host to GPU"] == slowed["GPU to host"] else ""
+    for group, known in _behind_one_switch(host, slowed[way]):
+        worst = min(group, key=lambda gpu: together[gpu].value)
+        names = listed([str(gpu) for gpu in group], most=16)
+        shares = f"GPUs {names} share an uplink" if known else f"GPUs {names} slow one another down"
+        text = (
+            f"{shares}{both_ways}: {way} {worst}, {quantity(together[worst], 'bytes/s')} while all GPUs copy, "
+            f"{quantity(alone[worst], 'bytes/s')} alone"
+        )
+        fact = Fact(value=alone[worst].value, unit="bytes/s", about=f"{way} {worst} alone")
+        yield unlike(fact, together[worst], "shared-uplink", text, host)
+
+
+def _slowed(links: Links, way: str) -> list[int]:
+    """GPUs whose copies are slower while the others copy too."""
+    alone, together = (host_copies(links, way, together=both) for both in (False, True))
+    return [gpu for gpu in sorted(alone) if gpu in together and together[gpu].slower_than(alone[gpu], _SHARED)]
+
+
+def _behind_one_switch(host: Host, gpus: list[int]) -> list[tuple[list[int], bool]]:
+    """The GPUs parted by PCIe switch, each part with whether the driver's routes say so.
+
+    Copying all at once shows that GPUs share, not which with which; the topology knows. Where it joins none of
+    them, they stay together, and all that can be said is that they slow one another down.
+    """
+    near = {(route.a, route.b) for route in host.routes if route.kind in ("internal", "single switch")}
+    groups: list[list[int]] = []
+    for gpu in gpus:
+        home = next((group for group in groups if any((other, gpu) in near for other in group)), None)
+        if home is None:
+            groups.append([gpu])
+        else:
+            home.append(gpu)
+    if any(len(group) < 2 for group in groups):
+        return [(gpus, False)]
+    return [(group, True) for group in groups]
+
+
+def _uneven_pairs(host: Host, links: Links, reference: Instance | None) -> Iterator[Finding]:
+    rates = pair_copies(links)
+    uneven = unevenness(rates)
+    if uneven is None:
+        return
+    fastest, slow = uneven
+    best = fact_of(reference, "fastest pair", reference.pair_max_bytes_per_second, "bytes/s") if reference else None
+    names = listed([f"{a}-{b}" for a, b in slow])
+    several = f"{len(slow)} of {len(rates)} pairs of GPUs copy" if len(slow) > 1 else "one pair of GPUs copies"
+    text = (
+        f"{several} much slower than the others ({names}): {slow[0][0]}-{slow[0][1]} reaches "
+        f"{quantity(rates[slow[0]], 'bytes/s')}, {fastest[0]}-{fastest[1]} {quantity(rates[fastest], 'bytes/s')}"
+    )
+    if best is not None:
+        text += f"; {best.about}: {plain(best.value, 'bytes/s')} {origin(best)}"
+    fact = best or Fact(value=rates[fastest].value, unit="bytes/s", about=f"GPUs {fastest[0]}-{fastest[1]}")
+    yield unlike(fact, rates[slow[0]], "uneven-pairs", text, host)
+
+
+def _cores(host: Host, links: Links) -> Iterator[Finding]:
+    for kind, of_kind in groupby(sorted(links.preparation, key=lambda made: made.kind), lambda made: made.kind):
+        rates = _by_processes(of_kind)
+        single, most = rates.get(1), max(rates, default=0)
+        if single is None or most < 2 or not rates[most].below(single.value * most * _SCALES):
+            continue
+        if single.low is None or not rates[most].below(single.low * most):
+            continue
+        gain = rates[most].value / single.value
+        text = (
+            f"{most} processes prepare {gain:.1f} times the {kind} of one "
+            f"({quantity(rates[most], 'samples/s')} against {quantity(single, 'samples/s')}): {_why(host, most)}"
+        )
+        fact = Fact(value=single.value * most, unit="samples/s", about=f"{most} times one process")
+        yield unlike(fact, rates[most], "cores-do-not-scale", text, host)
+
+
+def _by_processes(made: Iterator[Preparation]) -> dict[int, Interval]:
+    rates = {item.processes: preparation_rate(item) for item in made}
+    return {processes: rate for processes, rate in rates.items() if rate is not None}
+
+
+def _why(host: Host, processes: int) -> str:
+    limit = host.limits.cpus if host.limits is not None else None
+    if limit is not None and limit < processes:
+        return f"a control group allows {limit:g} CPUs"
+    return "hyper-threads share a core, or something else needs the CPU or the memory"
+
+
+def _bursts(host: Host, links: Links) -> Iterator[Finding]:
+    for read in links.reads:
+        end = burst(read)
+        if end is None:
+            continue
+        lasted = format_seconds(end.seconds)
+        text = (
+            f"{read.pattern} reads under {read.path} reach {quantity(end.first, 'bytes/s')} for {lasted}, "
+            f"then {quantity(end.later, 'bytes/s')}: the disk has a burst that ends"
+        )
+        fact = Fact(value=end.first.value, unit="bytes/s", about=f"the first {lasted}")
+        yield unlike(fact, end.later, "disk-burst", text, host)

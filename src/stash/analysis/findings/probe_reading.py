@@ -1,0 +1,106 @@
+"""A saved probe, read: links, curves, findings, comparison and next step, from the probe and the catalog alone.
+
+This is the one place that knows which module answers which question. Pure: the same probe and catalog always give
+the same reading.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stash.analysis.findings.against import (
+    Comparison,
+    Near,
+    compare,
+    nearest_types,
+    shortfall_findings,
+    slow_across,
+    slow_network,
+)
+from stash.analysis.findings.inside import inside_findings
+from stash.analysis.findings.machine import machine_findings, network_findings
+from stash.analysis.findings.rates import Curve, Finding, Link, curve, links
+from stash.catalog.facts import Instance
+from stash.catalog.offers import Catalog
+from stash.core.errors import UserError
+from stash.core.records.base import Record
+from stash.core.records.host import Host, Probe
+
+
+class Likeness(Record):
+    """The types that one machine of unknown type is most like."""
+
+    hostname: str
+    types: tuple[Near, ...]
+
+
+class Reading(Record):
+    """Everything derived from one probe."""
+
+    links: tuple[Link, ...]
+    exchanges: tuple[Curve, ...]
+    findings: tuple[Finding, ...]
+    comparisons: tuple[Comparison, ...] = ()
+    """One for each host whose type is known, or all against the type that was asked for."""
+    nearest: tuple[Likeness, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def read(probe: Probe, catalog: Catalog, against: str | None = None) -> Reading:
+    """The reading of ``probe``; ``against`` names the type every host is held to, else each is held to its own.
+
+    Raises UserError with the nearest names when ``against`` is not in the catalog.
+    """
+    wanted = catalog.instance(against) if against is not None else None
+    hosts = probe.hosts
+    types = [wanted or _type_of(host, catalog) for host in hosts]
+    comparisons, nearest = [], []
+    for node, (host, reference) in enumerate(zip(hosts, types, strict=True)):
+        if reference is not None:
+            comparisons.append(compare(hosts, node, reference))
+        elif host.instance is None:
+            nearest.append(Likeness(hostname=host.hostname, types=nearest_types(hosts, node, catalog)))
+    return Reading(
+        links=tuple(link for node, host in enumerate(hosts) for link in links(host, node)),
+        exchanges=tuple(
+            curve(exchange, host.hostname)
+            for host in hosts
+            if host.links is not None
+            for exchange in host.links.exchanges
+        ),
+        findings=tuple(_findings(hosts, types, catalog)),
+        comparisons=tuple(comparisons),
+        nearest=tuple(likeness for likeness in nearest if likeness.types),
+        notes=tuple(_notes(hosts, types)),
+    )
+
+
+def _findings(hosts: tuple[Host, ...], types: list[Instance | None], catalog: Catalog) -> Iterator[Finding]:
+    for node, (host, reference) in enumerate(zip(hosts, types, strict=True)):
+        yield from machine_findings(host, reference, catalog)
+        yield from inside_findings(host, reference)
+        if reference is not None:
+            yield from shortfall_findings(hosts, node, reference)
+    yield from network_findings(hosts)
+    # What is between nodes belongs to all of them: held to a type only if they are all of it.
+    if types and types[0] is not None and all(reference == types[0] for reference in types):
+        yield from slow_network(hosts, types[0])
+        yield from slow_across(hosts, types[0])
+
+
+def _type_of(host: Host, catalog: Catalog) -> Instance | None:
+    if host.instance is None:
+        return None
+    names = [f"{host.cloud}/{host.instance}"] if host.cloud else []
+    for name in [*names, host.instance]:
+        try:
+            return catalog.instance(name)
+        except UserError:
+            continue
+    return None
+
+
+def _notes(hosts: tuple[Host, ...], types: list[Instance | None]) -> Iterator[str]:
+    unlisted = {host.instance for host, known in zip(hosts, types, strict=True) if host.instance and known is None}
+    for name in sorted(unlisted):
+        yield f"the catalog does not know {name}, so nothing is compared with it (`stash catalog refresh` may add it)"

@@ -1,0 +1,223 @@
+"""Limits and facts that a profile must keep, as people type them: decided on the interval, never on its middle."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from stash.analysis.breakdown import Breakdown
+from stash.analysis.comparison import RATE, STEP, UNSAID, measured, told
+from stash.core.errors import UnitError, UserError
+from stash.core.formatting import quantity
+from stash.core.intervals import Interval, change
+from stash.core.ladder import STALLS
+from stash.core.records.base import Record
+from stash.core.records.profile import Profile
+from stash.core.units import format_seconds, parse_seconds
+
+# Limits ----------------------------------------------------------------------------------------------------
+# Limits that a profile must keep, as people type them: decided on the interval, never on the point in its middle.
+#
+# ``network=15%`` is a share of the step, ``step=250ms`` a time, ``samples/s=90`` a rate. A limit *passes* if the
+# whole interval keeps it, *fails* if the whole interval breaks it, and otherwise nobody can tell.
+
+PASSES, FAILS, CANNOT_TELL = "passes", "fails", "cannot tell"
+
+
+class Limit(Record):
+    """One limit: a stall, the step or the rate, at most or at least ``value`` (seconds, a share, or samples/s)."""
+
+    name: str
+    value: float
+    share: bool = False
+    at_most: bool = True
+    typed: str
+    """The whole option, as somebody typed it."""
+
+
+class Tolerance(Record):
+    """How much longer than a baseline's the step, or a stall, may be: by a fraction of it."""
+
+    name: str
+    fraction: float
+    typed: str
+    """The whole option, as somebody typed it."""
+
+
+class Decision(Record):
+    """What became of a limit: one of the three verdicts, and a sentence that says why."""
+
+    limit: str
+    verdict: str
+    sentence: str
+
+
+def parse(option: str, text: str) -> Limit:
+    """The limit that ``--max`` or ``--min`` asks for; raises UserError."""
+    name, sign, value = (part.strip() for part in text.partition("="))
+    names = (STEP, RATE, *STALLS)
+    if not sign or not value or name not in names:
+        raise UserError(
+            f"cannot read {option} {text!r}; write NAME=VALUE, like network=15% or step=250ms, where NAME is one of "
+            f"{', '.join(names)}"
+        )
+    typed, share, at_most = f"{option} {text}", value.endswith("%"), option == "--max"
+    if share and name not in STALLS:
+        raise UserError(f"{typed}: a share of the step is a stall's; give {name} as {_example(name)}")
+    number = _number(typed, value.removesuffix("%")) / 100 if share else _plain(typed, name, value)
+    return Limit(name=name, value=number, share=share, at_most=at_most, typed=typed)
+
+
+def parse_slower(text: str) -> Tolerance:
+    """What ``--slower 5%`` (of the step) or ``--slower network=20%`` (of that stall) allows; raises UserError."""
+    name, sign, value = (part.strip() for part in text.rpartition("="))
+    name = name if sign else STEP
+    if not value.endswith("%") or name not in (STEP, *STALLS):
+        raise UserError(
+            f"cannot read --slower {text!r}; write per cent of the step, like 5%, or of a stall, like network=20%"
+        )
+    typed = f"--slower {text}"
+    return Tolerance(name=name, fraction=_number(typed, value.removesuffix("%")) / 100, typed=typed)
+
+
+def held(limit: Limit, runs: Sequence[Breakdown]) -> Decision:
+    """Whether runs of one job keep a limit; raises UserError if they do not have what it is about."""
+    _refuse_without(limit.name, limit.typed, runs)
+    found = measured(limit.name, runs)
+    bound = measured(STEP, runs).scaled(limit.value) if limit.share else _exact(limit.value)
+    beyond = change(bound, found) if limit.at_most else change(found, bound)
+    said = quantity(found, "samples/s" if limit.name == RATE else "seconds")
+    share = f" ({found.value / measured(STEP, runs).value:.1%} of the step)" if limit.share else ""
+    wanted = f"{'at most' if limit.at_most else 'at least'} {_said(limit)}"
+    return Decision(
+        limit=limit.typed, verdict=_verdict(beyond), sentence=f"{limit.name} is {said}{share}; asked for is {wanted}"
+    )
+
+
+def not_slower(tolerance: Tolerance, before: Sequence[Breakdown], after: Sequence[Breakdown]) -> Decision:
+    """Whether the step, or a stall, is longer than a baseline's by more than a fraction of that.
+
+    Raises UserError if a side does not have the stall.
+    """
+    _refuse_without(tolerance.name, tolerance.typed, [*before, *after])
+    first, second = measured(tolerance.name, before), measured(tolerance.name, after)
+    apart = change(first, second)
+    share = f" ({apart.value / first.value:+.1%})" if first.value > 0 else ""
+    what = f"the {tolerance.name}" if tolerance.name == STEP else f"the {tolerance.name} stall"
+    return Decision(
+        limit=tolerance.typed, verdict=_verdict(change(first.scaled(1 + tolerance.fraction), second)),
+        sentence=f"{what} changed by {quantity(apart, 'seconds')} from {format_seconds(first.value)}{share}; "
+        f"asked for is at most {100 * tolerance.fraction:+g}%",
+    )  # fmt: skip
+
+
+def overall(decisions: Sequence[Decision]) -> str:
+    """The verdict over all: one that fails is enough, and one that nobody can tell keeps the rest from passing."""
+    verdicts = {decision.verdict for decision in decisions}
+    return next((verdict for verdict in (FAILS, CANNOT_TELL) if verdict in verdicts), PASSES)
+
+
+def _verdict(beyond: Interval) -> str:
+    """Of how far something lies beyond its limit."""
+    if beyond.low is None or beyond.high is None:
+        return CANNOT_TELL
+    return FAILS if beyond.low > 0 else PASSES if beyond.high <= 0 else CANNOT_TELL
+
+
+def _refuse_without(name: str, typed: str, runs: Sequence[Breakdown]) -> None:
+    missing = next((run for run in runs if not _has(run, name)), None)
+    if missing is not None:
+        known = ", ".join(stall.name for stall in missing.stalls)
+        raise UserError(f"{typed}: {missing.source} has no {name}; it has {known} and {STEP}")
+
+
+def _has(run: Breakdown, name: str) -> bool:
+    return run.samples_per_second is not None if name == RATE else name == STEP or run.stall(name) is not None
+
+
+def _exact(value: float) -> Interval:
+    return Interval(value=value, low=value, high=value)
+
+
+def _said(limit: Limit) -> str:
+    if limit.share:
+        return f"{100 * limit.value:g}% of the step"
+    return f"{limit.value:g} samples/s" if limit.name == RATE else format_seconds(limit.value)
+
+
+def _plain(typed: str, name: str, value: str) -> float:
+    if name == RATE:
+        return _number(typed, value)
+    try:
+        return parse_seconds(value, likely=("ms", "s"))
+    except UnitError as error:
+        raise UnitError(f"{typed}: {error}") from None
+
+
+def _number(typed: str, text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not (math.isfinite(number) and number >= 0):
+        raise UserError(f"{typed}: {text!r} is not a number from 0 up")
+    return number
+
+
+def _example(name: str) -> str:
+    return "90" if name == RATE else "250ms"
+
+
+# Requirements ----------------------------------------------------------------------------------------------
+# Facts that must be so for a check to mean anything: as many ranks, that precision, this machine.
+#
+# A fact is one that comparisons name (``facts.told``), as text. A requirement *passes* if every profile says it and
+# *fails* if one says another, and nobody can tell where one does not know.
+
+_ALSO = {"batch": "batch per device", "world size": "ranks", "gpu": "gpus"}
+"""Other words for a fact; without regard to case, and with ``_`` for a blank."""
+
+
+class Requirement(Record):
+    """One fact and what it must be."""
+
+    name: str
+    value: str
+    typed: str
+    """The whole option, as somebody typed it."""
+
+
+def parse_requirement(text: str) -> Requirement:
+    """What ``--require ranks=8`` asks for; raises UserError."""
+    name, sign, value = (part.strip() for part in text.partition("="))
+    if not (name and sign and value):
+        raise UserError(f"cannot read --require {text!r}; write NAME=VALUE, like ranks=8 or precision=bfloat16")
+    return Requirement(name=name, value=value, typed=f"--require {text}")
+
+
+def required(requirement: Requirement, profiles: Mapping[str, Profile]) -> Decision:
+    """Whether all profiles, by their names, say so; raises UserError if there is no such fact."""
+    found = {source: _fact(requirement, profile) for source, profile in profiles.items()}
+    said = dict.fromkeys(found.values())
+    others = [value for value in said if value not in (UNSAID, requirement.value)]
+    wrong = [value for value in others if value.casefold() != requirement.value.casefold()]
+    verdict = FAILS if wrong else CANNOT_TELL if UNSAID in said else PASSES
+    return Decision(
+        limit=requirement.typed,
+        verdict=verdict,
+        sentence=f"{requirement.name} is {' or '.join(said)}; asked for is {requirement.value}",
+    )
+
+
+def _fact(requirement: Requirement, profile: Profile) -> str:
+    facts = told(profile)
+    known = {_plain_fact(name): name for name in facts}
+    wanted = _plain_fact(requirement.name)
+    name = known.get(_ALSO.get(wanted, wanted))
+    if name is None:
+        raise UserError(f"{requirement.typed}: no profile says that; what it says is {', '.join(facts)}")
+    return facts[name]
+
+
+def _plain_fact(name: str) -> str:
+    return name.casefold().replace("_", " ").replace("-", " ")

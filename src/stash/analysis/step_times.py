@@ -1,0 +1,339 @@
+"""From blocks to a matrix of step times: complete rounds, samples a step, ranks side by side, drift."""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from stash.analysis.breakdown import SampleCounts
+from stash.core.errors import StashError
+from stash.core.intervals import Interval, mean_interval
+from stash.core.ladder import NAMES, rung
+from stash.core.levels import Matrix
+from stash.core.records.base import Record
+from stash.core.records.profile import Block, Profile
+from stash.core.rounds import calm_rounds, calmed, drift, slowest
+
+# Step times ------------------------------------------------------------------------------------------------
+# From blocks to a matrix of step times: which rungs and rounds are complete, and how long a step took.
+#
+# Knows how ranks combine (the job's step is its slowest rank's) and which rungs make up this profile's ladder.
+# Leaves statistics to ``stash.core.stats``.
+
+
+class StepTimes(NamedTuple):
+    """Step times of the job in seconds, ``matrix[set, rung]``: complete rounds, rungs in ladder order.
+
+    A *set* is what repeats independently: a round, or all rounds of one set of launches where every rung has
+    launches of its own. Rounds of one launch share whatever chance gave that launch.
+    """
+
+    rungs: tuple[str, ...]
+    sets: tuple[tuple[int, ...], ...]
+    """The rounds of each row."""
+    matrix: Matrix
+    disturbed: tuple[int, ...] = ()
+    """Rounds whose rows are calmed: see ``base.stats.rounds.calmed``."""
+    by_waits: bool = False
+    """Data stalls are what steps waited for the loader, and no differences of rungs: see ``loads_itself``."""
+
+    @property
+    def rounds(self) -> tuple[int, ...]:
+        """The undisturbed ones."""
+        return tuple(number for numbers in self.sets for number in numbers if number not in self.disturbed)
+
+    def of(self, name: str) -> Matrix:
+        """The column of the rung ``name``, which must be one of ``rungs``."""
+        return self.matrix[:, self.rungs.index(name)]
+
+    @property
+    def step_seconds(self) -> float:
+        """The mean of the highest rung: the step as it really is."""
+        return float(self.matrix[:, -1].mean())
+
+    @property
+    def top_replay(self) -> str | None:
+        """The highest rung that waits for no data; ``None`` if every rung does."""
+        return next((name for name in reversed(self.rungs) if rung(name).replays), None)
+
+    def calmed(self) -> StepTimes:
+        """With what disturbed rounds cost shared out among the rungs."""
+        calm = calm_rounds(self.matrix)
+        disturbed = tuple(n for numbers, quiet in zip(self.sets, calm, strict=True) if not quiet for n in numbers)
+        return self._replace(matrix=calmed(self.matrix), disturbed=disturbed)
+
+
+def climbed_rungs(profile: Profile) -> tuple[str, ...]:
+    """The rungs that make up the ladder: planned and not skipped, whether or not a round got that far."""
+    skipped = {item.rung for item in profile.skipped}
+    planned = profile.settings.rungs or tuple({block.rung for block in profile.blocks})
+    return tuple(name for name in NAMES if name in planned and name not in skipped)
+
+
+def step_matrix(profile: Profile) -> StepTimes:
+    """The profile's complete rounds; the matrix has no rows if there is none.
+
+    A round is complete when every rung of the ladder has a block of every rank that takes part in it: only
+    the leader's under ``resident`` and ``solo``, everybody's above. A rung's time is that of the rank that is
+    slowest on average: the slowest of each round would count noise as waiting, where ranks do not wait for each
+    other.
+    """
+    rungs = climbed_rungs(profile)
+    per_rank = rank_values(profile, lambda block: block.seconds)
+    everyone = {rank.rank for rank in profile.ranks}
+
+    def complete(number: int) -> bool:
+        found = [(name, per_rank.get((number, name), {})) for name in rungs]
+        return all(times and (rung(name).active == "leader" or times.keys() >= everyone) for name, times in found)
+
+    rounds = [number for number in sorted({block.round for block in profile.blocks}) if rungs and complete(number)]
+    sets = _sets(profile, rounds)
+    columns = [slowest(_per_set(per_rank, name, sets)[1]) for name in rungs] if sets else []
+    times = StepTimes(rungs, sets, np.array(columns, dtype=np.float64).reshape(len(rungs), len(sets)).T)
+    return _by_waits(profile, times) if loads_itself(profile) else times
+
+
+def loads_itself(profile: Profile) -> bool:
+    """Whether a step stands still exactly while its loader works: one process on CPUs, whose loaders have no workers.
+
+    Devices go on with what they were told before, other ranks wait too, and workers load while a step trains.
+    """
+    on_cpu = [rank.device for rank in profile.ranks] == ["cpu"]
+    return on_cpu and {loader.workers for loader in profile.workload.loaders} == {0}
+
+
+def _by_waits(profile: Profile, raw: StepTimes) -> StepTimes:
+    """With columns that differ by what steps waited; those below them move along, and the last one stays.
+
+    What is left of the difference between rungs is no time of the loader: it goes to what the first rung takes.
+    """
+    values = rank_values(profile, lambda block: block.wait_seconds)
+    reading = [name for name in raw.rungs if rung(name).reads_data]
+    if not raw.sets or not reading or not all((number, name) in values for name in reading for number in raw.rounds):
+        return raw
+    matrix = raw.matrix.copy()
+    for at in range(len(raw.rungs) - 1, len(raw.rungs) - len(reading) - 1, -1):
+        name, below = raw.rungs[at], raw.rungs[at - 1] if at else None
+        if below is None:
+            break
+        stall = _per_set(values, name, raw.sets)[1][:, 0]
+        if below in reading:
+            stall = stall - _per_set(values, below, raw.sets)[1][:, 0]
+        matrix[:, :at] += (matrix[:, at] - stall - matrix[:, at - 1])[:, None]
+    return raw._replace(matrix=matrix, by_waits=True)
+
+
+def _sets(profile: Profile, rounds: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+    """The rounds that the same launches measured; each by itself where one launch climbs the whole ladder."""
+    if not profile.settings.isolated:
+        return tuple((number,) for number in rounds)
+    top = climbed_rungs(profile)[-1:]
+    launch = {block.round: block.launch for block in profile.blocks if (block.rung,) == top}
+    return tuple(tuple(numbers) for _, numbers in itertools.groupby(rounds, launch.__getitem__))
+
+
+def _per_set(
+    values: dict[tuple[int, str], dict[int, float]], name: str, sets: Sequence[Sequence[int]]
+) -> tuple[list[int], Matrix]:
+    ranks = sorted(set.intersection(*(set(values[number, name]) for numbers in sets for number in numbers)))
+    if not ranks:
+        raise StashError(f"no rank has a block of {name} in every complete round; profile again")
+    rows = [[[values[number, name][rank] for rank in ranks] for number in numbers] for numbers in sets]
+    return ranks, np.array([np.mean(row, axis=0) for row in rows], dtype=np.float64)
+
+
+def rank_times(profile: Profile, times: StepTimes, name: str) -> tuple[list[int], Matrix]:
+    """Ranks with a block of the rung ``name`` in every round, ascending; seconds of their steps, ``[set, rank]``."""
+    return _per_set(rank_values(profile, lambda block: block.seconds), name, times.sets)
+
+
+def rank_values(
+    profile: Profile, measure: Callable[[Block], float | None]
+) -> dict[tuple[int, str], dict[int, float]]:
+    """``measure`` of a block per step, as ``{(round, rung): {rank: value}}``; unknown ones are left out.
+
+    Should a rank have several blocks of a rung in a round, they count as one longer block.
+    """
+    sums: dict[tuple[int, str], dict[int, list[float]]] = defaultdict(dict)
+    for block in profile.blocks:
+        value = measure(block)
+        if value is None or block.steps <= 0:
+            continue
+        total = sums[block.round, block.rung].setdefault(block.rank, [0.0, 0.0])
+        total[0] += value
+        total[1] += block.steps
+    return {key: {rank: v / n for rank, (v, n) in ranks.items()} for key, ranks in sums.items()}
+
+
+def mean_over_rounds(
+    values: dict[tuple[int, str], dict[int, float]],
+    name: str,
+    rounds: Iterable[int],
+    combine: Callable[[list[float]], float] = max,
+) -> float | None:
+    """Mean over ``rounds`` of a rung's values, ranks combined; ``None`` if a round has none."""
+    found = [list(values.get((number, name), {}).values()) for number in rounds]
+    if not found or not all(found):
+        return None
+    return float(np.mean([combine(ranks) for ranks in found]))
+
+
+# Samples ---------------------------------------------------------------------------------------------------
+# How many samples a step trains: as the blocks counted them, or the job's batch where they did not.
+#
+# Steps need not be alike: accumulation may ramp up, a last batch may be short. What follows from that for stalls is
+# not decided here.
+
+UNEVEN = 0.10
+"""Of the larger: blocks whose steps differ by more trained different steps."""
+
+
+def count_samples(profile: Profile, kept: StepTimes) -> SampleCounts | None:
+    """Samples of a step over the kept rounds; ``None`` if neither the blocks nor the job tell."""
+    values = rank_values(profile, lambda block: block.samples)
+    counted = [
+        value for name in kept.rungs for number in kept.rounds for value in values.get((number, name), {}).values()
+    ]
+    per_rung = {name: _of_job(profile, kept, values, name) for name in kept.rungs}
+    known = {name: count for name, count in per_rung.items() if count is not None}
+    if known and counted:
+        return SampleCounts(per_rung=known, least=min(counted), most=max(counted))
+    batch = profile.workload.batch
+    if batch is None:
+        return None
+    whole = batch * profile.world_size * replicas_per_rank(profile)
+    return SampleCounts(per_rung=dict.fromkeys(kept.rungs, whole), least=batch, most=batch)
+
+
+def _of_job(
+    profile: Profile, kept: StepTimes, values: dict[tuple[int, str], dict[int, float]], name: str
+) -> float | None:
+    """Samples of a step of all ranks under a rung; where only the leader steps, as if the others did as it does."""
+    if rung(name).active == "leader":
+        leader = mean_over_rounds(values, name, kept.rounds)
+        return None if leader is None else leader * profile.world_size * replicas_per_rank(profile)
+    everyone = all(len(values.get((number, name), {})) == profile.world_size for number in kept.rounds)
+    counted = mean_over_rounds(values, name, kept.rounds, lambda ranks: float(np.sum(ranks))) if everyone else None
+    return None if counted is None else counted * replicas_per_rank(profile)
+
+
+def replicas_per_rank(profile: Profile) -> float:
+    """One, or less where ranks share a replica of the model: those read the same samples, which count once."""
+    replicas = profile.workload.replicas
+    return 1.0 if replicas is None else replicas / profile.world_size
+
+
+def differ(counts: Collection[float]) -> bool:
+    """Whether samples per step, of blocks or of rungs, are clearly not the same."""
+    return max(counts) - min(counts) > UNEVEN * max(counts)
+
+
+# Side by side ----------------------------------------------------------------------------------------------
+# The ranks of a job side by side: what a step takes each of them, under every rung.
+#
+# A rung's time in the breakdown is that of one rank; these are all of them, with what their own rounds leave open.
+
+
+class RankTime(Record):
+    """One rank's step under one rung: mean over the kept rounds, in seconds."""
+
+    rank: int
+    rung: str
+    time: Interval
+
+
+def ranks_side_by_side(profile: Profile, kept: StepTimes) -> tuple[RankTime, ...]:
+    """All ranks' times by rung, in ladder order, ranks ascending; rungs that only the leader climbs have one.
+
+    Blocks of ranks that the profile does not name are left out.
+    """
+    named = {rank.rank for rank in profile.ranks}
+    values = rank_values(profile, lambda block: block.seconds)
+    found: list[RankTime] = []
+    for name in kept.rungs:
+        per_rank: dict[int, list[float]] = {}
+        for number in kept.rounds:
+            for rank, seconds in values.get((number, name), {}).items():
+                if rank in named:
+                    per_rank.setdefault(rank, []).append(seconds)
+        found += (
+            RankTime(rank=rank, rung=name, time=mean_interval(times)) for rank, times in sorted(per_rank.items())
+        )
+    return tuple(found)
+
+
+# Course ----------------------------------------------------------------------------------------------------
+# How a measurement went: what a step took in every block of every round, which rounds count, whether it drifted.
+#
+# Knows the same times as the stalls rest on, before anything is shared out or averaged. Says nothing of why a round
+# was disturbed.
+
+
+class RoundTime(Record):
+    """What a step took under one rung in one round, in seconds, by all ranks that ran it."""
+
+    round: int
+    rung: str
+    step_seconds: float
+    """Of the rank that is slowest on average; of the slowest in this round where the round has no time of its own."""
+    fastest_seconds: float
+    slowest_seconds: float
+    ranks: int
+
+
+class Course(Record):
+    """Every block time in the order of rounds and rungs, and what became of the rounds."""
+
+    times: tuple[RoundTime, ...]
+    disturbed: tuple[int, ...]
+    """Rounds that something hit: what that cost is shared out among all rungs."""
+    incomplete: tuple[int, ...]
+    """Rounds that lack blocks, which nothing is derived from."""
+    drift: float | None
+    """Relative change of the step from the first round to the last, if a trend is shown; never by few rounds."""
+
+    @property
+    def dropped(self) -> frozenset[int]:
+        """Rounds whose own times the stalls do not rest on."""
+        return frozenset((*self.disturbed, *self.incomplete))
+
+
+def course(profile: Profile) -> Course:
+    """The course of a profile's measurement."""
+    every = step_matrix(profile)
+    calm = every.calmed() if every.rounds else every
+    alone = [numbers[0] if len(numbers) == 1 else None for numbers in every.sets]
+    combined = {
+        (number, name): float(every.matrix[row, column])
+        for row, number in enumerate(alone)
+        for column, name in enumerate(every.rungs)
+        if number is not None
+    }
+    per_rank = rank_values(profile, lambda block: block.seconds)
+    order = {name: place for place, name in enumerate(every.rungs)}
+    found = sorted((number, order[name], name) for number, name in per_rank if name in order)
+    times = []
+    for number, _, name in found:
+        ranks = per_rank[number, name].values()
+        fastest, slowest = min(ranks), max(ranks)
+        times.append(
+            RoundTime(
+                round=number,
+                rung=name,
+                step_seconds=combined.get((number, name), slowest),
+                fastest_seconds=fastest,
+                slowest_seconds=slowest,
+                ranks=len(ranks),
+            )
+        )
+    complete = set(every.rounds)
+    return Course(
+        times=tuple(times),
+        disturbed=calm.disturbed,
+        incomplete=tuple(sorted({number for number, _, _ in found} - complete)),
+        drift=drift(calm.matrix[:, -1]) if every.rounds else None,
+    )

@@ -1,1 +1,0 @@
-"""What everything else stands on: errors, records, statistics, words and the ladder. Imports nothing of Stash."""

@@ -1,1 +1,0 @@
-"""Training on rented machines that come and go: what was measured, learned, fitted, chosen and lived through."""

@@ -1,0 +1,64 @@
+"""Facts about GPUs, instances and their prices: dated data with sources, and a pure query over it.
+
+    from stash import catalog
+
+    catalog.query(catalog.OfferFilter(gpu="V100", max_dollars_per_hour=10))
+    catalog.instance("p3.8xlarge").network_bytes_per_second
+
+The functions here ask the merged catalog, read once per process: what Stash ships, a refreshed snapshot, and the
+user's own file. ``load`` reads it again or from other files. Each name is loaded on first use. Never imports torch.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from stash.catalog.facts import GpuFacts as GpuFacts
+    from stash.catalog.facts import Instance as Instance
+    from stash.catalog.facts import Offer as Offer
+    from stash.catalog.facts import PriceKind as PriceKind
+    from stash.catalog.layers import load as load
+    from stash.catalog.offers import Answer as Answer
+    from stash.catalog.offers import Catalog as Catalog
+    from stash.catalog.offers import OfferFilter as OfferFilter
+    from stash.catalog.usual import gpu as gpu
+    from stash.catalog.usual import instance as instance
+    from stash.catalog.usual import query as query
+    from stash.catalog.usual import search as search
+
+_HOMES = {
+    "Answer": "stash.catalog.offers",
+    "Catalog": "stash.catalog.offers",
+    "GpuFacts": "stash.catalog.facts",
+    "Instance": "stash.catalog.facts",
+    "Offer": "stash.catalog.facts",
+    "OfferFilter": "stash.catalog.offers",
+    "PriceKind": "stash.catalog.facts",
+    "gpu": "stash.catalog.usual",
+    "instance": "stash.catalog.usual",
+    "load": "stash.catalog.layers",
+    "query": "stash.catalog.usual",
+    "search": "stash.catalog.usual",
+}
+__all__ = [
+    "Answer",
+    "Catalog",
+    "GpuFacts",
+    "Instance",
+    "Offer",
+    "OfferFilter",
+    "PriceKind",
+    "gpu",
+    "instance",
+    "load",
+    "query",
+    "search",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,307 @@
+"""``stash catalog``: what can be rented, at which price of which date; and ``stash catalog refresh``.
+
+Parses wishes, asks the catalog and prints the answer: a table as wide as the screen, or JSON. Knows no facts itself.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, get_args
+
+import typer
+
+from stash.core.errors import UserError
+from stash.core.printable import printable, printable_line, strict_json
+from stash.ui.options import App, flag, option
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from stash.catalog.facts import Offer
+    from stash.catalog.offers import Answer, Catalog
+    from stash.catalog.page import Nothing
+    from stash.catalog.snapshot import Changes
+
+app = App()
+
+Sort = Literal["price", "price-per-gpu", "network", "gpu-memory", "name"]
+_FILE = option("FILE", "Your own instances in YAML.", "--instances")
+
+
+@app.callback(invoke_without_command=True)
+def catalog(
+    context: typer.Context,
+    gpu: Annotated[str | None, option("GPU", "A model or variant: V100, A100-80GB, A100-SXM4-80GB.")] = None,
+    gpus: Annotated[str | None, option("N", 'How many GPUs: "8", "4-8", "4-" or "-8".')] = None,
+    min_gpu_memory: Annotated[str | None, option("SIZE", "Memory of one GPU at least, like 24GB.")] = None,
+    cloud: Annotated[str | None, option("CLOUD", "aws, gcp, azure, lambda, runpod, on-premise …")] = None,
+    region: Annotated[str | None, option("REGION", "Only offers of this region, like us-east-1.")] = None,
+    min_network: Annotated[str | None, option("RATE", "Sustained network at least, like 25gbit.")] = None,
+    interconnect: Annotated[str | None, option("NAME", "Between GPUs: nvlink, nvlink3, nvswitch, pcie.")] = None,
+    min_vcpus: Annotated[float | None, option("N", "vCPUs at least.")] = None,
+    min_memory: Annotated[str | None, option("SIZE", "Host memory at least, like 200GB.")] = None,
+    max_price: Annotated[str | None, option("PRICE", 'Dollars per hour at most, like 10 or "$3.06/h".')] = None,
+    spot: Annotated[bool, flag("--spot", "Spot prices instead of on-demand prices.")] = False,
+    history: Annotated[bool, flag("--history", "Past on-demand prices instead.")] = False,
+    sort: Annotated[Sort, option("ORDER", f"{', '.join(get_args(Sort))}.")] = "price",
+    limit: Annotated[int, option("N", "Rows to show.", least=1)] = 30,
+    instances: Annotated[Path | None, _FILE] = None,
+    json: Annotated[bool, flag("--json", "Print every offer as JSON for other programs.")] = False,
+) -> None:
+    """List what can be rented, cheapest first, with the price, its date and its source.
+
+    An offer is left out when something you ask for is not known of it, and the number of those is printed.
+    Exit code 1 if none is left; then the option that removed the last is named.
+
+    \b
+    stash catalog --gpu V100 --min-network 25gbit --cloud aws
+    stash catalog --gpu A100-80GB --gpus 8 --spot
+    stash catalog show p3.8xlarge     everything known about one instance
+    stash catalog refresh             get today's prices
+    """
+    if context.invoked_subcommand is not None:
+        _refuse_options(context)
+        return
+    from stash import catalog as facts
+    from stash.catalog.page import nothing
+
+    if spot and history:
+        raise UserError("--spot and --history exclude each other; use one of them")
+    known = facts.load(instances)
+    least, most = _range(gpus)
+    wish = facts.OfferFilter(
+        gpu=gpu and _known_gpu(gpu, known),
+        min_gpu_count=least,
+        max_gpu_count=most,
+        min_gpu_memory_bytes=_size(min_gpu_memory),
+        cloud=cloud and _one_of("cloud", cloud, {item.cloud for item in known.instances}),
+        region=region and _one_of("region", region, set(known.columns.regions)),
+        kinds=("spot",) if spot else ("prior",) if history else ("on-demand",),
+        max_dollars_per_hour=_price(max_price),
+        min_network_bytes_per_second=_rate(min_network),
+        interconnect=interconnect,
+        min_vcpus=_positive("--min-vcpus", min_vcpus),
+        min_memory_bytes=_size(min_memory),
+    )
+    answer = known.search(wish)
+    offers = tuple(sorted(answer.offers, key=_SORTS[sort]))
+    lacking = None if offers else nothing(known, wish)
+    if json:
+        print(_as_json(offers, answer, known, lacking))
+    else:
+        _print(known, lacking, facts.Answer(offers, answer.left_out), limit)
+    if lacking is not None:
+        raise typer.Exit(1)
+
+
+@app.command()
+def show(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="An instance (p3.8xlarge) or a GPU (A100-SXM4-80GB).")],
+    instances: Annotated[Path | None, _FILE] = None,
+) -> None:
+    """Print everything known about one instance or GPU, with sources; what is not known is called unknown."""
+    from rich.console import Console
+
+    from stash import catalog as facts
+    from stash.catalog.page import sheet
+
+    Console().print(sheet(facts.load(instances), name), soft_wrap=False)
+
+
+@app.command()
+def refresh() -> None:
+    """Download today's price lists of gpuhunt and SkyPilot, and say what changed.
+
+    They go into a snapshot in ~/.cache/stash (or $XDG_CACHE_HOME, or $STASH_HOME).
+    Without a network, or when a list looks broken, the snapshot stays as it is.
+    """
+    from rich.console import Console
+    from rich.text import Text
+
+    from stash.catalog.refresh import https
+    from stash.catalog.refresh import refresh as renew
+
+    console = Console(highlight=False)
+    with Console(stderr=True).status("downloading price lists"):
+        report = renew(transport=https)
+    for line in _changes(report.changes):
+        console.print(Text(printable(line)), soft_wrap=True)
+    kept = f"{report.offers} offers from {', '.join(report.updated)}, kept in {report.path}"
+    console.print(Text(printable(kept)), soft_wrap=True)
+    for failure in report.failures:
+        console.print(Text(f"note: {printable_line(failure)}"), style="yellow", soft_wrap=True)
+
+
+def _refuse_options(context: typer.Context) -> None:
+    """Options of the list do nothing before a subcommand, so they are refused rather than ignored."""
+    for parameter in context.command.params:
+        source = context.get_parameter_source(str(parameter.name))
+        if source is not None and source.name == "COMMANDLINE":
+            raise UserError(
+                f"{parameter.opts[0]} belongs to `stash catalog` alone; options of "
+                f"`stash catalog {context.invoked_subcommand}` stand after it"
+            )
+
+
+def _range(text: str | None) -> tuple[float | None, float | None]:
+    if text is None:
+        return None, None
+    least, dash, most = text.partition("-")
+    try:
+        low = float(least) if least.strip() else None
+        high = float(most) if most.strip() else None
+    except ValueError:
+        low = high = None
+    if low is None and high is None:
+        raise UserError(f'cannot read --gpus {text!r}; write it like "8", "4-8", "4-" or "-8"')
+    if low is not None and high is not None and low > high:
+        raise UserError(f"--gpus {text!r} asks for at least {low:g} and at most {high:g}; write it like 4-8")
+    return low, (high if dash else low)
+
+
+def _size(text: str | None) -> float | None:
+    from stash.core import units
+
+    return None if text is None else units.size(text)
+
+
+def _rate(text: str | None) -> float | None:
+    from stash.core import units
+
+    return None if text is None else units.rate(text)
+
+
+def _price(text: str | None) -> float | None:
+    from stash.core import units
+
+    if text is None:
+        return None
+    bare = text.strip().removeprefix("$")
+    return units.price(f"${bare}/h" if bare.replace(".", "", 1).isdecimal() else text)
+
+
+def _positive(option: str, value: float | None) -> float | None:
+    if value is not None and not 0 < value < float("inf"):
+        raise UserError(f"{option} must be a positive number, not {value:g}")
+    return value
+
+
+def _known_gpu(name: str, known: Catalog) -> str:
+    """``name`` if some instance or GPU goes by it; raises UserError with the nearest names otherwise."""
+    from stash.catalog.facts import tokens, unknown
+    from stash.catalog.offers import has_gpu
+
+    if tokens(name) and (
+        any(tokens(name) <= tokens(gpu.name) for gpu in known.gpus)
+        or any(has_gpu(item, name) for item in known.instances)
+    ):
+        return name
+    models = {item.gpu_model for item in known.instances if item.gpu_model} | {gpu.name for gpu in known.gpus}
+    raise unknown("GPU", name, sorted(models))
+
+
+def _one_of(what: str, name: str, known: set[str]) -> str:
+    from stash.catalog.facts import unknown
+
+    if name.lower() not in {item.lower() for item in known}:
+        raise unknown(what, name, sorted(known))
+    return name
+
+
+_SORTS: dict[str, Callable[[Offer], tuple[float | str, ...]]] = {
+    "price": lambda offer: (offer.dollars_per_hour,),
+    "price-per-gpu": lambda offer: (offer.dollars_per_gpu_hour or float("inf"), offer.dollars_per_hour),
+    "network": lambda offer: (-(offer.instance.network_bytes_per_second or 0), offer.dollars_per_hour),
+    "gpu-memory": lambda offer: (-(offer.instance.total_gpu_memory_bytes or 0), offer.dollars_per_hour),
+    "name": lambda offer: (offer.instance.cloud, offer.instance.name, offer.dollars_per_hour),
+}
+
+
+def _print(known: Catalog, lacking: Nothing | None, answer: Answer, limit: int) -> None:
+    """Print the list; into a pipe all columns and lines of any length, since a program or a pager reads them."""
+    from rich.console import Console
+    from rich.text import Text
+
+    from stash.catalog.page import left_out, listing, marked, nothing_text
+
+    today = date.today()
+    shown = answer.offers[:limit]
+    limited = sys.stdout.isatty() or os.environ.get("COLUMNS")
+    screen = shutil.get_terminal_size().columns if limited else None
+    fitted = listing(shown, today, screen)
+    console = Console(highlight=False, width=max(fitted.width, screen or 0))
+    if lacking is None:
+        console.print(fitted.table)
+    else:
+        console.print(Text(printable(nothing_text(lacking))), soft_wrap=True)
+    notes = [marked(shown, today)]
+    if shown and fitted.left_out:
+        notes.append(f"Columns that did not fit: {', '.join(fitted.left_out)}; a wider screen or a pipe has them.")
+    if len(answer.offers) > limit:
+        notes.append(f"{len(answer.offers) - limit} more; --limit {len(answer.offers)} shows all")
+    if answer.left_out:
+        notes.append(left_out(answer.left_out))
+    notes.append("Prices: " + ", ".join(known.layers) + "; Linux, US dollars; `stash catalog show NAME` has sources.")
+    for note in filter(None, notes):
+        console.print(Text(printable_line(note)), style="dim", soft_wrap=screen is None)
+
+
+def _as_json(offers: tuple[Offer, ...], answer: Answer, known: Catalog, lacking: Nothing | None) -> str:
+    from stash.catalog.facts import age
+
+    today = date.today()
+    ages = [age(offer.as_of, today) for offer in offers]
+    listed = [
+        {
+            **offer.instance.model_dump(exclude={"as_of", "source", "notes"}),
+            **{"kind": offer.kind, "dollars_per_hour": offer.dollars_per_hour, "region": offer.region},
+            **{"price_as_of": offer.as_of, "price_source": offer.source, "price_notes": offer.notes},
+            "dollars_per_gpu_hour": offer.dollars_per_gpu_hour,
+            "price_age_days": None if known_age is None else known_age.days,
+            "price_is_old": known_age is None or known_age.is_old,
+            "facts_as_of": offer.instance.as_of,
+            "facts_source": offer.instance.source,
+            "facts_notes": offer.instance.notes,
+        }
+        for offer, known_age in zip(offers, ages, strict=True)
+    ]
+    document = {
+        **{"schema": 1, "layers": known.layers, "offers": listed, "left_out": dict(answer.left_out)},
+        "removed_by": None if lacking is None or lacking.removed is None else lacking.removed.option,
+        "nearest": []
+        if lacking is None
+        else [
+            {
+                "without": option,
+                "offers": len(found),
+                "instance": found[0].instance.name,
+                "dollars_per_hour": found[0].dollars_per_hour,
+            }
+            for option, found in lacking.nearest
+        ],
+    }
+    return strict_json(document, indent=2)
+
+
+def _changes(changes: Changes, most: int = 20) -> list[str]:
+    """The changes as lines a person can read, the largest first."""
+    if not changes:
+        return ["nothing changed"]
+    lines = [
+        f"{change.after.instance.name} in {change.after.region or 'unknown region'}, {change.after.kind}: "
+        f"${change.before.dollars_per_hour:.4g} → ${change.after.dollars_per_hour:.4g}/h ({change.fraction:+.0%})"
+        for change in changes.prices[:most]
+    ]
+    if len(changes.prices) > most:
+        lines.append(f"… and {len(changes.prices) - most} more prices changed")
+    for what, items in (("new types", changes.came), ("types gone", changes.went)):
+        if items:
+            some = ", ".join(item.name for item in items[:8])
+            lines.append(f"{len(items)} {what}: {some}{' …' if len(items) > 8 else ''}")
+    if changes.new_offers or changes.gone_offers:
+        lines.append(f"{changes.new_offers} offers new for known types, {changes.gone_offers} gone")
+    return lines

@@ -1,0 +1,164 @@
+"""Merges the layers of the catalog: what Stash ships, the refreshed snapshot, the user's own file.
+
+Prices: the user's file wins over the snapshot, which wins over what is shipped; a shipped on-demand price that
+the snapshot changed stays as history. Hardware facts: the user's file wins over what is shipped, and the snapshot
+only fills in what is still unknown, because published price lists round memory sizes and count dies their own way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stash.catalog import facts, own, shipped, snapshot
+from stash.catalog.facts import KINDS, GpuFacts, Instance, sliced
+from stash.catalog.offers import NOWHERE, Catalog, Columns, Mask
+from stash.catalog.own import OwnFile
+from stash.catalog.snapshot import Part, Snapshot
+
+Key = tuple[str, str]
+_ON_DEMAND, _PRIOR = KINDS.index("on-demand"), KINDS.index("prior")
+_SAME = 0.005
+"""Prices this close (as a fraction) are the same price, rounded differently."""
+
+
+def load(instances: Path | None = None, snapshot_path: Path | None = None) -> Catalog:
+    """The merged catalog.
+
+    ``instances`` is a file of the user's own (default: ``~/.config/stash/instances.yaml`` if it exists);
+    ``snapshot_path`` replaces the snapshot's usual place. Raises UserError when either is damaged, or when
+    ``instances`` was named and is not there.
+    """
+    chosen = own.read(instances) if instances is not None else own.read_if_there(facts.own_file())
+    return merge(snapshot.read(snapshot_path or facts.snapshot_file()), chosen)
+
+
+def merge(fresh: Snapshot | None, mine: OwnFile | None) -> Catalog:
+    """The catalog of what is shipped, a snapshot if there is one, and the user's file if there is one."""
+    known = {(instance.cloud, instance.name): instance for instance in shipped.instances()}
+    gpus = {gpu.name: gpu for gpu in shipped.gpus()}
+    parts = fresh.parts if fresh else ()
+    for part in parts:
+        _fill_in(known, part.instances, gpus)
+    if mine:
+        gpus |= {gpu.name: gpu for gpu in mine.gpus}
+        placed = mine.placed(known)
+        for key, instance in placed.instances.items():
+            known[key] = _override(known.get(key), instance)
+    index = {key: number for number, key in enumerate(known)}
+    columns = Columns.of(shipped.prices(), index)
+    if parts:
+        columns = _renewed(columns, _joined_parts(parts, index))
+    if mine:
+        columns = _overridden(columns, Columns.of(placed.prices, index))
+    whole = [sliced(instance, gpus.values()) for instance in known.values()]
+    return Catalog(tuple(gpus.values()), tuple(whole), columns, _sentences(fresh, mine))
+
+
+def _sentences(fresh: Snapshot | None, mine: OwnFile | None) -> tuple[str, ...]:
+    lines = [f"shipped facts of {shipped.DATE}"]
+    if fresh:
+        lines.append(f"snapshot of {fresh.created[:10]}")
+    if mine:
+        lines.append(f"own file {mine.path}")
+    return tuple(lines)
+
+
+def _fill_in(known: dict[Key, Instance], more: Iterable[Instance], gpus: Mapping[str, GpuFacts]) -> None:
+    fields = ("gpu_model", "gpu_count", "gpu_memory_bytes", "vcpus", "memory_bytes")
+    for instance in more:
+        key = (instance.cloud, instance.name)
+        old = known.get(key)
+        if old is None:
+            known[key] = (
+                instance.model_copy(update={"gpu": instance.gpu_model}) if _sole(instance, gpus) else instance
+            )
+            continue
+        new = {name: getattr(instance, name) for name in fields if getattr(old, name) is None}
+        new = {name: value for name, value in new.items() if value is not None}
+        if new and old.gpu_count != 0:
+            known[key] = old.model_copy(
+                update={**new, "source": f"{old.source}; {instance.source}: {', '.join(new)}"}
+            )
+
+
+def _sole(instance: Instance, gpus: Mapping[str, GpuFacts]) -> bool:
+    """Whether the model is made in one variant only, so that the price list's name for it is exact."""
+    return instance.gpu_model is not None and instance.gpu_model in gpus
+
+
+def _override(old: Instance | None, mine: Instance) -> Instance:
+    if old is None:
+        return mine
+    return old.model_copy(update={name: getattr(mine, name) for name in mine.model_fields_set})
+
+
+def _joined_parts(parts: Sequence[Part], index: Mapping[Key, int]) -> Columns:
+    """All parts as one, a row of an earlier part hiding the same offer of a later one."""
+    joined: Columns | None = None
+    for part in parts:
+        numbers = np.array([index[item.cloud, item.name] for item in part.instances], dtype=np.int32)
+        columns = part.columns.moved({"instance": numbers[part.columns.instance]})
+        if joined is None:
+            joined = columns
+            continue
+        upper, lower = _same_numbers(joined, columns)
+        joined = _together(upper, lower.keep(~_hidden(lower, upper)))
+    assert joined is not None
+    return joined
+
+
+def _renewed(lower: Columns, upper: Columns) -> Columns:
+    """``lower`` beneath ``upper``; a hidden on-demand price that differs becomes prior, other hidden rows go."""
+    lower, upper = _same_numbers(lower, upper)
+    hidden = _hidden(lower, upper)
+    past = hidden & (lower.kind == _ON_DEMAND)
+    for row in np.flatnonzero(past):
+        same = (upper.instance == lower.instance[row]) & (upper.kind == _ON_DEMAND)
+        if lower.region[row] != NOWHERE:
+            same &= upper.region == lower.region[row]
+        past[row] = (np.abs(upper.price[same] / lower.price[row] - 1) > _SAME).all()
+    lower = lower.moved({"kind": np.where(past, np.int32(_PRIOR), lower.kind)})
+    return _together(upper, lower.keep(~hidden | past))
+
+
+def _overridden(lower: Columns, mine: Columns) -> Columns:
+    """``lower`` without any price of an (instance, kind) for which the user names a price, and the user's."""
+    lower, mine = _same_numbers(lower, mine)
+    taken = np.isin(_code(lower, regions=False), _code(mine, regions=False))
+    return _together(mine, lower.keep(~taken))
+
+
+def _hidden(lower: Columns, upper: Columns) -> Mask:
+    """Current rows of ``lower`` whose instance, kind and region (any, if it is unknown) ``upper`` has too."""
+    current = lower.kind != _PRIOR
+    somewhere = lower.region != NOWHERE
+    same = np.isin(_code(lower, regions=True), _code(upper, regions=True))
+    anywhere = np.isin(_code(lower, regions=False), _code(upper, regions=False))
+    hidden: Mask = current & np.where(somewhere, same, anywhere)
+    return hidden
+
+
+def _code(columns: Columns, *, regions: bool) -> NDArray[np.int64]:
+    place = columns.region.astype(np.int64) + 1 if regions else np.zeros(len(columns), dtype=np.int64)
+    return (columns.instance.astype(np.int64) * (len(columns.regions) + 1) + place) * len(KINDS) + columns.kind
+
+
+def _same_numbers(first: Columns, second: Columns) -> tuple[Columns, Columns]:
+    """Both with the same lists of regions, dates and origins, so that their indices can be compared."""
+    for name, column in (("regions", "region"), ("dates", "as_of"), ("origins", "origin")):
+        ours, theirs = getattr(first, name), getattr(second, name)
+        numbers = {item: number for number, item in enumerate(dict.fromkeys((*ours, *theirs)))}
+        moved = np.array([*(numbers[item] for item in theirs), NOWHERE], dtype=np.int32)
+        first = first.moved({name: tuple(numbers)})
+        second = second.moved({name: tuple(numbers), column: moved[getattr(second, column)]})
+    return first, second
+
+
+def _together(upper: Columns, lower: Columns) -> Columns:
+    return upper.moved(
+        {name: np.concatenate([getattr(upper, name), getattr(lower, name)]) for name in Columns.ARRAYS}
+    )

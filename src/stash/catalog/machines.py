@@ -1,0 +1,131 @@
+"""A machine of the catalog for other uses: emulated, owned by oneself, or as SkyPilot calls it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from stash.catalog.facts import GpuFacts, Instance
+from stash.catalog.offers import Catalog
+from stash.catalog.published import skypilot_gpu
+from stash.core.errors import UserError
+
+# Peak ------------------------------------------------------------------------------------------------------
+# The peak rates of a GPU that an emulation is made for, from the catalog's facts.
+#
+# Picks the operations per second that a precision runs at, and one of a model's variants. Pure: facts in, rates
+# out; what is unknown in the catalog is refused, never guessed.
+
+VALUE_BYTES = {"fp32": 4, "fp16": 2}
+"""Bytes of a value in the passes, by precision."""
+
+
+@dataclass(frozen=True)
+class Peak:
+    """Peak rates, operations and bytes per second, and which GPU's they are by whose word."""
+
+    flops_per_second: float
+    memory_bytes_per_second: float
+    about: str
+
+
+def variants(name: str, catalog: Catalog) -> tuple[GpuFacts, ...]:
+    """Every variant of the model of that name, else the one GPU of that name; raises UserError naming the nearest."""
+    model = tuple(gpu for gpu in catalog.gpus if gpu.model.lower() == name.strip().lower())
+    return model or (catalog.gpu(name),)
+
+
+def peak(gpus: Sequence[GpuFacts], precision: str) -> Peak:
+    """The rates of the fastest variant; raises UserError if the catalog does not know them."""
+    known = [
+        (flops, gpu.memory_bytes_per_second, gpu)
+        for gpu in gpus
+        if (flops := _flops(gpu, precision)) is not None and gpu.memory_bytes_per_second is not None
+    ]
+    if not known:
+        raise UserError(
+            f"the catalog does not know the {precision} rate of {gpus[0].name}; give it with --tflops and --memory"
+        )
+    flops, memory, gpu = max(known, key=lambda one: one[:2])  # of equals the first: the one with least memory
+    others = [other.name for other in gpus if other is not gpu]
+    choice = f", the fastest of its variants (others: {', '.join(others)})" if others else ""
+    about = f"{gpu.name}{choice}, {precision}: {flops / 1e12:g} TFLOP/s, {memory / 1e9:g} GB/s"
+    return Peak(flops, memory, f"{about} (as of {gpu.as_of}; {gpu.source})")
+
+
+def _flops(gpu: GpuFacts, precision: str) -> float | None:
+    """Tensor cores where there are any: PyTorch's autocast uses them."""
+    if precision == "fp32":
+        return gpu.fp32_flops_per_second
+    return gpu.tensor_fp16_flops_per_second or gpu.fp16_flops_per_second
+
+
+# Amortised -------------------------------------------------------------------------------------------------
+# What an hour on a machine of one's own costs: its purchase spread over the hours of use, and its power.
+#
+#     dollars per hour = purchase / (years · 8,760 h · utilisation) + power · price of power
+#
+# An hour in which it stands idle is paid for by those in which it trains, so a machine that is used half the time
+# costs twice as much an hour. Power is that drawn in use; what it draws idle, and people, rooms and spare parts,
+# are nowhere in it: add them to the purchase.
+
+HOURS_A_YEAR = 8_760.0
+
+
+@dataclass(frozen=True)
+class Ownership:
+    """What was paid for one machine, and how it is used."""
+
+    purchase: float
+    """Dollars."""
+    years: float
+    utilisation: float
+    """Share of the time in which it is used: above 0, up to 1."""
+    watts: float | None = None
+    dollars_per_kwh: float | None = None
+
+    @property
+    def dollars_per_hour(self) -> float:
+        return self._of_purchase + (self._of_power or 0.0)
+
+    @property
+    def derivation(self) -> str:
+        """The same in words: ``"$180,000 over 4 years, used 60% of the time: $8.56/h; 6 kW …"``."""
+        years = f"{self.years:g} year{'' if self.years == 1 else 's'}"
+        bought = (
+            f"${self.purchase:,.0f} over {years}, used {self.utilisation:.0%} of the time: ${self._of_purchase:.4g}/h"
+        )
+        if self.watts is None or self.dollars_per_kwh is None:
+            return f"{bought}; power not counted"
+        drawn = f"{self.watts / 1000:g} kW at ${self.dollars_per_kwh:g}/kWh: ${self._of_power:.4g}/h"
+        return f"{bought}; {drawn}"
+
+    @property
+    def _of_purchase(self) -> float:
+        return self.purchase / (self.years * HOURS_A_YEAR * self.utilisation)
+
+    @property
+    def _of_power(self) -> float | None:
+        if self.watts is None or self.dollars_per_kwh is None:
+            return None
+        return self.watts / 1000 * self.dollars_per_kwh
+
+
+# Skypilot --------------------------------------------------------------------------------------------------
+# How SkyPilot calls a machine of the catalog, in the ``resources`` of its tasks (docs.skypilot.co, YAML spec).
+#
+# A type names its GPUs, except on GCP: N1 has them attached, and older SkyPilots want them named of all others,
+# too. Knows names; what a task does on the machine is not known here.
+
+
+def resources(instance: Instance, cloud: str, region: str | None, spot: bool) -> dict[str, object]:
+    """What asks for one such machine; ``region`` of ``None`` leaves the choice to SkyPilot."""
+    machine, _, attached = instance.name.partition("+")
+    found: dict[str, object] = {**where(cloud, region), "instance_type": machine}
+    if instance.gpu_count and (attached or cloud == "gcp"):
+        found["accelerators"] = f"{skypilot_gpu(instance)}:{instance.gpu_count:g}"
+    return {**found, "use_spot": spot}
+
+
+def where(cloud: str, region: str | None) -> dict[str, object]:
+    return {"infra": cloud if region is None else f"{cloud}/{region}"}

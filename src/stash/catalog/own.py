@@ -1,0 +1,342 @@
+"""The user's own instances and on-premise machines: a YAML file, checked with line and field of every mistake.
+
+Knows the fields of that file (``docs/how-to/own-instances.md``) and turns them into the catalog's records. Knows
+nothing of how they merge with other layers.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import yaml
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from stash.catalog import shipped
+from stash.catalog.facts import GpuFacts, Instance, Price, PriceKind, is_date, tokens
+from stash.catalog.machines import Ownership
+from stash.core import units
+from stash.core.errors import UnitError, UserError
+from stash.core.units import nearest
+from stash.core.yamlines import Lines, not_yaml, parse, text_of
+
+ON_PREMISE = "on-premise"
+MOST_MACHINES = 16_384
+_MOST_MISTAKES = 20
+"""That are listed; of more, how many there are."""
+
+
+def _checked(read: Callable[[object], float]) -> Callable[[object], float | None]:
+    def check(given: object) -> float | None:
+        try:
+            return None if given is None else read(given)
+        except UnitError as error:
+            raise ValueError(str(error)) from error
+
+    return check
+
+
+def _date(given: object) -> str | None:
+    text = given.isoformat() if isinstance(given, datetime.date) else str(given)
+    if given is not None and not is_date(text):
+        raise ValueError(f"{text!r} is not a date; write it like 2026-11-01")
+    return None if given is None else text
+
+
+def _countable(given: float | None) -> float | None:
+    if given is not None and given > 1 and given != int(given):
+        raise ValueError(f"{given:g} is no number of GPUs; it is a whole number, or below 1 for a slice of one")
+    return given
+
+
+ByteCount = Annotated[float | None, BeforeValidator(_checked(units.size))]
+ByteRate = Annotated[float | None, BeforeValidator(_checked(units.rate))]
+Dollars = Annotated[float | None, BeforeValidator(_checked(units.price))]
+Purchase = Annotated[float | None, BeforeValidator(_checked(units.purchase))]
+Watts = Annotated[float | None, BeforeValidator(_checked(units.power))]
+PowerPrice = Annotated[float | None, BeforeValidator(_checked(units.power_price))]
+ShareOfTime = Annotated[float | None, BeforeValidator(_checked(units.share))]
+Machines = Annotated[int | None, Field(ge=1, le=MOST_MACHINES)]
+Date = Annotated[str | None, BeforeValidator(_date)]
+Name = Annotated[str, Field(min_length=1, max_length=100)]
+
+
+class _Entry(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class OwnGpu(_Entry):
+    """A GPU that Stash does not know."""
+
+    name: Name
+    model: Name | None = None
+    memory: ByteCount = None
+    memory_bandwidth: ByteRate = None
+    nvlink: ByteRate = None
+    fp32_tflops: Annotated[float | None, Field(gt=0, le=10_000)] = None
+    tensor_fp16_tflops: Annotated[float | None, Field(gt=0, le=100_000)] = None
+    as_of: Date = None
+    source: str | None = None
+    notes: str = ""
+
+
+class OwnInstance(_Entry):
+    """A machine of the user's, or a correction of an instance that Stash knows."""
+
+    name: Name
+    cloud: Name | None = None
+    gpu: Name | None = None
+    gpu_count: Annotated[float | None, Field(ge=0, le=1024), AfterValidator(_countable)] = None
+    gpu_memory: ByteCount = None
+    vcpus: Annotated[float | None, Field(gt=0, le=4096)] = None
+    memory: ByteCount = None
+    interconnect: Annotated[str, Field(pattern=r"^(none|pcie\d?|nvlink\d(\+nvswitch)?|[a-z0-9+.-]+)$")] | None = None
+    interconnect_bandwidth: ByteRate = None
+    pair_min: ByteRate = None
+    pair_max: ByteRate = None
+    pcie: ByteRate = None
+    network: ByteRate = None
+    network_burst: ByteRate = None
+    rdma: ByteRate = None
+    local_disk: ByteCount = None
+    remote_disk: ByteRate = None
+    region: Name | None = None
+    price: Dollars = None
+    spot_price: Dollars = None
+    reserved_price: Dollars = None
+    reserved_count: Machines = None
+    count: Machines = None
+    purchase: Purchase = None
+    years: Annotated[float | None, Field(gt=0, le=50)] = None
+    utilisation: ShareOfTime = None
+    power: Watts = None
+    power_price: PowerPrice = None
+    as_of: Date = None
+    source: str | None = None
+    notes: str | None = None
+
+    @property
+    def ownership(self) -> Ownership | None:
+        """What it was bought for, if the file says so."""
+        if self.purchase is None or self.years is None or self.utilisation is None:
+            return None
+        return Ownership(self.purchase, self.years, self.utilisation, self.power, self.power_price)
+
+
+class _Content(_Entry):
+    gpus: Annotated[tuple[OwnGpu, ...], Field(max_length=1_000)] = ()
+    instances: Annotated[tuple[OwnInstance, ...], Field(max_length=10_000)] = ()
+
+
+@dataclass(frozen=True)
+class Placed:
+    """The file's instances by (cloud, name), holding only the fields it gives, and its prices."""
+
+    instances: Mapping[tuple[str, str], Instance]
+    prices: tuple[Price, ...]
+
+
+@dataclass(frozen=True)
+class OwnFile:
+    """A checked file of the user's."""
+
+    path: Path
+    gpus: tuple[GpuFacts, ...]
+    entries: tuple[OwnInstance, ...]
+    known_gpus: Mapping[str, GpuFacts]
+
+    def placed(self, known: Mapping[tuple[str, str], Instance]) -> Placed:
+        """Find the cloud of every entry: its own, else that of a known instance of this name, else on-premise."""
+        clouds = {name: cloud for cloud, name in reversed(list(known))}
+        instances: dict[tuple[str, str], Instance] = {}
+        prices: list[Price] = []
+        for entry in self.entries:
+            cloud = entry.cloud or clouds.get(entry.name, ON_PREMISE)
+            instances[cloud, entry.name] = _instance(entry, cloud, self.path, self.known_gpus)
+            prices.extend(_prices(entry, cloud, self.path))
+        return Placed(instances, tuple(prices))
+
+
+def read_if_there(path: Path) -> OwnFile | None:
+    """The file at ``path`` or ``None``; raises UserError when there is one with a mistake in it."""
+    return read(path) if path.exists() else None
+
+
+def read(path: Path) -> OwnFile:
+    """The file at ``path``; raises UserError with line and field for every mistake in it."""
+    return of_text(text_of(path, "the instances file", "see docs/how-to/own-instances.md"), path)
+
+
+def of_text(text: str, path: Path) -> OwnFile:
+    """The file whose text is ``text``; ``path`` is only named in errors. Raises UserError."""
+    try:
+        data, lines = parse(text)
+        document = _Content.model_validate({} if data is None else data)
+    except ValidationError as error:
+        raise UserError(_all_mistakes(error, path, lines)) from error
+    except yaml.YAMLError as error:
+        raise not_yaml(error, path) from error
+    gpus = tuple(_gpu(gpu, path) for gpu in document.gpus)
+    known = {gpu.name: gpu for gpu in (*shipped.gpus(), *gpus)}
+    _check_names(document, known, path, lines)
+    return OwnFile(path, gpus, document.instances, known)
+
+
+def _all_mistakes(error: ValidationError, path: Path, lines: Lines) -> str:
+    mistakes = []
+    found = error.errors(include_url=False, include_context=False, include_input=False)
+    for detail in found[:_MOST_MISTAKES]:
+        where = detail["loc"]
+        name = ".".join(str(part) for part in where[2:]) or ".".join(map(str, where)) or "the file"
+        message = detail["msg"].removeprefix("Value error, ")
+        if detail["type"] == "extra_forbidden":
+            message = _unknown_field(where)
+        elif detail["type"] == "missing":
+            message = "is missing"
+        elif detail["type"] in ("model_type", "tuple_type", "model_attributes_type"):
+            message = "must be a list of entries, each with a name" if len(where) == 1 else "must hold named fields"
+        mistakes.append(f"{path} line {lines.of(where)}: {name}: {message}")
+    more = len(found) - len(mistakes)
+    return "\n".join([*mistakes, f"and {more} more mistakes"] if more else mistakes)
+
+
+def _unknown_field(where: tuple[int | str, ...]) -> str:
+    models: dict[str, type[_Entry]] = {"gpus": OwnGpu, "instances": OwnInstance}
+    model = models.get(str(where[0]), _Content)
+    alike = nearest(str(where[-1]), model.model_fields, 1)
+    return f"there is no such field; did you mean {alike[0]}?" if alike else "there is no such field"
+
+
+def _check_names(document: _Content, known: Mapping[str, GpuFacts], path: Path, lines: Lines) -> None:
+    seen: set[tuple[str | None, str]] = set()
+    for number, entry in enumerate(document.instances):
+        if (entry.cloud, entry.name) in seen:
+            line = lines.of(("instances", number, "name"))
+            raise UserError(f"{path} line {line}: name: there are two instances called {entry.name!r}")
+        seen.add((entry.cloud, entry.name))
+        _check_money(entry, number, path, lines)
+        if entry.gpu is not None and not _variants(entry.gpu, known):
+            alike = nearest(entry.gpu, known)
+            hint = f"did you mean {', '.join(alike)}? Otherwise " if alike else ""
+            line = lines.of(("instances", number, "gpu"))
+            raise UserError(
+                f"{path} line {line}: gpu: {entry.gpu!r} is unknown; {hint}add it under gpus: in this file"
+            )
+
+
+_TOGETHER = {
+    "purchase": ("years", "utilisation"),
+    "years": ("purchase",),
+    "utilisation": ("purchase",),
+    "power": ("power_price", "purchase"),
+    "power_price": ("power", "purchase"),
+    "reserved_price": ("reserved_count",),
+    "reserved_count": ("reserved_price",),
+}
+"""What a field says nothing without."""
+_EXAMPLES = {
+    "purchase": "$180000",
+    "years": "4",
+    "utilisation": "60%, the share of the time in which it is used",
+    "power": "6kW",
+    "power_price": "$0.12/kWh",
+    "reserved_price": "$7.10/h",
+    "reserved_count": "4",
+}
+
+
+def _check_money(entry: OwnInstance, number: int, path: Path, lines: Lines) -> None:
+    """Raise UserError for a price that is said twice or in part."""
+    for name, others in _TOGETHER.items():
+        missing = [other for other in others if getattr(entry, other) is None]
+        if getattr(entry, name) is not None and missing:
+            where = f"{path} line {lines.of(('instances', number, name))}: {name}"
+            raise UserError(f"{where}: needs {missing[0]} beside it, like {_EXAMPLES[missing[0]]}")
+    if entry.price is not None and entry.purchase is not None:
+        where = f"{path} line {lines.of(('instances', number, 'price'))}: price"
+        raise UserError(f"{where}: purchase says already what an hour costs; leave one of them out")
+
+
+def _variants(name: str, known: Mapping[str, GpuFacts]) -> list[GpuFacts]:
+    words = tokens(name)
+    exact = [gpu for gpu in known.values() if tokens(gpu.name) == words]
+    return exact or [gpu for gpu in known.values() if words and words <= tokens(gpu.name)]
+
+
+def _gpu(gpu: OwnGpu, path: Path) -> GpuFacts:
+    def flops(tera: float | None) -> float | None:
+        return None if tera is None else tera * 1e12
+
+    return GpuFacts(
+        name=gpu.name,
+        model=gpu.model or gpu.name,
+        memory_bytes=gpu.memory,
+        memory_bytes_per_second=gpu.memory_bandwidth,
+        nvlink_bytes_per_second=gpu.nvlink,
+        fp32_flops_per_second=flops(gpu.fp32_tflops),
+        tensor_fp16_flops_per_second=flops(gpu.tensor_fp16_tflops),
+        as_of=gpu.as_of or "undated",
+        source=gpu.source or str(path),
+        notes=gpu.notes,
+    )
+
+
+_RENAMED = {
+    "gpu_count": "gpu_count",
+    "gpu_memory": "gpu_memory_bytes",
+    "vcpus": "vcpus",
+    "memory": "memory_bytes",
+    "interconnect": "interconnect",
+    "interconnect_bandwidth": "interconnect_bytes_per_second",
+    "pair_min": "pair_min_bytes_per_second",
+    "pair_max": "pair_max_bytes_per_second",
+    "pcie": "pcie_bytes_per_second",
+    "network": "network_bytes_per_second",
+    "network_burst": "network_burst_bytes_per_second",
+    "rdma": "rdma_bytes_per_second",
+    "local_disk": "local_disk_bytes",
+    "remote_disk": "remote_disk_bytes_per_second",
+    "count": "owned_count",
+    "reserved_count": "reserved_count",
+    "notes": "notes",
+}
+
+
+def _instance(entry: OwnInstance, cloud: str, path: Path, known: Mapping[str, GpuFacts]) -> Instance:
+    """Only the fields that the entry gives are set, so that the others can come from a lower layer."""
+    given: dict[str, Any] = {
+        field: getattr(entry, name) for name, field in _RENAMED.items() if getattr(entry, name) is not None
+    }
+    if entry.rdma is not None:
+        given["rdma"] = True
+    if entry.gpu is not None:
+        variants = _variants(entry.gpu, known)
+        given["gpu_model"] = variants[0].model
+        given["gpu"] = variants[0].name if len(variants) == 1 else None
+        given.setdefault("gpu_count", 1.0)
+        sizes = {gpu.memory_bytes for gpu in variants}
+        if len(sizes) == 1 and None not in sizes:
+            given.setdefault("gpu_memory_bytes", sizes.pop())
+    about = {"as_of": entry.as_of or "undated", "source": entry.source or str(path), "layer": "user"}
+    return Instance(cloud=cloud, name=entry.name, **about, **given)
+
+
+def _prices(entry: OwnInstance, cloud: str, path: Path) -> list[Price]:
+    asked: tuple[tuple[PriceKind, float | None], ...] = (
+        ("on-demand", entry.price),
+        ("spot", entry.spot_price),
+        ("reserved", entry.reserved_price),
+    )
+    source, notes = entry.source or str(path), entry.notes or ""
+
+    def priced(kind: PriceKind, dollars: float, source: str) -> Price:
+        return Price(cloud, entry.name, entry.region, kind, dollars, entry.as_of, source, notes)
+
+    prices = [priced(kind, dollars, source) for kind, dollars in asked if dollars is not None]
+    own = entry.ownership
+    if own is not None:
+        prices.append(priced("on-demand", own.dollars_per_hour, f"{source}: {own.derivation}"))
+    return prices

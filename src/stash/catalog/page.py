@@ -1,0 +1,283 @@
+"""How the catalog looks: the list of offers, in as many columns as fit, and the sheet of one instance or GPU.
+
+Only turns records into text and tables; unknown is shown as unknown, never as zero. Names are never wrapped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import date
+from typing import TYPE_CHECKING, NamedTuple
+
+from rich.table import Table
+from rich.text import Text
+
+from stash.catalog.facts import OLD_DAYS, Age, age
+from stash.core.errors import UserError
+from stash.core.printable import printable_line
+from stash.core.units import format_bytes, format_rate
+from stash.ui.tables import Column, Listing, fitted
+
+if TYPE_CHECKING:
+    from stash.catalog.facts import GpuFacts, Instance, Offer
+    from stash.catalog.offers import Catalog, OfferFilter
+
+_UNKNOWN = "?"
+_NO_GPU = "-"
+OLD = "*"
+_OPTIONS = {
+    "gpu": "--gpu",
+    "min_gpu_count": "--gpus",
+    "max_gpu_count": "--gpus",
+    "min_gpu_memory_bytes": "--min-gpu-memory",
+    "cloud": "--cloud",
+    "region": "--region",
+    "min_network_bytes_per_second": "--min-network",
+    "interconnect": "--interconnect",
+    "min_vcpus": "--min-vcpus",
+    "min_memory_bytes": "--min-memory",
+    "max_dollars_per_hour": "--max-price",
+}
+
+
+def listing(offers: Sequence[Offer], today: date, width: int | None = None) -> Listing:
+    """The offers, one to a line that is never wrapped, in the columns that fit ``width`` (``None``: all of them).
+
+    The region has a column only when there is more than one to a cloud.
+    """
+    regions = {(offer.instance.cloud, offer.region) for offer in offers}
+    several = len(regions) > len({cloud for cloud, _ in regions})
+    every = [column for column in _columns(offers, today) if several or column.head != "region"]
+    return fitted(every, width)
+
+
+def _columns(offers: Sequence[Offer], today: date) -> list[Column]:
+    """In the order of the table; rank 0 is never left out."""
+
+    def column(head: str, rank: int, cell: Callable[[Offer], str], right: bool = True) -> Column:
+        return Column(head, rank, tuple(printable_line(cell(offer)) for offer in offers), right)
+
+    return [
+        column("cloud", 2, lambda offer: offer.instance.cloud, right=False),
+        column("instance", 0, lambda offer: offer.instance.name, right=False),
+        column("GPUs", 0, lambda offer: _gpus(offer.instance), right=False),
+        column("vCPU", 4, lambda offer: _plain(offer.instance.vcpus)),
+        column("GiB", 5, lambda offer: _gib(offer.instance.memory_bytes)),
+        column("interconnect", 6, lambda offer: _between(offer.instance), right=False),
+        column("Gbit/s", 3, lambda offer: _gbit(offer.instance)),
+        column("region", 7, lambda offer: offer.region or _UNKNOWN, right=False),
+        column("$/h", 0, lambda offer: _dollars(offer.dollars_per_hour)),
+        column("$/GPU", 1, _per_gpu),
+        column("as of", 8, lambda offer: offer.as_of or "undated", right=False),
+        column("age", 0, lambda offer: _age(age(offer.as_of, today))),
+    ]
+
+
+def marked(offers: Sequence[Offer], today: date) -> str:
+    """What the mark behind an age means; empty if no price is marked."""
+    if not any(_age(age(offer.as_of, today)).endswith(OLD) for offer in offers):
+        return ""
+    return f"{OLD} may be older than {OLD_DAYS} days; `stash catalog refresh` gets today's prices"
+
+
+def left_out(counts: Mapping[str, int]) -> str:
+    """``"15 offers left out: network unknown (12), price unknown (3)"``."""
+    total = sum(counts.values())
+    facts = sorted(counts.items(), key=lambda item: -item[1])
+    listed = ", ".join(f"{fact} unknown" + (f" ({count})" if len(counts) > 1 else "") for fact, count in facts)
+    return f"{total} {'offer' if total == 1 else 'offers'} left out: {listed}"
+
+
+class Dropped(NamedTuple):
+    """What there would be without one wish."""
+
+    option: str
+    offers: tuple[Offer, ...]
+    """Cheapest first."""
+
+
+class Nothing(NamedTuple):
+    """Why no offer fits."""
+
+    kind: str
+    removed: Dropped | None
+    """The wish that the last offers fell to, taking wishes in the order of the options, and those offers; ``None`` if
+    there are none of the kind to begin with."""
+    nearest: tuple[Dropped, ...]
+    """Each wish that lets something through when it alone is dropped."""
+
+
+def nothing(known: Catalog, wish: OfferFilter) -> Nothing:
+    """Which wishes leave nothing; a fact that is not known keeps an offer out as well."""
+    given = [name for name in _OPTIONS if getattr(wish, name) is not None]
+    options = list(dict.fromkeys(_OPTIONS[name] for name in given))
+
+    def left(kept: Collection[str]) -> tuple[Offer, ...]:
+        return known.query(wish.model_copy(update={name: None for name in given if _OPTIONS[name] not in kept}))
+
+    there, removed = left(()), None
+    for number, option in enumerate(options, start=1):
+        before, there = there, left(options[:number]) if there else ()
+        if before and not there:
+            removed = Dropped(option, before)
+    found = [Dropped(option, left([other for other in options if other != option])) for option in options]
+    return Nothing(wish.kinds[0], removed, tuple(each for each in found if each.offers))
+
+
+def nothing_text(told: Nothing) -> str:
+    """``"no on-demand offer fits: --max-price removed the last 3"``, and what there is without single wishes."""
+    if told.removed is None:
+        return f"no {told.kind} price is known; `stash catalog refresh` gets today's"
+    lines = [f"no {told.kind} offer fits: {told.removed.option} removed the last {len(told.removed.offers)}"]
+    for option, offers in told.nearest:
+        first = f"{offers[0].instance.name} at ${offers[0].dollars_per_hour:.2f}/h"
+        lines.append(f"without {option}: {first}" + (f" and {len(offers) - 1} more" if len(offers) > 1 else ""))
+    return "\n".join(lines)
+
+
+def sheet(known: Catalog, name: str) -> Table:
+    """Everything known about the instance or GPU called ``name``; raises UserError with the nearest names."""
+    try:
+        instance = known.instance(name)
+    except UserError:
+        try:
+            return _gpu_sheet(known.gpu(name))
+        except UserError as error:
+            if "variants" in str(error):
+                raise
+        raise
+    made = _sheet(f"{instance.name}, {instance.cloud}")
+    for label, value in _facts(instance):
+        made.add_row(label, _cell(value))
+    for offer in known.offers_of(instance):
+        price = f"${offer.dollars_per_hour:.4g}/h in {offer.region or 'unknown region'}, {offer.as_of or 'undated'}"
+        detail = "; ".join(part for part in (offer.source, offer.notes) if part)
+        made.add_row(offer.kind, _cell(f"{price} ({detail})"))
+    made.add_row("facts from", _cell(f"{instance.source} (compiled {instance.as_of})"))
+    if instance.notes:
+        made.add_row("notes", _cell(instance.notes))
+    return made
+
+
+def _cell(text: str) -> Text:
+    return Text(printable_line(text))
+
+
+def _sheet(title: str) -> Table:
+    made = Table(
+        box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=False, title=_cell(title), title_justify="left"
+    )
+    made.add_column(style="dim", no_wrap=True)
+    made.add_column(overflow="fold")
+    return made
+
+
+def _facts(item: Instance) -> list[tuple[str, str]]:
+    pairs = f"{_rate(item.pair_min_bytes_per_second)} to {_rate(item.pair_max_bytes_per_second)}"
+    network = _bits(item.network_bytes_per_second)
+    if item.network_burst_bytes_per_second is not None:
+        network += f", in bursts {_bits(item.network_burst_bytes_per_second)}"
+    disk = _rate(item.remote_disk_bytes_per_second)
+    if item.remote_disk_burst_bytes_per_second is not None:
+        disk += f", in bursts {_rate(item.remote_disk_burst_bytes_per_second)}"
+    about_gpus = [
+        ("GPUs", f"{_gpus(item)}, variant {item.gpu or 'unknown'}"),
+        ("interconnect", f"{item.interconnect or 'unknown'}, {_rate(item.interconnect_bytes_per_second)} per GPU"),
+        ("between pairs", pairs),
+        ("PCIe, in theory", _rate(item.pcie_bytes_per_second)),
+        ("PCIe, measured", _rate(item.pcie_measured_bytes_per_second)),
+    ]
+    return [
+        *([] if item.gpu_count == 0 else about_gpus),
+        ("vCPUs", "unknown" if item.vcpus is None else f"{item.vcpus:g}"),
+        ("memory", _bytes(item.memory_bytes)),
+        ("network", network),
+        ("RDMA", "no" if item.rdma is False else _bits(item.rdma_bytes_per_second)),
+        ("local disk", "none" if item.local_disk_bytes == 0 else _bytes(item.local_disk_bytes)),
+        ("remote disk", disk),
+        *([] if item.owned_count is None else [("of your own", f"{item.owned_count}")]),
+        *([] if item.reserved_count is None else [("reserved", f"{item.reserved_count}")]),
+    ]
+
+
+def _gpu_sheet(gpu: GpuFacts) -> Table:
+    made = _sheet(gpu.name)
+    rows = [
+        ("architecture", gpu.architecture or "unknown"),
+        ("fp32", _tera(gpu.fp32_flops_per_second)),
+        ("fp16, bf16 tensor", _tera(gpu.tensor_fp16_flops_per_second)),
+        ("tf32 tensor", _tera(gpu.tensor_tf32_flops_per_second)),
+        ("fp16, no tensor", _tera(gpu.fp16_flops_per_second)),
+        ("memory", _bytes(gpu.memory_bytes)),
+        ("memory bandwidth", _rate(gpu.memory_bytes_per_second)),
+        ("NVLink, one way", _rate(gpu.nvlink_bytes_per_second)),
+        ("PCIe", gpu.pcie or "unknown"),
+        ("power", "unknown" if gpu.watts is None else f"{gpu.watts:g} W"),
+        ("released", "unknown" if gpu.release_year is None else str(gpu.release_year)),
+        ("facts from", f"{gpu.source} (compiled {gpu.as_of})"),
+        *([("notes", gpu.notes)] if gpu.notes else []),
+    ]
+    for label, value in rows:
+        made.add_row(label, _cell(value))
+    return made
+
+
+def _gpus(item: Instance) -> str:
+    """``8 V100 16 GB``."""
+    if item.gpu_count == 0:
+        return "none"
+    count = _UNKNOWN if item.gpu_count is None else f"{item.gpu_count:.3g}"
+    memory = "" if item.gpu_memory_bytes is None else f" {item.gpu_memory_bytes / 2**30:.3g} GiB"
+    return f"{count} {item.gpu_model or _UNKNOWN}{memory}"
+
+
+def _dollars(price: float) -> str:
+    return f"{price:.2f}" if price >= 0.1 else f"{price:.3f}"
+
+
+def _per_gpu(offer: Offer) -> str:
+    if offer.dollars_per_gpu_hour is not None:
+        return _dollars(offer.dollars_per_gpu_hour)
+    return _NO_GPU if offer.instance.gpu_count == 0 else _UNKNOWN
+
+
+def _between(item: Instance) -> str:
+    return _NO_GPU if item.gpu_count == 0 else item.interconnect or _UNKNOWN
+
+
+def _plain(number: float | None) -> str:
+    return _UNKNOWN if number is None else f"{number:g}"
+
+
+def _gib(size: float | None) -> str:
+    return _UNKNOWN if size is None else f"{size / 2**30:.4g}"
+
+
+def _age(known: Age | None) -> str:
+    """``125 d *``; of a month or a year it is a bound."""
+    if known is None:
+        return f"? {OLD}"
+    bound = "" if known.days is not None else ">" if known.least > 0 else "<"
+    days = known.least if known.least > 0 or known.days is not None else known.most
+    return f"{bound}{days} d {OLD if known.is_old else ' '}"
+
+
+def _gbit(item: Instance) -> str:
+    rate = item.network_bytes_per_second
+    return _UNKNOWN if rate is None else f"{rate * 8 / 1e9:.4g}"
+
+
+def _bits(rate: float | None) -> str:
+    return "unknown" if rate is None else f"{rate * 8 / 1e9:.4g} Gbit/s"
+
+
+def _rate(rate: float | None) -> str:
+    return "unknown" if rate is None else format_rate(rate)
+
+
+def _bytes(size: float | None) -> str:
+    return "unknown" if size is None else f"{size / 2**30:.4g} GiB ({format_bytes(size)})"
+
+
+def _tera(flops: float | None) -> str:
+    return "unknown" if flops is None else f"{flops / 1e12:.4g} TFLOP/s"

@@ -1,0 +1,253 @@
+"""Reads the price lists that gpuhunt and SkyPilot publish, in their own formats, and says what is wrong with them.
+
+Knows the columns of both formats and their traps: zones instead of regions, GPU prices apart from VM prices on
+GCP, memory sizes in the wrong unit, placeholder prices. Keeps GPU types, and CPU types that Stash knows already.
+Knows nothing of the network or of the catalog that the result goes into.
+"""
+
+from __future__ import annotations
+
+import ast
+import csv
+import io
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from statistics import median
+
+from stash.catalog.facts import Instance, PriceKind
+
+CsvRow = dict[str, str]
+_LONGEST = 2_000
+"""Characters that are read of a field in Python's notation, as one list has it."""
+_GPUHUNT = ("instance_name", "location", "price", "cpu", "memory", "gpu_count", "gpu_name", "gpu_memory", "spot")
+_SKYPILOT = ("InstanceType", "AcceleratorName", "AcceleratorCount", "vCPUs", "MemoryGiB", "Price", "Region")
+_LEAST, _MOST = 0.005, 150.0
+"""Dollars per hour of one GPU (or one whole CPU machine's 40 vCPUs) between which a price is believed."""
+
+
+class DamagedError(ValueError):
+    """A published file cannot be used; the message says why."""
+
+
+@dataclass
+class ParsedPriceList:
+    """What one published file says: types, and prices of (name, region, kind) in every zone of the region."""
+
+    instances: dict[str, Instance] = field(default_factory=dict)
+    zones: dict[tuple[str, str, PriceKind], list[float]] = field(default_factory=lambda: defaultdict(list))
+    read: int = 0
+    left_out: int = 0
+    """Rows that make no sense: no price, an absurd one, a field that is no number."""
+
+    def prices(self) -> dict[tuple[str, str, PriceKind], float]:
+        """Dollars per hour of (name, region, kind): the median over the region's zones."""
+        return {key: median(values) for key, values in self.zones.items()}
+
+
+def rows(text: str, required: tuple[str, ...]) -> Iterator[CsvRow]:
+    """The lines of a published CSV file; raises DamagedError when it is cut off or has other columns."""
+    if not text.endswith("\n"):
+        raise DamagedError("it is cut off: its last line is not complete")
+    reader = csv.DictReader(io.StringIO(text))
+    try:
+        missing = [column for column in required if column not in (reader.fieldnames or ())]
+        if missing:
+            raise DamagedError(f"it has no column {missing[0]!r}; the format may have changed")
+        for row in reader:
+            if None in row or None in row.values():
+                raise DamagedError(f"line {reader.line_num} has more or fewer fields than the head")
+            yield row
+    except csv.Error as error:
+        raise DamagedError(f"line {reader.line_num + 1}: {error}") from None
+
+
+def believable(price: float, gpu_count: float, vcpus: float | None) -> bool:
+    """Whether a price in dollars per hour can be one: publishers use 0, 700 and the like for "not sold here"."""
+    size = gpu_count or max(1.0, (vcpus or 1.0) / 40)
+    return _LEAST <= price / size <= _MOST
+
+
+def gpuhunt(cloud: str, text: str, source: str, as_of: str, known: Mapping[str, Instance]) -> ParsedPriceList:
+    """Read one ``<provider>.csv`` of gpuhunt's catalog. ``known``: the cloud's instances that Stash has already.
+
+    Memory is in GB as clouds write it, meaning GiB. Raises DamagedError.
+    """
+
+    def take(row: CsvRow, harvest: ParsedPriceList) -> None:
+        count, model = float(row["gpu_count"] or 0), _model(row["gpu_name"])
+        name = row["instance_name"]
+        if _is_tpu(row["gpu_name"]) or row.get("gpu_vendor") == "google":
+            return
+        if cloud == "gcp" and name.startswith("n1-") and count:
+            name = f"{name}+{count:g}x{model}"
+        memory = float(row["gpu_memory"]) if row["gpu_memory"] else None
+        region = re.sub(r"-[a-z]$", "", row["location"]) if cloud == "gcp" else row["location"]
+        kind: PriceKind = "spot" if row["spot"].lower() == "true" else "on-demand"
+        shape = _Listed(name, model, count, memory, _number(row["cpu"]), _number(row["memory"]))
+        _add(harvest, shape, region, {kind: _number(row["price"])}, (cloud, source, as_of, known))
+
+    return _harvest(rows(text, _GPUHUNT), take)
+
+
+def skypilot(cloud: str, text: str, source: str, as_of: str, known: Mapping[str, Instance]) -> ParsedPriceList:
+    """Read one ``vms.csv`` of SkyPilot's catalog. ``known``: the cloud's instances that Stash has already.
+
+    A spot price equal to the on-demand price stands for "no spot price known" and is not taken. On GCP the VM and
+    its GPUs are priced in different rows, so only types whose GPUs Stash knows can be priced. Raises DamagedError.
+    """
+    lines = list(rows(text, _SKYPILOT))
+    accelerators = {
+        (_zone(row), row["AcceleratorName"], float(row["AcceleratorCount"] or 0)): row
+        for row in lines
+        if not row["InstanceType"]
+    }
+
+    def take(row: CsvRow, harvest: ParsedPriceList) -> None:
+        if row["InstanceType"] and not _is_tpu(row["AcceleratorName"]):
+            for shape, prices in _priced(row, cloud, accelerators, known):
+                _add(harvest, shape, row["Region"], prices, (cloud, source, as_of, known))
+
+    return _harvest(iter(lines), take)
+
+
+@dataclass(frozen=True)
+class _Listed:
+    name: str
+    model: str | None
+    count: float
+    gpu_memory_gib: float | None
+    vcpus: float | None
+    memory_gib: float | None
+
+
+Prices = dict[PriceKind, float | None]
+
+
+def _harvest(lines: Iterator[CsvRow], take: Callable[[CsvRow, ParsedPriceList], None]) -> ParsedPriceList:
+    harvest = ParsedPriceList()
+    for row in lines:
+        harvest.read += 1
+        try:
+            take(row, harvest)
+        except ValueError:
+            harvest.left_out += 1
+    if not harvest.zones:
+        raise DamagedError("it has no offer that could be used")
+    if harvest.left_out > 0.2 * harvest.read:
+        raise DamagedError(f"{harvest.left_out} of its {harvest.read} lines make no sense")
+    return harvest
+
+
+def _add(
+    harvest: ParsedPriceList,
+    shape: _Listed,
+    region: str,
+    prices: Prices,
+    about: tuple[str, str, str, Mapping[str, Instance]],
+) -> None:
+    """Take one line's type and prices; raises ValueError when a price cannot be one."""
+    cloud, source, as_of, known = about
+    if not shape.count and shape.name not in known:
+        return
+    if not (shape.name and region):
+        raise ValueError("no name or region")
+    for kind, price in prices.items():
+        if price is None:
+            continue
+        if not believable(price, shape.count, shape.vcpus):
+            raise ValueError(f"{price} is no price")
+        harvest.zones[shape.name, region, kind].append(price)
+    if shape.name not in harvest.instances:
+        harvest.instances[shape.name] = _instance(shape, cloud, source, as_of)
+
+
+def _instance(shape: _Listed, cloud: str, source: str, as_of: str) -> Instance:
+    return Instance(
+        cloud=cloud,
+        name=shape.name,
+        gpu_model=shape.model,
+        gpu_count=shape.count,
+        gpu_memory_bytes=shape.gpu_memory_gib and shape.gpu_memory_gib * 2**30,
+        vcpus=shape.vcpus,
+        memory_bytes=shape.memory_gib and shape.memory_gib * 2**30,
+        interconnect="none" if 0 < shape.count <= 1 else None,
+        as_of=as_of,
+        source=source,
+        layer="snapshot",
+    )
+
+
+def _priced(
+    row: CsvRow, cloud: str, accelerators: Mapping[tuple[str, str, float], CsvRow], known: Mapping[str, Instance]
+) -> Iterator[tuple[_Listed, Prices]]:
+    """The types that one VM line of SkyPilot's prices: itself, or on GCP those of its pairings that Stash knows."""
+    machine: Prices = {"on-demand": _number(row["Price"]), "spot": _number(row.get("SpotPrice", ""))}
+    size = (_number(row["vCPUs"]), _number(row["MemoryGiB"]))
+    if cloud != "gcp":
+        count, model = float(row["AcceleratorCount"] or 0), _model(row["AcceleratorName"])
+        yield (
+            _Listed(row["InstanceType"], model, count, _gpu_memory_gib(row), *size),
+            _without_placeholder(machine),
+        )
+        return
+    for name, instance in known.items():
+        if name.split("+")[0] != row["InstanceType"] or instance.gpu_count is None:
+            continue
+        gpu = accelerators.get((_zone(row), skypilot_gpu(instance), instance.gpu_count))
+        if instance.gpu_count and gpu is None:
+            continue
+        both = machine if gpu is None else {kind: _sum(machine[kind], gpu, kind) for kind in machine}
+        gib = instance.gpu_memory_bytes and instance.gpu_memory_bytes / 2**30
+        yield _Listed(name, instance.gpu_model, instance.gpu_count, gib, *size), _without_placeholder(both)
+
+
+def _sum(machine: float | None, gpu: CsvRow, kind: PriceKind) -> float | None:
+    more = _number(gpu["Price"] if kind == "on-demand" else gpu.get("SpotPrice", ""))
+    if machine is None or not more:
+        return None
+    return machine + more
+
+
+def _without_placeholder(prices: Prices) -> Prices:
+    spot, full = prices["spot"], prices["on-demand"]
+    real = spot is not None and (full is None or 0 < spot < full)
+    return {"on-demand": full or None, "spot": spot if real else None}
+
+
+def skypilot_gpu(instance: Instance) -> str:
+    """How SkyPilot's GCP list calls the instance's GPU."""
+    if instance.name.startswith("a3-mega"):
+        return "H100-MEGA"
+    large = instance.gpu_model == "A100" and (instance.gpu_memory_bytes or 0) > 60 * 2**30
+    return "A100-80GB" if large else instance.gpu_model or ""
+
+
+def _gpu_memory_gib(row: CsvRow) -> float | None:
+    """From the GPU's name (``V100-32GB``) or the GpuInfo field, where some clouds write GiB as MiB."""
+    named = re.search(r"-(\d+)GB$", row["AcceleratorName"])
+    if named:
+        return float(named[1])
+    try:
+        size = float(ast.literal_eval(row.get("GpuInfo", "")[:_LONGEST])["Gpus"][0]["MemoryInfo"]["SizeInMiB"])
+    except (ValueError, SyntaxError, TypeError, LookupError, RecursionError, MemoryError):  # nested too deep
+        return None
+    return size / 1024 if size >= 1024 else None
+
+
+def _model(name: str) -> str | None:
+    """A GPU's model as Stash writes it: ``A100`` for ``A100-80GB``, ``T4G`` for ``T4g``."""
+    return re.sub(r"-(\d+GB|MEGA)$", "", name.upper()) or None
+
+
+def _is_tpu(name: str) -> bool:
+    return bool(re.match(r"tpu|v\d(litepod|p|e)?-\d|inferentia|trainium", name.lower()))
+
+
+def _zone(row: CsvRow) -> str:
+    return row.get("AvailabilityZone") or row["Region"]
+
+
+def _number(text: str) -> float | None:
+    return float(text) if text else None

@@ -1,0 +1,295 @@
+"""Published facts beside prices: training speeds, data sets, tariffs, collectives, each with source and date."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Literal, NamedTuple
+
+from stash.catalog import shipped
+from stash.catalog.facts import Amount
+from stash.catalog.shipped import GB, rows
+from stash.core.errors import UserError
+from stash.core.records.base import Count, Record
+
+# Speeds ----------------------------------------------------------------------------------------------------
+# Published training speeds of one GPU: which model, at which batch and precision, on which GPU, how fast.
+#
+# Reads ``data/training_speeds.csv``, whose every line names its source. Knows nothing of what follows for other
+# jobs.
+
+_KINDS = {"fp32": "fp32", "tf32": "fp32", "amp": "amp"}
+"""TF32 is how Ampere runs programs that ask for fp32."""
+
+
+class Speed(NamedTuple):
+    """One published measurement."""
+
+    model: str
+    batch: int | None
+    precision: str
+    """``fp32`` (TF32 where the GPU has it) or ``amp``."""
+    gpu: str
+    """The GPU's model, e.g. ``V100``; sources seldom say the variant."""
+    per_second: float
+    """Samples, or iterations where ``batch`` is unknown."""
+    as_of: str | None
+    source: str
+    series: str
+    """Measurements that differ in the GPU alone: one source and kind of input, whatever machine it was."""
+
+    @property
+    def key(self) -> str:
+        return model_key(self.model)
+
+
+def model_key(name: str) -> str:
+    """A model's name without what people write differently: ``"ResNet50v1.5"`` and ``"resnet-50"`` are
+    ``"resnet50"``.
+    """
+    lowered = re.sub(r"v\d+\.\d+$", "", name.strip().lower())
+    return re.sub(r"[^a-z0-9]", "", lowered)
+
+
+@lru_cache(maxsize=1)
+def speeds() -> tuple[Speed, ...]:
+    """Every line of the table."""
+    return tuple(
+        Speed(
+            model=row["model"],
+            batch=int(row["batch"]) if row["batch"] else None,
+            precision=_KINDS[row["precision"]],
+            gpu=row["gpu_model"],
+            per_second=float(row["speed"]),
+            as_of=row["as_of"] or None,
+            source=row["source"],
+            series=f"{row['source'].split(',')[0]} {row['data']}",
+        )
+        for row in rows("training_speeds.csv")
+    )
+
+
+# Datasets --------------------------------------------------------------------------------------------------
+# How much an epoch of a well-known data set is: ``datasets.csv``, samples or tokens with source and date.
+#
+# Reads the file, and finds a name as people write it (``ImageNet``, ``cifar10``).
+
+
+class KnownDataset(Record):
+    """One data set's training split."""
+
+    name: str
+    samples: Count | None = None
+    tokens: Count | None = None
+    """Where its samples are cut from one stream of tokens."""
+    as_of: str
+    source: str
+    notes: str = ""
+
+
+@lru_cache(maxsize=1)
+def known_datasets() -> tuple[KnownDataset, ...]:
+    """Every one, in the file's order."""
+    return tuple(
+        KnownDataset(
+            name=row["dataset"],
+            samples=int(row["samples"]) if row["samples"] else None,
+            tokens=int(row["tokens"]) if row["tokens"] else None,
+            as_of=row["as_of"],
+            source=row["source"],
+            notes=row["notes"],
+        )
+        for row in rows("datasets.csv")
+    )
+
+
+def known_dataset(name: str) -> KnownDataset:
+    """The one of that name, in any case, with or without dashes; raises UserError with those there are."""
+    found = [item for item in known_datasets() if _plain(item.name) == _plain(name)]
+    if found:
+        return found[0]
+    names = ", ".join(item.name for item in known_datasets())
+    raise UserError(f"unknown data set {name!r}; known are {names}, of any other give --samples")
+
+
+def _plain(name: str) -> str:
+    return "".join(letter for letter in name.lower() if letter.isalnum())
+
+
+# Tariffs ---------------------------------------------------------------------------------------------------
+# How clouds bill beside the price per hour: by the second or the hour, disks, and data that leave.
+#
+# Reads ``data/tariffs.csv``, a dated and sourced line for each fact. A cloud of which a fact was found in no source
+# has ``None`` there, never zero. Knows nothing of what is rented.
+
+_UNITS = {"s": 1.0, "$/GB": 1.0, "$/GB-month": 1.0, "$/GiB-month": 1e9 / 2**30}
+"""What one of each is in seconds, or in dollars per GB (and month)."""
+
+
+class TariffFact(Record):
+    """One published number of a cloud's billing."""
+
+    value: float
+    as_of: str
+    source: str
+    notes: str = ""
+
+
+class Tariff(Record):
+    """What one cloud charges beside its instances, and how it rounds; ``None``: no source says."""
+
+    cloud: str
+    billed_by_seconds: TariffFact | None = None
+    """Use is rounded up to whole multiples of this."""
+    least_seconds: TariffFact | None = None
+    """That are paid for at any rate."""
+    disk_dollars_per_gb_month: TariffFact | None = None
+    """Of the network disk that machines commonly get."""
+    egress_dollars_per_gb: TariffFact | None = None
+    """Of data that leave the cloud, at the first tier."""
+
+
+@lru_cache(maxsize=1)
+def tariffs() -> Mapping[str, Tariff]:
+    """The shipped tariffs by cloud."""
+    found: dict[str, dict[str, object]] = {}
+    for row in shipped.rows("tariffs.csv"):
+        value = float(row["value"]) * _UNITS[row["unit"]]
+        fact = TariffFact(value=value, as_of=row["as_of"], source=row["source"], notes=row["notes"])
+        found.setdefault(row["cloud"], {})[row["fact"]] = fact
+    return {cloud: Tariff.model_validate({"cloud": cloud, **facts}) for cloud, facts in found.items()}
+
+
+# Collectives -----------------------------------------------------------------------------------------------
+# Published measurements that predictions rest on: ``collectives.csv``, ``hop_latencies.csv``, ``node_scaling.csv``.
+#
+# What links reached where somebody measured, beside what their data sheet claims; and what devices of a node lost
+# to each other. Turns the files into records in base units, and judges nothing:
+# ``derive.predict.target.efficiency`` does.
+
+MICROSECOND = 1e-6
+
+
+class CollectiveRate(Record):
+    """One all-reduce that somebody published."""
+
+    scope: Literal["inside", "between"]
+    """A node's devices, or several nodes."""
+    link: str
+    """``nvswitch``, ``nvlink``, ``pcie``; ``efa``, ``infiniband``, ``tcp``."""
+    gpu: str
+    nodes: int
+    ranks: int
+    algorithm: str | None = None
+    """``ring`` or ``tree``, where the source says so."""
+    claimed_bytes_per_second: Amount
+    """By the data sheet, one direction: of a device's links inside a node, of all of a node's interfaces between."""
+    message_bytes: Amount | None = None
+    """``None``: large, says the source."""
+    bus_bytes_per_second: Amount
+    """As nccl-tests defines it."""
+    published: str
+    as_of: str
+    """When it was looked up."""
+    source: str
+    notes: str = ""
+
+
+class HopLatency(Record):
+    """What a library's authors reckon with for one hop."""
+
+    library: str
+    link: str
+    """``nvlink``, ``pcie`` or ``network``."""
+    algorithm: str
+    start_seconds: Amount
+    hop_seconds: Amount
+    as_of: str
+    source: str
+    notes: str = ""
+
+
+@lru_cache(maxsize=1)
+def collective_rates() -> tuple[CollectiveRate, ...]:
+    """Every published measurement, in the file's order."""
+    return tuple(
+        CollectiveRate(
+            scope=row["scope"],
+            link=row["link"],
+            gpu=row["gpu"],
+            nodes=int(row["nodes"]),
+            ranks=int(row["ranks"]),
+            algorithm=row["algorithm"] or None,
+            claimed_bytes_per_second=float(row["claimed_gbyte_per_s"]) * GB,
+            message_bytes=float(row["message_bytes"]) if row["message_bytes"] else None,
+            bus_bytes_per_second=float(row["busbw_gbyte_per_s"]) * GB,
+            published=row["published"],
+            as_of=row["as_of"],
+            source=row["source"],
+            notes=row["notes"],
+        )
+        for row in rows("collectives.csv")
+    )
+
+
+@lru_cache(maxsize=1)
+def hop_latencies() -> tuple[HopLatency, ...]:
+    """Every published latency of a hop, in the file's order."""
+    return tuple(
+        HopLatency(
+            library=row["library"],
+            link=row["link"],
+            algorithm=row["algorithm"],
+            start_seconds=float(row["start_us"]) * MICROSECOND,
+            hop_seconds=float(row["hop_us"]) * MICROSECOND,
+            as_of=row["as_of"],
+            source=row["source"],
+            notes=row["notes"],
+        )
+        for row in rows("hop_latencies.csv")
+    )
+
+
+class NodeScaling(Record):
+    """One model on one device and on several, of one node or of more, as somebody published it."""
+
+    model: str
+    machine: str
+    gpu: str
+    nodes: int
+    devices: int
+    """Of all nodes."""
+    exchange: float
+    """What the exchange between them is predicted to add to a step, as a fraction of it on one device."""
+    one_per_second: Amount
+    all_per_second: Amount
+    as_of: str
+    source: str
+    notes: str = ""
+
+    @property
+    def loss(self) -> float:
+        """By how much a step takes longer with all devices than its exchange explains, as a fraction of it on one."""
+        return self.one_per_second * self.devices / self.all_per_second - 1 - self.exchange
+
+
+@lru_cache(maxsize=1)
+def node_scaling() -> tuple[NodeScaling, ...]:
+    """Every published pair, in the file's order."""
+    return tuple(
+        NodeScaling(
+            model=row["model"],
+            machine=row["machine"],
+            gpu=row["gpu"],
+            nodes=int(row["nodes"]),
+            devices=int(row["devices"]),
+            exchange=float(row["exchange"]),
+            one_per_second=float(row["one_per_s"]),
+            all_per_second=float(row["all_per_s"]),
+            as_of=row["as_of"],
+            source=row["source"],
+            notes=row["notes"],
+        )
+        for row in rows("node_scaling.csv")
+    )

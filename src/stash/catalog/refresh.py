@@ -1,0 +1,309 @@
+"""``stash catalog refresh``: downloads published price lists, checks them, and renews the snapshot.
+
+Knows where the lists are published and what makes one unbelievable. A list that cannot be had or used leaves its
+part of the old snapshot as it was. The network is reached only through the ``Transport`` that is handed in.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+import time
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from http.client import HTTPException, HTTPMessage, HTTPResponse
+from pathlib import Path
+from typing import IO
+from urllib.error import HTTPError, URLError
+from urllib.parse import urlsplit
+from urllib.request import HTTPRedirectHandler, Request, build_opener
+from zlib import error as ZlibError  # noqa: N812  (its real name says nothing)
+
+from stash.catalog import facts, layers, snapshot
+from stash.catalog.facts import Instance, Offer, Price, PriceKind, is_date
+from stash.catalog.offers import Catalog, Columns
+from stash.catalog.published import DamagedError, ParsedPriceList, gpuhunt, skypilot
+from stash.catalog.snapshot import HISTORY, Changes, Part, Snapshot, compare
+from stash.core.errors import StashError, one_line
+
+Transport = Callable[[str], bytes]
+"""Fetches a URL; raises OSError when it cannot be reached."""
+
+_GPUHUNT = "https://dstack-gpu-pricing.s3.eu-west-1.amazonaws.com/v3"
+_SKYPILOT = "https://raw.githubusercontent.com/skypilot-org/skypilot-catalog/master/catalogs/v8"
+_CLOUDS = ("aws", "azure", "gcp", "lambda", "runpod")
+_GPUHUNT_NAMES = {"lambda": "lambdalabs"}
+_LARGEST = 100 * 2**20
+"""Bytes of a list, packed or not."""
+_SILENCE, _LONGEST = 20.0, 300.0
+"""Seconds without a byte, and for all of a list."""
+_VERSION = 100
+"""Bytes of the text that names a list's version."""
+_LEAST_SHARE, _FEW = 0.5, 20
+_JUMP, _JUMPED_SHARE = 5.0, 0.5
+
+
+@dataclass(frozen=True)
+class Source:
+    """One published list: whose, of which cloud, and where."""
+
+    publisher: str
+    cloud: str
+    url: str
+    """With ``{version}`` in it if the publisher numbers its lists."""
+    version_url: str | None = None
+
+    @property
+    def name(self) -> str:
+        return f"{self.publisher} {self.cloud}"
+
+
+SOURCES: tuple[Source, ...] = (
+    *(
+        Source("gpuhunt", cloud, f"{_GPUHUNT}/{name}/{{version}}/catalog.zip", f"{_GPUHUNT}/{name}/version")
+        for cloud, name in ((cloud, _GPUHUNT_NAMES.get(cloud, cloud)) for cloud in _CLOUDS)
+    ),
+    *(Source("skypilot", cloud, f"{_SKYPILOT}/{cloud}/vms.csv") for cloud in _CLOUDS),
+)
+"""In order of precedence: gpuhunt dates its lists and prices whole machines, so it comes first."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a refresh did."""
+
+    changes: Changes
+    failures: tuple[str, ...]
+    """One sentence on each list that could not be used; its part of the snapshot stays as it was."""
+    updated: tuple[str, ...]
+    offers: int
+    path: Path
+
+
+def https(url: str) -> bytes:
+    """The real transport: the body behind an https URL, of bounded size and time. Raises OSError."""
+    return fetched(url, "https")
+
+
+def fetched(url: str, scheme: str) -> bytes:
+    """The body behind ``url``, asked for, and sent on to, nowhere but over ``scheme``. Raises OSError."""
+    if urlsplit(url).scheme != scheme:
+        raise URLError(f"{url} is not {scheme}")
+    request = Request(url, headers={"User-Agent": "stash-ddl (stash catalog refresh)"})
+    try:
+        with build_opener(_SameScheme(scheme)).open(request, timeout=_SILENCE) as answer:
+            body = _read(answer)
+            length = answer.headers.get("Content-Length")
+    except HTTPException as error:
+        raise OSError(f"the connection broke: {error!r}") from error
+    if length is not None and len(body) <= _LARGEST and length != str(len(body)):
+        raise OSError("the download is not complete")
+    return body
+
+
+class _SameScheme(HTTPRedirectHandler):
+    """Follows a redirection only if it stays as safe as it was."""
+
+    def __init__(self, scheme: str) -> None:
+        self._scheme = scheme
+
+    def redirect_request(
+        self, req: Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
+    ) -> Request | None:
+        if urlsplit(newurl).scheme != self._scheme:
+            raise URLError(f"it sends on to {newurl}, which is not {self._scheme}")
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+def _read(answer: HTTPResponse) -> bytes:
+    """At most one byte more than a list may have."""
+    deadline, parts, size = time.monotonic() + _LONGEST, [], 0
+    while size <= _LARGEST and (part := answer.read1(min(2**20, _LARGEST + 1 - size))):
+        parts.append(part)
+        size += len(part)
+        if time.monotonic() > deadline:
+            raise OSError(f"it took longer than {_LONGEST:.0f} s")
+    return b"".join(parts)
+
+
+def refresh(transport: Transport = https, path: Path | None = None, now: datetime | None = None) -> Report:
+    """Renew the snapshot at ``path`` (default: its usual place) from every list that can be had and believed.
+
+    Raises StashError, and changes nothing, when no list could be.
+    """
+    path, now = path or facts.snapshot_file(), now or datetime.now(timezone.utc)
+    old, lost = _old(path)
+    before = layers.merge(old, None)
+    parts, failures = _downloaded(transport, before, old, now.date().isoformat())
+    if not parts:
+        raise StashError(_nothing(failures, old))
+    renewed = _renewed(old, parts, before, now)
+    after = layers.merge(renewed, None)
+    snapshot.write(renewed, path)
+    return Report(
+        compare(before, after), (*lost, *(text for _, text in failures)), tuple(parts), len(after.columns), path
+    )
+
+
+def _old(path: Path) -> tuple[Snapshot | None, tuple[str, ...]]:
+    """The snapshot so far; a damaged one counts as none and is replaced."""
+    try:
+        return snapshot.read(path), ()
+    except StashError as error:
+        return None, (f"{error}; it is replaced",)
+
+
+Failures = list[tuple[bool, str]]
+"""Whether the network was at fault, and a sentence."""
+
+
+def _downloaded(
+    transport: Transport, before: Catalog, old: Snapshot | None, today: str
+) -> tuple[dict[str, Part], Failures]:
+    parts: dict[str, Part] = {}
+    failures: Failures = []
+    silent: set[str] = set()
+    for source in SOURCES:
+        host = urlsplit(source.url).netloc
+        if host in silent:
+            continue
+        try:
+            parts[source.name] = _part(source, transport, before, old.part(source.name) if old else None, today)
+        except HTTPError as error:
+            failures.append((False, f"{source.name}: the server answers {error.code} for {error.url}"))
+        except OSError as error:
+            silent.add(host)
+            failures.append((True, f"{host} cannot be reached ({getattr(error, 'reason', None) or error})"))
+        except DamagedError as error:
+            failures.append((False, f"{source.name}: {error}; not used"))
+    return parts, failures
+
+
+def _nothing(failures: Failures, old: Snapshot | None) -> str:
+    keeps = f"the snapshot of {old.created[:10]} stays" if old else "the prices that came with Stash stay"
+    if all(network for network, _ in failures):
+        return f"the catalog was not refreshed, because this machine seems to be offline; {keeps} ({failures[0][1]})"
+    return f"the catalog was not refreshed, because no price list could be used; {keeps}: " + "; ".join(
+        text for _, text in failures
+    )
+
+
+def _part(source: Source, transport: Transport, before: Catalog, old: Part | None, today: str) -> Part:
+    url, published = _located(source, transport)
+    body = transport(url)
+    if len(body) > _LARGEST:
+        raise DamagedError(f"it is larger than {_LARGEST // 2**20} MB")
+    text = _text(body, f"{_GPUHUNT_NAMES.get(source.cloud, source.cloud)}.csv" if source.version_url else None)
+    known = {item.name: item for item in before.instances if item.cloud == source.cloud}
+    dated = f"published {published}" if published else f"downloaded {today}"
+    read = gpuhunt if source.publisher == "gpuhunt" else skypilot
+    try:
+        harvest = read(source.cloud, text, f"{source.name}, {dated}", published or today, known)
+    except DamagedError:
+        raise
+    except (csv.Error, ValueError, LookupError, TypeError) as error:
+        raise DamagedError(f"it cannot be read ({one_line(error)})") from error
+    prices = harvest.prices()
+    _believe(prices, source.cloud, before, old)
+    columns, instances = _columns(source, harvest, prices, published or today, f"{source.name}, {dated}")
+    return Part(source.name, url, published, today, harvest.left_out, instances, columns)
+
+
+def _located(source: Source, transport: Transport) -> tuple[str, str | None]:
+    """Where the newest list is and its ISO date, if the publisher gives one (gpuhunt: 20261119-12)."""
+    if source.version_url is None:
+        return source.url, None
+    version = transport(source.version_url)[:_VERSION].decode(errors="replace").strip()
+    match = re.fullmatch(r"(20\d\d)([01]\d)([0-3]\d)-[0-9]{1,9}", version, re.ASCII)
+    published = "-".join(match.groups()) if match is not None else ""
+    if not is_date(published):
+        raise DamagedError(f"its version {version[:30]!r} is not a date and a number")
+    return source.url.format(version=version), published
+
+
+def _text(body: bytes, member: str | None) -> str:
+    try:
+        if member is None:
+            return body.decode("utf-8")
+        with zipfile.ZipFile(io.BytesIO(body)) as archive:
+            if archive.getinfo(member).file_size > _LARGEST:
+                raise DamagedError("it unpacks to far more than a price list holds")
+            with archive.open(member) as file:  # what it says of its size need not be true
+                content = file.read(_LARGEST + 1)
+        if len(content) > _LARGEST:
+            raise DamagedError("it unpacks to far more than a price list holds")
+        return content.decode("utf-8").replace("\r\n", "\n")
+    except (zipfile.BadZipFile, ZlibError, EOFError, NotImplementedError, RuntimeError) as error:
+        raise DamagedError(f"it is no whole zip file ({error})") from error
+    except KeyError as error:
+        raise DamagedError(f"it holds no {member}") from error
+    except UnicodeDecodeError as error:
+        raise DamagedError("it is not text") from error
+
+
+def _believe(
+    prices: Mapping[tuple[str, str, PriceKind], float], cloud: str, before: Catalog, old: Part | None
+) -> None:
+    """Raise DamagedError when a list shrank by half or most prices it shares with the catalog jumped."""
+    if old is not None and len(old.columns) > _FEW and len(prices) < _LEAST_SHARE * len(old.columns):
+        raise DamagedError(
+            f"it has {len(prices)} offers where the snapshot has {len(old.columns)}; it may be cut off"
+        )
+    known = {
+        (offer.instance.name, offer.region, offer.kind): offer.dollars_per_hour
+        for offer in before.query()
+        if offer.instance.cloud == cloud
+    }
+    ratios = [price / known[key] for key, price in prices.items() if key in known]
+    jumps = sum(not 1 / _JUMP <= ratio <= _JUMP for ratio in ratios)
+    if len(ratios) >= 3 and jumps > _JUMPED_SHARE * len(ratios):
+        raise DamagedError(f"{jumps} of {len(ratios)} known prices changed more than fivefold; the unit may be wrong")
+
+
+def _columns(
+    source: Source,
+    harvest: ParsedPriceList,
+    prices: Mapping[tuple[str, str, PriceKind], float],
+    as_of: str,
+    text: str,
+) -> tuple[Columns, tuple[Instance, ...]]:
+    names = {name for name, _, _ in prices}
+    instances: tuple[Instance, ...] = tuple(item for name, item in harvest.instances.items() if name in names)
+    index = {(item.cloud, item.name): number for number, item in enumerate(instances)}
+    rows = [
+        Price(source.cloud, name, region, kind, price, as_of, text, "")
+        for (name, region, kind), price in prices.items()
+    ]
+    return Columns.of(rows, index), instances
+
+
+def _renewed(old: Snapshot | None, parts: Mapping[str, Part], before: Catalog, now: datetime) -> Snapshot:
+    """The new parts, the old ones that could not be renewed, and a history that holds what changed."""
+    every = [parts.get(source.name) or (old and old.part(source.name)) for source in SOURCES]
+    current = [part for part in every if part]
+    draft = Snapshot(now.isoformat(timespec="seconds"), tuple(current))
+    ours = tuple(f"{source.name}," for source in SOURCES)
+    changed = [change.before for change in compare(before, layers.merge(draft, None)).prices]
+    replaced = [offer for offer in changed if offer.kind == "on-demand" and offer.source.startswith(ours)]
+    history = _history(old.part(HISTORY) if old else None, replaced, now.date().isoformat())
+    return Snapshot(draft.created, (*current, *([history] if history else [])))
+
+
+def _history(past: Part | None, replaced: Sequence[Offer], today: str) -> Part | None:
+    """The past prices so far and the on-demand prices that this refresh replaced; ``None`` when there are none."""
+    instances = {(item.cloud, item.name): item for item in (past.instances if past else ())}
+    instances |= {(offer.instance.cloud, offer.instance.name): offer.instance for offer in replaced}
+    rows = [*(past.prices() if past else ())]
+    rows += [
+        Price(
+            *(offer.instance.cloud, offer.instance.name, offer.region, "prior", offer.dollars_per_hour),
+            *(offer.as_of, offer.source, f"until {today}"),
+        )
+        for offer in replaced
+    ]
+    index = {key: number for number, key in enumerate(instances)}
+    columns = Columns.of(rows, index)
+    return Part(HISTORY, "", None, today, 0, tuple(instances.values()), columns) if rows else None

@@ -1,1 +1,0 @@
-"""``stash spot``: one module a command."""

@@ -1,0 +1,1 @@
+"""What everything else stands on: records, statistics, units, files, errors. Knows no feature."""

@@ -1,0 +1,358 @@
+"""Loads and saves profiles and probes: whole documents, documents that grow round by round, links put into hosts."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from stash.core import documents
+from stash.core.columns import ColumnError, from_columns, of_rows, to_columns
+from stash.core.documents import Document, DocumentKind, json_object, json_text, others
+from stash.core.errors import ArtefactError, UserError
+from stash.core.records.base import SCHEMA, SUFFIX, first_mistake
+from stash.core.records.host import Links, Probe
+from stash.core.records.profile import Profile
+
+# Artefact --------------------------------------------------------------------------------------------------
+# Loads and saves profiles and probes: one JSON document each, written whole or not at all.
+#
+# Knows which of the two a file is, the versions of their schema and how old ones become new. Knows nothing of what
+# the numbers mean; the life of a file is ``documents``' business.
+
+Artefact = TypeVar("Artefact", Profile, Probe)
+
+PROBE_SUFFIX = ".host.json"
+
+
+def _blocks_in_columns(document: Document) -> Document:
+    """Schema 1 held each block as an object of its own."""
+    rows = document.get("blocks")
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        return document
+    return {**document, "blocks": of_rows(rows)}
+
+
+def _without_new_facts(document: Document) -> Document:
+    """Schema 2 had none of the facts that prediction needs; all of them may be missing."""
+    return document
+
+
+MIGRATIONS: dict[int, Callable[[Document], Document]] = {1: _blocks_in_columns, 2: _without_new_facts}
+"""``MIGRATIONS[n]`` turns a document of schema n into one of schema n + 1."""
+
+_KINDS: dict[type[Profile] | type[Probe], DocumentKind] = {
+    Profile: DocumentKind(
+        name="profile",
+        suffix=SUFFIX,
+        command="stash profile",
+        version="schema_version",
+        is_not="is not a profile:",
+        folder="is a folder, not a profile",
+        others="; profiles there, newest first:",
+    ),
+    Probe: DocumentKind(
+        name="probe",
+        suffix=PROBE_SUFFIX,
+        command="stash probe",
+        version="schema_version",
+        is_not="is not a probe:",
+        folder="is a folder, not a probe",
+        others="; probes there, newest first:",
+    ),
+}
+_MARKS: dict[type[Profile] | type[Probe], str] = {Profile: "workload", Probe: "hosts"}
+"""A field by which to know each, looked through in this order: a profile has hosts too."""
+
+
+def save(artefact: Profile | Probe, path: str | os.PathLike[str]) -> None:
+    """Write ``artefact`` to ``path``, replacing it in one step; raises ArtefactError.
+
+    The document is complete on disk before it takes the name: whoever reads ``path`` at any moment
+    sees the old document or the new one, also after a power cut.
+    """
+    documents.save_text(_written(document(artefact)), Path(path), _KINDS[type(artefact)])
+
+
+def save_new(artefact: Profile | Probe, path: str | os.PathLike[str]) -> Path:
+    """The same under a name that nothing has: ``path``, else with the first free number; raises ArtefactError."""
+    return documents.save_text_new(_written(document(artefact)), Path(path), _KINDS[type(artefact)])
+
+
+def document(artefact: Profile | Probe) -> Document:
+    """What is saved of ``artefact``, as JSON has it."""
+    if isinstance(artefact, Probe):
+        return artefact.model_dump(mode="json")
+    dumped = artefact.model_dump(mode="json", exclude={"blocks"})
+    columns = to_columns(artefact.blocks)
+    return {name: columns if name == "blocks" else dumped[name] for name in Profile.model_fields}
+
+
+def _written(fields: Document) -> str:
+    """A line for each field, and for each column of the blocks: large jobs have very many numbers."""
+    lines = {name: json_text(value) for name, value in fields.items()}
+    if "blocks" in lines:
+        lines["blocks"] = json_object(
+            {name: json_text(column) for name, column in fields["blocks"].items()}, indent=2
+        )
+    return json_object(lines, indent=1) + "\n"
+
+
+def load(path: str | os.PathLike[str]) -> Profile:
+    """The profile saved at ``path``, of this or any older schema; raises ArtefactError."""
+    return _load(Path(path), Profile)
+
+
+def load_probe(path: str | os.PathLike[str]) -> Probe:
+    """The probe saved at ``path``, of this or any older schema; raises ArtefactError."""
+    return _load(Path(path), Probe)
+
+
+def load_any(path: str | os.PathLike[str]) -> Profile | Probe:
+    """The profile or the probe saved at ``path``, whichever it is; raises ArtefactError.
+
+    What cannot be read is taken for what it is called like.
+    """
+    source = Path(path)
+    return from_bytes(content_of(source), source)
+
+
+def content_of(source: Path) -> bytes:
+    """The bytes of a file that is to be a profile or a probe; raises ArtefactError."""
+    return documents.content_of(source, _expected(source))
+
+
+def from_bytes(content: bytes, source: str | os.PathLike[str]) -> Profile | Probe:
+    """The same of what is saved at ``source``, as bytes: for what comes from elsewhere than a file."""
+    source = Path(source)
+    expected = _expected(source)
+    document = _parsed(documents.text_of(content, source, expected), source, expected)
+    return _made(source, document, Probe) if _record_of(document) is Probe else _made(source, document, Profile)
+
+
+def to_bytes(artefact: Profile | Probe) -> bytes:
+    """What a file of ``artefact`` holds."""
+    return _written(document(artefact)).encode()
+
+
+def _expected(source: Path) -> DocumentKind:
+    return _KINDS[Probe if source.name.endswith(PROBE_SUFFIX) else Profile]
+
+
+def _load(source: Path, record: type[Artefact]) -> Artefact:
+    kind = _KINDS[record]
+    text = documents.text_of(documents.content_of(source, kind), source, kind)
+    return _made(source, _parsed(text, source, kind), record)
+
+
+def _made(source: Path, document: Document, record: type[Artefact]) -> Artefact:
+    kind, other = _KINDS[record], _record_of(document)
+    try:
+        current = documents.migrated(document, source, kind, SCHEMA, MIGRATIONS)
+        return record.model_validate(_with_blocks(current))
+    except ColumnError as error:
+        raise ArtefactError(f"{source} {kind.is_not} {error}; {others(kind)}") from error
+    except ValidationError as error:
+        if other is not None and other is not record:
+            raise ArtefactError(
+                f"{source} is a {_KINDS[other].name}, not a {kind.name}; name one of the *{kind.suffix} files that "
+                f"`{kind.command}` writes"
+            ) from None
+        raise ArtefactError(f"{source} {kind.is_not} {first_mistake(error)}; {others(kind)}") from error
+
+
+def _with_blocks(document: Document) -> Document:
+    columns = document.get("blocks")
+    parts = columns if isinstance(columns, list) else [columns]
+    if not all(isinstance(part, dict) for part in parts):
+        return document
+    return {**document, "blocks": (*itertools.chain.from_iterable(map(from_columns, parts)),)}
+
+
+def _record_of(document: Document) -> type[Profile] | type[Probe] | None:
+    return next((record for record, mark in _MARKS.items() if mark in document), None)
+
+
+def _parsed(text: str, source: Path, kind: DocumentKind) -> Document:
+    return documents.parsed(text, source, kind, _joined)
+
+
+def _joined(text: str) -> Any:
+    """The document of a file, with the rounds that lines after it tell (``growing``); the last may be cut short."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        if error.msg != "Extra data":
+            raise
+        document, lines = json.loads(text[: error.pos]), text[error.pos :].split("\n")[:-1]
+    parts = [document, *map(json.loads, lines)]
+    if not all(isinstance(part, dict) and isinstance(part.get("blocks"), dict) for part in parts):
+        raise json.JSONDecodeError("not the rounds of a profile", text, len(text))
+    blocks = [part["blocks"] for part in parts]
+    return {name: value for part in parts for name, value in part.items()} | {"blocks": blocks}
+
+
+# Growing ---------------------------------------------------------------------------------------------------
+# A profile's file while its rounds are measured: a whole document after the first, and a line for each further one.
+#
+# Should the launcher be killed, every finished round is in the file. The last ``save`` makes one document of it
+# again. Such a line is a JSON object of fields that changed, which take the place of those before, and of new
+# blocks.
+
+_KILLED = "interrupted"
+"""How a measurement ended whose last word is such a line."""
+
+
+class Growing:
+    """The file of one measurement; a disk that takes no more ends its growing, not the measurement."""
+
+    def __init__(self, target: Path, new: bool = False) -> None:
+        self.target = target
+        self._must_be_new = new
+        self._file: int | None = None
+        self._left: tuple[int, int, int] | None = None
+        """Device, inode and size of the file as it was left last."""
+        self._failed = False
+        self._fields: dict[str, Any] = {}
+        self.last: Profile | None = None
+        """As it was taken last."""
+
+    @property
+    def new(self) -> bool:
+        """Whether a name that nobody has is still to be taken, or again, as somebody is at work on the one it had."""
+        return self._must_be_new and not self._is_ours()
+
+    @property
+    def begun(self) -> bool:
+        """Whether there is a file."""
+        return self._file is not None
+
+    def take(self, profile: Profile) -> None:
+        """Bring the file up to date with a profile that has more rounds than the one before."""
+        if self._failed:
+            return
+        profile = profile.model_copy(update={"ended": _KILLED})
+        fields = profile.model_dump(mode="json", exclude={"blocks"})
+        try:
+            if not self.begun or self.new or not self._continues(profile):
+                self._begin(profile)
+            elif self._is_ours():
+                self._append(profile, fields)
+            else:
+                self._failed = True  # somebody is at work on the name that was asked for
+        except (ArtefactError, OSError):
+            self._failed = True  # the last save will say why
+        if not self._failed:
+            self._fields, self.last = fields, profile
+
+    def close(self, discard: bool = False) -> None:
+        """Let go of the file, which is whole; or ``discard`` it, if nothing of the measurement is kept."""
+        if self._file is None:
+            return
+        os.close(self._file)
+        self._file = None
+        if discard and self._is_ours():
+            with contextlib.suppress(OSError):
+                self.target.unlink()
+
+    def _is_ours(self) -> bool:
+        try:
+            return self._left == _identity(os.lstat(self.target))
+        except OSError:
+            return False
+
+    def _continues(self, profile: Profile) -> bool:
+        """Whether the blocks of the file are still the first of the profile's: a rung may have been left out."""
+        before = () if self.last is None else self.last.blocks
+        return bool(before) and len(profile.blocks) >= len(before) and profile.blocks[len(before) - 1] is before[-1]
+
+    def _begin(self, profile: Profile) -> None:
+        self.close()
+        if self.new:
+            self.target = save_new(profile, self.target)
+        else:
+            save(profile, self.target)
+        # Whoever takes the name from now on has a file of their own: these lines follow this document only.
+        self._file = os.open(self.target, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW)
+        self._left = _identity(os.fstat(self._file))
+
+    def _append(self, profile: Profile, fields: dict[str, Any]) -> None:
+        assert self._file is not None
+        assert self.last is not None
+        news = {name: value for name, value in fields.items() if value != self._fields[name]}
+        news["blocks"] = to_columns(profile.blocks[len(self.last.blocks) :])
+        line = (json.dumps(news, ensure_ascii=False, separators=(",", ":")) + "\n").encode()
+        written = os.write(self._file, line)
+        self._left = _identity(os.fstat(self._file))
+        if written < len(line):
+            raise OSError("no space left")
+
+
+def _identity(status: os.stat_result) -> tuple[int, int, int]:
+    return status.st_dev, status.st_ino, status.st_size
+
+
+# Probed ----------------------------------------------------------------------------------------------------
+# A saved probe's links put into a profile's hosts, machine by machine.
+#
+# Hosts are matched by hostname, and by order where several nodes have the same one (a testbed's). What the probe
+# says of a machine's identity is not taken: the profile looked at it itself, and later.
+
+
+def links_by_hostname(probe: Probe) -> dict[str, list[Links]]:
+    """The measured links of each hostname, in the order of the nodes."""
+    found: dict[str, list[Links]] = defaultdict(list)
+    for host in probe.hosts:
+        if host.links is not None:
+            found[host.hostname].append(host.links)
+    return dict(found)
+
+
+def check_probed(probe: Probe, path: str, hostname: str) -> None:
+    """Raise UserError when the probe saved at ``path`` measured no link of the machine ``hostname``."""
+    measured = links_by_hostname(probe)
+    if not measured:
+        raise UserError(f"--probe {path} holds no measured link; probe again without --no-measure")
+    if hostname not in measured:
+        raise UserError(
+            f"--probe {path} is of {', '.join(sorted(measured))}, not of this machine ({hostname}); probe this one "
+            f"with `stash probe -o {hostname}.host.json`"
+        )
+
+
+def check_of_hosts(probe: Probe, path: str, profile: Profile, of: str) -> None:
+    """Raise UserError when the probe saved at ``path`` measured no host of the profile saved at ``of``."""
+    measured, hosts = links_by_hostname(probe), {host.hostname for host in profile.hosts}
+    if not measured:
+        raise UserError(f"--probe {path} holds no measured link; probe again without --no-measure")
+    if not hosts & measured.keys():
+        raise UserError(
+            f"--probe {path} is of {', '.join(sorted(measured))}, and {of} of {', '.join(sorted(hosts))}: give the "
+            "probe of the machines that were profiled"
+        )
+
+
+def with_links(profile: Profile, probe: Probe) -> Profile:
+    """``profile`` with the probe's links in those hosts that it knows, and a note naming those that it does not."""
+    left = {name: list(links) for name, links in links_by_hostname(probe).items()}
+    hosts, unknown = [], []
+    for host in profile.hosts:
+        if left.get(host.hostname):
+            hosts.append(host.model_copy(update={"links": left[host.hostname].pop(0)}))
+        else:
+            hosts.append(host)
+            unknown.append(host.hostname)
+    notes = profile.notes
+    if unknown:
+        notes = (
+            *notes,
+            f"the links of {', '.join(unknown)} are unknown: the probe of {probe.created} did not measure them",
+        )
+    return profile.model_copy(update={"hosts": tuple(hosts), "notes": notes})

@@ -1,0 +1,87 @@
+"""Imports that need help: modules lent to a job's interpreter, and torchvision beside a CPU build of torch."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from importlib.machinery import PathFinder
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+# Borrowed --------------------------------------------------------------------------------------------------
+# Modules that Stash needs in a job's interpreter which may lack them: taken from where Stash itself is installed.
+#
+# That folder is on the interpreter's path only for the import, since a job whose environment is another must not
+# find there what it was not given. Whether what is found fits the interpreter shows when it is imported.
+
+_HOME = str(Path(__file__).resolve().parents[2])
+
+
+def borrowed(name: str) -> ModuleType:
+    """The module of that name, the interpreter's own if it has one; raises ImportError if there is none."""
+    try:
+        return import_module(name)
+    except ModuleNotFoundError:
+        if _HOME in sys.path:
+            raise
+    sys.path.append(_HOME)
+    try:
+        return import_module(name)
+    finally:
+        sys.path.remove(_HOME)
+
+
+# Compat ----------------------------------------------------------------------------------------------------
+# Keeps ``import torchvision`` working where its compiled half does not fit the installed torch.
+#
+# Knows one mismatch: wheels of torchvision on PyPI are built for CUDA, so beside a CPU-only torch their compiled
+# extension cannot be loaded. Never imports torchvision itself, and imports torch only when called.
+
+# torchvision/csrc/ops/nms.cpp and csrc/ops/quantized/cpu/qnms_kernel.cpp; these are the operators that
+# torchvision/_meta_registrations.py refers to even when the extension is missing.
+_SCHEMAS = {
+    "nms": "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+    "qnms": "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+}
+_declared: list[Any] = []  # A Library that is collected takes its operators with it.
+
+
+def prepare_torchvision() -> None:
+    """Make ``import torchvision`` possible; call it just before that import, as often as you like.
+
+    The symptom it removes is ``RuntimeError: operator torchvision::nms does not exist``, raised by
+    ``import torchvision`` and by everything that imports it when it is installed (transformers,
+    lightning). torchvision forgives an extension that cannot be loaded, but then attaches shape
+    functions to operators only the extension defines. Declaring their schemas is enough: models and
+    transforms are plain Python. What stays missing is what the extension really does: non-maximum
+    suppression, the other ``torchvision.ops`` kernels, and the JPEG decoder (use Pillow).
+
+    Does nothing when torchvision is absent, when its extension loads, or when the operators exist.
+    """
+    package = PathFinder.find_spec("torchvision")  # Not importlib.util: import hooks must not see this.
+    if package is None or not package.submodule_search_locations:
+        return
+    import torch
+
+    missing = [name for name in _SCHEMAS if not hasattr(torch.ops.torchvision, name)]
+    if not missing or any(_loads(Path(folder)) for folder in package.submodule_search_locations):
+        return
+    library: Any = torch.library.Library("torchvision", "FRAGMENT")  # type: ignore[no-untyped-call]
+    for name in missing:
+        library.define(_SCHEMAS[name])
+    _declared.append(library)
+
+
+def _loads(package: Path) -> bool:
+    """True if torchvision's compiled operators could be loaded, which also registers them."""
+    import torch
+
+    operators: Any = torch.ops
+    for extension in sorted(package.glob("_C*")):
+        try:
+            operators.load_library(str(extension))
+        except (ImportError, OSError):  # Built for another torch: a shared library or symbol is missing.
+            continue
+        return True
+    return False

@@ -1,0 +1,130 @@
+"""Everything that listens while Stash runs: the table of SECURITY.md, and what tests hold real runs against.
+
+A line for each: when, what, who is let in, where, for how long, and which of Stash's modules opens it. What PyTorch
+and Ray open by themselves stands here too, since Stash starts them. Opens nothing itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+SocketReach = Literal["nothing", "this machine", "the run's interface", "all interfaces"]
+NOBODY_ASKED = "whoever reaches it"
+SECRET = "who proves to know the run's secret (HMAC-SHA256 on numbers that both ends drew; the secret is not sent)"
+
+TOKEN = "who sends Ray's token, in the clear"
+
+
+@dataclass(frozen=True)
+class ListeningSocket:
+    """A line of the table."""
+
+    when: str
+    what: str
+    admits: str
+    """Who may speak to it."""
+    where: str
+    until: str
+    reach: SocketReach
+    opened_by: tuple[str, ...] = ()
+    """Modules of Stash; none for what PyTorch or Ray opens by itself."""
+    programs: tuple[str, ...] = ()
+    """How the names of processes begin in which it is opened; empty for Python ones of the job."""
+
+
+_SERVER = "the parameter servers"
+_LOCAL, _FLEET = "`stash spot run --on local`", "`stash spot run` on emulated hosts and on rented machines"
+_GANG = "`stash spot run --sync` on rented machines"
+_INTERFACE = "the interface that leads to node 0"
+
+LISTENERS = (
+    ListeningSocket("one process", "nothing", "–", "–", "–", "nothing"),
+    ListeningSocket(
+        "several ranks on one machine", "torch's store; gloo's and NCCL's sockets", NOBODY_ASKED,
+        "loopback only (unless `GLOO_SOCKET_IFNAME` and its like say otherwise)", "the run", "this machine",
+        ("stash.measure.torchrun",),
+    ),
+    ListeningSocket(
+        "several nodes", "torch's store", NOBODY_ASKED,
+        "on node 0, the address of `--rdzv-endpoint`; all interfaces if that is a name of several addresses",
+        "the run", "the run's interface", ("stash.measure.torchrun", "stash.measure.linux.interfaces"),
+    ),
+    ListeningSocket(
+        "several nodes without `--node-rank`", "the launcher, which gives out numbers",
+        f"{SECRET}: `--rdzv-id`", "the same address and port", "until all have come", "the run's interface",
+        ("stash.measure.launcher.numbering", "stash.measure.linux.interfaces"),
+    ),
+    ListeningSocket(
+        "several nodes", "the launchers' signs of life, by UDP",
+        "datagrams signed with a key of the run, each believed once; ranks carry the key over gloo", _INTERFACE,
+        "the run", "the run's interface", ("stash.measure.launcher.peers",),
+    ),
+    ListeningSocket(
+        "several nodes", "gloo's and NCCL's sockets; a gloo group of Stash's own: plain data, no pickles",
+        NOBODY_ASKED, _INTERFACE, "the run", "the run's interface",
+    ),
+    ListeningSocket(
+        "`stash probe` on several nodes", "one TCP port at a time, whose bytes are counted",
+        f"{SECRET}: `--rdzv-id` and a word drawn for the transfer; without `--rdzv-id` the word alone, which is in "
+        "torch's store", _INTERFACE, "one transfer", "the run's interface", ("stash.measure.probe.streams",),
+    ),
+    ListeningSocket(
+        _LOCAL, _SERVER, SECRET, "loopback only", "the run", "this machine", ("stash.spot.train.server",),
+        ("ray::ServerActor",),
+    ),
+    ListeningSocket(
+        _LOCAL, "Ray: its control store, its object manager, each of its processes", TOKEN, "loopback only",
+        "the run", "this machine", (), ("gcs_server", "raylet", "ray::", "python"),
+    ),
+    ListeningSocket(
+        _LOCAL, "Ray: its autoscaler's counters, by HTTP (port 44217)", NOBODY_ASKED, "loopback only", "the run",
+        "this machine", (), ("python",),
+    ),
+    ListeningSocket(
+        _FLEET, _SERVER, SECRET, "the address on the way to the head", "the run", "the run's interface",
+        ("stash.spot.train.server",), ("ray::ServerActor",),
+    ),
+    ListeningSocket(
+        _FLEET, "Ray: its control store (port 6379), its object manager, each of its processes", TOKEN,
+        "all interfaces: Ray offers no other way", "the run", "all interfaces", (),
+        ("gcs_server", "raylet", "ray::", "python"),
+    ),
+    ListeningSocket(
+        _FLEET, "Ray: its agent for environments, and on the head Ray Client (port 10001)", TOKEN,
+        "the machine's private address", "the run", "the run's interface", (), ("ray::RuntimeEnv", "python"),
+    ),
+    ListeningSocket(
+        "`stash spot run --sync` rehearsed here", "torch's store; torchrun's and the script's own sockets",
+        NOBODY_ASKED, "the store on loopback, or inside the emulated network; the rest where PyTorch likes",
+        "the run", "all interfaces", ("stash.spot.sync.meeting",),
+    ),
+    ListeningSocket(
+        _GANG, "torch's store", f"{NOBODY_ASKED}; what head and nodes tell each other there is signed with the run's "
+        "secret, which is not in it, and torchrun's own words are not", "the head's private address, port 29400",
+        "the run", "the run's interface", ("stash.spot.sync.meeting",),
+    ),
+    ListeningSocket(
+        _GANG, "torchrun's and the script's own sockets", NOBODY_ASKED, "where PyTorch likes", "the run",
+        "all interfaces",
+    ),
+    ListeningSocket(
+        "`stash testbed`, and whatever is emulated", "a transfer that checks a link's rate", NOBODY_ASKED,
+        "inside the emulated network", "seconds", "the run's interface", ("stash.lab.testbed.transfer",),
+    ),
+    ListeningSocket(
+        "worker processes of data loaders", "Unix sockets", "the user", "in the run's folder", "the run",
+        "this machine",
+    ),
+    ListeningSocket(
+        "every launch", "a Unix socket whose name says that a launcher is there; nothing is read from it", "–",
+        "this machine", "the run", "this machine", ("stash.measure.launcher.neighbours",),
+    ),
+)  # fmt: skip
+
+
+def table() -> str:
+    """In Markdown, as SECURITY.md has it."""
+    rows = ["| when | what listens | who is let in | where | for how long |", "|---|---|---|---|---|"]
+    rows += [f"| {each.when} | {each.what} | {each.admits} | {each.where} | {each.until} |" for each in LISTENERS]
+    return "\n".join(rows)

@@ -1,0 +1,216 @@
+"""Proof that the other end of a TCP connection is of the same run: both know its secret; and the address on the
+way there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+# Membership ------------------------------------------------------------------------------------------------
+# Proof that whoever is at the other end of a TCP connection is of the same run: both know its secret (HMAC-SHA256).
+#
+# Each end proves it on a number that the other drew, in messages of fixed sizes and within one deadline; the secret
+# never crosses the network. What follows is not encrypted: who sits in between can read it, and change it.
+
+TOKEN = "STASH_RUN_TOKEN"
+"""Variable that holds a run's secret, on every machine of it."""
+HANDSHAKE_SECONDS = 5.0
+"""For the whole handshake, however it is cut into packets."""
+_NONCE, _NAME, _PROOF = 16, 32, 32
+_UNPROVEN = 64
+"""Connections whose other end has proven nothing yet; for one more, the oldest is closed."""
+_PAUSE = 0.2
+
+
+class StrangerError(ConnectionError):
+    """The other end does not know the secret."""
+
+
+class HungUpError(StrangerError):
+    """It does not believe that this end knows the secret, or takes nobody any more."""
+
+
+def signature(secret: bytes, *parts: bytes) -> bytes:
+    """Of all parts, and of where one ends and the next begins."""
+    return hmac.digest(secret, b"".join(len(part).to_bytes(4, "big") + part for part in parts), "sha256")
+
+
+@dataclass(frozen=True)
+class RunMember:
+    """Who has proven to know the secret, by the name it gave, on one connection."""
+
+    name: str
+    _key: bytes
+    """Of this connection alone."""
+
+    def sign(self, content: bytes) -> bytes:
+        return signature(self._key, content)
+
+    def signed(self, content: bytes, tag: bytes) -> bool:
+        return hmac.compare_digest(tag, self.sign(content))
+
+
+def admit(link: socket.socket, secret: bytes, purpose: str, seconds: float = HANDSHAKE_SECONDS) -> RunMember:
+    """The listening end: who is there. Raises StrangerError, or OSError (TimeoutError) if it is too slow or gone."""
+    deadline, drawn = time.monotonic() + seconds, secrets.token_bytes(_NONCE)
+    link.settimeout(seconds)
+    link.sendall(drawn)
+    answer = received(link, _NONCE + _NAME + _PROOF, deadline)
+    said, proof = answer[:-_PROOF], answer[-_PROOF:]
+    facts = (purpose.encode(), drawn, said)
+    if not hmac.compare_digest(proof, signature(secret, b"client", *facts)):
+        raise StrangerError("it does not know the secret")
+    link.sendall(signature(secret, b"server", *facts))
+    link.settimeout(None)
+    return RunMember(said[_NONCE:].rstrip(b"\0").decode(errors="replace"), signature(secret, b"connection", *facts))
+
+
+def join(
+    link: socket.socket, secret: bytes, purpose: str, name: str = "", seconds: float = HANDSHAKE_SECONDS
+) -> RunMember:
+    """The connecting end. Raises StrangerError if the other end proves nothing, HungUpError on our proof; OSError."""
+    deadline, called = time.monotonic() + seconds, name.encode().ljust(_NAME, b"\0")
+    if len(called) != _NAME:
+        raise ValueError(f"{name!r} is longer than {_NAME} bytes")
+    drawn = received(link, _NONCE, deadline)
+    said = secrets.token_bytes(_NONCE) + called
+    facts = (purpose.encode(), drawn, said)
+    link.sendall(said + signature(secret, b"client", *facts))
+    try:
+        proof = received(link, _PROOF, deadline)
+    except ConnectionError:
+        raise HungUpError("it hung up: its secret is another one, or it takes nobody any more") from None
+    if not hmac.compare_digest(proof, signature(secret, b"server", *facts)):
+        raise StrangerError("it does not know the secret")
+    link.settimeout(None)
+    return RunMember(name, signature(secret, b"connection", *facts))
+
+
+def received(link: socket.socket, size: int, deadline: float) -> bytes:
+    """So many bytes by then; raises ConnectionError if the other end hangs up before, TimeoutError."""
+    data = b""
+    while len(data) < size:
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("timed out")
+        link.settimeout(left)
+        more = link.recv(size - len(data))
+        if not more:
+            raise ConnectionError("the other end closed the connection")
+        data += more
+    return data
+
+
+Welcome = Callable[[socket.socket, RunMember], None]
+
+
+class Door:
+    """Lets members of a run in, and nobody else: each connection proves itself in a thread of its own."""
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        secret: bytes,
+        purpose: str,
+        welcome: Callable[[socket.socket, RunMember], None],
+    ) -> None:
+        """``welcome`` is called in that thread, and has the connection from then on. The door closes the listener."""
+        self._listener, self._secret, self._purpose, self._welcome = listener, secret, purpose, welcome
+        self._unproven: dict[socket.socket, None] = {}
+        self._lock, self._closed = threading.Lock(), False
+        listener.settimeout(_PAUSE)  # where it cannot be shut down, it is looked after as often
+        self._thread = threading.Thread(target=self._listen, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Nobody is let in any more."""
+        self._closed = True
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._thread.join()  # else it might accept at whatever has the descriptor next
+        self._listener.close()
+        with self._lock:
+            for link in self._unproven:
+                hang_up(link)
+
+    def _listen(self) -> None:
+        while not self._closed:
+            try:
+                link, _ = self._listener.accept()
+            except TimeoutError:
+                continue
+            except OSError:  # it hung up meanwhile, or there are too many open files
+                time.sleep(_PAUSE)
+                continue
+            with self._lock:
+                if len(self._unproven) == _UNPROVEN:
+                    oldest = next(iter(self._unproven))
+                    del self._unproven[oldest]
+                    hang_up(oldest)
+                self._unproven[link] = None
+            threading.Thread(target=self._hear, args=(link,), daemon=True).start()
+
+    def _hear(self, link: socket.socket) -> None:
+        try:
+            member = admit(link, self._secret, self._purpose)
+        except OSError:
+            link.close()
+            return
+        finally:
+            with self._lock:
+                self._unproven.pop(link, None)
+        self._welcome(link, member)
+
+
+def gathered(
+    listener: socket.socket, secret: bytes, purpose: str, count: int, deadline: float
+) -> list[tuple[socket.socket, RunMember]]:
+    """The first ``count`` members that come, or as many as have come by then. The listener is closed."""
+    found: list[tuple[socket.socket, RunMember]] = []
+    lock, all_here = threading.Lock(), threading.Event()
+
+    def welcome(link: socket.socket, member: RunMember) -> None:
+        with lock:
+            if all_here.is_set():
+                link.close()
+                return
+            found.append((link, member))
+            if len(found) == count:
+                all_here.set()
+
+    door = Door(listener, secret, purpose, welcome)
+    try:
+        all_here.wait(max(0.0, deadline - time.monotonic()))
+    finally:
+        door.close()
+        with lock:
+            all_here.set()
+    return found
+
+
+def hang_up(link: socket.socket) -> None:
+    """End a connection that another thread waits for; that thread closes it, and nobody has its descriptor before."""
+    with contextlib.suppress(OSError):
+        link.shutdown(socket.SHUT_RDWR)
+
+
+# Routes ----------------------------------------------------------------------------------------------------
+# Which of this machine's addresses is on the way to a host. Sends nothing; interfaces are ``measure/linux``'s.
+
+LOOPBACK = "127.0.0.1"
+_ANY_PORT = 9
+
+
+def address_towards(host: str) -> str:
+    """This machine's own address on the way to ``host``; raises OSError where there is no way."""
+    family, kind, protocol, _, where = socket.getaddrinfo(host, _ANY_PORT, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, kind, protocol) as probe:
+        probe.connect(where)  # of a datagram socket: it only makes the kernel choose a route
+        return str(probe.getsockname()[0])

@@ -1,0 +1,84 @@
+"""The saved artefacts, as frozen, versioned records: what was measured, nothing derived from it.
+
+Times are in seconds, sizes in bytes, fractions between 0 and 1; ``None`` means "not known" everywhere and is
+never written as zero. ``docs/format.md`` describes every field.
+
+History of the schema: 1, November 2026, the first. Later the same month hosts gained their probed links and
+more of their identity, all of it optional. 2, the same month: blocks in columns (``stash.core.columns``). 3, the same
+month: what operators do, gradients in several steps, workers, memory.
+"""
+
+from stash.core.records.base import SCHEMA, SUFFIX, Record, now
+from stash.core.records.host import (
+    Copy,
+    Disk,
+    DiskRead,
+    Exchange,
+    Gpu,
+    Host,
+    Limits,
+    Links,
+    Nic,
+    Preparation,
+    Probe,
+    Route,
+    Stream,
+    Timing,
+    Unmeasured,
+)
+from stash.core.records.profile import (
+    Block,
+    Bucket,
+    CellCost,
+    Collective,
+    Gradient,
+    Launch,
+    Loader,
+    Memory,
+    Operator,
+    Profile,
+    Rank,
+    Rate,
+    Settings,
+    Skipped,
+    WorkerTimes,
+    Workload,
+)
+
+__all__ = [
+    "SCHEMA",
+    "SUFFIX",
+    "Block",
+    "Bucket",
+    "CellCost",
+    "Collective",
+    "Copy",
+    "Disk",
+    "DiskRead",
+    "Exchange",
+    "Gpu",
+    "Gradient",
+    "Host",
+    "Launch",
+    "Limits",
+    "Links",
+    "Loader",
+    "Memory",
+    "Nic",
+    "Operator",
+    "Preparation",
+    "Probe",
+    "Profile",
+    "Rank",
+    "Rate",
+    "Record",
+    "Route",
+    "Settings",
+    "Skipped",
+    "Stream",
+    "Timing",
+    "Unmeasured",
+    "WorkerTimes",
+    "Workload",
+    "now",
+]

@@ -1,0 +1,95 @@
+"""What all records share: immutable, versioned, dated, bounded; and what to say of fields that make none."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from stash.core.printable import in_words, printable_line, shortened
+from stash.core.secrets import masked, masked_text
+
+# Base ------------------------------------------------------------------------------------------------------
+# What all records share: they are immutable, they have a version, they say when they were made, and have bounds.
+#
+# Bounds are far beyond what can be measured. They hold of everything in an artefact, so that whoever computes with
+# its numbers needs no care of his own: no product or ratio of two or three overflows.
+
+SCHEMA = 3
+SUFFIX = ".stash.json"
+
+
+_LARGEST = 1e18
+_SMALLEST_SECONDS = 1e-12
+"""A thousandth of what clocks tell."""
+_LONGEST_TEXT = 2**20
+_LONGEST_SENTENCE = 4_000
+_LONGEST_NAME = 300
+
+
+def _by_a_clock(seconds: float) -> float:
+    if 0 < seconds < _SMALLEST_SECONDS:
+        raise ValueError(f"Input should be 0 or at least {_SMALLEST_SECONDS:g} seconds")
+    return seconds
+
+
+def _sentence(text: Any) -> Any:
+    return masked_text(shortened(text, _LONGEST_SENTENCE)) if isinstance(text, str) else text
+
+
+def _name(text: Any) -> Any:
+    if not isinstance(text, str) or len(text) > _LONGEST_TEXT:  # which is refused
+        return text
+    return printable_line(text, _LONGEST_NAME)
+
+
+def _told(value: Any) -> Any:
+    """A field's text, or texts, with bytes that are no text said in words; anything else as it is."""
+    if isinstance(value, str):
+        return value if value.isascii() else in_words(value)
+    if isinstance(value, (tuple, list)) and any(isinstance(part, str) and not part.isascii() for part in value):
+        return type(value)(map(_told, value))
+    return value
+
+
+Number = Annotated[float, Field(ge=-_LARGEST, le=_LARGEST, allow_inf_nan=False)]
+"""Anything measured or stated."""
+Duration = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False), AfterValidator(_by_a_clock)]
+"""A duration that something is divided by."""
+Whole = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+"""An integer; of a difference of counters it may be negative."""
+Count = Annotated[int, Field(ge=0, lt=2**63)]
+"""How many there are of something, or which of them it is."""
+Sentence = Annotated[str, BeforeValidator(_sentence)]
+"""What may quote a job's own words: without secrets, and with only the ends of what is very long."""
+PlainName = Annotated[str, BeforeValidator(_name)]
+"""What something is called: one line, of bounded length, in which nothing acts on a terminal."""
+CommandWords = Annotated[tuple[str, ...], AfterValidator(masked)]
+"""Words as they were typed, without the secrets among them."""
+
+
+class Record(BaseModel):
+    """Base of all records: immutable; fields of a later minor version are ignored when read."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", str_max_length=_LONGEST_TEXT)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _in_words(cls, fields: Any) -> Any:
+        return {name: _told(value) for name, value in fields.items()} if isinstance(fields, dict) else fields
+
+
+def now() -> str:
+    """This moment as records keep it: UTC, ISO 8601, to the second."""
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")
+
+
+# Mistakes --------------------------------------------------------------------------------------------------
+# What is wrong with fields that make no record, in few words.
+
+
+def first_mistake(error: ValidationError, *above: str) -> str:
+    """The first wrong field, as it is called below ``above``, and why: ``workload.batch: field required``."""
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    return f"{'.'.join([*above, *map(str, first['loc'])])}: {first['msg'].lower()}"

@@ -1,0 +1,328 @@
+"""The saved artefact of one measurement of a training job, as records.
+
+A ``Profile`` holds what was measured and what it was measured on, nothing derived from it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stash.core import notebooks
+from stash.core.records.base import SCHEMA, CommandWords, Count, Duration, Number, PlainName, Record, Sentence, Whole
+from stash.core.records.host import Host
+
+
+class Loader(Record):
+    """Settings of one training data loader."""
+
+    kind: PlainName
+    """``map``, ``iterable`` or ``watched`` (any iterable handed to ``stash.watch``)."""
+    workers: Whole | None = None
+    prefetch_factor: Whole | None = None
+    persistent_workers: bool | None = None
+    pin_memory: bool | None = None
+    samples: Whole | None = None
+    """Samples in the data set, if it has a length."""
+    batches_per_step: Whole = 1
+    """Batches read per optimizer step; above 1 with gradient accumulation."""
+    startup_seconds: Number | None = None
+    """From asking for an iterator until its first batch arrived: starting the workers."""
+    on_device: bool | None = None
+    """Whether its batches arrive on an accelerator: the loader itself copies them there, so prep contains that."""
+
+
+class Gradient(Record):
+    """One parameter's gradient, in the order in which the backward pass made them ready."""
+
+    name: PlainName
+    bytes: Whole
+    ready_seconds: Number | None = None
+    """Since the first gradient of the backward pass became ready."""
+    ready_steps: tuple[Number, ...] = ()
+    """The same in each of several steps; the n-th numbers of all gradients and buckets are of one step."""
+
+
+class Bucket(Record):
+    """One of DistributedDataParallel's gradient buckets: exchanged as soon as the last of its gradients is ready."""
+
+    bytes: Whole
+    gradients: tuple[str, ...]
+    """Their names."""
+    ready_steps: tuple[Number, ...] = ()
+    """When all of them were ready, since the backward pass's first gradient was, in each of several steps."""
+
+
+class Operator(Record):
+    """What the calls of one operator did in a step of one device, of those with inputs of like shape and type."""
+
+    operator: PlainName
+    """As PyTorch names it, e.g. ``aten.mm``; ``others`` is the sum of all that have no row of their own."""
+    shapes: str
+    """Of the tensors it is called with, e.g. ``64x512 512x10``; of many, how many they are and hold."""
+    dtype: PlainName
+    """Of the first of them that holds floating point numbers, else of the first."""
+    calls: Count
+    flops: Number | None = None
+    """None of operators whose FLOPs nobody counts: those that are no product, convolution or attention."""
+    bytes: Whole | None = None
+    """Of device memory, if every input were read once and every result written once."""
+
+
+class Workload(Record):
+    """What was trained."""
+
+    command: CommandWords
+    name: PlainName
+    parameters: Whole | None = None
+    parameter_bytes: Whole | None = None
+    gradients: tuple[Gradient, ...] = ()
+    bucket_bytes: tuple[Whole, ...] = ()
+    """Sizes of DistributedDataParallel's gradient buckets in the order they are reduced."""
+    batch: Whole | None = None
+    """Samples per device and optimizer step."""
+    loaders: tuple[Loader, ...] = ()
+    sample_bytes: Number | None = None
+    """Bytes of one sample as the loader delivers it."""
+    sample_disk_bytes: Number | None = None
+    """Bytes fetched from storage per sample, what is read around it included."""
+    flops_per_step: Number | None = None
+    """Forward and backward of one device, counted from its matrix products and convolutions."""
+    replayed_batches: Whole | None = None
+    precision: PlainName | None = None
+    """Data type of the parameters, e.g. ``float32``."""
+    collectives_per_step: dict[PlainName, Number] = {}  # noqa: RUF012 - pydantic copies it
+    """Collectives the script itself issues through torch.distributed in a step, by name."""
+    exchange_hook: PlainName | None = None
+    """The communication hook that the job itself registered with DistributedDataParallel; empty if it has none."""
+    skips_exchanges: bool | None = None
+    """Whether the job leaves out the exchange after some backward passes (``no_sync()``)."""
+    collective_bytes_per_step: dict[PlainName, Number] = {}  # noqa: RUF012 - pydantic copies it
+    """Bytes that rank 0 hands to them, by name: the size of what is reduced, gathered or scattered."""
+    exchanged_bytes: Number | None = None
+    """Those together, and the buckets that DistributedDataParallel exchanges itself; None if nothing was seen."""
+    replicas: Whole | None = None
+    """How many replicas of the model the ranks train together; fewer than ranks where some share one."""
+    dataset_bytes: Number | None = None
+    """Bytes of the whole data set on disk, at most."""
+    operators: tuple[Operator, ...] = ()
+    """Of one step of one device, the heaviest first; together all that the step did."""
+    buckets: tuple[Bucket, ...] = ()
+    """In the order in which they are reduced."""
+    optimizer_bytes: Whole | None = None
+    """Of the state that the optimizer keeps on one device."""
+    unrecorded: dict[str, Sentence] = {}  # noqa: RUF012 - pydantic copies it
+    """Facts that could not be recorded, by name, and why."""
+    git_commit: str | None = None
+    """Of the repository that the script is in, when it was profiled; None if it is in none."""
+    git_dirty: bool | None = None
+    """Whether files of it were changed since that commit; None if nobody could tell."""
+    bucket_view: bool | None = None
+    """Whether gradients are views into DistributedDataParallel's buckets (``gradient_as_bucket_view``)."""
+
+
+class Rank(Record):
+    """One process of the job and where it ran."""
+
+    rank: Count
+    node: Count
+    local_rank: Count
+    device: PlainName
+    """``cpu``, ``cuda:0`` …"""
+    cores: Whole | None = None
+    """Cores the process was pinned to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Some steps of one rank under one rung.
+
+    A large job has hundreds of thousands: no ``Record``, whose objects take many times the memory. Nothing
+    checks its types but ``stash.core.columns``, which reads them all at once.
+    """
+
+    round: Count
+    rung: str
+    rank: Count
+    steps: Whole
+    seconds: Number
+    """Wall time of the measured steps, device synchronised at both ends."""
+    step_seconds: tuple[Number, ...] = ()
+    """The same steps one by one, on the host's clock (not synchronised in between)."""
+    interrupted_seconds: Number = 0.0
+    """Time inside the block that was not training (a validation loop), not part of ``seconds``."""
+    samples: Whole | None = None
+    """Trained on in these steps; None if they cannot be counted."""
+    step_samples: tuple[Whole, ...] = ()
+    """The same samples step by step: they differ where accumulation ramps up or batches are made by size."""
+    wait_seconds: Number | None = None
+    """Time the steps waited for the data loader: the second, single-run estimator."""
+    resident: Number | None = None
+    """Fraction of the pages of the files this block read that were in the page cache just before."""
+    files: Whole | None = None
+    file_bytes: Whole | None = None
+    """Sizes of the files opened."""
+    storage_bytes: Whole | None = None
+    """Bytes the process and its workers really fetched from storage (/proc/PID/io)."""
+    fetch_seconds: Number | None = None
+    """Time workers spent making batches (read, decode, augment, collate), summed over workers."""
+    cpu: Number | None = None
+    """Busy fraction of the host's cores."""
+    steal: Number | None = None
+    gpu: Number | None = None
+    """Utilisation of the rank's GPU as NVML reports it."""
+    network_bytes: Whole | None = None
+    """Bytes the host sent on all interfaces, loopback included."""
+    disk_bytes: Whole | None = None
+    """Bytes the host read from all block devices."""
+    started: Number = 0.0
+    """Since the first block of the run."""
+    launch: Whole = 0
+    """Which launch of the job measured it."""
+    read_bytes: Whole | None = None
+    """Bytes that system calls of these processes read, from wherever (/proc/PID/io); what is mapped is not called."""
+    held_bytes: Whole | None = None
+    """Sizes of the files of many samples that were dropped from memory before a cold block."""
+    cpu_seconds: Number | None = None
+    """Of blocks of replayed batches: processor time of this rank's own process, whatever else ran on the host."""
+    fetch_cpu_seconds: Number | None = None
+    """Of ``fetch_seconds``, processor time: the rest waited, for files, for cores or for what a script sleeps."""
+
+
+class Rate(Record):
+    """What the loader alone delivers when no training waits for it: DS-Analyzer's P (warm) and F (cold)."""
+
+    feed: PlainName
+    """``warm`` or ``cold``."""
+    rank: Count
+    round: Whole
+    samples: Count
+    seconds: Duration
+    part_seconds: tuple[Number, ...] = ()
+    """Of parts of equally many batches, one after the other: how much the rate varies."""
+
+
+class WorkerTimes(Record):
+    """What each process that makes a rank's batches took for them in one data block, training beside it."""
+
+    feed: PlainName
+    """``warm`` or ``cold``: what it contains of reading."""
+    rank: Count
+    round: Whole
+    batches: tuple[Whole, ...]
+    """That each made; workers that made none are left out."""
+    seconds: tuple[Number, ...]
+    """That each took for them: reading, decoding, augmenting, collating."""
+
+
+class Memory(Record):
+    """The most memory that one rank held while blocks were measured."""
+
+    rank: Count
+    allocated_bytes: Whole | None = None
+    """Of its accelerator, by tensors, as PyTorch's allocator counts them; None on a CPU."""
+    reserved_bytes: Whole | None = None
+    """… and by that allocator."""
+    resident_bytes: Whole | None = None
+    """Of the host, by the training process, from its start on (VmHWM): code and replayed batches included."""
+    replayed_bytes: Whole | None = None
+    """Of the batches that Stash kept in host memory for replays."""
+
+
+class CellCost(Record):
+    """What a cell of a study has cost that was measured on machines paid for by time."""
+
+    dollars: Number
+    seconds: Number
+    """From its command to the end of that: the start of machines that were rented for it included, their end not."""
+    dollars_per_hour: Number
+    """Of all nodes together."""
+    price_source: Sentence = ""
+    """Which price, of which date, by whose word."""
+
+
+class Collective(Record):
+    """The gradient exchange of one step run by itself: all-reduce of every bucket, nothing else going on."""
+
+    scope: PlainName
+    """``node`` or ``world``."""
+    ranks: Count
+    bytes: Count
+    seconds: Duration
+    latency_seconds: Duration | None = None
+    """The same collectives with next to no bytes in them: what a smaller exchange would still take."""
+
+
+class Launch(Record):
+    """What a step of the job was in one launch of it; launches of their own for some rungs may train another job."""
+
+    launch: Whole
+    ranks: Whole
+    batch: Whole | None = None
+    """Samples per rank and step, as its loaders were read."""
+    batches_per_step: Whole | None = None
+
+
+class Skipped(Record):
+    """A rung that was not measured, or measured and found unusable, and why."""
+
+    rung: PlainName
+    why: Sentence
+
+
+class Settings(Record):
+    """How the ladder was climbed."""
+
+    precision: Number
+    """Wanted half-width of every interval, as a fraction of the step."""
+    budget_seconds: Number
+    rungs: tuple[PlainName, ...]
+    isolated: bool
+    """True when every communication rung had launches of its own."""
+    why: Sentence
+    """Why that way of climbing was chosen."""
+    launches: Whole = 1
+
+
+class Profile(Record):
+    """One measurement: everything measured, and everything it depended on."""
+
+    schema_version: Whole = SCHEMA
+    stash_version: PlainName
+    created: PlainName
+    """UTC, ISO 8601."""
+    workload: Workload
+    hosts: tuple[Host, ...]
+    """In the order of the nodes."""
+    ranks: tuple[Rank, ...]
+    software: dict[PlainName, PlainName]
+    settings: Settings
+    blocks: tuple[Block, ...]
+    rates: tuple[Rate, ...] = ()
+    collectives: tuple[Collective, ...] = ()
+    skipped: tuple[Skipped, ...] = ()
+    notes: tuple[Sentence, ...] = ()
+    """What was observed and matters to a reader, in sentences."""
+    ended: str
+    """``precision``, ``budget``, ``script ended``, ``interrupted`` or ``failed``."""
+    elapsed_seconds: Number
+    """From the start of the first launch to the end of the last."""
+    seconds_before_blocks: Number | None = None
+    """Of those until the first block, from which the budget counts: imports, compilation, warm-up, discovery."""
+    launches: tuple[Launch, ...] = ()
+    workers: tuple[WorkerTimes, ...] = ()
+    """Of the leader's loaders."""
+    memory: tuple[Memory, ...] = ()
+    cost: CellCost | None = None
+    """Of a cell of a study; ``None``: not known, or not paid for by time."""
+
+    @property
+    def world_size(self) -> int:
+        return len(self.ranks)
+
+    @property
+    def nodes(self) -> int:
+        return len({rank.node for rank in self.ranks})
+
+    def _repr_html_(self) -> str | None:
+        """What a notebook shows; ``None``, for its text, where nobody offered to draw it."""
+        return notebooks.html_of(self)

@@ -1,0 +1,319 @@
+"""Paired statistics of rounds: means, intervals, disturbed rounds, when to stop; and the slowest of several ranks.
+
+Knows matrices of seconds, nothing of rungs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr, stdtr, stdtrit
+
+from stash.core.intervals import Interval
+from stash.core.levels import Matrix as Matrix_imported
+from stash.core.levels import level, slow_share
+
+# Rounds ----------------------------------------------------------------------------------------------------
+# Paired statistics of rounds: means, intervals, what disturbed some, when to stop, what looks unstable.
+#
+# Knows matrices of step times, ``matrix[round, rung]`` in seconds, rungs in ladder order; knows nothing of profiles
+# or of what a rung means. Every difference is taken inside one round, so whatever slows a whole round cancels. Runs
+# after every round of a live measurement, therefore plain numpy and a few milliseconds at most.
+
+RESAMPLES = 2000
+SEED = 20230718
+MAD_TO_SIGMA = 1.4826
+"""Median absolute deviation to standard deviation, for normal noise."""
+
+
+def estimate(matrix: Matrix_imported, confidence: float = 0.95) -> list[Interval]:
+    """Means in seconds: entry 0 is rung 0's own time, entry i rung i minus rung i−1; they sum to the last rung's.
+
+    All rounds given are used: pass ``calmed(matrix)`` to share out what disturbed ones cost. Entry 0 is no
+    difference, so its interval is a level's (``levels``); those of the others are wider than their differences' by
+    what they would be longer or shorter on a machine slow all along.
+    """
+    matrix = _checked(matrix)
+    slow = slow_share(matrix, confidence)
+    return [level(matrix, 0, confidence), *(_widened(one, slow) for one in increments(matrix, confidence))]
+
+
+def whole_estimate(matrix: Matrix_imported, confidence: float = 0.95) -> list[Interval]:
+    """What ``stall_estimates`` says, and at last the last rung's own level."""
+    return _either(matrix, lambda rounds: [*estimate(rounds, confidence), level(rounds, -1, confidence)])
+
+
+def stall_estimates(matrix: Matrix_imported, confidence: float = 0.95) -> list[Interval]:
+    """What ``estimate`` says of the rounds once they are calmed.
+
+    If a single block was disturbed in all, nobody can tell whether an accident of the machine hit it, and its cost
+    is everybody's, or its rung is like that now and then, and the cost is its own. Intervals then hold both.
+    """
+    return _either(matrix, lambda rounds: estimate(rounds, confidence))
+
+
+def _either(matrix: Matrix_imported, estimates: Callable[[Matrix_imported], list[Interval]]) -> list[Interval]:
+    """Of the calmed rounds, with intervals joined to those of the rounds as they are where it may be either."""
+    found = estimates(calmed(matrix))
+    if not _one_block_disturbed(matrix):
+        return found
+    return [_joined(one, other) for one, other in zip(found, estimates(matrix), strict=True)]
+
+
+def _joined(one: Interval, other: Interval) -> Interval:
+    """The value of one, and an interval that holds those of both; unknown if either is."""
+    if one.low is None or one.high is None or other.low is None or other.high is None:
+        return Interval(value=one.value)
+    return one.model_copy(update={"low": min(one.low, other.low), "high": max(one.high, other.high)})
+
+
+def _widened(one: Interval, share: float) -> Interval:
+    """With a half-width of this ``share`` of the value added in quadrature."""
+    if one.low is None or one.high is None or not share:
+        return one
+    below, above = (math.hypot(arm, share * one.value) for arm in (one.value - one.low, one.high - one.value))
+    return one.model_copy(update={"low": one.value - below, "high": one.value + above})
+
+
+def increments(matrix: Matrix_imported, confidence: float = 0.95) -> list[Interval]:
+    """What each rung but the first adds to the one before, mean over rounds in seconds.
+
+    One resampling of rounds serves all entries, with a fixed seed: the same rounds give the same interval. With n
+    rounds a plain bootstrap interval is too narrow by √((n−1)/n) and by using normal instead of Student quantiles.
+    The *expanded percentile interval* (Hesterberg 2015, "What Teachers Should Know about the Bootstrap", section 5.2)
+    takes the percentiles at Φ(∓√(n/(n−1))·t) instead. Still, no resampling leaves the range of the data, which covers
+    the mean at most 1 − 2^(1−n) of the time (75 % with 3 rounds), so each end is the farther of the bootstrap's and
+    Student's.
+    """
+    parts = np.diff(_checked(matrix), axis=1)
+    rounds, means = len(parts), parts.mean(axis=0)
+    if rounds == 1 or not parts.size:
+        return [Interval(value=float(value)) for value in means]
+    quantile = float(stdtrit(rounds - 1, (1 + confidence) / 2))
+    tail = float(ndtr(-math.sqrt(rounds / (rounds - 1)) * quantile))
+    low, high = np.quantile(_weights(rounds) @ parts, [tail, 1 - tail], axis=0)
+    student = quantile * parts.std(axis=0, ddof=1) / math.sqrt(rounds)
+    low, high = np.minimum(low, means - student), np.maximum(high, means + student)
+    ends = zip(means.tolist(), low.tolist(), high.tolist(), strict=True)
+    return [Interval(value=value, low=least, high=most, repetitions=rounds) for value, least, most in ends]
+
+
+@lru_cache(maxsize=2)
+def _weights(rounds: int) -> Matrix_imported:
+    """Share of each round in each resampled mean: ``[resample, round]``, rows sum to 1."""
+    drawn = np.random.default_rng(SEED).integers(rounds, size=(RESAMPLES, rounds))
+    drawn += rounds * np.arange(RESAMPLES)[:, None]
+    counts = np.bincount(drawn.ravel(), minlength=RESAMPLES * rounds)
+    return counts.reshape(RESAMPLES, rounds) / rounds
+
+
+def _checked(matrix: Matrix_imported) -> Matrix_imported:
+    matrix = np.asarray(matrix, dtype=np.float64)
+    if matrix.ndim != 2 or 0 in matrix.shape or not np.isfinite(matrix).all():
+        raise ValueError(f"need a finite matrix of rounds x rungs, got one of shape {matrix.shape}")
+    return matrix
+
+
+def calm_rounds(matrix: Matrix_imported, sigmas: float = 6.0, relative: float = 0.10) -> NDArray[np.bool_]:
+    """Which rounds nothing disturbed, as a mask; a round is disturbed or not as a whole, so that sums stay exact.
+
+    Disturbed is one in which some rung is farther from its median over rounds than ``sigmas`` robust standard
+    deviations *and* than the ``relative`` share of it. Under 5 rounds nothing is known well enough. More than half of
+    all are no accident but a way the machine behaves, and several that hit the same rung alone are a way that rung
+    behaves: then all count as calm, and the interval shows it.
+    """
+    hit = _hit(matrix, sigmas, relative)
+    rounds, rungs = hit.shape
+    disturbed = hit.any(axis=1)
+    count = int(disturbed.sum())
+    of_one_rung = count > 1 and int(hit.any(axis=0).sum()) == 1 < rungs
+    return np.ones(rounds, dtype=np.bool_) if 2 * count > rounds or of_one_rung else np.asarray(~disturbed)
+
+
+def _hit(matrix: Matrix_imported, sigmas: float = 6.0, relative: float = 0.10) -> NDArray[np.bool_]:
+    """Which blocks something disturbed, ``[round, rung]``: none of fewer than 5 rounds."""
+    matrix = _checked(matrix)
+    if matrix.shape[0] < 5:
+        return np.zeros(matrix.shape, dtype=np.bool_)
+    median = np.median(matrix, axis=0)
+    distance = np.abs(matrix - median)
+    sigma = MAD_TO_SIGMA * np.median(distance, axis=0)
+    return np.asarray((distance > sigmas * sigma) & (distance > relative * np.abs(median)), dtype=np.bool_)
+
+
+def _one_block_disturbed(matrix: Matrix_imported) -> bool:
+    """Of several rungs; what disturbs the only one is its own in any case."""
+    return matrix.shape[1] > 1 and int(_hit(matrix).sum()) == 1
+
+
+def calmed(matrix: Matrix_imported) -> Matrix_imported:
+    """The rounds, with what disturbed ones cost shared out among all rungs in proportion.
+
+    An accident of the machine hits whatever block is running. Left where it fell it would be called that rung's
+    stall; left out it would make steps look shorter than they are on average. So in place of a disturbed round stands
+    a calm one, longer in all its rungs by the mean of what its rungs took too long. The mean of all rounds stays.
+    """
+    matrix = _checked(matrix)
+    calm = calm_rounds(matrix)
+    typical = matrix[calm].mean(axis=0)
+    longer = (matrix / typical).mean(axis=1, keepdims=True)
+    return np.where(calm[:, None], matrix, longer * typical)
+
+
+def precise_enough(matrix: Matrix_imported, precision: float, min_rounds: int = 3, confidence: float = 0.95) -> bool:
+    """The stopping rule: every interval's half-width is at most ``precision`` of the last rung's mean.
+
+    Disturbed rounds are calmed first, as they will be when the profile is read. The step's own interval does
+    not count.
+    """
+    matrix = np.asarray(matrix, dtype=np.float64)
+    if matrix.ndim != 2 or matrix.shape[0] < max(2, min_rounds):
+        return False
+    step = float(calmed(matrix)[:, -1].mean())
+    return widest(stall_estimates(matrix, confidence)) <= precision * step
+
+
+def widest(estimates: list[Interval]) -> float:
+    """The largest half-width in seconds; infinite if any interval is unknown."""
+    return max((math.inf if e.half_width is None else e.half_width for e in estimates), default=math.inf)
+
+
+def rounds_needed(half_width: float, wanted: float, rounds: int, confidence: float = 0.95) -> int | None:
+    """How many rounds would bring a ``half_width`` after ``rounds`` (two at least) down to ``wanted``, by its spread.
+
+    Half-widths are Student's quantile times the spread over √n. ``None`` where no number of rounds is worth
+    naming: nothing is ``wanted``, or it takes more than a thousand times as many.
+    """
+
+    def arm(count: int) -> float:
+        return float(stdtrit(count - 1, (1 + confidence) / 2)) / math.sqrt(count)
+
+    if wanted <= 0 or not math.isfinite(half_width):
+        return None
+    goal = wanted / half_width * arm(rounds) if half_width > 0 else math.inf
+    return next((count for count in range(2, 1000 * rounds) if arm(count) <= goal), None)
+
+
+def drift(values: Matrix_imported, significance: float = 0.01) -> float | None:
+    """Relative change of ``values`` from the first round to the last, if there is a trend; else ``None``.
+
+    A trend is a Spearman rank correlation with the round number whose two-sided p is below
+    ``significance``; its size is Theil and Sen's: the median slope of all pairs. Needs 6 rounds.
+    """
+    count = len(values)
+    if count < 6:
+        return None
+    order = np.arange(count, dtype=np.float64)
+    ranks = np.argsort(np.argsort(values)).astype(np.float64)
+    rho = float(np.corrcoef(order, ranks)[0, 1])
+    t = abs(rho) * math.sqrt((count - 2) / max(1e-12, 1 - rho * rho))
+    if 2 * float(stdtr(count - 2, -t)) > significance:
+        return None
+    i, j = np.triu_indices(count, 1)
+    slope = float(np.median((values[j] - values[i]) / (j - i)))
+    return slope * (count - 1) / float(np.median(values))
+
+
+def two_modes(values: Matrix_imported, relative: float = 0.05) -> tuple[float, float] | None:
+    """The centres of two separate clusters of ``values``, or ``None`` if they form one.
+
+    The values are split at their widest gap. Two modes they are if each side holds at least a quarter of
+    them (and 2), the gap exceeds 1.5 times the wider side's range, and ``relative`` of the median.
+    Needs 8 values.
+    """
+    count = len(values)
+    if count < 8:
+        return None
+    ordered = np.sort(values)
+    gaps = np.diff(ordered)
+    cut = int(np.argmax(gaps)) + 1
+    lower, upper = ordered[:cut], ordered[cut:]
+    wider = max(float(np.ptp(lower)), float(np.ptp(upper)))
+    apart = float(gaps[cut - 1]) > max(1.5 * wider, relative * float(np.median(ordered)))
+    if not apart or 4 * min(cut, count - cut) < count:
+        return None
+    return float(lower.mean()), float(upper.mean())
+
+
+def spread(values: Matrix_imported) -> float:
+    """Robust relative standard deviation: scaled median absolute deviation over the median."""
+    median = float(np.median(values))
+    return MAD_TO_SIGMA * float(np.median(np.abs(values - median))) / median if median > 0 else math.nan
+
+
+# Slowest ---------------------------------------------------------------------------------------------------
+# How long the slowest of several ranks takes: that of the rank which is slowest on average, told apart from luck.
+#
+# Knows matrices of step times, ``times[round, rank]`` in seconds. The largest of many noisy means lies above all
+# true ones, even of equal ranks: by 3 % of a step for 64 ranks, five rounds and noise of 3 %. So a rank counts as
+# the slowest only as far as the rounds tell it from the others. Knows nothing of rungs, nor why a rank is slow.
+
+Matrix = NDArray[np.float64]
+
+BEYOND_LUCK = 1.5
+"""Standard errors beyond the √(2 ln R) that the luckiest of R equal ranks reaches."""
+STRAGGLER = 3.0
+"""By how many standard errors a single slow rank is slower, as a rule: of its normal distribution the root of the
+variance. What is assumed before measuring, besides that there is one in half of all jobs."""
+
+
+def slowest(times: Matrix) -> Matrix:
+    """Round by round, the time of the rank that is slowest on average.
+
+    Either a single rank is slow, or the times of all scatter around a common one. In the first case the largest time
+    is that rank's own. In the second it is drawn towards the common one by the share of luck in the variance of the
+    means (James and Stein). The time is the mean of the two, weighted by how likely they are. What it varies by from
+    round to round is made as large as it is uncertain: as the variance of the mixture, with that of the estimated
+    share (Morris 1983, "Parametric Empirical Bayes Inference", section 3). After a single round luck is unknown, and
+    the largest time it is; likewise where an accident of one round is so far from normal luck that other rounds would
+    take less than no time.
+    """
+    rounds, ranks = times.shape
+    means = times.mean(axis=0)
+    top = int(np.argmax(means))
+    if rounds == 1 or ranks == 1:
+        return times[:, top]
+    luck, found = _luck(times), float(means.var(ddof=1))
+    if not luck or not found:
+        return times[:, top]
+    common = times.mean(axis=1)
+    apart = times[:, top] - common
+    alone = _straggles((means - np.median(means)) / luck)
+    real = max(0.0, 1 - luck**2 / found)
+    gap = (1 - real) * float(apart.mean()) / luck
+    scattered = min(1.0, real + 2 / (ranks - 1) * gap**2)
+    uncertain = alone + (1 - alone) * scattered + alone * (1 - alone) * gap**2
+    drawn: Matrix = (
+        common + (alone + (1 - alone) * real) * apart.mean() + math.sqrt(uncertain) * (apart - apart.mean())
+    )
+    return drawn if drawn.min() > 0 else times[:, top]
+
+
+def _straggles(apart: Matrix) -> float:
+    """How likely it is that the one farthest from the median is slow and the others equal; in standard errors.
+
+    Every rank is taken to be as likely the slow one, and the likelihood of each against that of none is Bayes' factor
+    of two normal distributions, of which only the slower half is taken.
+    """
+    exponents = np.where(apart >= 0, 0.5 * STRAGGLER**2 / (1 + STRAGGLER**2) * apart**2, -np.inf)
+    most = float(exponents.max())
+    factors = 2 / math.sqrt(1 + STRAGGLER**2) * np.exp(exponents - most) / len(apart)
+    return float(factors.max() / (math.exp(-most) + factors.sum()))
+
+
+def stands_out(times: Matrix) -> bool:
+    """Whether the slowest rank is slower than R equal ones would make one by luck; needs two rounds and ranks."""
+    means = times.mean(axis=0)
+    reach = math.sqrt(2 * math.log(len(means))) + BEYOND_LUCK
+    return float(means.max() - np.median(means)) > reach * _luck(times)
+
+
+def _luck(times: Matrix) -> float:
+    """Standard error of a rank's mean against the others', by what ranks vary in a round beyond the round itself."""
+    rounds, ranks = times.shape
+    left = times - times.mean(axis=0) - times.mean(axis=1, keepdims=True) + times.mean()
+    return math.sqrt(float((left**2).sum()) / ((rounds - 1) * (ranks - 1)) / rounds)

@@ -1,1 +1,0 @@
-"""Pure conclusions from saved artefacts and the catalog: stalls, findings, and the advice they lead to."""

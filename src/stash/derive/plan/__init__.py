@@ -1,1 +1,0 @@
-"""What to rent: a profile, a goal and a catalog in, a plan out. Pure."""

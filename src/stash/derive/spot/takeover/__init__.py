@@ -1,1 +1,0 @@
-"""What to rent when machines are gone: who is left, what could be added, what does it by the deadline."""

@@ -1,1 +1,0 @@
-"""How a job's loss falls, learned on one device: fleets replayed in virtual time."""

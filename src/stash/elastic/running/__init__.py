@@ -1,1 +1,0 @@
-"""One asynchronous training on machines: its orders, its actors, and the head that follows them."""

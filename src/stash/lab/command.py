@@ -1,0 +1,366 @@
+"""``stash testbed``, ``stash zoo`` and ``stash dataset``: parse, call the lab, show."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from stash.core.errors import UserError
+from stash.core.interrupts import interrupted_by
+from stash.ui.options import App, flag, option, positive
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from stash.catalog.machines import Peak
+    from stash.lab.testbed.bed import Started, Testbed
+    from stash.lab.zoo.datasets import Made
+
+# Testbed ---------------------------------------------------------------------------------------------------
+# ``stash testbed``: runs commands on an emulated cluster, says what can be emulated, sweeps leftovers.
+#
+# Parses what is asked for, calls ``stash.lab.testbed`` and shows what the hosts print.
+
+testbed_app = App(no_args_is_help=True)
+PORT = 29500
+_WITH_RANKS = ("profile", "probe")
+
+
+@testbed_app.callback()
+def testbed() -> None:
+    """An emulated cluster on this machine: namespaces as hosts, links with set rates."""
+
+
+@testbed_app.command(context_settings={"allow_interspersed_args": False})
+def run(
+    command: Annotated[list[str], typer.Argument(metavar="COMMAND…", help="What to run on every node.")],
+    nodes: Annotated[int, option("N", "Hosts.")] = 2,
+    devices: Annotated[int, option("N", "Ranks per host, for `stash profile`.")] = 1,
+    network: Annotated[str | None, option("RATE", 'Each host\'s uplink, like "1gbit".')] = None,
+    interconnect: Annotated[str | None, option("RATE", "Each host's loopback.")] = None,
+    disk: Annotated[str | None, option("RATE", 'Reads from disk, like "100MB/s".')] = None,
+    disk_path: Annotated[Path, option("PATH", "A folder on that disk.")] = Path("."),
+    cpus: Annotated[float | None, option("N", "Each host's share of the cores.")] = None,
+    node: Annotated[list[str] | None, option("K:NAME=VALUE,…", "A host that differs; repeatable.")] = None,
+    dry_run: Annotated[bool, flag("--dry-run", "Print the commands that would be run, and stop.")] = False,
+) -> None:
+    """Run a command on every node of a testbed, and remove the testbed when all have ended.
+
+    In the command, {node}, {nodes}, {address} (its own) and {head} (node 0) are
+    filled in; its environment has STASH_NODE, STASH_TESTBED_NODES,
+    STASH_TESTBED_ADDRESS and STASH_TESTBED_HEAD. `stash profile` and `stash probe`
+    are given their node rank and meeting point.
+
+    \b
+    stash testbed run --network 1gbit -- stash profile train.py
+    stash testbed run --nodes 3 --node 1:network=100mbit -- python work.py {head}
+    """
+    from stash.lab.testbed.bed import Testbed
+    from stash.lab.testbed.topology import Wish, parse_override
+
+    overrides: dict[int, Mapping[str, Wish]] = dict(map(parse_override, node or []))
+    wishes: dict[str, Any] = {"interconnect": interconnect, "network": network, "disk": disk, "cpus": cpus}
+    bed = Testbed(nodes, devices, overrides=overrides, disk_path=disk_path, **wishes)
+    if dry_run:
+        print("\n".join(step.describe() for step in bed.steps))
+        for number in range(nodes):
+            from shlex import join
+
+            print(join(bed.command(words(command, number, nodes, devices, bed.address), number)))
+        return
+    try:
+        with interrupted_by(signal.SIGTERM, signal.SIGHUP), bed:
+            _describe_links(bed)
+            code = _run_everywhere(bed, lambda number: words(command, number, nodes, devices, bed.address))
+    except KeyboardInterrupt:
+        print("interrupted: the testbed was removed", file=sys.stderr)
+        code = 130
+    raise typer.Exit(code)
+
+
+@testbed_app.command()
+def doctor() -> None:
+    """Say what this machine can emulate and what is missing; tries everything, leaves nothing."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from stash.lab.testbed.doctor import examine
+
+    checks = examine()
+    table = Table(box=None, show_header=False)
+    for check in checks:
+        table.add_row("[green]yes[/]" if check.ok else "[red]no[/]", check.name, check.detail)
+    Console().print(table)
+    missing = [check.name for check in checks if check.needed and not check.ok]
+    if missing:
+        raise UserError(f"there can be no testbed on this machine: it lacks {', '.join(missing)}")
+    print("This machine can run a testbed; rates are verified each time one is set up.")
+
+
+@testbed_app.command()
+def clean() -> None:
+    """Remove what testbeds left behind whose process is gone; those in use are not touched."""
+    from stash.lab.testbed.bed import elsewhere, leftovers, sweep
+
+    removed = sweep()
+    print("\n".join(f"removed {name}" for name in removed) if removed else "nothing was left behind")
+    if others := elsewhere():
+        print(
+            f"left alone {', '.join(others)}: only in the container (PID namespace) that made them can be seen "
+            "whether they are in use; run `stash testbed clean` there, or remove them with `ip netns del NAME`"
+        )
+    left = leftovers()
+    if left:
+        raise UserError(f"could not remove {', '.join(left)}; run with sudo")
+
+
+@testbed_app.command()
+def model(
+    name: Annotated[str, typer.Argument(metavar="WORKLOAD", help="A workload of the zoo; see `stash zoo`.")],
+    gpu: Annotated[str | None, option("NAME", 'A GPU of the catalog, like "V100".')] = None,
+    precision: Annotated[str, option("P", "fp32, or fp16 (autocast, tensor cores).")] = "fp32",
+    tflops: Annotated[float | None, option("N", "The GPU's peak, 10^12 operations a second.")] = None,
+    memory: Annotated[str | None, option("RATE", 'Its memory\'s rate, like "900GB/s".')] = None,
+    efficiency: Annotated[float, option("F", "The part of the peak that is reached.")] = 0.5,
+    speed: Annotated[float | None, option("N", "… or the samples a second that it reaches.")] = None,
+    batch: Annotated[int | None, option("N", "Samples; else the workload's.", least=1)] = None,
+    size_scale: Annotated[float, option("F", "All bytes times this (links alike).")] = 1.0,
+    time_scale: Annotated[float, option("F", "All times times this.")] = 1.0,
+) -> None:
+    """Print the YAML of a zoo model on a GPU, for `python -m stash.lab.testbed.train --model FILE`.
+
+    The GPU is one of the catalog (--gpu), or any other by its peak rates (--tflops and --memory).
+    """
+    from stash.catalog.machines import VALUE_BYTES
+    from stash.lab.testbed.emulation import dump
+    from stash.lab.testbed.generate import emulate
+    from stash.lab.zoo.registry import workload
+
+    if not all(0 < scale < float("inf") for scale in (size_scale, time_scale)):
+        raise UserError("--size-scale and --time-scale must be more than 0")
+    if precision not in VALUE_BYTES:
+        raise UserError(f"--precision {precision}: it is {' or '.join(VALUE_BYTES)}")
+    peak = _peak(gpu, precision, tflops, memory)
+    made = emulate(
+        name, peak.flops_per_second, peak.memory_bytes_per_second, batch, efficiency,
+        value_bytes=VALUE_BYTES[precision],
+    )  # fmt: skip
+    reached = f"{efficiency:.0%} of the peak reached"
+    if speed is not None:
+        made = made.scaled(time=(batch or workload(name).batch) / positive("--speed", speed) / made.compute_seconds)
+        reached = f"layers' shares of the step by those rates, and {speed:g} samples a second"
+    print(f"# {name} on {peak.about}\n# {reached}")
+    print(dump(made.scaled(size_scale, time_scale)), end="")
+
+
+def _peak(gpu: str | None, precision: str, tflops: float | None, memory: str | None) -> Peak:
+    """The catalog's rates of a GPU, or those given; raises UserError for neither, and for both."""
+    from stash.catalog.machines import Peak, peak, variants
+    from stash.core.units import parse_rate
+
+    if gpu is not None:
+        if tflops is not None or memory is not None:
+            raise UserError(f"--gpu {gpu} says the peak rates already; leave out --tflops and --memory, or --gpu")
+        from stash import catalog
+
+        return peak(variants(gpu, catalog.load()), precision)
+    if tflops is None or memory is None:
+        raise UserError('say which GPU with --gpu NAME, like "--gpu V100", or give both --tflops and --memory')
+    return Peak(tflops * 1e12, parse_rate(memory), f"a GPU of {tflops:g} TFLOP/s and {memory}")
+
+
+def words(command: Sequence[str], node: int, nodes: int, devices: int, address: Any) -> list[str]:
+    """The command for one node: placeholders filled in; our own told its place unless it says so itself."""
+    known = {"{node}": str(node), "{nodes}": str(nodes), "{address}": address(node), "{head}": address(0)}
+    filled = []
+    for word in command:
+        for name, value in known.items():
+            word = word.replace(name, value)  # noqa: PLW2901
+        filled.append(word)
+    at = _ours_at(filled)
+    if at is None:
+        return filled
+    place = {"--nnodes": str(nodes), "--node-rank": str(node), "--rdzv-endpoint": f"{address(0)}:{PORT}"}
+    place["--nproc-per-node"] = str(devices)
+    given = {word.partition("=")[0] for word in filled[at:]}
+    extra = [part for flag, value in place.items() if flag not in given for part in (flag, value)]
+    return [*filled[:at], *(extra if nodes > 1 else extra[-2:]), *filled[at:]]
+
+
+def _ours_at(command: Sequence[str]) -> int | None:
+    """Where the options of `stash profile` or `stash probe` begin; None if the command is another."""
+    if len(command) > 1 and Path(command[0]).name == "stash" and command[1] in _WITH_RANKS:
+        return 2
+    if len(command) > 3 and command[1:3] == ["-m", "stash"] and command[3] in _WITH_RANKS:
+        return 4
+    return None
+
+
+def _describe_links(bed: Testbed) -> None:
+    for link in bed.links:
+        print(link.describe(), file=sys.stderr)
+
+
+def _run_everywhere(bed: Testbed, command: Any) -> int:
+    """Show what all nodes print, line by line; the first exit status that is not 0, or 0."""
+    started = bed.run_all(command, pipe=True)
+    threads = [threading.Thread(target=_echo, args=(process, bed.nodes > 1), daemon=True) for process in started]
+    for thread in threads:
+        thread.start()
+    codes = [process.wait() for process in started]
+    for thread in threads:
+        thread.join(timeout=5)
+    worst = next((code for code in codes if code), 0)
+    return 128 - worst if worst < 0 else worst
+
+
+def _echo(process: Started, several: bool) -> None:
+    assert process.popen.stdout is not None
+    for line in process.popen.stdout:
+        text = line.decode(errors="replace")
+        sys.stdout.write(f"[{process.node}] {text}" if several else text)
+        sys.stdout.flush()
+
+
+# Zoo -------------------------------------------------------------------------------------------------------
+# ``stash zoo``: lists the workloads that come with Stash.
+#
+# Reads the registry and prints it; builds nothing and imports no torch.
+
+_GROUPS = {
+    "paper": "The models of the Stash paper",
+    "feature study": "Its feature study: depth, residual links, batch norm",
+    "more": "Other models",
+}
+
+
+def zoo(
+    json: Annotated[bool, flag("--json", "Print the list as JSON for other programs.")] = False,
+) -> None:
+    """List the workloads that come with Stash.
+
+    Each is ordinary training code: use one to measure a machine when you have no script at hand.
+
+    \b
+    stash profile --workload resnet18 --data DIR    measure one of them
+    stash dataset make images DIR                   make data it can read
+    """
+    from rich.console import Console
+
+    if json:
+        print(_as_json())
+        return
+    console = Console()
+    for group, title in _GROUPS.items():
+        console.print(f"{title}:", style="bold")
+        console.print(_table(group))
+    console.print("Gradients are in float32; the batch is per device.", style="dim")
+
+
+def _table(group: str) -> Table:
+    """The workloads of one group; fixed widths line the groups up and fit 80 columns."""
+    from rich.table import Table
+
+    from stash.core.units import format_bytes
+    from stash.lab.zoo.registry import WORKLOADS
+
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    for title, width in (("name", 18), ("data", 6), ("params", 7), ("gradients", 9), ("batch", 5)):
+        justify: Literal["left", "right"] = "left" if title in ("name", "data") else "right"
+        table.add_column(title, justify=justify, min_width=width, no_wrap=True)
+    table.add_column("what it is")
+    for item in WORKLOADS.values():
+        if item.group == group:
+            size, gradients = f"{item.parameters / 1e6:.1f} M", format_bytes(item.gradient_bytes)
+            table.add_row(item.name, item.kind, size, gradients, str(item.batch), item.about)
+    return table
+
+
+def _as_json() -> str:
+    import json
+
+    from stash.lab.zoo.registry import WORKLOADS
+
+    keys = ("name", "group", "kind", "parameters", "gradient_bytes", "batch", "about", "source")
+    return json.dumps([{key: getattr(item, key) for key in keys} for item in WORKLOADS.values()], indent=2)
+
+
+# Dataset ---------------------------------------------------------------------------------------------------
+# ``stash dataset``: makes data sets for the zoo's workloads.
+#
+# Parses what is asked for, calls ``stash.lab.zoo.datasets`` and shows its progress.
+
+dataset_app = App(no_args_is_help=True)
+
+
+@dataset_app.callback()
+def dataset() -> None:
+    """Make data sets that are as large, and as slow to read, as real ones."""
+
+
+@dataset_app.command()
+def make(
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="images, text, audio or clicks.")],
+    path: Annotated[Path, typer.Argument(metavar="PATH", help="A new or empty folder, or one to continue.")],
+    count: Annotated[int | None, option("N", "Samples to make; a default for each kind.")] = None,
+    size: Annotated[str | None, option("SIZE", 'Bytes to make instead of a count, like "2GB".')] = None,
+    seed: Annotated[int | None, option("N", "The same seed makes the same data (default 0).")] = None,
+) -> None:
+    """Make a data set, or finish one that was interrupted.
+
+    images: JPEG files of 110 kB on average in a folder per class, like ImageNet.
+    text: token ids in memory-mapped files, 1024 to a sample.
+    audio: spoken-word-like WAV files of one second in a folder per word.
+    clicks: Criteo-like records of 13 counters and 26 categories.
+
+    \b
+    stash dataset make images /data/images --size 2GB
+    stash dataset make text /data/text --count 100000
+    """
+    from stash.lab.zoo.datasets import dataset_kind
+
+    if size is not None:
+        if count is not None:
+            raise UserError("--count and --size say the same thing twice; use one of them")
+        count = _count_of(size, dataset_kind(kind).sample_bytes)
+    _report(_make_with_progress(kind, path, count, seed))
+
+
+def _count_of(size: str, sample_bytes: float) -> int:
+    from stash.core.units import parse_bytes
+
+    return max(1, round(parse_bytes(size) / sample_bytes))
+
+
+def _make_with_progress(kind: str, path: Path, count: int | None, seed: int | None) -> Made:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from stash.lab.zoo.datasets import make_dataset
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(f"making {kind}", total=None)
+
+        def show(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total)
+
+        return make_dataset(kind, path, count, seed, show)
+
+
+def _report(made: Made) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    from stash.core.printable import printable_line
+    from stash.core.units import format_bytes, format_seconds
+
+    how = f"made in {format_seconds(made.seconds)}" if made.new_files else "nothing left to do"
+    line = f"{made.path}: {made.count} samples of {made.kind}, {format_bytes(made.bytes)}, {how}"
+    Console().print(Text(printable_line(line)), soft_wrap=True)

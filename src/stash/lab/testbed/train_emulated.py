@@ -1,0 +1,186 @@
+"""Trains an emulated model: ordinary DistributedDataParallel code, whose right profile is known beforehand.
+
+Run as ``python -m stash.lab.testbed.train --model model.yaml --batch 8`` or under torchrun. Knows nothing of
+Stash's measuring: no hooks, no timers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, Dataset, DistributedSampler
+
+from stash.core import pagecache
+from stash.core.errors import UserError
+from stash.lab.testbed.accelerator import (
+    KINDS,
+    EmulatedModel,
+    EmulatedOptimizer,
+    PacedExchange,
+    go_first,
+    paced_hook,
+    sharpen_sleep,
+)
+from stash.lab.testbed.emulation import Emulation, load
+from stash.lab.training import endless, exit_code
+
+EPOCH_BATCHES = 1000
+LOG_EVERY = 50
+
+
+class Samples(Dataset[Tensor]):
+    """Samples that take a set time to make; from files, if there are any, which take longer when not cached."""
+
+    def __init__(self, emulation: Emulation, batch: int, count: int, files: Sequence[Path] = ()) -> None:
+        self._prep, self._read = emulation.prep_seconds / batch, emulation.read_seconds / batch
+        self._files, self._count = [str(path) for path in files], count
+
+    def __len__(self) -> int:
+        return len(self._files) or self._count
+
+    def __getitems__(self, indices: list[int]) -> list[Tensor]:
+        """A whole batch at once, so that its delay is one sleep with one deadline."""
+        sharpen_sleep()
+        deadline = time.monotonic() + self._prep * len(indices)
+        if self._files:
+            cold = sum(not _read_cached(self._files[index]) for index in indices)
+            deadline += self._read * cold
+        time.sleep(max(0.0, deadline - time.monotonic()))
+        return [torch.full((1,), float(index % KINDS)) for index in indices]
+
+    def __getitem__(self, index: int) -> Tensor:
+        return self.__getitems__([index])[0]
+
+
+def _read_cached(path: str) -> bool:
+    """Read a whole file; True if all of it was in the page cache.
+
+    That is asked first: a read that is not to wait (RWF_NOWAIT) begins to read ahead, and has from a fast disk what
+    was not there.
+    """
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        size = os.fstat(descriptor).st_size
+        found = pagecache.resident_pages(descriptor, size, layered=True)
+        if found is None:
+            raise UserError(f"{path}: its owner alone is told whether it is cached; copy --data, so that it is yours")
+        os.preadv(descriptor, [bytearray(size)], 0)
+        return found[0] * pagecache.PAGE >= size
+    finally:
+        os.close(descriptor)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Train as the command line says; prints a user's mistake in one sentence and returns an exit code."""
+    options = _parser().parse_args(arguments)
+    go_first()
+    return exit_code(lambda: _run(options))
+
+
+def _run(options: argparse.Namespace) -> None:
+    emulation = load(options.model).scaled(options.size_scale, options.time_scale)
+    if "WORLD_SIZE" in os.environ:
+        dist.init_process_group("gloo")
+    try:
+        train(emulation, options)
+    finally:
+        if dist.is_initialized():
+            dist.destroy_process_group()
+
+
+def train(emulation: Emulation, options: argparse.Namespace) -> None:
+    """Train until ``--steps`` optimizer steps are done, or for ever."""
+    rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    loader = make_loader(emulation, options, rank, world)
+    emulated = EmulatedModel(emulation, rank)
+    model: nn.Module = emulated
+    unexchanged: Callable[[], AbstractContextManager[None]] = nullcontext
+    if dist.is_initialized():
+        ddp = model = DistributedDataParallel(emulated, bucket_cap_mb=options.bucket_mb)
+        unexchanged = ddp.no_sync
+        if emulation.exchange is not None:
+            ddp.register_comm_hook(PacedExchange(emulation.exchange), paced_hook)
+    optimizer = EmulatedOptimizer(emulated.parameters(), emulated.queue, emulation.optimizer_seconds)
+    batches = endless(loader)
+    began = time.monotonic()
+    for step in itertools.count(1):
+        optimizer.zero_grad(set_to_none=True)
+        for left in reversed(range(options.accumulate)):
+            batch = next(batches)
+            if emulation.copy_seconds:
+                time.sleep(emulation.copy_seconds)
+            with unexchanged() if left else nullcontext():
+                model(batch).sum().backward()
+        optimizer.step()
+        last = step == options.steps
+        if rank == 0 and (last or step % LOG_EVERY == 0):
+            print(f"step {step}  {1000 * (time.monotonic() - began) / step:.2f} ms per step", flush=True)
+        if last:
+            break
+
+
+def make_loader(emulation: Emulation, options: argparse.Namespace, rank: int, world: int) -> DataLoader[Tensor]:
+    """This rank's share of the samples; raises UserError if there are too few files, or none to read slowly."""
+    files = sorted(path for path in options.data.rglob("*") if path.is_file()) if options.data else []
+    if options.data and len(files) // world < options.batch:
+        raise UserError(
+            f"--data {options.data} holds {len(files)} files, too few for {world} batches of {options.batch}"
+        )
+    if emulation.read_seconds and not files:
+        raise UserError("read_seconds needs files to read: say where with --data, or leave it out of the model")
+    data = Samples(emulation, options.batch, EPOCH_BATCHES * options.batch * world, files)
+    sampler: DistributedSampler[Tensor] = DistributedSampler(data, num_replicas=world, rank=rank, drop_last=True)
+    return DataLoader(
+        data, options.batch, sampler=sampler, num_workers=options.workers, drop_last=True,
+        persistent_workers=options.workers > 0,
+    )  # fmt: skip
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m stash.lab.testbed.train_emulated", description="Train an emulated model."
+    )
+    add = parser.add_argument
+    add("--model", type=Path, required=True, metavar="FILE", help="its description in YAML")
+    add("--size-scale", type=_size, default=1.0, metavar="F", help="all its bytes times this (links alike)")
+    add("--time-scale", type=_size, default=1.0, metavar="F", help="all its times times this")
+    add("--data", type=Path, metavar="DIR", help="a folder of files, one sample each (default: no files)")
+    add("--batch", type=_positive, default=8, metavar="N", help="samples per rank and batch (default 8)")
+    add("--accumulate", type=_positive, default=1, metavar="N", help="batches to a step, exchanged once (default 1)")
+    add("--workers", type=_natural, default=0, metavar="N", help="loader processes per rank (default 0)")
+    add("--steps", type=_positive, metavar="N", help="optimizer steps to take (default: until interrupted)")
+    add("--bucket-mb", type=_size, metavar="MIB", help="size of all of DDP's buckets (default: 1, then 25)")
+    return parser
+
+
+def _positive(text: str) -> int:
+    if (number := int(text)) < 1:
+        raise argparse.ArgumentTypeError("it must be at least 1")
+    return number
+
+
+def _size(text: str) -> float:
+    if not 0 < (number := float(text)) < float("inf"):
+        raise argparse.ArgumentTypeError("it must be more than 0")
+    return number
+
+
+def _natural(text: str) -> int:
+    if (number := int(text)) < 0:
+        raise argparse.ArgumentTypeError("it must be at least 0")
+    return number
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,1 +1,0 @@
-"""The climb of one rank: discovery, blocks, and the agreement with the other ranks after each."""

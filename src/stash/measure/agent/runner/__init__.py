@@ -1,0 +1,1 @@
+"""Runs the ladder's blocks inside the training loop."""

@@ -1,0 +1,133 @@
+"""Second opinions, taken while nobody trains: the loaders by themselves, and the gradient exchange by itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stash.core.ladder import Visit
+from stash.measure.agent.data.feeds import Feed
+from stash.measure.agent.data.reads import IDLE, Tally, own_seconds, own_tally
+from stash.measure.agent.runner import cache_check
+from stash.measure.agent.runner.block_plan import BlockSize
+from stash.measure.agent.runner.rank import OwnRank
+from stash.measure.agent.wraps import replicas
+from stash.measure.agent.wraps.scope import scope
+from stash.measure.protocol.messages import ExchangeTimed, LoaderTimed
+
+_TRIES = 3
+"""Of the exchange; the first one makes connections and does not count."""
+_PARTS = 4
+"""Of the timing of a loader: as many as tell its spread."""
+_LEAST_SECONDS = 0.03
+"""Of such a part."""
+_MOST_STEPS = 1024
+_LEAST_BYTES = 4
+"""Of a bucket that tells what an all-reduce takes whatever its size: one number."""
+
+
+def time_loader(rank: OwnRank, visit: Visit, number: int, mode: int, sweeping: bool, size: BlockSize) -> None:
+    """How fast the loaders of every rank deliver when no training waits for them; the tally counts in ``mode``.
+
+    ``size``: of the visit's block. What reads on credit at first does so here too.
+    """
+    feeds, tally = rank.feeds, own_tally()
+    lead_in, steps = _steps(feeds, size)
+    for feed in feeds:
+        feed.drain()
+    if tally is not None:
+        cache_check.begin(rank, tally, mode, sweeping)
+    for feed in feeds:
+        feed.begin(visit.feed, (lead_in + steps) * feed.per_step + feed.depth)
+    _consume(feeds, lead_in)
+    samples, parts = _timed(rank, feeds, steps, tally)
+    for feed in feeds:
+        feed.drain()
+    if tally is not None:
+        tally.set_mode(IDLE)
+
+    # a batch that cannot be counted has no rate, rather than one of zero
+    seconds = sum(parts)
+    own = (
+        LoaderTimed(visit.feed, rank.place.rank, number, samples, seconds, parts)
+        if samples and seconds >= 0
+        else None
+    )
+    rank.agree(own, lambda reports: rank.tell(*(report for report in reports if report is not None)))
+
+
+def _timed(rank: OwnRank, feeds: list[Feed], steps: int, tally: Tally | None) -> tuple[int, tuple[float, ...]]:
+    """Samples read in parts of as many steps each, and the seconds of each part.
+
+    A stream may hand out at once what it has ready, and then work for long: parts are doubled until one takes long
+    enough to tell a rate, and are repeated until they tell its spread, or took long enough without one.
+    """
+    samples, parts = 0, list[float]()
+    while len(parts) < _PARTS and sum(parts) < _PARTS * _LEAST_SECONDS:
+        began = rank.clock.now() - own_seconds(tally)
+        read = _consume(feeds, steps)
+        seconds = rank.clock.now() - own_seconds(tally) - began
+        if read and seconds < _LEAST_SECONDS and not parts and steps < _MOST_STEPS:
+            steps *= 2
+        else:
+            samples, parts = samples + read, [*parts, seconds]
+        if not read:
+            break
+        for feed in feeds:
+            feed.ask_for(steps * feed.per_step)
+    return samples, tuple(parts)
+
+
+def _steps(feeds: list[Feed], size: BlockSize) -> tuple[int, int]:
+    """Steps' worth of batches until the first burst of the workers is over, and those that are timed."""
+    workers = max(feed.workers for feed in feeds)
+    return max(size.settle, workers), max(2 * workers, 2)
+
+
+def expected_steps(rank: OwnRank, visit: Visit, size: BlockSize) -> int:
+    """How many steps of such a block a second opinion takes at most."""
+    if not visit.reads_data:
+        return 2 * _TRIES
+    return sum(_steps(rank.feeds, size)) + max(feed.depth // feed.per_step for feed in rank.feeds)
+
+
+def _consume(feeds: list[Feed], steps: int) -> int:
+    """Read what ``steps`` steps would from all training loaders; the value counts samples."""
+    return sum(feed.consume(feed.per_step) for _ in range(steps) for feed in feeds)
+
+
+def time_exchange(rank: OwnRank, visit: Visit) -> None:
+    """How long a step's gradients take to exchange, in the scope in force, when nothing else goes on: the slowest."""
+    sizes, _ = replicas.gradient_facts()
+    if not sizes:
+        return
+    group = replicas.group_in_scope(replicas.modules()[0])
+    empty = [_LEAST_BYTES] * len(sizes)
+    whole = [0.0 if group is None else _all_reduce(sizes, rank, group) for _ in range(_TRIES)]
+    latency = [0.0 if group is None else _all_reduce(empty, rank, group) for _ in range(_TRIES)]
+
+    def write(reports: list[tuple[int, list[float], list[float]]]) -> None:
+        ranks = max(size for size, _, _ in reports)
+        slowest, least = ([max(each) for each in zip(*(r[i] for r in reports), strict=True)] for i in (1, 2))
+        for seconds, without_bytes in list(zip(slowest, least, strict=True))[1:]:
+            if ranks > 1:
+                rank.tell(ExchangeTimed(visit.scope, ranks, sum(sizes), seconds, without_bytes))
+
+    rank.agree((1 if group is None else group.size(), whole, latency), write)
+
+
+def _all_reduce(sizes: list[int], rank: OwnRank, group: Any) -> float:
+    """Seconds for one all-reduce of every gradient bucket, in order, with nothing else going on."""
+    import torch
+    import torch.distributed as dist
+
+    whole = torch.zeros(max(sizes) // 4, dtype=torch.float32, device=rank.device)
+    # One buffer serves all buckets where a stream serialises them; gloo reduces several at once.
+    on_stream = rank.device.type != "cpu"
+    buckets = [whole[: size // 4] if on_stream else torch.zeros_like(whole[: size // 4]) for size in sizes]
+    with scope.untouched():
+        dist.all_reduce(torch.zeros(1, device=rank.device), group=group)
+        began = rank.clock.settled()
+        works: list[Any] = [dist.all_reduce(bucket, group=group, async_op=True) for bucket in buckets]
+        for work in works:
+            work.wait()
+        return rank.clock.settled() - began

@@ -1,0 +1,252 @@
+"""How long blocks are, cold ones until storage reads at the rate that it sustains. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from statistics import fmean, variance
+from typing import NamedTuple
+
+from stash.core.ladder import Visit
+from stash.measure.protocol.wire import crosses
+
+# Sizes -----------------------------------------------------------------------------------------------------
+# The size of a block, in steps.
+
+
+@crosses
+@dataclass(frozen=True)
+class BlockSize:
+    """Steps of one block: run in first, then measured."""
+
+    settle: int
+    steps: int
+
+    @property
+    def together(self) -> int:
+        return self.settle + self.steps
+
+
+# Sustained -------------------------------------------------------------------------------------------------
+# How long a cold block must be: until storage is seen to read at the rate that it sustains. Pure.
+#
+# Disks, their limits and caches between lend credit after a pause, and pay out in slices of a tenth of a second. So
+# a block lasts about a second, and is looked at in two halves. If the second is slower beyond the noise, the first
+# was read on credit and belongs to the steps that run in. If both are alike, and that is sure, storage lends
+# nothing and cold blocks may be as short as others. Credit that outlasts the whole block is not seen.
+
+_FEWEST_STEPS = 6
+"""Halves of three steps: what a half varies by can be told."""
+_ENOUGH_STEPS = 12
+"""Of halves that are neither surely alike nor surely different: noise would not let more steps tell."""
+_NOISE = 3.0
+"""Standard errors by which halves differ, to be taken for different."""
+_AGREE = 0.05
+"""Of a step: halves closer than that are alike."""
+_LONG = 1.0
+"""Seconds in which slices of a tenth of a second average out."""
+_ALIKE = 0.1
+"""Of a step: halves that are closer than that, beyond the noise, prove that storage goes on as it begins."""
+_SHARE = 0.15
+"""Of the budget, that one cold block may take: three of them leave more than half to all the others."""
+
+
+class Halves(NamedTuple):
+    """Mean seconds of a step in the first and in the second half of a block, and the error of their difference."""
+
+    first: float
+    second: float
+    error: float
+
+    @property
+    def on_credit(self) -> bool:
+        """Whether the first was faster than storage goes on to be."""
+        return self.second - self.first > max(_NOISE * self.error, _AGREE * self.second)
+
+    @property
+    def alike(self) -> bool:
+        """Whether they cannot differ by much."""
+        return abs(self.second - self.first) + 2 * self.error <= _ALIKE * self.second
+
+
+def cold_size(data: BlockSize, most: int) -> BlockSize:
+    """The cold block before anything is known of storage: like any data block, but long enough to have halves.
+
+    ``data`` measures in whole bursts of the workers, as this does; ``most`` is the longest that the job allows.
+    """
+    longer = BlockSize(data.settle, _in_bursts(data, _FEWEST_STEPS))
+    return longer if longer.together <= most else data
+
+
+def _in_bursts(data: BlockSize, steps: float) -> int:
+    return data.steps * math.ceil(steps / data.steps)
+
+
+def halves(steps: Sequence[float]) -> Halves | None:
+    """Of a block whose steps took these seconds, one by one; None of one that is too short."""
+    half = len(steps) // 2
+    if half < 2:
+        return None
+    first, second = list(steps[:half]), list(steps[-half:])
+    # Where credit ran out within the first half, that varies by more than noise.
+    return Halves(fmean(first), fmean(second), math.sqrt(2 * variance(second) / half))
+
+
+def proves_steady(size: BlockSize, data: BlockSize, seen: Halves) -> bool:
+    """Whether a cold block of ``size`` shows that one as short as ``data`` reads at the rate that storage keeps."""
+    return size.settle == data.settle and size.steps * seen.second >= _LONG / 2 and seen.alike
+
+
+def better(size: BlockSize, seen: Halves, data: BlockSize, budget: float, most: int | None) -> BlockSize:
+    """The size of the next cold block; the same if this one will do, or if a better one takes too long."""
+    long_enough = size.steps * seen.second >= _LONG / 2  # as long as was aimed at, or the pace has changed
+    decided = seen.alike or size.steps >= _ENOUGH_STEPS
+    if long_enough and decided and not seen.on_credit:
+        return size
+    lent = size.steps // 2 if seen.on_credit else 0
+    fewest = _FEWEST_STEPS if decided or seen.on_credit else _ENOUGH_STEPS
+    wanted = BlockSize(size.settle + lent, _in_bursts(data, max(fewest, _LONG / seen.second)))
+    fits = wanted.together * seen.second <= _SHARE * budget and (most is None or wanted.together <= most)
+    return wanted if fits else size
+
+
+def remark(seen: Halves, lengthened: bool) -> str:
+    """What a reader of the profile must know of reading on credit."""
+    both = (
+        f"storage lends credit after a pause: a cold step took {seen.first * 1e3:.3g} ms at first and "
+        f"{seen.second * 1e3:.3g} ms a few steps later"
+    )
+    if lengthened:
+        return f"{both}; fetch is at the rate that it keeps"
+    return (
+        f"{both}; cold blocks cannot be longer in this --budget, so in a long run fetch is larger than it says here"
+    )
+
+
+# Plan ------------------------------------------------------------------------------------------------------
+# How long blocks are: short enough for many rounds in the budget, long enough for what lies between blocks. Pure.
+#
+# The machine's pace wanders, so neighbouring steps are alike and distant ones are not: many short rounds tell more
+# in the same time than few long ones (``bench.schedule_design`` tries it out on a recorded machine).
+
+MOST_STEPS = 50
+_SECONDS = (0.1, 2.0)
+"""Shortest and longest block wanted, in seconds of measured steps."""
+_BLOCKS_IN_BUDGET = 400
+_LONG_STEP = 0.25
+"""Seconds from which a step is measured by itself; of shorter ones a block has two."""
+_WORTH = 10
+"""A block takes this many times as long as ranks need to agree on what follows it."""
+_ACCELERATORS_SETTLE = 2
+"""Steps until an accelerator's queue is as full as it usually is."""
+_ACCELERATORS_SECONDS = 0.5
+"""Its shortest block: the queue is empty when the clock starts, and filling it is charged to the block's steps."""
+_BURST = 8
+_FEWEST_ROUNDS = 3
+"""As many as an interval needs."""
+_BLOCK_SHARE = 0.8
+"""Of the budget that blocks may take: second opinions need the rest."""
+
+
+@crosses
+@dataclass(frozen=True)
+class Plan:
+    """Sizes of a round's blocks."""
+
+    replay: BlockSize
+    data: BlockSize
+    cold: BlockSize
+    round_seconds: float
+    """What a round is expected to take, at the pace of the warm-up."""
+    alone_rounds: int
+    """In how many rounds loaders and exchange are also timed by themselves."""
+    expected_seconds: float = 0.0
+    """What a round takes with what is not timed: reading what replays, and emptying the loader's queues."""
+
+    def size(self, visit: Visit) -> BlockSize:
+        """Of a block; what exchanges settles: after a pause TCP starts slowly, and loses packets now and then."""
+        if visit.reads_data:
+            return self.cold if visit.feed == "cold" else self.data
+        return self.replay if visit.scope == "self" else replace(self.replay, settle=max(1, self.replay.settle))
+
+    def settle_until_full(self, busy: float, queue: float) -> int:
+        """Steps that data blocks must run in until the queue of the loader's workers is full; no more than now.
+
+        ``queue`` is the steps' worth of batches that they make ahead, ``busy`` the share of their time in which they
+        make any. They are always at work until it is full, and slow down what trains beside them: ``queue · busy``
+        steps' worth of work at the rate ``1 - busy`` at which they get ahead of training. Where they never do,
+        training waits for them and nothing changes.
+        """
+        until_full = math.ceil(queue * busy / (1 - busy)) if busy < 1 else self.data.settle
+        return min(self.data.settle, max(1, self.replay.settle, until_full))
+
+    def settling(self, settle: int) -> Plan:
+        """Data blocks run in for ``settle`` steps; cold ones longer if they did before."""
+        lent = self.cold.settle - self.data.settle
+        return replace(self, data=replace(self.data, settle=settle), cold=replace(self.cold, settle=settle + lent))
+
+    def with_cold(self, size: BlockSize) -> Plan:
+        """Cold blocks of that size."""
+        return replace(self, cold=size)
+
+
+@crosses
+@dataclass(frozen=True)
+class StepPace:
+    """What a plan follows from, as one rank sees it."""
+
+    step_seconds: float
+    workers: int = 0
+    batches_per_step: int = 1
+    accelerator: bool = False
+    reads_ahead: bool = False
+    """The first step of a block trains on a batch that was read before it."""
+    agreement_seconds: float = 0.0
+    """What ranks need to agree, which they do after every block."""
+    reading_seconds: float = 0.0
+    """What a step waited for its batches."""
+    ahead: int = 0
+    """Steps' worth of batches that the loader's workers make ahead."""
+
+
+def slowest(paces: Sequence[StepPace]) -> StepPace:
+    """The largest of everything."""
+    return StepPace(*(max(getattr(pace, field.name) for pace in paces) for field in fields(StepPace)))
+
+
+def plan(visits: Sequence[Visit], pace: StepPace, budget: float, most_steps: int | None = None) -> Plan:
+    """Blocks of about 1/400 of the budget; those that read data are measured in whole bursts of the loader's workers.
+
+    Workers that are started together deliver together. Where three rounds of such blocks do not fit into the budget,
+    blocks are as long as fits: at least a step to measure, after one to settle if there is time for it.
+    """
+    most = most_steps or MOST_STEPS
+    shortest = max(_ACCELERATORS_SECONDS if pace.accelerator else _SECONDS[0], _WORTH * pace.agreement_seconds)
+    target = min(max(budget / _BLOCKS_IN_BUDGET, shortest), _SECONDS[1])
+    steps = min(max(2 if pace.step_seconds < _LONG_STEP else 1, round(target / pace.step_seconds)), most)
+    burst = max(1, math.ceil(min(pace.workers, _BURST, most) / pace.batches_per_step))
+    settle = _ACCELERATORS_SETTLE if pace.accelerator else int(pace.reads_ahead)
+    data = BlockSize(max(settle, burst), max(1, round(steps / burst)) * burst)
+    for cold in (cold_size(data, most), data):
+        wanted = _planned(visits, pace, BlockSize(settle, steps), data, cold)
+        if wanted.round_seconds * _FEWEST_ROUNDS <= _BLOCK_SHARE * budget:
+            return wanted
+    fits = int(_BLOCK_SHARE * budget / _FEWEST_ROUNDS / (len(visits) * pace.step_seconds))
+    fitting = min(max(1, fits - 1), steps)
+    data = BlockSize(1 if fits > 1 or pace.workers else min(1, settle), fitting)
+    return _planned(visits, pace, BlockSize(min(1, settle), fitting), data, data, alone_rounds=1)
+
+
+def _planned(
+    visits: Sequence[Visit],
+    pace: StepPace,
+    replay: BlockSize,
+    data: BlockSize,
+    cold: BlockSize,
+    alone_rounds: int = 2,
+) -> Plan:
+    sizes = Plan(replay, data, cold, 0.0, alone_rounds)
+    timed = sum(sizes.size(visit).together for visit in visits) * pace.step_seconds
+    read = data.together + sum(pace.ahead for visit in visits if visit.reads_data)
+    return replace(sizes, round_seconds=timed, expected_seconds=timed + read * pace.reading_seconds)

@@ -1,0 +1,268 @@
+"""How the ranks of a job agree on the next block, over a gloo group of Stash's own; and how a rank leaves."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from stash.core.membership import LOOPBACK, address_towards
+from stash.measure.agent import private
+from stash.measure.agent.wraps.scope import scope
+from stash.measure.linux.interfaces import address_of, interface_towards, is_loopback
+from stash.measure.protocol.folder import RunFolder
+from stash.measure.protocol.journal import JournalCopy
+from stash.measure.protocol.messages import Message, Payload
+from stash.measure.protocol.orders import Invitation, Neighbours
+from stash.measure.protocol.wire import LONGEST, WireError, packed, unpacked
+
+# Control ---------------------------------------------------------------------------------------------------
+# How the ranks of a job agree on the next block: one exchange over a gloo group of Stash's own.
+#
+# What crosses is data, never pickles (``run/wire``): gloo believes whoever says to be a rank. The group never
+# carries training traffic and waits for days, so ranks that sit a block out may wait on it: that a node is gone is
+# for the launchers to notice. Rank 0 leads: it hears every rank's report, decides, and tells all.
+
+T = TypeVar("T")
+_PATIENCE = timedelta(days=2)
+_MEETING = timedelta(minutes=5)
+_ANSWER = 10.0
+"""Seconds for the launcher to answer; it looks ten times a second."""
+_INTERFACE = "GLOO_SOCKET_IFNAME"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where this rank stands in the job."""
+
+    rank: int = 0
+    world_size: int = 1
+    node: int = 0
+    local_rank: int = 0
+    node_ranks: tuple[int, ...] = (0,)
+    nodes: int = 1
+
+    @property
+    def ranks_per_node(self) -> int:
+        return len(self.node_ranks)
+
+
+class Control:
+    """Exchanges between the ranks; a job of one process needs none and talks to itself.
+
+    ``supervised``: the launcher listens for those of other nodes as soon as it hears of such.
+    """
+
+    def __init__(self, folder: RunFolder, supervised: bool = False) -> None:
+        self.place = Place()
+        self._folder, self._supervised = folder, supervised
+        self._group: Any = None
+        self._copy: JournalCopy | None = None
+
+    def join(self) -> None:
+        """Form the control group; collective, right after ``init_process_group``."""
+        import torch.distributed as dist
+
+        with scope.untouched():
+            self._group = _gloo_group()
+            self.place = Place(rank=dist.get_rank(), world_size=dist.get_world_size())
+            names = self._agree(node_name(), lambda names: names)
+        members: dict[str, list[int]] = {}
+        for rank, name in enumerate(names):
+            members.setdefault(name, []).append(rank)
+        own = members[names[self.place.rank]]
+        self.place = replace(
+            self.place,
+            node=list(members.values()).index(own),
+            local_rank=own.index(self.place.rank),
+            node_ranks=tuple(own),
+            nodes=len(members),
+        )
+        scope.node_ranks = self.place.node_ranks
+        if self._supervised and self.place.nodes > 1 and self._copy is None:
+            self._introduce()
+
+    def _introduce(self) -> None:
+        """Bring the launchers of all nodes together, and begin to keep a copy of the leader's journal."""
+        Neighbours(self.place.node, _own_address()).write(self._folder)
+        with scope.untouched():
+            invitation = self._agree(None, lambda reports: _invitation(self._folder))
+        if invitation is not None:
+            first = invitation.bring(self._folder)
+            self._copy = JournalCopy(self._folder, writes=first and self.place.node > 0)
+
+    @property
+    def leads(self) -> bool:
+        return self.place.rank == 0
+
+    def exchange(self, report: Any, decide: Callable[[list[Any]], T]) -> T:
+        """Hand in this rank's report; the leader turns all of them into a decision every rank gets.
+
+        Raises RuntimeError if another rank is gone, or says what no rank says.
+        """
+        if self._group is None:
+            return decide([report])
+        told = Payload.of(report) if isinstance(report, Message) else report
+        with scope.untouched():
+            decision, news = self._agree(told, lambda reports: (decide(reports), self._news()))
+        if self._copy is not None:
+            self._copy.take(news.encode())
+        return decision  # type: ignore[no-any-return]
+
+    def _news(self) -> str:
+        return self._copy.news().decode() if self._copy is not None else ""
+
+    def _agree(self, report: Any, decide: Callable[[list[Any]], Any]) -> Any:
+        """What the leader makes of all reports, on every rank."""
+        import torch
+        import torch.distributed as dist
+
+        reports = self._gather(packed(report))
+        decision = None if reports is None else decide(reports)
+        words = b"" if reports is None else packed(decision)
+        size = torch.tensor([len(words)])
+        dist.broadcast(size, src=0, group=self._group)
+        told = torch.zeros(_bounded(int(size)), dtype=torch.uint8) if reports is None else _tensor(words)
+        dist.broadcast(told, src=0, group=self._group)
+        return unpacked(told.numpy().tobytes()) if reports is None else decision
+
+    def _gather(self, report: bytes) -> list[Any] | None:
+        """Every rank's report, on the leader.
+
+        Here all are as long as the longest: ``gather_object`` handles a tensor for each rank's size, and costs a
+        leader of a thousand ranks 20 ms.
+        """
+        import torch
+        import torch.distributed as dist
+
+        longest = torch.tensor([len(report)])
+        dist.all_reduce(longest, dist.ReduceOp.MAX, group=self._group)
+        own = _tensor(report.ljust(_bounded(int(longest))))
+        if not self.leads:
+            dist.gather(own, dst=0, group=self._group)
+            return None
+        everybodys = torch.empty(self.place.world_size, len(own), dtype=torch.uint8)
+        dist.gather(own, list(everybodys.unbind()), dst=0, group=self._group)
+        return opened(everybodys)
+
+
+def opened(reports: Any) -> list[Any]:
+    """Reports out of a tensor of bytes, a row for each rank; blanks behind them do not matter.
+
+    What many ranks say alike is read once: most have nothing to say but that they are there.
+    """
+    rows = [row.tobytes() for row in reports.numpy()]
+    said = {row: unpacked(row) for row in set(rows)}
+    return [said[row] for row in rows]
+
+
+def _tensor(data: bytes) -> Any:
+    import torch
+
+    return torch.frombuffer(bytearray(data), dtype=torch.uint8)
+
+
+def _bounded(size: int) -> int:
+    """Before so much memory is asked for; raises WireError."""
+    if not 0 <= size <= LONGEST:
+        raise WireError(f"a rank announced {size} bytes, more than any rank has to say")
+    return size
+
+
+def _own_address() -> str:
+    """This node's address as the others see it: where gloo listens too."""
+    chosen = address_of(os.environ.get(_INTERFACE, ""))
+    if chosen is not None:
+        return chosen
+    with contextlib.suppress(OSError):
+        own = address_towards(os.environ.get("MASTER_ADDR", ""))
+        if not is_loopback(own):
+            return own
+    with contextlib.suppress(OSError):
+        return socket.gethostbyname(socket.gethostname())
+    return LOOPBACK
+
+
+def _invitation(folder: RunFolder) -> Invitation | None:
+    """The launcher's answer to what it was told; None if it gives none."""
+    deadline = time.monotonic() + _ANSWER
+    while (invitation := Invitation.of(folder)) is None and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return invitation
+
+
+def _gloo_group() -> Any:
+    """A gloo group of all ranks, also in jobs that use NCCL and never had to set gloo up.
+
+    Gloo takes the address the host's name resolves to, often 127.0.1.1; where nobody chose an interface, the
+    one that reaches MASTER_ADDR is right. Forming the group must not take long; waiting in it may.
+    """
+    import torch.distributed as dist
+
+    chosen = None if os.environ.get(_INTERFACE) else interface_towards(os.environ.get("MASTER_ADDR", ""))
+    if chosen is not None:
+        os.environ[_INTERFACE] = chosen
+    try:
+        group = dist.new_group(backend="gloo", timeout=_MEETING)
+    except RuntimeError as error:
+        raise RuntimeError(
+            "the ranks cannot reach each other over gloo, which Stash agrees on blocks with; "
+            f"set {_INTERFACE} to the interface that connects the nodes"
+        ) from error
+    finally:
+        if chosen is not None:
+            del os.environ[_INTERFACE]
+    private.set_timeout(group, _PATIENCE)
+    return group
+
+
+def node_name() -> str:
+    """What tells one machine from another: the launcher's own numbering, else host, boot and network namespace."""
+    for variable in ("STASH_NODE", "GROUP_RANK", "SLURM_NODEID"):
+        if os.environ.get(variable):
+            return f"{variable}={os.environ[variable]}"
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            boot = file.read().strip()
+        network = os.stat("/proc/self/ns/net").st_ino
+    except OSError:
+        boot, network = "", 0
+    return f"{socket.gethostname()} {boot} {network}"
+
+
+# Parting ---------------------------------------------------------------------------------------------------
+# How a rank parts from its job: it waits to be ended, so that nothing that comes after it begins unnoticed.
+#
+# What a shell script or another launcher does once training has ended is not known here; the launcher ends all of
+# it together with the ranks. Waiting has an end of its own, for ranks that no launcher can reach.
+
+_PARTING_PATIENCE = 60.0
+_TICK = 0.02
+
+
+class Shutdown:
+    """One rank's way out of the launch in ``folder``."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self._folder = folder
+
+    def here(self) -> None:
+        """Part in the middle of the script, before it could evaluate or save what was trained; never returns."""
+        sys.stdout.flush()
+        sys.stderr.flush()
+        self._folder.parked().touch()
+        time.sleep(_PARTING_PATIENCE)
+        os._exit(1)  # a command that is to follow only a success does not
+
+    def at_exit(self) -> None:
+        """Part where the script has ended by itself; returns once nothing else of the job can act on that."""
+        self._folder.exiting().touch()
+        deadline = time.monotonic() + _PARTING_PATIENCE
+        while not self._folder.released.exists() and time.monotonic() < deadline:
+            time.sleep(_TICK)

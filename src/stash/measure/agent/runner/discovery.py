@@ -1,0 +1,403 @@
+"""What the job is, which rungs it has, how many replicas it trains, whether scopes can be switched inside it."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections import Counter
+from collections.abc import Generator, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from stash.core.ladder import Situation, reachable, rung
+from stash.measure.agent import private
+from stash.measure.agent.data import batches
+from stash.measure.agent.data.batches import why_immovable
+from stash.measure.agent.data.feeds import Feed
+from stash.measure.agent.runner import looks, survey
+from stash.measure.agent.runner.rank import OwnRank
+from stash.measure.agent.wraps import replicas
+from stash.measure.agent.wraps.replicas import ranks_of_one_replica, sharded
+from stash.measure.agent.wraps.scope import Membership, default_group, make, membership, parts_on, scope
+from stash.measure.protocol.messages import (
+    HostsSeen,
+    JobFacts,
+    LadderChosen,
+    LaunchSeen,
+    RankSeen,
+    RungSkipped,
+    SoftwareSeen,
+)
+from stash.measure.protocol.wire import crosses
+
+# Replica ---------------------------------------------------------------------------------------------------
+# How many replicas of the model a job trains: as many as train on samples of their own.
+#
+# The ranks of a tensor parallel group read the same samples, those of a data-parallel one different samples. So
+# ranks whose first batches are equal are parts of one replica, unless DistributedDataParallel or a sharding
+# wrapper, which are made for replicas, says otherwise. Ranks that read nothing are parts of somebody's, and those
+# among which parameters are divided (DTensors) hold one replica whatever they read.
+
+_LOOKED_AT = 1 << 16
+"""Values of each tensor of a batch: enough to tell batches apart."""
+
+
+@crosses
+@dataclass(frozen=True)
+class FirstBatch:
+    """What one rank tells of the first samples that it trains on."""
+
+    checksum: int | None
+    """None if there is no loader, or nothing in its batch to compare."""
+    place: tuple[int, ...] | None
+    """Among the ranks that the job itself takes for replicas of each other, if it says."""
+    together: tuple[int, ...] = ()
+    """The ranks among which its parameters are divided, itself included; none if it has whole ones."""
+
+
+def of_this_rank(feeds: list[Feed], parameters: Iterable[Any] = ()) -> FirstBatch:
+    """For the ranks to compare."""
+    return FirstBatch(_checksum(feeds), next(_places(), None), ranks_of_one_replica(parameters))
+
+
+def _places() -> Iterator[tuple[int, ...]]:
+    import torch.distributed as dist
+
+    for place in sharded.values():
+        yield (dist.get_rank(),) if place is None else place
+    for group in replicas.groups():
+        yield (group.rank(),)
+
+
+def count_replicas(ranks: list[FirstBatch]) -> int | None:
+    """The replicas of a job with these ranks; ``None`` if none of them tells."""
+    firsts = _first_of_each_replica(ranks)
+    for told in (
+        {(each.checksum, each.place) for each in firsts if each.checksum is not None},
+        {each.place for each in firsts if each.place is not None},
+    ):
+        if told:
+            return len(told)
+    return len(firsts) if len(firsts) < len(ranks) else None
+
+
+def _first_of_each_replica(ranks: list[FirstBatch]) -> list[FirstBatch]:
+    """One rank of those that divide parameters among each other, which reads if any of them does.
+
+    Ranks at different places are replicas of the job's own making, as where experts are divided among them.
+    """
+    replica_of = list(range(len(ranks)))
+    for number, each in enumerate(ranks):
+        for other in each.together:
+            own, theirs = sorted((replica_of[number], replica_of[other]))
+            if own != theirs and ranks[other].place == each.place:
+                replica_of = [own if found == theirs else found for found in replica_of]
+    firsts: dict[int, FirstBatch] = {}
+    for number, each in zip(replica_of, ranks, strict=True):
+        if number not in firsts or firsts[number].checksum is None:
+            firsts[number] = each
+    return list(firsts.values())
+
+
+def _checksum(feeds: list[Feed]) -> int | None:
+    found = [leaf for feed in feeds for leaf in batches.leaves(feed.ring.kept[0])]
+    total = 0
+    for leaf in found:
+        total = zlib.adler32(_some_bytes(leaf), total)
+    return total if found else None
+
+
+def _some_bytes(leaf: Any) -> bytes:
+    """The first values of a tensor or array; nothing of a sparse, nested or meta tensor."""
+    import torch
+
+    if not batches.is_tensor(leaf):
+        return bytes(leaf.reshape(-1)[:_LOOKED_AT].tobytes())
+    if leaf.layout is not torch.strided or leaf.is_nested or leaf.is_meta:
+        return b""
+    return bytes(leaf.detach().flatten()[:_LOOKED_AT].cpu().view(torch.uint8).numpy())
+
+
+# Discovery -------------------------------------------------------------------------------------------------
+# Discovery: what the job is, which rungs it has, and whether scopes can be switched inside it.
+#
+# Runs between warm-up and the first block, on every rank; the leader decides and writes down what was found.
+
+_ONLY_THE_SUM = (
+    "interconnect is what exchanging inside each node takes by itself, and the whole exchange takes other routes: "
+    "only the sum of interconnect and network is certain"
+)
+_NOT_INTERCEPTED = "collectives that Stash cannot intercept are issued in every step"
+_ONE_MODEL = (
+    "some of them in the forward pass: ranks compute one model together (tensor, sequence or expert parallelism), so "
+    "one by itself would do another job"
+)
+_UNSEEN_INPUT = 0.05
+"""Share of a step before its first forward pass that is worth a sentence."""
+
+
+@crosses
+@dataclass(frozen=True)
+class Introduction:
+    """What every rank tells the leader of itself; the first of each node also of its host."""
+
+    rank: RankSeen
+    host: dict[str, Any] | None
+    groups: tuple[Membership, ...]
+    """Those across nodes that the job's steps exchange over, told by the first rank of each."""
+    handed_on: tuple[str, ...]
+    """Collectives by which it hands data to single other ranks."""
+    beyond_node: tuple[str, ...]
+    """Collectives across nodes that cannot be confined to one."""
+    batch: FirstBatch
+    step_seconds: float
+    """Of the last step of the warm-up."""
+
+
+@crosses
+@dataclass(frozen=True)
+class Ladder:
+    """What the leader decides: the rungs, and the parts of process groups that the rung ``node`` needs."""
+
+    rungs: tuple[str, ...]
+    parts: tuple[Membership, ...]
+    inseparable: str | None
+    """Why a rank by itself does not do what it does in the whole job, if it does not."""
+    whole_only: bool
+    """Whether no rung but those of the whole job can be measured: ranks wait in turn, or hold one model together."""
+    looks: int
+    """Steps in which gradients are looked at."""
+
+
+def choose_rungs(rank: OwnRank, step_seconds: float) -> Ladder:
+    """Tell the leader what each rank is; agree on the rungs."""
+    place, orders = rank.place, rank.orders
+    ladder = rank.agree(_introduce(rank, step_seconds), lambda reports: _choose(rank, reports))
+    rank.inseparable = ladder.inseparable
+    rank.switches = rank.switches and not ladder.whole_only
+    if place.nodes > 1 and not orders.isolated:
+        with scope.untouched():
+            scope.parts = make(ladder.parts, place.rank)
+    return ladder
+
+
+def _introduce(rank: OwnRank, step_seconds: float) -> Introduction:
+    place, orders = rank.place, rank.orders
+    cores = len(os.sched_getaffinity(0)) if orders.pin else None
+    used = [*scope.used.values(), *replicas.groups(), default_group()] if place.nodes > 1 else []
+    return Introduction(
+        rank=RankSeen(place.rank, place.node, place.local_rank, str(rank.device), cores),
+        host=orders.host if place.local_rank == 0 else None,
+        groups=tuple({membership(group) for group in used if group.rank() == 0 and scope.reaches(group)}),
+        handed_on=tuple(sorted(scope.handed_on)),
+        beyond_node=tuple(scope.beyond_node()),
+        batch=of_this_rank(rank.feeds, (p for _, p in survey.trained_parameters(rank.optimizer))),
+        step_seconds=step_seconds,
+    )
+
+
+def _choose(rank: OwnRank, reports: list[Introduction]) -> Ladder:
+    """The leader's part: which rungs can differ on this job, and why not the others."""
+    place, orders = rank.place, rank.orders
+    nodes = {report.rank.rank: report.rank.node for report in reports}
+    situation = Situation(
+        world_size=place.world_size,
+        nodes=place.nodes,
+        ranks_per_node=max(Counter(nodes.values()).values()),
+        accelerator=rank.device.type != "cpu",
+        loader=bool(rank.feeds),
+        immovable=_immovable(rank),
+    )
+    count = count_replicas([report.batch for report in reports])
+    divided = any(report.batch.together for report in reports)
+    inseparable = _shared(count, place.world_size, divided)
+    whole_only = _pipelined(reports) or (inseparable if divided else None)
+    rungs, skipped = reachable(situation, orders.rungs)
+    if orders.isolated:
+        skipped = {} if rank.feeds else {name: why for name, why in skipped.items() if rung(name).reads_data}
+        rungs = tuple(name for name in orders.rungs if name not in skipped)
+        skipped |= dict.fromkeys(("solo", "crowd"), why) if (why := whole_only or inseparable) else {}
+    elif whole_only:
+        whole = _of_whole_job(rungs, place.nodes)
+        rungs, skipped = whole, {**skipped, **{name: whole_only for name in rungs if name not in whole}}
+    elif "node" in rungs and place.nodes > 1 and (why := _obstacle_to_node_scope(reports)) is not None:
+        rungs, skipped = tuple(name for name in rungs if name != "node"), {**skipped, "node": why}
+    _write_survey(rank, reports, rungs, skipped)
+    if place.world_size > 1:
+        rank.tell(JobFacts(replicas=count))
+    groups = {group for report in reports for group in report.groups}
+    parts = parts_on(nodes, groups) if "node" in rungs else []
+    if parts and "cluster" in rungs:
+        rank.note(_ONLY_THE_SUM)
+    affordable = looks.affordable(max(report.step_seconds for report in reports), orders.budget)
+    return Ladder(rungs, tuple(parts), whole_only or inseparable, whole_only is not None, affordable)
+
+
+def _pipelined(reports: list[Introduction]) -> str | None:
+    """Why what ranks wait for each other cannot be told from what their exchange takes, if it cannot."""
+    names = sorted({name for report in reports for name in report.handed_on})
+    if not names:
+        return None
+    return (
+        f"ranks hand data to each other ({', '.join(names)}), so they wait for each other's turn as well as for the "
+        "exchange, and no rung tells the two apart"
+    )
+
+
+def _shared(count: int | None, world: int, divided: bool) -> str | None:
+    """``divided``: parameters are, by DTensor, among ranks that are no replicas of each other by a wrapper's word."""
+    if not divided and count in (None, world):
+        return None
+    told = "" if count == world else f" (replicas: {count}, ranks: {world})"
+    return f"the model is divided among ranks{told}, so one by itself would do another job"
+
+
+def _of_whole_job(rungs: tuple[str, ...], nodes: int) -> tuple[str, ...]:
+    """Those under which everything is exchanged as the job does."""
+    top = "cluster" if nodes > 1 else "node"
+    return tuple(name for name in rungs if name == top or rung(name).reads_data)
+
+
+def _obstacle_to_node_scope(reports: list[Introduction]) -> str | None:
+    names = sorted({name for report in reports for name in report.beyond_node})
+    if names:
+        return f"the script calls {', '.join(names)}, which cannot be confined to a node"
+    return replicas.obstacle_to_node_scope()
+
+
+def _immovable(rank: OwnRank) -> str | None:
+    """Why the leader's batches cannot be replayed from its device; tried with one of each loader."""
+    if rank.device.type == "cpu":
+        return None
+    reasons = (why_immovable(feed.ring.kept[0], rank.device) for feed in rank.feeds)
+    return next((why for why in reasons if why is not None), None)
+
+
+def _write_survey(
+    rank: OwnRank, reports: list[Introduction], rungs: tuple[str, ...], skipped: dict[str, str]
+) -> None:
+    hosts = {r.rank.node: r.host for r in reports if r.host is not None}
+    for report in reports:
+        rank.tell(report.rank)
+    rank.tell(HostsSeen([hosts[n] for n in sorted(hosts)]))
+    rank.tell(JobFacts(**survey.workload_facts(rank.optimizer)))
+    rank.tell(standing_facts(rank))
+    rank.tell(SoftwareSeen(survey.software()))
+    rank.tell(LadderChosen(rungs, skipped))
+
+
+def standing_facts(rank: OwnRank) -> JobFacts:
+    """What is better known the longer the job runs."""
+    handed = rank.collective_bytes_per_step()
+    return JobFacts(
+        **survey.loader_facts(rank.feeds),
+        collectives_per_step=rank.collectives_per_step(),
+        collective_bytes_per_step=handed,
+        exchanged_bytes=sum(handed.values()) + replicas.reduced_bytes() or None,
+    )
+
+
+def launch_facts(rank: OwnRank) -> LaunchSeen:
+    """What a step of the job was, for comparison with other launches of it."""
+    facts = survey.loader_facts(rank.feeds)
+    batches = sum(feed.per_step for feed in rank.feeds) or None
+    return LaunchSeen(rank.orders.launch, rank.place.world_size, facts.get("batch"), batches)
+
+
+def try_switching(rank: OwnRank, steps: int) -> Generator[None, None, str | None]:
+    """A few steps of every rank with no exchange: the value says why switching is unsafe here, or is None.
+
+    All ranks take part, so a collective nobody wrapped still completes, and is noticed by the process
+    groups' sequence numbers before any rank is left to step alone. In ``steps`` of them gradients are looked at.
+    """
+    if not rank.switches or sharded:
+        yield from _look_at_whole_steps(rank, steps)
+    rank.drifted = True  # from here on batches are replayed and gradients not always exchanged
+    if not rank.switches:
+        return None
+    if sharded:
+        return f"{' and '.join(sharded)} shards the model: gathering its parts cannot be switched off"
+    rank.set_scope("self")
+    for feed in rank.feeds:
+        feed.begin("replay", 0)
+    yield  # the first step may still finish what was under way
+    before = private.sequence_numbers()
+    operators = yield from looks.at_operators(rank)
+    inputs, exchange = survey.InputClock(), survey.ForwardExchange()
+    inputs.begin()
+    exchange.begin()
+    ready = [(yield from looks.at_gradients(rank))]
+    together = exchange.end()
+    _tell_of_unseen_input(rank, inputs.end())
+    _name_phase(rank, sum(parameter.numel() for parameter in inputs.parameters.values()))
+    for _ in range(steps - 1):
+        ready.append((yield from looks.at_gradients(rank)))
+    moved = [n for n, count in private.sequence_numbers().items() if count != before.get(n, count)]
+    for feed in rank.feeds:
+        feed.ring.judge()
+    rank.tell(looks.together(rank, operators, looks.of_gradients(ready)))
+
+    def judge(reports: list[tuple[bool, bool]]) -> tuple[str | None, str | None]:
+        if any(in_forward for _, in_forward in reports):
+            return _NOT_INTERCEPTED, rank.inseparable or _ONE_MODEL
+        return _NOT_INTERCEPTED if any(moved for moved, _ in reports) else None, rank.inseparable
+
+    verdict, rank.inseparable = rank.agree((bool(moved), together), judge)
+    rank.set_scope("world")
+    return verdict
+
+
+def _look_at_whole_steps(rank: OwnRank, steps: int) -> Generator[None, None, None]:
+    """Of a job whose exchange cannot be switched off: what its operators do, exchange and all."""
+    operators = (yield from looks.at_operators(rank)) if steps > 1 else looks.TOO_LONG
+    rank.tell(looks.together(rank, operators, looks.EXCHANGING))
+
+
+def try_node(rank: OwnRank, rungs: tuple[str, ...]) -> Generator[None, None, tuple[str, ...]]:
+    """Two steps under scope node: the value is the rungs, less ``node`` if something still went beyond the nodes."""
+    rank.set_scope("node")
+    yield  # the first step may still finish what was under way, and makes connections
+    before = private.sequence_numbers(scope.reaches)
+    yield
+    moved = private.sequence_numbers(scope.reaches) != before
+
+    def judge(reports: list[bool]) -> tuple[str, ...]:
+        if not any(reports):
+            return rungs
+        rank.tell(RungSkipped("node", "collectives that Stash cannot intercept reach beyond the node in every step"))
+        return tuple(name for name in rungs if name != "node")
+
+    left = rank.agree(moved, judge)
+    rank.set_scope("world")
+    return left
+
+
+def _tell_of_unseen_input(rank: OwnRank, times: tuple[float, float] | None) -> None:
+    """Batches come from memory in this step, so what still runs before its forward pass makes them elsewhere."""
+    if times is None:
+        return
+    seconds, step = times
+    if seconds < _UNSEEN_INPUT * step:
+        return
+    seen = "beside the loader that Stash sees" if rank.feeds else "which Stash sees no loader for"
+    rank.note(
+        f"{seconds * 1e3:.3g} ms pass from the end of a step to the first forward pass of the next, on batches "
+        f"from memory, {seen}: if batches are made or changed there, that time is part of compute"
+    )
+
+
+def _name_phase(rank: OwnRank, whole: int) -> None:
+    """Of a script that trains a part of its model, first or only: it may train another part later."""
+    if rank.phase is not None and rank.phase < whole:
+        rank.note(f"measured: a phase of training in which {rank.phase:,} of {whole:,} parameters train")
+
+
+def without_switching(rank: OwnRank, rungs: tuple[str, ...], why: str) -> tuple[str, ...]:
+    """The rungs left when neither the scope can be switched nor the job started in other sizes."""
+    rank.switches = False
+    left = _of_whole_job(rungs, rank.place.nodes)
+    for name in rungs:
+        if name not in left:
+            other_size = rank.inseparable or "this job cannot be started in other sizes"
+            rank.tell(RungSkipped(name, f"{why}, and {other_size}"))
+    return left

@@ -1,0 +1,293 @@
+"""What the job is, learned by looking at a few of its steps: when gradients are ready, and how long its input takes.
+
+Each observer is put in place at one optimizer step and taken away at the next, in steps that are not
+measured.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+import weakref
+from collections.abc import Mapping
+from typing import Any
+
+from stash.measure.agent import private
+from stash.measure.agent.data import batches
+from stash.measure.agent.data.batches import samples
+from stash.measure.agent.data.feeds import Feed
+from stash.measure.agent.wraps import replicas
+
+
+class GradientClock:
+    """Notes when each parameter's gradient became ready in one backward pass, without exchanging any.
+
+    What fails is over with, and is no concern of the pass; ``why`` says so.
+    """
+
+    def __init__(self, parameters: list[tuple[str, Any]]) -> None:
+        self.why: str | None = None
+        self._parameters = parameters
+        self._ready: list[tuple[str, int, Any]] = []
+        self._seen: set[str] = set()
+        self._handles: list[Any] = []
+
+    def begin(self) -> None:
+        try:
+            for name, parameter in self._parameters:
+                self._handles.append(parameter.register_post_accumulate_grad_hook(self._note(name)))
+        except Exception as error:  # of a kind of parameter that Stash knows nothing about
+            self._give_up(error)
+
+    def _give_up(self, error: Exception) -> None:
+        self.why = f"noting when gradients were ready failed ({type(error).__name__}: {str(error)[:200]})"
+
+    def _note(self, name: str) -> Any:
+        def ready(parameter: Any) -> None:
+            try:
+                self._take(name, parameter)
+            except Exception as error:  # which must not end the user's backward pass
+                self._give_up(error)
+
+        return ready
+
+    def _take(self, name: str, parameter: Any) -> None:
+        if name in self._seen:  # another micro-batch of an accumulated step: its last one counts
+            self._ready.clear()
+            self._seen.clear()
+        self._seen.add(name)
+        self._ready.append((name, parameter.numel() * parameter.element_size(), Instant(parameter.device)))
+
+    def end(self) -> None:
+        """Take the hooks away."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """``[{name, bytes, ready_seconds}]`` in the order in which gradients became ready.
+
+        Devices have clocks of their own: of a model on several, those on the first one's device have a time.
+        """
+        if not self._ready or self.why is not None:
+            return []
+        first = self._ready[0][2]
+        rows = [{"name": n, "bytes": size, "ready_seconds": first.until(at)} for n, size, at in self._ready]
+        if any(row["ready_seconds"] is None for row in rows):
+            return rows
+        return sorted(rows, key=lambda row: row["ready_seconds"])
+
+
+class InputClock:
+    """Notes when the first module of a step begins its forward pass: what makes batches unseen runs before that.
+
+    … and which modules a step calls: their parameters are those of the whole model, whatever part of it trains.
+    """
+
+    def __init__(self) -> None:
+        self.parameters: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+        """Of every module that was called."""
+        self._began = 0.0
+        self._first: float | None = None
+        self._handle: Any = None
+
+    def begin(self) -> None:
+        from torch.nn.modules.module import register_module_forward_pre_hook
+
+        self._began = time.perf_counter()
+        self._handle = register_module_forward_pre_hook(self._forward)
+
+    def _forward(self, module: Any, inputs: Any) -> None:
+        if self._first is None:
+            self._first = time.perf_counter()
+        self.parameters.update((id(parameter), parameter) for parameter in module.parameters(recurse=False))
+
+    def end(self) -> tuple[float, float] | None:
+        """Seconds from the end of the step before, and of the whole step; ``None`` if no module was called."""
+        self._handle.remove()
+        return None if self._first is None else (self._first - self._began, time.perf_counter() - self._began)
+
+
+class ForwardExchange:
+    """Notices collectives that nobody wrapped in one forward pass: what its modules exchange is part of the model.
+
+    Gradients are exchanged in the backward pass or after it. Modules may be called in there too, to recompute: what
+    is exchanged before that is taken for theirs.
+    """
+
+    def __init__(self) -> None:
+        self._before: dict[str, int] = {}
+        self._after: dict[str, int] = {}
+        self._handle: Any = None
+
+    def begin(self) -> None:
+        from torch.nn.modules.module import register_module_forward_hook
+
+        self._before = self._after = private.sequence_numbers()
+        self._handle = register_module_forward_hook(self._forward)
+
+    def _forward(self, module: Any, inputs: Any, outputs: Any) -> None:
+        self._after = private.sequence_numbers()
+
+    def end(self) -> bool:
+        """Whether there were any."""
+        self._handle.remove()
+        return any(self._before.get(name, number) != number for name, number in self._after.items())
+
+
+class Instant:
+    """When something is done: on the host's clock, or in the queue of a CUDA device."""
+
+    def __init__(self, device: Any) -> None:
+        self._device = device
+        self._seconds = time.perf_counter()
+        self._event: Any = None
+        if device.type == "cuda":
+            self._event = sys.modules["torch"].cuda.Event(enable_timing=True)
+            self._event.record()
+
+    def until(self, other: Instant) -> float | None:
+        """Seconds from this moment to the other, once both have come; ``None`` if they are of different clocks."""
+        if self._event is None and other._event is None:
+            return other._seconds - self._seconds
+        if self._device != other._device:
+            return None
+        self._event.synchronize()
+        other._event.synchronize()
+        return float(self._event.elapsed_time(other._event)) / 1e3
+
+
+def readiness(looks: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """The rows of the first look, each with the seconds of all looks if it was ready in each."""
+    times = [{row["name"]: row["ready_seconds"] for row in look} for look in looks]
+    rows = []
+    for row in looks[0] if looks else []:
+        seconds = [each.get(row["name"]) for each in times]
+        rows.append({**row, "ready_steps": [] if None in seconds else list(map(_microseconds, seconds))})
+    return rows
+
+
+def bucketed(gradients: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Fields of ``records.Bucket``: a bucket is ready when the last of its gradients is."""
+    steps = {row["name"]: row["ready_steps"] for row in gradients}
+    rows = []
+    for size, names in replicas.bucket_contents():
+        known = [steps.get(name, []) for name in names]
+        last = [max(each) for each in zip(*known, strict=True)] if len(set(map(len, known))) == 1 else []
+        rows.append({"bytes": size, "gradients": list(names), "ready_steps": last})
+    return rows
+
+
+def _microseconds(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 6)
+
+
+def optimizer_bytes(optimizer: Any) -> int | None:
+    """Of what it keeps for each parameter on this device; None of an update that is no optimizer of PyTorch's."""
+    state = getattr(optimizer, "state", None)
+    if not isinstance(state, Mapping):
+        return None
+    kept = [value for values in state.values() if isinstance(values, Mapping) for value in values.values()]
+    own = [value.to_local() if hasattr(value, "to_local") else value for value in filter(batches.is_tensor, kept)]
+    return sum(int(value.numel() * value.element_size()) for value in own)
+
+
+def trained_parameters(optimizer: Any) -> list[tuple[str, Any]]:
+    """(name, parameter) of everything that is trained: DDP's names, else numbers in the optimizer's order."""
+    _, named = replicas.gradient_facts()
+    if named:
+        return named
+    groups = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
+    return [(str(index), parameter) for index, parameter in enumerate(groups)]
+
+
+def workload_facts(optimizer: Any) -> dict[str, Any]:
+    """Fields of ``records.Workload`` that follow from the parameters; unknown where nobody saw those."""
+    parameters = [p for _, p in trained_parameters(optimizer)]
+    buckets, _ = replicas.gradient_facts()
+    return {
+        "parameters": sum(p.numel() for p in parameters) or None,
+        "parameter_bytes": sum(p.numel() * p.element_size() for p in parameters) or None,
+        "bucket_bytes": buckets,
+        "exchange_hook": replicas.own_hook(),
+        "skips_exchanges": replicas.skips_exchanges(),
+        "bucket_view": replicas.bucket_view(),
+        "precision": str(parameters[0].dtype).removeprefix("torch.") if parameters else None,
+    }
+
+
+def software() -> dict[str, str]:
+    """Versions of what the numbers depend on, of modules this process has loaded anyway."""
+    import platform
+
+    import torch
+
+    versions = {"python": platform.python_version(), "torch": torch.__version__}
+    for name in ("torchvision", "transformers", "accelerate", "lightning", "deepspeed", "numpy"):
+        module = sys.modules.get(name)
+        if module is not None:
+            versions[name] = str(getattr(module, "__version__", "unknown"))
+    return versions | (_of_devices(torch) if torch.cuda.is_available() else {})
+
+
+def _of_devices(torch: Any) -> dict[str, str]:
+    """Of what drives the devices; a build may lack any of it (ROCm has no CUDA, Jetson no NCCL)."""
+    nccl = torch.distributed.is_available() and torch.distributed.is_nccl_available()
+    known = {
+        "cuda": torch.version.cuda,
+        "hip": torch.version.hip,
+        "cudnn": torch.backends.cudnn.version(),
+        "nccl": ".".join(map(str, torch.cuda.nccl.version())) if nccl else None,
+    }
+    return {name: str(version) for name, version in known.items() if version is not None}
+
+
+def loader_facts(feeds: list[Feed]) -> dict[str, Any]:
+    """Fields of ``records.Workload`` that the training loaders tell."""
+    if not feeds:
+        return {}
+    described = []
+    for feed in feeds:
+        facts: dict[str, Any] = {"kind": feed.kind, "batches_per_step": feed.per_step}
+        facts["startup_seconds"] = feed.startup
+        facts["on_device"] = any(batches.places(kept) for kept in feed.ring.kept)
+        real = getattr(feed, "loader", None)
+        if real is not None:
+            facts |= {
+                "workers": real.num_workers,
+                "prefetch_factor": real.prefetch_factor,
+                "persistent_workers": real.persistent_workers,
+                "pin_memory": real.pin_memory,
+                "samples": _length(real.dataset),
+            }
+        described.append(facts)
+    batch = _total([_samples_per_step(feed) for feed in feeds])
+    size = sum(_mean([batches.size(kept) for kept in feed.ring.kept]) * feed.per_step for feed in feeds)
+    return {
+        "loaders": described,
+        "batch": round(batch) if batch else None,
+        "sample_bytes": size / batch if batch else None,
+        "replayed_batches": max(len(feed.ring) for feed in feeds),
+    }
+
+
+def _samples_per_step(feed: Feed) -> float | None:
+    """By the batches kept for replays, which may differ; ``None`` if one of them cannot be counted."""
+    counts = _total([samples(kept) for kept in feed.ring.kept])
+    return None if counts is None else counts / len(feed.ring) * feed.per_step
+
+
+def _total(parts: list[Any]) -> float | None:
+    return None if None in parts else sum(parts)
+
+
+def _mean(values: list[int]) -> float:
+    return sum(values) / len(values)
+
+
+def _length(dataset: Any) -> int | None:
+    try:
+        return len(dataset)
+    except TypeError:  # an iterable without a length
+        return None

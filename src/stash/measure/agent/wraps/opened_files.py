@@ -1,0 +1,149 @@
+"""Files that C code would open unheard: libraries' doors in Python, and checkpoints of drifted replicas."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import os
+from collections.abc import Callable
+from concurrent.futures import Future
+from types import ModuleType
+from typing import Any
+
+from stash.measure.agent import guard, script
+from stash.measure.agent.data import reads
+
+# Files -----------------------------------------------------------------------------------------------------
+# Libraries whose C code opens files unheard: their doors in Python tell of them beforehand.
+#
+# ``guard`` hears of what is written, ``reading`` of what is read. Only libraries that save models or tables, or
+# read samples. Where none is in the way, a file is opened by Python and heard anyway.
+
+
+def wrap_h5py(module: ModuleType) -> None:
+    """``h5py.File``, which Keras saves weights with."""
+    module.File.__init__ = _telling(module.File.__init__, "name", mode="mode")
+
+
+def wrap_cv2(module: ModuleType) -> None:
+    """``cv2.imwrite`` and ``cv2.imread``, which have no signature to read."""
+    write, read = module.imwrite, module.imread
+
+    @functools.wraps(write)
+    def told(filename: Any, *args: Any, **kwargs: Any) -> Any:
+        guard.about_to_write(os.fspath(filename), truncates=True)
+        return write(filename, *args, **kwargs)
+
+    @functools.wraps(read)
+    def heard(filename: Any, *args: Any, **kwargs: Any) -> Any:
+        reads.heard(filename)
+        return read(filename, *args, **kwargs)
+
+    module.imwrite, module.imread = told, heard  # type: ignore[attr-defined]
+
+
+def wrap_torchvision_io(module: ModuleType) -> None:
+    """``torchvision.io.write_file`` and ``read_file``, which its writers and readers of pictures call too.
+
+    The latter maps the file, so that the kernel's counters show nothing of what it finds in memory.
+    """
+    module.write_file = _telling(module.write_file, "filename")  # type: ignore[attr-defined]
+    module.read_file = _telling(module.read_file, "path", writes=False)  # type: ignore[attr-defined]
+
+
+def wrap_parquet(module: ModuleType) -> None:
+    """``pyarrow.parquet.ParquetWriter``, which ``write_table`` calls too."""
+    module.ParquetWriter.__init__ = _telling(module.ParquetWriter.__init__, "where")
+
+
+def _telling(
+    function: Callable[..., Any], path: str, mode: str | None = None, writes: bool = True
+) -> Callable[..., Any]:
+    """``function``, which first tells of the file in its argument ``path``; of ``mode`` "r" it only reads."""
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def told(*args: Any, **kwargs: Any) -> Any:
+        try:
+            given = signature.bind(*args, **kwargs)
+        except TypeError:
+            return function(*args, **kwargs)  # which says what is wrong
+        given.apply_defaults()
+        name = given.arguments.get(path)
+        usual = "w" if writes else "r"
+        how = usual if mode is None else given.arguments.get(mode) or "r"
+        if isinstance(name, (str, bytes, os.PathLike)) and how != "r":
+            guard.about_to_write(os.fsdecode(name), truncates=how == "w")
+        elif how == "r":
+            reads.heard(name)
+        return function(*args, **kwargs)
+
+    return told
+
+
+# Checkpoints -----------------------------------------------------------------------------------------------
+# Checkpoints of drifted replicas are not written where C code would open the file, unheard by ``guard``.
+#
+# Saving to a new path leaves an empty placeholder, so that a script which saves beside its checkpoint and then
+# renames, links or copies goes on. It is removed when the profile ends, under whatever name (``run.kept``).
+
+_NOT_WRITTEN = "a checkpoint was not written: what trains during a profile is not a model to keep"
+_placeholders: set[str] = set()
+
+
+def guard_torch_save(module: ModuleType) -> None:
+    """Guard ``torch.save``."""
+    module.save = _guarded(module.save, "f", 1)  # type: ignore[attr-defined]
+
+
+def guard_safetensors(module: ModuleType) -> None:
+    """Guard ``safetensors.torch.save_file`` and ``save_model``."""
+    module.save_file = _guarded(module.save_file, "filename", 1)  # type: ignore[attr-defined]
+    module.save_model = _guarded(module.save_model, "filename", 1)  # type: ignore[attr-defined]
+
+
+def guard_distributed_checkpoint(module: ModuleType) -> None:
+    """Guard ``torch.distributed.checkpoint``: it opens its files itself, and would leave them empty."""
+    for name in ("save", "save_state_dict", "async_save"):
+        if hasattr(module, name):
+            setattr(module, name, _refusing(getattr(module, name), asynchronous=name == "async_save"))
+
+
+def _refusing(save: Callable[..., Any], asynchronous: bool) -> Callable[..., Any]:
+    @functools.wraps(save)
+    def refusing(*args: Any, **kwargs: Any) -> Any:
+        if not script.saves_drifted():
+            return save(*args, **kwargs)
+        script.note(_NOT_WRITTEN)
+        done: Future[None] = Future()
+        done.set_result(None)
+        return done if asynchronous else None
+
+    return refusing
+
+
+def sweep() -> None:
+    """Remove the placeholders."""
+    while _placeholders:
+        with contextlib.suppress(FileNotFoundError):  # the script removed or renamed it
+            os.unlink(_placeholders.pop())
+
+
+def _guarded(save: Callable[..., Any], name: str, position: int) -> Callable[..., Any]:
+    @functools.wraps(save)
+    def guarded(*args: Any, **kwargs: Any) -> Any:
+        target = kwargs.get(name, args[position] if len(args) > position else None)
+        if not script.saves_drifted() or not isinstance(target, (str, os.PathLike)):
+            return save(*args, **kwargs)  # a file that is open already, or a buffer: what it replaces is kept
+        script.note(_NOT_WRITTEN)
+        if not os.path.exists(target):
+            _leave_placeholder(os.path.abspath(os.fspath(target)))
+        return None
+
+    return guarded
+
+
+def _leave_placeholder(path: str) -> None:
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
+    _placeholders.add(path)

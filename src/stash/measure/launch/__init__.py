@@ -1,1 +1,0 @@
-"""Starting the profiled job: a run is described as a ``Request`` first, then started and watched."""

@@ -1,0 +1,433 @@
+"""Why a job failed, in one sentence, from what its ranks left and from what it printed. Pure."""
+
+from __future__ import annotations
+
+import re
+import signal
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+from stash.core.formatting import listed
+from stash.core.units import counted
+from stash.measure.protocol.orders import without_wraps
+
+# Printed ---------------------------------------------------------------------------------------------------
+# What a job printed, taken apart: tracebacks, what its launcher reports, and its own last words. Pure.
+#
+# Looks at the end of a log only, line by line, so that what a job prints for hours, or on one line without an end
+# (a progress bar), costs no more than its last words. What any of it means is for ``diagnose``.
+
+MOST_BYTES = 200_000
+"""Of a log or a traceback that are read: the cause of a failure stands at its end."""
+_TRACEBACK = "Traceback (most recent call last):"
+_PREFIX = re.compile(r"^\[rank\d+\]: ?", re.M)
+"""PyTorch writes it before every line of a rank's uncaught exception."""
+_REPORTED = re.compile(
+    r"^\s{0,9}rank\s{0,9}:\s{0,9}(\d{1,9}) [^\n]{0,99}\n\s{0,9}exitcode\s{0,9}:\s{0,9}(-?\d{1,9})", re.M
+)
+_ROOT_CAUSE = "Root Cause (first observed failure)"
+_ELASTIC = re.compile(r"[EW]\d{4} ")
+_LAUNCHERS = (
+    "torch/distributed/run.py", "bin/torchrun", "bin/accelerate", "accelerate/commands/launch.py", "ChildFailedError",
+)  # fmt: skip
+"""In the traceback of a launcher, which only says that a rank has failed."""
+_CLOSED = re.compile(r"Sending process (\d+) closing signal")
+_USAGE = re.compile(r"usage:", re.I)
+"""What argparse, click and typer begin with, where an option is wrong …"""
+_WRONG = re.compile(r"^(?:\S[^:]{0,99}: )?error: (.+)$", re.I)
+"""… and how the first two end; the third draws a box around it."""
+_BOXED = re.compile(r"^│ +(.*?) *│$")
+_NAMES_ERROR = re.compile(r"^[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt|Warning)\b")
+_OF_HYDRA = "Set the environment variable HYDRA_FULL_ERROR=1"
+"""Its last line, where it shows no traceback; what is wrong stands in the paragraph above."""
+_HINT = re.compile(rf"^(?:\s|{_OF_HYDRA}|To append to your config|See https://|Config search path:)")
+_MOST_OF_HYDRA = 3
+_LAST_WORDS = 40
+"""Lines among which a job says why it ends."""
+_LONGEST_CAUSE = 300
+
+
+class Reported(NamedTuple):
+    """A rank in torchrun's report of a failure."""
+
+    rank: int
+    code: int
+
+
+def tail(path: Path) -> str:
+    """The end of a text file; empty if there is none."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - MOST_BYTES))
+            return file.read(MOST_BYTES).decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def reported(output: str) -> list[Reported]:
+    """The ranks that torchrun says have failed, its root cause first."""
+    others, _, root_cause = output.partition(_ROOT_CAUSE)
+    found = [*_REPORTED.findall(root_cause), *_REPORTED.findall(others)]
+    return [Reported(int(rank), int(code)) for rank, code in found]
+
+
+def closed(output: str) -> set[int]:
+    """The processes that torchrun ended because another had failed."""
+    return {int(pid) for pid in _CLOSED.findall(output)}
+
+
+def own_output(output: str, lines: int = 8) -> str:
+    """The last lines the job itself printed, without what its launcher, or a rank's traceback, says of it."""
+    said = output[: _launcher_speaks(output)].splitlines()
+    kept = [line for line in said if line.strip() and not _PREFIX.match(line) and not _CLOSED.search(line)]
+    return "\n".join(kept[-lines:])
+
+
+def stated(output: str) -> str:
+    """Why a job ended, where it said so without a traceback: a wrong option, a configuration that does not fit."""
+    said = output[: _launcher_speaks(output)]
+    lines = [line.rstrip() for line in said.splitlines() if not _ELASTIC.match(line)]
+    while lines and not lines[-1]:
+        lines.pop()
+    lines = lines[-_LAST_WORDS:]
+    if _TRACEBACK in said or not lines:
+        return ""
+    if lines[-1].startswith(_OF_HYDRA):
+        return _cut(_of_hydra(lines[:-1]))
+    usage = max((position for position, line in enumerate(lines) if _USAGE.match(line)), default=None)
+    found = [] if usage is None else lines[usage + 1 :]
+    wrong = next((match[1] for line in found if (match := _WRONG.match(line)) is not None), "")
+    return _cut((wrong or " ".join(match[1] for line in found if (match := _BOXED.match(line)))).rstrip("."))
+
+
+def _of_hydra(lines: list[str]) -> str:
+    """The lines of its last paragraph that are no hints: of the one before, where that lists where it looked."""
+    said: list[str] = []
+    for line in reversed(lines):
+        if line.strip():
+            said += [] if _HINT.match(line) else [line.strip()]
+        elif said:
+            break
+    causes = list(dict.fromkeys(reversed(said)))[-_MOST_OF_HYDRA:]  # each rank prints its own
+    return " ".join(line if line.endswith(".") else f"{line}." for line in causes).rstrip(".")
+
+
+def cause(own_words: str) -> str:
+    """The line of what a job said that tells best why it failed: an error, not the hints that follow on it."""
+    if stating := stated(own_words):
+        return stating
+    said = errors(own_words)
+    return next((line for line in reversed(said) if _NAMES_ERROR.match(line)), said[-1] if said else "")
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST_CAUSE else f"{text[:_LONGEST_CAUSE]} …"
+
+
+def question(output: str) -> str:
+    """What was printed last without an end of line, as whoever waits for an answer does; empty if nothing was."""
+    last = output.rpartition("\n")[2].strip()
+    return "" if "\r" in last or len(last) > _LONGEST_CAUSE else last
+
+
+def launchers_words(output: str) -> str:
+    """What the job's launcher says about its failure."""
+    return output[_launcher_speaks(output) :]
+
+
+def last_traceback(output: str) -> str:
+    """The last Python traceback in the output that is not its launcher's own."""
+    text = _PREFIX.sub("", output)
+    found = [text[begin:end] for begin, end in _tracebacks(text)]
+    return next((each for each in reversed(found) if not _is_launchers(each)), "")
+
+
+def errors(traceback: str) -> list[str]:
+    """The lines of a traceback that speak: exceptions with their messages, not the source they came from."""
+    lines = _PREFIX.sub("", traceback).splitlines()
+    return [line for line in lines if line.strip() and not line.startswith((" ", "\t", _TRACEBACK))]
+
+
+def _tracebacks(text: str) -> Iterator[tuple[int, int]]:
+    """Where each begins, and ends: with the first line that is not indented."""
+    begin, position = None, 0
+    for line in text.splitlines(keepends=True):
+        if _TRACEBACK in line:
+            if begin is not None:
+                yield begin, position
+            begin = position + line.index(_TRACEBACK)
+        elif begin is not None and line.strip() and not line.startswith((" ", "\t")):
+            yield begin, position + len(line)
+            begin = None
+        position += len(line)
+    if begin is not None:
+        yield begin, position
+
+
+def _is_launchers(traceback: str) -> bool:
+    return any(name in traceback for name in _LAUNCHERS)
+
+
+def _launcher_speaks(output: str) -> int:
+    """Where the launcher's report begins: with a line of torchrun's log, or with its traceback."""
+    first = next((begin for begin, end in _tracebacks(output) if _is_launchers(output[begin:end])), len(output))
+    position = 0
+    for line in output[:first].splitlines(keepends=True):
+        if _ELASTIC.match(line) and "torch/distributed/elastic" in line and "failed" in line:
+            return position
+        position += len(line)
+    return first
+
+
+# Diagnose --------------------------------------------------------------------------------------------------
+# Why a job failed, in one sentence, from what its ranks and its launcher left behind. Pure.
+#
+# Looks for the root cause first, and takes for an error only what stands where errors stand: a hint that is printed
+# names memory, ports and time-outs too. How tracebacks and reports are found in a log is ``printed``'s business.
+
+_MEMORY = re.compile(
+    r"^(?:terminate called after throwing an instance of '|\s*what\(\): +)?(?:[\w.]+: )?(?:[\w.]*MemoryError\b"
+    r"|(?:\[enforce fail[^\]]{0,200}\].{0,99})?DefaultCPUAllocator: (?:can't|not enough)"
+    r"|(?:CUDA|HIP|XPU|MPS)(?: error:)? out of memory(?:\.|$)"
+    r"|(?:\[Errno 12\] |unable to .{0,300})Cannot allocate memory|std::bad_alloc)",
+    re.I,
+)
+"""The begin of an error about memory; what speaks of memory elsewhere may be a hint."""
+_PORT = re.compile(r"^[\w.]*(?:Error|Exception)\b.{0,2000}(?:EADDRINUSE|address already in use)", re.I)
+_SHARED_MEMORY = re.compile(
+    r"_multiprocessing\.SemLock\(|[Ii]nsufficient shared memory|out of shared memory|shared memory object </torch_"
+    r"|unable to [\w ]{1,60} file </torch_"
+)
+"""What loader's workers and their trainer hand batches through."""
+_RENDEZVOUS = re.compile(
+    r"^[\w.]*(?:Rendezvous(?:Timeout|Connection)Error"
+    r"|(?:Dist\w*|Runtime|Timeout)Error: .{0,300}timed out .{0,200}(?:connect|store|clients joined))",
+    re.I,
+)
+_IMAGE = re.compile(r"cannot identify image file|cannot be decoded|image file is truncated")
+_NOTICED = re.compile(
+    r"connection (?:was )?(?:closed|reset|refused|broken)|broken pipe|failed to (?:recv|send)|remote process exited"
+    r"|ncclRemoteError|ncclSystemError|gloo/transport|peer (?:is )?gone|NCCL communicator was aborted"
+    r"|DistNetworkError|DistStoreError|wait timeout after \d+ ?ms|collective operation timeout",
+    re.I,
+)
+"""What a rank says that lost its peer: not why the job failed, but that it did."""
+_TERMINATED = re.compile(r"process (\d+) terminated with signal (SIG\w+)")
+_PASSED_ON = re.compile(r"Process (\d+) terminated with the following error")
+_EXCEPTION = re.compile(r"^[A-Za-z_][\w.]*(?:: .*)?$")
+_LONGEST_MESSAGE = 500
+"""Characters of an exception in a sentence; the traceback has them all."""
+_MISTAKE = re.compile(r"^(?:\[rank\d+\]: ?)?error: (.*)$", re.M)
+"""How the zoo's workloads print a user's mistake."""
+_KILLED = "SIGKILL (killed, or out of memory)"
+_SHELL = 128
+"""A shell adds this to the number of a signal, where a program says its exit code."""
+_AFTERMATH = (-15, -6)
+"""SIGTERM is torchrun's own, to the ranks left; SIGABRT often a library's, on noticing that a peer is gone."""
+
+MARK_STEPS = "put `import stash` at its top and `stash.step()` after the update in its training loop"
+"""What to write where nobody sees a step."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What is known of a launch that did not end as planned."""
+
+    exit_code: int
+    crashes: Sequence[str]
+    output: str
+    steps: Mapping[int, int]
+    """Optimizer steps each rank had taken."""
+    title: str
+    batch: int | None = None
+    silent: Sequence[int] = ()
+    """Ranks that were gone without a traceback."""
+    left: tuple[int, str] | None = None
+    """A node whose launcher had ended, with its address."""
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """One sentence for the user, and what the job itself said."""
+
+    sentence: str
+    own_words: str = ""
+    users_mistake: bool = False
+
+
+def diagnose(evidence: Evidence) -> Diagnosis:
+    """The sentence to print, with the first failing rank's own traceback.
+
+    A rank that a signal ended can leave no traceback. It outranks those of the others where torchrun saw it fail
+    first, and where the others only lost their connection, whichever came first.
+    """
+    evidence = _shortened(evidence)
+    causes = [crash for crash in evidence.crashes if not _NOTICED.search(crash)]
+    own = without_wraps(next(iter([*causes, *evidence.crashes]), "") or last_traceback(evidence.output))
+    ranks = [*reported(evidence.output), *_terminated(own)]
+    killed = next((rank for rank in ranks if rank.code < 0 and rank.code not in _AFTERMATH), None)
+    if killed and (killed == ranks[0] or not own or _NOTICED.search(own)):
+        return _ended_by_signal(killed, evidence)
+    if evidence.left is not None and _NOTICED.search(own):
+        return _ended_elsewhere(*evidence.left, evidence)
+    silent = _silent(evidence, own)
+    if silent and _NOTICED.search(own):
+        left = next((rank for rank in ranks if rank.rank in silent and rank.code > 0), None)
+        return _left_without_a_word(silent, evidence) if left is None else _left(left, evidence)
+    known = _known_error(evidence, own)
+    if known is not None:
+        return known
+    if own:
+        return Diagnosis(f"{evidence.title} failed {_when(evidence)}: {_message(own)}", own)
+    mistake = _MISTAKE.search(evidence.output)
+    if mistake:
+        return Diagnosis(mistake[1], users_mistake=True)
+    return _without_a_traceback(evidence, ranks[0] if ranks else None)
+
+
+def _shortened(evidence: Evidence) -> Evidence:
+    """The end of everything: what is looked for stands there."""
+    crashes = [crash[-MOST_BYTES:] for crash in evidence.crashes if crash.strip()]
+    return replace(evidence, crashes=crashes, output=evidence.output[-MOST_BYTES:])
+
+
+def _known_error(evidence: Evidence, own: str) -> Diagnosis | None:
+    """What to do about the errors that are every job's."""
+    words = errors(own) if own else own_output(evidence.output).splitlines()
+    heard = [*words, *errors(launchers_words(evidence.output))]
+    if any(map(_MEMORY.match, words)):
+        half = (evidence.batch or 0) // 2
+        smaller = f"try --batch {half}" if half else "use a smaller batch"
+        return Diagnosis(f"{evidence.title} ran out of memory {_when(evidence)}; {smaller}", own)
+    if any(map(_SHARED_MEMORY.search, [own, *words])):
+        return Diagnosis(
+            f"{evidence.title} could not use shared memory {_when(evidence)}: /dev/shm is missing, full or not "
+            "writable; mount it with room for the loader's batches (in a container: --shm-size 8g), or load without "
+            "workers",
+            own,
+        )
+    if any(map(_PORT.match, heard)):
+        return Diagnosis(
+            "the port for the ranks' rendezvous is already in use; choose another with "
+            "--rdzv-endpoint HOST:PORT (or end the program that holds it)",
+            own,
+        )
+    if _farthest(evidence.steps) == 0 and any(map(_RENDEZVOUS.match, heard)):
+        return Diagnosis(
+            "the nodes did not find each other; start the same command on every node, with --rdzv-endpoint "
+            "naming an address and port of the first that the others can reach",
+            own,
+        )
+    images = [line for line in words if _IMAGE.search(line)]
+    if images:  # a worker's error comes wrapped in others; the last is its own
+        return Diagnosis(f"a sample of the data could not be read {_when(evidence)}: {images[-1].strip()}", own)
+    return None
+
+
+def _without_a_traceback(evidence: Evidence, root_cause: Reported | None) -> Diagnosis:
+    """Of a job that said nothing of its own: how it ended."""
+    when = _when(evidence)
+    if root_cause and root_cause.code < 0:
+        return _ended_by_signal(root_cause, evidence)
+    if evidence.exit_code < 0:
+        return Diagnosis(f"{evidence.title} was ended by {_signal(evidence.exit_code)} {when}")
+    code = root_cause.code if root_cause else evidence.exit_code
+    shells = f" (what a shell says of {_signal(_SHELL - code)})" if code - _SHELL in list(signal.Signals) else ""
+    why = stated(evidence.output)
+    ended = f"{evidence.title} ended with exit code {code}{shells} {when}"
+    return Diagnosis(f"{ended}: {why}" if why else ended, own_output(evidence.output))
+
+
+def _terminated(traceback: str) -> list[Reported]:
+    """What the parent of ``mp.spawn`` says of a rank that was killed."""
+    names = {number.name: number for number in signal.Signals}
+    found = [(rank, names.get(name)) for rank, name in _TERMINATED.findall(traceback)]
+    return [Reported(int(rank), -number) for rank, number in found if number is not None]
+
+
+def _silent(evidence: Evidence, own: str) -> list[int]:
+    """Ranks that said nothing at all, not through the parent of ``mp.spawn`` either."""
+    spoke = {int(rank) for rank in _PASSED_ON.findall(own)}
+    return [rank for rank in evidence.silent if rank not in spoke]
+
+
+def _left_without_a_word(ranks: Sequence[int], evidence: Evidence) -> Diagnosis:
+    who = f"rank {ranks[0]}" if len(ranks) == 1 else f"one of the ranks {listed([str(rank) for rank in ranks])}"
+    return Diagnosis(
+        f"{who} of {evidence.title} ended without a word {_when(evidence)}, most likely by {_KILLED}; "
+        "the others lost their connection to it"
+    )
+
+
+def _left(rank: Reported, evidence: Evidence) -> Diagnosis:
+    return Diagnosis(
+        f"rank {rank.rank} of {evidence.title} ended with exit code {rank.code} {_when(evidence)}; "
+        "the others lost their connection to it",
+        own_output(evidence.output),
+    )
+
+
+def _ended_elsewhere(node: int, address: str, evidence: Evidence) -> Diagnosis:
+    return Diagnosis(
+        f"{evidence.title} was ended on node {node} ({address}) {_when(evidence)}: what is printed there says why"
+    )
+
+
+def _ended_by_signal(killed: Reported, evidence: Evidence) -> Diagnosis:
+    return Diagnosis(f"rank {killed.rank} of {evidence.title} was ended by {_signal(killed.code)} {_when(evidence)}")
+
+
+def _signal(code: int) -> str:
+    if -code not in list(signal.Signals):
+        return f"signal {-code}"
+    return _KILLED if -code == signal.SIGKILL else signal.Signals(-code).name
+
+
+def after(first: Diagnosis, second: Diagnosis, ranks: int) -> Diagnosis:
+    """Of a job that failed as one plain process and, started by torchrun, again before its first step."""
+    again = f"started again by torchrun, as {counted(ranks, 'rank')}"
+    return Diagnosis(
+        f"{first.sentence}; {again}: {second.sentence}",
+        f"{first.own_words.rstrip()}\n\n{again}:\n{second.own_words}",
+        second.users_mistake,
+    )
+
+
+def left_early(left: tuple[int, int], output: str, steps: Mapping[int, int], title: str) -> Diagnosis:
+    """The sentence for a rank (its number, its exit code) that ended by itself while it was measured."""
+    rank, code = left
+    who = f"rank {rank} of {title}" if len(steps) > 1 else title
+    return Diagnosis(f"{who} ended with exit code {code} {_after(steps)}", own_output(output))
+
+
+def fell_silent(nodes: Sequence[tuple[int, str]], since: float, steps: int) -> Diagnosis:
+    """The sentence for nodes (number, address) not heard of since then (Unix time); they cannot say it themselves."""
+    names = [f"node {node} ({address})" for node, address in nodes]
+    several = len(names) > 1
+    who = f"{', '.join(names[:-1])} and {names[-1]}" if several else names[0]
+    what = "those nodes, or the links to them, are" if several else "that node, or the link to it, is"
+    at = time.strftime("%H:%M:%S", time.localtime(since))
+    return Diagnosis(f"{who} stopped answering at {at}, after {steps} training steps: {what} down")
+
+
+def _message(traceback: str) -> str:
+    """The line of a traceback that names the exception."""
+    lines = [line for line in traceback.strip().splitlines() if _EXCEPTION.match(line)]
+    message = lines[-1] if lines else traceback.strip().splitlines()[-1]
+    return message if len(message) <= _LONGEST_MESSAGE else f"{message[:_LONGEST_MESSAGE]} …"
+
+
+def _when(evidence: Evidence) -> str:
+    return _after(evidence.steps)
+
+
+def _after(steps: Mapping[int, int]) -> str:
+    most = _farthest(steps)
+    return "before its first training step" if most == 0 else f"after {most} training steps"
+
+
+def _farthest(steps: Mapping[int, int]) -> int:
+    return max(steps.values(), default=0)

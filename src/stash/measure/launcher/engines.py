@@ -1,0 +1,282 @@
+"""What starts the ranks of a job: this process alone, torchrun, Slurm with torchrun on each node, or another.
+
+    engine.cluster(asked, machine, environment)   how many processes and where; None if it is not in charge
+    engine.command(job, cluster)                  what to start on this machine
+
+``cluster`` asks them in the order of ``ENGINES``: flags first, then what torchrun or Slurm set, then this machine.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from stash.core.errors import UserError
+from stash.core.membership import LOOPBACK
+from stash.measure.launcher.job import Job
+
+# Base ------------------------------------------------------------------------------------------------------
+# What all engines have in common: what they are asked, what they answer, and how a job is run by Python itself.
+
+CommandLine = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the user said, in torchrun's words. ``ranks``: the job is known to need one process per device."""
+
+    ranks: bool
+    nproc: int | None = None
+    nnodes: int | None = None
+    node_rank: int | None = None
+    endpoint: str | None = None
+    rdzv_id: str | None = None
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What there is to run on: CUDA devices, and cores this process may use."""
+
+    devices: int
+    cores: int
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """How many processes, where, and which engine starts them."""
+
+    nproc: int = 1
+    nnodes: int = 1
+    node_rank: int | None = None
+    rdzv_endpoint: str | None = None
+    engine: str = "torchrun"
+    all_devices: int = 1
+    """Ranks to start on this machine, should the job turn out not to start as one plain process."""
+    rdzv_id: str | None = field(default=None, repr=False)
+    """A secret that all nodes share, by which they number themselves where ``node_rank`` is not known."""
+
+    @property
+    def inherited(self) -> bool:
+        """This process already is one rank, started by somebody else (torchrun, srun)."""
+        return self.engine == "inherited"
+
+    def meeting(self, environment: Mapping[str, str]) -> str | None:
+        """Where the launchers of one run meet, if it has several; they all give the same."""
+        if self.inherited:
+            return f"{environment.get('MASTER_ADDR')}:{environment.get('MASTER_PORT')}"
+        return self.rdzv_endpoint if self.nnodes > 1 else None
+
+
+class Engine(Protocol):
+    """One way to start ranks."""
+
+    def cluster(self, asked: Asked, machine: Machine, environment: Mapping[str, str]) -> Cluster | None:
+        """The cluster, if this engine is in charge here; raises UserError where wish and machine do not fit."""
+
+    def command(self, job: Job, cluster: Cluster) -> CommandLine:
+        """What to start on this machine; raises UserError where something is missing."""
+
+
+def meeting_point(cluster: Cluster) -> tuple[str, int]:
+    """Host and port where the nodes meet; raises UserError where none was given, or none that can be read."""
+    if cluster.rdzv_endpoint is None:
+        raise UserError(
+            f"--nnodes {cluster.nnodes} needs --rdzv-endpoint HOST:PORT, the same on every node "
+            "(HOST is the first node's address)"
+        )
+    host, _, port = cluster.rdzv_endpoint.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+        raise UserError(f"cannot read --rdzv-endpoint {cluster.rdzv_endpoint!r}; write it as HOST:PORT")
+    return host.strip("[]"), int(port)
+
+
+def plain(job: Job) -> CommandLine:
+    """The job as one Python process."""
+    module = ("-m",) if job.kind == "module" else ()
+    return (sys.executable, "-u", *module, job.target, *job.arguments)
+
+
+def is_rank(environment: Mapping[str, str]) -> bool:
+    """Whether a launcher has made this process one of its ranks; a number alone is left from somewhere else."""
+    numbers = (environment.get(name, "") for name in ("RANK", "WORLD_SIZE"))
+    return "MASTER_ADDR" in environment and all(number.isdecimal() for number in numbers)
+
+
+def ranks_here(asked: Asked, machine: Machine, environment: Mapping[str, str]) -> int:
+    """How many ranks to start on this machine; raises UserError if it has no room for as many as were asked for."""
+    nproc, devices, cores = asked.nproc, machine.devices, machine.cores
+    if nproc is None:
+        several = asked.ranks or (asked.nnodes or 1) > 1
+        nproc = (devices or max(1, min(cores, 2))) if several else 1
+    if nproc < 1:
+        raise UserError(f"--nproc-per-node {nproc}: at least one process is needed")
+    if devices and nproc > devices:
+        raise UserError(f"--nproc-per-node {nproc}: this machine has {devices} GPUs; use {devices} or fewer")
+    # Emulated accelerators sleep, so on a testbed ranks may share a core.
+    if devices or "STASH_TESTBED" in environment:
+        return nproc
+    if nproc > cores:
+        raise UserError(
+            f"--nproc-per-node {nproc}: without GPUs each rank needs a core of its own, and this machine "
+            f"has {cores}; use {cores} or fewer"
+        )
+    if cores % nproc:
+        raise UserError(
+            f"--nproc-per-node {nproc} does not divide the {cores} cores of this machine, so ranks would be "
+            f"unequal; use {max(n for n in range(1, nproc) if cores % n == 0)}"
+        )
+    return nproc
+
+
+# Inherited -------------------------------------------------------------------------------------------------
+# ``stash profile`` was itself started once per rank, by torchrun or srun: this process runs one of them.
+
+_TRACES = ("TORCHELASTIC_RUN_ID", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
+"""What known launchers set besides."""
+
+
+def stands_alone(environment: Mapping[str, str]) -> bool:
+    """Whether nothing but the variables of a rank speaks for others: they may be left from somewhere else."""
+    return int(environment["WORLD_SIZE"]) > 1 and not any(name in environment for name in _TRACES)
+
+
+class Inherited:
+    """In charge where a launcher has set the variables of a rank, unless other numbers are asked for."""
+
+    def cluster(self, asked: Asked, machine: Machine, environment: Mapping[str, str]) -> Cluster | None:
+        if not is_rank(environment) or asked.nproc is not None or asked.nnodes is not None:
+            return None
+        return Cluster(
+            nproc=int(environment.get("LOCAL_WORLD_SIZE", "1")),
+            node_rank=int(environment.get("GROUP_RANK", "0")),
+            engine="inherited",
+        )
+
+    def command(self, job: Job, cluster: Cluster) -> CommandLine:
+        return plain(job)
+
+
+# Local -----------------------------------------------------------------------------------------------------
+# One plain process on this machine, as ``python script.py`` starts it: nothing is added that was not typed.
+
+
+class Local:
+    """In charge where nobody else is."""
+
+    def cluster(self, asked: Asked, machine: Machine, environment: Mapping[str, str]) -> Cluster | None:
+        one = ranks_here(asked, machine, environment)
+        return Cluster(one, engine="local", all_devices=ranks_here(replace(asked, ranks=True), machine, environment))
+
+    def command(self, job: Job, cluster: Cluster) -> CommandLine:
+        return plain(job)
+
+
+# Torchrun --------------------------------------------------------------------------------------------------
+# torchrun on this machine, and the same command on each of the others: the store on the first of them joins them.
+
+_PROGRAM = "stash.measure.torchrun"
+_UNKNOWN = "K"
+"""A node's number before the nodes have agreed on theirs (``numbering``)."""
+
+
+class Torchrun:
+    """In charge where there are to be several ranks.
+
+    One alone is a plain process: a script that finds RANK set may well take its path for CUDA. Inside another
+    launcher it would find that one's, so there torchrun gives it its own.
+    """
+
+    def cluster(self, asked: Asked, machine: Machine, environment: Mapping[str, str]) -> Cluster | None:
+        nnodes = asked.nnodes or 1
+        if asked.node_rank is not None and not 0 <= asked.node_rank < nnodes:
+            raise UserError(f"--node-rank {asked.node_rank} is not one of the {nnodes} nodes; use 0 to {nnodes - 1}")
+        nproc = ranks_here(asked, machine, environment)
+        if nproc == 1 and nnodes == 1 and not is_rank(environment):
+            return None
+        return Cluster(nproc, nnodes, asked.node_rank, asked.endpoint, engine="torchrun", rdzv_id=asked.rdzv_id)
+
+    def command(self, job: Job, cluster: Cluster) -> CommandLine:
+        module = ("-m",) if job.kind == "module" else ()
+        # Without the dashes torchrun takes the script's --log or --max for abbreviations of its own options.
+        own = (*_options(cluster), *module, "--")
+        return (sys.executable, "-u", "-m", _PROGRAM, *own, job.target, *job.arguments)
+
+
+def _options(cluster: Cluster) -> CommandLine:
+    """Always with every node's number: torchrun's way to agree on them unpickles what it finds in an open store."""
+    host, port, number = LOOPBACK, 0, "0"
+    if cluster.nnodes > 1:
+        host, port = meeting_point(cluster)
+        number = _UNKNOWN if cluster.node_rank is None else str(cluster.node_rank)
+    return (
+        f"--nproc-per-node={cluster.nproc}", f"--nnodes={cluster.nnodes}", f"--node-rank={number}",
+        f"--master-addr={host}", f"--master-port={port}",
+    )  # fmt: skip
+
+
+# Slurm -----------------------------------------------------------------------------------------------------
+# Slurm started ``stash profile`` once on each node of a step: it says where they are, torchrun starts the ranks.
+
+_OF_A_STEP = ("SLURM_STEP_ID", "SLURM_STEP_NUM_NODES", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_NODELIST", "SLURM_NODEID")
+"""What ``srun`` sets, all of them; some alone are left from another place."""
+
+
+class Slurm(Torchrun):
+    """In charge inside ``srun``, unless the number of nodes was given."""
+
+    def cluster(self, asked: Asked, machine: Machine, environment: Mapping[str, str]) -> Cluster | None:
+        if asked.nnodes is not None or any(name not in environment for name in _OF_A_STEP):
+            return None
+        return super().cluster(_placed(asked, environment), machine, environment)
+
+
+def _placed(asked: Asked, environment: Mapping[str, str]) -> Asked:
+    """What was asked, with the nodes, this node's rank and the meeting point that Slurm knows."""
+    nodes, tasks = int(environment["SLURM_STEP_NUM_NODES"]), int(environment["SLURM_STEP_NUM_TASKS"])
+    if tasks != nodes:
+        raise UserError(
+            f"Slurm started {tasks} tasks on {nodes} nodes; start one per node "
+            "(`srun --ntasks-per-node=1 stash profile …`): Stash starts the ranks itself"
+        )
+    if nodes == 1:
+        return replace(asked, nnodes=1, node_rank=None)
+    endpoint = asked.endpoint
+    if endpoint is None:
+        port = 20000 + int(environment.get("SLURM_JOB_ID", "0")) % 20000
+        endpoint = f"{_first_host(environment['SLURM_STEP_NODELIST'])}:{port}"
+    rank = int(environment["SLURM_NODEID"]) if asked.node_rank is None else asked.node_rank
+    return replace(asked, nnodes=nodes, node_rank=rank, endpoint=endpoint)
+
+
+def _first_host(nodelist: str) -> str:
+    """The first name of ``n[3-5,9],m1``: ``n3``."""
+    head, bracket, rest = nodelist.partition("[")
+    if not bracket or "," in head:
+        return nodelist.split(",", maxsplit=1)[0]
+    return head + rest.split("]")[0].split(",")[0].split("-")[0]
+
+
+# Engines ---------------------------------------------------------------------------------------------------
+# What starts the ranks of a job: this process alone, torchrun, Slurm with torchrun on each node, or somebody else.
+#
+#     engine.cluster(asked, machine, environment)   how many processes and where; None if this engine is not in charge
+#     engine.command(job, cluster)                  what to start on this machine
+#
+# ``cluster`` asks them in the order of ``ENGINES``: flags go first, then what torchrun or Slurm set, then what this
+# machine has. ``request`` uses the one that was found.
+
+ENGINES: Mapping[str, Engine] = {
+    "inherited": Inherited(),
+    "slurm": Slurm(),
+    "torchrun": Torchrun(),
+    "local": Local(),
+}
+
+
+def cluster(asked: Asked, machine: Machine, environment: Mapping[str, str] = os.environ) -> Cluster:
+    """The cluster of the first engine that is in charge here; raises UserError where wish and machine do not fit."""
+    found = (engine.cluster(asked, machine, environment) for engine in ENGINES.values())
+    return next(cluster for cluster in found if cluster is not None)  # the last engine takes everything

@@ -1,0 +1,261 @@
+"""What the agents wrote in their journals, gathered from all launches of a job, and the profile it makes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from stash.core.errors import StashError
+from stash.core.records.base import first_mistake, now
+from stash.core.records.host import Host
+from stash.core.records.profile import (
+    Block,
+    Collective,
+    Launch,
+    Memory,
+    Profile,
+    Rank,
+    Rate,
+    Settings,
+    Skipped,
+    WorkerTimes,
+    Workload,
+)
+from stash.core.version import __version__
+from stash.measure.protocol.messages import (
+    BlockDone,
+    ClimbEnded,
+    ExchangeTimed,
+    HostsSeen,
+    JobFacts,
+    LadderChosen,
+    LaunchSeen,
+    LoaderTimed,
+    MemorySeen,
+    Message,
+    Noted,
+    PhaseBegun,
+    RankSeen,
+    RoundDone,
+    RoundGivenUp,
+    RoundsPlanned,
+    RungSkipped,
+    SoftwareSeen,
+    WorkersTimed,
+)
+
+_BLOCK = TypeAdapter(Block)
+DIGITS, DIGITS_OF_A_STEP = 6, 5
+"""Significant ones of what was measured in a block, and step by step: 1 and 10 microseconds in a second."""
+
+
+class Gathered:
+    """Everything told so far by one or several launches of a job."""
+
+    def __init__(self) -> None:
+        self.workload: dict[str, Any] = {}
+        self.hosts: list[dict[str, Any]] = []
+        self.ranks: dict[int, RankSeen] = {}
+        self.software: dict[str, str] = {}
+        self.rungs: tuple[str, ...] = ()
+        self.blocks: list[Block] = []
+        self.rates: list[Rate] = []
+        self.collectives: list[Collective] = []
+        self.workers: list[WorkerTimes] = []
+        self.memory: dict[int, Memory] = {}
+        """The most of each rank."""
+        self.steps_of: dict[int, Launch] = {}
+        """What a step of the job was, by launch; of launches side by side, in the first that told."""
+        self.skipped: dict[str, str] = {}
+        self.excused: dict[str, str] = {}
+        """Rungs the launcher gave up, with reasons better than the agents'."""
+        self.notes: list[str] = []
+        self.rounds = 0
+        self.round_seconds: float | None = None
+        """What a round was expected to take."""
+        self.given_up: RoundGivenUp | None = None
+        self.phase = PhaseBegun("starting")
+        self.led = False
+        """Anything was told: rank 0 runs on this machine."""
+        self.end: str | None = None
+        self.unsafe: str | None = None
+
+    def take(self, message: Message, offset: int = 0) -> None:
+        """Add one message; ``offset`` is added to its rank (launches that ran side by side).
+
+        Raises StashError for one that no artefact could hold.
+        """
+        try:
+            self._take(_held(message), offset)
+        except ValidationError as error:
+            raise _impossible(error, message.kind) from None
+
+    def _take(self, message: Message, offset: int) -> None:
+        self.led = True
+        match message:
+            case PhaseBegun():
+                self.phase = message
+            case JobFacts():
+                self.workload |= message.known()
+            case HostsSeen():
+                self.hosts = self.hosts or message.hosts
+            case RankSeen():
+                self.ranks.setdefault(message.rank + offset, message)
+            case SoftwareSeen():
+                self.software |= message.versions
+            case LadderChosen():
+                self.rungs = tuple(dict.fromkeys([*self.rungs, *message.rungs]))
+                self.skipped |= message.skipped
+            case RoundsPlanned():
+                self.round_seconds = message.round_seconds
+            case RoundGivenUp():
+                self.given_up = message
+            case BlockDone():
+                told = {name: _kept(value) for name, value in vars(message).items()}
+                self.blocks.append(Block(**{**told, "rank": message.rank + offset}))
+            case LoaderTimed():
+                self.rates.append(Rate(**{**vars(message), "rank": message.rank + offset}))
+            case WorkersTimed():
+                took = tuple(_kept(each) for each in message.seconds)
+                own = {**vars(message), "rank": message.rank + offset, "seconds": took}
+                self.workers.append(WorkerTimes(**own))
+            case MemorySeen():
+                seen = Memory(**{**vars(message), "rank": message.rank + offset})
+                self.memory[seen.rank] = _larger(self.memory.get(seen.rank), seen)
+            case ExchangeTimed():
+                self.collectives.append(Collective(**vars(message)))
+            case RungSkipped():
+                self.skipped[message.rung] = message.why
+            case Noted():
+                self.note(message.text)
+            case LaunchSeen():
+                self.steps_of.setdefault(message.launch, Launch(**vars(message)))
+            case RoundDone():
+                self.rounds += 1
+            case ClimbEnded():
+                self.end, self.unsafe = message.reason, message.why
+
+    def leave_out(self, rung: str, why: str) -> None:
+        """A rung that was measured turns out to be no rung of this job."""
+        self.skipped[rung] = why
+        self.rungs = tuple(name for name in self.rungs if name != rung)
+        self.blocks = [block for block in self.blocks if block.rung != rung]
+
+    def note(self, *texts: str) -> None:
+        """Say something in the profile, each sentence once."""
+        self.notes += [text for text in texts if text not in self.notes]
+
+    def profile(
+        self, settings: Settings, job: Workload, ended: str, elapsed: float, before: float | None = None
+    ) -> Profile:
+        """The artefact of what was told; ``elapsed`` seconds, of which ``before`` passed until the first block.
+
+        Raises StashError if what follows from it cannot be.
+        """
+        steal = [block.steal for block in self.blocks if block.steal is not None]
+        hosts = [Host(**host) for host in self.hosts]
+        if steal and hosts:
+            hosts[0] = hosts[0].model_copy(update={"steal_fraction": sum(steal) / len(steal)})
+        facts = {**job.model_dump(), **self.workload}
+        facts |= on_disk(self.blocks, [loader.get("samples") for loader in facts["loaders"]])
+        facts["batch"] = samples_per_step(self.blocks) or facts["batch"]
+        facts["unrecorded"] = _still_unrecorded(facts)
+        try:
+            workload = Workload.model_validate(facts)
+        except ValidationError as error:
+            raise _impossible(error, "workload") from None
+        return Profile(
+            stash_version=__version__,
+            created=now(),
+            workload=workload,
+            hosts=tuple(hosts),
+            ranks=tuple(Rank(**{**vars(seen), "rank": rank}) for rank, seen in sorted(self.ranks.items())),
+            software=self.software,
+            settings=settings,
+            blocks=tuple(self.blocks),
+            rates=tuple(self.rates),
+            collectives=tuple(self.collectives),
+            skipped=tuple(Skipped(rung=rung, why=why) for rung, why in {**self.skipped, **self.excused}.items()),
+            notes=tuple(self.notes),
+            ended=ended,
+            elapsed_seconds=elapsed,
+            seconds_before_blocks=before,
+            launches=tuple(self.steps_of[number] for number in sorted(self.steps_of)),
+            workers=tuple(self.workers),
+            memory=tuple(self.memory[rank] for rank in sorted(self.memory)),
+        )
+
+
+def _impossible(error: ValidationError, kind: str) -> StashError:
+    return StashError(f"the job's agents told what cannot be: {first_mistake(error, kind)}")
+
+
+def _held(message: Message) -> Message:
+    """``message``, if its records can be made of it; raises ValidationError. The others are made at once."""
+    match message:
+        case HostsSeen():
+            for host in message.hosts:
+                Host.model_validate(host)
+        case JobFacts():
+            Workload.model_validate({"command": (), "name": "", **message.known()})
+        case RankSeen():
+            Rank.model_validate(vars(message))
+        case BlockDone():
+            _BLOCK.validate_python(vars(message))
+    return message
+
+
+def _still_unrecorded(facts: dict[str, Any]) -> dict[str, str]:
+    """What no launch recorded; one of a job that was started in several ways may have what another lacks."""
+    spread = any(len(gradient.get("ready_steps", ())) > 1 for gradient in facts["gradients"])
+    recorded = {"operators": bool(facts["operators"]), "ready_steps": spread}
+    return {name: why for name, why in facts["unrecorded"].items() if not recorded.get(name)}
+
+
+def _larger(before: Memory | None, seen: Memory) -> Memory:
+    """The most of each kind of memory."""
+    known = {} if before is None else before.model_dump(exclude_none=True)
+    last = seen.model_dump(exclude_none=True)
+    return Memory(**{name: max(value, known.get(name, value)) for name, value in {**known, **last}.items()})
+
+
+def _kept(value: Any) -> Any:
+    """A number of a block as the artefact keeps it: most of a large job's file are its digits."""
+    if isinstance(value, tuple):
+        return tuple(_rounded(each, DIGITS_OF_A_STEP) for each in value)
+    return _rounded(value, DIGITS)
+
+
+def _rounded(value: Any, digits: int) -> Any:
+    return float(f"{value:.{digits}g}") if isinstance(value, float) else value
+
+
+def samples_per_step(blocks: list[Block]) -> int | None:
+    """Samples a device trains on in a step of the job, on average over the blocks that were counted.
+
+    Accumulation that ramps up, or batches made by size, have other steps than the first.
+    """
+    counted = [(block.samples, block.steps) for block in blocks if block.samples]
+    if not counted:
+        return None
+    return round(sum(samples for samples, _ in counted) / sum(steps for _, steps in counted))
+
+
+def on_disk(blocks: list[Block], samples: list[int | None]) -> dict[str, float]:
+    """What the cold blocks fetched per sample, and how large the data set of a single loader is at most.
+
+    A fetch takes what lies around a sample with it, so samples times fetches may exceed the data set by far. Its
+    files bound it: those opened for a sample each, and those of many samples, which are there once.
+    """
+    cold = [block for block in blocks if block.rung == "cold" and block.samples and block.storage_bytes]
+    if not cold:
+        return {}
+    trained = sum(block.samples or 0 for block in cold)
+    fetched = sum(block.storage_bytes or 0 for block in cold) / trained
+    if len(samples) != 1 or samples[0] is None:
+        return {"sample_disk_bytes": fetched}
+    opened = sum(block.file_bytes or 0 for block in cold) / trained
+    files = samples[0] * opened + max(block.held_bytes or 0 for block in cold)
+    whole = samples[0] * fetched
+    return {"sample_disk_bytes": fetched, "dataset_bytes": min(whole, files) if files else whole}

@@ -1,0 +1,54 @@
+"""Waits for the end of a launcher that cannot do it any more, ends what is left of its job, and puts files back.
+
+A process of its own, in a session of its own. The launcher ends it when there is nothing left to guard, so it only
+comes to act where the launcher was killed. Standard library only: it has to be there before the job is.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+_PERIOD = 0.5
+_MOST_SECONDS = 30.0
+"""For a supervisor to end its launch; it takes a few."""
+
+
+def main(launcher: int, run: Path, kept: Path) -> int:
+    """Guard what ``run`` keeps in ``kept`` for as long as process ``launcher``, which has started this one, lives."""
+    from stash.core.interrupts import REQUESTS
+    from stash.measure.launcher.kept_files import sentences
+    from stash.measure.launcher.neighbours import remove
+    from stash.measure.linux.processes import carrying, end_at_once, named
+    from stash.measure.protocol.kept_state import put_all_back
+    from stash.measure.protocol.orders import VARIABLE
+
+    for number in REQUESTS:  # they are for the launcher to follow; this process ends with it
+        signal.signal(number, signal.SIG_IGN)
+    while os.getppid() == launcher:
+        with suppress(OSError):
+            os.utime(kept)  # a sign of life: what is written later is somebody else's
+        time.sleep(_PERIOD)
+    orders = [f"{launch}/orders.json" for launch in run.glob("launch-*")]
+    _wait_until(lambda: not any(named(f"{VARIABLE}={each}") for each in orders))  # by their supervisors
+    end_at_once(lambda: [process for each in orders for process in carrying(VARIABLE, each)])
+    said = sentences(put_all_back(kept) + remove(run, late=False))
+    if said:
+        print(f"stash: the profile (process {launcher}) was killed; {'; '.join(said)}", file=sys.stderr)
+    return 0
+
+
+def _wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + _MOST_SECONDS
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
+    sys.exit(main(int(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3])))

@@ -1,0 +1,272 @@
+"""What the user asked to profile: a script, a module, a workload, any command; and interpreters that shut agents
+out.
+"""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from stash.core.errors import UserError
+from stash.core.files import read_up_to
+from stash.core.formatting import listed
+from stash.core.secrets import kept_words
+from stash.core.units import nearest
+from stash.lab.zoo.registry import workload as look_up
+from stash.measure.linux.processes import carrying
+from stash.measure.protocol.orders import VARIABLE
+
+# Shut out --------------------------------------------------------------------------------------------------
+# Python processes of a job that the agent cannot get into, since they were told not to look for it.
+#
+# Knows the options by which Python leaves PYTHONPATH or ``sitecustomize`` alone; what a job is, it does not know.
+
+_PYTHON = re.compile(r"python[\d.]*")
+_SHUTTING = "IES"
+"""-E and -I do not look at PYTHONPATH, -S does not import ``sitecustomize``."""
+_TRAINS = b"libtorch"
+"""Part of the name of a library by which a process can train; launchers and helpers may do without Stash."""
+
+
+def python_options(words: Sequence[str]) -> str | None:
+    """Python with those of its options in a command that keep the agent out, if it has any: ``python -I``."""
+    for position, word in enumerate(words):
+        if _PYTHON.fullmatch(Path(word).name):
+            options = itertools.takewhile(lambda each: re.match(r"-[A-Za-z]", each), words[position + 1 :])
+            letters = "".join(itertools.takewhile(lambda each: each[1] not in "cmXW", options))
+            shutting = "".join(letter for letter in _SHUTTING if letter in letters)
+            if shutting:
+                return f"{Path(word).name} -{shutting}"
+    return None
+
+
+def trainer_shut_out(orders: str, proc: Path = Path("/proc")) -> str | None:
+    """The same, of a live process of the launch under these orders that has loaded PyTorch."""
+    for number in carrying(VARIABLE, orders, proc):
+        with suppress(OSError):  # it has ended
+            words = (proc / str(number) / "cmdline").read_bytes().decode(errors="replace").split("\0")
+            found = python_options(words)
+            if found is not None and _TRAINS in (proc / str(number) / "maps").read_bytes():
+                return found
+    return None
+
+
+def why(options: str) -> str:
+    """The sentence about it."""
+    return f"`{options}` keeps Stash's agent out of the job, which PYTHONPATH lets in; leave that option away"
+
+
+# Job -------------------------------------------------------------------------------------------------------
+# What the user asked to profile: a script, a module, a workload of the zoo, or any launcher's command.
+
+_DISTRIBUTED = re.compile(
+    r"torch\.distributed|init_process_group|DistributedDataParallel|\baccelerate\b|\blightning\b|pytorch_lightning"
+    r"|\btransformers\b|\bdeepspeed\b|\bhorovod\b|LOCAL_RANK|fully_shard"
+)
+_SPAWNS = re.compile(r"\bmp\.spawn\(|multiprocessing\.spawn\(|start_processes\(|notebook_launcher\(")
+_MODULE_LIMIT = 200
+_RUNS_PYTHON = re.compile(r"python[\d.]*|torchrun|accelerate|deepspeed")
+"""Programs whose -m names a module."""
+_HEAD = 256
+"""Bytes of a program that tell what it is."""
+_LARGEST = 2**26
+"""Bytes of a script that are read."""
+_LAUNCHERS = ("torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch", "")
+_SCRIPTS = (".py", ".sh", ".bash")
+_ZOO = "stash.lab.zoo.train"
+
+
+@dataclass(frozen=True)
+class Job:
+    """The target of a profile. ``kind`` is ``script``, ``module`` or ``command``."""
+
+    kind: str
+    target: str
+    arguments: tuple[str, ...] = ()
+    name: str = ""
+    data: str | None = None
+    """Where its data lie, if Stash was told."""
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """As the user would type it."""
+        front = {"script": (), "module": ("-m",), "command": ()}[self.kind]
+        return (*front, self.target, *self.arguments)
+
+    @cached_property
+    def kept(self) -> tuple[str, ...]:
+        """The same as a profile keeps it: without what may be a secret."""
+        words = self.command
+        script = next((Path(word) for word in words if word.endswith(_SCRIPTS)), None)
+        if self.kind == "module":
+            script = _module_path(self.target)
+        folders = [Path.cwd(), *([] if script is None else [script.parent])]
+        return kept_words(words, frozenset() if script is None else frozenset(_choices(_read(script))), folders)
+
+    @property
+    def title(self) -> str:
+        return self.name or (called(self.command) if self.kind == "command" else Path(self.target).name)
+
+    @property
+    def of_zoo(self) -> bool:
+        """Whether it is one of Stash's own workloads, which train on every device."""
+        return self.target == _ZOO
+
+    @property
+    def batch(self) -> int | None:
+        """The batch of a workload, which Stash's own --batch can change."""
+        if not self.of_zoo or "--batch" not in self.arguments:
+            return None
+        return int(self.arguments[self.arguments.index("--batch") + 1])
+
+
+def called(words: tuple[str, ...]) -> str:
+    """What a launcher's command is about: the script or module that it starts, or itself if that cannot be seen."""
+    runs_python = False
+    for word, following in itertools.pairwise((*words, "")):
+        runs_python = runs_python or _RUNS_PYTHON.fullmatch(Path(word).name) is not None
+        if word in ("-m", "--module") and runs_python and following not in _LAUNCHERS:
+            return following
+        if word.endswith(_SCRIPTS):
+            return Path(word).name
+    return Path(words[0]).name
+
+
+def script(path: str, arguments: tuple[str, ...]) -> Job:
+    """A Python script; raises UserError if it is missing or does not parse."""
+    file = Path(path)
+    if not file.exists():
+        there = {found.stem: str(found) for found in sorted(file.parent.glob("*.py"))}
+        meant = [there[name] for name in nearest(file.stem, there)]
+        scripts = listed([Path(found).name for found in there.values()]) or "none"
+        hint = f"did you mean {' or '.join(meant)}?" if meant else f"its folder has {scripts}"
+        raise UserError(f"there is no script {path}; {hint}")
+    if file.is_dir():
+        raise UserError(f"{path} is a folder; name a script in it, or use `stash profile -m PACKAGE.MODULE`")
+    if file.suffix in (".sh", ".bash"):
+        raise UserError(f"{path} is a shell script; profile it with `stash profile -- bash {path}`")
+    try:
+        source = read_up_to(file, _LARGEST)
+        compile(source, path, "exec", dont_inherit=True)  # which encoding it has, Python sees itself
+    except SyntaxError as error:
+        line = f", line {error.lineno}" if error.lineno else ""
+        raise UserError(f"{path}{line}: {error.msg}; python cannot run it") from None
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise UserError(f"cannot read {path} as a Python script: {why}") from None
+    return Job("script", path, arguments)
+
+
+def module(name: str, arguments: tuple[str, ...]) -> Job:
+    """A module, as in ``python -m``."""
+    return Job("module", name, arguments)
+
+
+def command(words: tuple[str, ...]) -> Job:
+    """Any launcher's command, run as it is; raises UserError if there is no such program."""
+    if not words:
+        raise UserError("nothing after `--`; type the command that starts your job, like `-- torchrun train.py`")
+    program = shutil.which(words[0])
+    if program is None:
+        raise UserError(f"there is no program {words[0]!r} on PATH; type the command as you would without Stash")
+    _check_runs(Path(program))
+    options = python_options(words)
+    if options is not None:
+        raise UserError(why(options))
+    return Job("command", words[0], words[1:])
+
+
+def _check_runs(program: Path) -> None:
+    """Raise UserError for text that the system cannot run, since it does not say by what."""
+    try:
+        head = read_up_to(program, _HEAD)
+    except OSError:
+        return  # it may be run, and not read
+    if b"\0" in head:
+        return  # a binary
+    by = head.partition(b"\n")[0].removeprefix(b"#!").split()
+    if not head.startswith(b"#!"):
+        how = f"`stash profile {program}`" if program.suffix == ".py" else f"`stash profile -- bash {program}`"
+        raise UserError(
+            f"{program} has no first line that names what runs it (#!), so nothing can start it; type {how}"
+        )
+    if by and not Path(os.fsdecode(by[0])).exists():
+        raise UserError(f"{program} is to be run by {os.fsdecode(by[0])}, as its first line says, which is not there")
+
+
+def workload(name: str, data: str | None, batch: int | None, more: tuple[str, ...]) -> Job:
+    """A workload of the zoo; raises UserError for an unknown name, naming the nearest."""
+    spec = look_up(name)
+    arguments = ["--workload", spec.name]
+    arguments += ["--data", data] if data else ["--synthetic"]
+    arguments += ["--batch", str(batch)] if batch else []
+    if data and not Path(data).is_dir():
+        raise UserError(f"there is no data folder {data}; make one with `stash dataset make {spec.kind} {data}`")
+    return Job("module", _ZOO, (*arguments, *more), name=spec.name, data=data)
+
+
+def may_train_on_several(job: Job) -> bool:
+    """Whether a script, started with ranks, might train with them: judged by reading it and the modules beside it.
+
+    Only a hint to the user follows from this; what is started is what was typed.
+    """
+    if job.kind == "command" or job.name:
+        return False
+    text = "\n".join(_sources(job))
+    return _DISTRIBUTED.search(text) is not None and _SPAWNS.search(text) is None
+
+
+def _sources(job: Job) -> list[str]:
+    path = Path(job.target) if job.kind == "script" else _module_path(job.target)
+    if path is None:
+        return []
+    texts = [_read(path)]
+    wanted = set(re.findall(r"^\s*(?:from|import)\s+\.*([\w.]+)", texts[0], re.MULTILINE))
+    for name in sorted(wanted)[:_MODULE_LIMIT]:
+        local = path.parent / name.replace(".", "/")
+        for candidate in (local.with_suffix(".py"), local / "__init__.py"):
+            if candidate.is_file():
+                texts.append(_read(candidate))
+    return texts
+
+
+def _choices(source: str) -> Iterator[str]:
+    """Words that a script's source offers: options, and literal choices of them (argparse, click)."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError):
+        return
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        called = getattr(node.func, "attr", getattr(node.func, "id", ""))
+        listed_in = [keyword.value for keyword in node.keywords if keyword.arg == "choices"]
+        listed_in += node.args[:1] if called == "Choice" else []
+        found = [each for choices in listed_in for each in getattr(choices, "elts", ())]
+        options = node.args if called == "add_argument" else []
+        yield from (str(each.value) for each in [*found, *options] if isinstance(each, ast.Constant))
+
+
+def _module_path(name: str) -> Path | None:
+    parts = name.split(".")
+    for root in [Path.cwd(), *map(Path, sys.path)]:
+        for candidate in (root.joinpath(*parts).with_suffix(".py"), root.joinpath(*parts, "__main__.py")):
+            if candidate.is_file():
+                return candidate
+    return None
+
+
+def _read(path: Path) -> str:
+    try:
+        return read_up_to(path, _LARGEST).decode(errors="replace")
+    except OSError:
+        return ""

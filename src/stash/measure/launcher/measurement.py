@@ -1,0 +1,190 @@
+"""One measurement under way: what is wanted, what agents told so far, and whether that is enough."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from stash.analysis.step_times import StepTimes, step_matrix
+from stash.core import rounds
+from stash.core.records.host import Host
+from stash.core.records.profile import Profile, Settings, Workload
+from stash.measure.launcher.diagnose import Diagnosis
+from stash.measure.launcher.engines import Cluster
+from stash.measure.launcher.gathered import Gathered
+from stash.measure.launcher.job import Job
+from stash.measure.launcher.repository import Commit
+from stash.measure.protocol.messages import Message, RoundsPlanned
+
+# Wishes ----------------------------------------------------------------------------------------------------
+# What goes into a measurement and what comes out: wishes, moments on the way, the result.
+
+
+@dataclass(frozen=True)
+class ProfileOptions:
+    """What the user wants of the measurement. ``patience`` is how long to wait for a first step, in seconds."""
+
+    precision: float = 0.02
+    budget: float = 60.0
+    rungs: tuple[str, ...] = ()
+    isolate: bool = False
+    data_root: str | None = None
+    patience: float = 300.0
+    keep_logging: bool = False
+
+
+@dataclass(frozen=True)
+class Moment:
+    """What live progress shows: the block under way, and seconds since the first step."""
+
+    phase: str
+    round: int | None
+    elapsed: float
+    profile: Profile | None = None
+    """What was measured so far; only when a round has just been finished."""
+    round_seconds: float | None = None
+    """What a round is expected to take, once the agents have planned it."""
+    said: str | None = None
+    """What happened that whoever waits should know at once."""
+
+
+Watcher = Callable[[Moment], None]
+
+
+@dataclass(frozen=True)
+class Result:
+    """A profile if at least one round finished, and what went wrong if something did."""
+
+    profile: Profile | None
+    failure: Diagnosis | None
+    interrupted: bool = False
+    elsewhere: bool = False
+    """Rank 0 ran on another node, which has the profile."""
+    log: Path | None = None
+    """What the job printed, kept when something went wrong."""
+    swept: tuple[str, ...] = ()
+    """What was found of runs that were killed; a profile has it in its notes."""
+
+
+# Measurement -----------------------------------------------------------------------------------------------
+# One measurement under way: what is wanted, what the agents told so far, and whether that is enough.
+#
+# Starts nothing and waits for nothing: what to launch next is decided in ``climb``, how launches run in
+# ``launches``.
+
+_MIN_ROUNDS = 3
+_OVERRUN = 0.1
+"""Of the budget, for a round that would otherwise be given up half done."""
+
+
+class Timer(Protocol):
+    """What is used of the module ``time``."""
+
+    def time(self) -> float: ...
+    def monotonic(self) -> float: ...
+    def sleep(self, seconds: float, /) -> None: ...
+
+
+@dataclass
+class Measurement:
+    """The job, where it runs, and everything its launches told."""
+
+    job: Job
+    cluster: Cluster
+    wishes: ProfileOptions
+    host: Host
+    gpus: int
+    clock: Timer = time
+    gathered: Gathered = field(default_factory=Gathered)
+    launches: int = 0
+    """StartedProcess so far."""
+    isolated: str | None = None
+    """Why every communication rung has launches of its own; ``None`` while one launch climbs the whole ladder."""
+    commit: Commit = Commit()  # noqa: RUF009 - a tuple
+    """Of the script's repository, when it was started."""
+
+    def __post_init__(self) -> None:
+        self.began = self.clock.time()
+        """Unix time: what files were there before."""
+        self._began = self.clock.monotonic()
+        self._first_block: float | None = None
+
+    @property
+    def may_isolate(self) -> bool:
+        """Whether the job can be started in other sizes."""
+        return self.job.kind != "command" and not self.cluster.inherited and self.cluster.nnodes == 1
+
+    def take(self, message: Message, offset: int) -> None:
+        """Gather what an agent told; from the first block on time counts."""
+        if isinstance(message, RoundsPlanned) and self._first_block is None:
+            self._first_block = self.clock.monotonic()
+        self.gathered.take(message, offset)
+
+    def spent(self) -> float:
+        """Seconds since the first block."""
+        return 0.0 if self._first_block is None else self.clock.monotonic() - self._first_block
+
+    @property
+    def out_of_budget(self) -> bool:
+        return self.spent() > self.wishes.budget
+
+    @property
+    def room_for_another_round(self) -> bool:
+        """Whether one more round like the last ones ends near the budget's end."""
+        rounds = self.gathered.rounds
+        each = self.spent() / rounds if rounds else 0.0
+        return self.spent() + each <= (1 + _OVERRUN) * self.wishes.budget
+
+    def profile(self, ended: str) -> Profile:
+        """The artefact of everything told so far."""
+        settings = Settings(
+            precision=self.wishes.precision,
+            budget_seconds=self.wishes.budget,
+            rungs=self.gathered.rungs,
+            isolated=self.isolated is not None,
+            why=self.isolated or "scope switched inside one launch",
+            launches=max(1, self.launches),
+        )
+        workload = Workload(
+            command=self.job.kept,
+            name=self.job.title,
+            git_commit=self.commit.name,
+            git_dirty=self.commit.dirty,
+        )
+        elapsed = self.clock.monotonic() - self._began
+        before = None if self._first_block is None else self._first_block - self._began
+        return self.gathered.profile(settings, workload, ended, elapsed, before)
+
+    def step_times(self) -> StepTimes:
+        """Of the complete rounds so far."""
+        return step_matrix(self.profile("measuring"))
+
+    def complete_rounds(self) -> int:
+        """How many rounds every rank has finished."""
+        return len(self.step_times().rounds) if self.gathered.ranks else 0
+
+    def precise(self) -> bool:
+        """Whether enough rounds were measured to know every stall as closely as was asked for."""
+        times = self.step_times()
+        return len(times.rounds) >= _MIN_ROUNDS and rounds.precise_enough(times.matrix, self.wishes.precision)
+
+    def enough(self) -> bool:
+        """Whether the budget is gone with a round at least, or every stall is known closely enough."""
+        if self.out_of_budget or not self.room_for_another_round:
+            return self.complete_rounds() > 0
+        return self.precise()
+
+    def ended(self) -> str:
+        """How the measurement ended, as the artefact says it."""
+        if self.gathered.end == "script ended":
+            return "script ended"
+        return "precision" if self.precise() else "budget"
+
+    def moment(self, round_finished: bool) -> Moment:
+        """What there is to show now."""
+        phase = self.gathered.phase
+        profile = self.profile("measuring") if round_finished else None
+        return Moment(phase.name, phase.round, self.spent(), profile, self.gathered.round_seconds)

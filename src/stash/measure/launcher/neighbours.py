@@ -1,0 +1,156 @@
+"""The temporary folder of a run, and other measurements on this machine at the same time."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import math
+import os
+import re
+import secrets
+import shutil
+import socket
+import stat
+import tempfile
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple
+
+from stash.measure.protocol.folder import KEPT, RunFolder, claim, disown, is_run, owned
+from stash.measure.protocol.kept_state import PARTING_SECONDS, left, restore
+from stash.measure.protocol.put_back import RestoreReport, put_back
+
+# Neighbours ------------------------------------------------------------------------------------------------
+# Other measurements on this machine at the same time: each shows itself to the others, whoever's they are.
+#
+# The sign is a name in the kernel's table of Unix sockets: it needs no folder that two users could quarrel over,
+# and goes with its process however that ends. Everybody in one network namespace can read it, so the hosts of a
+# testbed, which share a machine on purpose, do not see each other; neither do containers with networks of their
+# own.
+
+_SIGN = re.compile(r" @stash-run\.([0-9a-f]+)\.(\d+)$", re.M)
+_SOCKETS = Path("/proc/net/unix")
+
+
+class NeighbouringRuns:
+    """A context in which this process shows that it measures. Launchers with one ``meeting`` (the address where the
+    nodes of a run meet) belong together, and do not count as each other's neighbours."""
+
+    def __init__(self, meeting: str | None = None, sockets: Path = _SOCKETS) -> None:
+        self._run = hashlib.sha256(meeting.encode()).hexdigest()[:16] if meeting else secrets.token_hex(8)
+        self._sockets = sockets
+        self._sign = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+
+    def __enter__(self) -> NeighbouringRuns:
+        with contextlib.suppress(OSError):  # unseen, we see others all the same
+            self._sign.bind(f"\0stash-run.{self._run}.{os.getpid()}")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._sign.close()
+
+    def others(self) -> list[int]:
+        """The processes that measure for other runs now; none where the kernel does not tell."""
+        try:
+            signs = _SIGN.findall(self._sockets.read_text(errors="replace"))
+        except OSError:
+            return []
+        return sorted(int(process) for run, process in signs if run != self._run)
+
+
+# Temporary -------------------------------------------------------------------------------------------------
+# The one temporary folder of a run: private to the user, owned while the run lasts, removed at its end.
+#
+# What a killed Stash could not remove is swept when the next one starts, once the files that it had set aside are
+# back. Touches nothing that another user, or another program, has made.
+
+_PREFIX = "stash-"
+_KEPT_SECONDS = 7 * 24 * 3600.0
+"""How long a log stays, and a folder whose owner cannot be seen: another machine's, or from before a restart."""
+
+
+class Swept(NamedTuple):
+    """What was found of runs that were killed."""
+
+    dead: int
+    """So many of them."""
+    aftermaths: tuple[RestoreReport, ...]
+    """What became of the files that they had set aside."""
+
+
+class TemporaryFolder:
+    """A context in which ``path`` is this run's; ``keep`` lets one file of it stay.
+
+    ``swept`` is what runs before it had left, that were killed.
+    """
+
+    def __init__(self) -> None:
+        self._parent = Path(tempfile.gettempdir())
+        self._kept: Path | None = None
+
+    def __enter__(self) -> TemporaryFolder:
+        self.swept = sweep(self._parent)
+        self.path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=self._parent))
+        self._claimed = claim(self.path)
+        return self
+
+    def keep(self, file: Path) -> Path:
+        """Let this file of the folder stay, for a week; the value is where it will be."""
+        self._kept = file.replace(self.path / file.name)
+        return self._kept
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._kept is None:
+            remove(self.path)
+        else:
+            for folder in [path for path in self.path.iterdir() if path.is_dir() and path.name != KEPT]:
+                shutil.rmtree(folder, ignore_errors=True)
+            disown(self.path)
+        os.close(self._claimed)
+
+
+def sweep(parent: Path) -> Swept:
+    """Remove the folders of runs whose launcher died, and old logs; put back what those runs had set aside."""
+    dead, found = 0, restored()
+    for folder in parent.glob(f"{_PREFIX}*"):
+        try:
+            status = folder.lstat()
+        except OSError:
+            continue  # gone by now
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or not is_run(folder):
+            continue
+        lives, unchanged = owned(folder), time.time() - status.st_mtime
+        if lives is False or (lives is None and unchanged > _KEPT_SECONDS):
+            aftermath = restore(Path(os.path.realpath(folder / KEPT)))
+            if aftermath is None:
+                continue  # a guardian is at it
+            found.append(aftermath + remove(folder))
+            dead += lives is False
+    return Swept(dead, tuple(found))
+
+
+def remove(run: Path, late: bool = True) -> RestoreReport:
+    """Remove a run's folder, unless originals of the user's files are in it that cannot be put back.
+
+    ``late``: it may be long ago that the run was killed.
+    """
+    found = RestoreReport()
+    for launch in map(RunFolder, sorted(run.glob("launch-*"))):
+        if launch.kept_here.exists():
+            last = max(path.stat().st_mtime for path in launch.path.iterdir()) + PARTING_SECONDS
+            found += put_back(launch.kept_here, last if late else math.inf)
+    kept = (run / KEPT).is_dir() and not (run / KEPT).is_symlink()
+    if not kept and not any(run.glob("launch-*/kept.jsonl")):
+        shutil.rmtree(run, ignore_errors=True)
+    return found
+
+
+def restored() -> list[RestoreReport]:
+    """Put back now what runs had set aside that were killed, with their guardians."""
+    found = [restore(folder) for folder in left() if owned(folder) is False]
+    return [aftermath for aftermath in found if aftermath is not None]

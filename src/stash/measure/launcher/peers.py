@@ -1,0 +1,188 @@
+"""The launchers of a job's nodes let each other know that they live, so that a dead node is noticed.
+
+A node without power or link says nothing: no connection is reset, and a collective waits half an hour for it.
+Every launcher talks to that of rank 0, by UDP; the ranks told them where when they met, and the key that every word
+is signed with. Knows nothing of what is measured, and judges no node that it never heard of (a firewall between them,
+an older Stash).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import secrets
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from stash.measure.protocol.folder import RunFolder
+from stash.measure.protocol.orders import Invitation, Neighbours
+from stash.measure.protocol.wire import WireError, crosses, packed, unpacked
+
+LOST_SECONDS = 15.0
+"""Silence of a node, and no step of our own ranks, for so long: it is gone. TCP recovers from shorter ones."""
+_MOST_BYTES = 16384
+_MOST_WORDS = 4096
+"""Datagrams heard at one time: a flood of them holds nobody up."""
+_SIGNATURE = 32
+_REPEATS = 3
+"""A datagram may be lost; what is said only once is sent so often."""
+
+Address = tuple[str, int]
+
+
+@crosses
+@dataclass(frozen=True)
+class Silence:
+    """Nodes that stopped answering: their numbers with their addresses, and since when (Unix time)."""
+
+    nodes: tuple[tuple[int, str], ...]
+    since: float
+
+
+@crosses
+@dataclass(frozen=True)
+class Word:
+    """What launchers tell each other: that they live, that they leave, or who is gone."""
+
+    sender: str
+    """Drawn by each launcher: several may run on one node."""
+    node: int
+    leaves: bool = False
+    gone: Silence | None = None
+    number: int = 0
+    """How many its sender has said: what is heard again, or late, counts for nothing."""
+
+
+@dataclass(frozen=True)
+class _Peer:
+    node: int
+    address: Address
+    heard: float
+
+
+class Peers:
+    """One launcher's view of the others; ``greet`` every few seconds, ``silence`` tells who is gone."""
+
+    def __init__(self, folder: RunFolder, clock: Callable[[], float] = time.time) -> None:
+        self._folder, self._clock = folder, clock
+        self._own = secrets.token_hex(8)
+        self._key = secrets.token_hex(32)
+        self._neighbours: Neighbours | None = None
+        self._socket: socket.socket | None = None
+        self._meeting: Invitation | None = None
+        self._peers: dict[str, _Peer] = {}
+        """By sender."""
+        self._said = 0
+        self._numbers: dict[str, int] = {}
+        """Of the last word of each sender, also of those that left."""
+        self._told: Silence | None = None
+        self.left: tuple[int, str] | None = None
+        """The node that took leave last, with its address."""
+
+    def open(self) -> None:
+        """Listen, on the interface that leads to the other nodes, as soon as the ranks say that there are any."""
+        if self._socket is not None or (neighbours := Neighbours.read(self._folder)) is None:
+            return
+        family = socket.AF_INET6 if ":" in neighbours.address else socket.AF_INET
+        opened = socket.socket(family, socket.SOCK_DGRAM)
+        try:
+            opened.bind((neighbours.address, 0))
+        except OSError:  # the ranks are in another network namespace, and wait in vain
+            opened.close()
+            return
+        opened.setblocking(False)
+        self._neighbours, self._socket = neighbours, opened
+        Invitation(neighbours.address, opened.getsockname()[1], self._key).write(self._folder)
+
+    def close(self) -> None:
+        """Take leave: a launcher that ended in order is not missed by those that still have something to do."""
+        if self._socket is None:
+            return
+        for address in self._listeners() * _REPEATS:
+            self._send(address, leaves=True)
+        self._socket.close()
+        self._socket = None
+
+    @property
+    def _leads(self) -> bool:
+        """Whether rank 0 is one of our own: then everybody talks to us."""
+        return self._meeting is not None and self._meeting.key == self._key
+
+    def greet(self) -> None:
+        """Send a sign of life, and take those that came."""
+        self.open()
+        self._meeting = self._meeting or Invitation.brought(self._folder)
+        if self._socket is None or self._meeting is None:
+            return
+        self._hear(self._socket, self._meeting.key)
+        for address in self._listeners():
+            self._send(address)
+
+    def _listeners(self) -> list[Address]:
+        if self._leads or self._meeting is None:
+            return [peer.address for peer in self._peers.values()]
+        return [(self._meeting.host, self._meeting.port)]
+
+    def silence(self, last_step: float | None) -> Silence | None:
+        """Who is gone: not heard for too long while no rank here stepped either, or declared so by rank 0's launcher.
+
+        ``last_step`` is when a rank of this node last ended a step (Unix time).
+        """
+        if self._told is not None:
+            return self._told
+        now, stepped = self._clock(), last_step or 0.0
+        gone = [peer for peer in self._peers.values() if now - max(peer.heard, stepped) > LOST_SECONDS]
+        if not gone:
+            return None
+        nodes = sorted({(peer.node, peer.address[0]) for peer in gone})
+        return Silence(tuple(nodes), min(peer.heard for peer in gone))
+
+    def tell(self, silence: Silence) -> None:
+        """Let those still there know who is gone, before our own ranks end and break their connections."""
+        if not self._leads:
+            return
+        lost = set(silence.nodes)
+        for peer in self._peers.values():
+            for _ in range(_REPEATS if (peer.node, peer.address[0]) not in lost else 0):
+                self._send(peer.address, gone=silence)
+
+    def _send(self, address: Address, leaves: bool = False, gone: Silence | None = None) -> None:
+        assert self._socket is not None
+        assert self._meeting is not None
+        assert self._neighbours is not None
+        self._said += 1
+        words = packed(Word(self._own, self._neighbours.node, leaves, gone, self._said))
+        with contextlib.suppress(OSError):  # no route: exactly what the other side is about to notice
+            self._socket.sendto(_signature(self._meeting.key, words) + words, address)
+
+    def _hear(self, opened: socket.socket, key: str) -> None:
+        """Take what came from launchers of this job; whatever else came is not looked at."""
+        for _ in range(_MOST_WORDS):
+            try:
+                data, address = opened.recvfrom(_MOST_BYTES)
+            except BlockingIOError:
+                return
+            except OSError:
+                continue  # that somebody could not be reached
+            if hmac.compare_digest(data[:_SIGNATURE], _signature(key, data[_SIGNATURE:])):
+                with contextlib.suppress(WireError):
+                    self._take(unpacked(data[_SIGNATURE:]), address[:2])
+
+    def _take(self, word: object, address: Address) -> None:
+        if not isinstance(word, Word) or word.sender == self._own:
+            return
+        if word.number <= self._numbers.get(word.sender, 0):
+            return
+        self._numbers[word.sender] = word.number
+        if word.leaves:
+            self._peers.pop(word.sender, None)
+            self.left = (word.node, address[0])
+        else:
+            self._peers[word.sender] = _Peer(word.node, address, self._clock())
+        self._told = word.gone or self._told
+
+
+def _signature(key: str, words: bytes) -> bytes:
+    return hmac.digest(key.encode(), words, "sha256")

@@ -1,0 +1,193 @@
+"""``stash probe``'s launch: one worker a device through torchrun, watched, ended in time, its ``Probe`` read.
+
+Nothing it started or wrote outlives it, whether it ends well, fails, or is interrupted. What the workers
+measure is their business.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from stash.core.errors import JobError, UserError
+from stash.core.interrupts import follow_requests
+from stash.core.records.host import Probe
+from stash.core.version import __version__
+from stash.lab.zoo.datasets import dataset_kind, read_manifest
+from stash.measure.host.gpus import count_gpus
+from stash.measure.launcher.diagnose import Evidence, diagnose
+from stash.measure.launcher.engines import Cluster
+from stash.measure.launcher.job import module
+from stash.measure.launcher.kept_files import of_killed_runs
+from stash.measure.launcher.neighbours import TemporaryFolder
+from stash.measure.launcher.numbering import numbered
+from stash.measure.launcher.process import Process, Request, request
+from stash.measure.probe.probe_orders import MEETING, PARTS, ProbeOrders
+from stash.measure.protocol.folder import RunFolder
+from stash.measure.protocol.journal import Tail
+
+_TICK = 0.1
+_ALONE, _TOGETHER = 60.0, 120.0
+"""Seconds for the ranks to start: on one node, and where somebody has to start the others."""
+_GRACE = 90.0
+"""Seconds above the budget after which the workers are ended."""
+_PARTING = 5.0
+"""Seconds for torchrun to end after the workers have: it would wait minutes for nodes that are gone."""
+
+Say = Callable[[str], None]
+
+
+def probe(
+    cluster: Cluster,
+    *,
+    budget: float,
+    data: Path | None,
+    kind: str | None,
+    instance: str | None,
+    what: frozenset[str] | None = None,
+    say: Say = lambda part: None,
+    ask_metadata: bool = False,
+    meeting: float | None = None,
+) -> Probe | None:
+    """Measure the links of this machine, and between the nodes of ``cluster``; ``None`` on nodes other than 0.
+
+    ``what`` names the parts (default all of them), ``say`` is told each part as it begins, ``meeting`` is how
+    many seconds the nodes may take to find each other. Raises UserError for a wish that makes no sense or
+    nodes that do not meet, JobError if the workers fail before anything was measured.
+    """
+    wait = meeting or (_ALONE if cluster.nnodes == 1 else _TOGETHER)
+    with TemporaryFolder() as folder:
+        for sentence in of_killed_runs(folder.swept):
+            say(sentence)
+        orders = _orders(folder.path, budget, data, kind, instance, ask_metadata, what)
+        path = folder.path / "orders.json"
+        try:
+            cluster = numbered(cluster, patience=wait)
+            orders = replace(orders, secret=cluster.rdzv_id)
+            orders.write(path)
+            process = Process(_request(cluster, path, wait), RunFolder(path.parent))
+            return _watched(process, orders, cluster, wait, say)
+        finally:
+            shutil.rmtree(orders.scratch, ignore_errors=True)
+
+
+def _orders(
+    folder: Path,
+    budget: float,
+    data: Path | None,
+    kind: str | None,
+    instance: str | None,
+    ask_metadata: bool,
+    what: frozenset[str] | None,
+) -> ProbeOrders:
+    """The wishes, checked; raises UserError."""
+    if budget <= 0:
+        raise UserError(f"a budget of {budget:g} s measures nothing; --budget 45 is the default")
+    unknown = sorted((what or frozenset()) - set(PARTS))
+    if unknown:
+        raise UserError(f"no part of a probe is called {unknown[0]!r}; choose from {', '.join(PARTS)}")
+    if what is not None and not what:
+        raise UserError(f"nothing is left to measure; choose from {', '.join(PARTS)}")
+    if data is not None and not data.exists():
+        raise UserError(f"there is no data {data}; name a folder that is there, or leave --data out")
+    return ProbeOrders(
+        folder=str(folder),
+        scratch=str(_scratch_parent() / f".stash-probe-{uuid.uuid4().hex[:12]}"),
+        budget=budget,
+        parts=tuple(part for part in PARTS if what is None or part in what),
+        data=str(data.resolve()) if data is not None else None,
+        kind=_kind(data, kind),
+        instance=instance,
+        ask_metadata=ask_metadata,
+        version=__version__,
+    )
+
+
+def _kind(data: Path | None, kind: str | None) -> str | None:
+    """The kind to prepare: as asked for, else what the data set says of itself; raises UserError."""
+    if kind is not None:
+        dataset_kind(kind)
+    manifest = read_manifest(data) if data is not None else None
+    if manifest is None:
+        return kind
+    if kind not in (None, manifest.kind):
+        raise UserError(f"{data} holds {manifest.kind}, not {kind}; use --kind {manifest.kind}, or leave it out")
+    return manifest.kind
+
+
+def _scratch_parent() -> Path:
+    """Where files are written to be read again: the current folder, or where it cannot be written, /tmp."""
+    here = Path.cwd()
+    return here if os.access(here, os.W_OK) else Path(tempfile.gettempdir())
+
+
+def _request(cluster: Cluster, path: Path, wait: float) -> Request:
+    """torchrun starting the workers, as it starts a profiled job, but without the agent in them."""
+    job = replace(module("stash.measure.probe.probe_worker", (str(path),)), name="the probe")
+    threads = None if count_gpus() else max(1, len(os.sched_getaffinity(0)) // cluster.nproc)
+    launch = request(job, cluster, path, threads)
+    variables = {name: value for name, value in launch.variables.items() if name != "PYTHONPATH"}
+    # torchrun reads its options from the environment too; its own limit is ten minutes.
+    limits = f"timeout={wait:.0f},join_timeout={wait:.0f}"
+    return replace(launch, variables={**variables, MEETING: f"{wait:.0f}", "PET_RDZV_CONF": limits})
+
+
+def _watched(process: Process, orders: ProbeOrders, cluster: Cluster, wait: float, say: Say) -> Probe | None:
+    """Follow the workers to their end, or to the end of their time."""
+    tail, heard = Tail(orders.progress), []
+    deadline = time.monotonic() + wait
+    try:
+        while (status := process.poll()) is None and time.monotonic() < deadline:
+            follow_requests()
+            for what in _said(tail):
+                heard.append(what)
+                if what in PARTS:
+                    say(what)
+                else:
+                    left = _PARTING if what == "done" else orders.budget + _GRACE
+                    deadline = time.monotonic() + left
+            time.sleep(_TICK)
+    finally:
+        process.stop()
+    heard += _said(tail)
+    return _result(process, orders, cluster, wait, 0 if "done" in heard else status, bool(heard))
+
+
+def _said(progress: Tail) -> list[str]:
+    """What the workers have begun since the last look: parts, ``met`` and ``done``."""
+    return [json.loads(line)["what"] for line in progress.lines()]
+
+
+def _result(
+    process: Process, orders: ProbeOrders, cluster: Cluster, wait: float, status: int | None, met: bool
+) -> Probe | None:
+    """What rank 0 saved, with a note if it ended early; raises what stands for a probe that has nothing."""
+    if status is None:
+        why = f"it did not end {_GRACE:.0f} s after its budget" if met else ""
+    else:
+        found = diagnose(Evidence(status, process.crashes(), process.output(), {}, "the probe"))
+        why = found.sentence.replace(" before its first training step", "")
+    if orders.result.exists():
+        saved = Probe.model_validate_json(orders.result.read_text())
+        return saved if status == 0 else saved.model_copy(update={"notes": (f"the probe ended early: {why}",)})
+    if status == 0:
+        return None
+    if not met and (status is None or cluster.nnodes > 1):
+        raise _nobody_came(cluster, wait)
+    raise JobError(why)
+
+
+def _nobody_came(cluster: Cluster, wait: float) -> Exception:
+    if cluster.nnodes == 1:
+        return JobError(f"the probe's processes did not start within {wait:.0f} s; is the machine very busy?")
+    return UserError(
+        f"the {cluster.nnodes} nodes did not meet at {cluster.rdzv_endpoint} within {wait:.0f} s; start the same "
+        "command on every node, with --rdzv-endpoint naming an address and port of the first the others can reach"
+    )

@@ -1,0 +1,268 @@
+"""A run described before it starts, and one started launch: its input, its processes, its output, its end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from stash.measure.launcher.diagnose import tail
+from stash.measure.launcher.engines import ENGINES, Cluster, is_rank
+from stash.measure.launcher.job import Job
+from stash.measure.linux.processes import ask_to_end, carrying, descendants, end_at_once, freeze, status_of
+from stash.measure.protocol.folder import RunFolder
+from stash.measure.protocol.journal import Beat, beats
+from stash.measure.protocol.orders import VARIABLE
+
+# Request ---------------------------------------------------------------------------------------------------
+# A run, described: the exact command and environment, before anything is started.
+
+_TORCHRUNS_FOLDER = "PET_LOG_DIR"
+"""Torchrun's option --log-dir, as it reads it from the environment; so does a launcher that is built on it."""
+_PROMPT = "PYTHONINSPECT"
+"""After a script's end, also that by an error, Python would ask for more, and call it success."""
+_THREADS = "OMP_NUM_THREADS"
+_OF_A_RANK = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK")
+"""A process that is started alone inside another launcher is no rank of that."""
+SITE = Path(__file__).resolve().parent.parent / "agent" / "site"
+
+
+@dataclass(frozen=True)
+class Request:
+    """The command of one launch, the variables added to its environment, and those that are left out of it."""
+
+    argv: tuple[str, ...]
+    variables: dict[str, str] = field(default_factory=dict)
+    without: tuple[str, ...] = (_PROMPT,)
+
+    def describe(self) -> str:
+        """As one could paste it into a shell."""
+        settings = " ".join(f"{name}={shlex.quote(value)}" for name, value in sorted(self.variables.items()))
+        return f"{settings} {shlex.join(self.argv)}".strip()
+
+    def environment(self) -> dict[str, str]:
+        """The whole environment of the launch."""
+        kept = {name: value for name, value in os.environ.items() if name not in self.without}
+        return {**kept, **self.variables}
+
+
+def request(job: Job, cluster: Cluster, orders: Path, threads: int | None = None) -> Request:
+    """The launch of ``job`` on ``cluster`` under the orders in that file; ``threads``: of a rank, if not the user's.
+
+    What is added tells the agent where to look and torchrun where to log, and has Python write its output at once.
+    """
+    variables = {VARIABLE: str(orders), "PYTHONPATH": _python_path(), "PYTHONUNBUFFERED": "1"}
+    if _TORCHRUNS_FOLDER not in os.environ:  # else it leaves an empty one in the temporary folder at every start
+        variables[_TORCHRUNS_FOLDER] = str(orders.parent / "torchrun")
+    if job.kind == "command":  # the user's own launcher
+        return Request((job.target, *job.arguments), variables)
+    if threads is not None and _THREADS not in os.environ:
+        variables[_THREADS] = str(threads)
+    alone_among_ranks = cluster.engine == "local" and is_rank(os.environ)
+    without = (_PROMPT, *_OF_A_RANK) if alone_among_ranks else (_PROMPT,)
+    return Request(ENGINES[cluster.engine].command(job, cluster), variables, without)
+
+
+def threads_of_a_rank(job: Job, cluster: Cluster, cores: int, gpus: int) -> int | None:
+    """The setting of OMP_NUM_THREADS that Stash adds for the ranks of a whole job; None where it adds none.
+
+    torchrun sets 1 for several ranks. A rank that is started alone, for a rung of its own, is to have no more threads
+    than it has among the others. Workloads of the zoo share out the cores of a machine without GPUs.
+    """
+    if cluster.engine != "torchrun" or cluster.nproc == 1:
+        return None
+    return max(1, cores // cluster.nproc) if job.of_zoo and gpus == 0 else 1
+
+
+def _python_path() -> str:
+    before = os.environ.get("PYTHONPATH")
+    return str(SITE) if not before else f"{SITE}{os.pathsep}{before}"
+
+
+# Standard input --------------------------------------------------------------------------------------------
+# What a job reads from standard input: the same as without Stash, and at every start as much as can be.
+#
+# A file is read from the same place by every start. A terminal, a pipe or a socket is handed on as it is: what one
+# start has read, the next does not find. Under torchrun every rank inherits it, as from torchrun itself.
+
+_STDIN = 0
+
+
+@contextmanager
+def handed_on() -> Iterator[int]:
+    """A descriptor of it for a process that is about to be started, or ``subprocess.DEVNULL``."""
+    try:
+        kind = os.fstat(_STDIN).st_mode
+    except OSError:  # closed
+        yield subprocess.DEVNULL
+        return
+    if not stat.S_ISREG(kind):
+        yield subprocess.DEVNULL if _is_the_shells() else _STDIN
+        return
+    opened = None
+    try:
+        opened = os.open(f"/proc/self/fd/{_STDIN}", os.O_RDONLY | os.O_CLOEXEC)
+        os.lseek(opened, os.lseek(_STDIN, 0, os.SEEK_CUR), os.SEEK_SET)
+        yield opened
+    except OSError:  # not to be opened again
+        yield _STDIN
+    finally:
+        if opened is not None:
+            os.close(opened)
+
+
+def read_once() -> bool:
+    """Whether a second start finds only what the first has left."""
+    try:
+        kind = os.fstat(_STDIN).st_mode
+    except OSError:
+        return False
+    return stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind)
+
+
+def on_terminal() -> bool:
+    """Whether somebody can be asked."""
+    return os.isatty(_STDIN) and not _is_the_shells()
+
+
+def _is_the_shells() -> bool:
+    """Whether it is a terminal that somebody else reads, as where this process was put into the background."""
+    try:
+        return os.isatty(_STDIN) and os.tcgetpgrp(_STDIN) != os.getpgrp()
+    except OSError:  # the terminal of another session
+        return False
+
+
+# Process ---------------------------------------------------------------------------------------------------
+# One started launch: its processes, its output, its end. Nothing it started outlives it.
+
+_SUPERVISOR = Path(__file__).with_name("supervisor.py")
+_GRACE = 10.0
+"""Seconds for the supervisor to end, when nothing is left below it."""
+_EXITING = 10.0
+"""Seconds for a rank to end by itself that has come to its end."""
+_TICK = 0.02
+
+
+class Process:
+    """A launch in a session of its own below a supervisor, its output in its folder."""
+
+    def __init__(self, request: Request, folder: RunFolder) -> None:
+        self.folder = folder
+        self._orders = request.variables[VARIABLE]
+        self._supervisor: subprocess.Popen[bytes] | None = None
+        self._first: int | None = None
+        self._codes: dict[int, int] = {}
+        self._said = b""
+        self._line, theirs = socket.socketpair()
+        try:
+            with theirs, folder.output.open("ab") as output, handed_on() as given:
+                self._supervisor = subprocess.Popen(
+                    (*_supervised(theirs.fileno(), self._orders), *request.argv),
+                    # It does not carry the orders itself: whoever ends all that do must leave it to do its work.
+                    env={name: value for name, value in request.environment().items() if name != VARIABLE},
+                    stdin=given,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                    pass_fds=(theirs.fileno(),),
+                )
+        except BaseException:
+            self.stop()  # it may have been started all the same
+            raise
+        self._line.setblocking(False)
+
+    def poll(self) -> int | None:
+        """Exit status of what was started (the negative number of a signal), or ``None`` while it runs."""
+        self._listen()
+        if self._first in self._codes:
+            return self._codes[self._first]
+        return self._supervisor.poll() if self._supervisor is not None else None
+
+    def _listen(self) -> None:
+        """Take what the supervisor told of processes that ended."""
+        with contextlib.suppress(OSError):  # nothing new, or closed
+            self._said += self._line.recv(1 << 16)
+        *lines, self._said = self._said.split(b"\n")
+        for line in lines:
+            number, *status = map(int, line.split())
+            if status:
+                self._codes[number] = os.waitstatus_to_exitcode(status[0])
+            else:
+                self._first = number
+
+    def stop(self) -> None:
+        """End the launch and everything it started: asked first, then by force."""
+        if self._line.fileno() >= 0:
+            ask_to_end(self._alive)
+            self._close()
+
+    def finish(self, exiting: Collection[int]) -> dict[int, int]:
+        """End everything at once, so that nothing follows what has ended; exit codes of the processes named.
+
+        Those have come to their own end and wait there: they go on to it while nothing else moves.
+        """
+        wanted = set(exiting) & set(self._alive())
+        freeze(self._alive, {*wanted, *(child for number in wanted for child in descendants(number))})
+        self.folder.released.touch()
+        found: dict[int, int] = {}
+        deadline = time.monotonic() + _EXITING
+        while wanted - found.keys() and time.monotonic() < deadline:
+            self._listen()
+            for number in wanted - found.keys():
+                status = status_of(number)
+                if number in self._codes:
+                    found[number] = self._codes[number]
+                elif status is not None and status.ended:
+                    found[number] = status.code
+            time.sleep(_TICK)
+        end_at_once(self._alive)
+        return found
+
+    def _close(self) -> None:
+        """Let go of the supervisor, which then ends what is left, if anything is, and itself."""
+        self._listen()
+        self._line.close()
+        if self._supervisor is None:
+            return
+        try:
+            self._supervisor.wait(timeout=_GRACE)
+        except subprocess.TimeoutExpired:
+            self._supervisor.send_signal(signal.SIGKILL)
+            self._supervisor.wait()
+
+    def _alive(self) -> list[int]:
+        """Every process of this launch: below its supervisor, or with its orders, as those of another namespace."""
+        below = descendants(self._supervisor.pid) if self._supervisor is not None else []
+        return [*below, *(number for number in carrying(VARIABLE, self._orders) if number not in below)]
+
+    def output(self) -> str:
+        """The last the job printed so far."""
+        return tail(self.folder.output)
+
+    def crashes(self) -> list[str]:
+        """Tracebacks of ranks that died of an exception, the earliest first."""
+        return [tail(path) for path in self.folder.crashes()]
+
+    def silent(self) -> list[int]:
+        """Ranks that are gone without a word."""
+        return self.folder.silent()
+
+    def beats(self) -> dict[int, Beat]:
+        """How far each rank got."""
+        return beats(self.folder)
+
+
+def _supervised(line: int, orders: str) -> tuple[str, ...]:
+    """What begins the command of a launch; without any of the job's own settings for Python."""
+    return (sys.executable, "-I", "-S", str(_SUPERVISOR), str(line), f"{VARIABLE}={orders}")

@@ -1,0 +1,280 @@
+"""Climb the ladder: decide what to launch next, and when what was measured is kept.
+
+The first launch tries to measure every rung in one run. If the agents find that switching is unsafe, or one
+rank stepping alone hangs, the rungs get launches of their own (``isolated``). A script whose loop ends early
+is started again until the rounds suffice.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from stash.core.errors import JobError, UserError
+from stash.core.ladder import rung
+from stash.core.records.profile import Profile
+from stash.core.secrets import hide
+from stash.measure.host.describe import describe
+from stash.measure.host.gpus import count_gpus
+from stash.measure.launcher import isolated, kept_files
+from stash.measure.launcher.another_start import AnotherStart, as_one_process, as_ranks
+from stash.measure.launcher.diagnose import MARK_STEPS, Diagnosis, after
+from stash.measure.launcher.engines import Cluster
+from stash.measure.launcher.gathered import Gathered
+from stash.measure.launcher.guarded import GuardedFiles
+from stash.measure.launcher.job import Job, may_train_on_several
+from stash.measure.launcher.launches import Launches, Member, StartedProcess
+from stash.measure.launcher.measurement import Measurement, ProfileOptions, Result, Timer, Watcher
+from stash.measure.launcher.neighbours import NeighbouringRuns, TemporaryFolder
+from stash.measure.launcher.numbering import numbered
+from stash.measure.launcher.process import Process, Request, read_once
+from stash.measure.launcher.repository import commit_of
+from stash.measure.protocol.folder import RunFolder
+from stash.measure.protocol.orders import Orders
+
+_MOST_LAUNCHES = 20
+_OVERTURE, _VISITS = 16, 8
+"""Steps of warm-up and trial, and blocks of a round, when a loop's few steps are to be shared out."""
+
+
+class ProfileSession:
+    """One ``stash profile``; ``clock``, ``start`` (of launches' processes), ``neighbours`` may be a test's own."""
+
+    def __init__(
+        self,
+        job: Job,
+        cluster: Cluster,
+        wishes: ProfileOptions,
+        *,
+        clock: Timer = time,
+        start: Callable[[Request, RunFolder], StartedProcess] = Process,
+        neighbours: NeighbouringRuns | None = None,
+    ) -> None:
+        hide(job.command, job.kept)  # in whatever is said of it from here on
+        host = describe(Path(job.data or wishes.data_root or "."))
+        self.measurement = Measurement(job, cluster, wishes, host, count_gpus(), clock)
+        shown = Path(tempfile.gettempdir()) / f"stash-{os.getpid()}"  # a name, until something is run
+        self._neighbours = neighbours or NeighbouringRuns(cluster.meeting(os.environ))
+        self.launches = Launches(self.measurement, shown, start, self._neighbours.others)
+        self._most_steps: int | None = None
+        self._endless: bool | None = None
+        """Whether the loader is kept from ending; None until that was tried."""
+        self._as_typed: Diagnosis | None = None
+        """How the job failed that was started as one plain process, if it was started as ranks since."""
+
+    @property
+    def job(self) -> Job:
+        return self.measurement.job
+
+    def request(self) -> Request:
+        """The command of the first launch; raises UserError for what cannot be started."""
+        return self.launches.request(RunFolder(self.launches.folder).orders)
+
+    def run(self, watcher: Watcher = lambda moment: None) -> Result:
+        """Measure until precise, out of budget, interrupted or failed; never raises for what the job does.
+
+        Raises UserError for nodes that do not find each other.
+        """
+        self.launches.watcher = watcher
+        result = Result(None, None, interrupted=True)  # while the folder is made, or removed
+        with suppress(KeyboardInterrupt), self._neighbours, TemporaryFolder() as folder, GuardedFiles(folder.path):
+            self.measurement.cluster = numbered(self.measurement.cluster)
+            self.measurement.commit = commit_of(self.job)  # as it is now, that it is about to be run
+            result = self._run_in(folder)
+        return result
+
+    def _run_in(self, folder: TemporaryFolder) -> Result:
+        self.launches.folder = folder.path
+        swept = kept_files.of_killed_runs(folder.swept)
+        self.measurement.gathered.note(*swept)
+        try:
+            result = self._run()
+        except KeyboardInterrupt:
+            result = self._result("interrupted", None, interrupted=True)
+        result = replace(result, swept=tuple(swept))
+        log = self.launches.log()
+        if log is None or not log.exists() or result.failure is None or result.failure.users_mistake:
+            return result
+        return replace(result, log=folder.keep(log))
+
+    def _run(self) -> Result:
+        m = self.measurement
+        if m.wishes.isolate:
+            return self._isolate("asked for (--isolate)")
+        while True:
+            failure = self.launches.run(Member(self._orders()))
+            gathered = m.gathered
+            if gathered.end == "no process group":
+                self._start(as_one_process(m.cluster, self._as_typed is not None))
+                continue
+            if gathered.unsafe is not None:
+                return self._isolate(gathered.unsafe)
+            if failure is not None and self._has_another_way(failure):
+                continue
+            if failure is not None:
+                return self._result("failed", failure)
+            if not gathered.led:
+                return self._without_leader()
+            if gathered.end == "no rungs":
+                return self._result("failed", self._nothing_to_measure())
+            if gathered.end != "script ended" or m.enough() or not self._can_start_again():
+                return self._result(m.ended(), self._too_short())
+
+    def _orders(self) -> Orders:
+        orders = self.launches.orders(self.launches.folder)
+        return replace(orders, most_steps=self._most_steps, endless=bool(self._endless))
+
+    def _has_another_way(self, failure: Diagnosis) -> bool:
+        return (
+            self._give_up_resident(failure) or self._start_another_way(failure) or self._give_up_endlessness(failure)
+        )
+
+    def _isolate(self, why: str) -> Result:
+        m = self.measurement
+        m.isolated = why
+        m.gathered.skipped.clear()
+        m.gathered.rungs = ()
+        m.gathered.blocks.clear()
+        failure = isolated.climb(m, self.launches)
+        if m.gathered.end == "no process group":
+            self._start(as_one_process(m.cluster, self._as_typed is not None))
+            return self._isolate(why)
+        if failure is not None and self._start_another_way(failure):
+            return self._isolate(why)
+        return self._result("failed" if failure else m.ended(), failure)
+
+    def _without_leader(self) -> Result:
+        if self.launches.steps():
+            return Result(None, None, elsewhere=True)
+        return self._result("failed", self._no_training())
+
+    def _give_up_resident(self, failure: Diagnosis) -> bool:
+        """After a script failed over batches that were on the device already: whether to go on without that rung."""
+        m = self.measurement
+        gathered, wishes = m.gathered, m.wishes
+        at_fault = gathered.phase.name == "resident" and gathered.rounds == 0 and gathered.end != "node lost"
+        if not at_fault or "resident" not in wishes.rungs or m.cluster.nnodes > 1:
+            return False
+        m.wishes = replace(wishes, rungs=tuple(r for r in wishes.rungs if r != "resident"))
+        m.gathered = Gathered()
+        m.gathered.excused["resident"] = (
+            f"the script does not take batches already on the device ({failure.sentence})"
+        )
+        return True
+
+    def _start_another_way(self, failure: Diagnosis) -> bool:
+        """After a plain process failed before its first step: whether it is to be started as ranks, once."""
+        m = self.measurement
+        if self._as_typed is not None or m.job.kind == "command" or m.gathered.led or self.launches.steps():
+            return False
+        another = as_ranks(m.cluster, failure)
+        if another is None:
+            return False
+        self._as_typed = failure
+        self._start(another)
+        return True
+
+    def _start(self, another: AnotherStart) -> None:
+        """Forget what was told, and say in the profile and at once how the job is started next."""
+        m = self.measurement
+        m.cluster, notes = another.cluster, m.gathered.notes
+        m.gathered = Gathered()
+        m.gathered.note(*notes, another.note)
+        self.launches.watcher(replace(m.moment(False), said=another.note))
+
+    def _nothing_to_measure(self) -> Diagnosis:
+        wanted = self.measurement.wishes.rungs
+        skipped = self.measurement.gathered.skipped.items()
+        reasons = "; ".join(f"{name}: {why}" for name, why in skipped if name in wanted)
+        return Diagnosis(f"none of the rungs asked for can be measured on this job ({reasons})", users_mistake=True)
+
+    def _no_training(self) -> Diagnosis:
+        return Diagnosis(
+            f"{self.job.title} ended without a training step: Stash counts steps of torch.optim optimizers, else "
+            f"backward passes whose gradients are used, and saw neither; if it trains, {MARK_STEPS}",
+            self.launches.last_words(),
+        )
+
+    def _can_start_again(self) -> bool:
+        """After a training loop that ended too early: first without an end to its loader, then in its own epochs."""
+        m = self.measurement
+        if m.cluster.nnodes > 1 or m.launches >= _MOST_LAUNCHES:
+            return False
+        if m.complete_rounds() and m.spent() >= m.wishes.budget:
+            return False
+        if self._endless is None:
+            self._endless = True
+            m.gathered.note("the training loop ended before enough was measured; the job was started again")
+            return True
+        return m.complete_rounds() > 0 or self._shorten_blocks()
+
+    def _shorten_blocks(self) -> bool:
+        """After a loop that ended before its first round: whether shorter blocks would fit into it."""
+        if self._most_steps is not None:
+            return False
+        self._most_steps = int((self.launches.steps() - _OVERTURE) / _VISITS / 2)
+        return self._most_steps >= 1
+
+    def _give_up_endlessness(self, failure: Diagnosis) -> bool:
+        """After a script failed that was kept from ending, by an error of its own: whether to go on in its epochs."""
+        if not self._endless or not failure.own_words or self.measurement.gathered.end == "node lost":
+            return False
+        self._endless = False
+        self.measurement.gathered.note(
+            f"longer than its own epochs the script cannot train ({failure.sentence}); it was started again for each"
+        )
+        return True
+
+    def _too_short(self) -> Diagnosis | None:
+        if self.measurement.complete_rounds():
+            return None
+        fewer = _fewer(self.measurement.gathered.rungs)
+        given_up = self.measurement.gathered.given_up
+        if given_up is not None:
+            return Diagnosis(
+                f"{self.job.title} became so slow that its first round was given up, after {given_up.seconds:.0f} s "
+                f"where {given_up.expected_seconds:.0f} s were expected; raise --budget"
+                + (f", or measure fewer rungs (--rungs {','.join(fewer)})" if fewer else "")
+            )
+        return Diagnosis(
+            f"the training loop of {self.job.title} ended after {self.launches.steps()} steps, before one round was "
+            "measured; let it train longer (more steps or epochs)"
+            + (f", or measure fewer rungs (--rungs {','.join(fewer)})" if fewer else "")
+        )
+
+    def _result(self, ended: str, failure: Diagnosis | None, interrupted: bool = False) -> Result:
+        m = self.measurement
+        if failure is not None and self._as_typed is not None and not self.launches.steps():
+            failure = after(self._as_typed, failure, m.cluster.nproc)
+        if failure is not None and m.launches > 1 and "EOFError" in failure.own_words and read_once():
+            said = "standard input is a pipe, and an earlier start has read what was in it; give it a file"
+            failure = replace(failure, sentence=f"{failure.sentence}; {said}")
+        if len(m.gathered.ranks) == 1 < m.cluster.all_devices and may_train_on_several(m.job):
+            every = m.cluster.all_devices
+            m.gathered.note(f"started as typed: one process; for all devices type --nproc-per-node {every}")
+        return Result(m.profile(ended) if m.complete_rounds() else None, failure, interrupted)
+
+
+def _fewer(climbed: tuple[str, ...]) -> tuple[str, ...]:
+    """Two of the rungs to be climbed, which tell the most in the least steps; empty if there are no more."""
+    if len(climbed) <= 2:
+        return ()
+    replayed = [name for name in climbed if rung(name).replays]
+    return (climbed[0], replayed[-1] if len(replayed) > 1 else climbed[1])
+
+
+def measure(job: Job, cluster: Cluster, wishes: ProfileOptions) -> Profile:
+    """Profile ``job`` and return the artefact; raises JobError when nothing could be measured."""
+    result = ProfileSession(job, cluster, wishes).run()
+    if result.profile is not None:
+        return result.profile
+    if result.interrupted:
+        raise UserError("interrupted before the first round was measured")
+    if result.failure is None:
+        raise JobError("rank 0 ran on another node: the profile is there")
+    raise JobError(f"{result.failure.own_words}\n{result.failure.sentence}".strip())

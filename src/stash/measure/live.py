@@ -1,0 +1,165 @@
+"""Live progress of a profile: what is being measured now, how far that is, and the breakdown so far.
+
+On a terminal one updating panel; where nothing can be updated (a log, a pipe, ``TERM=dumb``) lines of text, never
+more than a few dozen. Only arranges what it is given.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.text import Text
+
+from stash.advice.verdict import verdict
+from stash.analysis.attribution import attribute
+from stash.analysis.stability import MIN_ROUNDS, MeasurementProgress, standing
+from stash.core.printable import printable_line
+from stash.core.units import counted
+from stash.report.profile_page import stall_table, view
+from stash.ui.layout import each_text, plain_text
+
+if TYPE_CHECKING:
+    from stash.core.records.profile import Profile
+    from stash.measure.launcher.measurement import Moment, ProfileOptions
+    from stash.measure.launcher.session import ProfileSession
+
+_SAYS = {
+    "starting": "starting the job",
+    "warm-up": "warming up",
+    "blocks": "measuring",
+    "catch-up": "letting the other ranks catch up",
+    "resident": "one device, batches on the device",
+    "solo": "one device, no exchange",
+    "crowd": "all devices, no exchange",
+    "node": "exchange inside each node",
+    "cluster": "exchange everywhere",
+    "warm": "real batches, files in memory",
+    "cold": "real batches, files on disk",
+}
+_LINES = 20
+"""In a log, of all rounds within the budget; fast jobs take hundreds of rounds."""
+
+
+class Progress:
+    """A context in which ``show`` may be called with every moment of an expedition; writes to stderr."""
+
+    def __init__(
+        self, expedition: ProfileSession, console: Console | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._title, self._wishes = printable_line(expedition.job.title), expedition.measurement.wishes
+        self._console = console or Console(stderr=True, highlight=False)
+        self._plain = self._console.color_system is None or self._console.no_color
+        self._clock = clock
+        self._live: Live | None = None
+        self._since = self._heard = clock()
+        self._moment: Moment | None = None
+        self._standing = MeasurementProgress(0)
+        self._table: RenderableType | None = None
+        self._next_line = 0.0
+
+    def __enter__(self) -> Progress:
+        if self._console.is_terminal and not self._console.is_dumb_terminal:
+            self._live = Live(self, console=self._console, transient=True, refresh_per_second=4)
+            self._live.start()
+        else:
+            self._print(f"profiling {self._title} ...")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def show(self, moment: Moment) -> None:
+        """Take note of where the measurement is."""
+        if moment.said is not None:
+            self._say(printable_line(moment.said))
+        if self._live is None and (self._moment is None or self._moment.round_seconds is None):
+            self._print_forecast(moment)
+        self._moment, self._heard = moment, self._clock()
+        if moment.profile is None:
+            return
+        now = standing(moment.profile)
+        if now.rounds <= self._standing.rounds:
+            return
+        self._standing = now
+        if self._live is not None:
+            self._table = _breakdown(moment.profile, self._plain)
+        elif moment.elapsed >= self._next_line:
+            self._next_line = moment.elapsed + self._wishes.budget / _LINES
+            far = plain_text(_how_far(now, moment.elapsed, self._wishes))
+            self._print(f"  round {now.rounds} done after {far}")
+
+    def _print_forecast(self, moment: Moment) -> None:
+        forecast = _forecast(moment.round_seconds, self._wishes.budget)
+        if forecast:
+            self._print(f"  {forecast}")
+
+    def _say(self, line: str) -> None:
+        """A line that stays, above what is updated."""
+        if self._live is None:
+            self._print(f"  {line}")
+        else:
+            self._live.console.print(Text(line))
+
+    def _print(self, line: str) -> None:
+        print(line, file=self._console.file, flush=True)
+
+    def __rich__(self) -> RenderableType:
+        moment, now = self._moment, self._clock()
+        phase = _SAYS.get(moment.phase, moment.phase) if moment else _SAYS["starting"]
+        beat = int(now - self._since) % 2
+        head = Text.assemble(
+            ("*" if beat else "-", "bold green") if self._plain else ("●", "bold green" if beat else "green"),
+            (f" {self._title}  ", "bold"),
+            (f"round {self._standing.rounds + 1}: " if moment and moment.round is not None else "", "dim"),
+            phase,
+        )
+        if moment is None or not moment.elapsed:
+            far = f"{now - self._since:.0f} s"  # no block has begun yet, from which the budget counts
+        else:
+            rounds = f"{counted(self._standing.rounds, 'round')}, "
+            far = rounds + _how_far(self._standing, moment.elapsed + now - self._heard, self._wishes)
+        forecast = _forecast(moment.round_seconds, self._wishes.budget) if moment else ""
+        lines = [head, *(Text(f"  {line}", style="dim") for line in (far, forecast) if line)]
+        return Group(*lines, *([] if self._table is None else [self._table]))
+
+
+def _forecast(round_seconds: float | None, budget: float) -> str:
+    """What a budget of few rounds can reach, before they are measured; empty if there is time for enough."""
+    if round_seconds is None or MIN_ROUNDS * round_seconds <= budget:
+        return ""
+    enough = math.ceil(1.5 * MIN_ROUNDS * round_seconds / 10) * 10
+    reach = (
+        f"measuring takes that long, not {budget:.0f} s, and gives no intervals"
+        if round_seconds > budget
+        else f"so {budget:.0f} s give an estimate with wide intervals or none"
+    )
+    return f"a round takes about {round_seconds:.0f} s, {reach}; --budget {enough} gives {MIN_ROUNDS} rounds"
+
+
+def _how_far(now: MeasurementProgress, elapsed: float, wishes: ProfileOptions) -> str:
+    """``21 s of 60 s, about 12 s left; widest interval ±4.2%, wanted ±2%``."""
+    budget = wishes.budget
+    time_spent = f"{elapsed:.0f} s" + (f" of {budget:.0f} s" if math.isfinite(budget) else "")
+    left = now.seconds_left(elapsed, budget)
+    if left <= 0:
+        ends = ", ending"
+    elif math.isinf(left):
+        ends = ""
+    else:
+        ends = f", {'at most' if left == budget - elapsed else 'about'} {math.ceil(left)} s left"
+    reached = "" if now.widest is None else f"widest interval ±{now.widest:.1%}, "
+    return f"{time_spent}{ends}; {reached}wanted ±{wishes.precision * 100:g}%"
+
+
+def _breakdown(profile: Profile, plain: bool) -> RenderableType:
+    breakdown = attribute(profile)
+    return stall_table(each_text(printable_line, view(breakdown, verdict(breakdown, profile), profile)), plain)

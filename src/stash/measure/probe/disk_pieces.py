@@ -1,0 +1,292 @@
+"""Which pieces of which files are read, and two readers of them: Stash's own, and fio where it is installed."""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import random
+import shutil
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+
+from stash.core import pagecache
+from stash.measure.probe.exchanges import Mark
+
+# Pieces ----------------------------------------------------------------------------------------------------
+# Which pieces of which files are read: a data set's own, or files written for it. Does not time anything.
+#
+# Files of a data set that are not in the page cache come first: a storage server or a hypervisor keeps a cache that
+# nobody here can empty, and what the machine has not read lately is least likely to be in it.
+
+PIECE_BYTES = 16 << 20
+LARGE = PIECE_BYTES
+"""Files from this size on are read front to back; smaller ones whole, in random order."""
+_MOST_SEEN, _MOST_CHOSEN, _MOST_PIECES = 20_000, 2_000, 64
+_MOST_WRITTEN, _OF_FREE = 256 << 20, 0.1
+_SYNC_EVERY = 16 << 20
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A stretch of a file."""
+
+    path: Path
+    offset: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What one pattern reads, and the typical size of a file."""
+
+    pieces: tuple[Piece, ...]
+    file_bytes: int
+    where: Path
+
+    def halves(self) -> tuple[tuple[Piece, ...], tuple[Piece, ...]]:
+        """Two sets that share no piece, so that reading one leaves the other unread."""
+        middle = (len(self.pieces) + 1) // 2
+        return self.pieces[:middle], self.pieces[middle:]
+
+
+def of_data(data: Path) -> tuple[Chosen | None, Chosen | None]:
+    """(pieces of large files, small files whole in random order) below ``data``; None where there are too few."""
+    found = _files(data)
+    random.shuffle(found)
+    found = _unread_first(found[:_MOST_CHOSEN])
+    large = [(path, size) for path, size in found if size >= LARGE]
+    small = [(path, size) for path, size in found if size < LARGE]
+    sliced = [
+        Piece(path, offset, PIECE_BYTES)
+        for path, size in large
+        for offset in range(0, size - PIECE_BYTES + 1, PIECE_BYTES)
+    ]
+    front_to_back = Chosen(tuple(sliced[:_MOST_PIECES]), large[0][1], data) if len(sliced) > 1 else None
+    whole = tuple(Piece(path, 0, size) for path, size in small)
+    typical = sum(size for _, size in small) // max(1, len(small))
+    return front_to_back, Chosen(whole, typical, data) if len(whole) >= 16 else None
+
+
+def _files(root: Path) -> list[tuple[Path, int]]:
+    """Regular files below a folder (or the file itself) with their sizes; stops after many."""
+    if root.is_file():
+        return [(root, root.stat().st_size)]
+    found: list[tuple[Path, int]] = []
+    for folder, _, names in os.walk(root):
+        for name in names:
+            path = Path(folder, name)
+            with contextlib.suppress(OSError):
+                if path.is_file() and os.access(path, os.R_OK) and (size := path.stat().st_size) > 0:
+                    found.append((path, size))
+            if len(found) >= _MOST_SEEN:
+                return found
+    return found
+
+
+def _unread_first(files: list[tuple[Path, int]]) -> list[tuple[Path, int]]:
+    return sorted(files, key=lambda file: resident([Piece(file[0], 0, file[1])]) or 0.0)
+
+
+# Files of our own -----------------------------------------------------------------------------------------
+
+
+def written(folder: Path, file_bytes: int, count: int, seconds: float) -> Chosen | None:
+    """Up to ``count`` new files of random bytes, flushed to storage; fewer when time or space is short.
+
+    All files in ``folder`` together stay below 256 MB and a tenth of the free space. None if not even two
+    fit. Raises OSError where nothing can be written.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    place = Path(tempfile.mkdtemp(dir=folder))
+    present = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    room = min(_MOST_WRITTEN, _OF_FREE * shutil.disk_usage(folder).free) - present
+    end = time.monotonic() + seconds
+    pieces: list[Piece] = []
+    for number in range(min(count, int(room // file_bytes))):
+        if time.monotonic() > end:
+            break
+        path = place / f"{number:05d}"
+        _write(path, file_bytes)
+        pieces.append(Piece(path, 0, file_bytes))
+    return Chosen(tuple(pieces), file_bytes, folder.parent) if len(pieces) > 1 else None
+
+
+def _write(path: Path, size: int) -> None:
+    with path.open("wb", buffering=0) as file:
+        for start in range(0, size, _SYNC_EVERY):
+            file.write(os.urandom(min(_SYNC_EVERY, size - start)))
+        os.fdatasync(file.fileno())
+
+
+# The page cache -------------------------------------------------------------------------------------------
+
+
+def evict(pieces: Sequence[Piece]) -> None:
+    """Drop the files of all pieces from the page cache."""
+    for path in {piece.path for piece in pieces}:
+        with contextlib.suppress(OSError), path.open("rb") as file:
+            pagecache.evict(file.fileno(), dirty=True)
+
+
+def resident(pieces: Sequence[Piece]) -> float | None:
+    """Fraction of the pieces' pages in the page cache, None where the kernel does not tell.
+
+    Of a file read in part, all its cached pages are taken to belong to its pieces.
+    """
+    cached = pages = 0
+    sizes: dict[Path, int] = {}
+    for piece in pieces:
+        sizes[piece.path] = sizes.get(piece.path, 0) + -(-piece.bytes // pagecache.PAGE)
+    for path, wanted in sizes.items():
+        with contextlib.suppress(OSError), path.open("rb") as file:
+            found = pagecache.resident_pages(file.fileno(), os.fstat(file.fileno()).st_size)
+            if found is None:
+                return None
+            cached, pages = cached + min(found[0], wanted), pages + wanted
+    return cached / pages if pages else None
+
+
+# Reader ----------------------------------------------------------------------------------------------------
+# Reads pieces of files as fast as the system lets it, and marks how far it had come when.
+#
+# The same plain reads through the page cache or past it. Does not know whether what it reads is cached.
+
+BLOCK = 1 << 20
+_ALIGNMENT = 4096
+
+
+def read(pieces: Sequence[Piece], seconds: float, readers: int = 1, direct: bool = False) -> tuple[list[Mark], int]:
+    """(marks, pieces read) of reading ``pieces`` in order until all are read or the time is over.
+
+    Each of ``readers`` threads takes the next piece when it is done with one. Raises OSError, as where the
+    file system knows no O_DIRECT (EINVAL).
+    """
+    shared = _Shared(iter(pieces), time.perf_counter(), seconds)
+    threads = [threading.Thread(target=shared.work, args=(direct,), daemon=True) for _ in range(readers)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if shared.error is not None:
+        raise shared.error
+    return shared.marks, shared.done
+
+
+class _Shared:
+    """What the readers of one run have in common."""
+
+    def __init__(self, pieces: Iterator[Piece], began: float, seconds: float) -> None:
+        self._pieces, self._until = pieces, began + seconds
+        self._lock = threading.Lock()
+        self.marks: list[Mark] = [(began, 0)]
+        self.done = 0
+        self.error: OSError | None = None
+
+    def work(self, direct: bool) -> None:
+        buffer = mmap.mmap(-1, BLOCK)  # page-aligned, as O_DIRECT wants it
+        while self.error is None and time.perf_counter() < self._until:
+            with self._lock:
+                piece = next(self._pieces, None)
+            if piece is None:
+                return
+            try:
+                self._one(piece, buffer, direct)
+            except OSError as error:
+                self.error = error
+
+    def _one(self, piece: Piece, buffer: mmap.mmap, direct: bool) -> None:
+        with _opened(piece, direct) as descriptor:
+            at, end = piece.offset, piece.offset + piece.bytes
+            while at < end and time.perf_counter() < self._until:
+                wanted = min(BLOCK, end - at)
+                if direct:
+                    wanted = -(-wanted // _ALIGNMENT) * _ALIGNMENT
+                got = min(os.preadv(descriptor, [memoryview(buffer)[:wanted]], at), end - at)
+                if got <= 0:
+                    break
+                at += got
+                with self._lock:
+                    self.marks.append((time.perf_counter(), self.marks[-1][1] + got))
+        if at >= end:
+            with self._lock:
+                self.done += 1
+
+
+@contextlib.contextmanager
+def _opened(piece: Piece, direct: bool) -> Iterator[int]:
+    descriptor = os.open(piece.path, os.O_RDONLY | os.O_CLOEXEC | (os.O_DIRECT if direct else 0))
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+# Fio -------------------------------------------------------------------------------------------------------
+# Sequential reads by fio, where it is installed: the same reads as ``reader``'s, by a well-known program.
+#
+# Knows fio's options and its log of every read; one run, as a disk that rests between two may be faster at first.
+
+_STARTING = 5.0
+
+
+def present() -> bool:
+    return shutil.which("fio") is not None
+
+
+def command(pieces: Sequence[Piece], seconds: float, direct: bool, logs: Path) -> list[str] | None:
+    """One thread, plain reads of one block at a time: what ``reader`` does.
+
+    None for pieces that fio cannot be told of: it reads either one stretch of one file, or the same length
+    from the start of each of several files.
+    """
+    paths = list(dict.fromkeys(piece.path for piece in pieces))
+    ends = [piece.offset + piece.bytes for piece in pieces]
+    adjacent = len(paths) == 1 and ends[:-1] == [piece.offset for piece in pieces[1:]]
+    fronts = len(paths) == len(pieces) and {(piece.offset, piece.bytes) for piece in pieces} == {(0, pieces[0].bytes)}
+    if not (adjacent or fronts):
+        return None
+    return [
+        *("fio", "--name=stash", "--readonly", "--allow_file_create=0", "--output-format=json"),
+        *("--rw=read", "--ioengine=psync", "--thread", f"--bs={BLOCK}", f"--direct={int(direct)}"),
+        "--filename=" + ":".join(str(path).replace("\\", "\\\\").replace(":", "\\:") for path in paths),
+        *(f"--nrfiles={len(paths)}", "--file_service_type=sequential", f"--offset={pieces[0].offset}"),
+        *(f"--size={sum(piece.bytes for piece in pieces)}", f"--runtime={max(1, round(seconds))}"),
+        f"--write_lat_log={logs / 'fio'}",
+    ]
+
+
+def marks_of(log: str) -> list[Mark] | None:
+    """How far fio's reads had come when; a line of its log: milliseconds, nanoseconds of the read, direction, bytes.
+
+    Only the reads' own time counts, not fio's between them. None from text that is no such log.
+    """
+    try:
+        rows = [[int(field) for field in line.split(",")[:4]] for line in log.splitlines()]
+        moments = accumulate(nanoseconds / 1e9 for _, nanoseconds, _, _ in rows)
+        counts = accumulate(size for _, _, _, size in rows)
+        return [(0.0, 0), *zip(moments, counts, strict=True)] if rows else None
+    except ValueError:
+        return None
+
+
+def read_with_fio(pieces: Sequence[Piece], seconds: float, direct: bool, logs: Path) -> list[Mark] | None:
+    """Marks of reading the pieces once, as far as the time goes; None if fio cannot."""
+    argv = command(pieces, seconds, direct, logs)
+    if argv is None:
+        return None
+    try:
+        logs.mkdir(parents=True, exist_ok=True)
+        done = subprocess.run(argv, capture_output=True, cwd=logs, timeout=seconds + _STARTING, check=False)
+        return marks_of((logs / "fio_clat.1.log").read_text()) if done.returncode == 0 else None
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    finally:
+        for path in logs.glob("fio_*.log"):
+            path.unlink(missing_ok=True)

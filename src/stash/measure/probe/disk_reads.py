@@ -1,0 +1,230 @@
+"""Reading from the disk under the data: front to back and whole files in random order, cold, direct and warm.
+
+Cold means dropped from this machine's page cache, with the kernel's own count as proof. Knows which
+pattern reads what; where files come from and how they are read, others know.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from stash.core.records.host import DiskRead, Timing, Unmeasured
+from stash.measure.probe import disk_pieces
+from stash.measure.probe.disk_pieces import Chosen, Piece
+from stash.measure.probe.exchanges import Mark, equal_parts
+
+COLD_ENOUGH = 0.05
+"""Fraction of pages that may stay in the cache in what is called a cold read."""
+MANY = 8
+_PARTS, _LEAST_PARTS = 8, 3
+_BURST = 0.15
+"""Seconds: the kernel's own limits (blkio, io.max) hand out their bytes every tenth of a second."""
+_AHEAD = 8 << 20
+"""Bytes: readahead brings a few MB at once, which then seem to take no time."""
+_TOO_LITTLE = "too little was read in time; give a larger --budget"
+_WRITING = 0.25
+_SEQUENTIAL_FILES = 12
+_RANDOM_BYTES = 256 << 20
+
+
+@dataclass(frozen=True)
+class Folders:
+    """Where to read: in the data set if there is one, in a scratch folder beside or instead of it."""
+
+    data: Path | None
+    scratch: Path
+    """On the disk that is to be measured; need not exist."""
+    file_bytes: int
+    """Size of the random reads' files where none are there to be read."""
+
+
+Reads = list[DiskRead | Unmeasured]
+
+
+def measure(folders: Folders, seconds: float) -> Reads:
+    """Every pattern in turn, within about ``seconds``."""
+    found: Reads = []
+    for pattern in ("sequential", "random"):
+        share = seconds / 2
+        try:
+            chosen = _chosen(folders, pattern, share * _WRITING)
+        except OSError as error:
+            why = (
+                f"no file can be written in {folders.scratch.parent} ({error.strerror or error}); --data reads others"
+            )
+            found.append(Unmeasured(link=f"reads {pattern}", why=why))
+            continue
+        if isinstance(chosen, Unmeasured):
+            found.append(chosen)
+        elif pattern == "sequential":
+            found += _sequential(chosen, folders.scratch, share * (1 - _WRITING) / 3)
+        else:
+            found += _random(chosen, share * (1 - _WRITING) / 3)
+        shutil.rmtree(folders.scratch, ignore_errors=True)  # the next pattern may need the space
+    return found
+
+
+def _chosen(folders: Folders, pattern: str, seconds: float) -> Chosen | Unmeasured:
+    """The data set's files for a pattern, else new ones; raises OSError where those cannot be written."""
+    link = f"reads {pattern}"
+    if folders.data is not None:
+        large, small = disk_pieces.of_data(folders.data)
+        own = large if pattern == "sequential" else small
+        if own is not None:
+            return own
+        what = "too few files of 16 MB or more" if pattern == "sequential" else "too few files below 16 MB"
+        data_disk = folders.data.stat().st_dev
+        if folders.scratch.parent.stat().st_dev != data_disk:
+            why = (
+                f"{folders.data} holds {what}, and the current folder is on another disk; run it from the data's disk"
+            )
+            return Unmeasured(link=link, why=why)
+    size, count = disk_pieces.PIECE_BYTES, _SEQUENTIAL_FILES
+    if pattern == "random":
+        size, count = folders.file_bytes, max(16, _RANDOM_BYTES // folders.file_bytes)
+    return disk_pieces.written(folders.scratch, size, count, seconds) or Unmeasured(
+        link=link,
+        why=f"less than {size * 2 / 0.1 / 1e6:.0f} MB are free at {folders.scratch.parent}; free some space",
+    )
+
+
+def _sequential(chosen: Chosen, scratch: Path, seconds: float) -> Reads:
+    """Large files front to back: past the cache, through the empty cache, through the full one."""
+    first, second = chosen.halves()
+    direct = _direct(chosen, first, scratch, seconds)
+    cold = _cold_sequential(chosen, second, scratch, seconds)
+    return [direct, cold, _warm(chosen, "sequential", second, seconds)]
+
+
+def _random(chosen: Chosen, seconds: float) -> Reads:
+    """Whole files: one after the other and eight at a time from disk, and again from memory."""
+    first, second = chosen.halves()
+    one, read = _cold_random(chosen, first, seconds, readers=1)
+    many, _ = _cold_random(chosen, second, seconds, readers=MANY)
+    return [one, many, _warm(chosen, "random", first[:read], seconds)]
+
+
+def _direct(chosen: Chosen, wanted: Sequence[Piece], scratch: Path, seconds: float) -> DiskRead | Unmeasured:
+    disk_pieces.evict(wanted)
+    cached = disk_pieces.resident(wanted)
+    try:
+        timing, by = _by_fio_or_own(wanted, scratch, seconds, direct=True)
+    except OSError as error:
+        why = f"{chosen.where} cannot be read past the page cache ({error.strerror or error})"
+        return Unmeasured(link="reads sequential direct", why=why)
+    if timing is None:
+        return Unmeasured(link="reads sequential direct", why=_TOO_LITTLE)
+    return _record(chosen, "sequential", timing, cold=True, direct=True, reader=by, resident=cached)
+
+
+def _cold_sequential(chosen: Chosen, wanted: Sequence[Piece], scratch: Path, seconds: float) -> DiskRead | Unmeasured:
+    link = "reads sequential cold"
+    cached = _emptied(wanted)
+    if isinstance(cached, str):
+        return Unmeasured(link=link, why=cached)
+    try:
+        timing, by = _by_fio_or_own(wanted, scratch, seconds, direct=False)
+    except OSError as error:
+        return Unmeasured(link=link, why=f"a file could not be read: {error.strerror or error}")
+    if timing is None:
+        return Unmeasured(link=link, why=_TOO_LITTLE)
+    return _record(chosen, "sequential", timing, cold=True, reader=by, resident=cached)
+
+
+def _cold_random(
+    chosen: Chosen, wanted: Sequence[Piece], seconds: float, readers: int
+) -> tuple[DiskRead | Unmeasured, int]:
+    """(the record, how many files were read)."""
+    link = "reads random cold" + (f", {readers} at once" if readers > 1 else "")
+    cached = _emptied(wanted)
+    if isinstance(cached, str):
+        return Unmeasured(link=link, why=cached), len(wanted)
+    try:
+        marks, read = disk_pieces.read(wanted, seconds, readers)
+    except OSError as error:
+        return Unmeasured(link=link, why=f"a file could not be read: {error.strerror or error}"), 0
+    timing = _timing(marks, cold=True)
+    if timing is None:
+        return Unmeasured(link=link, why=_TOO_LITTLE), read
+    return _record(chosen, "random", timing, cold=True, resident=cached, readers=readers), read
+
+
+def _emptied(wanted: Sequence[Piece]) -> float | str | None:
+    """The fraction that stays in the page cache after dropping it, or why what follows would not be cold."""
+    disk_pieces.evict(wanted)
+    cached = disk_pieces.resident(wanted)
+    if cached is not None and cached > COLD_ENOUGH:
+        return f"{cached:.0%} of the pages stay in the page cache when dropped, as on a file system kept in memory"
+    return cached
+
+
+def _warm(chosen: Chosen, pattern: str, wanted: Sequence[Piece], seconds: float) -> DiskRead | Unmeasured:
+    """What was just read, again; a first unmeasured pass makes sure that all of it is cached."""
+    link = f"reads {pattern} warm"
+    try:
+        _, cached_pieces = disk_pieces.read(wanted, seconds / 2)
+        wanted = wanted[:cached_pieces]
+        cached = disk_pieces.resident(wanted)
+        marks, _ = disk_pieces.read(wanted, seconds / 2)
+    except OSError as error:
+        return Unmeasured(link=link, why=f"a file could not be read: {error.strerror or error}")
+    timing = _timing(marks, cold=False)
+    if timing is None:
+        return Unmeasured(link=link, why=_TOO_LITTLE)
+    return _record(chosen, pattern, timing, cold=False, resident=cached)
+
+
+def _by_fio_or_own(wanted: Sequence[Piece], scratch: Path, seconds: float, direct: bool) -> tuple[Timing | None, str]:
+    if disk_pieces.present() and (marks := disk_pieces.read_with_fio(wanted, seconds, direct, scratch)) is not None:
+        return _by_pieces(marks, wanted[0].bytes), "fio"
+    if not direct:
+        disk_pieces.evict(wanted)  # fio may have read a part of them before it failed
+    marks, _ = disk_pieces.read(wanted, seconds, direct=direct)
+    return _by_pieces(marks, wanted[0].bytes), "stash"
+
+
+def _by_pieces(marks: Sequence[Mark], size: int) -> Timing | None:
+    """The run as repetitions of whole pieces: what is read ahead is then read for the piece that it counts for.
+
+    Without enough of them, all repetitions together still end with the last whole piece.
+    """
+    whole = marks[-1][1] // size
+    each = max(1, whole // _PARTS)
+    end = whole // each * each * size or marks[-1][1]
+    marks = [mark for mark in marks if mark[1] <= end]
+    return equal_parts(marks, whole // each) if whole // each >= _LEAST_PARTS else _timing(marks, cold=True)
+
+
+def _timing(marks: Sequence[Mark], cold: bool) -> Timing | None:
+    """The run as repetitions: from a disk, each long enough to hold what limits and readahead let pass in bursts."""
+    if len(marks) < 2:
+        return None
+    fits = min(int((marks[-1][0] - marks[0][0]) / _BURST), (marks[-1][1] - marks[0][1]) // _AHEAD)
+    return equal_parts(marks, max(_LEAST_PARTS, min(_PARTS, fits)) if cold else _PARTS)
+
+
+def _record(
+    chosen: Chosen,
+    pattern: str,
+    timing: Timing,
+    *,
+    cold: bool,
+    direct: bool = False,
+    reader: str = "stash",
+    resident: float | None = None,
+    readers: int = 1,
+) -> DiskRead:
+    return DiskRead(
+        pattern=pattern,
+        cold=cold,
+        direct=direct,
+        reader=reader,
+        path=str(chosen.where),
+        file_bytes=chosen.file_bytes,
+        resident=resident,
+        readers=readers,
+        timings=(timing,),
+    )

@@ -1,0 +1,274 @@
+"""Files that were there before the run: kept aside before its job changes them.
+
+The job's processes ``keep`` a file that they are about to write, replace or remove, whatever function does so. The
+original itself steps aside to an *attic*, a hidden folder on its file system, so nothing is copied but what a writer
+must find there. A ledger outlives all of them (``state``); how it is undone, ``put_back`` knows.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import stat
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+from stash.measure.protocol.folder import RunFolder, wait_for_lock
+
+MOST_COPIED = 1 << 30
+"""Bytes of a file that are copied where a writer must find them and the file system cannot clone."""
+_FICLONE = 0x40049409
+"""ioctl_ficlone(2): a copy-on-write clone."""
+_ATTIC = ".kept-by-stash-"
+MOST_REMEMBERED = 1 << 16
+"""Paths of what a process made itself, the last ones."""
+_AHEAD = 2.0
+"""Seconds by which a file's clock may be ahead of this process's before its age counts as from the future."""
+
+How = Literal["aside", "copied", "sized", "moved", "left", "new"]
+
+
+@dataclass(frozen=True)
+class Kept:
+    """One line of the ledger: what was done about ``path``, and what undoes it.
+
+    ``aside``: the original itself is at ``other``. ``copied``: a copy of it is. ``sized``: it had ``size`` bytes, and
+    the job only adds to them. ``moved``: a folder that the job renamed to ``other``. ``left``: nothing could be done.
+    ``new``: it was not there before.
+    """
+
+    path: str
+    how: How
+    other: str = ""
+    size: int = 0
+
+
+class FileBackup:
+    """The job's side: call the method that fits before a file is changed.
+
+    A file is as old as its content (``st_mtime``): what was written since ``began`` (Unix time) is the job's own, or
+    somebody else's who is at work on it now, and is nobody's business here. One from the future is old: no clock that
+    the job has can have given it that age. But a file server's may be ahead, so such a file is kept once, and what
+    this process itself makes is known by its name, whatever the time on it.
+    """
+
+    def __init__(self, folder: RunFolder, began: float) -> None:
+        self._run, self._began = str(folder.run), began
+        with contextlib.suppress(OSError):  # it is there, unless nothing but the run's own folder could be written
+            os.mkdir(folder.kept.parent, 0o700)
+        ledger = folder.kept if folder.kept.parent.is_dir() else folder.kept_here
+        self._ledgers = os.path.realpath(ledger.parent)  # still there if the job empties the temporary folder
+        self._file = os.path.join(self._ledgers, ledger.name)
+        self._home = os.getcwd()
+        self._sized: set[str] = set()
+        self._once: set[str] = set()
+        self._own: dict[str, None] = {}
+        self._new: set[str] = set()
+
+    def before_making(self, path: str) -> None:
+        """A folder or a file is about to be made, unless it is there already."""
+        real = os.path.realpath(path)
+        if not os.path.lexists(real):
+            self._makes(real)
+
+    def before_writing(self, path: str, truncates: bool, appends: bool = False) -> None:
+        """Its content is about to change: in place, or all of it if it ``truncates``."""
+        real = os.path.realpath(path)
+        self.before_making(real)
+        status = self._of_old_file(real)
+        if status is None or real in self._sized:
+            return
+        with self._ledger() as ledger:
+            status = self._of_old_file(real)  # another process of the job may have been faster
+            if status is None:
+                return
+            if status.st_size == 0 or (appends and status.st_size > MOST_COPIED):
+                self._sized.add(real)
+                ledger.write(Kept(real, "sized", size=status.st_size))
+            elif not truncates and status.st_size > MOST_COPIED and not _clones(real):
+                self._sized.add(real)
+                ledger.write(Kept(real, "left"))
+            else:
+                self._replace(real, status, truncates, ledger)
+
+    def before_removing(self, path: str) -> None:
+        """The name is about to be gone, or to name another file."""
+        path = _named(path)
+        if self._of_old_file(path) is not None:
+            with self._ledger() as ledger:
+                if self._of_old_file(path) is not None:
+                    self._keep(path, ledger)
+        self._own.pop(path, None)
+
+    def before_moving(self, path: str, target: str) -> None:
+        """It is about to be renamed."""
+        own = _named(path) in self._own
+        if not os.path.isdir(path) or os.path.islink(path):
+            self.before_removing(path)
+            self.before_removing(target)
+        elif self._is_old(_named(path), os.stat(path)):
+            with self._ledger() as ledger:
+                ledger.write(Kept(os.path.realpath(path), "moved", os.path.abspath(target)))
+        if own:
+            self._makes(_named(target))
+
+    def wrote_anew(self, path: str) -> None:
+        """It is about to be written by replicas that have trained apart, if it is not there yet."""
+        path = os.path.abspath(path)
+        if path in self._new or path.startswith(f"{self._run}{os.sep}") or os.path.lexists(path):
+            return
+        self._new.add(path)
+        with self._ledger() as ledger:
+            ledger.write(Kept(path, "new"))
+
+    def _makes(self, real: str) -> None:
+        self._own[real] = None
+        if len(self._own) > MOST_REMEMBERED:
+            del self._own[next(iter(self._own))]
+
+    def _of_old_file(self, path: str) -> os.stat_result | None:
+        """Its status, if it is a file or a link that nobody has written since the run began."""
+        try:
+            status = os.lstat(path)
+        except OSError:
+            return None
+        is_file = stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode)
+        return status if is_file and self._is_old(path, status) else None
+
+    def _is_old(self, path: str, status: os.stat_result) -> bool:
+        if path in self._own:
+            return False
+        if status.st_mtime < self._began:
+            return True
+        return status.st_mtime > time.time() + _AHEAD and path not in self._once
+
+    def _replace(self, path: str, status: os.stat_result, truncates: bool, ledger: _Ledger) -> None:
+        """Let the original step aside for a file of the same rights, empty or with the same content."""
+        if self._keep(path, ledger) == "copied":
+            return  # the original stays where it is
+        fresh = _hidden(path)
+        try:
+            if truncates:
+                os.close(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
+            else:
+                _copy(path, fresh)
+            os.chmod(fresh, stat.S_IMODE(status.st_mode))
+            with contextlib.suppress(OSError):
+                os.chown(fresh, status.st_uid, status.st_gid)
+            os.replace(fresh, path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.unlink(fresh)
+            raise
+
+    def _keep(self, path: str, ledger: _Ledger) -> How:
+        self._once.add(path)
+        for attic in self._attics(path):
+            aside = os.path.join(attic, f"{os.path.basename(path)[:200]}.{_new_name()}")
+            ledger.write(Kept(path, "aside", aside))
+            try:
+                os.makedirs(attic, mode=0o700, exist_ok=True)
+                os.link(path, aside, follow_symlinks=False)
+                return "aside"
+            except OSError:
+                continue  # another mount, no right to write there, no links on this file system
+        copy = os.path.join(self._ledgers, f"kept-{_new_name()}")
+        ledger.write(Kept(path, "copied", copy))
+        part, status = f"{copy}.part", os.stat(path)
+        _copy(path, part)
+        os.utime(part, ns=(status.st_atime_ns, status.st_mtime_ns))
+        _write_through(part)
+        os.rename(part, copy)  # half a copy, as on a disk that is full, undoes nothing
+        return "copied"
+
+    def _attics(self, path: str) -> Iterator[str]:
+        """Folders where the original may go, the best first: not beside it, where scripts list and remove."""
+        folder = os.path.dirname(path)
+        above = [folder]
+        while os.path.dirname(above[-1]) != above[-1]:
+            above.append(os.path.dirname(above[-1]))
+        for place in (self._home, os.path.expanduser("~"), *reversed(above)):
+            with contextlib.suppress(OSError):
+                if os.stat(place).st_dev == os.stat(folder).st_dev and os.access(place, os.W_OK | os.X_OK):
+                    yield os.path.join(place, _ATTIC + os.path.basename(self._run))
+
+    @contextlib.contextmanager
+    def _ledger(self) -> Iterator[_Ledger]:
+        """The ledger, while no other process of the job keeps anything."""
+        descriptor = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        try:
+            wait_for_lock(descriptor)
+            yield _Ledger(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+class _Ledger:
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def write(self, kept: Kept) -> None:
+        """Raises OSError unless the whole line is there: nothing is done that could not be undone."""
+        line = (json.dumps(asdict(kept)) + "\n").encode()
+        if os.write(self._descriptor, line) < len(line):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        os.fsync(self._descriptor)  # it outlives a machine that fails
+
+
+def _named(path: str) -> str:
+    """The real path of the name itself, which may be a link's."""
+    folder, name = os.path.split(path.rstrip(os.sep) or path)
+    return os.path.join(os.path.realpath(folder), name)
+
+
+def _new_name() -> str:
+    return os.urandom(4).hex()
+
+
+def _hidden(path: str) -> str:
+    folder, name = os.path.split(path)
+    return os.path.join(folder, f".{name[:200]}.{_new_name()}")
+
+
+def _copy(source: str, target: str) -> None:
+    """Copy content, sharing its blocks where the file system can."""
+    with open(source, "rb") as original, open(target, "xb") as copy:
+        try:
+            _clone(original.fileno(), copy.fileno())
+        except OSError:
+            import shutil
+
+            shutil.copyfileobj(original, copy, 1 << 20)
+
+
+def _write_through(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _clone(original: int, copy: int) -> None:
+    """Let an empty file share the blocks of another; raises OSError where the file system cannot."""
+    import fcntl  # here, since Windows has no such module, and imports what only Linux calls
+
+    fcntl.ioctl(copy, _FICLONE, original)
+
+
+def _clones(path: str) -> bool:
+    """Whether the file system of ``path`` can share blocks between files."""
+    trial = Path(_hidden(path))
+    try:
+        with open(path, "rb") as original, trial.open("xb") as clone:
+            _clone(original.fileno(), clone.fileno())
+    except OSError:
+        return False
+    finally:
+        trial.unlink(missing_ok=True)
+    return True

@@ -1,0 +1,278 @@
+"""The folder of one launch: the name of every file in it, who writes it and who reads it. Standard library only.
+
+    orders.json        launcher to agents     what is wanted of this launch (``orders``)
+    journal.jsonl      leader to launcher     what was measured, one message a line (``journal``, ``messages``)
+    stop               launcher to leader     is there once the launcher has seen enough
+    beat.RANK.PID      rank to launcher       how many steps that rank has taken, and when the last one (``beats``)
+    crash.NS.RANK.PID  rank to launcher       the traceback of the exception that ended it
+    beside.PID         trainer to launcher    that a process trains besides those that are measured
+    parked.PID         rank to launcher       that it has done its part, and waits where it stands to be ended
+    exiting.PID        rank to launcher       that its script has ended by itself, and waits to be let go
+    released           launcher to rank       is there once nothing can follow on the end of the script
+    tally.*            rank and its workers   counters of what making batches read, in shared memory
+    held.*             worker to its rank     data files that it keeps open or mapped (``agent/data/holding``)
+    output.log         job to user            all that the job printed
+    neighbours.json    rank to launcher       that the job is on several nodes, and where to listen (``meeting``)
+    invitation.json    launcher to leader     where launchers of other nodes can reach it (``meeting``)
+    meeting.json       rank to launcher       where all launchers meet (``meeting``)
+    copy.jsonl         rank to launcher       the leader's journal, on nodes that do not lead
+    discarded/         job to nobody          what experiment trackers insist on writing
+
+The folders of one run's launches lie side by side; between them stand ``owner``, by which all know that the launcher
+lives (``owner``), ``kept``, which leads to the ledgers of the user's files that stepped aside for those of the job,
+one a launch (``state``), ``sockets``, through which the job's processes talk among themselves, and ``muster.*``, by
+which launches that run at the same time come to the same block.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+# Folder ----------------------------------------------------------------------------------------------------
+
+TALLY = "tally."
+"""How the names of the files of shared counters begin."""
+KEPT = "kept"
+"""The name in a run's folder of where its ledgers of kept files are."""
+HELD = "held."
+"""How the names of the files begin in which workers list what they keep open or mapped."""
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """One launch's folder on this machine."""
+
+    path: Path
+
+    @property
+    def run(self) -> Path:
+        """The folder of the whole run."""
+        return self.path.parent
+
+    @property
+    def orders(self) -> Path:
+        return self.path / "orders.json"
+
+    @property
+    def journal(self) -> Path:
+        return self.path / "journal.jsonl"
+
+    @property
+    def copy(self) -> Path:
+        return self.path / "copy.jsonl"
+
+    @property
+    def stop(self) -> Path:
+        return self.path / "stop"
+
+    @property
+    def output(self) -> Path:
+        return self.path / "output.log"
+
+    @property
+    def kept(self) -> Path:
+        return self.run / KEPT / f"{self.path.name}.jsonl"
+
+    @property
+    def kept_here(self) -> Path:
+        """The same of processes that do not see where ``kept`` leads: of a container that shares this folder only."""
+        return self.path / "kept.jsonl"
+
+    @property
+    def sockets(self) -> Path:
+        return self.run / "sockets"
+
+    @property
+    def discarded(self) -> Path:
+        return self.path / "discarded"
+
+    @property
+    def neighbours(self) -> Path:
+        return self.path / "neighbours.json"
+
+    @property
+    def invitation(self) -> Path:
+        return self.path / "invitation.json"
+
+    @property
+    def meeting(self) -> Path:
+        return self.path / "meeting.json"
+
+    def beat(self, rank: int) -> Path:
+        """This process's sign of life as ``rank``."""
+        return self.path / f"beat.{rank}.{os.getpid()}"
+
+    def beats(self) -> dict[Path, int]:
+        """Every sign of life, with its rank."""
+        return {path: int(path.name.split(".")[1]) for path in self.path.glob("beat.*.*")}
+
+    def has_beaten(self) -> bool:
+        """Whether this process has given a sign of life."""
+        return any(self.path.glob(f"beat.*.{os.getpid()}"))
+
+    def silent(self) -> list[int]:
+        """Ranks whose process is gone and has left no traceback."""
+        spoke = {path.name.rpartition(".")[2] for path in self.crashes()}
+        left = {rank: path.name.rpartition(".")[2] for path, rank in self.beats().items()}
+        return sorted(rank for rank, pid in left.items() if pid not in spoke and not Path("/proc", pid).exists())
+
+    def crash(self, rank: str) -> Path:
+        """Where a rank that dies now leaves its traceback."""
+        return self.path / f"crash.{time.monotonic_ns()}.{rank}.{os.getpid()}"
+
+    def crashes(self) -> list[Path]:
+        """Tracebacks, the earliest first."""
+        return sorted(self.path.glob("crash.*"))
+
+    def beside(self) -> Path:
+        """That this process trains besides those that are measured."""
+        return self.path / f"beside.{os.getpid()}"
+
+    def besides(self) -> int:
+        """How many such processes there are."""
+        return len(list(self.path.glob("beside.*")))
+
+    def parked(self) -> Path:
+        """That this process waits to be ended where it stands."""
+        return self.path / f"parked.{os.getpid()}"
+
+    def exiting(self) -> Path:
+        """That this process has come to its own end, and waits there."""
+        return self.path / f"exiting.{os.getpid()}"
+
+    @property
+    def released(self) -> Path:
+        return self.path / "released"
+
+    def exiting_since(self) -> float | None:
+        """When the first process came to its own end (Unix time)."""
+        return min((path.stat().st_mtime for path in self.path.glob("exiting.*")), default=None)
+
+    def waiting(self) -> dict[int, bool]:
+        """Processes that wait to be ended, and whether each has come to its own end."""
+        parked = {int(path.suffix[1:]): False for path in self.path.glob("parked.*")}
+        return parked | {int(path.suffix[1:]): True for path in self.path.glob("exiting.*")}
+
+    def muster(self, launch: int, label: str, member: int | str) -> Path:
+        """That a ``member`` of the launches running side by side has come to the block ``label``; ``*`` for all."""
+        return self.run / f"muster.{launch}.{label}.{member}"
+
+
+# Locks -----------------------------------------------------------------------------------------------------
+# Locks on files, which the kernel lets go of when the last process that holds the descriptor ends.
+
+
+def lock(descriptor: int, shared: bool = False) -> bool | None:
+    """Lock an open file without waiting: False if another has, None if the file system has no locks.
+
+    A shared lock is only kept out by one that is not.
+    """
+    import fcntl  # here, since Windows has no such module, and imports what only Linux calls
+
+    try:
+        fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return None
+    return True
+
+
+def wait_for_lock(descriptor: int) -> None:
+    """Lock an open file as soon as no other has; where the file system has no locks, do without."""
+    import fcntl
+
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    except OSError:
+        return
+
+
+# Owner -----------------------------------------------------------------------------------------------------
+# Whether the launcher of a run lives: it holds a lock on the file ``owner`` of the run's folder until it dies.
+#
+# The kernel lets go of the lock however its holder ended, and every process that sees the file sees the lock, also
+# from another PID namespace (a container), where a process number says nothing. Another machine on a shared file
+# system may not see it, so a lock taken under another kernel tells nothing, unless this machine was started again
+# since.
+
+_FILE, _DRAFT = "owner", "owner.new"
+_SAYS = b"The launcher of this Stash run lives while this file is locked, on kernel "
+_OF = b" of "
+_BOOT, _STAT = Path("/proc/sys/kernel/random/boot_id"), Path("/proc/stat")
+
+
+def claim(folder: Path) -> int:
+    """Own a folder for as long as the descriptor returned is open, in this process or a fork of it."""
+    descriptor = os.open(folder / _DRAFT, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    os.write(descriptor, _SAYS + (_kernel() + _OF + host() if lock(descriptor) else b""))
+    (folder / _DRAFT).rename(folder / _FILE)  # it has its name once it is locked: nobody finds it without an owner
+    return descriptor
+
+
+def disown(folder: Path) -> None:
+    """Let the folder stay without an owner; nobody can tell from now on."""
+    (folder / _FILE).write_bytes(_SAYS)
+
+
+def is_run(folder: Path) -> bool:
+    """Whether a launcher has made this folder."""
+    try:
+        return (folder / _FILE).read_bytes().startswith(_SAYS)
+    except OSError:
+        return False
+
+
+def owned(folder: Path) -> bool | None:
+    """Whether the owner of a run's folder lives; a folder that is gone has none. None if that cannot be told."""
+    try:
+        descriptor = os.open(folder / _FILE, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return None
+    try:
+        kernel, _, machine = os.read(descriptor, 500).removeprefix(_SAYS).partition(_OF)
+        if not kernel or not _kernel():
+            return None
+        if kernel != _kernel():  # no other machine of this name is at it: nobody wrote since this one was started
+            written = max(os.fstat(descriptor).st_mtime, folder.stat().st_mtime)
+            return False if machine == host() and written < _start_of_machine() else None
+        free = lock(descriptor, shared=True)
+        return None if free is None else not free
+    finally:
+        os.close(descriptor)
+
+
+def machine_of(folder: Path) -> str:
+    """The name of the machine whose launcher owns, or owned, a run's folder; empty if it does not say."""
+    try:
+        return (folder / _FILE).read_bytes().removeprefix(_SAYS).partition(_OF)[2].decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def host() -> bytes:
+    """This machine's name."""
+    return os.uname().nodename.encode()
+
+
+def _start_of_machine() -> float:
+    """Unix time; 0 if it does not say."""
+    try:
+        found = re.search(r"^btime (\d+)$", _STAT.read_text(), re.M)
+    except OSError:
+        found = None
+    return float(found[1]) if found else 0.0
+
+
+def _kernel() -> bytes:
+    """What tells this start of this kernel from all others; empty if it does not say."""
+    try:
+        return _BOOT.read_bytes().strip()
+    except OSError:
+        return b""

@@ -1,0 +1,290 @@
+"""What the agents tell the launcher, as types: each is one line of the journal. Standard library only.
+
+Fields that end up in the artefact have the names they have there (``stash.core.records``, which this module does not
+import: it lives in the user's training process). ``tests/unit/measure/run/test_messages.py`` ties the two together.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from stash.core.errors import StashError
+from stash.measure.protocol.annotated import made
+from stash.measure.protocol.wire import crosses
+
+
+@dataclass(frozen=True)
+class Message:
+    """Base of all messages; ``kind`` is how a line of the journal names its type."""
+
+    kind: ClassVar[str]
+
+
+@dataclass(frozen=True)
+class PhaseBegun(Message):
+    """What the ranks do from now on: ``warm-up``, ``blocks``, or a rung's block of a round."""
+
+    kind = "phase"
+    name: str
+    round: int | None = None
+
+
+@dataclass(frozen=True)
+class JobFacts(Message):
+    """Fields of ``Workload``; what is ``None`` or empty was not learned."""
+
+    kind = "workload"
+    parameters: int | None = None
+    parameter_bytes: int | None = None
+    gradients: list[dict[str, Any]] = field(default_factory=list)
+    bucket_bytes: list[int] = field(default_factory=list)
+    batch: int | None = None
+    loaders: list[dict[str, Any]] = field(default_factory=list)
+    sample_bytes: float | None = None
+    flops_per_step: float | None = None
+    replayed_batches: int | None = None
+    precision: str | None = None
+    collectives_per_step: dict[str, float] = field(default_factory=dict)
+    exchange_hook: str | None = None
+    skips_exchanges: bool | None = None
+    collective_bytes_per_step: dict[str, float] = field(default_factory=dict)
+    exchanged_bytes: float | None = None
+    replicas: int | None = None
+    operators: list[dict[str, Any]] = field(default_factory=list)
+    buckets: list[dict[str, Any]] = field(default_factory=list)
+    optimizer_bytes: int | None = None
+    unrecorded: dict[str, str] = field(default_factory=dict)
+    bucket_view: bool | None = None
+
+    def known(self) -> dict[str, Any]:
+        """The fields that were learned."""
+        return {name: value for name, value in vars(self).items() if value not in (None, [], {})}
+
+
+@dataclass(frozen=True)
+class LaunchSeen(Message):
+    """Fields of ``Launch``: what a step of the job was in one launch of it."""
+
+    kind = "launch"
+    launch: int
+    ranks: int
+    batch: int | None = None
+    batches_per_step: int | None = None
+
+
+@dataclass(frozen=True)
+class HostsSeen(Message):
+    """Each node's ``Host``, as its launcher described it."""
+
+    kind = "hosts"
+    hosts: list[dict[str, Any]]
+
+
+@crosses
+@dataclass(frozen=True)
+class RankSeen(Message):
+    """Fields of ``Rank``."""
+
+    kind = "rank"
+    rank: int
+    node: int
+    local_rank: int
+    device: str
+    cores: int | None = None
+
+
+@dataclass(frozen=True)
+class SoftwareSeen(Message):
+    """Versions by name."""
+
+    kind = "software"
+    versions: dict[str, str]
+
+
+@dataclass(frozen=True)
+class LadderChosen(Message):
+    """The rungs to climb, and those skipped with their reasons."""
+
+    kind = "ladder"
+    rungs: tuple[str, ...]
+    skipped: dict[str, str]
+
+
+@dataclass(frozen=True)
+class RoundsPlanned(Message):
+    """How long a round of blocks is expected to take, before the first one."""
+
+    kind = "plan"
+    round_seconds: float
+
+
+@dataclass(frozen=True)
+class RoundGivenUp(Message):
+    """The first round took far longer than the steps before it let expect."""
+
+    kind = "given-up"
+    seconds: float
+    expected_seconds: float
+
+
+@dataclass(frozen=True)
+class BlockDone(Message):
+    """Fields of ``Block``."""
+
+    kind = "block"
+    round: int
+    rung: str
+    rank: int
+    steps: int
+    seconds: float
+    step_seconds: tuple[float, ...] = ()
+    interrupted_seconds: float = 0.0
+    samples: int | None = None
+    step_samples: tuple[int, ...] = ()
+    wait_seconds: float | None = None
+    resident: float | None = None
+    files: int | None = None
+    file_bytes: int | None = None
+    storage_bytes: int | None = None
+    fetch_seconds: float | None = None
+    cpu: float | None = None
+    steal: float | None = None
+    gpu: float | None = None
+    network_bytes: int | None = None
+    disk_bytes: int | None = None
+    started: float = 0.0
+    launch: int = 0
+    read_bytes: int | None = None
+    held_bytes: int | None = None
+    cpu_seconds: float | None = None
+    fetch_cpu_seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class LoaderTimed(Message):
+    """Fields of ``Rate``: the loader by itself."""
+
+    kind = "rate"
+    feed: str
+    rank: int
+    round: int
+    samples: int
+    seconds: float
+    part_seconds: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class WorkersTimed(Message):
+    """Fields of ``WorkerTimes``: what each process that makes batches took for them."""
+
+    kind = "workers"
+    feed: str
+    rank: int
+    round: int
+    batches: tuple[int, ...]
+    seconds: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class MemorySeen(Message):
+    """Fields of ``Memory``: the most that a rank held so far."""
+
+    kind = "memory"
+    rank: int
+    allocated_bytes: int | None = None
+    reserved_bytes: int | None = None
+    resident_bytes: int | None = None
+    replayed_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class ExchangeTimed(Message):
+    """Fields of ``Collective``: the gradient exchange by itself."""
+
+    kind = "collective"
+    scope: str
+    ranks: int
+    bytes: int
+    seconds: float
+    latency_seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class RungSkipped(Message):
+    """Fields of ``Skipped``: a rung given up on the way."""
+
+    kind = "skipped"
+    rung: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Noted(Message):
+    """A sentence for the reader of the profile."""
+
+    kind = "note"
+    text: str
+
+
+@dataclass(frozen=True)
+class RoundDone(Message):
+    """Every rung of the ladder has its blocks of this round."""
+
+    kind = "round"
+    number: int
+
+
+@dataclass(frozen=True)
+class ClimbEnded(Message):
+    """The last one: ``stopped``, ``rounds done``, ``script ended``, ``no rungs``, ``no process group`` (of a
+    job that was started as ranks), or ``unsafe`` and why."""
+
+    kind = "end"
+    reason: str
+    why: str | None = None
+
+
+KINDS: Mapping[str, type[Message]] = {cls.kind: cls for cls in Message.__subclasses__()}
+
+
+@crosses
+@dataclass(frozen=True)
+class Payload:
+    """A message on its way from another rank to the journal: its line, read only by who looks at a field of it."""
+
+    line: str
+
+    def __post_init__(self) -> None:
+        if "\n" in self.line:
+            raise ValueError("a message is one line")
+
+    @classmethod
+    def of(cls, message: Message) -> Payload:
+        return cls(encode(message))
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "line" or name.startswith("__"):  # asked for before there is one, as by ``copy``
+            raise AttributeError(name)
+        return getattr(decode(self.line), name)
+
+
+def encode(message: Message | Payload) -> str:
+    """One line, without its end."""
+    if isinstance(message, Payload):
+        return message.line
+    return json.dumps({"kind": message.kind, **vars(message)})
+
+
+def decode(line: str | bytes) -> Message:
+    """The message of a line; raises StashError for one that no agent of this version writes."""
+    try:
+        row = json.loads(line)
+        return made(KINDS[row.pop("kind")], row)
+    except (ValueError, LookupError, AttributeError, TypeError, RecursionError):
+        raise StashError(
+            f"the job's agents said something strange ({line[:80]!r}); does the job run in an environment with "
+            "another version of Stash? Install this one there"
+        ) from None

@@ -1,0 +1,171 @@
+"""What the launcher asks of agents, how launchers of several nodes meet, and tracebacks without Stash's frames."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from dataclasses import asdict, dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import TypeVar
+
+from stash.measure.protocol.annotated import made
+from stash.measure.protocol.folder import RunFolder
+from stash.measure.protocol.wire import crosses
+
+# Orders ----------------------------------------------------------------------------------------------------
+# The orders: what the launcher asks of the agents of one launch, as a small JSON file.
+#
+# The environment variable ``STASH_ORDERS`` names the file; every Python process of the job finds it there. Standard
+# library only, because this is read before the job's own first import.
+
+VARIABLE = "STASH_ORDERS"
+
+
+@dataclass(frozen=True)
+class Orders:
+    """One launch's orders. ``folder`` is its folder on this machine; times are in seconds."""
+
+    folder: str
+    rungs: tuple[str, ...]
+    budget: float
+    began: float = 0.0
+    """When the run began (Unix time): files written before are the user's."""
+    launch: int = 0
+    first_round: int = 0
+    rounds: int | None = None
+    """Stop by itself after so many rounds; ``None``: only when the ``stop`` file appears."""
+    most_steps: int | None = None
+    """No block longer than this, for loops that end after few steps."""
+    endless: bool = False
+    """Let the training loop never run out of batches: its own epochs are too short to be measured in."""
+    isolated: bool = False
+    """Never switch the scope: this launch measures its rungs as it was started."""
+    may_isolate: bool = True
+    """Whether the launcher can start the job again, in other sizes."""
+    gang: tuple[int, int] | None = None
+    """(index, size) of this launch among those of the same rung: which share of the machine is its own."""
+    crowd: int = 1
+    """How many launches run at the same time; they start their blocks together."""
+    pin: bool = False
+    data_root: str | None = None
+    keep_logging: bool = False
+    """Leave experiment trackers as the job has them."""
+    host: dict[str, object] = field(default_factory=dict)
+    """The launcher's description of this machine, sent along to the leader."""
+
+    @property
+    def files(self) -> RunFolder:
+        """The files of this launch."""
+        return RunFolder(Path(self.folder))
+
+    def write(self) -> Path:
+        """Put the orders into the launch's folder; the value is their file."""
+        path = self.files.orders
+        path.write_text(json.dumps(asdict(self)))
+        return path
+
+
+@lru_cache(maxsize=1)
+def current() -> Orders | None:
+    """The orders this process runs under, or ``None`` outside a profile."""
+    path = os.environ.get(VARIABLE)
+    return read(Path(path)) if path else None
+
+
+def read(path: Path) -> Orders | None:
+    """The orders in a file; ``None`` where there are none."""
+    try:
+        return made(Orders, json.loads(path.read_text()))
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError):  # it is gone, or not what was written
+        return None
+
+
+# Meeting ---------------------------------------------------------------------------------------------------
+# How the launchers of a job over several nodes find each other: three small files in each launch's folder.
+#
+# Ranks that find themselves on several nodes say so, and where their launcher is to listen; before that, it opens
+# nothing. It answers with an invitation, and the ranks, who know each other already, carry that of rank 0's
+# launcher to the others' folders as the meeting. Nothing here opens a connection.
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """What the ranks tell their launcher: the number of this node, and its address on the way to the others."""
+
+    node: int
+    address: str
+
+    def write(self, folder: RunFolder) -> bool:
+        """Write it for this folder's launcher; False if another rank did so before."""
+        return _write(self, folder.neighbours)
+
+    @classmethod
+    def read(cls, folder: RunFolder) -> Neighbours | None:
+        """None until a rank wrote it whole."""
+        return _read(cls, folder.neighbours)
+
+
+@crosses
+@dataclass(frozen=True)
+class Invitation:
+    """Where a launcher listens for others, by UDP, and the key by which it knows them."""
+
+    host: str
+    port: int
+    key: str
+
+    def write(self, folder: RunFolder) -> None:
+        """For the ranks of this folder."""
+        draft = folder.invitation.with_suffix(".new")
+        draft.write_text(json.dumps(asdict(self)))
+        draft.rename(folder.invitation)
+
+    def bring(self, folder: RunFolder) -> bool:
+        """Write it as the meeting, for this folder's launcher; False if another rank did so before."""
+        return _write(self, folder.meeting)
+
+    @classmethod
+    def of(cls, folder: RunFolder) -> Invitation | None:
+        """That of the launcher whose folder this is; None if it made none."""
+        return _read(cls, folder.invitation)
+
+    @classmethod
+    def brought(cls, folder: RunFolder) -> Invitation | None:
+        """That of rank 0's launcher; None until a rank brought it."""
+        return _read(cls, folder.meeting)
+
+
+def _write(record: Neighbours | Invitation, path: Path) -> bool:
+    try:
+        with path.open("x") as file:
+            file.write(json.dumps(asdict(record)))
+    except FileExistsError:
+        return False
+    return True
+
+
+def _read(kind: type[T], path: Path) -> T | None:
+    try:
+        return kind(**json.loads(path.read_text()))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+# Tracebacks ------------------------------------------------------------------------------------------------
+# Tracebacks of the job as outside a profile: without the frames of what Stash wraps around its calls.
+
+_FRAME = re.compile(
+    r"""^[ ]+File[ ]"[^"]*/stash/measure/(?:agent/|protocol/|linux/|torchrun\.py)[^"]*",[ ]line[ ]\d+,[ ]in[ ].*\n
+        (?:[ ]{4}.*\n)*                          # its source
+        (?=[ ]+File[ ]"|KeyboardInterrupt)       # unless it is the last: an interrupt strikes anywhere""",
+    re.M | re.X,
+)
+
+
+def without_wraps(text: str) -> str:
+    """A traceback without them, and without those that it quotes from loader workers."""
+    return _FRAME.sub("", text)

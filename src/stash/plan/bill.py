@@ -1,0 +1,344 @@
+"""What a training costs on rented machines, item by item and stall by stall, in every draw.
+
+    wall    = start-up + first epoch + training                     seconds, the same on every node
+    dollars = nodes · price · (wall, rounded up as the cloud bills) + disks + data that leave
+
+Every item is an array of draws, ``[draws]``, and the items add up to the bill in each of them. What a stall costs is
+its seconds at the same price, so that the stalls' dollars add up to those of *training*; a negative stall stays
+negative. Facts that nobody gave are not counted, and ``not_counted`` says which. Knows nothing of deadlines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+from pydantic import Field
+
+from stash.catalog.reference import Tariff
+from stash.core.dollars import span
+from stash.core.formatting import listed
+from stash.core.intervals import Interval
+from stash.core.records.base import Number, Record
+from stash.core.units import MONTH_HOURS
+from stash.plan.records import BillItem, PlanFact, Rental, StallShare
+from stash.predict.draws import OUTSIDE, Array, Draws, Used, intervals
+from stash.predict.forecast import Predicted, StallDraws
+
+HOUR = 3600.0
+MONTH = MONTH_HOURS * HOUR
+"""The month that clouds price disks by: 8,760 hours by 12 (AWS EBS pricing, Google Cloud disk pricing)."""
+GB = 1e9
+
+ItemName = Literal["training", "start-up", "first epoch", "rounding", "disk", "egress"]
+
+
+class BillFacts(Record):
+    """What a bill needs beside forecast and price; ``None`` is not counted."""
+
+    start_seconds: Interval | None = None
+    """From the order to a machine that is up; pulling the image and getting the data follow."""
+    image_bytes: Number | None = Field(None, ge=0)
+    dataset_bytes: Number | None = Field(None, ge=0)
+    """Every node gets a copy of its own."""
+    download_bytes_per_second: Number | None = Field(None, gt=0)
+    """Of a node; for image and data, one after the other."""
+    disk_bytes: Number | None = Field(None, ge=0)
+    """Of a node; ``None``: as much as image and data need, where those are known."""
+    disk_dollars_per_gb_month: Number | None = Field(None, ge=0)
+    """Anywhere; ``None``: as each cloud's tariff says."""
+    egress_dollars_per_gb: Number | None = Field(None, ge=0)
+    """``None``: as the tariff of the cloud says that the data lie in."""
+    data_in: str | None = None
+    """The cloud that the data lie in: machines in others pay egress, once a node. ``None`` with a price: all pay."""
+    tariffs: Mapping[str, Tariff] = Field(default_factory=dict)
+    """By cloud."""
+
+
+@dataclass(frozen=True, eq=False)
+class BillPart:
+    """One item as draws, ``[draws]``."""
+
+    name: ItemName
+    seconds: Array
+    dollars: Array
+    text: str
+    seconds_known: bool
+    """Whether these draws hold all there is to be uncertain about."""
+    dollars_known: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Bill:
+    """One training on one rental; records are made only of those that are shown."""
+
+    parts: tuple[BillPart, ...]
+    predicted: tuple[Predicted, ...]
+    """The step's stalls."""
+    stall_dollars: tuple[Array, ...]
+    """Of each of those over the whole training."""
+    step: Array
+    price_known: bool
+    """Whether the draws of the price hold all there is to be uncertain about."""
+
+    @cached_property
+    def seconds(self) -> Array:
+        """From start to end, ``[draws]``."""
+        total: Array = np.sum([part.seconds for part in self.parts], axis=0)
+        return total
+
+    @cached_property
+    def dollars(self) -> Array:
+        """``[draws]``."""
+        total: Array = np.sum([part.dollars for part in self.parts], axis=0)
+        return total
+
+    @property
+    def seconds_known(self) -> bool:
+        """Whether the time's spread is; its interval has no ends if not."""
+        return all(part.seconds_known for part in self.parts)
+
+    @property
+    def dollars_known(self) -> bool:
+        """Whether the bill's spread is; its interval has no ends if not."""
+        return all(part.dollars_known for part in self.parts)
+
+    @property
+    def seconds_interval(self) -> Interval:
+        return _interval(self.seconds, self.seconds_known)
+
+    @property
+    def dollars_interval(self) -> Interval:
+        return _interval(self.dollars, self.dollars_known)
+
+    @cached_property
+    def items(self) -> tuple[BillItem, ...]:
+        """In the order of the formula; one that is not counted is left out."""
+        return tuple(
+            BillItem(
+                name=part.name,
+                seconds=_interval(part.seconds, part.seconds_known),
+                dollars=_interval(part.dollars, part.dollars_known),
+                text=part.text,
+            )
+            for part in self.parts
+        )
+
+    @cached_property
+    def stalls(self) -> tuple[StallShare, ...]:
+        """In the forecast's order."""
+        step = float(self.step.mean())
+        return tuple(
+            StallShare(
+                name=part.name,
+                seconds=_interval(part.seconds, part.spread_known),
+                share=float(part.seconds.mean()) / step,
+                dollars=_interval(dollars, part.spread_known and self.price_known),
+                origin=part.origin,
+                facts=tuple(map(plan_fact, part.facts)),
+            )
+            for part, dollars in zip(self.predicted, self.stall_dollars, strict=True)
+        )
+
+
+def bill(
+    stalls: StallDraws,
+    steps: float,
+    rental: Rental,
+    facts: BillFacts,
+    first_epoch_seconds: Array | None,
+    draws: Draws,
+) -> Bill:
+    """The bill of ``steps`` steps on ``rental``.
+
+    ``first_epoch_seconds`` are those that the first epoch takes more than the others, ``[draws]``: its data are not
+    in memory yet. ``None``: not counted.
+    """
+    per_second = hourly(rental, draws) * rental.nodes / HOUR
+    price_known = rental.price.dollars_per_hour.low is not None
+    parts = []
+
+    def lasts(name: ItemName, seconds: Array, text: str, known: bool) -> None:
+        parts.append(BillPart(name, seconds, seconds * per_second, text, known, known and price_known))
+
+    known = all(part.spread_known for part in stalls.parts)
+    start = _start(stalls, facts, draws)
+    if start is not None:
+        lasts("start-up", *start)
+    if first_epoch_seconds is not None:
+        lasts("first epoch", first_epoch_seconds, "what reading data takes longer until memory caches them", known)
+    at = f"{rental.nodes} × ${rental.price.dollars_per_hour.value:,.4g}/h"
+    lasts("training", steps * stalls.step, f"{steps:,.0f} steps of {stalls.step.mean():,.4g} s at {at}", known)
+    wall: Array = np.sum([part.seconds for part in parts], axis=0)
+    parts += _beside(wall, all(part.seconds_known for part in parts), per_second, price_known, rental, facts)
+    return Bill(
+        parts=tuple(parts),
+        predicted=stalls.parts,
+        stall_dollars=tuple(steps * part.seconds * per_second for part in stalls.parts),
+        step=stalls.step,
+        price_known=price_known,
+    )
+
+
+def hourly(rental: Rental, draws: Draws) -> Array:
+    """Dollars of one instance for an hour, ``[draws]``: the same however many are rented.
+
+    A list price holds or it has changed; it does not drift. So the draws beyond the ends of its interval are at the
+    ends, and all others at the price.
+    """
+    price = rental.price.dollars_per_hour
+    if price.low is None or price.high is None:
+        return np.full(draws.count, price.value)
+    drawn = draws.uniforms(f"price of {rental.cloud}/{rental.instance}")
+    # One draw more than lies outside, so that the interval of the draws has these ends again.
+    outside = (int(OUTSIDE * draws.count) + 1) / draws.count
+    return np.where(drawn < outside, price.low, np.where(drawn > 1 - outside, price.high, price.value))
+
+
+def _start(stalls: StallDraws, facts: BillFacts, draws: Draws) -> tuple[Array, str, bool] | None:
+    """Seconds until training starts, what they are, and whether their spread is known; ``None`` if nobody said."""
+    seconds, said, known = np.zeros(draws.count), [], True
+    if facts.start_seconds is not None:
+        seconds = seconds + draws.of("start-up", facts.start_seconds)
+        said.append(f"{span(facts.start_seconds.value)} until machines are up")
+        known = facts.start_seconds.low is not None
+    rate = _download_rate(stalls, facts)
+    for what, size in (("image", facts.image_bytes), ("data", facts.dataset_bytes)):
+        if size is not None and rate is not None:
+            seconds = seconds + size / rate
+            said.append(f"{size / GB:,.4g} GB of {what} at {rate / 1e6:,.4g} MB/s")
+    return (seconds, ", ".join(said), known) if said else None
+
+
+def _download_rate(stalls: StallDraws, facts: BillFacts) -> float | None:
+    """What a node downloads in a second: as was said, though never more than its own network takes."""
+    network = stalls.target.network
+    if facts.download_bytes_per_second is None or network is None or network.bytes_per_second is None:
+        return facts.download_bytes_per_second
+    return min(facts.download_bytes_per_second, network.nics * network.bytes_per_second.value)
+
+
+def _beside(
+    wall: Array, wall_known: bool, per_second: Array, price_known: bool, rental: Rental, facts: BillFacts
+) -> list[BillPart]:
+    """Items that take no time: what rounding, disks and data that leave add to ``wall`` seconds."""
+    nothing = np.zeros_like(wall)
+    found: list[BillPart] = []
+
+    def costs(name: ItemName, dollars: Array, text: str, known: bool) -> None:
+        found.append(BillPart(name, nothing, dollars, text, True, known))
+
+    tariff = facts.tariffs.get(rental.cloud)
+    if rental.price.paid_as != "own" and tariff is not None and tariff.billed_by_seconds is not None:
+        by = tariff.billed_by_seconds.value
+        least = 0.0 if tariff.least_seconds is None else tariff.least_seconds.value
+        idle = rounded_up(wall, by, least) - wall
+        text = f"{rental.cloud} bills by {by:,.0f} s, {least:,.0f} s at least"
+        costs("rounding", idle * per_second, text, wall_known and price_known)
+    disk = _disk(rental, facts)
+    if disk is not None:
+        size, rate = disk
+        text = f"{rental.nodes} × {size / GB:,.4g} GB at ${rate:,.4g} per GB and month"
+        costs("disk", rental.nodes * size / GB * rate * wall / MONTH, text, wall_known)
+    egress = _egress(rental, facts)
+    if egress is not None:
+        size, rate = egress
+        text = f"{rental.nodes} × {size / GB:,.4g} GB of data at ${rate:,.4g} per GB"
+        costs("egress", nothing + rental.nodes * size / GB * rate, text, True)
+    return found
+
+
+def rounded_up(seconds: Array, by: float, least: float) -> Array:
+    """Seconds that are paid for: whole multiples of ``by``, and ``least`` at any rate."""
+    # What an hour's worth of steps adds up to may exceed the hour by its last bit.
+    whole: Array = np.ceil(seconds / by - 1e-9) * by
+    return np.maximum(whole, least)
+
+
+def _disk(rental: Rental, facts: BillFacts) -> tuple[float, float] | None:
+    """Bytes of a node and dollars per GB and month; machines of one's own have their disks already."""
+    size, rate = facts.disk_bytes, facts.disk_dollars_per_gb_month
+    tariff = facts.tariffs.get(rental.cloud)
+    if size is None and facts.dataset_bytes is not None:
+        size = facts.dataset_bytes + (facts.image_bytes or 0.0)
+    if rate is None and tariff is not None and tariff.disk_dollars_per_gb_month is not None:
+        rate = tariff.disk_dollars_per_gb_month.value
+    if rental.price.paid_as == "own" or size is None or rate is None:
+        return None
+    return size, rate
+
+
+def _egress(rental: Rental, facts: BillFacts) -> tuple[float, float] | None:
+    """Bytes of a node and dollars per GB."""
+    if facts.dataset_bytes is None or rental.cloud == facts.data_in:
+        return None
+    rate, home = facts.egress_dollars_per_gb, facts.tariffs.get(facts.data_in or "")
+    if rate is None and home is not None and home.egress_dollars_per_gb is not None:
+        rate = home.egress_dollars_per_gb.value
+    return None if rate is None else (facts.dataset_bytes, rate)
+
+
+def not_counted(facts: BillFacts, rentals: Sequence[Rental], first_epoch: bool) -> tuple[str, ...]:
+    """What bills of these rentals leave out, in sentences; ``first_epoch``: whether its reading is counted."""
+    left = []
+    if facts.start_seconds is None:
+        left.append("how long machines take to start is not counted (--start 5m)")
+    if facts.image_bytes is None:
+        left.append("pulling an image is not counted (--image-size 20GB)")
+    elif facts.download_bytes_per_second is None:
+        left.append("pulling the image is not counted, for want of a rate (--download 500MB/s)")
+    if facts.dataset_bytes is None:
+        left.append("getting the data to the machines is not counted: nobody said how much there is")
+    elif facts.download_bytes_per_second is None:
+        left.append("getting the data to the machines is not counted, for want of a rate (--download 500MB/s)")
+    if not first_epoch:
+        left.append("the first epoch is taken to be as fast as the others, though its data are not in memory yet")
+    return (*left, *_clouds_not_counted(facts, rentals))
+
+
+def _clouds_not_counted(facts: BillFacts, rentals: Sequence[Rental]) -> list[str]:
+    """What is unknown of some clouds only."""
+    rented = [rental for rental in rentals if rental.price.paid_as != "own"]
+    clouds = sorted({rental.cloud for rental in rented})
+    unrounded = [name for name in clouds if name not in facts.tariffs or not facts.tariffs[name].billed_by_seconds]
+    diskless = sorted({rental.cloud for rental in rented if _disk(rental, facts) is None})
+    left = []
+    if unrounded:
+        left.append(f"{listed(unrounded)} may round use up: how is in no source, and not counted")
+    if diskless:
+        left.append(f"disks of {listed(diskless)} are not counted (--disk-price $0.08)")
+    if facts.data_in is None and facts.egress_dollars_per_gb is None:
+        left.append("data that leave a cloud are not counted: nobody said where they lie (--data-in aws)")
+    elif facts.dataset_bytes is not None and any(
+        _egress(rental, facts) is None and rental.cloud != facts.data_in for rental in rentals
+    ):
+        left.append(f"data that leave {facts.data_in} are not counted: their price is in no source (--egress-price)")
+    if any(rental.price.paid_as == "spot" for rental in rented):
+        left.append(
+            "interruptions of spot instances are not counted: how often they come is not known here "
+            "(`stash spot plan --interruptions 10%/month` counts them)"
+        )
+    return left
+
+
+def plan_fact(used: Used) -> PlanFact:
+    """A forecast's fact as a plan keeps it."""
+    fact = used.quantity
+    return PlanFact(
+        about=used.about,
+        unit=used.unit,
+        value=fact.value,
+        low=fact.low,
+        high=fact.high,
+        origin=fact.origin,
+        as_of=fact.as_of,
+        source=fact.source,
+    )
+
+
+def _interval(drawn: Array, known: bool) -> Interval:
+    found = intervals(drawn[np.newaxis])[0]
+    return found if known else Interval(value=found.value)

@@ -1,0 +1,230 @@
+"""The least that time and cost of a candidate can be, before its forecast is made: the proof behind pruning.
+
+**Of any node count.** A step lasts, in every draw, no less than its passes (compute, the host's contention, the
+copies to the device) and what is waited for the slowest rank. What else a step has cannot take time away:
+
+- an exchange exposes ``max(ready + remaining) − ready[last] >= 0`` seconds (``timeline.exposed``), times a proportion
+  and an error factor that are not negative;
+- loaders that need s seconds for its batches make a step of t seconds take ``max(t, s)`` or more (``queueing``), of
+  which the proportion ``less`` is counted: t + less · max(0, s − t), which grows with t. Reading from storage takes
+  no less than reading from memory.
+
+What fresh batches cost beside what any queue tells (``stalls.Held.more``) is in every forecast, and so in the
+bound. Only noise of a measurement may be negative, and it is added: the least draw of a measured exchange below zero,
+and the negative part of each measured data stall, which forecasts keep.
+
+**Of more nodes of the same.** Where every device trains as much on any number of nodes, steps do not get shorter from
+2 nodes on: hops and 2(p−1)/p of rings and trees grow with p, the expected slowest of more ranks is slower, and a step
+that trains longer is never shorter after its loaders. All draws are the same, so this holds in each of them, and for
+means and quantiles too. It is not used across what was measured and stays as it was: that follows no model. With the
+first epoch's share φ of all steps a training takes (1 − φ) · steady + φ · cold a step, of which the same holds: cold
+is no less than steady in any draw, as reading from storage takes no less than reading from memory.
+
+**Of a bill.** Seconds are those of all steps and more, dollars those seconds at the price and more (``bill``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stash.catalog.offers import Catalog
+from stash.core.ladder import EXCHANGE_STALLS
+from stash.plan.bill import HOUR
+from stash.plan.hourly_prices import quantile_at
+from stash.plan.settings import Shape
+from stash.predict.changes import Alteration
+from stash.predict.cluster import Target
+from stash.predict.draws import Array
+from stash.predict.passes import Base, Passes, compute_scale
+
+
+@dataclass(frozen=True, eq=False)
+class Least:
+    """Lower bounds, or exact numbers, of one setting on each of its node counts, ``[node counts]`` each."""
+
+    seconds: Array
+    """Mean of the whole training."""
+    dollars: Array
+    sure_seconds: Array
+    """Not exceeded with the confidence that is asked for."""
+    sure_dollars: Array
+
+
+def unbounded(shape: Shape) -> Least:
+    """That no training takes less than no time and no money: then all candidates are forecast."""
+    return Least(*(np.zeros(len(shape.nodes)) for _ in range(4)))
+
+
+def altered(shape: Shape) -> Alteration:
+    """The shape's batch and passes, as far as they are not as profiled."""
+    before = shape.base.passes
+    assert before is not None, "a step's samples are counted"
+    batch, accumulate = shape.key.batch, shape.key.accumulate
+    return Alteration(
+        batch=None if batch == before.batch else batch,
+        accumulate=None if accumulate == before.accumulated else accumulate,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _LeastStep:
+    """What a step cannot do without, ``[draws]``."""
+
+    seconds: Array
+    """Of its passes."""
+    fresh: Array
+    """What no queue tells of fresh batches, and measured noise below zero."""
+    scale: float
+    """Compute, in times of the profiled one."""
+
+    @property
+    def least(self) -> Array:
+        return self.seconds + self.fresh
+
+
+class Floors:
+    """What no forecast of a shape goes below; asks each question once."""
+
+    def __init__(self, bases: Sequence[Base], catalog: Catalog, confidence: float) -> None:
+        self._catalog, self._confidence = catalog, confidence
+        self._late: dict[tuple[int, int, int], Array] = {}
+        self._passes: dict[tuple[int, str | None, int, int, bool], _LeastStep] = {}
+        self._rows: dict[int, tuple[Array, Array]] = {}
+        self._shortest: dict[tuple[int, bool], Array] = {}
+
+    def row(self, shape: Shape, price: Array, supply: Array | None = None) -> Least:
+        """At these dollars an hour of one node, ``[draws]``; raises UserError where the device's speed is unknown.
+
+        ``supply`` is what the node's loaders need for a step's batches, ``[draws]``.
+        """
+        if id(shape) not in self._rows:
+            self._rows[id(shape)] = self._per_step(shape, np.ones(1))
+        per_hour = shape.nodes / HOUR * shape.steps
+        mean, sure = self._rows[id(shape)]
+        if price.min() == price.max():
+            money, sure_money = mean * price[0], sure * price[0]
+        else:
+            money, sure_money = self._per_step(shape, price)
+        if supply is not None:
+            mean, sure, money, sure_money = self._supplied(shape, price, supply, mean, sure, money, sure_money)
+        return Least(mean * shape.steps, money * per_hour, sure * shape.steps, sure_money * per_hour)
+
+    def _per_step(self, shape: Shape, price: Array) -> tuple[Array, Array]:
+        """Mean and sure seconds of a step times ``price``, ``[node counts]`` each."""
+        drawn = np.empty((len(shape.nodes), shape.base.draws.count))
+        for number, ranks in enumerate(shape.ranks.tolist()):
+            passes = self._trains(shape, ranks > 1)
+            drawn[number] = passes.least + self._slower(shape, number) * passes.scale
+        drawn *= price
+        return drawn.mean(axis=1), quantile_at(drawn, self._confidence)
+
+    def _supplied(
+        self, shape: Shape, price: Array, supply: Array, mean: Array, sure: Array, money: Array, sure_money: Array
+    ) -> tuple[Array, ...]:
+        """The same four, no less than loaders make steps last, of ranks that wait as little as any of the counts."""
+        rows = [each.copy() for each in (mean, sure, money, sure_money)]
+        held = shape.base.held
+        for several in (False, True):
+            which = (shape.ranks > 1) == several
+            if held is None or not which.any():
+                continue
+            passes = self._trains(shape, several)
+            trains = passes.seconds + self._least_slower(shape, which, several) * passes.scale
+            drawn = trains + held.prep.less * np.maximum(0.0, supply - trains) + passes.fresh
+            paid = drawn * price
+            ends = (
+                drawn.mean(),
+                quantile_at(drawn, self._confidence),
+                paid.mean(),
+                quantile_at(paid, self._confidence),
+            )
+            for row, least in zip(rows, ends, strict=True):
+                row[which] = np.maximum(row[which], least)
+        return tuple(rows)
+
+    def _trains(self, shape: Shape, several: bool) -> _LeastStep:
+        key = (shape.key.base, shape.key.device, shape.key.batch, shape.key.accumulate, several)
+        if key not in self._passes:
+            self._passes[key] = _trains(shape, self._catalog, several)
+        return self._passes[key]
+
+    def _least_slower(self, shape: Shape, which: NDArray[np.bool_], several: bool) -> Array:
+        """Of these node counts the least wait, or none, ``[draws]``."""
+        key = id(shape), several
+        if key not in self._shortest:
+            late = [self._slower(shape, each) for each in np.flatnonzero(which).tolist()]
+            self._shortest[key] = np.minimum(0.0, np.min(late, axis=0))
+        return self._shortest[key]
+
+    def _slower(self, shape: Shape, number: int) -> Array:
+        """Seconds that a node count's ranks wait longer for their slowest than those profiled, ``[draws]``."""
+        nodes, ranks = int(shape.nodes[number]), int(shape.ranks[number])
+        base, measured = shape.base, shape.base.target
+        if ranks == 1:
+            return np.zeros(base.draws.count)
+        key = (shape.key.base, measured.devices if nodes == 1 else measured.ranks, ranks)
+        if key not in self._late:
+            self._late[key] = base.exchange.waiting(*key[1:])
+        return self._late[key]
+
+
+def _trains(shape: Shape, catalog: Catalog, several: bool) -> _LeastStep:
+    base, wanted = shape.base, altered(shape)
+    assert base.passes is not None, "a step's samples are counted"
+    after = Passes(shape.key.batch, shape.key.accumulate)
+    factor: Array = np.ones(base.draws.count)
+    if shape.key.device != base.target.device or wanted.batch is not None:
+        target = Target(name="", nodes=1, devices=1, backend=base.target.backend, device=shape.key.device)
+        factor = compute_scale(
+            base.profile, base.target, target, wanted, base.passes, after, base.draws, catalog
+        ).factor  # fmt: skip
+    passes = after.accumulated / base.passes.accumulated
+    samples = after.samples / base.passes.samples
+    seconds = np.zeros(base.draws.count)
+    for name, times in (("compute", factor * passes), ("transfer", samples), ("contention", factor * passes)):
+        stall = base.stall(name)
+        if stall is not None and (several or name != "contention"):
+            seconds = seconds + stall * times
+    if several:
+        seconds = seconds + _least_exchange(base)
+    return _LeastStep(seconds, fresh(shape), float(np.mean(factor)))
+
+
+def fresh(shape: Shape) -> Array:
+    """What no queue tells of fresh batches, and measured noise below zero: seconds of a step, ``[draws]``."""
+    held = shape.base.held
+    if held is None:
+        return np.zeros(shape.base.draws.count)
+    samples = shape.key.batch * shape.key.accumulate
+    seconds: Array = held.prep.noise + samples * held.prep.more
+    return seconds if held.fetch is None else seconds + held.fetch.noise
+
+
+def _least_exchange(base: Base) -> float:
+    """What measured exchanges say below zero: noise, which forecasts keep."""
+    found = [drawn for name in EXCHANGE_STALLS if (drawn := base.stall(name)) is not None]
+    return float(sum(min(0.0, drawn.min()) for drawn in found))
+
+
+def raised(
+    least: Least, number: int, step: Array, shape: Shape, price: Array, confidence: float, onward: bool
+) -> None:
+    """Raise the bounds of node count ``number``, and with ``onward`` of those beyond it, by a forecast of its step.
+
+    ``step`` and ``price`` (dollars an hour) are ``[draws]``. See the top for when ``onward`` is a bound.
+    """
+    stop = len(shape.nodes) if onward else number + 1
+    rows = slice(number, stop)
+    money = step * price
+    steps, per_second = shape.steps[rows], shape.nodes[rows] / HOUR
+    for bound, per_step, factor in (
+        (least.seconds, float(step.mean()), steps),
+        (least.dollars, float(money.mean()), steps * per_second),
+        (least.sure_seconds, float(quantile_at(step, confidence)), steps),
+        (least.sure_dollars, float(quantile_at(money, confidence)), steps * per_second),
+    ):
+        np.maximum(bound[rows], per_step * factor, out=bound[rows])

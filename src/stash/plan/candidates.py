@@ -1,0 +1,256 @@
+"""What may be rented: offers that meet the constraints, each with its price, for profiles of one job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+
+from stash.catalog.facts import OLD_DAYS, Instance, Offer, PriceKind, age
+from stash.catalog.offers import Catalog, OfferFilter, has_gpu
+from stash.catalog.own import ON_PREMISE
+from stash.core.errors import UserError
+from stash.core.formatting import listed
+from stash.core.records.profile import Profile
+from stash.core.units import nearest
+from stash.plan.hourly_prices import agreed, available, hourly_price, price_moves
+from stash.plan.records import Constraints, HourlyPrice, Rental, Unranked
+from stash.predict.cluster import Target
+
+# Candidates ------------------------------------------------------------------------------------------------
+# What may be rented: offers that meet the constraints, each with its price and the profile nearest to its machine.
+#
+# Of several offers of one type, paid in one way, only the cheapest can be best: machines are the same, so time is,
+# and a bill grows with its price. What has no price is told apart. Knows nothing of how long anything takes.
+
+_ROUNDING = 1 - 1e-3
+"""Published memory sizes have four digits, so a minimum allows for the last one."""
+
+
+@dataclass(frozen=True, eq=False)
+class Rentable:
+    """An instance type at its cheapest price of a kind."""
+
+    instance: Instance
+    price: HourlyPrice
+    devices: int
+    device: str | None
+    most_nodes: int
+    offers: int
+    """Of the type, paid so: this one, and dearer ones of the same machine."""
+    machine: Target | None = None
+    """One node, where it was measured or described rather than published."""
+
+    @property
+    def key(self) -> str:
+        return f"{self.instance.cloud}/{self.instance.name}"
+
+    @property
+    def memory_bytes(self) -> float | None:
+        """Of a node."""
+        if self.machine is not None and self.machine.memory_bytes is not None:
+            return self.machine.memory_bytes.value
+        return self.instance.memory_bytes
+
+    @property
+    def threads(self) -> float | None:
+        """Hardware threads of a node."""
+        if self.machine is not None and self.machine.cores is not None:
+            return self.machine.cores.value
+        return self.instance.vcpus
+
+    @property
+    def device_memory_bytes(self) -> float | None:
+        if self.machine is not None and self.machine.device_memory_bytes is not None:
+            return self.machine.device_memory_bytes.value
+        return self.instance.gpu_memory_bytes
+
+    def rental(self, nodes: int) -> Rental:
+        return Rental(
+            instance=self.instance.name,
+            cloud=self.instance.cloud,
+            nodes=nodes,
+            devices=self.devices,
+            device=self.device,
+            price=self.price,
+        )
+
+
+@dataclass(frozen=True)
+class Market:
+    """What the constraints leave, and what could not be judged."""
+
+    rentables: tuple[Rentable, ...]
+    unranked: tuple[Unranked, ...]
+
+
+def market(catalog: Catalog, constraints: Constraints, machines: Mapping[str, Target], now: date) -> Market:
+    """Every type that may be rented; raises UserError for names that nothing has, and if nothing is left."""
+    check_names(catalog, constraints)
+    kinds: tuple[PriceKind, ...] = ("on-demand", "reserved")
+    offers = catalog.query(OfferFilter(kinds=kinds if constraints.spot == "never" else (*kinds, "spot")))
+    moves = price_moves(catalog.query(OfferFilter(kinds=("prior",))), offers)
+    allowed = {id(each): _allows(constraints, each, each.name in machines) for each in catalog.instances}
+    found: dict[tuple[int, PriceKind], list[Offer]] = {}
+    for offer in offers:  # cheapest first
+        if allowed[id(offer.instance)] is True and _in_region(constraints, offer):
+            found.setdefault((id(offer.instance), offer.kind), []).append(offer)
+    every = (
+        _rentable(alike, hourly_price(alike[0], moves, now), constraints, machines.get(alike[0].instance.name))
+        for alike in found.values()
+    )
+    rentables = tuple(each for each in every if each.most_nodes > 0)
+    priced = {(offer.instance.cloud, offer.instance.name) for offer in offers}
+    unranked = tuple(_unranked(catalog.instances, allowed, priced))
+    if not rentables:
+        raise UserError(_nothing_left(constraints, unranked))
+    return Market(rentables, unranked)
+
+
+def _rentable(
+    alike: Sequence[Offer], price: HourlyPrice, constraints: Constraints, machine: Target | None
+) -> Rentable:
+    offer, instance = alike[0], alike[0].instance
+    devices = machine.devices if machine is not None else instance.devices
+    device = machine.device if machine is not None else instance.gpu or instance.gpu_model
+    said = [each for each in (available(offer), constraints.quotas.get(instance.name)) if each is not None]
+    if not said and price.paid_as == "own":
+        said = [1]  # of one's own there is one, unless somebody says how many
+    limits = [constraints.most_nodes, *said]
+    if constraints.most_dollars_per_hour is not None and offer.dollars_per_hour > 0:
+        # What an hour costs to the cent may exceed the limit by its last bit.
+        limits.append(int(constraints.most_dollars_per_hour / offer.dollars_per_hour * (1 + 1e-12)))
+    return Rentable(instance, price, devices, device, min(limits), len(alike), machine)
+
+
+# Constraints -----------------------------------------------------------------------------------------------------
+
+
+def _allows(constraints: Constraints, instance: Instance, measured: bool) -> bool | str:
+    """Whether the type may be rented; a sentence where a fact that decides it, or its speed, is unknown."""
+    cloud, name = instance.cloud.lower(), instance.name.lower()
+    excluded = {each.lower() for each in constraints.excluded}
+    if constraints.clouds and cloud not in {each.lower() for each in constraints.clouds}:
+        return False
+    if excluded & {cloud, name, f"{cloud}/{name}"}:
+        return False
+    if constraints.gpus:
+        answers = [has_gpu(instance, gpu) for gpu in constraints.gpus]
+        if True not in answers:
+            return "its exact GPU is unknown" if None in answers else False
+    least = constraints.least_gpu_memory_bytes
+    if least is not None:
+        if not instance.gpu_count:
+            return False
+        if instance.gpu_memory_bytes is None:
+            return "its GPUs' memory is unknown"
+        if instance.gpu_memory_bytes < least * _ROUNDING:
+            return False
+    return True if measured or instance.gpu_share == 1.0 else _slice(instance)
+
+
+def _slice(instance: Instance) -> str:
+    return (
+        f"it has {instance.gpu_share:.2g} of one {instance.gpu_model}, and how fast a slice of a GPU trains nobody "
+        f"published; profile there, or scale: `stash whatif --instance {instance.name}`"
+    )
+
+
+def _in_region(constraints: Constraints, offer: Offer) -> bool:
+    if not constraints.regions or offer.instance.cloud == ON_PREMISE:
+        return True
+    return offer.region is not None and offer.region.lower() in {each.lower() for each in constraints.regions}
+
+
+def _unranked(
+    instances: Iterable[Instance], allowed: Mapping[int, bool | str], priced: set[tuple[str, str]]
+) -> Iterable[Unranked]:
+    for each in instances:
+        verdict = allowed[id(each)]
+        if isinstance(verdict, str):
+            yield Unranked(instance=each.name, cloud=each.cloud, why=verdict)
+        elif verdict and (each.cloud, each.name) not in priced:
+            yield Unranked(instance=each.name, cloud=each.cloud, why="its price is unknown")
+
+
+def check_names(catalog: Catalog, constraints: Constraints) -> None:
+    """Raises UserError for a cloud, region, GPU or type that the catalog does not have."""
+    clouds = {each.cloud for each in catalog.instances}
+    types = {each.name for each in catalog.instances}
+    full = {f"{each.cloud}/{each.name}" for each in catalog.instances}
+    models = {name for each in catalog.instances for name in (each.gpu_model, each.gpu) if name}
+    for option, names, known in (
+        ("cloud", constraints.clouds, clouds),
+        ("region", constraints.regions, set(catalog.columns.regions)),
+        ("exclude", constraints.excluded, clouds | types | full),
+        ("quota", constraints.quotas, types),
+    ):
+        folded = {each.lower() for each in known}
+        for name in names:
+            if name.lower() not in folded:
+                raise UserError(_unknown(option, name, known))
+    for name in constraints.gpus:
+        if all(has_gpu(each, name) is False for each in catalog.instances):
+            raise UserError(_unknown("gpu", name, models))
+
+
+def _unknown(option: str, name: str, known: Iterable[str]) -> str:
+    alike = nearest(name, known)
+    hint = f"did you mean {listed(alike)}?" if alike else "`stash catalog` lists what there is"
+    return f"--{option} {name}: no offer has that; {hint}"
+
+
+def _nothing_left(constraints: Constraints, unranked: Sequence[Unranked]) -> str:
+    given = [name for name, value in wishes(constraints) if value]
+    which = f"these constraints ({listed([f'--{name}' for name in given])})" if given else "the catalog"
+    unknown = f"; of {len(unranked)} types a price or fact is unknown" if unranked else ""
+    return f"{which} leave nothing that could be rented{unknown}; loosen one, or add prices: `stash catalog refresh`"
+
+
+def wishes(constraints: Constraints) -> tuple[tuple[str, object], ...]:
+    """Constraints on offers by their options, and whether each is in force."""
+    return (
+        ("cloud", constraints.clouds),
+        ("region", constraints.regions),
+        ("gpu", constraints.gpus),
+        ("exclude", constraints.excluded),
+        ("max-price", constraints.most_dollars_per_hour),
+        ("min-memory", constraints.least_gpu_memory_bytes),
+        ("quota", constraints.quotas),
+    )
+
+
+def old_prices(rentables: Sequence[Rentable], constraints: Constraints, now: date) -> str | None:
+    """A warning where prices are older than wished, or undated; ``None`` if all are young."""
+    most = OLD_DAYS if constraints.oldest_price_days is None else constraints.oldest_price_days
+    ages = [age(each.price.as_of, now) for each in rentables if not agreed(each.price)]
+    old = sum(1 for each in ages if each is None or each.most > most)
+    if not old:
+        return None
+    which = f"{old:,} of {len(ages):,} prices are older than {most:,} days or undated"
+    return f"{which}; renew them: `stash catalog refresh`"
+
+
+# One job ---------------------------------------------------------------------------------------------------
+# Whether several profiles are of one job: a recommendation rests on all of them, so they must train the same.
+
+
+def refuse_different_jobs(profiles: Sequence[Profile], names: Sequence[str]) -> None:
+    """Raise UserError, naming the first two that differ and in what; machines and ranks may."""
+    for profile, name in zip(profiles[1:], names[1:], strict=True):
+        first, other = _essentials(profiles[0]), _essentials(profile)
+        for about, value in first.items():
+            if value is not None and other[about] is not None and value != other[about]:
+                raise UserError(
+                    f"{names[0]} and {name} are different jobs, in {about} ({value} and {other[about]}); recommend "
+                    "for one of them"
+                )
+
+
+def _essentials(profile: Profile) -> Mapping[str, str | None]:
+    workload = profile.workload
+    return {
+        "workload": workload.name,
+        "parameters": None if workload.parameters is None else f"{workload.parameters:,}",
+        "precision": workload.precision,
+    }

@@ -1,0 +1,266 @@
+"""Forecasts and bills of candidates, made only when they are asked for, and shared where nothing differs.
+
+Prices do not change a forecast: types at several prices share theirs. A candidate goes through three stages: the
+floor that ``bounds`` proves, the step it would take with as many loader workers as it has threads for, and its whole
+bill. Each stage is a bound of the next. Knows how to weigh one candidate; which ones to weigh is for ``search``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from stash.core.ladder import DATA_STALLS
+from stash.plan.bill import Bill, BillFacts, bill, hourly
+from stash.plan.bounds import Floors, Least, altered, fresh, raised, unbounded
+from stash.plan.candidates import Rentable
+from stash.plan.hourly_prices import kept, quantile_at
+from stash.plan.records import Goal, Rental, Setting, Unranked
+from stash.plan.settings import Shape
+from stash.predict.draws import Array, Draws
+from stash.predict.forecast import StallDraws
+from stash.predict.forecasting import lost, stall_draws
+from stash.predict.loading import cores_worth, dataset_bytes
+from stash.predict.passes import Base
+from stash.predict.pipeline import cached_share, less_sure, supply_seconds
+
+Calibration = Callable[[StallDraws, Draws], StallDraws]
+"""What earlier plans' residuals make of a forecast. No bound of the model's holds of what it returns."""
+WORTH = 0.01
+"""Of a step: loader workers that save less are not worth a change of the job's settings."""
+FLOOR, STEP, WHOLE = 0, 1, 2
+"""Stages of a candidate."""
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """One candidate with its forecast and its bill."""
+
+    rentable: Rentable
+    shape: Shape
+    number: int
+    """Of its node count among the shape's."""
+    rental: Rental
+    setting: Setting
+    drawn: StallDraws
+    billed: Bill
+    confidence: float
+
+    @property
+    def steps(self) -> float:
+        return float(self.shape.steps[self.number])
+
+    @property
+    def samples(self) -> float:
+        """Of a step."""
+        return float(self.shape.samples[self.number])
+
+    @property
+    def seconds(self) -> float:
+        return float(self.billed.seconds.mean())
+
+    @property
+    def dollars(self) -> float:
+        return float(self.billed.dollars.mean())
+
+    @property
+    def sure_seconds(self) -> float:
+        return float(quantile_at(self.billed.seconds, self.confidence))
+
+    @property
+    def sure_dollars(self) -> float:
+        return float(quantile_at(self.billed.dollars, self.confidence))
+
+    def on_time(self, goal: Goal) -> float | None:
+        return kept(self.billed.seconds, goal.deadline_seconds)
+
+    def within_budget(self, goal: Goal) -> float | None:
+        return kept(self.billed.dollars, goal.budget_dollars)
+
+
+@dataclass(eq=False)
+class CandidateChain:
+    """One type in one shape, at one price: all its node counts, with what is known of each so far."""
+
+    rentable: Rentable
+    shape: Shape
+    price: Array
+    """Dollars an hour of one node, ``[draws]``."""
+    least: Least
+    stage: Array
+    """``[node counts]``."""
+    own: bool
+    """Whether it was profiled on just these machines."""
+
+    @property
+    def onward_from(self) -> int:
+        """Nodes from which on more of them never shorten a step: beyond what is taken as it was measured."""
+        return max(2, self.shape.base.target.nodes + 1) if self.own else 2
+
+
+class Evaluator:
+    """All candidates of one question."""
+
+    def __init__(
+        self,
+        goal: Goal,
+        facts: BillFacts,
+        floors: Floors,
+        bases: Sequence[Base],
+        calibrate: Calibration | None,
+    ) -> None:
+        self.goal, self._facts, self._floors, self._calibrate = goal, facts, floors, calibrate
+        self._forecasts: dict[tuple[object, ...], StallDraws] = {}
+        self._weighed: dict[tuple[int, int], Evaluation] = {}
+        self._cached = [_cache_of(base) for base in bases]
+        self.unknown: dict[str, Unranked] = {}
+        """What could not be forecast, by type."""
+
+    def chain(self, rentable: Rentable, shape: Shape, own: bool) -> CandidateChain:
+        """At its floor; raises UserError where nothing is known of the device's speed."""
+        price = hourly(rentable.rental(1), shape.base.draws)
+        supply = None if own else _supply(rentable, shape, _most_workers(rentable, shape.base))
+        floor = self._floors.row(shape, price, supply)
+        if self._calibrate is not None:
+            floor = unbounded(shape)
+        return CandidateChain(rentable, shape, price, floor, np.zeros(len(shape.nodes)), own)
+
+    def _needs_workers(self, chain: CandidateChain, drawn: StallDraws) -> bool:
+        """Whether as many workers as now are proven to make a step longer by more than ``WORTH``; see ``bounds``."""
+        base, supply = chain.shape.base, _supply(chain.rentable, chain.shape, None)
+        if self._calibrate is not None or chain.own or base.held is None or supply is None:
+            return False
+        trains = np.sum([part.seconds for part in drawn.parts if part.name not in DATA_STALLS], axis=0)
+        least = trains + base.held.prep.less * np.maximum(0.0, supply - trains) + fresh(chain.shape)
+        return bool(least.mean() > (1 + WORTH) * drawn.step.mean())
+
+    def advance(self, chain: CandidateChain, number: int) -> None:
+        """Take one node count a stage further, and raise what follows from it."""
+        if chain.stage[number] == FLOOR:
+            self._to_step(chain, number)
+        else:
+            self._to_whole(chain, number)
+
+    def weighed(self, chain: CandidateChain, number: int) -> Evaluation:
+        """A candidate at its last stage."""
+        while chain.stage[number] < WHOLE:
+            self.advance(chain, number)
+        return self._weighed[id(chain), number]
+
+    # Stages ------------------------------------------------------------------------------------------------------
+
+    def _to_step(self, chain: CandidateChain, number: int) -> None:
+        nodes = int(chain.shape.nodes[number])
+        most = _most_workers(chain.rentable, chain.shape.base)
+        drawn = self._drawn(chain, nodes, most, self._share(chain))
+        missing = lost(chain.shape.base, drawn)
+        if missing:
+            self._leave_out(chain, number, missing[0].why, only_several=missing[0].name == "network")
+            return
+        self._raise(chain, number, drawn.step)
+        chain.stage[number] = STEP
+
+    def _raise(self, chain: CandidateChain, number: int, step: Array) -> None:
+        """Bounds of this node count, and of those that cannot take less, to those of such a step, ``[draws]``."""
+        onward = self._calibrate is None and int(chain.shape.nodes[number]) >= chain.onward_from
+        raised(chain.least, number, step, chain.shape, chain.price, self.goal.confidence, onward)
+
+    def _to_whole(self, chain: CandidateChain, number: int) -> None:
+        base, shape, nodes = chain.shape.base, chain.shape, int(chain.shape.nodes[number])
+        most, share = _most_workers(chain.rentable, base), self._share(chain)
+        drawn, workers = self._drawn(chain, nodes, most, share), most
+        if most is not None and not self._needs_workers(chain, drawn):
+            usual = self._drawn(chain, nodes, None, share)
+            longer = usual.step - drawn.step
+            if np.all(longer >= 0) and longer.mean() <= WORTH * drawn.step.mean():
+                drawn, workers = usual, None
+        first = None
+        epochs = _of_first_epoch(base, shape)
+        if share and epochs is not None:
+            longer = self._drawn(chain, nodes, workers, None).step - drawn.step
+            first = shape.steps[number] * epochs[number] * longer
+            if workers == most:
+                self._raise(chain, number, drawn.step + epochs.min() * longer)
+        rental = chain.rentable.rental(nodes)
+        billed = bill(drawn, float(shape.steps[number]), rental, self._facts, first, base.draws)
+        wanted = altered(shape)
+        setting = Setting(batch=wanted.batch, accumulate=wanted.accumulate, workers=workers)
+        found = Evaluation(
+            chain.rentable, shape, number, rental, setting, drawn, billed, self.goal.confidence
+        )  # fmt: skip
+        self._weighed[id(chain), number] = found
+        least = chain.least
+        least.seconds[number], least.dollars[number] = found.seconds, found.dollars
+        least.sure_seconds[number], least.sure_dollars[number] = found.sure_seconds, found.sure_dollars
+        chain.stage[number] = WHOLE
+
+    def _leave_out(self, chain: CandidateChain, number: int, why: str, only_several: bool) -> None:
+        """Nobody can forecast this node count, nor any other that lacks the same fact."""
+        lacking = chain.shape.nodes > 1 if only_several else chain.shape.ranks > 1
+        if chain.own:
+            lacking &= chain.shape.nodes != chain.shape.base.target.nodes  # measured, whatever else is unknown
+        lacking[number] = True
+        for bound in (chain.least.seconds, chain.least.dollars, chain.least.sure_seconds, chain.least.sure_dollars):
+            bound[lacking] = np.inf
+        instance = chain.rentable.instance
+        if np.isfinite(chain.least.seconds).any():
+            why = f"on other node counts than those ranked: {why}"
+        self.unknown[chain.rentable.key] = Unranked(instance=instance.name, cloud=instance.cloud, why=why)
+
+    # Forecasts ---------------------------------------------------------------------------------------------------
+
+    def _drawn(self, chain: CandidateChain, nodes: int, workers: int | None, share: float | None) -> StallDraws:
+        key = (chain.rentable.key, chain.shape.key, nodes, workers, share)
+        if key not in self._forecasts:
+            update: dict[str, object] = {"workers": workers, "cache": share}
+            if not (chain.own and nodes == chain.shape.base.target.nodes):  # what was measured stays so
+                kind = "instance" if chain.rentable.machine is None else "cluster"
+                update |= {"nodes": nodes, kind: chain.rentable.key}
+            base = chain.shape.base
+            drawn = stall_draws(base, altered(chain.shape).model_copy(update=update))
+            self._forecasts[key] = drawn if self._calibrate is None else self._calibrate(drawn, base.draws)
+        return self._forecasts[key]
+
+    def _share(self, chain: CandidateChain) -> float | None:
+        """Of the data set, that a node's memory holds after the first epoch; ``None``: unknown, and so none."""
+        size, memory = self._cached[chain.shape.key.base], chain.rentable.memory_bytes
+        return None if not size or not memory else cached_share(memory, size)
+
+
+def _supply(rentable: Rentable, shape: Shape, workers: int | None) -> Array | None:
+    """Seconds that a node's loaders need for a step's batches; ``workers`` is ``None`` for as many as now."""
+    base, loading = shape.base, shape.base.loading
+    if loading is None or rentable.machine is not None or rentable.threads is None:
+        return None
+    each = loading.pipeline.workers if workers is None else workers
+    pipeline = replace(
+        loading.pipeline.reading(1.0),
+        ranks=rentable.devices,
+        workers=each,
+        samples=shape.key.batch,
+        batches=shape.key.accumulate,
+        cores=cores_worth(True, rentable.threads, rentable.devices * (each + 1), base.draws),
+    )
+    return shape.key.accumulate * supply_seconds(pipeline, less_sure(loading.work, base.draws))
+
+
+def _most_workers(rentable: Rentable, base: Base) -> int | None:
+    """Loader workers for which a rank has hardware threads, where those are more than now; ``None``: as now."""
+    if base.loading is None or rentable.threads is None:
+        return None
+    most = int(rentable.threads / rentable.devices)
+    return most if most > base.loading.pipeline.workers else None
+
+
+def _of_first_epoch(base: Base, shape: Shape) -> Array | None:
+    """The first epoch's share of all steps, ``[node counts]``; ``None`` where nobody knows how long an epoch is."""
+    loaders = base.profile.workload.loaders
+    if not loaders or not loaders[0].samples:
+        return None
+    return np.minimum(1.0, loaders[0].samples / shape.samples / shape.steps)
+
+
+def _cache_of(base: Base) -> float | None:
+    return None if base.loading is None else dataset_bytes(base.profile)

@@ -1,0 +1,337 @@
+"""A choice as it is started: the profiled command on machines yet to be rented, as a SkyPilot task."""
+
+from __future__ import annotations
+
+import math
+import re
+import shlex
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import yaml
+
+from stash.catalog.facts import Instance
+from stash.catalog.machines import resources
+from stash.catalog.offers import Catalog
+from stash.core.dollars import dollars_interval, span_interval
+from stash.core.errors import UserError
+from stash.core.formatting import listed
+from stash.core.printable import printable_line
+from stash.core.records.profile import Profile
+from stash.core.secrets import HIDDEN, MASK
+from stash.core.units import format_bytes
+from stash.plan.bill import BillFacts
+from stash.plan.records import Choice
+
+# Relaunch --------------------------------------------------------------------------------------------------
+# How a profiled job is started on machines that are yet to be rented: its own command, for their number and
+# devices.
+#
+# A script or module gets torchrun; a torchrun of the job's own keeps its options but those that name nodes and
+# ranks, and so does ``accelerate launch``. Any other launcher is left as it was typed, with a note of what is to be
+# done. Knows shell words and nothing of who rents.
+
+_PYTHON = re.compile(r"(.*/)?python[\d.]*")
+_TORCHRUN_MODULES = ("torch.distributed.run", "torch.distributed.launch")
+_WHERE_RANKS_ARE = frozenset((
+    "nnodes", "nproc-per-node", "node-rank", "master-addr", "master-port", "local-addr",
+    "rdzv-backend", "rdzv-endpoint", "rdzv-id", "rdzv-conf",
+    "num-machines", "num-processes", "machine-rank", "main-process-ip", "main-process-port",
+))  # fmt: skip
+"""Options of torchrun and accelerate that say how many ranks there are and where they meet."""
+_FLAGS = frozenset(("standalone", "multi-gpu", "use-env"))
+"""Of those, the ones without a value."""
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """Shell words for what each node finds out of itself: numbers, and where rank 0 listens."""
+
+    nodes: str
+    node: str
+    first_address: str
+    devices: str
+    port: int = 29_500
+
+
+@dataclass(frozen=True)
+class Relaunch:
+    """A line of shell for every node, and what a person has to know or do before it is run."""
+
+    line: str
+    notes: tuple[str, ...] = ()
+
+
+def relaunch(command: Sequence[str], nodes: int, devices: int, meeting: Meeting) -> Relaunch:
+    """``command`` as it was profiled, on ``nodes`` machines with ``devices`` ranks each."""
+    words = list(command)
+    if not words:
+        return Relaunch("", ("the profile does not hold the job's command: write it into run",))
+    launcher, job = _split(words)
+    if launcher is None:
+        note = f"`{launcher_name(words)}` starts the job, and how it is told of {nodes} machines is its own affair"
+        told = (f"{note}: edit run",) if nodes > 1 else (f"{note}: look at run",)
+        return Relaunch(shlex.join(words), told)
+    if not launcher and nodes * devices == 1:
+        return Relaunch(shlex.join(["python", *job]))
+    if launcher[:2] == ["accelerate", "launch"]:
+        options = _accelerate(nodes, devices, meeting)
+        return Relaunch(_lines(["accelerate launch", *options, *_quoted(_kept(launcher[2:])), shlex.join(job)]))
+    # Without the dashes torchrun takes the script's --log or --max for abbreviations of its own options.
+    dashed = ["-m", "--", *job[1:]] if job[0] in ("-m", "--module") else ["--", *job]
+    kept = _quoted(_kept(launcher[1:]))
+    return Relaunch(_lines(["torchrun", *_torchrun(meeting), *kept, shlex.join(dashed)]))
+
+
+def launcher_name(words: Sequence[str]) -> str:
+    """What starts the job, as a person would name it: ``deepspeed``, ``bash run.sh``."""
+    return shlex.join(words[:2] if words[0] in ("bash", "sh", "sudo", "env") else words[:1])
+
+
+def _split(words: list[str]) -> tuple[list[str] | None, list[str]]:
+    """The launcher's words (none where Python starts the job, ``None`` where it is another) and the job's."""
+    if words[0] == "-m" or words[0].endswith(".py"):
+        return [], words
+    python = _PYTHON.fullmatch(words[0]) is not None
+    if python and words[1:2] == ["-m"] and words[2:3] and words[2] in _TORCHRUN_MODULES:
+        return _at_the_job(["torchrun", *words[3:]])
+    if words[0].rpartition("/")[2] == "torchrun":
+        return _at_the_job(["torchrun", *words[1:]])
+    if words[0].rpartition("/")[2] == "accelerate" and words[1:2] == ["launch"]:
+        return _at_the_job(["accelerate", *words[1:]])
+    if python:
+        rest = [word for word in words[1:] if word != "-u"] if words[1:2] == ["-u"] else words[1:]
+        if rest and (rest[0] == "-m" or rest[0].endswith(".py")):
+            return [], rest
+    return None, []
+
+
+def _at_the_job(words: list[str]) -> tuple[list[str] | None, list[str]]:
+    """Cut where the launcher's options end: at ``--``, ``-m`` or a script."""
+    for number, word in enumerate(words):
+        if word == "--":
+            return words[:number], words[number + 1 :]
+        if word in ("-m", "--module") or word.endswith(".py"):
+            return words[:number], words[number:]
+    return None, []
+
+
+def _kept(options: Sequence[str]) -> list[str]:
+    """A launcher's options without those that say where ranks are."""
+    kept, skip = [], False
+    for word in options:
+        name, equals, _ = word.lstrip("-").replace("_", "-").partition("=")
+        if skip and not word.startswith("-"):
+            skip = False
+            continue
+        skip = False
+        if word.startswith("--") and name in _FLAGS:
+            continue
+        if word.startswith("--") and name in _WHERE_RANKS_ARE:
+            skip = not equals
+            continue
+        kept.append(word)
+    return kept
+
+
+def _torchrun(meeting: Meeting) -> list[str]:
+    return [
+        f"--nnodes={meeting.nodes}",
+        f"--nproc-per-node={meeting.devices}",
+        f"--node-rank={meeting.node}",
+        f"--master-addr={meeting.first_address}",
+        f"--master-port={meeting.port}",
+    ]
+
+
+def _accelerate(nodes: int, devices: int, meeting: Meeting) -> list[str]:
+    return [
+        *(["--multi_gpu"] if nodes * devices > 1 else []),
+        f"--num_machines={meeting.nodes}",
+        f"--num_processes={nodes * devices}",
+        f"--machine_rank={meeting.node}",
+        f"--main_process_ip={meeting.first_address}",
+        f"--main_process_port={meeting.port}",
+    ]
+
+
+def _quoted(words: Sequence[str]) -> list[str]:
+    return [shlex.quote(word) for word in words]
+
+
+def _lines(words: Sequence[str]) -> str:
+    """One command over several lines, indented below its first word."""
+    return " \\\n  ".join(words)
+
+
+# Sky -------------------------------------------------------------------------------------------------------
+# A choice as a SkyPilot task: YAML that ``sky launch`` takes, and that starts nothing by itself.
+#
+# Knows SkyPilot's keys (docs.skypilot.co, reference/yaml-spec, and running-jobs/distributed-jobs for the variables
+# that its nodes find), the choice and the job's command. What it cannot know (where the data lie, secrets, how the
+# job takes a batch) stands in the comments on top as things to do. Reads no cloud.
+
+CLOUDS = ("aws", "azure", "gcp", "lambda", "runpod")
+"""That SkyPilot rents from, and the catalog knows, by the same names."""
+_IDLE_MINUTES = 10
+"""After which a cluster that has nothing to do is taken down: not so few that a failed start cannot be looked at."""
+_USUAL_DISK, _SYSTEM = 256, 45
+"""GiB: SkyPilot's default disk, and its default image on AWS (sky/clouds/aws.py, DEFAULT_AMI_GB)."""
+_WIDTH = 100
+_FIRST = '$(echo "$SKYPILOT_NODE_IPS" | head -n1)'
+
+
+def sky_task(choice: Choice, profile: Profile, catalog: Catalog, facts: BillFacts, file: str = "task.yaml") -> str:
+    """The task of ``choice``; ``file`` is what it will be called. Raises UserError for what SkyPilot cannot rent."""
+    rented = choice.rented
+    if rented.cloud not in CLOUDS:
+        raise UserError(_not_for_rent(choice, profile))
+    instance = catalog.instance(f"{rented.cloud}/{rented.instance}")
+    started = _started(choice, profile)
+    task: dict[str, object] = {
+        "name": task_name(profile),
+        "workdir": ".",
+        "num_nodes": rented.nodes,
+        "resources": _resources(choice, instance, facts),
+        "setup": _Script(_setup(profile)),
+        "run": _Script(started.line + "\n"),
+    }
+    head = _head(choice, str(task["name"]), file, (*started.notes, *_to_do(choice, profile, facts)))
+    body = yaml.dump(task, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=4096)
+    return head + body
+
+
+def task_name(profile: Profile) -> str:
+    """The job's name as SkyPilot takes one: letters, digits and dashes, a letter first."""
+    workload = profile.workload.name
+    plain = re.sub(r"[^a-z0-9]+", "-", workload.lower().removesuffix(".py")).strip("-")
+    return plain[:40].strip("-") if plain[:1].isalpha() else f"train-{plain}"[:40].strip("-")
+
+
+def _not_for_rent(choice: Choice, profile: Profile) -> str:
+    rented = choice.rented
+    meeting = Meeting("NODES", "NUMBER", "FIRST", str(rented.devices))
+    if rented.nodes == 1:
+        meeting = Meeting("1", "0", "127.0.0.1", str(rented.devices))
+    line = relaunch(profile.workload.command, rented.nodes, rented.devices, meeting).line.replace(" \\\n ", "")
+    return (
+        f"{rented.instance} ({rented.cloud}) is nothing that SkyPilot rents; start the job there yourself: "
+        f"{printable_line(line)}"
+    )
+
+
+def _resources(choice: Choice, instance: Instance, facts: BillFacts) -> dict[str, object]:
+    rented = choice.rented
+    found = resources(instance, rented.cloud, rented.price.region, rented.price.paid_as == "spot")
+    if rented.nodes > 1 and instance.rdma:
+        found["network_tier"] = "best"
+    disk = _disk_gib(facts)
+    if disk is not None:
+        found["disk_size"] = disk
+    if rented.price.paid_as != "spot":
+        found["autostop"] = {"idle_minutes": _IDLE_MINUTES, "down": True}
+    return found
+
+
+def _disk_gib(facts: BillFacts) -> int | None:
+    """A node's disk: as asked for, else data and image beside the system; ``None`` where the usual one has room."""
+    if facts.disk_bytes is not None:
+        return math.ceil(facts.disk_bytes / 2**30)
+    held = (facts.dataset_bytes or 0.0) + (facts.image_bytes or 0.0)
+    needed = math.ceil(held / 2**30) + _SYSTEM
+    return needed if needed > _USUAL_DISK else None
+
+
+def _started(choice: Choice, profile: Profile) -> Relaunch:
+    rented = choice.rented
+    devices = str(rented.devices) if rented.device is None else '"$SKYPILOT_NUM_GPUS_PER_NODE"'
+    meeting = Meeting('"$SKYPILOT_NUM_NODES"', '"$SKYPILOT_NODE_RANK"', f'"{_FIRST}"', devices)
+    return relaunch(profile.workload.command, rented.nodes, rented.devices, meeting)
+
+
+def _setup(profile: Profile) -> str:
+    known = [f"{name} {profile.software[name]}" for name in ("python", "torch") if name in profile.software]
+    measured = [f"# Profiled with {printable_line(listed(known))}."] if known else []
+    install = "if [ -f requirements.txt ]; then pip install -r requirements.txt; fi"
+    return "\n".join([*measured, install, ""])
+
+
+def _to_do(choice: Choice, profile: Profile, facts: BillFacts) -> list[str]:
+    """What only a person can see to, in sentences."""
+    rented, command = choice.rented, profile.workload.command
+    notes = [*_settings(choice, profile)]
+    if profile.world_size == 1 and rented.nodes * rented.devices > 1:
+        notes.append("the job was profiled on one device: it has to train with DistributedDataParallel to use more")
+    if any(MASK in word or HIDDEN in word for word in command):
+        notes.append(
+            f"the command lacks words that may be secrets ({MASK} and {HIDDEN} stand for them): pass them with "
+            "`secrets:`, and write in those that are none"
+        )
+    if any(word.startswith("/") for word in command):
+        notes.append("the command holds paths of the machine that was profiled: make them fit this one")
+    size = "" if facts.dataset_bytes is None else f" ({format_bytes(facts.dataset_bytes)})"
+    notes.append(f"the data{size} have to be where the job looks for them: with `file_mounts:`, or a line of setup")
+    if rented.price.paid_as == "spot":
+        notes.append("spot machines may be taken away: the job has to save checkpoints where a new one finds them")
+    if rented.price.paid_as == "reserved":
+        notes.append("the price is that of your reservation: name it in ~/.sky/config.yaml")
+    return notes
+
+
+def _settings(choice: Choice, profile: Profile) -> list[str]:
+    changes = [
+        f"{value:,} {name}"
+        for name, value in (
+            ("samples a device and pass", choice.setting.batch),
+            ("passes a step", choice.setting.accumulate),
+            ("loader workers a rank", choice.setting.workers),
+        )
+        if value is not None
+    ]
+    if not changes:
+        return []
+    return [f"the forecast is of {listed(changes)}: set them in the job's own arguments"]
+
+
+def _head(choice: Choice, name: str, file: str, notes: Sequence[str]) -> str:
+    rented = choice.rented
+    where = rented.cloud if rented.price.region is None else f"{rented.cloud} {rented.price.region}"
+    dated = f" of {rented.price.as_of}" if rented.price.as_of else ", undated"
+    price = f"${rented.price.dollars_per_hour.value:,.4g}/h each ({rented.price.paid_as}{dated})"
+    start = f"sky jobs launch {file}" if rented.price.paid_as == "spot" else f"sky launch -c {name} {file}"
+    told = [
+        *_wrapped(f"{choice.name}, {where}, {price}.", ""),
+        f"Forecast: {span_interval(choice.seconds)}, {dollars_interval(choice.dollars)}.",
+        "Written by `stash recommend`; nothing was started. To start it:",
+        f"    {start}",
+        "Before you do:",
+        *(part for note in notes for part in _wrapped(note, "- ")),
+    ]
+    return "".join(f"# {line}\n" for line in told)
+
+
+def _wrapped(line: str, bullet: str) -> list[str]:
+    return textwrap.wrap(
+        printable_line(line),
+        _WIDTH,
+        initial_indent=bullet,
+        subsequent_indent=" " * len(bullet),
+        break_on_hyphens=False,
+        break_long_words=False,
+    )
+
+
+class _Script(str):
+    """Lines of shell, written as a block."""
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes scripts as blocks."""
+
+
+def _block(dumper: yaml.SafeDumper, script: _Script) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", str(script), style="|")
+
+
+_Dumper.add_representer(_Script, _block)

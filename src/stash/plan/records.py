@@ -1,0 +1,348 @@
+"""A plan: what is to be trained by when, every machine weighed, which to rent; and its file, ``*.plan.json``."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field
+
+from stash.core import documents
+from stash.core.documents import Document, DocumentKind, others
+from stash.core.errors import ArtefactError
+from stash.core.intervals import Interval
+from stash.core.ladder import STALLS
+from stash.core.records.base import CommandWords, Count, Duration, Number, PlainName, Record, Sentence
+
+# Plan ------------------------------------------------------------------------------------------------------
+# A plan: what is to be trained and by when, every machine that was weighed for it, and which one to rent.
+#
+# Written by ``stash recommend`` as ``*.plan.json``, shown in many ways, and held against what was measured later by
+# ``stash check-plan``. Holds answers, not models: how they were found is ``derive/plan``'s business. Times are in
+# seconds, sizes in bytes, money in US dollars; ``None`` means "not known" and is never written as zero. Every
+# interval holds 95 %.
+
+PLAN_SCHEMA = 1
+PLAN_SUFFIX = ".plan.json"
+
+ScalingPolicy = Literal["per device", "global"]
+"""What more devices do to a step: each trains as many samples as now, or all together as many as now."""
+PaidAs = Literal["on-demand", "spot", "reserved", "own"]
+ChoiceStanding = Literal["chosen", "tied", "front", "lost", "infeasible"]
+"""*tied*: as good as the chosen one within its intervals. *front*: nothing else is both cheaper and sooner. *lost*:
+something else is better in both. *infeasible*: misses the deadline, the budget, a quota or memory."""
+
+
+class TrainingWork(Record):
+    """How much is to be trained."""
+
+    samples: Number = Field(gt=0)
+    text: Sentence
+    """As it was asked for: ``90 epochs of 1,281,167 samples``."""
+
+
+class Goal(Record):
+    """What is wanted of the whole training."""
+
+    work: TrainingWork
+    deadline_seconds: Number | None = Field(None, gt=0)
+    budget_dollars: Number | None = Field(None, gt=0)
+    confidence: float = Field(0.9, gt=0.5, lt=1)
+    """How probable it has to be that deadline and budget are kept."""
+    scaling: ScalingPolicy = "per device"
+    efficiency: float | None = Field(None, ge=0, le=1)
+    """e where samples to train grow with (global batch / profiled global batch)ᵉ, of larger ones; ``None``: nobody
+    said, and none are added."""
+
+
+class Constraints(Record):
+    """What may be rented."""
+
+    clouds: tuple[PlainName, ...] = ()
+    """Any, where empty; so with regions and GPUs."""
+    regions: tuple[PlainName, ...] = ()
+    gpus: tuple[PlainName, ...] = ()
+    excluded: tuple[PlainName, ...] = ()
+    """Instance types, or clouds."""
+    most_nodes: int = Field(16, ge=1)
+    most_dollars_per_hour: Number | None = Field(None, gt=0)
+    """Of all nodes together."""
+    least_gpu_memory_bytes: Number | None = Field(None, gt=0)
+    quotas: dict[PlainName, Count] = Field(default_factory=dict)
+    """Instances at most, by type."""
+    spot: Literal["never", "allow"] = "never"
+    oldest_price_days: int | None = Field(None, ge=0)
+
+
+class HourlyPrice(Record):
+    """What one instance costs for an hour."""
+
+    dollars_per_hour: Interval
+    paid_as: PaidAs
+    region: PlainName | None = None
+    as_of: PlainName | None = None
+    source: Sentence
+    moved: Sentence = ""
+    """How far it may have moved since, and how that is known; empty where it is exact."""
+
+
+class Rental(Record):
+    """Instances of one type at one price."""
+
+    instance: PlainName
+    cloud: PlainName
+    nodes: int = Field(ge=1)
+    devices: int = Field(ge=1)
+    """Of a node, a rank each."""
+    device: PlainName | None = None
+    """``None`` where ranks run on CPUs."""
+    price: HourlyPrice
+
+    @property
+    def dollars_per_hour(self) -> float:
+        """Of all nodes."""
+        return self.nodes * self.price.dollars_per_hour.value
+
+
+class Setting(Record):
+    """How the job is to be run there; ``None`` leaves a setting as it was profiled."""
+
+    batch: int | None = None
+    """Samples of a device in one forward and backward pass."""
+    accumulate: int | None = None
+    workers: int | None = None
+
+
+class PlanFact(Record):
+    """One number that a choice rests on."""
+
+    about: PlainName
+    unit: PlainName
+    """``bytes/s``, ``seconds``, ``bytes``, ``samples/s``, ``fraction``, ``count`` or ``dollars/h``."""
+    value: Number
+    low: Number | None = None
+    high: Number | None = None
+    origin: PlainName
+    """``given``, ``measured``, ``scaled`` or ``data sheet``."""
+    as_of: PlainName | None = None
+    source: Sentence
+
+
+def _stall(name: str) -> str:
+    if name not in STALLS:
+        raise ValueError(f"Input should be one of {', '.join(STALLS)}")
+    return name
+
+
+class StallShare(Record):
+    """One stall of a step, and what it costs over the whole training."""
+
+    name: Annotated[str, AfterValidator(_stall)]
+    seconds: Interval
+    """Of a step."""
+    share: float
+    """Of the step."""
+    dollars: Interval
+    """Of the bill. Stalls' dollars add up to those of the bill's item ``training``."""
+    origin: PlainName
+    facts: tuple[PlanFact, ...] = ()
+
+
+class BillItem(Record):
+    """A part of the bill."""
+
+    name: Literal["training", "start-up", "first epoch", "rounding", "disk", "egress"]
+    seconds: Interval
+    """Wall time it adds; 0 where it adds none."""
+    dollars: Interval
+    text: Sentence = ""
+    """What it was computed from."""
+
+
+class Choice(Record):
+    """One thing that may be rented, and what it would do."""
+
+    rented: Rental
+    setting: Setting
+    standing: ChoiceStanding
+    why: Sentence
+    """The one reason for its standing."""
+    samples_per_step: Number
+    steps: Number
+    """Optimizer steps of the whole training."""
+    step: Interval
+    """Seconds."""
+    stalls: tuple[StallShare, ...]
+    items: tuple[BillItem, ...]
+    seconds: Interval
+    """From start to end."""
+    dollars: Interval
+    on_time: float | None = None
+    """Probability that the deadline is kept; ``None`` without one, and of machines that may be interrupted."""
+    within_budget: float | None = None
+    """Likewise."""
+    origin: PlainName
+    """Of the forecast: its least certain part's."""
+    beyond: tuple[Sentence, ...] = ()
+    """Where the forecast leaves what was calibrated."""
+
+    @property
+    def name(self) -> str:
+        """``"2 × p3.8xlarge"``."""
+        return f"{self.rented.nodes} × {self.rented.instance}"
+
+    @property
+    def samples_per_second(self) -> float:
+        return self.samples_per_step / self.step.value
+
+
+class Unranked(Record):
+    """What was left out because something about it is not known."""
+
+    instance: PlainName
+    cloud: PlainName
+    why: Sentence
+    count: int = 1
+    """Offers."""
+
+
+class Experiment(Record):
+    """What would tell which of several tied choices is best, for the least money."""
+
+    command: CommandWords
+    on: PlainName
+    """Instance type."""
+    seconds: Duration
+    dollars: Number
+    text: Sentence
+
+
+class Relaxation(Record):
+    """A wish that, given up or loosened to this, makes something feasible."""
+
+    option: PlainName
+    """``deadline``, ``budget``, ``max-nodes`` …"""
+    to: Sentence
+    """What to type instead."""
+    text: Sentence
+
+
+class RuleChoice(Record):
+    """What another rule would have rented, and what that costs more than the plan."""
+
+    rule: PlainName
+    text: Sentence
+    """How it chooses."""
+    choice: Choice | None
+    """``None`` if it can choose nothing; ``why`` says so."""
+    why: Sentence = ""
+    dollars_more: Number | None = None
+    seconds_more: Number | None = None
+    feasible: bool | None = None
+    """Whether its choice keeps deadline and budget."""
+
+
+class RentalPlan(Record):
+    """The answer to one ``stash recommend``."""
+
+    plan_schema: int = PLAN_SCHEMA
+    stash_version: PlainName
+    created: PlainName
+    """ISO date and time, UTC."""
+    workload: PlainName
+    profiles: tuple[str, ...]
+    """The files it was made from."""
+    goal: Goal
+    constraints: Constraints
+    choices: tuple[Choice, ...]
+    """The chosen one first if there is one, then those tied with it, the front by cost, and one (the best setting and
+    node count) for every other offered type."""
+    unranked: tuple[Unranked, ...] = ()
+    experiment: Experiment | None = None
+    relaxations: tuple[Relaxation, ...] = ()
+    """Where nothing is feasible: the nearest wishes that are."""
+    rules: tuple[RuleChoice, ...] = ()
+    assumptions: tuple[Sentence, ...] = ()
+    """What was taken for granted, in sentences."""
+    warnings: tuple[Sentence, ...] = ()
+    weighed: Count
+    """Combinations of offer, nodes and setting."""
+    pruned: Count
+    """Of those, how many a bound proved to be worse than something that was forecast."""
+    seed: Count
+    draws: Count
+
+    @property
+    def chosen(self) -> Choice | None:
+        first = self.choices[0] if self.choices else None
+        return first if first is not None and first.standing == "chosen" else None
+
+    @property
+    def tied(self) -> tuple[Choice, ...]:
+        return tuple(choice for choice in self.choices if choice.standing == "tied")
+
+    @property
+    def front(self) -> tuple[Choice, ...]:
+        """Cost against time: what nothing else beats in both, the chosen one and its ties among it if they are."""
+        return tuple(choice for choice in self.choices if choice.standing in ("chosen", "front"))
+
+
+# Plans -----------------------------------------------------------------------------------------------------
+# Loads and saves plans, ``*.plan.json``: what was weighed, what was chosen, and what that rests on.
+#
+# Knows the versions of their schema. A plan has the manners of a profile's file (``documents``), and is no
+# artefact: it holds nothing that was measured, so stores do not keep it.
+
+MIGRATIONS: dict[int, Callable[[Document], Document]] = {}
+"""``MIGRATIONS[n]`` turns a plan of schema n into one of schema n + 1."""
+_KIND = DocumentKind(
+    name="plan",
+    suffix=PLAN_SUFFIX,
+    command="stash recommend",
+    version="plan_schema",
+    is_not="is not a plan:",
+    folder="is a folder, not a plan",
+    others="; plans there, newest first:",
+)
+
+
+def save_plan(plan: RentalPlan, path: str | os.PathLike[str]) -> None:
+    """Write ``plan`` to ``path``, replacing it in one step, for its owner alone; raises ArtefactError."""
+    documents.save_text(documents.lined(plan.model_dump(mode="json"), ("choices",)), Path(path), _KIND)
+
+
+def load_plan(path: str | os.PathLike[str]) -> RentalPlan:
+    """The plan saved at ``path``, of this or any older schema; raises ArtefactError."""
+    source = Path(path)
+    plan = documents.load_record(source, _KIND, RentalPlan, PLAN_SCHEMA, MIGRATIONS)
+    contradiction = next(_contradictions(plan), None)
+    if contradiction is not None:
+        raise ArtefactError(f"{source} {_KIND.is_not} {contradiction}; {others(_KIND)}")
+    return plan
+
+
+def is_plan(word: str | os.PathLike[str]) -> bool:
+    """Whether ``word`` is the name of a plan's file: by its ending, or by how what is there begins."""
+    return documents.is_one(word, _KIND)
+
+
+def _contradictions(item: object, name: str = "") -> Iterator[str]:
+    """Numbers that no forecast can have, by the names of their fields: whoever shows a plan computes with them."""
+    if isinstance(item, Interval):
+        if not item.holds_itself:
+            yield f"{name} ({item.value:g}) is not within its interval, {item.low} to {item.high}"
+    elif isinstance(item, Record):
+        for field, value in item:
+            yield from _contradictions(value, f"{name}.{field}" if name else field)
+    elif isinstance(item, tuple):
+        for number, value in enumerate(item):
+            yield from _contradictions(value, f"{name}.{number}")
+    elif isinstance(item, float) and not math.isfinite(item):
+        yield f"{name} is {item}, which is no number"
+    if isinstance(item, Choice):
+        above_zero = {"samples_per_step": item.samples_per_step, "steps": item.steps,
+                      "step": item.step.value, "seconds": item.seconds.value}  # fmt: skip
+        yield from (f"{name}.{field} is {value:g}, not above 0" for field, value in above_zero.items() if value <= 0)

@@ -1,0 +1,245 @@
+"""One question, every candidate that constraints leave, and the exact search: none left out but by proof."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stash.catalog.offers import Catalog
+from stash.core.errors import UserError
+from stash.plan.bill import BillFacts
+from stash.plan.bounds import Floors, Least
+from stash.plan.candidates import Market, Rentable, market
+from stash.plan.evaluation import FLOOR, WHOLE, Calibration, CandidateChain, Evaluation, Evaluator
+from stash.plan.records import Constraints, Goal, Unranked
+from stash.plan.settings import Nearest, Shapes, StepPlan, measured_machines, profiled_on, room, with_machines
+from stash.predict.cluster import Target
+from stash.predict.passes import Base
+
+# Question --------------------------------------------------------------------------------------------------
+# One question: every candidate that constraints leave, each in a chain, with the profile that speaks for it.
+#
+# Made anew for other constraints, as when nothing is feasible: forecasts are shared between the two. Knows what is
+# weighed; which of it is best is for ``search``.
+
+_FROM_CPUS = (
+    "the job was profiled on CPUs, and neither the speed of a GPU nor that of other CPUs follows from that; profile "
+    "it there, or once on any GPU: `stash profile`"
+)
+
+
+@dataclass(frozen=True)
+class CandidateSet:
+    """What is weighed under some constraints."""
+
+    market: Market
+    chains: tuple[CandidateChain, ...]
+    unranked: tuple[Unranked, ...]
+
+    @property
+    def weighed(self) -> int:
+        """Combinations of offer, nodes and setting."""
+        return sum(len(chain.shape.nodes) * chain.rentable.offers for chain in self.chains)
+
+    @property
+    def pruned(self) -> int:
+        """Of those, so far: dearer offers of the same machines, and what bounds kept from being billed."""
+        found = 0
+        for chain in self.chains:
+            found += (chain.rentable.offers - 1) * len(chain.shape.nodes)
+            found += int(np.count_nonzero(np.isfinite(chain.least.seconds) & (chain.stage < WHOLE)))
+        return found
+
+    def types(self) -> dict[str, list[CandidateChain]]:
+        """Chains by ``cloud/name``."""
+        found: dict[str, list[CandidateChain]] = {}
+        for chain in self.chains:
+            found.setdefault(chain.rentable.key, []).append(chain)
+        return found
+
+
+class PlanProblem:
+    """What is asked, whatever may be rented for it."""
+
+    def __init__(
+        self,
+        bases: Sequence[Base],
+        plan: StepPlan,
+        catalog: Catalog,
+        facts: BillFacts,
+        machines: Mapping[str, Target],
+        now: date,
+        calibrate: Calibration | None = None,
+    ) -> None:
+        self._given, self._now = frozenset(machines), now
+        self._machines = {**measured_machines(bases, catalog), **machines}
+        self.bases = tuple(with_machines(base, catalog, self._machines) for base in bases)
+        self._catalog = catalog
+        self._nearest = Nearest(self.bases, catalog)
+        self._shapes = Shapes(self.bases, plan)
+        floors = Floors(self.bases, catalog, plan.goal.confidence)
+        self.weighing = Evaluator(plan.goal, facts, floors, self.bases, calibrate)
+
+    def field(self, constraints: Constraints) -> CandidateSet:
+        """Every candidate; raises UserError if there is none."""
+        left = market(self._catalog, constraints, self._machines, self._now)
+        chains: list[CandidateChain] = []
+        unranked = list(left.unranked)
+        for rentable in left.rentables:
+            if rentable.device is None and self.bases[0].target.device is not None:
+                continue  # a job of GPUs, and a machine without
+            try:
+                chains += self._chains(rentable)
+            except UserError as error:
+                unranked.append(_unranked(rentable, str(error)))
+        if not chains:
+            why = f"{unranked[-1].instance}: {unranked[-1].why}" if unranked else "none of it has a GPU"
+            raise UserError(f"nothing that may be rented can be forecast: {why}")
+        return CandidateSet(left, tuple(chains), tuple(unranked))
+
+    def _chains(self, rentable: Rentable) -> list[CandidateChain]:
+        number = self._nearest.to(rentable)
+        own = rentable.instance.name not in self._given and profiled_on(self.bases[number], rentable.instance)
+        if self.bases[number].target.device is None and rentable.machine is None:
+            raise UserError(_FROM_CPUS)
+        fits = room(self.bases[number], rentable)
+        if not fits.largest:
+            raise UserError(fits.why)
+        shapes = self._shapes.of(rentable, number, fits.largest)
+        if not shapes:
+            raise UserError(
+                "no number of its devices shares out the batch evenly in parts that fit into their memory"
+            )
+        return [self.weighing.chain(rentable, shape, own) for shape in shapes]
+
+
+def _unranked(rentable: Rentable, why: str) -> Unranked:
+    return Unranked(instance=rentable.instance.name, cloud=rentable.instance.cloud, why=why)
+
+
+# Search ----------------------------------------------------------------------------------------------------
+# The exact search: best candidates first, and none left out but by proof.
+#
+# Candidates stand in chains, one a type, price and shape, each node count with a lower bound of every number that
+# is compared (``bounds``). The one with the least bound is taken a stage further, until the least of all is no
+# bound but the number itself: nothing else can be less. That is A* on a set (Hart, Nilsson, Raphael 1968). A front
+# is the same search gone on: in ascending dollars, only what is sooner than all before it can belong to it.
+
+Measure = Literal["seconds", "dollars", "sure_seconds", "sure_dollars"]
+_ALIKE = 1.02
+"""Bounds of one chain this close count as equal when it is decided which node count to forecast first: the smallest,
+as its forecast raises those of all others. Only the order depends on it."""
+
+
+@dataclass(frozen=True)
+class GoalLimits:
+    """What candidates have to keep, with the confidence that is asked for; ``None``: anything."""
+
+    seconds: float | None = None
+    dollars: float | None = None
+
+    def keeps(self, least: Least) -> NDArray[np.bool_]:
+        """Which node counts may keep them, ``[node counts]``: those that cannot be forecast never do."""
+        found = np.isfinite(least.seconds)
+        if self.seconds is not None:
+            found &= least.sure_seconds <= self.seconds
+        if self.dollars is not None:
+            found &= least.sure_dollars <= self.dollars
+        return found
+
+
+ANY = GoalLimits()
+
+
+def limits_of(goal: Goal) -> GoalLimits:
+    """What a candidate has to keep."""
+    return GoalLimits(goal.deadline_seconds, goal.budget_dollars)
+
+
+def aim(goal: Goal) -> Measure:
+    """What is to be least: time where only the budget is said, money else."""
+    return "seconds" if goal.budget_dollars is not None and goal.deadline_seconds is None else "dollars"
+
+
+def least(
+    weighing: Evaluator,
+    chains: Sequence[CandidateChain],
+    measure: Measure,
+    limits: GoalLimits = ANY,
+    slack: float = 0.0,
+) -> Evaluation | None:
+    """The candidate of least ``measure`` that keeps ``limits``; ``None`` if nothing does.
+
+    With ``slack`` one that is proven to be within that part of the least, which takes fewer forecasts.
+    """
+    return next(ascending(weighing, chains, measure, limits, slack), None)
+
+
+def front(weighing: Evaluator, chains: Sequence[CandidateChain], limits: GoalLimits = ANY) -> tuple[Evaluation, ...]:
+    """Whatever keeps ``limits`` and nothing else is both cheaper and sooner than, by means, the cheapest first."""
+    found: list[Evaluation] = []
+    for each in ascending(weighing, chains, "dollars", limits, sooner=True):
+        if found and found[-1].dollars == each.dollars:
+            found.pop()  # as cheap, and later
+        found.append(each)
+    return tuple(found)
+
+
+def ascending(
+    weighing: Evaluator,
+    chains: Sequence[CandidateChain],
+    measure: Measure,
+    limits: GoalLimits,
+    slack: float = 0.0,
+    sooner: bool = False,
+) -> Iterator[Evaluation]:
+    """Candidates in ascending order of ``measure``, but for ``slack``.
+
+    With ``sooner`` only those faster than all that came before.
+    """
+    rows = [chain.least for chain in chains]
+    keys = np.array([_lowest(row, measure, limits) for row in rows])
+    fastest = np.array([row.seconds.min(initial=np.inf) for row in rows])
+    seen: dict[int, list[int]] = {}
+    soonest = np.inf
+    while len(keys) and np.isfinite(keys.min()):
+        number = int(keys.argmin())
+        chain, values = chains[number], getattr(rows[number], measure)
+        open_ = limits.keeps(rows[number]) & (rows[number].seconds < soonest)
+        open_[seen.get(number, [])] = False
+        now = float(values[open_].min(initial=np.inf))
+        if now > keys[number]:
+            keys[number] = now
+            continue
+        place = _next(chain, values, open_, now)
+        if chain.stage[place] < WHOLE:
+            weighing.advance(chain, place)
+            near_enough = slack and chain.stage[place] == WHOLE and values[place] <= now * (1 + slack)
+            if not (near_enough and limits.keeps(rows[number])[place]):
+                continue
+        seen.setdefault(number, []).append(place)
+        found = weighing.weighed(chain, place)
+        if sooner:
+            soonest = found.seconds
+            keys[fastest >= soonest] = np.inf
+        yield found
+
+
+def _lowest(row: Least, measure: Measure, limits: GoalLimits) -> float:
+    values = getattr(row, measure)[limits.keeps(row)]
+    return float(values.min(initial=np.inf))
+
+
+def _next(chain: CandidateChain, values: NDArray[np.float64], open_: NDArray[np.bool_], now: float) -> int:
+    """The node count to look at: that of the least bound, or a smaller one that would raise it."""
+    best = int(np.flatnonzero(open_ & (values == now))[0])
+    if chain.stage[best] != FLOOR:
+        return best
+    alike = open_ & (values <= now * _ALIKE) & (chain.stage == FLOOR)
+    alike &= chain.shape.nodes >= min(chain.onward_from, int(chain.shape.nodes[best]))
+    return int(np.flatnonzero(alike)[0])

@@ -1,0 +1,305 @@
+"""How a job may be run on a device: batches that fit, steps of the whole, and the profile nearest to it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stash.catalog.facts import Instance
+from stash.catalog.offers import Catalog
+from stash.core.errors import UserError
+from stash.plan.candidates import Rentable
+from stash.plan.records import Goal
+from stash.predict.changes import Alteration
+from stash.predict.cluster import Target
+from stash.predict.cluster_sources import of_instance
+from stash.predict.draws import Array
+from stash.predict.memory import RESERVE, job_footprint
+from stash.predict.passes import Base, compute_scale, records
+
+# Work ------------------------------------------------------------------------------------------------------
+# How the training is cut into steps: samples of a step on so many devices, and how many steps the whole takes.
+#
+# A policy says what more devices do to a step, and the profile how many samples one trains now. Nothing here knows
+# how long a step takes. What more samples a larger batch needs to learn as much is only in it if the goal says so.
+
+_SMALLER = 0.01
+"""Of a device's samples: less than this is a rounding of the profiled batch, and no other one."""
+
+
+@dataclass(frozen=True)
+class StepPlan:
+    """What a step trains, by the goal's policy."""
+
+    goal: Goal
+    per_device: int
+    """Samples of a device in a step, as profiled: of all its passes."""
+    together: float
+    """Samples of a step of the whole job, as profiled."""
+    replicas: float
+    """Of a device; below 1 where several share a replica of the model."""
+
+    def of_device(self, devices: int) -> int | None:
+        """Samples of each of ``devices`` in a step; ``None`` where a global batch cannot be shared out evenly."""
+        if self.goal.scaling == "per device":
+            return self.per_device
+        share = self.together / (devices * self.replicas)
+        whole = round(share)
+        return whole if whole >= 1 and abs(share - whole) <= _SMALLER * share / devices else None
+
+    def samples(self, devices: int, of_device: int) -> float:
+        """Samples of a step of the whole job."""
+        return of_device * devices * self.replicas
+
+    def steps(self, samples_per_step: float) -> float:
+        """Optimizer steps of the whole training: samples, times the growth with the batch, by those of a step."""
+        grown = 1.0
+        if self.goal.efficiency and samples_per_step > self.together:
+            grown = (samples_per_step / self.together) ** self.goal.efficiency
+        # What divides evenly must not become a step more by its last bit.
+        return float(math.ceil(self.goal.work.samples * grown / samples_per_step * (1 - 1e-12)))
+
+
+def step_plan(bases: Sequence[Base], goal: Goal) -> StepPlan:
+    """How ``goal`` is trained, from the first profile; raises UserError if they are of different jobs."""
+    first = bases[0]
+    for other in bases[1:]:
+        _refuse_other_job(first, other)
+    samples = first.breakdown.samples_per_step
+    if first.passes is None or not samples:
+        raise UserError(f"nobody counted the samples of a step of this job; {records(first.profile)}")
+    ranks = first.profile.world_size
+    replicas = (first.profile.workload.replicas or ranks) / ranks
+    return StepPlan(goal, first.passes.samples, samples, replicas)
+
+
+def _refuse_other_job(first: Base, other: Base) -> None:
+    """Raises UserError where two profiles cannot be of one job."""
+    for what, one, two in (
+        ("workloads", first.profile.workload.name, other.profile.workload.name),
+        ("bytes of parameters", first.profile.workload.parameter_bytes, other.profile.workload.parameter_bytes),
+        ("samples of a device in a step", _per_device(first), _per_device(other)),
+    ):
+        if one is not None and two is not None and one != two:
+            raise UserError(
+                f"these profiles are of different jobs, as their {what} tell ({one} and {two}); recommend for one "
+                "job at a time"
+            )
+
+
+def _per_device(base: Base) -> int | None:
+    return None if base.passes is None else base.passes.samples
+
+
+def split(of_device: int, largest: int) -> tuple[int, int]:
+    """Batch and passes whose product is ``of_device``: the largest batch that fits, up to ``largest``, 1 or more.
+
+    Of all ways to cut a device's samples into k equal passes this is the fastest by the mean. Compute takes k passes
+    of (batch/k)ᵞ, so k^(1−γ) times that of one, and E[k^(1−γ)] >= k^(1−E[γ]) >= 1 (Jensen) as γ is 1 at most
+    (``ratios.batch_exponent``); a step's samples, its exchange and what its loaders make of them are the same.
+    """
+    passes = next(each for each in range(1, of_device + 1) if of_device % each == 0 and of_device // each <= largest)
+    return of_device // passes, passes
+
+
+def said(plan: StepPlan) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What the policy takes for granted, and what to be warned of: sentences."""
+    goal = plan.goal
+    if goal.scaling == "per device":
+        policy = f"every device trains {plan.per_device:,} samples a step as profiled, so more of them train more"
+    else:
+        policy = f"all devices together train {plan.together:,.0f} samples a step as profiled, however many there are"
+    if goal.scaling == "global":
+        return (policy,), ()
+    if goal.efficiency is None:
+        warning = (
+            "time per epoch is not time to accuracy: a larger batch may need more samples to learn as much, and none "
+            "are added (--efficiency)"
+        )
+        return (policy,), (warning,)
+    growth = f"samples to train grow with the batch to the power of {goal.efficiency:g} (--efficiency)"
+    return (policy, growth), ()
+
+
+# Settings --------------------------------------------------------------------------------------------------
+# How a job may be run on a kind of device: the batches and passes that fit into its memory, on each node count.
+#
+# A *shape* is all that time depends on before links do: devices, their number, batch and passes. Types of one shape
+# share it. Knows sizes and counts; nothing of prices, links or seconds.
+
+_ROUNDING = 1e-3
+"""Published memory sizes have four digits."""
+
+
+@dataclass(frozen=True)
+class ShapeKey:
+    """What tells shapes apart."""
+
+    base: int
+    """Which of the profiles it is forecast from."""
+    device: str | None
+    devices: int
+    batch: int
+    accumulate: int
+    most_nodes: int
+
+
+@dataclass(frozen=True, eq=False)
+class Shape:
+    """One way of running the job on nodes of so many devices; arrays are ``[node counts]``, ascending."""
+
+    key: ShapeKey
+    base: Base
+    nodes: NDArray[np.int64]
+    steps: Array
+    """Of the whole training."""
+    samples: Array
+    """Of a step."""
+
+    @property
+    def ranks(self) -> NDArray[np.int64]:
+        return self.nodes * self.key.devices
+
+
+@dataclass(frozen=True)
+class Room:
+    """Whether batches fit into a device's memory."""
+
+    largest: int | None
+    """Batch that fits; ``None`` where nobody can tell."""
+    why: str = ""
+    """Why nothing fits, or nobody can tell; a clause."""
+
+
+def room(base: Base, rentable: Rentable) -> Room:
+    """The largest batch on this type's devices.
+
+    Without a measured peak, a batch is taken to fit where it was profiled, and in any memory as large as that.
+    """
+    line = job_footprint(base, Alteration(), rentable.devices * rentable.most_nodes)
+    memory = rentable.device_memory_bytes
+    if rentable.device is None or base.passes is None:
+        return Room(None if base.passes is None else base.passes.batch)
+    if line is None:
+        own = base.target.device_memory_bytes
+        if own is None or (memory is not None and memory >= own.value * (1 - _ROUNDING)):
+            return Room(base.passes.batch)
+        return Room(None, "what a step needs of a device's memory is in no profile; profile again with this Stash")
+    if memory is None:
+        return Room(None, "its GPUs' memory is unknown")
+    largest = line.largest_batch(memory)
+    if largest < 1:
+        needed = line.at(1) / (1 - RESERVE)
+        return Room(0, f"a single sample needs {needed / 2**30:,.1f} GiB of its {memory / 2**30:,.0f} GiB")
+    return Room(largest)
+
+
+class Shapes:
+    """Every shape that is asked for, made once."""
+
+    def __init__(self, bases: Sequence[Base], plan: StepPlan) -> None:
+        self._bases, self._plan = bases, plan
+        self._known: dict[tuple[int, str | None, int, int, int], tuple[Shape, ...]] = {}
+
+    def of(self, rentable: Rentable, base: int, largest: int) -> tuple[Shape, ...]:
+        """One for each batch that its node counts ask for, none above ``largest``."""
+        key = (base, rentable.device, rentable.devices, rentable.most_nodes, largest)
+        if key not in self._known:
+            self._known[key] = tuple(self._made(rentable, base, largest))
+        return self._known[key]
+
+    def _made(self, rentable: Rentable, base: int, largest: int) -> Iterator[Shape]:
+        found: dict[tuple[int, int], list[int]] = {}
+        for nodes in range(1, rentable.most_nodes + 1):
+            of_device = self._plan.of_device(nodes * rentable.devices)
+            if of_device is not None:
+                found.setdefault(split(of_device, largest), []).append(nodes)
+        for (batch, accumulated), counts in found.items():
+            key = ShapeKey(base, rentable.device, rentable.devices, batch, accumulated, rentable.most_nodes)
+            nodes_of = np.array(counts, dtype=np.int64)
+            samples = [self._plan.samples(n * rentable.devices, batch * accumulated) for n in counts]
+            steps = np.array([self._plan.steps(each) for each in samples])
+            yield Shape(key, self._bases[base], nodes_of, steps, np.array(samples))
+
+
+# Nearest ---------------------------------------------------------------------------------------------------
+# Of several profiles of one job, the one that is nearest to a machine: its forecast has least to bring there.
+#
+# The same instance type first, then the same device, then the least doubt about the device's speed, then the
+# profile of most nodes, as its network holds predictions of others. Knows machines; times no step.
+
+
+class Nearest:
+    """Profiles of one job, asked which of them speaks for a machine."""
+
+    def __init__(self, bases: Sequence[Base], catalog: Catalog) -> None:
+        self._bases, self._catalog = bases, catalog
+        self._doubts: dict[tuple[int, str | None], float] = {}
+
+    def to(self, rentable: Rentable) -> int:
+        """Which of the profiles."""
+        if len(self._bases) == 1:
+            return 0
+        return min(range(len(self._bases)), key=lambda number: self._distance(number, rentable))
+
+    def _distance(self, number: int, rentable: Rentable) -> tuple[bool, bool, float, int]:
+        base = self._bases[number]
+        same = profiled_on(base, rentable.instance)
+        return (
+            not same,
+            base.target.device != rentable.device,
+            self._doubt(number, rentable.device),
+            -base.profile.nodes,
+        )
+
+    def _doubt(self, number: int, device: str | None) -> float:
+        """Relative spread of the device's speed beside the profiled one's; infinite where nothing is known of it."""
+        if (number, device) not in self._doubts:
+            self._doubts[number, device] = _doubt(self._bases[number], device, self._catalog)
+        return self._doubts[number, device]
+
+
+def _doubt(base: Base, device: str | None, catalog: Catalog) -> float:
+    if device == base.target.device:
+        return 0.0
+    target = Target(name="", nodes=1, devices=1, backend=base.target.backend, device=device)
+    try:
+        scale = compute_scale(
+            base.profile, base.target, target, Alteration(), base.passes, base.passes, base.draws, catalog
+        )
+    except UserError:
+        return float("inf")
+    return float(np.std(scale.factor) / np.mean(scale.factor))
+
+
+def profiled_on(base: Base, instance: Instance, all_devices: bool = True) -> bool:
+    """Whether the profile was taken on this type, and with all of its GPUs; on CPUs with any number of ranks."""
+    host = base.profile.hosts[0] if base.profile.hosts else None
+    if host is None or host.instance is None or host.instance.lower() != instance.name.lower():
+        return False
+    same_cloud = host.cloud is None or host.cloud.lower() == instance.cloud.lower()
+    return same_cloud and (not all_devices or base.target.device is None or base.target.devices == instance.devices)
+
+
+def measured_machines(bases: Sequence[Base], catalog: Catalog) -> dict[str, Target]:
+    """One node of each type that was profiled, by name: as measured, and of the data sheet what was not."""
+    found: dict[str, Target] = {}
+    for all_devices in (True, False):
+        for base in bases:
+            names = {host.instance.lower() for host in base.profile.hosts if host.instance}
+            for instance in catalog.instances:
+                if instance.name.lower() in names and profiled_on(base, instance, all_devices):
+                    sheet = of_instance(instance, 1)
+                    if (base.target.device is None) is (sheet.device is None):
+                        completed = base.target.completed_by(sheet).model_copy(update={"nodes": 1})
+                        found.setdefault(instance.name, completed)
+    return found
+
+
+def with_machines(base: Base, catalog: Catalog, machines: dict[str, Target]) -> Base:
+    """The same base with this catalog, and with machines that clusters are made of by ``cloud/name``."""
+    return replace(base, catalog=lambda: catalog, clusters=lambda name: machines[name.partition("/")[2]])

@@ -1,0 +1,249 @@
+"""Stalls after a change: what of a step trains, and what of it waits for data."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from stash.analysis.breakdown import Missing
+from stash.core.errors import UserError
+from stash.core.ladder import DATA_STALLS, EXCHANGE_STALLS
+from stash.predict.changes import Alteration, named_gpu, stage_of
+from stash.predict.cluster import Storage, Target
+from stash.predict.compute_ratios import crowded, crowding
+from stash.predict.draws import Array, Draws, Origin, Used, measured
+from stash.predict.exposure import AS_MEASURED, ExchangeChanges, exchanged
+from stash.predict.forecast import Predicted, PredictedStalls
+from stash.predict.loading import Loading, cores_worth, lacks, predicted, rented
+from stash.predict.passes import Base, ComputeScale, Passes, as_measured, more_passes, records
+from stash.predict.pipeline import NodeStorage, Pipeline, cached_share, less_sure, served
+from stash.predict.timeline import copies
+
+# Data ------------------------------------------------------------------------------------------------------
+# What of a step waits for data: prep and fetch of a profiled job whose pipeline, machines or training are changed.
+#
+# Sets up the pipeline that the changes ask for; what a step then waits is ``loading``'s business.
+
+
+def _as_measured_or_cached(base: Base, told: list[Missing], wanted: Alteration) -> PredictedStalls:
+    """Where nothing else changes: what was measured, without fetch if all data are in memory, as under warm."""
+    parts = as_measured(base, DATA_STALLS)
+    if wanted.cache is not None:
+        parts = [replace(part, seconds=0 * part.seconds) if part.name == "fetch" else part for part in parts]
+    return PredictedStalls(tuple(parts), tuple(told))
+
+
+def read(
+    base: Base,
+    target: Target,
+    wanted: Alteration,
+    after: Passes | None,
+    scale: ComputeScale,
+    trained_in: Array,
+    moved: bool,
+) -> PredictedStalls:
+    told = [item for item in base.breakdown.skipped if item.name in DATA_STALLS]
+    if base.loading is None or base.held is None:
+        if set(wanted.names) <= {"cache"} and wanted.cache in (None, 1.0) and not moved:
+            return _as_measured_or_cached(base, told, wanted)
+        why = (
+            lacks(base.profile, base.breakdown)
+            or f"what a batch costs its workers is unknown; {records(base.profile)}"
+        )
+        lost = [name for name in DATA_STALLS if base.breakdown.stall(name) is not None]
+        return PredictedStalls((), (*told, *(Missing(name=name, why=why, possible=True) for name in lost)))
+    pipeline = pipeline_of(base, base.loading, target, wanted, after)
+    # On CPUs it is passes that take cores, elsewhere launching them.
+    busier = more_passes(base, after) * (scale.factor if target.device is None else 1.0)
+    pipeline = replace(pipeline, training=busier)
+    loading = base.loading
+    if (pipeline.workers, pipeline.cores is loading.pipeline.cores) != (loading.pipeline.workers, True):
+        loading = replace(loading, work=less_sure(loading.work, base.draws))
+    prep, fetch = predicted(pipeline, loading, base.held, trained_in)
+    makes = Used(about="one worker's seconds per sample", unit="seconds", quantity=base.loading.make)
+    same = wanted == Alteration()
+    origin: Origin = "measured" if same else "scaled"
+    parts = [Predicted("prep", prep, origin, (makes,), tuple(_beyond(base, target)))]
+    if fetch is None:
+        return PredictedStalls(tuple(parts), tuple(told))
+    storage = _storage(base, target, wanted)
+    facts = () if storage is None else storage.facts
+    beyond = _unknown_storage(same) if storage is None else storage.beyond
+    parts.append(Predicted("fetch", fetch, origin, facts, beyond, all(fact.quantity.spread_known for fact in facts)))
+    return PredictedStalls(tuple(parts), tuple(told))
+
+
+def _unknown_storage(same: bool) -> tuple[str, ...]:
+    return () if same else ("storage kept up with the workers, so what it can do is not known",)
+
+
+def _beyond(base: Base, target: Target) -> list[str]:
+    if target.cores is not None and base.target.cores is not None and target.cores.origin == "data sheet":
+        return ["cores are taken to be as fast as those measured"]
+    return []
+
+
+def pipeline_of(base: Base, found: Loading, target: Target, wanted: Alteration, after: Passes | None) -> Pipeline:
+    old = found.pipeline
+    workers = old.workers if wanted.workers is None else wanted.workers
+    host = base.profile.hosts[0] if base.profile.hosts else None
+    cores = old.cores
+    if target != base.target or workers != old.workers:
+        threads = None if target.cores is None else target.cores.value
+        shared = wanted.instance is not None or rented(host)
+        cores = cores_worth(shared, threads, target.devices * (workers + 1), base.draws)
+    storage = _storage(base, target, wanted)
+    return replace(
+        old,
+        ranks=target.devices,
+        workers=workers,
+        samples=old.samples if after is None else after.batch,
+        batches=old.batches if after is None else after.accumulated,
+        cores=cores,
+        store=None if storage is None else storage.store,
+        cached=_cached(base, found, wanted),
+        keeps=base.draws.uniforms("page cache"),
+    )
+
+
+def _storage(base: Base, target: Target, wanted: Alteration) -> NodeStorage | None:
+    """What a node's storage delivers: as asked for, or of another machine's data sheet, else as it did."""
+    as_it_did = None if base.loading is None else base.loading.rate
+    if wanted.disk_times is not None and as_it_did is not None:
+        as_it_did = as_it_did.scaled(wanted.disk_times, source=f"--disk {wanted.disk_times:g}x")
+    elif target.storage is not None and target.storage != base.target.storage:
+        found = served(target.storage, wanted.lasting, base.draws)
+        if found is not None:
+            return found
+    return None if as_it_did is None else served(Storage(bytes_per_second=as_it_did), None, base.draws)
+
+
+def _cached(base: Base, found: Loading, wanted: Alteration) -> float:
+    """Share of the data in memory: none, as under cold, unless asked otherwise."""
+    if wanted.cache is not None:
+        return wanted.cache
+    if wanted.memory is not None and found.dataset_bytes:
+        return cached_share(wanted.memory, found.dataset_bytes)
+    return 0.0
+
+
+# Training --------------------------------------------------------------------------------------------------
+# What of a step trains: compute, transfer, contention and the exchange of a profiled job that is changed.
+#
+# Each as it was measured, scaled by what the changes do to it. What waits for data is ``data``'s business.
+
+
+def no_change(draws: Draws) -> ComputeScale:
+    return ComputeScale(np.ones(draws.count))
+
+
+def trained(
+    base: Base, target: Target, wanted: Alteration, after: Passes | None, scale: ComputeScale
+) -> PredictedStalls:
+    """Compute, transfer, contention and the exchange: all but the data."""
+    times = more_passes(base, after)
+    more_samples = 1.0 if after is None or base.passes is None else after.samples / base.passes.samples
+    parts, missing = [], []
+    for name, factor in (
+        ("compute", scale.factor * times),
+        ("transfer", np.full(base.draws.count, more_samples)),
+        ("contention", scale.factor * times),
+    ):
+        seconds = base.stall(name)
+        if name == "contention" and target.ranks == 1:
+            missing.append(Missing(name=name, why="one device"))
+        elif seconds is not None:
+            parts.append(_scaled(base, target, name, seconds, factor, scale))
+        elif name == "contention" and base.target.ranks == 1 and target.device is not None:
+            parts.append(_crowded(base, target, np.sum([part.seconds for part in parts], axis=0)))
+        else:
+            missing.append(_unmeasured(base, target, name))
+    exchange = _exchange(base, target, _exchange_changes(base, target, wanted, after, scale))
+    return PredictedStalls((*parts, *exchange.parts), (*missing, *exchange.missing))
+
+
+def _exchange(base: Base, target: Target, changed: ExchangeChanges) -> PredictedStalls:
+    """As measured where nothing of it changes, so that no model adds doubts of its own."""
+    links = ("nodes", "devices", "inside", "network")
+    if changed == AS_MEASURED and all(getattr(target, name) == getattr(base.target, name) for name in links):
+        lost = [_unmeasured(base, target, name) for name in EXCHANGE_STALLS if base.breakdown.stall(name) is None]
+        return PredictedStalls(tuple(as_measured(base, EXCHANGE_STALLS)), tuple(lost))
+    return base.exchange.on(target, changed)
+
+
+def _scaled(base: Base, target: Target, name: str, seconds: Array, factor: Array, scale: ComputeScale) -> Predicted:
+    same = bool(np.all(factor == 1.0))
+    origins: list[Origin] = [fact.quantity.origin for fact in scale.facts] if name != "transfer" else []
+    origin: Origin = "data sheet" if "data sheet" in origins else "measured" if same else "scaled"
+    beyond = list(scale.beyond) if name == "compute" else []
+    stall = base.breakdown.stall(name)
+    contained = [item.name for item in base.breakdown.skipped if item.contained_in == name and item.possible]
+    if contained and not same:
+        beyond.append(f"{name} contains {' and '.join(contained)}, which nobody measured apart")
+    if name == "compute" and target.device is None and target.cores != base.target.cores:
+        beyond.append("compute is as on the cores that were measured: what others make of it is not known")
+    if name != "compute" and target.device != base.target.device:
+        beyond.append(f"{name} was measured on {base.target.device}, and is taken over")
+    if name == "contention" and target.devices != base.target.devices:
+        beyond.append(f"contention was measured with {base.target.devices} ranks on a node, and is taken over")
+    facts = scale.facts if name == "compute" else ()
+    if stall is not None:
+        as_measured = measured(stall.time, base.profile.created[:10], base.source)
+        facts = (Used(about=f"{name} as it was", unit="seconds", quantity=as_measured), *facts)
+    known = all(fact.quantity.spread_known for fact in facts)
+    return Predicted(name, seconds * factor, origin, facts, tuple(beyond), known)
+
+
+def _crowded(base: Base, target: Target, alone: Array) -> Predicted:
+    """Contention of a job that was profiled on one device, as published jobs have it; ``alone`` is its step there."""
+    beyond = "one device was profiled: what several cost each other is that of published jobs"
+    fact = Used(about="what several devices cost each other, of a step", unit="fraction", quantity=crowding())
+    return Predicted("contention", alone * crowded(base.draws.uniforms("crowding")), "data sheet", (fact,), (beyond,))
+
+
+def _unmeasured(base: Base, target: Target, name: str) -> Missing:
+    """A stall that the profile does not tell: why, and whether the target can have it."""
+    told = next((item for item in base.breakdown.skipped if item.name == name), None)
+    if name == "contention" and base.target.ranks == 1 and target.ranks > 1:
+        why = "one device was profiled, which shares its host with nobody; profile with two: --nproc-per-node 2"
+        return Missing(name=name, why=why, possible=True)
+    if told is None:
+        return Missing(name=name, why="the profile does not tell it", possible=True)
+    return told
+
+
+def _exchange_changes(
+    base: Base, target: Target, wanted: Alteration, after: Passes | None, scale: ComputeScale
+) -> ExchangeChanges:
+    work, stage = exchanged(base.profile), stage_of(wanted)
+    once_already = work is None or work.times == 1.0
+    return ExchangeChanges(
+        bucket_cap=wanted.bucket,
+        compress=1.0 if wanted.compress is None else 1 / wanted.compress,
+        times=None if wanted.accumulate is None or once_already else 1.0,
+        compute=float(np.mean(scale.factor)),
+        copy_seconds=_copied(base, target, wanted),
+        algorithm=wanted.algorithm,
+        sharding=stage,
+        passes=1 if after is None or stage is None else after.accumulated,
+    )
+
+
+def _copied(base: Base, target: Target, wanted: Alteration) -> float:
+    """Seconds a step that copying gradients into buckets takes longer there than it did."""
+    was = base.profile.workload.bucket_view
+    now = was if wanted.bucket_view is None else wanted.bucket_view
+    if now == was or target.device is None:
+        return 0.0
+    rate = named_gpu(target.device, base.catalog()).memory_bytes_per_second
+    if not rate:
+        raise UserError(f"--bucket-view: how fast the memory of {target.device} is nobody published")
+    work = exchanged(base.profile)
+    return (1 if was else -1) * copies(sum(work.buckets) if work is not None else 0.0, rate)
+
+
+def trains_for(outcome: PredictedStalls) -> Array:
+    """A step without waiting for data, ``[draws]``."""
+    total: Array = np.sum([part.seconds for part in outcome.parts], axis=0)
+    return total

@@ -1,0 +1,276 @@
+"""The cluster that a forecast is made for: nodes, links, cores, disks; and what collectives reach of a data sheet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import Literal, NamedTuple
+
+import numpy as np
+from scipy.special import stdtrit
+
+from stash.catalog.reference import CollectiveRate, collective_rates, hop_latencies
+from stash.core.records.base import Record
+from stash.predict.draws import Quantity
+
+# Cluster ---------------------------------------------------------------------------------------------------
+# The cluster that a forecast is made for: nodes, devices, links, cores, memory and disk, each with its origin.
+#
+# Records only. A fact that nobody knows is ``None``, and what depends on it is unknown, never assumed.
+
+Wiring = Literal["nvswitch", "nvlink", "pcie", "host"]
+"""Between devices of a node: through switches, direct pairs, PCIe and its switches, or host memory (CPUs)."""
+NetworkKind = Literal["tcp", "efa", "infiniband"]
+"""How nodes talk: sockets, AWS's EFA, or InfiniBand and RoCE."""
+Backend = Literal["nccl", "gloo"]
+
+
+class NodeLinks(Record):
+    """What a collective inside one node finds."""
+
+    wiring: Wiring | None = None
+    bytes_per_second: Quantity | None = None
+    """Bus bandwidth of an all-reduce over all devices (nccl-tests' definition); ``None`` if nobody knows it."""
+    latency_seconds: Quantity | None = None
+    """Of one hop of a ring: 2(p−1) of them are a ring all-reduce without bytes."""
+    slowest_share: float = 1.0
+    """Of the rate above, what the slowest pair has that a ring has to pass: below 1 where links are uneven."""
+
+
+class Network(Record):
+    """What a collective between nodes finds at one node."""
+
+    transport: NetworkKind | None = None
+    bytes_per_second: Quantity | None = None
+    """Of one interface, one direction, as collectives reach it; ``None`` if nobody knows it."""
+    nics: int = 1
+    """Interfaces that a collective uses at once."""
+    latency_seconds: Quantity | None = None
+    """Of one hop between nodes."""
+
+
+class Storage(Record):
+    """Where a node's data lie."""
+
+    bytes_per_second: Quantity | None = None
+    """Sustained, of all readers of a node together."""
+    burst_bytes_per_second: Quantity | None = None
+    """At first, until its credits are spent."""
+    reads_per_second: Quantity | None = None
+    remote: bool | None = None
+    burst_seconds: Quantity | None = None
+    """How long the burst lasts if all of it is used."""
+    latency_seconds: Quantity | None = None
+    """Of one request, before its first byte: what object stores take."""
+    stream_bytes_per_second: Quantity | None = None
+    """Of one request from then on; ``None`` where one can have all there is."""
+
+
+class Target(Record):
+    """A cluster of equal nodes."""
+
+    name: str
+    """To be named in reports, e.g. ``"2 × aws/p3.8xlarge"``."""
+    nodes: int
+    devices: int
+    """Of a node; ranks, one each."""
+    backend: Backend
+    machine: str | None = None
+    """What its nodes are, in small letters: an instance type, else a host's name; ``None`` if nobody says."""
+    device: str | None = None
+    """A GPU's name as the driver or the catalog has it; ``None`` on CPUs."""
+    device_share: float = 1.0
+    """Of a whole GPU that each device is: below 1 for a slice of one."""
+    device_memory_bytes: Quantity | None = None
+    """Of one device."""
+    inside: NodeLinks | None = None
+    """``None`` if nobody knows, and with one device a node."""
+    network: Network | None = None
+    """``None`` if nobody knows; one node needs none."""
+    cores: Quantity | None = None
+    """Hardware threads of a node that the job may use."""
+    memory_bytes: Quantity | None = None
+    """Of a node."""
+    storage: Storage | None = None
+
+    @property
+    def ranks(self) -> int:
+        return self.nodes * self.devices
+
+    def is_of_machines_like(self, other: Target) -> bool:
+        """Whether both are made of one machine, or type of machine, and train on the same kind of device."""
+        same = self.machine is not None and self.machine == other.machine
+        return same and (self.device is None) is (other.device is None)
+
+    def completed_by(self, described: Target) -> Target:
+        """Where the job ran, with what nobody saw of it as ``described`` has it: links to what was not used.
+
+        Not storage: what the job's loaders had of it is in the profile. A description's devices are those of a whole
+        machine; on CPUs ranks are as many as there were.
+        """
+        names = ("inside", "network", "cores", "memory_bytes", "device_memory_bytes")
+        unseen = {name: getattr(described, name) for name in names if getattr(self, name) is None}
+        devices = self.devices if self.device is None else described.devices
+        return self.model_copy(update={**unseen, "devices": devices, "name": described.name})
+
+
+# Efficiency ------------------------------------------------------------------------------------------------
+# What collectives reach of a link's data sheet: shares of the claimed rate, with their spread over machines.
+#
+# A data sheet's figure is a line rate. How much of it an all-reduce sees is what others measured
+# (``catalog/data/collectives.csv``), and how far they lie apart is how little one knows of the next machine.
+# So each share has an interval for a *new* machine, not for their mean. Sockets have a second limit: far above 20
+# Gbit/s NCCL's do not follow the line, whatever its rate.
+
+SOCKETS_FOLLOW = 25e9 / 8
+"""Bytes per second of a line up to which sockets are taken to follow it; what lies above shows their own limit."""
+_LARGE = 2**26
+"""Bytes from which an all-reduce is about rate and not about latency."""
+_SMALL = 2**20
+"""Bytes up to which it is about latency."""
+_OWN_SPREAD = 3
+"""Machines of a link from which their own spread means something."""
+_LIKE: dict[str, str] = {"nvswitch": "nvlink", "nvlink": "nvlink", "pcie": "pcie"}
+"""Whose hops a wiring has, in the table of latencies."""
+
+
+class Share(NamedTuple):
+    """Of one published machine: what its wire carried, of what it claims."""
+
+    link: str
+    share: float
+    wire_bytes_per_second: float
+    rate: CollectiveRate
+
+
+@lru_cache(maxsize=32)
+def reached(link: Wiring | NetworkKind, without: str | None = None) -> Quantity | None:
+    """The share of the claimed rate that an all-reduce reaches over ``link``; ``None`` if nobody published one.
+
+    ``without`` leaves out one source, as validation has to. The interval is a prediction of one more machine:
+    exp(m ± t·s·√(1 + 1/n)) with the mean of logarithms m of n machines of this link, and the standard deviation s
+    pooled over links of its scope (inside a node, or between nodes), since several have one or two machines only;
+    their own where they lie farther apart than that. A wire between nodes carries no more than all.
+    """
+    own = [each for each in published_shares(without) if each.link == link and not _limited_by_sockets(each.rate)]
+    if not own:
+        return None
+    spread, freedom = _spread_of(own, without)
+    most = 1.0 if own[0].rate.scope == "between" else None
+    return _next_machine(own, [each.share for each in own], spread, freedom, most)
+
+
+@lru_cache(maxsize=32)
+def socket_limit(without: str | None = None) -> Quantity | None:
+    """Bytes per second that NCCL's sockets carry from a node where the line is faster than they are."""
+    own = [each for each in published_shares(without) if _limited_by_sockets(each.rate)]
+    if len(own) < 2:
+        return None
+    rates = [each.wire_bytes_per_second for each in own]
+    return _next_machine(own, rates, float(np.log(rates).std(ddof=1)), len(own) - 1)
+
+
+@lru_cache(maxsize=1)
+def latency_factor() -> Quantity:
+    """Latency of published small all-reduces over the sum of their hops by NCCL's own table.
+
+    Of small messages the time without bytes at the claimed rate; what is left against start + hops of the ring.
+    """
+    factors, rates = [], []
+    for rate in collective_rates():
+        if rate.message_bytes is None or rate.message_bytes > _SMALL:
+            continue
+        per_byte = 2 * (rate.ranks - 1) / rate.ranks
+        left = per_byte * rate.message_bytes * (1 / rate.bus_bytes_per_second - 1 / rate.claimed_bytes_per_second)
+        factors.append(left / _by_the_table(rate))
+        rates.append(rate)
+    logs = np.log(factors)
+    arm = float(stdtrit(len(logs) - 1, 0.975)) * float(logs.std(ddof=1)) * float(np.sqrt(1 + 1 / len(logs)))
+    return _quantity(float(logs.mean()), arm, rates)
+
+
+def _by_the_table(rate: CollectiveRate) -> float:
+    """Seconds of a ring's hops among this measurement's ranks."""
+    between = 2 * (rate.nodes - 1)
+    inside, network = hop(_LIKE.get(rate.link, "nvlink"), "ring"), hop("network", "ring")
+    return inside[0] + (2 * (rate.ranks - 1) - between) * inside[1] + between * network[1]
+
+
+def hop(link: str, algorithm: str) -> tuple[float, float]:
+    """(start, hop) in seconds by NCCL's table; ``link`` is ``nvlink``, ``pcie``, ``network``, or a wiring."""
+    named = _LIKE.get(link, link)
+    return next(
+        (each.start_seconds, each.hop_seconds)
+        for each in hop_latencies()
+        if (each.link, each.algorithm) == (named, algorithm)
+    )
+
+
+@lru_cache(maxsize=32)
+def published_shares(without: str | None = None) -> tuple[Share, ...]:
+    """One for each machine: its largest message, as what its wire carried."""
+    machines: dict[tuple[object, ...], CollectiveRate] = {}
+    for rate in collective_rates():
+        key = (rate.scope, rate.link, rate.gpu, rate.nodes, rate.ranks, rate.algorithm, rate.source, rate.notes)
+        largest = machines.get(key)
+        if rate.source != without and (largest is None or (rate.message_bytes or 0) > (largest.message_bytes or 0)):
+            machines[key] = rate
+    large = [rate for rate in machines.values() if rate.message_bytes is None or rate.message_bytes >= _LARGE]
+    return tuple(
+        Share(rate.link, _on_the_wire(rate) / rate.claimed_bytes_per_second, _on_the_wire(rate), rate)
+        for rate in large
+    )
+
+
+def _on_the_wire(rate: CollectiveRate) -> float:
+    """A tree between nodes sends 2(N−1)/N of its bytes where bus bandwidth counts a ring's 2(p−1)/p."""
+    if rate.scope == "inside" or rate.algorithm != "tree":
+        return rate.bus_bytes_per_second
+    return rate.bus_bytes_per_second * ((rate.nodes - 1) / rate.nodes) / ((rate.ranks - 1) / rate.ranks)
+
+
+def _limited_by_sockets(rate: CollectiveRate) -> bool:
+    return rate.link == "tcp" and rate.claimed_bytes_per_second > SOCKETS_FOLLOW
+
+
+def _next_machine(
+    own: Sequence[Share], values: Sequence[float], spread: float, freedom: int, most: float | None = None
+) -> Quantity:
+    logs = np.log(values)
+    arm = float(stdtrit(freedom, 0.975)) * spread * float(np.sqrt(1 + 1 / len(logs)))
+    return _quantity(float(logs.mean()), arm, [each.rate for each in own], most)
+
+
+def _spread_of(own: Sequence[Share], without: str | None) -> tuple[float, int]:
+    """Standard deviation of a link's logarithms, and its degrees of freedom: the wider of its own and the pooled."""
+    pooled = _pooled(own[0].rate.scope, without)
+    if len(own) < _OWN_SPREAD:
+        return pooled
+    alone = float(np.log([each.share for each in own]).std(ddof=1)), len(own) - 1
+    arms = [spread * float(stdtrit(freedom, 0.975)) for spread, freedom in (pooled, alone)]
+    return alone if arms[1] > arms[0] else pooled
+
+
+@lru_cache(maxsize=32)
+def _pooled(scope: str, without: str | None) -> tuple[float, int]:
+    """Standard deviation of the logarithm of a share within a link, over links of a scope; its degrees of freedom."""
+    groups: dict[str, list[float]] = {}
+    for each in published_shares(without):
+        if each.rate.scope == scope and not _limited_by_sockets(each.rate):
+            groups.setdefault(each.link, []).append(float(np.log(each.share)))
+    squares = sum(float(((np.array(group) - np.mean(group)) ** 2).sum()) for group in groups.values())
+    freedom = sum(len(group) - 1 for group in groups.values())
+    return float(np.sqrt(squares / freedom)), freedom
+
+
+def _quantity(mean: float, arm: float, rates: Iterable[CollectiveRate], most: float | None = None) -> Quantity:
+    value, low, high = (float(np.exp(mean + shift)) for shift in (0.0, -arm, arm))
+    found = list(rates)
+    return Quantity(
+        value=value if most is None else min(value, most),
+        low=low,
+        high=high if most is None else min(high, most),
+        origin="data sheet",
+        as_of=max(rate.as_of for rate in found),
+        source="; ".join(dict.fromkeys(rate.source for rate in found)),
+    )

@@ -1,0 +1,211 @@
+"""A target as a user writes it down: a small YAML text, checked with line and field of every mistake.
+
+Turns text into a ``Target`` and reads no file. A quantity is one value, or a value with the ends between which it is
+known to lie; what is left out stays unknown. Instances and prices are another file's matter (``keep/catalog/own``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Annotated, Any
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from stash.core.errors import UnitError, UserError
+from stash.core.units import parse_bytes, parse_rate, parse_seconds
+from stash.core.yamlines import Lines, not_yaml, parse
+from stash.predict.cluster import Backend, Network, NetworkKind, NodeLinks, Storage, Target, Wiring
+from stash.predict.draws import Quantity
+
+EXAMPLE = """\
+name: lab
+nodes: 4
+devices: 8
+device: A100-SXM4-80GB
+backend: nccl
+as_of: 2026-11-01
+source: nccl-tests of last week
+inside:
+  wiring: nvswitch
+  bandwidth: {value: 230GB/s, low: 225GB/s, high: 235GB/s}
+  latency: 4us
+network:
+  transport: infiniband
+  bandwidth: 22GB/s
+  nics: 4
+  latency: 12us
+cores: 128
+memory: 1TiB
+disk:
+  bandwidth: 5GB/s
+  reads_per_second: 200000
+"""
+_MOST_MISTAKES = 10
+"""That are told at once."""
+_Parse = Callable[[str], float]
+
+
+class _Written(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class _Ends(_Written):
+    value: float = Field(gt=0, allow_inf_nan=False)
+    low: float | None = Field(None, gt=0, allow_inf_nan=False)
+    high: float | None = Field(None, gt=0, allow_inf_nan=False)
+
+    @model_validator(mode="after")
+    def _in_order(self) -> _Ends:
+        if (self.low is None) is not (self.high is None):
+            raise ValueError("give both low and high, or neither")
+        if self.low is not None and self.high is not None and not self.low <= self.value <= self.high:
+            raise ValueError("value must lie between low and high")
+        return self
+
+
+def _read(read: _Parse, bare: bool = True) -> BeforeValidator:
+    """Of ``10GB/s``, or ``{value: 10GB/s, low: 9GB/s, high: 11GB/s}``; ``bare``: of a number too, in base units."""
+
+    def number(given: Any) -> Any:
+        plain = isinstance(given, (int, float)) and not isinstance(given, bool)
+        try:
+            return read(f"{given}") if isinstance(given, str) or (plain and not bare) else given
+        except UnitError as error:
+            raise ValueError(str(error)) from error
+
+    def ends(given: Any) -> Any:
+        if isinstance(given, dict):
+            return {name: number(value) for name, value in given.items()}
+        return None if given is None else {"value": number(given)}
+
+    return BeforeValidator(ends)
+
+
+def _plain(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise UnitError(f"{text!r} is not a number") from None
+
+
+_Rate = Annotated[_Ends | None, _read(parse_rate)]
+_Size = Annotated[_Ends | None, _read(parse_bytes)]
+_Time = Annotated[_Ends | None, _read(partial(parse_seconds, likely=("us", "ms", "s")), bare=False)]
+_Count = Annotated[_Ends | None, _read(_plain)]
+
+
+class _Inside(_Written):
+    wiring: Wiring | None = None
+    bandwidth: _Rate = None
+    latency: _Time = None
+    slowest_share: Annotated[float, Field(gt=0, le=1)] = 1.0
+
+
+class _Between(_Written):
+    transport: NetworkKind | None = None
+    bandwidth: _Rate = None
+    latency: _Time = None
+    nics: Annotated[int, Field(ge=1, le=1024)] = 1
+
+
+class _Disk(_Written):
+    bandwidth: _Rate = None
+    burst: _Rate = None
+    burst_for: _Time = None
+    reads_per_second: _Count = None
+    latency: _Time = None
+    stream: _Rate = None
+    remote: bool | None = None
+
+    @model_validator(mode="after")
+    def _bursts_above_what_it_sustains(self) -> _Disk:
+        if self.burst is not None and self.bandwidth is not None and self.burst.value < self.bandwidth.value:
+            raise ValueError("burst is what the disk does at first, so at least bandwidth, which it sustains")
+        if self.burst_for is not None and self.burst is None:
+            raise ValueError("burst_for says how long a burst lasts: give burst too")
+        return self
+
+
+class _Described(_Written):
+    name: Annotated[str, Field(min_length=1, max_length=100)] = "described"
+    nodes: Annotated[int, Field(ge=1, le=1_000_000)]
+    devices: Annotated[int, Field(ge=1, le=1024)] = 1
+    device: Annotated[str, Field(max_length=100)] | None = None
+    device_memory: _Size = None
+    backend: Backend | None = None
+    inside: _Inside | None = None
+    network: _Between | None = None
+    cores: _Count = None
+    memory: _Size = None
+    disk: _Disk | None = None
+    as_of: Annotated[str | None, BeforeValidator(lambda given: None if given is None else str(given))] = None
+    source: Annotated[str, Field(max_length=1_000)] | None = None
+
+
+def target_of_text(text: str, path: str) -> Target:
+    """The target that ``text`` describes; ``path`` is named in errors and as its source. Raises UserError."""
+    try:
+        data, lines = parse(text)
+        told = _Described.model_validate({} if data is None else data)
+    except ValidationError as error:
+        raise UserError(_mistakes(error, path, lines)) from error
+    except yaml.YAMLError as error:
+        raise not_yaml(error, path) from error
+    return _target(told, path)
+
+
+def _mistakes(error: ValidationError, path: str, lines: Lines) -> str:
+    found = []
+    for detail in error.errors(include_url=False, include_context=False, include_input=False)[:_MOST_MISTAKES]:
+        where = tuple(part for part in detail["loc"] if part != "value")
+        message = detail["msg"].removeprefix("Value error, ")
+        found.append(f"{path} line {lines.of(where)}: {'.'.join(map(str, where)) or 'the file'}: {message}")
+    return "\n".join(found)
+
+
+def _target(told: _Described, path: str) -> Target:
+    inside, network, disk = told.inside, told.network, told.disk
+    as_of, source = told.as_of, told.source or path
+    return Target(
+        name=told.name,
+        nodes=told.nodes,
+        devices=told.devices,
+        backend=told.backend or ("gloo" if told.device is None else "nccl"),
+        device=told.device,
+        device_memory_bytes=_fact(told.device_memory, as_of, source),
+        inside=inside
+        and NodeLinks(
+            wiring=inside.wiring,
+            bytes_per_second=_fact(inside.bandwidth, as_of, source),
+            latency_seconds=_fact(inside.latency, as_of, source),
+            slowest_share=inside.slowest_share,
+        ),
+        network=network
+        and Network(
+            transport=network.transport,
+            bytes_per_second=_fact(network.bandwidth, as_of, source),
+            nics=network.nics,
+            latency_seconds=_fact(network.latency, as_of, source),
+        ),
+        cores=_fact(told.cores, as_of, source),
+        memory_bytes=_fact(told.memory, as_of, source),
+        storage=disk
+        and Storage(
+            bytes_per_second=_fact(disk.bandwidth, as_of, source),
+            burst_bytes_per_second=_fact(disk.burst, as_of, source),
+            reads_per_second=_fact(disk.reads_per_second, as_of, source),
+            remote=disk.remote,
+            burst_seconds=_fact(disk.burst_for, as_of, source),
+            latency_seconds=_fact(disk.latency, as_of, source),
+            stream_bytes_per_second=_fact(disk.stream, as_of, source),
+        ),
+    )
+
+
+def _fact(ends: _Ends | None, as_of: str | None, source: str) -> Quantity | None:
+    """What a user wrote; without a spread it is a wish, and taken as exact."""
+    if ends is None:
+        return None
+    return Quantity(value=ends.value, low=ends.low, high=ends.high, origin="given", as_of=as_of, source=source)

@@ -1,0 +1,365 @@
+"""Where a cluster's facts come from: the catalog, a probe, or the profile itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+
+from stash.analysis.breakdown import ranks_per_node
+from stash.analysis.findings.against import measured as best_links
+from stash.analysis.findings.rates import Curve, bus_factor, curve
+from stash.catalog.facts import Instance, share_of
+from stash.catalog.shipped import gpus, rows
+from stash.core.intervals import Interval, median_interval
+from stash.core.records.host import Host, Probe
+from stash.core.records.profile import Collective, Profile
+from stash.predict import cluster
+from stash.predict.cluster import Backend, Network, NetworkKind, NodeLinks, Storage, Target, Wiring
+from stash.predict.draws import Quantity, measured
+
+# From catalog ----------------------------------------------------------------------------------------------
+# A cluster of instances of the catalog: what data sheets claim, times what collectives were seen to reach of it.
+#
+# Knows how facts are read and nothing of what is predicted from them. What was measured of a machine comes before
+# it.
+
+
+def of_instance(instance: Instance, nodes: int) -> Target:
+    """``nodes`` of this type: what its data sheet claims times what collectives were seen to reach of such claims."""
+    name = f"{nodes} × {instance.cloud}/{instance.name}"
+    return _one_of(instance).model_copy(update={"name": name, "nodes": nodes})
+
+
+@lru_cache(maxsize=4096)
+def _one_of(instance: Instance) -> Target:
+    sheet, devices = _Sheet(instance), instance.devices
+    return Target(
+        name=instance.name,
+        nodes=1,
+        devices=devices,
+        backend="nccl" if instance.gpu_count else "gloo",
+        machine=instance.name.lower(),
+        device=instance.gpu or instance.gpu_model,
+        device_share=instance.gpu_share,
+        device_memory_bytes=sheet.fact(instance.gpu_memory_bytes),
+        inside=sheet.inside() if devices > 1 else None,
+        network=sheet.network(),
+        cores=sheet.fact(instance.vcpus),
+        memory_bytes=sheet.fact(instance.memory_bytes),
+        storage=Storage(
+            bytes_per_second=sheet.fact(instance.remote_disk_bytes_per_second),
+            burst_bytes_per_second=sheet.fact(instance.remote_disk_burst_bytes_per_second),
+            remote=True,
+            burst_seconds=_burst_seconds(instance.cloud),
+        ),
+    )
+
+
+def _burst_seconds(cloud: str) -> Quantity | None:
+    """How long a cloud's network disks keep up their burst rate; ``None`` where it does not say."""
+    for row in rows("disk_bursts.csv"):
+        if row["cloud"] == cloud:
+            seconds = 60 * float(row["burst_minutes"])
+            return Quantity(value=seconds, origin="data sheet", as_of=row["as_of"], source=row["source"])
+    return None
+
+
+class _Sheet:
+    """An instance's data sheet as quantities."""
+
+    def __init__(self, instance: Instance) -> None:
+        self._instance = instance
+
+    def fact(self, value: float | None) -> Quantity | None:
+        if value is None:
+            return None
+        return Quantity(value=value, origin="data sheet", as_of=self._instance.as_of, source=self._instance.source)
+
+    def inside(self) -> NodeLinks | None:
+        """Links between devices; where only pairs are known, anything between the slowest and the fastest pair."""
+        type_ = self._instance
+        fabric = type_.interconnect or ""
+        wiring: Wiring = "nvswitch" if "nvswitch" in fabric else "nvlink" if "nvlink" in fabric else "pcie"
+        if wiring == "pcie":
+            return NodeLinks(wiring=wiring, bytes_per_second=self._shared(type_.pcie_bytes_per_second, wiring))
+        claimed = type_.interconnect_bytes_per_second
+        if claimed is not None:
+            return NodeLinks(wiring=wiring, bytes_per_second=self._shared(claimed, wiring))
+        fastest = type_.pair_max_bytes_per_second
+        rate = self._shared(fastest, wiring)
+        slowest = type_.pair_min_bytes_per_second or type_.pcie_bytes_per_second
+        worst = self._shared(slowest, "pcie")
+        if rate is not None and worst is not None and worst.low is not None:
+            # Which of the mesh's links a machine gets is not documented: a ring may have to take the worst.
+            rate = rate.model_copy(update={"low": min(worst.low, rate.value)})
+        return NodeLinks(wiring=wiring, bytes_per_second=rate)
+
+    def network(self) -> Network | None:
+        type_ = self._instance
+        remote = type_.rdma_bytes_per_second if type_.rdma else None
+        transport: NetworkKind = "tcp" if remote is None else "efa" if type_.cloud == "aws" else "infiniband"
+        rate = network_rate(self.fact(remote or type_.network_bytes_per_second), transport)
+        return None if rate is None else Network(transport=transport, bytes_per_second=rate)
+
+    def _shared(self, claimed: float | None, wiring: Wiring) -> Quantity | None:
+        fact, share = self.fact(claimed), cluster.reached(wiring)
+        return None if fact is None or share is None else reach_of(fact, share)
+
+
+def network_rate(claimed: Quantity | None, transport: NetworkKind, without: str | None = None) -> Quantity | None:
+    """What collectives reach of a line between nodes: its share, and with sockets no more than those can do.
+
+    ``without`` leaves out one source of published collectives; a faster line never carries less.
+    """
+    if claimed is None:
+        return None
+    share = cluster.reached(transport, without)
+    limit = cluster.socket_limit(without) if transport == "tcp" else None
+    rate = None if share is None else reach_of(claimed, share)
+    if limit is None:
+        return rate
+    if rate is None:  # nobody else saw a line that sockets can fill
+        rate = claimed.model_copy(update={"low": claimed.value, "high": claimed.value})
+    ends = (
+        None if a is None or b is None else min(a, b) for a, b in ((rate.low, limit.low), (rate.high, limit.high))
+    )
+    return _of_claim(rate, limit, min(rate.value, limit.value), *ends)
+
+
+def reach_of(claimed: Quantity, share: Quantity) -> Quantity:
+    """A claim times the share of such claims that is reached."""
+    ends = (None if end is None else claimed.value * end for end in (share.low, share.high))
+    return _of_claim(claimed, share, claimed.value * share.value, *ends)
+
+
+def _of_claim(claimed: Quantity, seen: Quantity, value: float, low: float | None, high: float | None) -> Quantity:
+    """What is reached of a claim, with the sources of both, each once: who claims it, and who saw what is reached."""
+    sources = dict.fromkeys([*claimed.source.split("; "), *seen.source.split("; ")])
+    return Quantity(
+        value=value,
+        low=low,
+        high=high,
+        origin="data sheet",
+        as_of=claimed.as_of or seen.as_of,
+        source="; ".join(sources),
+    )
+
+
+# From probe ------------------------------------------------------------------------------------------------
+# The cluster that was probed, and what any profiled or probed host tells of itself.
+#
+# Measured all-reduces come before TCP streams, and what a control group allows before what a disk can do. Each fact
+# keeps where it comes from. Knows how facts are read and nothing of what is predicted from them.
+
+_ANYBODY = ("", "localhost", "ubuntu", "debian")
+
+
+def of_probe(probe: Probe, nodes: int | None = None) -> Target:
+    """``nodes`` machines like those that were probed, by default as many."""
+    host = probe.hosts[0]
+    backend: Backend = "nccl" if host.gpus else "gloo"
+    inside, network = links_of(probe.hosts, probe.created, backend)
+    count = len(probe.hosts) if nodes is None else nodes
+    return Target(
+        name=f"{count} × {host.instance or host.hostname}, probed on {probe.created[:10]}",
+        nodes=count,
+        devices=max(1, len(host.gpus)),
+        backend=backend,
+        machine=machine_of(host),
+        device=host.gpus[0].name if host.gpus else None,
+        device_share=device_share_of(host),
+        device_memory_bytes=device_memory_of(host, probe.created),
+        inside=inside,
+        network=network,
+        cores=cores_of(host, probe.created),
+        memory_bytes=memory_of(host, probe.created),
+        storage=storage_of(probe.hosts, probe.created),
+    )
+
+
+def links_of(hosts: Sequence[Host], created: str, backend: Backend) -> tuple[NodeLinks | None, Network | None]:
+    """From probed all-reduces inside node 0 and between nodes; TCP streams where no all-reduce crossed."""
+    if not hosts or hosts[0].links is None:
+        return None, None
+    as_of, source = hosts[0].links.created[:10], f"probe of {hosts[0].links.created[:10]}"
+    curves = [curve(each, hosts[0].hostname) for each in hosts[0].links.exchanges if each.backend == backend]
+    alone = next((each for each in curves if each.nodes == 1 and each.sizes), None)
+    apart = next((each for each in curves if each.nodes > 1 and each.sizes), None)
+    inside = network = None
+    if alone is not None:
+        inside = NodeLinks(
+            bytes_per_second=measured(_bandwidth(alone), as_of, source), latency_seconds=_hop(alone, as_of, source)
+        )
+    if apart is not None:
+        network = Network(
+            bytes_per_second=measured(_bandwidth(apart), as_of, source), latency_seconds=_hop(apart, as_of, source)
+        )
+    else:
+        reached = best_links(hosts, 0).network
+        if reached is not None:
+            flows = f"{source}, {reached.flows} TCP flows"
+            network = Network(transport="tcp", bytes_per_second=measured(reached.best, as_of, flows))
+    return inside, network
+
+
+def _bandwidth(found: Curve) -> Interval:
+    """Of the fit with its standard errors, or of the largest message where the curve is no α–β."""
+    if found.fit is None or not found.fit.is_alpha_beta:
+        return found.sizes[-1].bus_bytes_per_second
+    rate, arm = found.fit.bytes_per_second, 1.96 * found.fit.bytes_per_second_error
+    # On a logarithmic scale: an error as large as the rate must not reach below 0.
+    return Interval(value=rate, low=rate * float(np.exp(-arm / rate)), high=rate * float(np.exp(arm / rate)))
+
+
+def _hop(found: Curve, as_of: str, source: str) -> Quantity | None:
+    """α with its standard error; ``None`` where small messages were too noisy to show one."""
+    if found.fit is None or found.fit.alpha_seconds <= 0:
+        return None
+    alpha = found.fit.alpha_seconds
+    factor = float(np.exp(1.96 * found.fit.alpha_error / alpha))
+    return measured(Interval(value=alpha, low=alpha / factor, high=alpha * factor), as_of, source)
+
+
+def _seen(value: float | None, created: str) -> Quantity | None:
+    if value is None:
+        return None
+    # What a machine counts of itself is exact.
+    return measured(Interval(value=value, low=value, high=value), created[:10], "the machine itself")
+
+
+def cores_of(host: Host | None, created: str) -> Quantity | None:
+    if host is None:
+        return None
+    limit = host.limits.cpus if host.limits is not None else None
+    counts = [count for count in (host.cores, limit) if count]
+    return _seen(min(counts) if counts else None, created)
+
+
+def memory_of(host: Host | None, created: str) -> Quantity | None:
+    if host is None:
+        return None
+    limit = host.limits.memory_bytes if host.limits is not None else None
+    sizes = [size for size in (host.memory_bytes, limit) if size]
+    return _seen(min(sizes) if sizes else None, created)
+
+
+def machine_of(host: Host | None) -> str | None:
+    """Its instance type, else its own name: ``None`` where every machine may be called so."""
+    if host is None:
+        return None
+    named = host.instance or (None if host.hostname in _ANYBODY else host.hostname)
+    return None if named is None else named.lower()
+
+
+def device_share_of(host: Host | None) -> float:
+    """Of a whole GPU that the driver's first one is: below 1 for a slice, as its memory shows."""
+    if host is None or not host.gpus:
+        return 1.0
+    return share_of(host.gpus[0].name, host.gpus[0].memory_bytes, gpus())
+
+
+def device_memory_of(host: Host | None, created: str) -> Quantity | None:
+    sizes = [gpu.memory_bytes for gpu in host.gpus if gpu.memory_bytes] if host is not None else []
+    return _seen(min(sizes) if sizes else None, created)
+
+
+def storage_of(hosts: Sequence[Host], created: str) -> Storage | None:
+    """The disk under the data: as probed, and never above what a control group lets it do."""
+    if not hosts:
+        return None
+    limits, best = hosts[0].limits, best_links(hosts, 0).disk
+    limit = limits.read_bytes_per_second if limits is not None else None
+    if limit is not None and (best is None or limit < best.value):
+        return Storage(bytes_per_second=_seen(limit, created))
+    if best is None or hosts[0].links is None:
+        return None
+    as_of = hosts[0].links.created[:10]
+    return Storage(bytes_per_second=measured(best, as_of, f"probe of {as_of}"))
+
+
+# From profile ----------------------------------------------------------------------------------------------
+# The cluster that was profiled: its own exchange tells what its links carry for just this job.
+#
+# Where it exchanged nothing, what was probed of its hosts stands in. Knows how facts are read and nothing of what
+# is predicted from them.
+
+_LATENT = 0.9
+"""Of an exchange's time: if its latency alone takes more, its bytes take too little to tell a rate from."""
+
+
+def of_profile(profile: Profile) -> Target:
+    """The cluster that was profiled, as its own exchange and its hosts' probed links tell it."""
+    name = f"as profiled on {profile.created[:10]}"
+    devices = max(ranks_per_node(profile).values(), default=1)
+    on_cpu = all(rank.device == "cpu" for rank in profile.ranks)
+    inside, network = _own_links(profile, devices)
+    host = profile.hosts[0] if profile.hosts else None
+    probed = links_of(profile.hosts, profile.created, "gloo" if on_cpu else "nccl")
+    return Target(
+        name=name,
+        nodes=profile.nodes,
+        devices=devices,
+        backend="gloo" if on_cpu else "nccl",
+        machine=machine_of(host),
+        device=None if on_cpu or host is None or not host.gpus else host.gpus[0].name,
+        device_share=device_share_of(host),
+        device_memory_bytes=device_memory_of(host, profile.created),
+        inside=inside or probed[0],
+        network=network or probed[1],
+        cores=cores_of(host, profile.created),
+        memory_bytes=memory_of(host, profile.created),
+        storage=storage_of(profile.hosts, profile.created),
+    )
+
+
+def _own_links(profile: Profile, devices: int) -> tuple[NodeLinks | None, Network | None]:
+    """What the gradient exchange run by itself tells of the links inside a node, and between nodes."""
+    buckets = max(1, len(profile.workload.bucket_bytes))
+    timed = [run for run in profile.collectives if run.ranks > 1 and run.seconds > 0 and run.bytes > 0]
+    of_scope = {scope: [run for run in timed if run.scope == scope] for scope in ("node", "world")}
+    source, as_of = "the profile's own exchange", profile.created[:10]
+    inside = network = None
+    hop = 0.0
+    if devices > 1 and of_scope["node"]:
+        latency = _latency(of_scope["node"], buckets)
+        if latency is not None:
+            latency = latency.scaled(1 / (2 * (devices - 1)))
+            hop = latency.value
+        rate = measured(_rate(of_scope["node"]), as_of, source)
+        inside = NodeLinks(bytes_per_second=rate, latency_seconds=latency and measured(latency, as_of, source))
+    if profile.nodes > 1 and of_scope["world"]:
+        latency = _latency(of_scope["world"], buckets)
+        if latency is not None:
+            latency = _between(latency, profile.nodes, devices, hop)
+        network = Network(
+            bytes_per_second=measured(_rate(of_scope["world"]), as_of, source),
+            latency_seconds=latency and measured(latency, as_of, source),
+        )
+    return inside, network
+
+
+def _rate(runs: Sequence[Collective]) -> Interval:
+    """Bus bandwidth of the exchanges' bytes, their latency left out where it is known and not nearly all of it."""
+    rates = []
+    for run in runs:
+        latency = run.latency_seconds or 0.0
+        seconds = run.seconds - latency if latency < _LATENT * run.seconds else run.seconds
+        rates.append(bus_factor(run.ranks) * run.bytes / seconds)
+    return median_interval(rates)
+
+
+def _latency(runs: Sequence[Collective], buckets: int) -> Interval | None:
+    """Seconds of one collective without bytes; ``None`` where nobody measured it."""
+    known = [run.latency_seconds / buckets for run in runs if run.latency_seconds]
+    return median_interval(known) if known else None
+
+
+def _between(latency: Interval, nodes: int, devices: int, hop: float) -> Interval:
+    """Of one hop between nodes: what the hops inside nodes leave of a ring's latency, shared among 2(N−1)."""
+    ranks = nodes * devices
+    left = 1 - 2 * (ranks - nodes) * hop / latency.value
+    if left <= 0:  # hops inside take all of it: then nothing tells the two kinds apart
+        return latency.scaled(1 / (2 * (ranks - 1)))
+    return latency.scaled(left / (2 * (nodes - 1)))

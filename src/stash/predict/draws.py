@@ -1,0 +1,212 @@
+"""Uncertain numbers: a quantity with its spread, origin and date, and its Monte Carlo draws, ``[draws]``."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import model_validator
+from scipy.special import ndtri
+
+from stash.core.errors import StashError
+from stash.core.intervals import Interval
+from stash.core.records.base import Record
+
+# Quantity --------------------------------------------------------------------------------------------------
+# What a forecast rests on: a number with its spread, where it comes from, and of which date.
+#
+# The one type for this in predictions. A wish of the user's (``--network 100gbit``) is one too, exact by
+# definition. What is unknown is no quantity but ``None``.
+
+Origin = Literal["given", "measured", "scaled", "data sheet"]
+"""*given*: what the user asked for, taken as exact. *measured*: on machines as they are forecast. *scaled*: measured
+elsewhere, and brought here by a model. *data sheet*: published, by a vendor or by somebody who measured."""
+ORIGINS: tuple[Origin, ...] = ("given", "measured", "scaled", "data sheet")
+"""From the most certain to the least."""
+
+
+class Quantity(Record):
+    """A number in base units with the ends of its 95 % interval, both ``None`` if nobody knows its spread."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+    origin: Origin
+    as_of: str | None = None
+    """ISO date of the measurement or the publication; ``None`` if undated."""
+    source: str
+    """Who says so: a file, a data sheet, an option."""
+
+    @model_validator(mode="after")
+    def _within_its_ends(self) -> Quantity:
+        if not self.interval.holds_itself:
+            raise StashError(f"{self.value:g} is not between {self.low} and {self.high} ({self.source})")
+        return self
+
+    @property
+    def interval(self) -> Interval:
+        return Interval(value=self.value, low=self.low, high=self.high)
+
+    @property
+    def spread_known(self) -> bool:
+        return self.low is not None or self.origin == "given"
+
+    def scaled(self, factor: float, origin: Origin | None = None, source: str | None = None) -> Quantity:
+        """The same times a positive ``factor``; from then on of ``origin`` and ``source``, if these are given."""
+        new = self.interval.scaled(factor)
+        return self.model_copy(
+            update={
+                "value": new.value,
+                "low": new.low,
+                "high": new.high,
+                "origin": origin or self.origin,
+                "source": source or self.source,
+            }
+        )
+
+
+def worst(origins: Iterable[Origin]) -> Origin:
+    """The least certain of some origins, one at least."""
+    return max(origins, key=ORIGINS.index)
+
+
+def measured(interval: Interval, as_of: str | None, source: str) -> Quantity:
+    """A measured interval as a quantity."""
+    return Quantity(
+        value=interval.value, low=interval.low, high=interval.high, origin="measured", as_of=as_of, source=source
+    )
+
+
+def given(value: float, option: str) -> Quantity:
+    """What the user asked for with ``option``."""
+    return Quantity(value=value, origin="given", source=option)
+
+
+class Used(Record):
+    """A fact that a part of a forecast rests on."""
+
+    about: str
+    """What it is a fact about, e.g. ``bandwidth between nodes``."""
+    unit: str
+    """``bytes/s``, ``1/s``, ``seconds``, ``bytes``, ``samples/s``, ``fraction`` or ``count``."""
+    quantity: Quantity
+
+
+# Draws -----------------------------------------------------------------------------------------------------
+# Monte Carlo: every uncertain number of a forecast as an array of draws, ``[draws]``, with a fixed seed.
+#
+# Models take such arrays and return such arrays; what comes out has the uncertainty of what went in, through
+# whatever maximum or sum lies between, and no rule of thumb adds it up. A name has the same draws wherever it is
+# used and whatever its value is: forecasts that differ in one fact differ by that fact alone, so sweeps are smooth,
+# and what is monotone draw by draw is monotone. Knows nothing of what the numbers mean.
+
+Array: TypeAlias = NDArray[np.float64]
+"""Of draws, ``[draws]``, or of something for each draw, ``[draws, …]``."""
+
+COUNT = 256
+"""Draws of a forecast: ``python -m bench.predict.draws`` shows what more or fewer do to ends and to time."""
+SEED = 14
+_NORMAL = 1.959964
+"""Half-width of a 95 % interval in standard deviations."""
+OUTSIDE = 0.025
+"""Of the draws, beyond each end of an interval."""
+
+
+@dataclass(frozen=True)
+class Draws:
+    """So many draws from one seed."""
+
+    count: int = COUNT
+    seed: int = SEED
+
+    def uniforms(self, name: str) -> Array:
+        """Between 0 and 1, evenly spread and in an order of ``name``'s own: ``[draws]``, not to be written to.
+
+        Stratified (McKay, Beckman, Conover 1979): one draw in each of ``count`` equal parts of the interval, at its
+        middle. Means and ends then need far fewer draws than if they fell anywhere.
+        """
+        return _uniforms(self.count, self.seed, name)
+
+    def normals(self, name: str) -> Array:
+        """Standard normal, evenly spread likewise: ``[draws]``, not to be written to."""
+        return _normals(self.count, self.seed, name)
+
+    def weights(self, name: str, count: int) -> Array:
+        """How much each of ``count`` things seen counts: positive, 1 together, ``[draws, count]``, read only.
+
+        Means so weighted scatter as means of so many independent things do, σ/√count: a Bayesian bootstrap (Rubin
+        1981) whose Dirichlet distribution has (count − 2)/count in the place of 1, which makes it unbiased. Of one
+        or two things nobody can tell how they scatter, and they count alike.
+        """
+        return _weights(self.count, self.seed, name, count)
+
+    def of(self, name: str, quantity: Quantity | Interval) -> Array:
+        """A number with its interval as draws: normal on each side, with each side's own width.
+
+        Between positive ends it is the logarithm that is normal, so that no draw of a rate or a time is negative.
+        Without known ends every draw is the value.
+        """
+        value, low, high = quantity.value, quantity.low, quantity.high
+        if low is None or high is None:
+            return np.full(self.count, value)
+        deviations = self.normals(name) / _NORMAL
+        if low > 0:
+            arms = np.where(deviations > 0, np.log(high / value), np.log(value / low))
+            return value * np.exp(deviations * arms)
+        return value + deviations * np.where(deviations > 0, high - value, value - low)
+
+    def around(self, name: str, mean: Interval) -> Array:
+        """A mean with its interval as draws whose mean it is exactly: what was measured stays what it was.
+
+        Normal on each side likewise, on a scale that knows no end, as differences may be negative.
+        """
+        if mean.low is None or mean.high is None:
+            return np.full(self.count, mean.value)
+        deviations = self.normals(name) / _NORMAL
+        drawn = deviations * np.where(deviations > 0, mean.high - mean.value, mean.value - mean.low)
+        centred: Array = drawn + (mean.value - drawn.mean())
+        return centred
+
+
+@lru_cache(maxsize=256)
+def _uniforms(count: int, seed: int, name: str) -> Array:
+    order = np.random.default_rng([seed, zlib.crc32(name.encode())]).permutation(count)
+    drawn: Array = (order + 0.5) / count
+    drawn.setflags(write=False)
+    return drawn
+
+
+@lru_cache(maxsize=256)
+def _normals(count: int, seed: int, name: str) -> Array:
+    drawn: Array = ndtri(_uniforms(count, seed, name))
+    drawn.setflags(write=False)
+    return drawn
+
+
+@lru_cache(maxsize=32)
+def _weights(draws: int, seed: int, name: str, count: int) -> Array:
+    alike = np.full((draws, count), 1 / count)
+    if count > 2:
+        random = np.random.default_rng([seed, zlib.crc32(name.encode())])
+        alike = random.dirichlet(np.full(count, (count - 2) / count), draws)
+    alike.setflags(write=False)
+    return alike
+
+
+def intervals(drawn: Array, repetitions: int = 1) -> tuple[Interval, ...]:
+    """Of each row of ``[number, draws]``: the mean, and the ends between which 95 % of the draws lie.
+
+    The ends always hold the mean, though that of a few far draws may lie beyond them.
+    """
+    outside = int(OUTSIDE * drawn.shape[1])
+    ordered = np.sort(drawn, axis=1)
+    means, lows, highs = drawn.mean(axis=1), ordered[:, outside], ordered[:, -1 - outside]
+    return tuple(
+        Interval(value=mean, low=min(low, mean), high=max(high, mean), repetitions=repetitions)
+        for mean, low, high in zip(means.tolist(), lows.tolist(), highs.tolist(), strict=True)
+    )

@@ -1,0 +1,303 @@
+"""The exchange stalls of a forecast, interconnect and network: a model of the target's links, held to a measurement.
+
+A profile says how long steps waited for their exchange, and a model what they should have. What the model misses on
+the profile's own links (copies, bookkeeping, waiting for each other) is carried over to the target, by an amount that
+is as uncertain as the target is far away. So the forecast of what was measured is the measurement. The network stall
+is what the exchange of all ranks exposes *beyond* that inside a node, in the model as on the ladder. Known error:
+``docs/validation.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from stash.analysis.breakdown import Breakdown, Missing
+from stash.core.ladder import EXCHANGE_STALLS, Situation, why_no_stall
+from stash.core.records.profile import Profile
+from stash.predict import stragglers
+from stash.predict.cluster import Backend, Target
+from stash.predict.collective_times import Fabric, UnknownFactError, fabric_of, facts_of
+from stash.predict.draws import Array, Draws, worst
+from stash.predict.exposure import AS_MEASURED, ExchangeChanges, Exchanged, alone, exchanged, exposed
+from stash.predict.forecast import Predicted, PredictedStalls
+
+FAR = 4.0
+"""Times slower, faster or more ranks than measured, beyond which a forecast is said to be an extrapolation: the
+testbed's validation goes that far."""
+MODEL_SPREAD = 0.22
+"""Standard deviation of the logarithm of an exposed exchange over what the model says, where no measurement on such
+links holds it: of four published jobs (``bench.predict.published.model_spread``), which validate nothing."""
+HELD_SPREAD = 0.04
+"""The same where a measurement holds it: the root mean square of the first two configurations of
+``bench.predict.testbed`` (``FITTED`` there), which validate nothing either."""
+UNREADY_SPREAD = 0.46
+"""The same where a measurement holds it and nobody knows when gradients are ready: of half of Gavel's published jobs
+at other batches (``bench.predict.gavel.unready_spread``), which validate nothing either."""
+_PLACES = {"interconnect": "inside a node", "network": "between nodes"}
+
+
+@dataclass(frozen=True, eq=False)
+class _Reach:
+    """How far an exchange goes, and the part of it that a stall below already holds."""
+
+    whole: Fabric
+    within: Fabric | None = None
+    """Inside a node, of a network stall beside an interconnect stall."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Seen:
+    """One stall of the profile: what steps waited, and what the model says of it, ``[draws]`` each."""
+
+    waited: Array
+    modelled: Array
+    alone: Array
+    hidden: Array
+    """Of the whole exchange."""
+    hidden_within: Array
+
+
+class ExchangeModel:
+    """The exchange of one profile's job, to be asked about any target; make it once and ask often.
+
+    ``base`` is where the profile was taken (``from_profile.of_profile``).
+    """
+
+    def __init__(self, profile: Profile, breakdown: Breakdown, base: Target, draws: Draws) -> None:
+        self._base, self._draws = base, draws
+        self._stalls = {name: breakdown.stall(name) for name in EXCHANGE_STALLS}
+        self._work = exchanged(profile)
+        self._looks = None
+        if self._work is not None and self._work.ready:
+            self._looks = draws.weights("steps whose readiness was recorded", self._work.looks)
+        self._steps = stragglers.single_steps(profile)
+        self._slower: dict[tuple[int, int], Array] = {}
+        self._seen = {
+            (name, apart): self._calibration(name, apart)
+            for name, apart in (("interconnect", False), ("network", False), ("network", True))
+        }
+
+    def on(self, target: Target, changes: ExchangeChanges = AS_MEASURED) -> PredictedStalls:
+        """Interconnect and network stall on ``target``.
+
+        All draw by draw: with E waited and the model X(·), where the model says too little, E − X(base) is added,
+        times (T(target) / T(base))^u, T being the exchange by itself and u anything between 0 (what is missed is the
+        same for any exchange) and 1 (it grows with it); where it says too much, X(target) counts in the same
+        proportion. Of the network stall E and X are those of the exchange of all ranks less those inside a node: so
+        what was measured inside a node says nothing about what lies beyond. More ranks wait longer for their
+        slowest besides (``stragglers``).
+        """
+        shape = Situation(target.ranks, target.nodes, target.devices, target.backend == "nccl", loader=True)
+        parts: list[Predicted] = []
+        missing = []
+        for name in EXCHANGE_STALLS:
+            why = why_no_stall(name, shape)
+            if why is not None:
+                missing.append(Missing(name=name, why=why))
+                continue
+            try:
+                waits = self._waits(name, target, changes, apart=bool(parts))
+            except UnknownFactError as error:
+                missing.append(Missing(name=name, why=str(error), possible=True))
+                continue
+            parts.append(self._part(name, waits, target, changes))
+        predicted = {part.name for part in parts}
+        if "network" in predicted and "interconnect" not in predicted:
+            missing = [_within_network(each) if each.possible else each for each in missing]
+        return PredictedStalls(tuple(parts), tuple(missing))
+
+    def _waits(self, name: str, target: Target, changes: ExchangeChanges, apart: bool) -> Array:
+        """What steps wait for, of the exchange up to this stall's scope, ``[draws]``; raises UnknownFactError.
+
+        ``apart``: less what they wait for inside a node, as that is a stall of its own.
+        """
+        try:
+            reach = self._reach(name, target, apart)
+        except UnknownFactError:
+            if changes == AS_MEASURED and self._unchanged(name, target):
+                return self._waited(name, apart)
+            if apart:
+                return self._beyond_a_node(target, changes)
+            raise
+        seen = self._calibrating(name, apart)
+        if seen is None and apart and self._calibrating(name, apart=False) is not None:
+            return self._beyond_a_node(target, changes)
+        work = self._job(changes)
+        later = self._later(name, target, changes) - (self._later("interconnect", target, changes) if apart else 0.0)
+        if seen is not None:
+            same = changes == AS_MEASURED and self._unchanged(name, target)
+            spread = 0.0 if same else self._spread(changes)
+            return self._held(seen, reach, target.backend, changes, spread) + later
+        if not work.ready:
+            raise UnknownFactError(
+                "the profile tells neither when gradients are ready nor what their exchange costs "
+                f"{_PLACES[name]}; profile again with this Stash"
+            )
+        error = np.exp(MODEL_SPREAD * self._draws.normals("error of the exchange model"))
+        return self._modelled(reach, target.backend, changes) * error + later
+
+    def _spread(self, changes: ExchangeChanges) -> float:
+        """Of a changed exchange that a measurement holds."""
+        if changes.sharding is not None:
+            return MODEL_SPREAD
+        return HELD_SPREAD if self._job().ready else UNREADY_SPREAD
+
+    def _beyond_a_node(self, target: Target, changes: ExchangeChanges) -> Array:
+        """The network stall where links inside a node are unknown, of the profile or of the target: a difference."""
+        inside = self._waits("interconnect", target, changes, apart=False)
+        return self._waits("network", target, changes, apart=False) - inside
+
+    def _reach(self, name: str, target: Target, apart: bool) -> _Reach:
+        """Raises UnknownFactError."""
+        whole = fabric_of(target, self._draws, only_inside=name == "interconnect")
+        return _Reach(whole, fabric_of(target, self._draws, only_inside=True) if apart else None)
+
+    def _later(self, name: str, target: Target, changes: ExchangeChanges) -> Array | float:
+        """Seconds that the ranks of this stall's scope wait longer for their slowest, and copy more, ``[draws]``."""
+        waits = self.waiting(_ranks(self._base, name), _ranks(target, name))
+        return waits * changes.compute + changes.copy_seconds
+
+    def waiting(self, before: int, after: int) -> Array:
+        """Seconds a step that ``after`` ranks wait longer for their slowest than ``before``, ``[draws]``.
+
+        None at all where too few single steps were measured to tell.
+        """
+        if (before, after) not in self._slower:
+            waits = np.zeros(self._draws.count)
+            if before != after and len(self._steps) >= stragglers.LEAST_STEPS:
+                waits = stragglers.waiting(self._again, before, after, self._draws)
+            self._slower[before, after] = waits
+        return self._slower[before, after]
+
+    @cached_property
+    def _again(self) -> Array:
+        return stragglers.seen_again(self._steps, self._draws)
+
+    def _modelled(
+        self,
+        reach: _Reach,
+        backend: Backend,
+        changes: ExchangeChanges,
+        hidden: Array | float = 0.0,
+        hidden_within: Array | float = 0.0,
+    ) -> Array:
+        """X of the whole exchange, less X inside a node where that is a stall of its own, ``[draws]``.
+
+        Never below zero: an exchange of all ranks holds that of each node's, whatever the two are thought to hide.
+        """
+        work = self._job()
+        found = exposed(reach.whole, work, backend, changes, hidden, self._looks)
+        if reach.within is None:
+            return found
+        return np.maximum(0.0, found - exposed(reach.within, work, backend, changes, hidden_within, self._looks))
+
+    def _held(self, seen: _Seen, reach: _Reach, backend: Backend, changes: ExchangeChanges, spread: float) -> Array:
+        """The model on ``reach``, held to what was waited on the profile's own, ``[draws]``; see ``on``."""
+        # How much more a longer backward pass hides depends on readiness: without it, on anything up to its length.
+        longer = changes.compute ** self._draws.uniforms("growth of what is hidden")
+        there = self._modelled(reach, backend, changes, seen.hidden * longer, seen.hidden_within * longer)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            share = np.where(seen.modelled > 0, np.clip(seen.waited / seen.modelled, 0.0, 1.0), 1.0)
+            whole = alone(reach.whole, self._job(), backend, changes)
+            growth = np.where(seen.alone > 0, whole / seen.alone, 1.0)
+        missed = np.maximum(0.0, seen.waited - seen.modelled)
+        corrected = there * share + missed * growth ** self._draws.uniforms("growth of what the model misses")
+        error = np.exp(spread * self._draws.normals("error of the exchange model"))
+        error = error / error.mean()
+        # What is below zero is noise of the measurement: it stays as it is.
+        waits: Array = corrected * error + np.minimum(0.0, seen.waited)
+        return waits
+
+    def _job(self, changes: ExchangeChanges = AS_MEASURED) -> Exchanged:
+        if self._work is None:
+            raise UnknownFactError("the profile holds neither gradients nor buckets; profile again with this Stash")
+        if changes.sharding is not None and not self._work.ready:
+            raise UnknownFactError("a sharded model needs to know when gradients are ready; profile it unsharded")
+        return self._work
+
+    def _calibration(self, name: str, apart: bool) -> _Seen | None:
+        """Of the profile's own scope; ``None`` where it exchanges nothing there, or its links are unknown.
+
+        ``apart`` is as of ``_waits``; of a profile without an interconnect stall the whole is all there is.
+        """
+        apart = apart and self._stalls["interconnect"] is not None
+        if self._work is None or self._stalls[name] is None:
+            return None
+        try:
+            reach = self._reach(name, self._base, apart)
+        except UnknownFactError:
+            return None
+        backend, waited = self._base.backend, self._waited(name, apart)
+        whole = alone(reach.whole, self._work, backend, AS_MEASURED)
+        hidden, hidden_within = np.maximum(0.0, whole - self._waited(name, apart=False)), np.zeros_like(whole)
+        if reach.within is not None:
+            inside = alone(reach.within, self._work, backend, AS_MEASURED)
+            hidden_within = np.maximum(0.0, inside - self._waited("interconnect", apart=False))
+        modelled = self._modelled(reach, backend, AS_MEASURED, hidden, hidden_within)
+        return _Seen(waited, modelled, whole, hidden, hidden_within)
+
+    def _waited(self, name: str, apart: bool) -> Array:
+        """Measured: this stall and, unless ``apart``, those below it: all that a scope's exchange exposes."""
+        upto = (name,) if apart else EXCHANGE_STALLS[: EXCHANGE_STALLS.index(name) + 1]
+        drawn = [self._draws.around(f"measured {each}", stall.time) for each in upto if (stall := self._stalls[each])]
+        together: Array = np.sum(drawn, axis=0)
+        return together
+
+    def _calibrating(self, name: str, apart: bool) -> _Seen | None:
+        """The measured stall that holds a prediction; of a target on several nodes none but one on several."""
+        return self._seen[name, apart] if name == "interconnect" or self._base.nodes > 1 else None
+
+    def _unchanged(self, name: str, target: Target) -> bool:
+        same_node = (target.devices, target.inside) == (self._base.devices, self._base.inside)
+        same_network = (target.nodes, target.network) == (self._base.nodes, self._base.network)
+        return self._stalls[name] is not None and same_node and (name == "interconnect" or same_network)
+
+    def _part(self, name: str, seconds: Array, target: Target, changes: ExchangeChanges) -> Predicted:
+        facts = facts_of(target, only_inside=name == "interconnect")
+        same = changes == AS_MEASURED and self._unchanged(name, target)
+        return Predicted(
+            name=name,
+            seconds=seconds,
+            origin=worst([*(fact.quantity.origin for fact in facts), "measured" if same else "scaled"]),
+            facts=facts,
+            beyond=tuple(self._beyond(name, target, changes)),
+            spread_known=all(fact.quantity.spread_known for fact in facts),
+        )
+
+    def _beyond(self, name: str, target: Target, changes: ExchangeChanges) -> Iterator[str]:
+        """Sentences on how far the target is from what was measured."""
+        if changes.sharding is not None:
+            yield "no sharded exchange was measured: its units are taken to be the buckets"
+        seen = self._calibrating(name, apart=False)
+        if seen is None and not self._unchanged(name, target):
+            yield f"the profile has no exchange {_PLACES[name]} to hold the prediction to"
+        if self._work is not None and not self._work.ready:
+            yield "the profile does not tell when gradients are ready: as much of their exchange hides as did"
+        before, after = _ranks(self._base, name), _ranks(target, name)
+        if after > before and len(self._steps) < stragglers.LEAST_STEPS:
+            yield f"what {after} ranks wait for their slowest is not in it: too few single steps were measured"
+        if after > FAR * before:
+            yield f"{after} ranks are more than {FAR:g} times the {before} measured"
+        old, new = _rate(self._base, name), _rate(target, name)
+        if seen is not None and old and new and not 1 / FAR <= new / old <= FAR:
+            yield f"links {_PLACES[name]} are {new / old:.2g} times as fast as those measured"
+
+
+def _within_network(interconnect: Missing) -> Missing:
+    """The exchange of all ranks holds that inside a node: of a stall that cannot be told apart nothing is lost."""
+    why = f"{interconnect.why}; contained in network"
+    return interconnect.model_copy(update={"why": why, "contained_in": "network"})
+
+
+def _ranks(target: Target, name: str) -> int:
+    """That the exchange of this stall's scope joins."""
+    return target.devices if name == "interconnect" else target.ranks
+
+
+def _rate(target: Target, name: str) -> float | None:
+    links = target.inside if name == "interconnect" else target.network
+    return None if links is None or links.bytes_per_second is None else links.bytes_per_second.value

@@ -1,0 +1,279 @@
+"""What a job exchanges in a step, read out of its profile, and what of that a fabric exposes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from stash.core.records.profile import Profile, Workload
+from stash.predict import collective_times, timeline
+from stash.predict.cluster import Backend
+from stash.predict.collective_times import Algorithm, Fabric
+from stash.predict.draws import Array
+from stash.predict.timeline import Shard, Stage
+
+# Traffic ---------------------------------------------------------------------------------------------------
+# What a job exchanges in a step, and when it is ready to: read out of its profile.
+#
+# Buckets, when they are ready, and a script's own collectives. Buffers that DistributedDataParallel broadcasts and
+# its map of unused parameters are no part of a profile: they are small, and in what ``stalls`` carries over from
+# the measurement.
+
+DEFAULT_BUCKET = 25 * timeline.MIB
+"""Bytes: ``bucket_cap_mb`` of DistributedDataParallel, which a job that never exchanged would have."""
+_GATHERED, _SCATTERED = "all_gather", "reduce_scatter"
+
+Moments = tuple[tuple[float, ...], ...]
+"""A row for each step that was looked at: seconds since its first gradient was ready, ascending."""
+
+
+@dataclass(frozen=True)
+class Exchanged:
+    """What one device exchanges in a step, and when."""
+
+    buckets: tuple[float, ...]
+    """Bytes, in the order in which they are reduced; none of a job that shards its model itself."""
+    gradients: tuple[int, ...] = ()
+    gradients_ready: Moments = ()
+    """When each gradient is; empty where nobody recorded it."""
+    buckets_ready: Moments = ()
+    """When each bucket is, laid out as it was; empty where nobody recorded it, and of other layouts."""
+    others: tuple[tuple[str, float, float], ...] = ()
+    """Collectives that the script itself issues, and waits for: name, calls a step, bytes of each."""
+    gathered: tuple[tuple[float, float], ...] = ()
+    """Gathers and scatters of a model that the job shards itself, in part behind compute: calls, bytes of each."""
+    times: float = 1.0
+    """Exchanges of all buckets a step: as many as batches, where a job accumulates and leaves none out."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether anybody knows when gradients are ready."""
+        return bool(self.gradients_ready)
+
+    @property
+    def looks(self) -> int:
+        """Steps whose readiness is known."""
+        return len(self.gradients_ready)
+
+
+def exchanged(profile: Profile) -> Exchanged | None:
+    """What the profile's job exchanges; ``None`` if it says nothing of its gradients."""
+    work = profile.workload
+    sizes = tuple(gradient.bytes for gradient in work.gradients)
+    batches = max((loader.batches_per_step for loader in work.loaders), default=1)
+    if shards_itself(work):
+        return _own_sharding(work, profile.world_size)
+    ready = _gradients_ready(work)
+    buckets: tuple[float, ...] = tuple(float(size) for size in work.bucket_bytes)
+    if not buckets and sizes and profile.world_size == 1:  # it would have DistributedDataParallel's
+        buckets = tuple(float(size) for size in timeline.bucket_sizes(sizes, DEFAULT_BUCKET))
+    if not buckets and (sizes or work.parameter_bytes):
+        buckets = (float(sum(sizes) or work.parameter_bytes or 0),)
+    if not buckets:
+        return None
+    return Exchanged(
+        buckets=buckets,
+        gradients=sizes,
+        gradients_ready=ready,
+        buckets_ready=_buckets_ready(work) if ready else (),
+        others=_others(work),
+        times=float(batches) if work.skips_exchanges is False else 1.0,
+    )
+
+
+def shards_itself(work: Workload) -> bool:
+    """Whether the job was seen to scatter its gradients over the ranks, and to have no buckets of them."""
+    return not work.bucket_bytes and any(_SCATTERED in name for name in work.collectives_per_step)
+
+
+def _own_sharding(work: Workload, ranks: int) -> Exchanged:
+    """Of a job whose model is sharded already: what it hands to its gathers is a rank's part of what they gather."""
+    calls = [(name, calls, size * (ranks if _GATHERED in name else 1)) for name, calls, size in _others(work)]
+    own = tuple((many, size) for name, many, size in calls if _GATHERED in name or _SCATTERED in name)
+    rest = tuple(call for call in _others(work) if _GATHERED not in call[0] and _SCATTERED not in call[0])
+    return Exchanged(buckets=(), others=rest, gathered=own)
+
+
+def _others(work: Workload) -> tuple[tuple[str, float, float], ...]:
+    return tuple(
+        (name, calls, work.collective_bytes_per_step.get(name, 0.0) / calls)
+        for name, calls in work.collectives_per_step.items()
+        if calls > 0
+    )
+
+
+def _gradients_ready(work: Workload) -> Moments:
+    """Of every step that was looked at, or of the one that older profiles hold; ascending in each."""
+    looks = [gradient.ready_steps for gradient in work.gradients]
+    if looks and len({len(steps) for steps in looks}) == 1 and looks[0]:
+        return _ascending(zip(*looks, strict=True))
+    ready = [gradient.ready_seconds for gradient in work.gradients]
+    known = tuple(moment for moment in ready if moment is not None)
+    return _ascending([known]) if known and len(known) == len(ready) else ()
+
+
+def _buckets_ready(work: Workload) -> Moments:
+    looks = [bucket.ready_steps for bucket in work.buckets]
+    same = tuple(bucket.bytes for bucket in work.buckets) == work.bucket_bytes
+    if not same or len({len(steps) for steps in looks}) != 1 or not looks[0]:
+        return ()
+    return _ascending(zip(*looks, strict=True))
+
+
+def _ascending(looks: Iterable[Sequence[float]]) -> Moments:
+    """Buckets go in order: what is ready before one in front of it waits for that."""
+    return tuple(tuple(np.maximum.accumulate(np.asarray(each, np.float64)).tolist()) for each in looks)
+
+
+# Exposure --------------------------------------------------------------------------------------------------
+# What of a job's exchange a fabric exposes, changed as asked: the model alone, held to no measurement.
+#
+# Asks ``timeline`` when buckets travel or, for a sharded model, ``sharded``; what a collective takes,
+# ``collectives``.
+
+_FORWARD = 0.5
+"""Of a layer's backward pass: it computes two products where the forward pass computes one."""
+
+
+@dataclass(frozen=True)
+class ExchangeChanges:
+    """What of the exchange is not as it was profiled."""
+
+    bucket_cap: float | None = None
+    """Bytes; ``None`` keeps the buckets."""
+    compress: float = 1.0
+    """Bytes that travel, of those that did."""
+    times: float | None = None
+    """Exchanges a step; ``None`` keeps them."""
+    algorithm: Algorithm | None = None
+    """``None``: as the library chooses."""
+    compute: float = 1.0
+    """Of the backward pass's length as profiled."""
+    copy_seconds: float = 0.0
+    """Of a step, added: copies into buckets that were views before, or, negative, no more (``timeline.copies``)."""
+    slowdown: float = 0.0
+    """How much slower the backward pass is while buckets travel; 0 leaves that to what was measured."""
+    sharding: Stage | None = None
+    """``None``: every rank holds the whole model."""
+    passes: int = 1
+    """Forward and backward passes of a step: a sharded model travels in each."""
+
+
+AS_MEASURED = ExchangeChanges()
+
+
+def bucket_times(fabric: Fabric, work: Exchanged, backend: Backend, changes: ExchangeChanges) -> Array:
+    """Seconds that each bucket's exchange takes by itself, ``[draws, buckets]``."""
+    sizes = np.array(buckets_of(work, changes)) * changes.compress
+    return collective_times.all_reduce(fabric, sizes, backend, changes.algorithm)
+
+
+def alone(fabric: Fabric, work: Exchanged, backend: Backend, changes: ExchangeChanges) -> Array:
+    """T: seconds of a step's whole exchange, nothing else going on, ``[draws]``."""
+    if changes.sharding is not None:
+        together = timeline.alone(fabric, shards_of(work, changes), changes.sharding, backend, changes.passes)
+    else:
+        together = bucket_times(fabric, work, backend, changes).sum(axis=1) * times_of(work, changes)
+    everything: Array = together + _own_gathers(fabric, work) + others(fabric, work, backend)
+    return everything
+
+
+def exposed(
+    fabric: Fabric,
+    work: Exchanged,
+    backend: Backend,
+    changes: ExchangeChanges,
+    hidden: Array | float = 0.0,
+    looks: Array | None = None,
+) -> Array:
+    """X: seconds of a step that this fabric's exchange lasts beyond the backward pass, ``[draws]``.
+
+    Of several steps whose readiness is known it is their mean, weighted by ``looks``, ``[draws, steps]`` (``None``:
+    alike). Where nobody knows when buckets are ready, ``hidden`` seconds of it are behind the backward pass, and the
+    last of several buckets never is: it is ready when the pass ends.
+    """
+    if changes.sharding is not None:
+        late = timeline.exposed_sharded(
+            fabric, shards_of(work, changes), changes.sharding, backend, passes=changes.passes
+        )
+        in_shards: Array = late + others(fabric, work, backend)
+        return in_shards
+    each = bucket_times(fabric, work, backend, changes)
+    if work.ready:
+        moments = moments_of(work, changes) * changes.compute
+        every = [timeline.exposed(np.broadcast_to(row, each.shape), each, changes.slowdown) for row in moments]
+        weights = np.full((len(each), len(every)), 1 / len(every)) if looks is None else looks
+        late = np.sum(np.array(every).T * weights, axis=1)
+    else:
+        never_hidden = each[:, -1] if each.shape[1] > 1 else np.zeros(len(each))
+        late = np.maximum(each.sum(axis=1) + _own_gathers(fabric, work) - hidden, never_hidden)
+    waited: Array = late * times_of(work, changes) + others(fabric, work, backend)
+    return waited
+
+
+def moments_of(work: Exchanged, changes: ExchangeChanges) -> Array:
+    """When each bucket is ready in each step that was looked at, ``[steps, buckets]`` in seconds."""
+    if changes.bucket_cap is None and work.buckets_ready:
+        return np.array(work.buckets_ready)
+    buckets = buckets_of(work, changes)
+    return np.array([timeline.bucket_readiness(work.gradients, each, buckets) for each in work.gradients_ready])
+
+
+def shards_of(work: Exchanged, changes: ExchangeChanges) -> tuple[Shard, ...]:
+    """The layers of a model that would be sharded, in the order of its forward pass: its buckets, each a unit.
+
+    A unit's backward pass ends when its bucket is ready, in the mean over the steps that were looked at; parameters
+    are as large as their gradients.
+    """
+    sizes = np.array(buckets_of(work, changes)) * changes.compress
+    backward = np.diff(moments_of(work, changes).mean(axis=0), prepend=0.0) * changes.compute
+    return tuple(
+        Shard(size / changes.compress, size, _FORWARD * seconds, seconds)
+        for size, seconds in zip(sizes[::-1].tolist(), backward[::-1].tolist(), strict=True)
+    )
+
+
+def _own_gathers(fabric: Fabric, work: Exchanged) -> Array:
+    """Seconds of all gathers and scatters of a model that the job shards itself, ``[draws]``."""
+    seconds = np.zeros(len(fabric.inside))
+    for calls, size in work.gathered:
+        seconds = seconds + calls * collective_times.half_exchange(fabric, np.array([size]))[:, 0]
+    return seconds
+
+
+def buckets_of(work: Exchanged, changes: ExchangeChanges) -> tuple[float, ...]:
+    """Bytes of each bucket after the changes, before compression.
+
+    A cap that is asked for is the first bucket's, too: only where nobody names one does PyTorch begin with 1 MiB.
+    """
+    cap = changes.bucket_cap
+    if cap is None or not work.gradients:
+        return work.buckets
+    return tuple(float(size) for size in timeline.bucket_sizes(work.gradients, cap, first=cap))
+
+
+def times_of(work: Exchanged, changes: ExchangeChanges) -> float:
+    """Exchanges of all buckets a step."""
+    return work.times if changes.times is None else changes.times
+
+
+def others(fabric: Fabric, work: Exchanged, backend: Backend) -> Array:
+    """Seconds of the script's own collectives (SyncBatchNorm's, a metric's): each is waited for, ``[draws]``."""
+    seconds = np.zeros(len(fabric.inside))
+    for name, calls, size in work.others:
+        seconds = seconds + calls * _call(name, fabric, size, backend)
+    return seconds
+
+
+def _call(name: str, fabric: Fabric, size: float, backend: Backend) -> Array:
+    """One collective by its name in ``torch.distributed``, ``[draws]``."""
+    sizes = np.array([size])
+    if "all_gather" in name:
+        return collective_times.half_exchange(fabric, sizes * fabric.ranks)[:, 0]
+    if "reduce_scatter" in name:
+        return collective_times.half_exchange(fabric, sizes)[:, 0]
+    if "all_reduce" in name:
+        return collective_times.all_reduce(fabric, sizes, backend)[:, 0]
+    return collective_times.broadcast(fabric, sizes)[:, 0]

@@ -1,0 +1,236 @@
+"""A forecast: stalls as draws of seconds, each with what it was made of, and the breakdown they add up to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from stash.analysis.attribution import method_error
+from stash.analysis.breakdown import (
+    Breakdown,
+    Communication,
+    Missing,
+    Paper,
+    Rates,
+    SampleCounts,
+    Stability,
+    Stall,
+    Waits,
+)
+from stash.core.errors import StashError
+from stash.core.intervals import Interval
+from stash.core.ladder import STALLS, rung_adding
+from stash.core.records.base import Record
+from stash.predict.cluster import Target
+from stash.predict.draws import Array, Origin, Used, intervals, worst
+
+# Parts -----------------------------------------------------------------------------------------------------
+# The parts of a forecast: stalls as draws of seconds, with what each was made of, and those that nobody can
+# predict.
+#
+# Records only. How they add up to a breakdown is ``breakdown``'s business.
+
+
+@dataclass(frozen=True, eq=False)
+class Predicted:
+    """One stall as draws of seconds per step, ``[draws]``, and what they were made of."""
+
+    name: str
+    seconds: Array
+    origin: Origin
+    facts: tuple[Used, ...] = ()
+    beyond: tuple[str, ...] = ()
+    """Where the model left the range in which it was calibrated: one sentence each."""
+    spread_known: bool = True
+    """Whether the draws hold all there is to be uncertain about; if not, the ends are unknown."""
+
+
+@dataclass(frozen=True, eq=False)
+class PredictedStalls:
+    """The stalls that were predicted, and those that do not exist or that nobody can predict."""
+
+    parts: tuple[Predicted, ...]
+    missing: tuple[Missing, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class StallDraws:
+    """One changed job: its stalls as draws, the stalls it cannot have or nobody can predict, samples of a step."""
+
+    target: Target
+    parts: tuple[Predicted, ...]
+    missing: tuple[Missing, ...]
+    samples: float | None
+
+    @property
+    def step(self) -> Array:
+        """Seconds of a step, ``[draws]``; a lower bound while a part of it is missing that is possible."""
+        total: Array = np.sum([part.seconds for part in self.parts], axis=0)
+        return total
+
+    @property
+    def unknown(self) -> tuple[Missing, ...]:
+        """Stalls that the target can have and nobody can predict; those that another one contains are not."""
+        return unknown_of(self.missing)
+
+
+def unknown_of(missing: Sequence[Missing]) -> tuple[Missing, ...]:
+    return tuple(each for each in missing if each.possible and each.contained_in is None)
+
+
+# Breakdown -------------------------------------------------------------------------------------------------
+# A forecast: the breakdown of a step that nobody has measured, with where each part of it comes from.
+#
+# It ends in the same ``Breakdown`` as a profile, so whatever shows or judges one shows and judges the other; beside
+# it stands what only a prediction has: origins, facts, and how far it reaches beyond what was calibrated. Stalls
+# are ``Predicted``, as draws, and add up draw by draw: so do their means, and the step's interval is that of the
+# sums.
+
+
+class Grounds(Record):
+    """What one stall of a forecast rests on."""
+
+    stall: str
+    origin: Origin
+    facts: tuple[Used, ...] = ()
+    beyond: tuple[str, ...] = ()
+
+
+class Forecast(Record):
+    """What a step would be on ``target``; make it with ``forecast``.
+
+    A stall that cannot be predicted is in ``breakdown.skipped`` with its reason. If one of those is possible on the
+    target, the breakdown's step lacks it: then ``step`` is ``None``, and ``breakdown.step`` a lower bound only.
+    """
+
+    target: Target
+    breakdown: Breakdown
+    grounds: tuple[Grounds, ...]
+    """One for each stall, in the same order."""
+    draws: int
+    seed: int
+
+    @property
+    def unknown(self) -> tuple[Missing, ...]:
+        """Stalls that the target can have and nobody can predict; those that another one contains are not."""
+        return unknown_of(self.breakdown.skipped)
+
+    @property
+    def step(self) -> Interval | None:
+        """Seconds per step; ``None`` while a part of it is unknown."""
+        return None if self.unknown else self.breakdown.step
+
+    @property
+    def samples_per_second(self) -> Interval | None:
+        """Of the whole job; ``None`` where samples or a part of the step are unknown."""
+        step, samples = self.step, self.breakdown.samples_per_step
+        if step is None or not samples:
+            return None
+        if step.low is None or step.high is None:
+            return Interval(value=samples / step.value)
+        high = samples / step.low if step.low > 0 else None
+        low = samples / step.high if high is not None else None
+        return Interval(value=samples / step.value, low=low, high=high)
+
+    @property
+    def beyond(self) -> tuple[str, ...]:
+        """Every sentence about extrapolation, once."""
+        return tuple(dict.fromkeys(sentence for part in self.grounds for sentence in part.beyond))
+
+    @property
+    def origin(self) -> Origin:
+        """Of the whole: the least certain of its parts'."""
+        return worst(part.origin for part in self.grounds)
+
+
+def forecast(
+    target: Target,
+    parts: Sequence[Predicted],
+    unknown: Sequence[Missing] = (),
+    samples: float | None = None,
+    source: str = "the forecast",
+    repetitions: int = 1,
+    seed: int = 0,
+) -> Forecast:
+    """The forecast of these parts, one for each stall, in any order; ``compute`` has to be among them.
+
+    ``unknown`` are the stalls that the target cannot have or nobody can predict, ``samples`` those of a step of the
+    whole job, and ``repetitions`` the rounds of the profile behind it. Raises StashError if a stall is there twice.
+    """
+    ordered = sorted(parts, key=lambda part: STALLS.index(part.name))
+    names = tuple(part.name for part in ordered)
+    if names[:1] != STALLS[:1] or len(set(names)) < len(names):
+        raise StashError(f"{source} has no breakdown: its stalls are {', '.join(names) or 'none'}; please report it")
+    drawn = np.array([part.seconds for part in ordered])
+    grounds = tuple(
+        Grounds(stall=part.name, origin=part.origin, facts=part.facts, beyond=part.beyond) for part in ordered
+    )
+    warnings = tuple(dict.fromkeys(sentence for part in grounds for sentence in part.beyond))
+    step, stalls = _times(ordered, drawn, repetitions)
+    breakdown = Breakdown(
+        source=source,
+        step_seconds=sum(stall.seconds for stall in stalls),
+        step=step,
+        samples=_counts(samples, target.ranks, _rungs(names)),
+        waits=Waits(),
+        rounds=0,
+        rounds_dropped=0,
+        world_size=target.ranks,
+        nodes=target.nodes,
+        rungs=_rungs(names),
+        stalls=stalls,
+        skipped=tuple(unknown),
+        paper=_paper({stall.name: stall.seconds for stall in stalls}),
+        stability=Stability(ok=not warnings, warnings=warnings),
+        rates=Rates(),
+        communication=Communication(),
+    )
+    return Forecast(target=target, breakdown=breakdown, grounds=grounds, draws=drawn.shape[1], seed=seed)
+
+
+def _times(parts: Sequence[Predicted], drawn: Array, repetitions: int) -> tuple[Interval, tuple[Stall, ...]]:
+    """The step's interval and the stalls', from ``[stalls, draws]``; without ends where a spread is not known."""
+    known = [part.spread_known for part in parts]
+    found = intervals(np.vstack([drawn, drawn.sum(axis=0)]), repetitions)
+    *times, step = (
+        each if spread else _endless(each) for each, spread in zip(found, [*known, all(known)], strict=True)
+    )
+    return step, tuple(
+        Stall(name=part.name, time=time, share=time.value / step.value, method=method_error(part.name, time.value))
+        for part, time in zip(parts, times, strict=True)
+    )
+
+
+def _endless(found: Interval) -> Interval:
+    return Interval(value=found.value, repetitions=found.repetitions)
+
+
+def _counts(samples: float | None, ranks: int, rungs: Sequence[str]) -> SampleCounts | None:
+    if samples is None:
+        return None
+    return SampleCounts(per_rung=dict.fromkeys(rungs, samples), least=samples / ranks, most=samples / ranks)
+
+
+def _rungs(names: Sequence[str]) -> tuple[str, ...]:
+    """The rungs that would have measured these stalls: compute is the whole time of the lowest."""
+    lowest = "resident" if "transfer" in names else "solo"
+    return (lowest, *(rung_adding(name).name for name in names[1:]))
+
+
+def _paper(seconds: Mapping[str, float]) -> Paper:
+    """The paper's percentages (``docs/format.md``), of steps that are the sums of the stalls up to a rung."""
+
+    def step(upto: str) -> float:
+        return sum(seconds.get(name, 0.0) for name in STALLS[: STALLS.index(upto) + 1])
+
+    def percent(stall: str, of: str, below: str) -> float | None:
+        return None if stall not in seconds else (step(stall) - step(below)) / step(of) * 100
+
+    return Paper(
+        interconnect_pct=percent("interconnect", "interconnect", "transfer"),
+        network_pct=percent("network", "interconnect", "interconnect"),
+        prep_pct=percent("prep", "prep", "network"),
+        fetch_pct=percent("fetch", "fetch", "prep"),
+    )

@@ -1,0 +1,147 @@
+"""What a profiled job's step would be with other machines or settings: changes in, forecast out.
+
+Each stall comes from its own model, held to what was measured of it, in the ladder's order: what trains, what is
+waited for, what is read. Without changes the forecast is the measurement. Knows how the models meet; every formula is
+theirs. Speed and error: ``docs/validation.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+from stash.analysis.attribution import attribute
+from stash.analysis.breakdown import Breakdown, Missing
+from stash.catalog.layers import merge
+from stash.catalog.offers import Catalog
+from stash.core.errors import UserError
+from stash.core.ladder import DATA_STALLS
+from stash.core.records.profile import Profile
+from stash.predict.changed_stalls import no_change, read, trained, trains_for
+from stash.predict.changes import Alteration, retarget
+from stash.predict.cluster import Target
+from stash.predict.cluster_sources import of_profile
+from stash.predict.draws import Draws
+from stash.predict.exchange_stalls import ExchangeModel
+from stash.predict.forecast import Forecast, Predicted, PredictedStalls, StallDraws, forecast
+from stash.predict.loading import held_to, loading
+from stash.predict.passes import Base, as_measured, compute_scale, passes, refuse_unanswerable
+
+AS_IT_IS = Alteration()
+_OF_MACHINES = (
+    "network", "network_times", "nodes", "gpus", "gpu", "cpus", "disk", "memory", "instance", "cluster",
+)  # fmt: skip
+
+
+@lru_cache(maxsize=1)
+def shipped_catalog() -> Catalog:
+    """Only the facts that come with Stash."""
+    return merge(None, None)
+
+
+def no_files(name: str) -> Target:
+    """Where nobody reads files."""
+    raise UserError(f"--cluster {name}: files of clusters are read by `stash whatif` only")
+
+
+def base_of(
+    profile: Profile,
+    breakdown: Breakdown | None = None,
+    draws: Draws | None = None,
+    catalog: Callable[[], Catalog] = shipped_catalog,
+    clusters: Callable[[str], Target] = no_files,
+) -> Base:
+    """What forecasts from ``profile`` start with; raises StashError if it has no complete round."""
+    breakdown, draws = breakdown or attribute(profile), draws or Draws()
+    done = passes(profile, breakdown)
+    found = loading(profile, breakdown, draws)
+    target = of_profile(profile)
+    exchange = ExchangeModel(profile, breakdown, target, draws)
+    base = Base(profile, breakdown, target, draws, done, exchange, found, None, catalog, clusters)
+    if found is None:
+        return base
+    trains = trains_for(trained(base, base.target, AS_IT_IS, done, no_change(draws)))
+    return replace(base, held=held_to(found, breakdown, draws, trains))
+
+
+def what_if(base: Base, wanted: Alteration = AS_IT_IS, less: Mapping[str, float] | None = None) -> Forecast:
+    """The forecast of the profiled job with these changes; raises UserError if they cannot be, or nobody can tell.
+
+    ``less`` takes seconds off stalls, by name: how a step is once something else made them smaller.
+    """
+    return forecast_of(base, stall_draws(base, wanted, less))
+
+
+def forecast_of(base: Base, drawn: StallDraws) -> Forecast:
+    """The forecast of stalls drawn from ``base``."""
+    return forecast(
+        drawn.target,
+        drawn.parts,
+        drawn.missing,
+        drawn.samples,
+        source=f"a forecast from {base.breakdown.source}",
+        repetitions=base.breakdown.repetitions,
+        seed=base.draws.seed,
+    )
+
+
+def stall_draws(base: Base, wanted: Alteration = AS_IT_IS, less: Mapping[str, float] | None = None) -> StallDraws:
+    """What ``what_if`` makes its forecast of: for whoever computes on with every draw. Raises UserError likewise."""
+    target = base.target
+    if _moves(wanted):
+        target = retarget(base.target, wanted, base.catalog(), base.clusters)
+        if target == base.target:  # what was asked for is what was measured
+            wanted = wanted.model_copy(update=dict.fromkeys(_OF_MACHINES))
+    if wanted == AS_IT_IS and not less:
+        return _as_it_is(base)
+    after = passes(base.profile, base.breakdown, wanted)
+    refuse_unanswerable(base.profile, base.breakdown, base.loading, wanted, counted=after is not None)
+    scale = no_change(base.draws)
+    moved = (target.device, target.device_share) != (base.target.device, base.target.device_share)
+    if moved or wanted.batch is not None or wanted.trained_in is not None:
+        scale = compute_scale(
+            base.profile, base.target, target, wanted, base.passes, after, base.draws, base.catalog()
+        )
+    outcome = trained(base, target, wanted, after, scale)
+    parts = _lessened(outcome.parts, less)
+    trains = trains_for(PredictedStalls(tuple(parts)))
+    data = read(base, target, wanted, after, scale, trains, _trains_otherwise(less))
+    samples = None if after is None else after.samples * target.ranks * _replicas(base)
+    return StallDraws(target, (*parts, *_lessened(data.parts, less)), (*outcome.missing, *data.missing), samples)
+
+
+def _trains_otherwise(less: Mapping[str, float] | None) -> bool:
+    return any(name not in DATA_STALLS for name in less or {})
+
+
+def _lessened(parts: Sequence[Predicted], less: Mapping[str, float] | None) -> list[Predicted]:
+    return [replace(part, seconds=part.seconds - (less or {}).get(part.name, 0.0)) for part in parts]
+
+
+def _as_it_is(base: Base) -> StallDraws:
+    parts = as_measured(base, [stall.name for stall in base.breakdown.stalls])
+    return StallDraws(base.target, tuple(parts), base.breakdown.skipped, base.breakdown.samples_per_step)
+
+
+# What can be asked -----------------------------------------------------------------------------------------
+
+
+def _moves(wanted: Alteration) -> bool:
+    """Whether the changes are about machines."""
+    return any(getattr(wanted, name) is not None for name in _OF_MACHINES)
+
+
+def _replicas(base: Base) -> float:
+    replicas = base.profile.workload.replicas
+    return 1.0 if replicas is None else replicas / base.profile.world_size
+
+
+def lost(base: Base, told: Forecast | StallDraws) -> tuple[Missing, ...]:
+    """Stalls of the target that nobody can predict, other than those which the profile itself could not tell."""
+    never_known = {item.name for item in base.breakdown.skipped if item.possible}
+    return tuple(item for item in told.unknown if item.name not in never_known or _new(base, item))
+
+
+def _new(base: Base, item: Missing) -> bool:
+    return item.why not in {known.why for known in base.breakdown.skipped}

@@ -1,0 +1,224 @@
+"""What is known of two GPUs: published pairs of training times, and a roofline for each operator."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import stdtrit
+
+from stash.catalog.facts import GpuFacts
+from stash.catalog.reference import Speed, speeds
+from stash.core.records.profile import Operator
+
+# Pairs -----------------------------------------------------------------------------------------------------
+# Published pairs: one model trained on two GPUs, at two batches or in two precisions, and how its time changed.
+#
+# What an estimate from such pairs is worth is told by its errors over models that were left out when they were
+# predicted: fit and test never share a model. Knows the table of published speeds alone, no job and no data sheet.
+
+_ALIKE = 4.0
+"""Batches that differ by more than this factor are no witness for each other."""
+PRECISIONS = ("fp32", "amp")
+
+
+class Pair(NamedTuple):
+    """One model on two GPUs: how many times as long the second takes."""
+
+    model: str
+    batch: int | None
+    precision: str
+    source: str
+    as_of: str | None
+    log_ratio: float
+    """ln(seconds on the second / seconds on the first)."""
+
+
+def pairs(first: str, second: str, precision: str, table: Sequence[Speed] | None = None) -> tuple[Pair, ...]:
+    """Every published pair of these two GPU models at this precision; none for a GPU with itself."""
+    table = speeds() if table is None else table
+    found: dict[tuple[str, int | None, str], dict[str, list[Speed]]] = defaultdict(lambda: defaultdict(list))
+    for speed in table:
+        if speed.precision == precision and speed.gpu in (first, second):
+            found[speed.key, speed.batch, speed.series][speed.gpu].append(speed)
+    made = []
+    for (model, batch, series), by_gpu in sorted(found.items(), key=str):
+        if first != second and by_gpu.keys() >= {first, second}:
+            ratio = _mean_log(by_gpu[first]) - _mean_log(by_gpu[second])
+            made.append(Pair(model, batch, precision, series, by_gpu[second][0].as_of, ratio))
+    return tuple(made)
+
+
+def _mean_log(same: Iterable[Speed]) -> float:
+    return float(np.mean([math.log(speed.per_second) for speed in same]))
+
+
+def near(one: int | None, other: int | None) -> bool:
+    return one is None or other is None or max(one, other) <= _ALIKE * min(one, other)
+
+
+def by_model(found: Iterable[Pair]) -> float:
+    """The mean log ratio over models, each counting once however many batches of it were published."""
+    grouped: dict[str, list[float]] = defaultdict(list)
+    for pair in found:
+        grouped[pair.model].append(pair.log_ratio)
+    return float(np.mean([np.mean(ratios) for ratios in grouped.values()]))
+
+
+def arm(errors: Sequence[float]) -> float:
+    """Half of a 95 % interval for a new error, of errors around zero: t · rms · √(1 + 1/n); infinite for none."""
+    count = len(errors)
+    if not count:
+        return math.inf
+    rms = math.sqrt(sum(error * error for error in errors) / count)
+    return float(stdtrit(count, 0.975)) * rms * math.sqrt(1 + 1 / count)
+
+
+def published() -> tuple[tuple[str, str, tuple[Pair, ...]], ...]:
+    """All pairs of GPU models, the older first, each with its published pairs."""
+    order = list(dict.fromkeys(speed.gpu for speed in speeds()))
+    return tuple(
+        (first, second, found)
+        for number, first in enumerate(order)
+        for second in order[number + 1 :]
+        if (found := tuple(pair for kind in PRECISIONS for pair in pairs(first, second, kind)))
+    )
+
+
+def left_out_errors(found: Sequence[Pair]) -> list[float]:
+    """For each model ln(predicted / published), predicted from the other models alone."""
+    errors = []
+    for model in sorted({pair.model for pair in found}):
+        rest = [pair for pair in found if pair.model != model]
+        if rest:
+            errors.append(by_model(rest) - by_model([pair for pair in found if pair.model == model]))
+    return errors
+
+
+class SpeedChange(NamedTuple):
+    """One model on one GPU, trained in two ways: what changed of its time."""
+
+    model: str
+    gpu: str
+    log_ratio: float
+    source: str
+    as_of: str | None
+
+
+@lru_cache(maxsize=1)
+def batch_pairs() -> tuple[SpeedChange, ...]:
+    """Of each model, GPU, precision and source at several batches: d ln(step seconds) / d ln(batch), fitted."""
+    grouped: dict[tuple[str, str, str, str], list[Speed]] = defaultdict(list)
+    for speed in speeds():
+        if speed.batch is not None:
+            grouped[speed.key, speed.gpu, speed.precision, speed.series].append(speed)
+    found = []
+    for (model, gpu, _, series), each in sorted(grouped.items()):
+        batches = [math.log(speed.batch or 1) for speed in each]
+        if len(set(batches)) > 1:
+            seconds = [math.log((speed.batch or 1) / speed.per_second) for speed in each]
+            slope = float(np.polyfit(batches, seconds, 1)[0])
+            found.append(SpeedChange(model, gpu, slope, series, each[0].as_of))
+    return tuple(found)
+
+
+@lru_cache(maxsize=1)
+def precision_pairs() -> tuple[SpeedChange, ...]:
+    """Of each model, GPU and source in both precisions: ln(seconds a sample with amp / in fp32), nearest batches."""
+    grouped: dict[tuple[str, str, str], dict[str, list[Speed]]] = defaultdict(lambda: defaultdict(list))
+    for speed in speeds():
+        grouped[speed.key, speed.gpu, speed.source][speed.precision].append(speed)
+    found = []
+    for (model, gpu, source), by_precision in sorted(grouped.items()):
+        for slow in by_precision["fp32"]:
+            alike = [fast for fast in by_precision["amp"] if near(fast.batch, slow.batch)]
+            if alike:
+                fast = min(alike, key=lambda each: abs(math.log((each.batch or 1) / (slow.batch or 1))))
+                change = math.log(slow.per_second / fast.per_second)
+                found.append(SpeedChange(model, gpu, change, source, fast.as_of))
+    return tuple(found)
+
+
+# Roofline --------------------------------------------------------------------------------------------------
+# A roofline of each operator: how long a device takes for a step's arithmetic and memory traffic, at its peak
+# rates.
+#
+# A call takes its FLOPs at the peak its shapes and type can have, or its bytes at the memory's rate, or as long as
+# it takes to launch it: whichever is longest (Williams, Waterman and Patterson 2009). No device reaches its peaks,
+# so only ratios of two devices' times are used; how far these are from published ones is ``ratios``' business.
+
+LAUNCH_SECONDS = 5e-6
+"""Between the starts of two kernels of a running stream: 3.8 to 9.6 µs on a V100 (A. Gray, *Getting Started with CUDA
+Graphs*, NVIDIA, 2019). It is the host's work, the same whatever the GPU."""
+_TENSOR_MULTIPLE = 8
+"""Of 16-bit elements in the inner dimensions, which tensor cores need for their rate (NVIDIA, *Train With Mixed
+Precision*)."""
+_HALF = ("float16", "bfloat16", "half")
+
+
+def device_seconds(operators: Iterable[Operator], gpu: GpuFacts, half: bool = False) -> float | None:
+    """Of one step at peak rates; ``None`` if a rate that some operator needs is not known, or there is none.
+
+    With ``half`` products and convolutions of 32-bit numbers run in 16 bits, as ``torch.autocast`` has it.
+    """
+    seconds, any_of_them = 0.0, False
+    for operator in operators:
+        took = _seconds_of(operator, gpu, half)
+        if took is None:
+            return None
+        seconds, any_of_them = seconds + took, True
+    return seconds if any_of_them else None
+
+
+def roofline_ratio(operators: Iterable[Operator], first: GpuFacts, second: GpuFacts) -> float | None:
+    """Seconds on ``second`` over seconds on ``first``."""
+    every = tuple(operators)
+    old, new = device_seconds(every, first), device_seconds(every, second)
+    return None if old is None or new is None else new / old
+
+
+def autocast_ratio(operators: Iterable[Operator], gpu: GpuFacts) -> float | None:
+    """Seconds with products and convolutions in 16 bits over seconds as it is."""
+    every = tuple(operators)
+    old, new = device_seconds(every, gpu), device_seconds(every, gpu, half=True)
+    return None if old is None or new is None else new / old
+
+
+def _seconds_of(operator: Operator, gpu: GpuFacts, half: bool) -> float | None:
+    if not operator.calls:
+        return 0.0
+    flops, size = operator.flops or 0.0, operator.bytes or 0.0
+    narrowed = half and bool(flops) and operator.dtype.endswith("float32")
+    if narrowed:
+        size /= 2
+    peak = _peak(operator, gpu, narrowed) if flops else 1.0
+    rate = gpu.memory_bytes_per_second if size else 1.0
+    if not peak or not rate:
+        return None
+    return max(flops / peak, size / rate, operator.calls * LAUNCH_SECONDS)
+
+
+def _peak(operator: Operator, gpu: GpuFacts, narrowed: bool) -> float | None:
+    """FLOP/s that the operator's type and shapes allow on this GPU.
+
+    PyTorch's defaults: convolutions of float32 run as TF32 where there is such a thing, matrix products do not.
+    """
+    if narrowed or operator.dtype.removeprefix("torch.") in _HALF:
+        if gpu.tensor_fp16_flops_per_second and _fits_tensor_cores(operator):
+            return gpu.tensor_fp16_flops_per_second
+        return gpu.fp16_flops_per_second or gpu.fp32_flops_per_second
+    if "conv" in operator.operator and gpu.tensor_tf32_flops_per_second:
+        return gpu.tensor_tf32_flops_per_second
+    return gpu.fp32_flops_per_second
+
+
+def _fits_tensor_cores(operator: Operator) -> bool:
+    """Channels of a convolution, inner dimensions of a product: multiples of eight. Unknown ones count as such."""
+    shapes = [[int(size) for size in shape.split("x")] for shape in re.findall(r"\b\d+(?:x\d+)+\b", operator.shapes)]
+    inner = [shape[1] if "conv" in operator.operator else shape[-1] for shape in shapes]
+    return all(size % _TENSOR_MULTIPLE == 0 for size in inner)

@@ -1,0 +1,398 @@
+"""Loading, measured and forecast: what a sample costs, what storage delivered, and prep and fetch set up
+otherwise.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from stash.analysis.breakdown import Breakdown, ranks_per_node
+from stash.analysis.step_times import rank_values
+from stash.core.intervals import Interval, median_interval
+from stash.core.records.host import Host
+from stash.core.records.profile import Block, Profile
+from stash.predict.draws import Array, Draws, Quantity, measured
+from stash.predict.pipeline import (
+    MOST_VARIATION,
+    SMT_GAIN,
+    Pipeline,
+    SampleStore,
+    Work,
+    core_capacity,
+    misses,
+    step_seconds,
+)
+
+# Measured --------------------------------------------------------------------------------------------------
+# What a profile tells of its data pipeline: what a sample costs, what storage delivered, and what its rungs say of
+# both.
+#
+# Facts are of the profiled machines. Where one is missing, what depends on it is ``None``, and ``lacks`` says which
+# command adds it. Knows how the pipeline was set up; how it would be, ``pipeline`` is asked.
+
+DEFAULT_PREFETCH = 2
+"""``prefetch_factor`` of PyTorch's loader."""
+_LEAST_BLOCKS = 3
+
+
+@dataclass(frozen=True, eq=False)
+class Loading:
+    """A profile's data pipeline: set up as it was, and what its work was measured to cost."""
+
+    pipeline: Pipeline
+    work: Work
+    make: Quantity
+    """Seconds of one worker per sample, for reports."""
+    rate: Quantity | None
+    """Bytes per second that a node's storage delivered to this job; ``None``: never read from storage, or hidden."""
+    dataset_bytes: float | None
+
+
+def lacks(profile: Profile, breakdown: Breakdown) -> str | None:
+    """Why nothing can be told of this profile's pipeline, and what to do; ``None`` if something can."""
+    if not profile.workload.loaders:
+        return "no data loader was seen; wrap yours, `for batch in stash.watch(loader):`, and profile again"
+    if breakdown.stall("prep") is None:
+        return "the rung warm was not measured; profile again without --rungs"
+    if breakdown.samples_per_step is None:
+        return "samples per step are unknown; profile again with --batch N"
+    if profile.workload.loaders[0].workers is None and breakdown.rates.prep is None:
+        return "neither workers nor the loaders' own rate are known; profile again"
+    return None
+
+
+def loading(profile: Profile, breakdown: Breakdown, draws: Draws) -> Loading | None:
+    """The pipeline of ``profile``; ``None`` where ``lacks`` says why."""
+    if lacks(profile, breakdown) is not None:
+        return None
+    loader = profile.workload.loaders[0]
+    batches = max(1, loader.batches_per_step)
+    samples = (breakdown.samples_per_step or 0.0) / breakdown.world_size / batches
+    workers = loader.workers if loader.workers is not None else 1
+    make = _make_seconds(profile, breakdown, workers, samples * batches)
+    if make is None:
+        return None
+    node, ranks = max(ranks_per_node(profile).items(), key=lambda item: item[1])
+    host = profile.hosts[node] if node < len(profile.hosts) else None
+    work = _work(profile, breakdown, draws, make, samples * batches, host, ranks)
+    pipeline = Pipeline(
+        ranks=ranks,
+        workers=workers,
+        prefetch=loader.prefetch_factor or DEFAULT_PREFETCH,
+        samples=samples,
+        batches=batches,
+        cores=None if host is None else cores_worth(rented(host), usable_threads(host), ranks * (workers + 1), draws),
+    )
+    work = _held_to_steps(pipeline, work, breakdown)
+    rate = _storage_rate(profile, breakdown, pipeline, work)
+    if rate is not None:
+        store = SampleStore(draws.of("storage", rate))
+        pipeline = pipeline.reading(1.0, store)
+    return Loading(pipeline, work, make, rate, dataset_bytes(profile))
+
+
+def dataset_bytes(profile: Profile) -> float | None:
+    """Bytes of the whole data set on disk, as far as the profile tells."""
+    work = profile.workload
+    samples = work.loaders[0].samples if work.loaders else None
+    if work.dataset_bytes is None and samples and work.sample_disk_bytes:  # of several loaders, or an older profile
+        return samples * work.sample_disk_bytes
+    return work.dataset_bytes
+
+
+def usable_threads(host: Host) -> float | None:
+    """Hardware threads' worth of time that a job may use."""
+    limit = host.limits.cpus if host.limits is not None else None
+    known = [each for each in (limit, host.cores) if each]
+    return min(known) if known else None
+
+
+def rented(host: Host | None) -> bool:
+    """Whether a machine is known to be a cloud's."""
+    return host is not None and (host.cloud or host.instance) is not None
+
+
+def cores_worth(shared: bool, threads: float | None, busy: float, draws: Draws) -> Array | None:
+    """What so many hardware threads are worth to ``busy`` threads, in cores; ``None`` if their number is unknown.
+
+    Where cores are ``shared``, as on rented machines, a vCPU is one of two threads of a core; elsewhere nobody has
+    told Stash, and each counts whole.
+    """
+    if not threads:
+        return None
+    low, high = SMT_GAIN
+    gain = low + (high - low) * draws.uniforms("second thread of a core")
+    return core_capacity(threads, busy, 2 if shared else 1, gain) * np.ones(draws.count)
+
+
+def _per_step(profile: Profile, rung: str, field: Callable[[Block], float | None]) -> list[float]:
+    """A block's field per step, of the rank with most in each round."""
+    values = rank_values(profile, field)
+    return [max(ranks.values()) for (_, name), ranks in sorted(values.items()) if name == rung and ranks]
+
+
+def _make_seconds(profile: Profile, breakdown: Breakdown, workers: int, samples: float) -> Quantity | None:
+    """Of one worker per sample: as the workers were timed, or waited for if there are none, or from P."""
+    field: Callable[[Block], float | None] = lambda block: block.fetch_seconds  # noqa: E731
+    source = "what workers took in the warm blocks"
+    if not samples:
+        return None
+    if workers == 0:
+        field, source = (lambda block: block.wait_seconds), "what steps waited for the loader in the warm blocks"
+    found = [value / samples for value in _per_step(profile, "warm", field) if value > 0]
+    if found:
+        return measured(median_interval(found), profile.created[:10], source)
+    if not breakdown.rates.prep:
+        return None
+    alone = max(1, workers) * breakdown.world_size / breakdown.rates.prep
+    return measured(Interval(value=alone), profile.created[:10], "the loaders' own rate P")
+
+
+def _work(
+    profile: Profile,
+    breakdown: Breakdown,
+    draws: Draws,
+    make: Quantity,
+    samples: float,
+    host: Host | None,
+    ranks: int,
+) -> Work:
+    made = draws.of("making a sample", make)
+    training, making = _on_cores(profile, breakdown, host, ranks)
+    return Work(
+        make_seconds=made,
+        core_seconds=made if making is None else np.minimum(made, making / samples),
+        train_core_seconds=np.full(draws.count, training),
+        disk_bytes=profile.workload.sample_disk_bytes,
+        reads=_reads_per_sample(profile),
+        variation=_variation(profile),
+    )
+
+
+def _on_cores(profile: Profile, breakdown: Breakdown, host: Host | None, ranks: int) -> tuple[float, float | None]:
+    """Seconds of processor time that one rank's step takes to train, and to make its batches.
+
+    Of the job's own processes; profiles of before these were counted tell only how busy the whole host was, and what
+    others did there counts as the job's. ``None``: nobody knows how much of making a batch is waiting.
+    """
+    replay = next((name for name in ("cluster", "node", "crowd", "solo") if name in breakdown.rungs), None)
+    if replay is None:
+        return 0.0, None
+    training = _median_step(profile, replay, lambda block: block.cpu_seconds)
+    making = _median_step(profile, "warm", lambda block: block.fetch_cpu_seconds)
+    threads = host.cores if host is not None else None
+    busy, with_loading = _busy_seconds(profile, replay), _busy_seconds(profile, "warm")
+    if threads and busy is not None:
+        training = busy * threads / ranks if training is None else training
+        if making is None and with_loading is not None:
+            making = max(0.0, with_loading - busy) * threads / ranks
+    return training or 0.0, making
+
+
+def _held_to_steps(pipeline: Pipeline, work: Work, breakdown: Breakdown) -> Work:
+    """Work that fits into the steps that were measured with it: no worker and no core is busy for longer than they
+    take.
+
+    Workers' times hold waiting for cores, and may hold batches of a neighbouring block. Where batches vary by so much
+    that the queue would have made steps longer than they were, they are taken as equal.
+    """
+    warm = sum(stall.seconds for stall in breakdown.stalls if stall.name != "fetch")
+    trains = warm - breakdown.seconds("prep")
+    samples = pipeline.batches * pipeline.samples
+    most = (warm if pipeline.workers else warm - trains) / samples * max(1, pipeline.workers)
+    made = work.make_seconds if most <= 0 else np.minimum(work.make_seconds, most)
+    on_cores = np.minimum(work.core_seconds, made)
+    if pipeline.cores is not None:
+        left = np.maximum(0.0, pipeline.cores * warm / pipeline.ranks - work.train_core_seconds)
+        on_cores = np.minimum(on_cores, left / samples)
+    held = replace(work, make_seconds=made, core_seconds=on_cores)
+    queued = float(np.mean(step_seconds(pipeline, held, np.full_like(made, trains))))
+    return held if queued <= warm else replace(held, variation=0.0)
+
+
+def _busy_seconds(profile: Profile, rung: str) -> float | None:
+    """Of a step: its time times the busy fraction of the host's cores, whoever kept them busy; the median block's."""
+    return _median_step(profile, rung, lambda block: None if block.cpu is None else block.cpu * block.seconds)
+
+
+def _median_step(profile: Profile, rung: str, field: Callable[[Block], float | None]) -> float | None:
+    """Of all blocks of a rung, by step."""
+    blocks = [(block, field(block)) for block in profile.blocks if block.rung == rung and block.steps]
+    found = [value / block.steps for block, value in blocks if value is not None]
+    return statistics.median(found) if found else None
+
+
+def _reads_per_sample(profile: Profile) -> float | None:
+    """Files opened per sample in the cold blocks: at least one request each."""
+    cold = [b for b in profile.blocks if b.rung == "cold" and b.files is not None and b.samples]
+    samples = sum(b.samples or 0 for b in cold)
+    return sum(b.files or 0 for b in cold) / samples if samples else None
+
+
+def _variation(profile: Profile) -> float:
+    """Of the time to make a batch, from how means of so many batches scatter: s = sd of means · √batches.
+
+    Of each worker where they were recorded, else of all of them in each block. A machine that drifts makes this
+    larger than it is. Zero, and so no slow-down, if there are too few blocks to tell.
+    """
+    found = batch_times(profile)
+    if len(found) < _LEAST_BLOCKS:
+        blocks = [b for b in profile.blocks if b.rung == "warm" and b.fetch_seconds and b.steps]
+        each = profile.workload.loaders[0].batches_per_step
+        found = [((b.fetch_seconds or 0.0) / b.steps, b.steps * each) for b in blocks]
+    found = [(mean, batches) for mean, batches in found if mean > 0 and batches > 0]
+    if len(found) < _LEAST_BLOCKS:
+        return 0.0
+    means, many = [mean for mean, _ in found], statistics.mean(batches for _, batches in found)
+    return float(min(MOST_VARIATION, statistics.stdev(means) / statistics.mean(means) * many**0.5))
+
+
+def _storage_rate(profile: Profile, breakdown: Breakdown, pipeline: Pipeline, work: Work) -> Quantity | None:
+    """Bytes per second that storage gave a node's loaders; ``None`` if it kept up: nobody knows what it could do."""
+    size = profile.workload.sample_disk_bytes
+    if not size or breakdown.stall("fetch") is None:
+        return None
+    reading, source = _reading_in_steps(breakdown, pipeline, work), "steps under cold, which wait for it"
+    spread = _spread_of_stall(breakdown)
+    if reading is None or reading <= 0:  # F is of a few batches, and steps are of many
+        reading, source = _reading_alone(breakdown, pipeline), "the loaders' own rate F, files not in memory"
+        spread = _spread_of_rate(profile)
+    if reading is None or reading <= 0:
+        return None
+    value = size / reading
+    low, high = (None, None) if spread is None else (value / (1 + spread), value * (1 + spread))
+    as_of = profile.created[:10]
+    return Quantity(value=value, low=low, high=high, origin="measured", as_of=as_of, source=source)
+
+
+def _reading_alone(breakdown: Breakdown, pipeline: Pipeline) -> float | None:
+    """Seconds that storage is busy with one sample, from F and P, both of loaders that nobody trains beside.
+
+    Supply takes s = max((w + d)/W, R·d) a sample (``pipeline``), d of it reading: so d = min(W·s − w, s/R).
+    """
+    rates, workers = breakdown.rates, max(1, pipeline.workers)
+    if not rates.fetch or not rates.prep:
+        return None
+    with_reading, without = (workers * breakdown.world_size / rate for rate in (rates.fetch, rates.prep))
+    return min(with_reading - without, with_reading / workers / pipeline.ranks)
+
+
+def _reading_in_steps(breakdown: Breakdown, pipeline: Pipeline, work: Work) -> float | None:
+    """The same from the steps, where they certainly wait for storage."""
+    fetch, samples = breakdown.stall("fetch"), pipeline.batches * pipeline.samples
+    if fetch is None or not fetch.significant:
+        return None
+    if pipeline.workers == 0:
+        return fetch.seconds / samples / pipeline.ranks
+    supplied = breakdown.step_seconds / samples
+    return min(pipeline.workers * supplied - float(np.mean(work.make_seconds)), supplied / pipeline.ranks)
+
+
+def _spread_of_rate(profile: Profile) -> float | None:
+    """Half-width of the 95 % interval of F over its repetitions, as a fraction of it."""
+    found = [rate.seconds / rate.samples for rate in profile.rates if rate.feed == "cold" and rate.samples]
+    interval = median_interval(found) if found and min(found) > 0 else None
+    return None if interval is None or interval.half_width is None else interval.half_width / interval.value
+
+
+def _spread_of_stall(breakdown: Breakdown) -> float | None:
+    """Half-width of the 95 % interval of the fetch stall, as a fraction of it."""
+    fetch = breakdown.stall("fetch")
+    width = None if fetch is None else fetch.time.half_width
+    return None if fetch is None or width is None else width / fetch.seconds
+
+
+def batch_times(profile: Profile) -> list[tuple[float, int]]:
+    """Mean seconds of a batch, and of how many, by worker and block, files in memory; empty if not recorded."""
+    return [
+        (seconds / batches, batches)
+        for each in profile.workers
+        if each.feed == "warm"
+        for seconds, batches in zip(each.seconds, each.batches, strict=False)
+        if batches > 0
+    ]
+
+
+# Stalls ----------------------------------------------------------------------------------------------------
+# The data stalls of a forecast: prep and fetch of a pipeline set up in another way, for a step that trains
+# otherwise.
+#
+# Where the model says less than was measured, the rest belongs to fresh batches as such (copies, pinning, cold
+# caches): it is kept, and grows with the samples of a step, no matter who makes them. Where it says more, it counts
+# in the same proportion. So a forecast of the measured set-up is the measurement, draw by draw. Error:
+# ``docs/validation.md``.
+
+
+@dataclass(frozen=True, eq=False)
+class Held:
+    """How the model is held to one measured stall, ``[draws]``."""
+
+    less: Array
+    """What it says is taken in this proportion: below 1 where it said too much."""
+    more: Array
+    """Seconds per sample and rank that it did not say."""
+    noise: Array
+    """Seconds below zero that were measured: they stay as they are."""
+
+    def applied(self, modelled: Array, samples: float, share: Array | float = 1.0) -> Array:
+        """A stall of so many samples of a rank, ``share`` of which have the cost that the model does not know."""
+        corrected: Array = modelled * self.less + samples * share * self.more + self.noise
+        return corrected
+
+
+@dataclass(frozen=True, eq=False)
+class HeldToMeasurement:
+    """Both stalls; fetch is ``None`` where it was not measured."""
+
+    prep: Held
+    fetch: Held | None
+
+
+def held_to(loading: Loading, breakdown: Breakdown, draws: Draws, trained_in: Array) -> HeldToMeasurement:
+    """The model held to the measured stalls, for the measured step without data stalls ``trained_in``."""
+    samples = loading.pipeline.batches * loading.pipeline.samples
+    prep, fetch = breakdown.stall("prep"), breakdown.stall("fetch")
+    assert prep is not None, "loading() needs it"
+    modelled = prep_seconds(loading.pipeline, loading, trained_in)
+    held = _held(draws.around("measured prep", prep.time), modelled, samples)
+    if fetch is None:
+        return HeldToMeasurement(held, None)
+    modelled = fetch_seconds(loading.pipeline.reading(0.0), loading, trained_in)
+    return HeldToMeasurement(held, _held(draws.around("measured fetch", fetch.time), modelled, samples))
+
+
+def _held(seen: Array, modelled: Array, samples: float) -> Held:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        less = np.where(modelled > 0, np.clip(seen / modelled, 0.0, 1.0), 1.0)
+    more = np.maximum(0.0, seen - np.maximum(0.0, modelled)) / samples
+    return Held(less, more, np.minimum(0.0, seen))
+
+
+def prep_seconds(pipeline: Pipeline, loading: Loading, trained_in: Array) -> Array:
+    """Seconds a step waits for batches to be made, files in memory, by the model alone."""
+    return step_seconds(pipeline.reading(1.0), loading.work, trained_in) - trained_in
+
+
+def fetch_seconds(pipeline: Pipeline, loading: Loading, trained_in: Array) -> Array:
+    """Seconds more that it waits as what is not in memory comes from storage, by the model alone."""
+    in_memory = step_seconds(pipeline.reading(1.0), loading.work, trained_in)
+    return step_seconds(pipeline, loading.work, trained_in) - in_memory
+
+
+def predicted(
+    pipeline: Pipeline, loading: Loading, held: HeldToMeasurement, trained_in: Array
+) -> tuple[Array, Array | None]:
+    """Prep and fetch of a step on ``pipeline``, in seconds, ``[draws]``; fetch is ``None`` where it was not measured.
+
+    What the model does not know of fetch is of the reads, so it shrinks with their share.
+    """
+    samples = pipeline.batches * pipeline.samples
+    prep = held.prep.applied(prep_seconds(pipeline, loading, trained_in), samples)
+    if held.fetch is None:
+        return prep, None
+    fetch = fetch_seconds(pipeline, loading, trained_in)
+    return prep, held.fetch.applied(fetch, samples, misses(pipeline))

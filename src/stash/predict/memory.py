@@ -1,0 +1,133 @@
+"""How much of a device's memory a step needs at another batch or sharded, and the largest batch that fits.
+
+A line through one measured peak: what does not depend on the batch (parameters, gradients, the optimizer's state) is
+known from the model, and the rest is activations, which grow with the samples. Allocators round up and keep free
+blocks, so the peak of what tensors hold is scaled and what the allocator keeps beside it stays a factor. What of this
+is checked, and what is not: ``docs/prediction.md``.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from stash.core.records.profile import Profile
+from stash.predict.changes import Alteration, stage_of
+from stash.predict.exposure import shards_itself
+from stash.predict.forecast import Forecast
+from stash.predict.forecasting import AS_IT_IS
+from stash.predict.passes import Base
+from stash.predict.timeline import Stage
+
+RESERVE = 0.06
+"""Of a device's memory that no tensor gets: CUDA's context, NCCL's buffers, fragments. An allowance, not a
+measurement: about 5 GB of 80, 1 GB of 16."""
+
+
+@dataclass(frozen=True)
+class ModelState:
+    """Bytes of a whole model on one device that holds all of it."""
+
+    parameter_bytes: float
+    """As many are its gradients."""
+    optimizer_bytes: float
+    unit_bytes: float
+    """Parameters of the largest unit that is gathered at once, if it is sharded: its largest bucket."""
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """Bytes on one device: ``constant`` and ``per_sample`` of one batch."""
+
+    constant: float
+    per_sample: float
+
+    def at(self, batch: float) -> float:
+        """Peak bytes with so many samples in a (micro-)batch."""
+        return self.constant + batch * self.per_sample
+
+    def largest_batch(self, memory_bytes: float) -> int:
+        """Samples that fit; 0 if not even one does."""
+        room = memory_bytes * (1 - RESERVE) - self.constant
+        return max(0, math.floor(room / self.per_sample))
+
+    @staticmethod
+    def fits(needed_bytes: float, memory_bytes: float) -> bool:
+        """Whether so many bytes of tensors fit into that memory."""
+        return needed_bytes <= memory_bytes * (1 - RESERVE)
+
+
+def constant_bytes(state: ModelState, buckets: bool, stage: Stage | None = None, ranks: int = 1) -> float:
+    """Bytes on one device that do not depend on the batch.
+
+    Parameters P, as many gradients, as many again in DistributedDataParallel's ``buckets`` (unless gradients are
+    views into them), and the optimizer's state O: 3P + O. Stage 1 keeps O/p on each of p ``ranks``; stage 2 also
+    P/p of gradients, and a unit that is being reduced; stage 3 also P/p of parameters, with two units gathered, the
+    present one and the next (Rajbhandari et al. 2020, arXiv 1910.02054, section 5; FSDP's ``forward_prefetch``).
+    """
+    parameters, optimizer, unit = state.parameter_bytes, state.optimizer_bytes, state.unit_bytes
+    if stage is None:
+        return parameters * (3 if buckets else 2) + optimizer
+    if stage == 1:
+        return parameters * (3 if buckets else 2) + optimizer / ranks
+    if stage == 2:
+        return parameters + (parameters + optimizer) / ranks + unit
+    return (2 * parameters + optimizer) / ranks + 3 * unit
+
+
+def footprint(peak_bytes: float, batch: float, constant: float, constant_there: float) -> Footprint | None:
+    """From one measured peak with ``constant`` bytes in it, of a job that holds ``constant_there`` instead.
+
+    ``None`` if what is constant is more than that peak, and the line has no slope.
+    """
+    per_sample = (peak_bytes - constant) / batch
+    return Footprint(constant_there, per_sample) if per_sample > 0 else None
+
+
+def peak_bytes(profile: Profile) -> float | None:
+    """The most that tensors held on one device, of the rank with most; ``None`` on CPUs, and if nobody looked."""
+    held = [each.allocated_bytes for each in profile.memory if each.allocated_bytes]
+    return max(held, default=None)
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A device's memory: what a step needs of it, and the batch that would just fit."""
+
+    needed_bytes: float
+    memory_bytes: float | None
+    largest_batch: int | None
+    fits: bool | None
+
+
+def memory_fit(base: Base, wanted: Alteration, told: Forecast) -> Fit | None:
+    """What the step needs of a device's memory; ``None`` where the profile holds no peak, or on CPUs."""
+    line = job_footprint(base, wanted, told.target.ranks)
+    if line is None or base.passes is None:
+        return None
+    needed = line.at(wanted.batch or base.passes.batch)
+    memory = told.target.device_memory_bytes
+    if memory is None:
+        return Fit(needed, None, None, None)
+    return Fit(needed, memory.value, line.largest_batch(memory.value), line.fits(needed, memory.value))
+
+
+def job_footprint(base: Base, wanted: Alteration = AS_IT_IS, ranks: int | None = None) -> Footprint | None:
+    """What a batch needs on one of so many ranks, by default as many as were profiled.
+
+    ``None`` where the profile holds no peak, on CPUs, and of a job that shards its model itself.
+    """
+    ranks = base.target.ranks if ranks is None else ranks
+    work, peak = base.profile.workload, peak_bytes(base.profile)
+    if peak is None or base.passes is None or work.parameter_bytes is None or shards_itself(work):
+        return None
+    state = ModelState(work.parameter_bytes, work.optimizer_bytes or 0, max(work.bucket_bytes, default=0))
+    view = bool(work.bucket_view)
+    now = constant_bytes(state, buckets=base.target.ranks > 1 and not view)
+    there = constant_bytes(
+        state,
+        buckets=ranks > 1 and not (view if wanted.bucket_view is None else wanted.bucket_view),
+        stage=stage_of(wanted) if ranks > 1 else None,
+        ranks=ranks,
+    )
+    return footprint(peak, base.passes.batch, now, there)

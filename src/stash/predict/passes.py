@@ -1,0 +1,262 @@
+"""The compute of a forecast and the profile it starts from; changes a profile cannot be asked for are refused."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from stash.analysis.breakdown import Breakdown
+from stash.catalog.facts import GpuFacts
+from stash.catalog.offers import Catalog
+from stash.catalog.reference import model_key
+from stash.core.errors import UserError
+from stash.core.records.profile import Profile
+from stash.predict.changes import OPTIONS, Alteration, named_gpu
+from stash.predict.cluster import Target
+from stash.predict.compute_ratios import batch_exponent, precision_ratio, slice_ratio, time_ratio
+from stash.predict.draws import Array, Draws, Quantity, Used, measured
+from stash.predict.exchange_stalls import ExchangeModel
+from stash.predict.exposure import shards_itself
+from stash.predict.forecast import Predicted
+from stash.predict.gpu_pairs import autocast_ratio, roofline_ratio
+from stash.predict.loading import HeldToMeasurement, Loading, lacks
+
+# Refusing --------------------------------------------------------------------------------------------------
+# Which changes a profile cannot be asked for, as it lacks a fact that they need: refused with what would add it.
+#
+# How a change is told where the fact is there is not known here.
+
+
+def refuse_unanswerable(
+    profile: Profile, breakdown: Breakdown, found: Loading | None, wanted: Alteration, counted: bool
+) -> None:
+    """Raises UserError where the profile lacks what ``wanted`` needs; ``counted``: if samples of a step are known."""
+    reads = [name for name in ("cache", "memory", "disk", "disk_times") if getattr(wanted, name) is not None]
+    if reads and breakdown.stall("fetch") is None:
+        why = next((item.why for item in breakdown.skipped if item.name == "fetch"), "it was not measured")
+        raise UserError(f"--{OPTIONS[reads[0]]}: the profile does not tell what fetching costs ({why})")
+    if wanted.workers is not None and found is None:
+        raise UserError(f"--workers: {lacks(profile, breakdown) or records(profile)}")
+    if wanted.memory is not None and found is not None and not found.dataset_bytes:
+        raise UserError("--memory: the size of the data set is unknown; say what fits with --cache instead")
+    if wanted.disk_times is not None and (found is None or found.rate is None):
+        raise UserError(
+            f"--disk {wanted.disk_times:g}x: storage kept up with the loaders, so what it can do is unknown; give a "
+            "rate, like 500MB/s"
+        )
+    if wanted.disk is not None and not profile.workload.sample_disk_bytes:
+        raise UserError(
+            f"--disk: the profile does not hold how many bytes a sample takes on disk; {records(profile)}"
+        )
+    if not counted and (wanted.batch is not None or wanted.accumulate is not None):
+        raise UserError("samples per step are unknown, so no other batch can be told; profile again with --batch N")
+    _refuse_unanswerable_of_exchange(profile, wanted)
+
+
+def _refuse_unanswerable_of_exchange(profile: Profile, wanted: Alteration) -> None:
+    work = profile.workload
+    if shards_itself(work) and (wanted.sharding is not None or wanted.bucket is not None):
+        option = "sharding" if wanted.sharding is not None else "bucket"
+        raise UserError(
+            f"--{option}: the job shards its model already, and what its gradients would do otherwise is not in the "
+            "profile; profile it with DistributedDataParallel"
+        )
+    if wanted.sharding not in (None, "none") and not any(each.ready_seconds is not None for each in work.gradients):
+        raise UserError(f"--sharding: the profile does not hold when gradients are ready; {records(profile)}")
+    if wanted.bucket_view is not None and work.bucket_view is None:
+        raise UserError(
+            f"--bucket-view: the profile does not hold whether gradients are views already; {records(profile)}"
+        )
+    if wanted.bucket_view is not None and all(rank.device == "cpu" for rank in profile.ranks):
+        raise UserError("--bucket-view: how fast the memory of these CPUs is nobody measured; time both instead")
+    if wanted.bucket is not None and not profile.workload.gradients:
+        raise UserError(f"--bucket: the profile does not hold the gradients' sizes; {records(profile)}")
+
+
+def command(profile: Profile) -> str:
+    """What profiles this job again, as it was typed: a launcher's command stands behind ``--``."""
+    words = profile.workload.command
+    whole = words[:1] and not (words[0] == "-m" or words[0].endswith(".py"))
+    return shlex.join(("stash", "profile", *(("--",) if whole else ()), *words))
+
+
+def records(profile: Profile) -> str:
+    """The end of a sentence about a fact that ``profile`` lacks."""
+    return f"`{command(profile)}` records it"
+
+
+# Passes ----------------------------------------------------------------------------------------------------
+# The compute of a forecast: what a step's passes take on another device, with other samples, in another precision.
+#
+# Scales what was measured, by the ratios of ``compute``. Knows which facts of a profile they need, and says what is
+# missing; the exchange is not compute, and neither is waiting for data.
+
+_LARGE_CHANGE = 4.0
+"""Times the batch: published speeds at two batches seldom lie farther apart."""
+
+
+@dataclass(frozen=True, eq=False)
+class ComputeScale:
+    """How many times as long the passes of one batch take, ``[draws]``, and why."""
+
+    factor: Array
+    facts: tuple[Used, ...] = ()
+    beyond: tuple[str, ...] = ()
+    changed: bool = False
+
+
+@dataclass(frozen=True)
+class Passes:
+    """What a rank does in a step."""
+
+    batch: int
+    """Samples of one forward and backward pass."""
+    accumulated: int
+    """Such passes of a step."""
+
+    @property
+    def samples(self) -> int:
+        return self.batch * self.accumulated
+
+
+def passes(profile: Profile, breakdown: Breakdown, wanted: Alteration | None = None) -> Passes | None:
+    """Of the profiled job, or with what is ``wanted``; ``None`` if nobody counted its samples."""
+    loaders = profile.workload.loaders
+    accumulated = max([1, *(loader.batches_per_step for loader in loaders)])
+    samples = breakdown.samples_per_step
+    batch = None if samples is None else max(1, round(samples / breakdown.world_size / accumulated))
+    if wanted is not None:
+        batch, accumulated = wanted.batch or batch, wanted.accumulate or accumulated
+    return None if batch is None else Passes(batch, accumulated)
+
+
+def compute_scale(
+    profile: Profile,
+    measured: Target,
+    target: Target,
+    wanted: Alteration,
+    before: Passes | None,
+    after: Passes | None,
+    draws: Draws,
+    known: Catalog,
+) -> ComputeScale:
+    """Of one pass on the target over one as measured; raises UserError where nothing is known to tell it from."""
+    factor, facts, beyond = np.ones(draws.count), [], []
+    precision = "amp" if profile.workload.precision in ("float16", "bfloat16") else "fp32"
+    model, name = model_key(profile.workload.name), profile.workload.name
+    if before is not None and after is not None and after.batch != before.batch:
+        ratio = after.batch / before.batch
+        exponent = _exponent(name, measured, known)
+        factor = factor * ratio ** draws.of("batch exponent", exponent)
+        facts.append(Used(about="growth with the batch, as a power", unit="count", quantity=exponent))
+        if not 1 / _LARGE_CHANGE <= ratio <= _LARGE_CHANGE:
+            beyond.append(f"the batch changes {max(ratio, 1 / ratio):.3g} times; published speeds change 4 times")
+    if target.device != measured.device:
+        first, second = known.gpu(measured.device or ""), named_gpu(target.device or "", known)
+        batch = None if before is None else before.batch
+        if wanted.gpu is not None and wanted.gpu.lower() == second.model.lower() != second.name.lower():
+            beyond.append(f"{second.model} is made in several variants: {second.name} is taken")
+        quantity = time_ratio(first, second, model, batch, precision, _roofline(profile, first, second))
+        if quantity is None:
+            raise UserError(f"nothing is known of the speed of {second.name} beside {first.name}; profile there")
+        factor = factor * draws.of(f"speed of {second.name}", quantity)
+        facts.append(Used(about=f"seconds on {second.model} per second on {first.model}", unit="count",
+                          quantity=quantity))  # fmt: skip
+    if target.device_share != measured.device_share:
+        quantity = slice_ratio(measured.device_share, target.device_share)
+        factor = factor * draws.of("slice of a GPU", quantity)
+        about = f"seconds on {target.device_share:.2g} of a GPU per second on {measured.device_share:.2g}"
+        facts.append(Used(about=about, unit="count", quantity=quantity))
+        beyond.append(
+            f"each device is {target.device_share:.2g} of one {target.device}: that compute takes longer in "
+            "proportion is an assumption, as nobody published how fast slices of GPUs train"
+            if target.device_share < 1
+            else f"each device that was measured is {measured.device_share:.2g} of one {measured.device}: that a "
+            "whole one is faster in proportion is an assumption, as nobody published how fast slices of GPUs train"
+        )
+    if wanted.trained_in is not None and wanted.trained_in != precision:
+        quantity = _precision(profile, target, wanted, known)
+        factor = factor * draws.of("mixed precision", quantity)
+        facts.append(Used(about=f"seconds with {wanted.trained_in} per second now", unit="count", quantity=quantity))
+    return ComputeScale(factor, tuple(facts), tuple(beyond), bool(facts))
+
+
+def _exponent(name: str, measured: Target, known: Catalog) -> Quantity:
+    """On CPUs and on GPUs alike the published ones are of GPUs; a CPU is full with any batch."""
+    if measured.device is None:
+        return Quantity(
+            value=1.0, low=0.9, high=1.1, origin="data sheet", source="a CPU is full with any batch: an assumption"
+        )
+    return batch_exponent(name, known.gpu(measured.device).model)
+
+
+def _roofline(profile: Profile, first: GpuFacts, second: GpuFacts) -> float | None:
+    return roofline_ratio(profile.workload.operators, first, second)
+
+
+def _precision(profile: Profile, target: Target, wanted: Alteration, known: Catalog) -> Quantity:
+    if target.device is None:
+        raise UserError("--precision-of-training: on CPUs nothing was published of it; profile with it instead")
+    gpu = named_gpu(target.device, known)
+    found = precision_ratio(profile.workload.name, gpu.model, autocast_ratio(profile.workload.operators, gpu))
+    if found is None:
+        raise UserError(
+            f"--precision-of-training: nothing was published of it on {gpu.model}, and the profile holds no "
+            f"operators to tell it from; {records(profile)}"
+        )
+    if wanted.trained_in == "amp":
+        return found
+    low, high = (None if end is None else 1 / end for end in (found.high, found.low))
+    return found.model_copy(update={"value": 1 / found.value, "low": low, "high": high})
+
+
+# Base ------------------------------------------------------------------------------------------------------
+# A profile read once: whatever every forecast from it starts with, and its stalls as they were measured.
+#
+# A record and what is read straight off it. Predicts nothing.
+
+
+@dataclass(frozen=True, eq=False)
+class Base:
+    """A profile read once: whatever every forecast from it starts with."""
+
+    profile: Profile
+    breakdown: Breakdown
+    target: Target
+    draws: Draws
+    passes: Passes | None
+    exchange: ExchangeModel
+    loading: Loading | None
+    held: HeldToMeasurement | None
+    catalog: Callable[[], Catalog]
+    clusters: Callable[[str], Target]
+    """Machines by the file that describes them."""
+
+    @property
+    def source(self) -> str:
+        return f"the profile of {self.profile.created[:10]}"
+
+    def stall(self, name: str) -> Array | None:
+        """A measured stall, ``[draws]``."""
+        found = self.breakdown.stall(name)
+        return None if found is None else self.draws.around(f"measured {name}", found.time)
+
+
+def as_measured(base: Base, names: Iterable[str]) -> list[Predicted]:
+    """Those of these stalls that were measured, as they were: no model has a part in them."""
+    parts = []
+    for name in names:
+        stall, seconds = base.breakdown.stall(name), base.stall(name)
+        if stall is not None and seconds is not None:
+            fact = measured(stall.time, base.profile.created[:10], base.source)
+            used = Used(about=f"{name} as it was", unit="seconds", quantity=fact)
+            parts.append(Predicted(name, seconds, "measured", (used,)))
+    return parts
+
+
+def more_passes(base: Base, after: Passes | None) -> float:
+    """Times as many passes a step as were profiled; 1 where nobody counted them."""
+    return 1.0 if after is None or base.passes is None else after.accumulated / base.passes.accumulated

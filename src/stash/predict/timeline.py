@@ -1,0 +1,198 @@
+"""When gradients travel: DistributedDataParallel's buckets in order on one stream, and sharded models' bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+
+from stash.core.errors import UserError
+from stash.predict.cluster import Backend
+from stash.predict.collective_times import Fabric, all_reduce, half_exchange
+from stash.predict.draws import Array
+
+# Timeline --------------------------------------------------------------------------------------------------
+# When a step's gradients are exchanged: DistributedDataParallel's buckets on one communication stream, in order.
+#
+# Buckets become ready during the backward pass and are reduced one after the other, each not before it is ready.
+# What of that lies after the backward pass is *exposed*: the step waits for it. All arrays are draws first,
+# ``[draws, buckets]``; seconds are since the first gradient was ready. Does not know how long a collective takes,
+# nor who waits for whom. Source: Li et al. 2020 (VLDB, arXiv 2006.15704) for the reducer; the recurrence is its
+# schedule written down.
+
+FIRST_BUCKET = 2**20
+"""Bytes of DistributedDataParallel's first bucket at most (``dist._DEFAULT_FIRST_BUCKET_BYTES``)."""
+MIB = 2**20
+"""The unit of ``bucket_cap_mb``."""
+
+
+def exposed(ready: Array, exchange: Array, slowdown: Array | float = 0.0) -> Array:
+    """Seconds by which the last bucket's exchange ends after the backward pass would have ended alone, ``[draws]``.
+
+    ``ready`` is when each bucket is ready without any exchange, ascending, and the last of it the backward pass's
+    end; ``exchange`` how long each takes. finish_i = max(ready_i, finish_{i−1}) + t_i, so the last one finishes at
+    max over i of (ready_i + t_i + … + t_last), which needs no loop.
+
+    ``slowdown`` κ, a number or ``[draws]``: while buckets travel, the backward pass is slower by 1 + κ, since copies
+    and reductions take memory bandwidth, cores or SMs from it. Then readiness itself depends on what travels, bucket
+    after bucket: between bucket i−1 and i the stream is busy for b seconds, and a pass that needs Δ alone takes
+    Δ + κ/(1+κ) · min(Δ(1+κ), b).
+    """
+    if not np.any(slowdown):
+        remaining = np.cumsum(exchange[:, ::-1], axis=1)[:, ::-1]
+        late: Array = (ready + remaining).max(axis=1) - ready[:, -1]
+        return late
+    kappa = np.asarray(slowdown, dtype=np.float64)
+    alone = np.diff(ready, axis=1)
+    now, free = ready[:, 0].copy(), ready[:, 0] + exchange[:, 0]
+    for i in range(1, ready.shape[1]):
+        needed = alone[:, i - 1] * (1 + kappa)
+        now += alone[:, i - 1] + kappa / (1 + kappa) * np.minimum(needed, free - now)
+        free = np.maximum(free, now) + exchange[:, i]
+    slowed: Array = free - ready[:, -1]
+    return slowed
+
+
+def bucket_sizes(gradients: Sequence[int], cap: float, first: float = FIRST_BUCKET) -> tuple[int, ...]:
+    """Bytes of each bucket, for gradients in the order in which they become ready.
+
+    A bucket takes gradients until it holds ``cap`` bytes or more, the first one until ``first``, as the reducer does
+    (``compute_bucket_assignment_by_size``): so a bucket exceeds its cap by up to one gradient.
+    """
+    found, held, limit = [], 0, min(first, cap)
+    for size in gradients:
+        held += size
+        if held >= limit:
+            found.append(held)
+            held, limit = 0, cap
+    return (*found, held) if held else tuple(found)
+
+
+def bucket_readiness(gradients: Sequence[int], ready: Sequence[float], buckets: Sequence[float]) -> Array:
+    """When each bucket is ready: with the last gradient in it, ``[buckets]``, the last with the last gradient of all.
+
+    Gradients and ``ready`` (seconds) are in the order of readiness, and buckets take them in that order.
+    """
+    until = np.cumsum(np.asarray(gradients, dtype=np.float64))
+    ends = np.cumsum(np.asarray(buckets, dtype=np.float64))
+    # A byte of tolerance: compressed or rounded buckets need not end exactly where a gradient does.
+    last = np.minimum(np.searchsorted(until, ends - 1.0), len(until) - 1)
+    last[-1] = len(until) - 1
+    moments: Array = np.maximum.accumulate(np.asarray(ready, dtype=np.float64))[last]
+    return moments
+
+
+def copies(size: float, memory_bytes_per_second: float) -> float:
+    """Seconds a step of copying ``size`` bytes of gradients into their buckets and back.
+
+    Every byte is read and written twice, 4n / (memory bandwidth); with ``gradient_as_bucket_view`` nobody does.
+    """
+    return 4 * size / memory_bytes_per_second
+
+
+# Sharded ---------------------------------------------------------------------------------------------------
+# Sharded data parallel training, FSDP and ZeRO stages 1 to 3: which bytes travel when, and what of that steps wait
+# for.
+#
+# Parameters, gradients or optimizer state lie in parts on all ranks and are gathered layer by layer where they are
+# needed. Volumes follow from layer sizes; what is exposed follows from when each layer's collective could start and
+# when its compute needs it, on one communication stream beside one of compute. Sources: Rajbhandari et al. 2020
+# (arXiv 1910.02054) for the volumes, Zhao et al. 2023 (arXiv 2304.11277) for FSDP's order. Knows no offloading, no
+# activation checkpoints and no hybrid sharding. Known error: held to no measurement yet, beyond hand-worked cases.
+
+Stage = Literal[1, 2, 3]
+"""ZeRO's: optimizer state, gradients too, parameters too. FSDP's FULL_SHARD is 3, its SHARD_GRAD_OP is 2."""
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One layer (FSDP's unit), in the order of the forward pass."""
+
+    parameter_bytes: float
+    """Gathered, in the precision in which they travel."""
+    gradient_bytes: float
+    forward_seconds: float
+    backward_seconds: float
+
+
+def exposed_sharded(
+    fabric: Fabric, shards: tuple[Shard, ...], stage: Stage, backend: Backend, prefetch: int = 1, passes: int = 1
+) -> Array:
+    """Seconds by which a step of so many ``passes`` is longer than its compute, ``[draws]``.
+
+    ``prefetch`` is how many layers ahead parameters are gathered (FSDP's ``backward_prefetch`` and
+    ``forward_prefetch``, 1 by default): a gather may start once the layer so far before has begun. Stages 1 and 2
+    gather all parameters after the update, with nothing to hide behind. Where gradients are accumulated, stage 1
+    reduces them after the last pass; the others keep a part of them only, and so scatter them after each.
+    """
+    if _known(stage) == 3:
+        return passes * _gathered(fabric, shards, prefetch)
+    ready = np.cumsum([shard.backward_seconds for shard in reversed(shards)])
+    reduced = _reduced(fabric, shards, stage, backend)
+    free = np.zeros(len(reduced))
+    for moment, seconds in zip(ready, reduced.T, strict=True):
+        free = np.maximum(free, moment) + seconds
+    late: Array = (free - ready[-1]) * (1 if stage == 1 else passes) + _updated(fabric, shards)
+    return late
+
+
+def alone(fabric: Fabric, shards: tuple[Shard, ...], stage: Stage, backend: Backend, passes: int = 1) -> Array:
+    """Seconds of all of a step's collectives by themselves, ``[draws]``."""
+    if _known(stage) == 3:
+        gathers = half_exchange(fabric, np.array([shard.parameter_bytes for shard in shards])).sum(axis=1)
+        travels: Array = passes * (2 * gathers + _reduced(fabric, shards, stage, backend).sum(axis=1))
+        return travels
+    reduced = _reduced(fabric, shards, stage, backend).sum(axis=1)
+    everything: Array = reduced * (1 if stage == 1 else passes) + _updated(fabric, shards)
+    return everything
+
+
+def _reduced(fabric: Fabric, shards: tuple[Shard, ...], stage: Stage, backend: Backend) -> Array:
+    """Seconds that each layer's gradients take, the last layer's first, ``[draws, layers]``."""
+    gradients = np.array([shard.gradient_bytes for shard in reversed(shards)])
+    return all_reduce(fabric, gradients, backend) if stage == 1 else half_exchange(fabric, gradients)
+
+
+def _updated(fabric: Fabric, shards: tuple[Shard, ...]) -> Array:
+    """Seconds of gathering all parameters at once after their update, ``[draws]``."""
+    return half_exchange(fabric, np.array([sum(shard.parameter_bytes for shard in shards)]))[:, 0]
+
+
+def _gathered(fabric: Fabric, shards: tuple[Shard, ...], prefetch: int) -> Array:
+    """Stage 3: forward through all layers and backward through all, each gathered first, gradients scattered after.
+
+    A pass begins when the one before has ended and its parameters are there. The stream takes, in this order: the
+    gather of the layer ``prefetch`` ahead as soon as a pass begins, and its reduce-scatter when a backward pass has
+    ended. Every layer is gathered twice, also the last, whose backward pass follows its forward pass at once.
+    """
+    passes = [(shard, shard.forward_seconds) for shard in shards]
+    passes += [(shard, shard.backward_seconds) for shard in reversed(shards)]
+    gathers = half_exchange(fabric, np.array([shard.parameter_bytes for shard, _ in passes]))
+    scatters = half_exchange(fabric, np.array([shard.gradient_bytes for shard, _ in passes]))
+    stream = now = np.zeros(len(fabric.inside))
+    there: list[Array] = []
+
+    def gather_up_to(count: int, may_start: Array) -> None:
+        nonlocal stream
+        for number in range(len(there), min(count, len(passes))):
+            stream = np.maximum(stream, may_start) + gathers[:, number]
+            there.append(stream)
+
+    gather_up_to(prefetch, now)
+    for number, (_, seconds) in enumerate(passes):
+        gather_up_to(number + 1, now)  # without prefetching: only when the pass before has ended
+        begins = np.maximum(now, there[number])
+        gather_up_to(number + 1 + prefetch, begins)
+        now = begins + seconds
+        if number >= len(shards):
+            stream = np.maximum(stream, now) + scatters[:, number]
+    longer: Array = np.maximum(now, stream) - sum(seconds for _, seconds in passes)
+    return longer
+
+
+def _known(stage: Stage) -> Stage:
+    if stage not in get_args(Stage):
+        raise UserError(f"there is no ZeRO stage {stage}; the stages are 1, 2 and 3")
+    return stage

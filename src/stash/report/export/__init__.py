@@ -1,0 +1,1 @@
+"""Profiles as other tools keep them: MLflow, Weights & Biases, TensorBoard, OpenMetrics text."""

@@ -1,0 +1,236 @@
+"""What becomes of a profile or a probe: printed, as a report or as JSON, and saved where it was asked for.
+
+The place is checked before time is spent measuring. Computes nothing: ``derive`` reads, ``show`` makes the text.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from stash.core.errors import ArtefactError, UserError
+from stash.core.interrupts import postponed
+from stash.core.printable import printable_line, strict_json
+from stash.store.storing import keep_copy
+
+if TYPE_CHECKING:
+    from stash.analysis.comparison import DifferingFact
+    from stash.analysis.limits import Decision
+    from stash.catalog.offers import Catalog
+    from stash.core.records.host import Probe
+    from stash.core.records.profile import Profile
+    from stash.store.store import Store
+    from stash.ui.layout import Renderer
+
+
+def output_file(wanted: Path | None, stem: str, suffix: str) -> Path:
+    """``wanted``, or a new file named after ``stem``; raises UserError if it cannot be written."""
+    if wanted is None:
+        from stash.core.documents import numbered
+
+        names = numbered(Path(f"{stem}{suffix}"), suffix)
+        wanted = next(path for path in names if not os.path.lexists(path))  # never over an earlier one
+    folder = wanted.parent
+    if wanted.exists() and not wanted.is_file() and not wanted.is_dir():
+        raise UserError(f"--output {wanted} is not a regular file; name one, like run{suffix}")
+    if wanted.is_dir():
+        raise UserError(f"--output {wanted} is a folder; name a file, like {wanted / ('run' + suffix)}")
+    if not folder.is_dir():
+        raise UserError(f"--output {wanted}: there is no folder {folder}; make it, or choose another place")
+    if not os.access(folder, os.W_OK):
+        raise UserError(f"--output {wanted}: the folder {folder.resolve()} is not writable; choose another with -o")
+    try:
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise UserError(f"--output {wanted}: {error.strerror}; choose another place with -o") from None
+    return wanted
+
+
+def write_output(target: Path, content: str | bytes, new: bool = False, public: bool = False) -> None:
+    """Put ``content`` at ``target``, whole or not at all; raises ArtefactError, which says why not.
+
+    A ``new`` file replaces none that came there meanwhile. It is its owner's alone, unless it is ``public`` or
+    replaces one that others may read.
+    """
+    from stash.core.files import write_whole
+
+    try:
+        write_whole(target, content, mode=0o666 if public else None, new=new)
+    except OSError as error:
+        raise ArtefactError(
+            f"cannot write {target}: {error.strerror or error}; nothing was written, so choose another place with "
+            "--output"
+        ) from error
+
+
+def show_then_save(
+    artefact: Profile | Probe,
+    target: Path | None,
+    show: Callable[[], None],
+    json: bool = False,
+    new: bool = False,
+    copies: Store | None = None,
+) -> None:
+    """``show`` it first: should saving fail, the measured minute is not lost. Raises ArtefactError.
+
+    Where standard output is ``json``, nothing else is printed there. A ``new`` file takes no name that another has.
+    A store for ``copies`` gets one, whether or not saving fails.
+    """
+    saved = None
+    try:
+        show()
+    finally:
+        try:
+            with postponed():
+                saved = None if target is None else _saved(artefact, target, new)
+            if saved is not None:
+                note = printable_line(f"Saved {saved}; show it again with `stash show {shlex.quote(str(saved))}`.")
+                print(note if json else f"\n{note}", file=sys.stderr if json else sys.stdout)
+        finally:
+            keep_copy(artefact, copies, saved)
+
+
+def _saved(artefact: Profile | Probe, target: Path, new: bool) -> Path:
+    """Where it was saved; raises ArtefactError, which says where else what was measured is."""
+    from stash.core.artefact import save, save_new
+
+    try:
+        if new:
+            return save_new(artefact, target)
+        save(artefact, target)
+    except ArtefactError as error:
+        elsewhere = _saved_elsewhere(artefact, target.name)
+        if elsewhere is None:
+            raise
+        raise ArtefactError(f"{error}. What was measured is in {elsewhere}") from error
+    return target
+
+
+def _saved_elsewhere(artefact: Profile | Probe, name: str) -> Path | None:
+    """The place, where there is one: the current folder, or the temporary one."""
+    from stash.core.artefact import save_new
+
+    for folder in (Path.cwd, tempfile.gettempdir):
+        with suppress(ArtefactError, OSError):  # the current folder may be gone too
+            return save_new(artefact, Path(folder()) / name)
+    return None
+
+
+def print_profile(profile: Profile, json: bool = False, source: Path | None = None, explain: bool = False) -> None:
+    """Print a profile's breakdown, as a report or as the JSON of the contract; ``source`` is the file it is from.
+
+    With ``explain`` the report ends with what its words mean.
+    """
+    from stash.advice.verdict import verdict
+    from stash.analysis.attribution import attribute
+
+    breakdown = attribute(profile, None if source is None else str(source))
+    advice = verdict(breakdown, profile)
+    if json:
+        from stash.report.profile_contract import document
+
+        print(strict_json(document(breakdown, advice)))
+        return
+    from stash.report.profile_page import render, view
+
+    print(render(view(breakdown, advice, profile, explain), *_screen()), end="")
+
+
+def print_probe(
+    found: Probe, known: Catalog, against: str | None = None, saved: Path | None = None, json: bool = False
+) -> None:
+    """Print a probe beside what its type should have, as a report or as the JSON of the contract."""
+    from stash.analysis.findings.probe_reading import read
+
+    reading = read(found, known, against)
+    if json:
+        from stash.report.probe_page import document
+
+        print(strict_json(document(found, reading)))
+        return
+    from stash.report.probe_page import render, view
+
+    shown = view(found, reading, None if saved is None else shlex.quote(str(saved)))
+    print(render(shown, *_screen()), end="")
+
+
+V = TypeVar("V")
+Side = tuple[str, ...]
+"""Names of one or more files."""
+
+
+def print_comparisons(
+    pairs: Sequence[tuple[Side, Side]],
+    loaded: Sequence[tuple[list[Profile], list[Profile]]],
+    different: Sequence[Sequence[DifferingFact]],
+    json: bool = False,
+) -> None:
+    """Print what lies between the two sides of each pair, as a report or as the JSON of the contract."""
+    from stash.analysis.attribution import attribute
+    from stash.analysis.comparison import changed, compare, network_stall
+    from stash.report.comparison_page import document, render, view
+
+    documents = []
+    for (before, after), sides, facts in zip(pairs, loaded, different, strict=True):
+        first, second = (
+            [attribute(profile, name) for profile, name in zip(side, names, strict=True)]
+            for side, names in zip(sides, (before, after), strict=True)
+        )
+        network = network_stall(*sides)
+        names = (sides[0][0].workload.name, before, after)
+        told = (compare(first, second), names, changed(*sides), facts, network)
+        if json:
+            documents.append(document(*told))
+        else:
+            print(render(view(*told), *_screen()), end="" if (before, after) == pairs[-1] else "\n")
+    if json:
+        print(strict_json(documents))
+
+
+def print_decisions(decisions: Sequence[Decision], json: bool = False) -> None:
+    """Print what became of each limit, a line each, or as JSON."""
+    from stash.analysis.limits import overall
+
+    if json:
+        from stash.report.comparison_page import decisions as document
+
+        print(strict_json(document(decisions, overall(decisions))))
+        return
+    from stash.ui.layout import plain_text
+
+    _, colour = _screen()
+    for decision in decisions:
+        line = printable_line(f"{decision.verdict}: {decision.sentence} ({decision.limit})")
+        print(line if colour else plain_text(line))
+
+
+def printed(shown: V | dict[str, Any], render: Renderer[V]) -> None:
+    """Print a view by its renderer, or a document as JSON."""
+    if isinstance(shown, dict):
+        print(strict_json(shown))
+        return
+    print(render(shown, *_screen()), end="")
+
+
+def save_junit(decisions: Sequence[Decision], workload: str, target: Path) -> None:
+    """Save what became of each limit as JUnit XML; raises UserError if it cannot be written."""
+    from stash.core.files import write_whole
+    from stash.report.junit import render
+
+    try:
+        write_whole(target, render(decisions, workload))
+    except OSError as error:
+        raise UserError(f"--junit {target}: {error.strerror or error}; choose another place") from None
+
+
+def _screen() -> tuple[int, bool]:
+    """(columns of the terminal, whether to use its colours)."""
+    colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return shutil.get_terminal_size().columns, colour

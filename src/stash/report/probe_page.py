@@ -1,0 +1,378 @@
+"""A probe made ready to be shown: as text for a terminal and as the JSON of ``stash probe --json``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from stash.advice.verdict import next_steps
+from stash.analysis.findings.against import Compared, Comparison, Near
+from stash.analysis.findings.probe_reading import Likeness, Reading
+from stash.analysis.findings.rates import Curve, Finding, Link
+from stash.core.formatting import bits_parts, listed, parts, plain, quantity
+from stash.core.intervals import Interval
+from stash.core.records.host import Disk, Gpu, Host, Limits, Nic, Probe
+from stash.core.units import counted, format_bits, format_bytes, format_rate, format_seconds
+from stash.ui.charts.chart import Grid
+from stash.ui.layout import INDENT, Renderer, paragraph, terminal_renderer
+
+# View ------------------------------------------------------------------------------------------------------
+# A probe and its reading made ready to be shown: machines, tables and sentences as text.
+#
+# All presentation is decided here (units, which rows share a line, what unknown looks like), so that the renderer
+# only arranges. Knows nothing of terminals or colours.
+
+UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """One host: its name, and what it is as labelled lines."""
+
+    title: str
+    facts: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class ProbeView:
+    """Everything a probe's report says, in the order in which it says it."""
+
+    machines: tuple[Sheet, ...]
+    grids: tuple[Grid, ...]
+    findings: tuple[str, ...]
+    next_steps: tuple[str, ...]
+    notes: tuple[tuple[str, str], ...]
+    """Label and text: what was not measured, remarks, when it was measured."""
+
+
+def view(probe: Probe, reading: Reading, saved: str | None = None) -> ProbeView:
+    """The view of a probe; ``saved`` is the file it is in, if any."""
+    several = len(probe.hosts) > 1
+    grids = [grid for node, host in enumerate(probe.hosts) for grid in _links(host, node, reading, several)]
+    grids += [_curve(curves, several) for curves in _alike(reading.exchanges)]
+    grids += [_comparison(comparison, several) for comparison in reading.comparisons]
+    grids += _likenesses(reading.nearest, several)
+    return ProbeView(
+        machines=tuple(machine(host, node, several) for node, host in enumerate(probe.hosts)),
+        grids=tuple(grids),
+        findings=tuple(_sentence(finding, several) for finding in reading.findings) or ("No findings.",),
+        next_steps=tuple(_next_steps(probe, reading, saved)),
+        notes=tuple(_notes(probe, reading)),
+    )
+
+
+def machine(host: Host, node: int, several: bool) -> Sheet:
+    """What a host is, named by its node too if it is one of ``several``."""
+    title = f"node {node}: {host.hostname}" if several else host.hostname
+    kind = " ".join(part for part in (host.cloud, host.instance) if part) or UNKNOWN
+    source = f" (from {host.instance_source})" if host.instance and host.instance_source else ""
+    numa = f", {host.numa_nodes} NUMA nodes" if host.numa_nodes is not None and host.numa_nodes > 1 else ""
+    cores = f"{UNKNOWN} number of cores" if host.cores is None else f"{host.cores} cores"
+    facts = [
+        ("type", f"{kind}{source}"),
+        ("CPU", f"{host.cpu or 'model unknown'}, {cores}{numa}"),
+        ("memory", UNKNOWN if host.memory_bytes is None else format_bytes(host.memory_bytes)),
+        ("limits", _limits(host.limits)),
+        ("GPUs", _gpus(host.gpus)),
+        ("GPU links", _routes(host)),
+        ("network", "; ".join(map(_nic, host.nics)) or UNKNOWN),
+        ("disk", "; ".join(map(_disk, host.disks)) or host.disk or UNKNOWN),
+        ("system", ", ".join(part for part in (_kernel(host), host.virtualization) if part) or UNKNOWN),
+    ]
+    return Sheet(title=title, facts=tuple((label, text) for label, text in facts if text))
+
+
+def _kernel(host: Host) -> str:
+    return f"Linux {host.kernel}" if host.kernel else ""
+
+
+def _limits(limits: Limits | None) -> str:
+    if limits is None:
+        return ""
+    known = [
+        "" if limits.cpus is None else f"{limits.cpus:g} CPUs",
+        "" if limits.memory_bytes is None else f"{format_bytes(limits.memory_bytes)} of memory",
+        "" if limits.read_bytes_per_second is None else f"reads at {format_rate(limits.read_bytes_per_second)}",
+    ]
+    return ", ".join(part for part in known if part)
+
+
+def _gpus(gpus: Sequence[Gpu]) -> str:
+    if not gpus:
+        return "none"
+    kinds: dict[str, list[int]] = {}
+    for gpu in gpus:
+        memory = UNKNOWN if gpu.memory_bytes is None else format_bytes(gpu.memory_bytes)
+        link = f", PCIe {gpu.pcie}" if gpu.pcie else ""
+        most = f" (of {gpu.pcie_max})" if gpu.pcie_max and gpu.pcie_max != gpu.pcie else ""
+        text = f"{gpu.name}, {memory} each{link}{most}" if gpu.fault is None else f"{gpu.name}, does not answer"
+        kinds.setdefault(text, []).append(gpu.index)
+    drivers = {gpu.driver for gpu in gpus if gpu.driver}
+    return "; ".join(
+        [*(f"{len(indices)} × {text}" for text, indices in kinds.items()), *(f"driver {d}" for d in sorted(drivers))]
+    )
+
+
+def _routes(host: Host) -> str:
+    kinds: dict[str, list[str]] = {}
+    for route in host.routes:
+        lanes = counted(route.nvlinks, "NVLink") if route.nvlinks else route.kind
+        kinds.setdefault(lanes, []).append(f"{route.a}-{route.b}")
+    if len(kinds) == 1:
+        return f"{next(iter(kinds))} between all pairs"
+    return "; ".join(f"{kind}: {listed(pairs, most=8)}" for kind, pairs in kinds.items())
+
+
+def _nic(nic: Nic) -> str:
+    rate = "rate not stated" if nic.bytes_per_second is None else format_bits(nic.bytes_per_second)
+    driver = f" ({nic.driver})" if nic.driver else ""
+    return f"{nic.name}{driver} {rate}" + (f", RDMA {nic.rdma}" if nic.rdma else "")
+
+
+def _disk(disk: Disk) -> str:
+    what = f"{disk.filesystem or UNKNOWN} on {disk.device or UNKNOWN}"
+    model = f", {disk.model}" if disk.model else ""
+    size = "" if disk.size_bytes is None else f", {format_bytes(disk.size_bytes)}"
+    free = "" if disk.free_bytes is None else f", {format_bytes(disk.free_bytes)} free"
+    return f"{what}{model}{size}{free}"
+
+
+def _links(host: Host, node: int, reading: Reading, several: bool) -> list[Grid]:
+    """One table for all links of one host, each group of links on a line."""
+    rows = link_rows([link for link in reading.links if link.node == node])
+    title = f"links of node {node}, {host.hostname}" if several else "links"
+    return [Grid(title, ("rate", "95 %", ""), rows, frozenset({0, 2, 3}), first="link")] if rows else []
+
+
+def link_rows(links: Sequence[Link]) -> tuple[tuple[str, ...], ...]:
+    """One row for each group of links: its name, the slowest one's rate, the spread, which one it is."""
+    groups: dict[str, list[Link]] = {}
+    for link in links:
+        groups.setdefault(link.group, []).append(link)
+    return tuple(_group(name, members) for name, members in groups.items())
+
+
+def _group(name: str, members: Sequence[Link]) -> tuple[str, ...]:
+    slowest = min(members, key=lambda link: link.rate.value)
+    network = slowest.part == "streams"
+    value, spread = bits_parts(slowest.rate) if network else parts(slowest.rate, slowest.unit)
+    if len(members) == 1:
+        return name, value, spread, slowest.member
+    fastest = max(members, key=lambda link: link.rate.value)
+    best, _ = bits_parts(fastest.rate) if network else parts(fastest.rate, fastest.unit)
+    return name, value, spread, f"{slowest.member}, slowest of {len(members)}; fastest {best}"
+
+
+def _alike(curves: Sequence[Curve]) -> list[list[Curve]]:
+    """Curves of the same kind together: the same exchange inside each of several nodes."""
+    kinds: dict[tuple[str, int, int], list[Curve]] = {}
+    for curve in curves:
+        if curve.sizes:
+            kinds.setdefault((curve.backend, curve.nodes, curve.ranks), []).append(curve)
+    return list(kinds.values())
+
+
+def _curve(curves: Sequence[Curve], several: bool) -> Grid:
+    """The slowest of the ``curves``, which are of one kind."""
+    curve = min(curves, key=lambda item: item.sizes[-1].bus_bytes_per_second.value)
+    inside = curve.hostname if several else "the node"
+    where = f"across {curve.nodes} nodes" if curve.nodes > 1 else f"inside {inside}"
+    of_several = f" (slowest of {len(curves)})" if len(curves) > 1 else ""
+    rows = []
+    for size in curve.sizes:
+        time, spread = parts(size.seconds, "seconds")
+        algorithm, _ = parts(size.algorithm_bytes_per_second, "bytes/s")
+        bus, _ = parts(size.bus_bytes_per_second, "bytes/s")
+        rows.append((format_bytes(size.bytes), time, spread, algorithm, bus))
+    return Grid(
+        title=f"all-reduce, {curve.backend}, {curve.ranks} ranks {where}{of_several}",
+        head=("time", "95 %", "algorithm bandwidth", "bus bandwidth"),
+        rows=tuple(rows),
+        texts=frozenset({2}),
+        below=_fit(curve),
+        first="message",
+    )
+
+
+def _fit(curve: Curve) -> str:
+    fit = curve.fit
+    if fit is None:
+        return "No latency and bandwidth can be fitted: too few sizes, or time does not grow with size."
+    misses = f"misses by up to {fit.worst_relative_residual:.1%}, at {format_bytes(fit.worst_bytes)}"
+    if not fit.is_alpha_beta:
+        return (
+            f"One latency and one bandwidth do not describe this curve: their best fit {misses}. Use the table; the "
+            "library changes its protocol between sizes, or something disturbed it."
+        )
+    alpha = quantity(_with_error(fit.alpha_seconds, fit.alpha_error), "seconds")
+    beta = quantity(_with_error(fit.bytes_per_second, fit.bytes_per_second_error), "bytes/s")
+    return f"As a ring: latency {alpha} per hop, bandwidth {beta} per link (standard errors); it {misses}."
+
+
+def _with_error(value: float, error: float) -> Interval:
+    return Interval(value=value, low=value - error, high=value + error)
+
+
+def _comparison(comparison: Comparison, several: bool) -> Grid:
+    gpus = f"GPUs: {comparison.gpus_measured or UNKNOWN} here, {comparison.gpus_catalog or UNKNOWN} in the catalog."
+    source = f"Catalog of {comparison.as_of}: {comparison.source}."
+    return Grid(
+        title=f"{comparison.hostname} against {comparison.instance}" if several else f"against {comparison.instance}",
+        head=("measured", "catalog", "ratio", ""),
+        rows=tuple(map(_comparison_row, comparison.rows)),
+        texts=frozenset({0, 4}),
+        first="what",
+        below=" ".join(part for part in (gpus, source, comparison.notes) if part),
+    )
+
+
+def _comparison_row(row: Compared) -> tuple[str, ...]:
+    found = fact = UNKNOWN
+    if row.measured is not None:
+        value, spread = bits_parts(row.measured) if row.network else parts(row.measured, row.unit)
+        counted = row.measured.low == row.measured.high and row.measured.low is not None
+        found = value if counted else f"{value} {spread}"
+    if row.catalog is not None:
+        fact = format_bits(row.catalog) if row.network else plain(row.catalog, row.unit)
+    ratio = UNKNOWN if row.ratio is None else f"{row.ratio:.2f}"
+    return row.name, found, fact, ratio, row.catalog_is
+
+
+def _likenesses(likenesses: Sequence[Likeness], several: bool) -> list[Grid]:
+    """One table for all machines that are like the same types in the same way."""
+    tables: dict[tuple[tuple[str, ...], ...], list[str]] = {}
+    for likeness in likenesses:
+        rows = tuple((f"{near.cloud} {near.instance}", _nearness(near)) for near in likeness.types)
+        tables.setdefault(rows, []).append(likeness.hostname)
+    return [
+        Grid(
+            title=f"{listed(list(dict.fromkeys(hosts)))} most like" if several else "most like",
+            head=("this machine has",),
+            rows=rows,
+            texts=frozenset({0, 1}),
+            first="type",
+        )
+        for rows, hosts in tables.items()
+    ]
+
+
+def _nearness(near: Near) -> str:
+    missing = f"not compared: {', '.join(near.not_compared)}" if near.not_compared else ""
+    return "; ".join(part for part in (*near.differs, "" if near.differs else "the same shape", missing) if part)
+
+
+def _sentence(finding: Finding, several: bool) -> str:
+    text = finding.text if finding.text.endswith(".") else f"{finding.text}."
+    if several and finding.hostname is not None and finding.hostname not in text:
+        return f"{finding.hostname}: {text}"
+    return text[0].upper() + text[1:]
+
+
+def _next_steps(probe: Probe, reading: Reading, saved: str | None) -> list[str]:
+    steps = list(next_steps(reading.findings))
+    if reading.nearest:
+        steps.append(
+            "Name the machine's type with --instance, or hold it to one with --against, to compare its links."
+        )
+    if saved is not None and any(host.links is not None for host in probe.hosts):
+        steps.append(f"`stash profile --probe {saved} train.py` keeps these links with the profile.")
+    return steps
+
+
+def _notes(probe: Probe, reading: Reading) -> list[tuple[str, str]]:
+    several = len(probe.hosts) > 1
+    notes = []
+    for host in probe.hosts:
+        who = f"{host.hostname}, " if several else ""
+        for skipped in host.links.skipped if host.links is not None else ():
+            notes.append(("unknown", f"{who}{skipped.link}: {skipped.why}"))
+    if all(host.links is None for host in probe.hosts):
+        notes.append(("unknown", "no link was measured"))
+    notes += [("note", text) for text in (*probe.notes, *reading.notes)]
+    when = probe.created.replace("T", " ")[:16]
+    notes.append(("probed", f"{when} UTC, in {format_seconds(probe.elapsed_seconds)}, Stash {probe.stash_version}"))
+    return notes
+
+
+# Terminal --------------------------------------------------------------------------------------------------
+# A probe's view as text for a terminal: what each machine is, its links, its findings, what to do next.
+#
+# Arranges and wraps, computes nothing but widths.
+
+
+def _report(view: ProbeView, width: int, colour: bool) -> list[RenderableType]:
+    parts: list[RenderableType] = []
+    for machine in view.machines:
+        parts += [*_machine(machine, width), Text()]
+    for grid in view.grids:
+        parts += [*_grid(grid, width), Text()]
+    return [*parts, *_sentences(view, width)]
+
+
+render: Renderer[ProbeView] = terminal_renderer(_report, narrowest=80, widest=120)
+"""The whole report."""
+
+
+def _machine(machine: Sheet, width: int) -> list[Text]:
+    label = max(len(name) for name, _ in machine.facts) + 2
+    lines = [Text(" " * INDENT).append(machine.title, style="bold")]
+    for name, text in machine.facts:
+        lines += paragraph(text, width, name.ljust(label), "dim")
+    return lines
+
+
+def _grid(grid: Grid, width: int) -> list[RenderableType]:
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    # A short title stands in the first column's head, a long one would widen the column.
+    fits = len(grid.title) <= max(len(row[0]) for row in grid.rows)
+    corner = Text(" " * INDENT).append(grid.title, style="bold not dim")
+    for number, name in enumerate((corner if fits else "", *grid.head)):
+        text, last = number in grid.texts, number == len(grid.head)
+        table.add_column(name, justify="left" if text else "right", no_wrap=not (text and last), overflow="fold")
+    for first, *cells in grid.rows:
+        table.add_row(Text(" " * INDENT + first), *map(Text, cells))
+    below = paragraph(grid.below, width, "", "", dim=True) if grid.below else []
+    return [*([] if fits else [corner]), table, *below]
+
+
+def _sentences(view: ProbeView, width: int) -> list[Text]:
+    lines: list[Text] = []
+    for finding in view.findings:
+        lines += paragraph(finding, width, "! " if view.findings != ("No findings.",) else "", "color(220)")
+    if view.next_steps:
+        lines.append(Text())
+    for number, step in enumerate(view.next_steps, 1):
+        lines += paragraph(step, width, f"{number}. ", "bold")
+    label = max(len(name) for name, _ in view.notes) + 2
+    lines.append(Text())
+    for name, text in view.notes:
+        lines += paragraph(text, width, name.ljust(label), "dim", dim=True)
+    return lines
+
+
+# Contract --------------------------------------------------------------------------------------------------
+# The document that ``stash probe --json`` prints: a contract with other programs, see docs/probe.md.
+#
+# What was measured stands under ``probe`` as it is saved; everything beside it is derived from that and the
+# catalog. What is not known is null. New keys may be added under the same ``schema``.
+
+SCHEMA = 1
+
+
+def document(probe: Probe, reading: Reading) -> dict[str, Any]:
+    """Keys in the order of the contract; ratios of a comparison are derived here, because they are not stored."""
+    derived = reading.model_dump(mode="json")
+    for comparison, record in zip(derived["comparisons"], reading.comparisons, strict=True):
+        for row, its in zip(comparison["rows"], record.rows, strict=True):
+            row["ratio"] = its.ratio
+    return {
+        "schema": SCHEMA,
+        "probe": probe.model_dump(mode="json"),
+        **derived,
+        "next_steps": list(next_steps(reading.findings)),
+    }

@@ -1,0 +1,178 @@
+"""What programs and glossaries need of a profile: ``stash show --json``, the words explained, the command again."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from stash.advice.verdict import Advice
+from stash.analysis.breakdown import Breakdown
+from stash.core.ladder import NOT_ASKED
+from stash.core.records.profile import Profile
+from stash.core.units import round_to_sum, significant_decimals
+
+# Contract --------------------------------------------------------------------------------------------------
+# The document that ``stash show --json`` prints: a contract with other programs, see docs/format.md.
+#
+# Rounds the breakdown sensibly and keeps its sums; what is not known is null. New keys may be added under the same
+# ``schema``; removing one or changing its meaning raises it.
+
+SCHEMA = 1
+SECONDS_DIGITS = 6
+
+
+def document(breakdown: Breakdown, advice: Advice) -> dict[str, Any]:
+    """Keys in the order of the contract; ``stalls[].seconds`` add up to ``step_seconds``."""
+    decimals = significant_decimals(breakdown.step_seconds, SECONDS_DIGITS)
+    seconds = round_to_sum([stall.seconds for stall in breakdown.stalls], decimals)
+    shares = round_to_sum([stall.share for stall in breakdown.stalls], 4)
+    stalls = [
+        {
+            "name": stall.name,
+            "seconds": rounded,
+            "low": _rounded(stall.low, decimals),
+            "high": _rounded(stall.high, decimals),
+            "share": share,
+            "within_noise": stall.within_noise,
+            "method": _significant(stall.method),
+        }
+        for stall, rounded, share in zip(breakdown.stalls, seconds, shares, strict=True)
+    ]
+    paper = {key: _rounded(value, 1) for key, value in breakdown.paper.model_dump().items()}
+    return {
+        "schema": SCHEMA,
+        "step_seconds": round(sum(seconds), decimals),
+        "samples_per_second": _significant(breakdown.samples_per_second),
+        "rounds": breakdown.rounds,
+        "world_size": breakdown.world_size,
+        "nodes": breakdown.nodes,
+        "stalls": stalls,
+        "skipped": [missing.model_dump() for missing in breakdown.skipped],
+        "paper": paper,
+        "stability": {"ok": breakdown.stability.ok, "warnings": list(breakdown.stability.warnings)},
+        "verdict": {
+            "stall": advice.stall,
+            "text": advice.text,
+            "next_steps": list(advice.next_steps),
+            "kind": advice.kind,
+            "stalls": list(advice.stalls),
+            "open": [{"name": stall.name, "high": _rounded(stall.high, decimals)} for stall in advice.open],
+            "budget_seconds": advice.budget_seconds,
+        },
+        **_beyond_the_contract(breakdown),
+    }
+
+
+def _beyond_the_contract(breakdown: Breakdown) -> dict[str, Any]:
+    return {
+        "step_low": _significant(breakdown.step.low, SECONDS_DIGITS),
+        "step_high": _significant(breakdown.step.high, SECONDS_DIGITS),
+        "rounds_dropped": breakdown.rounds_dropped,
+        "rungs": list(breakdown.rungs),
+        "rates": _all_significant(breakdown.rates.model_dump()),
+        "communication": _all_significant(breakdown.communication.model_dump()),
+        "slow_rank": _all_significant(breakdown.slow_rank.model_dump()) if breakdown.slow_rank else None,
+        "surfacing": [_all_significant(item.model_dump()) for item in breakdown.surfacing],
+        "startup_seconds": _significant(breakdown.startup_seconds),
+        "notes": list(breakdown.notes),
+        "samples_per_step": _significant(breakdown.samples_per_step),
+        "waits": _all_significant(breakdown.waits.model_dump()),
+    }
+
+
+def _rounded(value: float | None, decimals: int) -> float | None:
+    return None if value is None else round(value, decimals)
+
+
+def _significant(value: float | None, digits: int = 4) -> float | None:
+    return None if value is None else float(f"{value:.{digits}g}")
+
+
+def _all_significant(record: dict[str, Any]) -> dict[str, Any]:
+    return {key: _significant(value) if isinstance(value, float) else value for key, value in record.items()}
+
+
+# Glossary --------------------------------------------------------------------------------------------------
+# The words of a profile's report, each explained in one place: for ``stash show --explain`` and for the tutorial.
+#
+# A word is explained only where the report uses it. Knows what rows and labels mean, and no numbers.
+
+ALWAYS = {
+    "step": "one optimizer step of all ranks together, all its gradient accumulation included",
+    "rung": "a condition under which the same step is timed; each of the ladder adds one thing to the one below",
+    "stall": "what a rung makes a step longer; the stalls add up to the step",
+    "±": "half of the 95% interval that the noise of rounds leaves open; stalls without one were measured once",
+    "unknown": "not measured, for the reason beside it, and not zero; contained in X: its time is part of row X",
+    "within noise": "the interval contains zero: this stall may not exist; it may even be measured as negative",
+    "saves about": "what a remedy gains by the forecast of `stash whatif`, not a promise",
+}
+ROWS = {
+    "compute": "what one device needs for the step when nothing is in its way",
+    "transfer": "copying the batch from the host's memory to the device",
+    "contention": "all ranks at work at once without exchanging: shared memory, power and cores, and a slow rank",
+    "interconnect": "waiting for gradients to be exchanged inside a machine",
+    "network": "waiting for gradients to be exchanged between machines",
+    "prep": "waiting for samples to be decoded, augmented and collated, their files being in memory",
+    "fetch": "waiting for the disk, where files are not in memory",
+}
+LABELS = {
+    "samples/s": "what the devices could train if no data were waited for, and what the loaders deliver while nobody "
+    "trains; loaders slower than the devices make a data stall",
+    "waited": "how long steps stood waiting for the loader: a second estimate of prep and fetch, which leaves out "
+    "what workers cost the step otherwise",
+    "gradients": "bytes each device exchanges in a step; exposed is what the step waits for them, interconnect and "
+    "network together; when run alone, what the exchange takes with nothing else going on; the rest hides behind the "
+    "backward pass. The rate is the bus bandwidth, payload / time x 2(p-1)/p for p ranks",
+    "slowest": "a rank that is slower than the others even when nothing is exchanged",
+    "hidden": "a stall that shows only once another is gone",
+    "loader": "starting the loader's workers, once an epoch unless they persist; no part of a step",
+    "paper's %": "the percentages of the Stash paper, to compare with its own: of the step under the rung named, not "
+    "of the whole step, and with contention counted as interconnect",
+    "method": "half of the 95% interval of the method's own error, as seen on jobs whose stalls are known; "
+    "it comes on top of the noise behind each ±, and more rounds do not narrow it",
+    "measured": "rounds, each of one block of steps under every rung; time; why measuring ended",
+}
+
+
+def words(rows: Iterable[str], labels: Iterable[str]) -> tuple[tuple[str, str], ...]:
+    """Word and meaning of everything in a report with these rows in its table and these labels in its details."""
+    used = ALWAYS | {row: ROWS[row] for row in rows} | {label: LABELS[label] for label in labels if label in LABELS}
+    return tuple(used.items())
+
+
+# Again -----------------------------------------------------------------------------------------------------
+# The command that measures the same again: Stash's options as a profile records them, then the job's own words.
+#
+# What was masked as a secret stays masked, and where the ranks of several machines met was not recorded.
+
+_PYTHON = (".py", ".pyc")
+
+
+def command(profile: Profile) -> str:
+    """One line to type into a shell, on each node of the job."""
+    return " ".join(("stash profile", *_options(profile), *_job(profile)))
+
+
+def _options(profile: Profile) -> Iterator[str]:
+    settings = profile.settings
+    yield f"--precision {100 * settings.precision:g}"
+    yield f"--budget {settings.budget_seconds:g}"
+    if any(skipped.why == NOT_ASKED for skipped in profile.skipped):
+        yield f"--rungs {','.join(settings.rungs)}"
+    if _is_python(profile) and profile.world_size:
+        yield f"--nproc-per-node {profile.world_size // max(1, profile.nodes)}"
+        if profile.nodes > 1:
+            yield f"--nnodes {profile.nodes}"
+
+
+def _job(profile: Profile) -> Iterator[str]:
+    if not _is_python(profile):
+        yield "--"
+    yield from map(shlex.quote, profile.workload.command)
+
+
+def _is_python(profile: Profile) -> bool:
+    """Whether Stash started the ranks itself, of a script or a module, rather than another launcher."""
+    words = profile.workload.command
+    return bool(words) and (words[0] == "-m" or words[0].endswith(_PYTHON))

@@ -1,1 +1,0 @@
-"""A plan of what to rent, for people and for programs."""

@@ -1,1 +1,0 @@
-"""A profile's breakdown: its view, the terminal's report, and the JSON that other programs rely on."""

@@ -1,1 +1,0 @@
-"""The report that people forward: a page as pure data, and renderers to HTML, Markdown and a notebook's cell."""

@@ -1,0 +1,1 @@
+"""Which fleet to rent: the exact choice, and how others choose."""

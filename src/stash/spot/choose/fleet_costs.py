@@ -1,0 +1,280 @@
+"""What fleets take and cost, for many at once: equations (11) to (14); every fleet within quotas; the same
+machines bought on demand.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import ndtr, ndtri
+
+from stash.core.errors import UserError
+from stash.core.formatting import listed
+from stash.predict.draws import Array
+from stash.spot.model.convergence import updates_to
+from stash.spot.model.queueing import compute_seconds, exact, fleet_seconds, iteration_seconds, of_pool, states
+from stash.spot.model.speed import FleetPace, asynchronous
+from stash.spot.records.fleets import Baseline, CostedFleet, FleetPool, SpeedModel, WorkerType
+
+# Weighing --------------------------------------------------------------------------------------------------
+# What fleets take and cost: equation (11) with what it forgets, constraints (12) to (14), for many fleets at once.
+#
+#     C = (T + start) · (Σ n · p + servers)   with   T = j · Texp,   T + start ≤ Tobj,   0 ≤ n ≤ Lim   (1), (11)–(14)
+#
+# Knows no search. A confidence p tightens the deadline: where ln T errs by σ, T · exp(z_p · σ) has to be in time.
+
+HOUR = 3600.0
+LONGEST = 1e9
+"""Seconds, thirty years: what takes longer is never in time, and its numbers mean nothing."""
+_SAME = 1e-9
+"""Relative: two sums of the same numbers in another order are not a broken limit."""
+
+
+@dataclass(frozen=True)
+class FleetWish:
+    """What is wanted, of which machines."""
+
+    pool: FleetPool
+    model: SpeedModel
+    loss: float
+    deadline_seconds: float
+    confidence: float | None = None
+    budget_dollars: float | None = None
+
+    @cached_property
+    def prices(self) -> Array:
+        """$/h of each type: [type]."""
+        return np.array([kind.dollars_per_hour for kind in self.pool.types])
+
+    @cached_property
+    def samples(self) -> Array:
+        """bᵢ: [type]."""
+        return np.array([kind.samples for kind in self.pool.types])
+
+    @cached_property
+    def quotas(self) -> list[int]:
+        return [kind.quota for kind in self.pool.types]
+
+    @cached_property
+    def vcpus(self) -> Array:
+        """[type], 0 where nobody says: only asked for with a quota, which ``checked`` refuses then."""
+        return np.array([kind.vcpus or 0.0 for kind in self.pool.types])
+
+    @property
+    def server_price(self) -> float:
+        """$/h of all servers."""
+        return self.pool.server.count * self.pool.server.dollars_per_hour
+
+    @property
+    def deviation(self) -> float | None:
+        """σ of ln T; ``None`` if the pool does not say how wrong its numbers are."""
+        sure = self.pool.uncertainty
+        return None if sure is None else math.hypot(sure.speed, sure.updates)
+
+    @property
+    def training_seconds(self) -> float:
+        """What T may be; below 0 where starting alone takes longer."""
+        return (self.deadline_seconds - self.pool.start_seconds) / self.reserve
+
+    @property
+    def reserve(self) -> float:
+        """What T is multiplied by to be in time as surely as is asked."""
+        if self.confidence is None or self.deviation is None:
+            return 1.0
+        return math.exp(float(ndtri(self.confidence)) * self.deviation)
+
+
+def checked(wish: FleetWish) -> FleetWish:
+    """``wish``, or a UserError that says which of its numbers contradict each other."""
+    pool = wish.pool
+    if wish.confidence is not None and wish.deviation is None:
+        raise UserError(
+            f"--confidence {wish.confidence:g}: the pool does not say how wrong its numbers are; add to it "
+            "uncertainty: {speed: 0.05, updates: 0.1}"
+        )
+    if wish.model == "paper" and (pool.loss.levels or pool.loss.exponent != 1 or pool.loss.workers_exponent != 0.5):
+        raise UserError(
+            "--model paper knows equation (3) as it is, without levels or other exponents; use --model queue"
+        )
+    if wish.model == "paper" and pool.contention is None:
+        raise UserError("--model paper needs contention: {alpha: …, beta: …} in the pool; or use --model queue")
+    if pool.most_vcpus is not None and (none := next((kind for kind in pool.types if kind.vcpus is None), None)):
+        raise UserError(f"a quota of vCPUs needs those of every type, and {none.name} says none; add vcpus to it")
+    if wish.model == "paper":
+        for kind, seconds in zip(pool.types, compute_seconds(pool), strict=True):
+            if seconds <= 0:
+                raise UserError(
+                    f"types: {kind.name} takes {kind.lone_seconds:.3g} s for an iteration, and its exchange alone "
+                    f"{kind.lone_seconds - seconds:.3g} s: one of samples_per_second, exchange_bytes, "
+                    "worker_bytes_per_second and pcie_bytes_per_second is wrong"
+                )
+    else:
+        of_pool(pool)
+    return wish
+
+
+@dataclass(frozen=True)
+class WeighedFleets:
+    """Fleets, one entry each; infinite seconds and dollars where the loss model says nothing."""
+
+    progress: FleetPace
+    updates: Array
+    seconds: Array
+    """With start-up."""
+    dollars: Array
+    feasible: npt.NDArray[np.bool_]
+
+
+def iterations(wish: FleetWish, counts: Array) -> Array:
+    """Tᵢ of each type in each fleet: [fleet, type]."""
+    if wish.model == "paper":
+        return iteration_seconds(wish.pool, counts.sum(axis=1))
+    net = of_pool(wish.pool)
+    return np.stack([fleet_seconds(row.astype(int), net) for row in counts])
+
+
+def weigh(wish: FleetWish, counts: Array, seconds: Array | None = None) -> WeighedFleets:
+    """Time, cost and standing of fleets, ``counts`` [fleet, type]; ``seconds`` as ``iterations`` has them."""
+    progress = asynchronous(counts, iterations(wish, counts) if seconds is None else seconds, wish.samples)
+    pool, size = wish.pool, counts.sum(axis=1)
+    updates = updates_to(pool.loss, wish.loss, progress.mean_batch, progress.imbalance, size)
+    training = updates / progress.updates_per_second
+    training = np.where(training < LONGEST, training, np.inf)
+    whole = training + pool.start_seconds
+    dollars = whole * (counts @ wish.prices + wish.server_price) / HOUR
+    feasible = training <= wish.training_seconds * (1 + _SAME)
+    if wish.budget_dollars is not None:
+        feasible &= dollars <= wish.budget_dollars * (1 + _SAME)
+    if pool.most_vcpus is not None:
+        feasible &= counts @ wish.vcpus <= pool.most_vcpus * (1 + _SAME)
+    feasible &= (counts <= np.array(wish.quotas)).all(axis=1)
+    return WeighedFleets(progress, updates, whole, dollars, feasible)
+
+
+def in_time(wish: FleetWish, seconds: float) -> float | None:
+    """P(start + T ≤ Tobj) where ln T is normal; ``None`` if nobody says how wrong T is."""
+    if wish.deviation is None:
+        return None
+    training, left = seconds - wish.pool.start_seconds, wish.deadline_seconds - wish.pool.start_seconds
+    if left <= 0:
+        return 0.0
+    if wish.deviation == 0:
+        return float(training <= left * (1 + _SAME))
+    return float(ndtr(math.log(left / training) / wish.deviation))
+
+
+def costed(wish: FleetWish, counts: Array) -> CostedFleet:
+    """One fleet as a record; ``counts`` is [type]. It must have a finite time."""
+    found = weigh(wish, counts[None, :].astype(float))
+    seconds = float(found.seconds[0])
+    return CostedFleet(
+        workers={kind.name: int(n) for kind, n in zip(wish.pool.types, counts, strict=True) if n > 0},
+        updates=float(found.updates[0]),
+        updates_per_second=float(found.progress.updates_per_second[0]),
+        mean_batch=float(found.progress.mean_batch[0]),
+        imbalance=float(found.progress.imbalance[0]),
+        seconds=seconds,
+        dollars=float(found.dollars[0]),
+        p_deadline=in_time(wish, seconds),
+        on_demand=tuple(kind.name for kind, n in zip(wish.pool.types, counts, strict=True) if n > 0 and kind.fixed),
+    )
+
+
+def too_much(wish: FleetWish, fleet: CostedFleet) -> str:
+    """Why a fleet will not do."""
+    late = fleet.seconds - wish.pool.start_seconds - wish.training_seconds
+    if late > 0:
+        sure = "" if wish.confidence is None else f" to be in time with probability {wish.confidence:g}"
+        return f"takes {fleet.seconds:,.0f} s, {late:,.0f} s too long{sure}"
+    if wish.budget_dollars is not None and fleet.dollars > wish.budget_dollars:
+        return f"costs ${fleet.dollars:.3f}, ${fleet.dollars - wish.budget_dollars:.3f} more than the budget"
+    return "takes more machines or vCPUs than the quotas allow"
+
+
+def judged(name: str, text: str, wish: FleetWish, counts: Array | None, evaluations: int = 0) -> Baseline:
+    """What another way of choosing would rent, weighed as the plan is."""
+    if counts is None:
+        return Baseline(name=name, text=text, fleet=None, why="finds nothing in time", evaluations=evaluations)
+    found = weigh(wish, counts[None, :])
+    if not math.isfinite(found.seconds[0]):
+        why = "its fleet leaves the range of the loss model"
+        return Baseline(name=name, text=text, fleet=None, why=why, evaluations=evaluations)
+    fleet, fits = costed(wish, counts), bool(found.feasible[0])
+    why = "" if fits else too_much(wish, fleet)
+    return Baseline(name=name, text=text, fleet=fleet, why=why, feasible=fits, evaluations=evaluations)
+
+
+# Purchasing ------------------------------------------------------------------------------------------------
+# The same machines on another market: on demand a type costs its on-demand price, and nobody revokes it.
+#
+# Knows prices and markets; how fast a machine is does not depend on who else might want it.
+
+
+def on_demand(kind: WorkerType) -> WorkerType | None:
+    """The type on demand; ``None`` where nobody knows what it costs then."""
+    price = kind.on_demand_price
+    return None if price is None else kind.model_copy(update={"dollars_per_hour": price, "market": "on-demand"})
+
+
+def rented_on_demand(pool: FleetPool, names: Collection[str]) -> FleetPool:
+    """The pool with these types on demand; raises UserError for one that it lacks, or without such a price."""
+    known = {kind.name: kind for kind in pool.types}
+    for name in names:
+        if name not in known:
+            raise UserError(f"--on-demand {name}: there is no such type; there are {listed(list(known))}")
+        if on_demand(known[name]) is None:
+            raise UserError(
+                f"--on-demand {name}: what it costs on demand is not known; add on_demand_dollars_per_hour to the "
+                "pool's type, or a price to your instances file (docs/how-to/own-instances.md)"
+            )
+    types = tuple(on_demand(kind) or kind if kind.name in names else kind for kind in pool.types)
+    return pool.model_copy(update={"types": types})
+
+
+def on_spot(pool: FleetPool, workers: Collection[str]) -> tuple[str, ...]:
+    """Those of a fleet's types that can be revoked."""
+    return tuple(kind.name for kind in pool.types if kind.name in workers and not kind.fixed)
+
+
+# Enumeration -----------------------------------------------------------------------------------------------
+# Every fleet within the quotas, weighed at once: exact for small pools, and what other searches are held against.
+
+MOST_FLEETS = 300_000
+"""WeighedFleets in less than a second, in less than 200 MB."""
+
+
+@dataclass(frozen=True)
+class Everything:
+    """All fleets of a pool but the empty one, and what each takes."""
+
+    counts: Array
+    weighed: WeighedFleets
+
+
+def fleets(wish: FleetWish) -> int:
+    """How many there are."""
+    return states(wish.quotas) - 1
+
+
+def everything(wish: FleetWish) -> Everything:
+    """All of them; the caller has seen to it that there are not too many, and one at least."""
+    if wish.model == "queue":
+        found = exact(wish.quotas, of_pool(wish.pool))
+        return Everything(found.counts[1:], weigh(wish, found.counts[1:], found.seconds[1:]))
+    shape = tuple(quota + 1 for quota in wish.quotas)
+    counts = np.stack(np.unravel_index(np.arange(1, states(wish.quotas)), shape), axis=1).astype(float)
+    return Everything(counts, weigh(wish, counts))
+
+
+def neighbours(wish: FleetWish, counts: Array) -> Array:
+    """Fleets one machine more, fewer or other than this one, within the quotas: [fleet, type]."""
+    one = np.eye(len(counts))
+    more, fewer = one[counts < np.array(wish.quotas)], one[counts > 0]
+    other = (more[None, :, :] - fewer[:, None, :]).reshape(-1, len(counts))
+    found: Array = counts + np.concatenate([more, -fewer, other])
+    return np.unique(found[found.any(axis=1) & (found != counts).any(axis=1)], axis=0)

@@ -1,0 +1,1 @@
+"""``stash spot`` and its commands."""

@@ -1,0 +1,218 @@
+"""What the commands of ``stash spot`` share: options, risks as users state them, notes beside what is printed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from stash.core.errors import UnitError, UserError
+from stash.core.printable import printable_line, shortened
+from stash.ui.options import seconds_of
+
+if TYPE_CHECKING:
+    from stash.spot.planning import DangerOf
+    from stash.spot.records.fleets import FleetPlan, SpeedModel
+    from stash.spot.records.risks import Obtainable
+    from stash.spot.risk.lifetimes import ChosenLaw
+    from stash.spot.risk.reckoning import RiskOptions
+
+# Dangers ---------------------------------------------------------------------------------------------------
+# The options of ``stash spot plan`` about revocations: what users say of them becomes a ``RiskOptions``.
+#
+# A type's lives are told by one of: a table of lives, a trace, ``--interruptions``, or its band in the pool.
+
+INTERRUPTIONS_HELP = (
+    "How often machines are revoked, like 10%/month or 0.02/h; repeatable as TYPE=…; or AWS's spot-advisor-data.json."
+)
+TRACE_HELP = "Machines obtainable, tick by tick (JSON); repeatable as TYPE=FILE."
+LIVES_HELP = "Machines that were watched (CSV: seconds,revoked); repeatable as TYPE=FILE."
+SHOCKS_HELP = "How often all machines of a type go at once, besides; as --interruptions."
+CHECKPOINT_HELP = "What writing a checkpoint takes: the job is synchronous and goes on from its last one."
+NOTICE_HELP = "How long before it goes a machine is told: 120s on AWS, 30s on GCP and Azure."
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class DangerWords:
+    """The options as they were typed."""
+
+    interruptions: Sequence[str] = ()
+    traces: Sequence[str] = ()
+    lives: Sequence[str] = ()
+    shocks: str | None = None
+    checkpoint: str | None = None
+    notice: str | None = None
+
+
+def dangers_of(plan: FleetPlan, words: DangerWords) -> DangerOf | None:
+    """What is known of revocations, to be asked for any fleet of the plan's pool; ``None`` if nothing is. Raises
+    UserError; so does what it returns, where nobody says how long a type of the fleet lives.
+    """
+    known = [kind.name for kind in plan.pool.types]
+    listed, own = _advised(plan, words.interruptions)
+    bands = {**listed, **_by_type("--interruptions", own, known, _band)}
+    lives = _by_type("--lifetimes", words.lives, known, _watched)
+    traces = _by_type("--trace", words.traces, known, _trace)
+    _one_source(known, {"--interruptions": bands, "--lifetimes": lives, "--trace": traces})
+    together = len(words.traces) == 1 and words.traces[0].partition("=")[0] not in known
+    stated = {**_of_pool(plan), **bands, **lives}
+    if not (stated or traces):
+        if words.checkpoint is not None:
+            raise UserError("--checkpoint needs to know how often machines go; give --interruptions, like 10%/month")
+        return None
+    shocks = 0.0 if words.shocks is None else 1 / _band("--shocks", words.shocks).law.mean
+    write, notice = seconds("--checkpoint", words.checkpoint), seconds("--notice", words.notice)
+
+    def danger(workers: Mapping[str, int]) -> RiskOptions:
+        from stash.spot.risk.reckoning import RiskOptions
+
+        records = _shared(workers, traces) if together else {name: traces[name] for name in workers if name in traces}
+        watched = {name: _law_of_record(name, record, workers[name]) for name, record in records.items()}
+        laws = {**stated, **watched}
+        missing = next((name for name in workers if name not in laws), None)
+        if missing is not None:
+            raise UserError(f"nobody says how often {missing} is revoked; give --interruptions {missing}=10%/month")
+        if records and len(records) < len(workers):
+            raise UserError(
+                "a trace of some types and none of others cannot be replayed; give --trace TYPE=FILE of each"
+            )
+        return RiskOptions({name: laws[name] for name in workers}, records, shocks, write, notice)
+
+    return danger
+
+
+def _advised(plan: FleetPlan, words: Sequence[str]) -> tuple[dict[str, ChosenLaw], list[str]]:
+    """Lives by type as a file of AWS's Spot Instance Advisor has them, and the words that name none."""
+    from stash.spot.market_files import read_advisor
+    from stash.spot.risk.lifetimes import law_of_band
+
+    files = [word for word in words if word.endswith(".json")]
+    found = {}
+    for word in files:
+        if plan.pool.region is None:
+            raise UserError(f"--interruptions {word}: the pool does not say where it is; add region: us-east-1 to it")
+        bands = read_advisor(Path(word), plan.pool.region)
+        found.update({name: law_of_band(band) for name, band in bands.items() if band is not None})
+    known = {kind.name for kind in plan.pool.types}
+    return {name: law for name, law in found.items() if name in known}, [each for each in words if each not in files]
+
+
+def _of_pool(plan: FleetPlan) -> dict[str, ChosenLaw]:
+    from stash.spot.risk.lifetimes import law_of_band
+
+    kinds = plan.pool.types
+    return {kind.name: law_of_band(kind.interruptions) for kind in kinds if kind.interruptions is not None}
+
+
+def _by_type(name: str, words: Sequence[str], known: Sequence[str], read: Callable[[str, str], T]) -> dict[str, T]:
+    """What each type is given: TYPE=… its own, one without for all others."""
+    own: dict[str, T] = {}
+    common: list[T] = []
+    for word in words:
+        kind, equals, text = word.partition("=")
+        if equals and kind in known:
+            own[kind] = read(f"{name} {kind}", text)
+        elif equals and not Path(word).exists():
+            raise UserError(
+                f"{name} {shortened(kind, 60)}: the plan's pool has no such type; it has {', '.join(known)}"
+            )
+        else:
+            common.append(read(name, word))
+    if len(common) > 1:
+        raise UserError(f"{name} is given {len(common)} times for all types; give it once, or as TYPE=…")
+    return {kind: own[kind] if kind in own else common[0] for kind in known if kind in own or common}
+
+
+def _band(name: str, text: str) -> ChosenLaw:
+    from stash.core.units import parse_interruptions
+    from stash.spot.records.risks import InterruptionBand
+    from stash.spot.risk.lifetimes import law_of_band
+
+    try:
+        low, high = parse_interruptions(text)
+    except UnitError as error:
+        raise UserError(f"{name}: {error}") from error
+    return law_of_band(InterruptionBand(low=low, high=high))
+
+
+def _watched(name: str, text: str) -> ChosenLaw:
+    import numpy as np
+
+    from stash.spot.market_files import read_lives
+    from stash.spot.risk.lifetimes import ObservedLives, law_of
+
+    found = read_lives(Path(text))
+    return law_of(ObservedLives(np.array(found.seconds), np.array(found.revoked)))
+
+
+def _trace(name: str, text: str) -> Obtainable:
+    from stash.spot.market_files import read_obtainable
+
+    return read_obtainable(Path(text))
+
+
+def _shared(workers: Mapping[str, int], traces: dict[str, Obtainable]) -> dict[str, Obtainable]:
+    """What could be had of each type where one trace counts the machines of all: the plan's first ones first."""
+    found, before = {}, 0
+    for name, count in workers.items():
+        machines = tuple(min(max(each - before, 0), count) for each in traces[name].machines)
+        found[name] = traces[name].model_copy(update={"machines": machines})
+        before += count
+    return found
+
+
+def _law_of_record(name: str, record: Obtainable, count: int) -> ChosenLaw:
+    from stash.spot.risk.lifetimes import law_of, runs_of
+
+    lives = runs_of(record.machines, record.gap_seconds, count)
+    if not len(lives.seconds):
+        raise UserError(f"the trace never has a machine for {name}; give another, or rent on demand")
+    return law_of(lives)
+
+
+def _one_source(known: Sequence[str], sources: Mapping[str, Collection[str]]) -> None:
+    for name in known:
+        given = [option for option, found in sources.items() if name in found]
+        if len(given) > 1:
+            raise UserError(f"{given[0]} and {given[1]} both say how long {name} lives; give one of them")
+
+
+def seconds(name: str, text: str | None) -> float | None:
+    """Of an option that is a time, if it is given; raises UserError."""
+    return None if text is None else seconds_of(name, text)
+
+
+# Words -----------------------------------------------------------------------------------------------------
+# What the commands of ``stash spot`` share: options, notes beside what is printed, the name of a model.
+
+_EVERY = 20.0
+"""Seconds between checkpoints, where neither the user nor the plan says."""
+MODELS = ("queue", "paper")
+MODEL_HELP = "queue (workers wait at the servers) or paper (equations 8 and 9 of spotDNN)"
+JSON_HELP = "Print JSON; its keys are a contract (docs/format.md)."
+
+
+def told(note: str, json: bool) -> None:
+    """Beside what was printed; where that is JSON, standard output holds nothing else."""
+    print(printable_line(note), file=sys.stderr if json else sys.stdout)
+
+
+def model_of(name: str) -> SpeedModel:
+    if name == "queue":
+        return "queue"
+    if name == "paper":
+        return "paper"
+    raise UserError(f"--model {name!r} is none of {' and '.join(MODELS)}")
+
+
+def checkpoint_interval(plan: FleetPlan, every: str | None) -> tuple[float, str]:
+    """Seconds between checkpoints, and who says so."""
+    if every is not None:
+        return seconds_of("--checkpoint-every", every), "as --checkpoint-every says"
+    risk = plan.risk
+    if risk is not None and risk.checkpoint is not None:
+        return risk.checkpoint.best, f"as the plan's risk says, {risk.checkpoint.how}"
+    return _EVERY, "by default: the plan has no risk of a synchronous job, and --checkpoint-every was not given"

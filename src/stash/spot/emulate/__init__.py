@@ -1,0 +1,1 @@
+"""Rehearses a fleet here or on emulated hosts, and takes workers away."""

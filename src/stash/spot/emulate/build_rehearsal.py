@@ -1,0 +1,259 @@
+"""A plan and a job in, the parts of a rehearsal out, as much slower as this machine needs to play them."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from stash.core.errors import JobError, UserError, one_line
+from stash.core.units import format_bytes
+from stash.lab.testbed.topology import MOST_NODES
+from stash.spot.model.stretches import predicted_speed
+from stash.spot.records.fleets import FleetPlan, FleetPool, WorkerType
+from stash.spot.train.elastic_job import ElasticJob, load_job
+from stash.spot.train.frames import TensorBuffer
+from stash.spot.train.ledger import DataLease
+from stash.spot.train.run_orders import TrainingOrders, WorkerPlace
+from stash.spot.train.server import ParameterShard, build_model, parts
+from stash.spot.train.worker import Trainer
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+# Scaling ---------------------------------------------------------------------------------------------------
+# A plan's fleet, made so much slower that this machine can play it: what its links carry, how long steps take.
+#
+# Everything is slowed by one factor, and bytes are those of the job that is really trained, so that whatever waits
+# for whatever in the plan does so in the rehearsal. Pure: a pool in, numbers out.
+
+FACTORS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
+_BUSY = 0.5
+"""Of this machine's cores, that computing may take: the rest is for exchanging, and for being in time."""
+_BYTES_PER_SECOND = 100e6
+"""That two cores move between emulated hosts without being late, both ways together; measured where 250e6 pass."""
+_LEAST_RATE = 20e3
+"""Bytes per second of a link. Below, Ray's own messages are late and its machines count as gone, as seen at 440."""
+
+
+@dataclass(frozen=True)
+class EmulatedFleet:
+    """What to emulate."""
+
+    slower: float
+    worker_rate: float
+    """Bytes per second of a worker's link, each way."""
+    server_rate: float
+    apply_seconds: float
+    """That one update keeps one server busy."""
+    pace: dict[str, float]
+    """By type: seconds of an iteration without its exchange."""
+
+
+def emulated(pool: FleetPool, exchange_bytes: float, slower: float) -> EmulatedFleet:
+    """The pool's machines for a job of so many bytes; raises UserError if the pool contradicts itself."""
+    server = pool.server
+    ratio = exchange_bytes / pool.exchange_bytes / slower
+    apply = server.apply_seconds / server.count / server.cores
+    link = max(
+        pool.exchange_bytes / pool.worker_bytes_per_second,
+        pool.exchange_bytes / server.count / server.bytes_per_second,
+    )
+    pace = {kind.name: kind.lone_seconds - 2 * link - apply for kind in pool.types}
+    wrong = next((name for name, seconds in pace.items() if seconds <= 0), None)
+    if wrong is not None:
+        raise UserError(
+            f"the plan's pool says that {wrong} takes less time for an iteration than for its exchange alone: one of "
+            "samples_per_second, exchange_bytes and worker_bytes_per_second is wrong; measure them, and plan again"
+        )
+    rate = min(pool.worker_bytes_per_second, server.bytes_per_second) * ratio
+    if rate < _LEAST_RATE:
+        least = format_bytes(exchange_bytes * _LEAST_RATE / rate)
+        raise UserError(
+            f"the job's {format_bytes(exchange_bytes)} an update stand for the plan's "
+            f"{format_bytes(pool.exchange_bytes)}, so a link would have to carry {format_bytes(rate)}/s, less than "
+            f"what keeps machines together; rehearse it with a model of {least} at least, or --on local"
+        )
+    return EmulatedFleet(
+        slower=slower,
+        worker_rate=pool.worker_bytes_per_second * ratio,
+        server_rate=server.bytes_per_second * ratio,
+        apply_seconds=apply * slower,
+        pace={name: seconds * slower for name, seconds in pace.items()},
+    )
+
+
+def least_slower(
+    pool: FleetPool,
+    workers: Mapping[str, int],
+    updates_per_second: float,
+    exchange_bytes: float,
+    sample_seconds: float,
+    cores: int,
+) -> int:
+    """The smallest of ``FACTORS`` at which this machine keeps up; raises UserError if none is enough.
+
+    ``sample_seconds``: processor time of one sample's gradient here; ``updates_per_second`` as planned.
+    """
+    kinds = [kind for kind in pool.types if workers.get(kind.name)]
+    load = sum(workers[kind.name] * kind.samples / kind.lone_seconds for kind in kinds) * sample_seconds
+    for factor in FACTORS:
+        pace = emulated(pool, exchange_bytes, factor).pace
+        in_time = all(kind.samples * sample_seconds < _BUSY * pace[kind.name] for kind in kinds)
+        moved = 2 * exchange_bytes * updates_per_second / factor
+        if in_time and load / factor <= _BUSY * cores and moved <= _BYTES_PER_SECOND:
+            return factor
+    raise UserError(
+        f"this machine would need more than {FACTORS[-1]} times as long as the plan's fleet to train the job; "
+        "rehearse it with a smaller model or batch"
+    )
+
+
+@dataclass(frozen=True)
+class EmulatedLinks:
+    """Links of a fleet whose script is its own: nothing else of it can be slowed, as nobody else times its steps."""
+
+    slower: float
+    node_rate: float
+    """Bytes per second of a node's link, each way."""
+    head_rate: float
+    """Of the head's, which only sees to it that nodes meet."""
+
+
+def emulated_links(pool: FleetPool, nodes: int, slower: float | None) -> EmulatedLinks:
+    """The pool's links, ``slower`` times slower, or else so much that this machine moves what all nodes can send.
+
+    The script is taken for the job that the pool is of, so bytes are not scaled. Raises UserError for links that
+    would not keep nodes together.
+    """
+    if slower is None:
+        factors = (each for each in FACTORS if nodes * pool.worker_bytes_per_second / each <= _BYTES_PER_SECOND)
+        slower = next(factors, FACTORS[-1])
+    rate = pool.worker_bytes_per_second / slower
+    if rate < _LEAST_RATE:
+        raise UserError(
+            f"a link of the plan's {format_bytes(pool.worker_bytes_per_second)}/s, {slower:g} times slower, would "
+            f"carry {format_bytes(rate)}/s, less than what keeps machines together; give --slower "
+            f"{pool.worker_bytes_per_second / _LEAST_RATE:.3g} at most, or --on local"
+        )
+    return EmulatedLinks(slower, rate, pool.server.bytes_per_second / slower)
+
+
+# Casting ---------------------------------------------------------------------------------------------------
+# A plan and a job in, the parts of a rehearsal out: which workers and servers, and how slow this machine must play.
+#
+# The only measurement is one gradient of the job's on this machine. Starts nothing.
+
+
+@dataclass(frozen=True)
+class Cast:
+    """Who plays, and what is emulated: nothing where links cannot be shaped."""
+
+    servers: tuple[str, ...]
+    workers: tuple[WorkerPlace, ...]
+    emulated: EmulatedFleet | None
+    exchange_bytes: float
+    at_once: int
+
+    def speed(self, plan: FleetPlan, workers: dict[str, int], bound: int | None) -> float | None:
+        """Updates per second that are predicted of some of them; ``None`` where nothing is emulated."""
+        if self.emulated is None:
+            return None
+        return predicted_speed(plan.pool, plan.model, workers, bound is not None) / self.emulated.slower
+
+
+def cast(plan: FleetPlan, where: str, on_testbed: bool, slower: float | None) -> Cast:
+    """Everybody that a plan needs to train the job at ``where``; raises UserError, JobError if the job fails."""
+    kinds = machines(plan)
+    assert plan.chosen is not None
+    job = load_job(where)
+    servers = tuple(f"server{number}" for number in range(1, plan.pool.server.count + 1))
+    size, sample_seconds = _measured(job, len(servers))
+    fleet = None
+    if on_testbed:
+        if slower is None:
+            speed = predicted_speed(plan.pool, plan.model, plan.chosen.workers)
+            cores = len(os.sched_getaffinity(0))
+            slower = least_slower(plan.pool, plan.chosen.workers, speed, size, sample_seconds, cores)
+        fleet = emulated(plan.pool, size, slower)
+    workers = tuple(
+        WorkerPlace(
+            name=f"worker{number}",
+            type=kind.name,
+            samples=max(1, round(kind.samples)) if on_testbed else job.batch,
+            seconds=0.0 if fleet is None else fleet.pace[kind.name],
+        )
+        for number, kind in enumerate(kinds, start=1)
+    )
+    if on_testbed and 1 + len(servers) + len(workers) > MOST_NODES:
+        raise UserError(f"the plan has {len(workers)} workers; a testbed has {MOST_NODES} hosts at most")
+    server = plan.pool.server.bytes_per_second
+    return Cast(servers, workers, fleet, size, math.ceil(server / plan.pool.worker_bytes_per_second))
+
+
+def machines(plan: FleetPlan) -> list[WorkerType]:
+    """The type of every worker that the plan chose; raises UserError if it chose none."""
+    if plan.chosen is None:
+        raise UserError("the plan chose no fleet; plan again with a looser --deadline, --loss or --quota")
+    return [kind for kind in plan.pool.types for _ in range(plan.chosen.workers.get(kind.name, 0))]
+
+
+def orders_of(
+    chosen: Cast, where: str, checkpoints: Path, bound: int | None, seconds: float, loss: float | None, every: float
+) -> TrainingOrders:
+    """What the head is asked to do; the model is kept beside the checkpoints."""
+    return TrainingOrders(
+        job=_absolute(where),
+        checkpoints=str(checkpoints.resolve()),
+        servers=chosen.servers,
+        workers=chosen.workers,
+        bound=bound,
+        seconds=seconds,
+        loss=loss,
+        checkpoint_seconds=every,
+        at_once=chosen.at_once,
+        apply_seconds=0.0 if chosen.emulated is None else chosen.emulated.apply_seconds,
+        model=str(checkpoints.resolve() / "model.pt"),
+    )
+
+
+def _measured(job: ElasticJob, servers: int) -> tuple[float, float]:
+    """Bytes that are exchanged one way, and processor seconds of one sample's gradient on this machine."""
+    try:
+        model = build_model(job)
+        parts(model, servers)  # says so if they cannot share it
+        trainer = Trainer(job, servers, job.batch)
+        _, gradients = trainer.gradients(DataLease(0, job.batch))
+        for number, its_own in enumerate(gradients):
+            _try_update(job, number, servers, its_own)
+        began = time.process_time()
+        trainer.gradients(DataLease(job.batch, 2 * job.batch))
+    except UserError:
+        raise
+    except Exception as error:
+        raise JobError(f"the job failed before it trained: {type(error).__name__}: {one_line(error)}") from error
+    size = sum(each.numel() * each.element_size() for each in model.parameters() if each.requires_grad)
+    return float(size), (time.process_time() - began) / job.batch
+
+
+def _try_update(job: ElasticJob, number: int, servers: int, gradients: Sequence[Tensor | None]) -> None:
+    """Have a server's optimizer apply one update here; raises UserError if it cannot."""
+    shard = ParameterShard(job, number, servers)
+    tray = TensorBuffer(shard.tensors)
+    try:
+        tray.fill(gradients)
+        shard.take(DataLease(0, job.batch), tray, tray)
+    except Exception as error:
+        raise UserError(
+            f"a server cannot apply this job's gradients: {one_line(error)}; servers call step() "
+            "without a closure on dense gradients, as SGD, Adam, AdamW, RMSprop and Adagrad take them"
+        ) from error
+
+
+def _absolute(where: str) -> str:
+    path, _, name = where.rpartition(":")
+    return f"{Path(path).resolve()}:{name}"

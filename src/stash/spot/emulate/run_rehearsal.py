@@ -1,0 +1,238 @@
+"""Plays a training on its ground, takes away who is revoked, and keeps the account as the run's log."""
+
+from __future__ import annotations
+
+import math
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from typing import cast as typed
+
+from stash.core.errors import JobError, StashError, UserError
+from stash.core.interrupts import follow_requests
+from stash.core.records.base import now
+from stash.core.version import __version__
+from stash.lab.testbed.revoke import RevocationMoment
+from stash.spot.emulate.backends import TrainingGround
+from stash.spot.emulate.build_rehearsal import Cast
+from stash.spot.model.stretches import outages, stretches, takeovers
+from stash.spot.records.fleets import FleetPlan
+from stash.spot.records.runs import LOSS_WINDOW, LeaseBooks, SavedModel, SpotEvent, SpotGround, SpotLog, SpotUpdates
+from stash.spot.train.run_orders import EVENTS, UPDATES, WISHES, Tape, TrainingOrders
+
+# Playing ---------------------------------------------------------------------------------------------------
+# Plays a training on its ground: launches who is wanted, takes away who is revoked, and keeps the whole account.
+#
+# The head decides; this is what a cloud would do to it. However it ends, there is an account of what happened, and
+# the servers' checkpoints are where the orders say.
+
+_POLL = 0.05
+_OVERDUE = 900.0
+"""Seconds after its time that a head may take to save everything, before it is given up."""
+_GRACE = 120.0
+"""Seconds that the head has to save everything when it is told to stop."""
+
+
+@dataclass
+class Account:
+    """What happened."""
+
+    events: list[SpotEvent] = field(default_factory=list)
+    reason: str = "the head did not say how it ended"
+    loss: float | None = None
+    books: LeaseBooks | None = None
+    saved: SavedModel | None = None
+    died: bool = False
+    """Whether the head ended without saying why: killed, as a rule."""
+    exit_code: int = 1
+    """That of an error, if that is how it ended."""
+    updates: SpotUpdates = field(default_factory=SpotUpdates)
+
+    @property
+    def error(self) -> StashError | None:
+        """What to raise once everything is saved."""
+        if self.saved is not None and self.saved.wrong is not None:
+            return JobError(self.saved.wrong)
+        if self.books is not None:
+            return None
+        return UserError(self.reason) if self.exit_code == UserError.exit_code else JobError(self.reason)
+
+
+class Rehearsal:
+    """One training on one ground."""
+
+    def __init__(
+        self,
+        orders: TrainingOrders,
+        ground: TrainingGround,
+        folder: Path,
+        coming: Sequence[RevocationMoment],
+        told: Callable[[SpotEvent], None],
+        overdue: float = _OVERDUE,
+    ) -> None:
+        """``told`` hears every event as it happens; a head that lasts ``overdue`` seconds too long is given up."""
+        self._ground, self._told = ground, told
+        self._coming = list(coming)
+        self._events, self._wishes = Tape(folder / EVENTS), Tape(folder / WISHES)
+        self._updates = Tape(folder / UPDATES)
+        self._types = {each.name: each.type for each in orders.workers}
+        self._present: set[str] = set()
+        self._noticed: dict[str, list[str]] = {}
+        self._began: float | None = None
+        self._overdue, self._started = overdue, time.monotonic()
+        self._limit = math.inf if orders.seconds is None else orders.seconds + overdue
+        self._failed = False
+        self.account = Account()
+
+    @property
+    def types(self) -> Mapping[str, str]:
+        """Of every worker there was, by name."""
+        return dict(self._types)
+
+    def run(self) -> Account:
+        """Until the head ends; an interruption lets it save everything first. Raises StashError."""
+        try:
+            try:
+                self._ground.start()
+                self._started = time.monotonic()
+                while self._ground.running():
+                    follow_requests()
+                    self._look()
+                    self._check_time()
+                    time.sleep(_POLL)
+            except KeyboardInterrupt:
+                self._stop()
+                raise
+            self._look()
+            self.account.died = self.account.books is None and not self._failed
+            if self.account.died:
+                self.account.reason = self._last_words()
+        finally:
+            self._ground.close()
+            self.account.updates = _columns(self._updates.news())
+        return self.account
+
+    def _last_words(self) -> str:
+        """How a head ended that did not say so itself."""
+        status, printed = self._ground.status(), self._ground.printed().strip()
+        if status is not None and status < 0:
+            return f"the head was killed by {signal.Signals(-status).name}"
+        how = "" if status is None else f" (exit status {status})"
+        return f"the head ended unexpectedly{how}: {printed.splitlines()[-1] if printed else 'it printed nothing'}"
+
+    def _check_time(self) -> None:
+        """Raise JobError once the head should long have begun, or ended: whatever hangs, a run has an end."""
+        if self._began is None and time.monotonic() > self._started + 2 * self._overdue:
+            raise JobError(f"nothing was trained for {2 * self._overdue:g} s")
+        if self._began is not None and time.monotonic() > self._began + self._limit:
+            raise JobError(f"the head went on {self._overdue:g} s past its time; what the servers saved is kept")
+
+    def _stop(self) -> None:
+        self.account.reason = "interrupted"
+        self._wishes.tell(do="stop")
+        patience = time.monotonic() + _GRACE
+        while self._ground.running() and time.monotonic() < patience:
+            self._look()
+            time.sleep(_POLL)
+        self._look()
+
+    def _look(self) -> None:
+        for message in self._events.news():
+            self._take(message)
+        if self._began is None:
+            return
+        while self._coming and time.monotonic() - self._began >= self._coming[0].at:
+            self._revoke(self._coming.pop(0))
+
+    def _take(self, message: dict[str, Any]) -> None:
+        event = SpotEvent.model_validate(message)
+        self.account.events.append(event)
+        if event.what == "began":
+            self._began = time.monotonic()
+        elif event.what in ("joined", "server joined"):
+            self._present.add(event.who)
+        elif event.what in ("lost", "server lost"):
+            self._present.discard(event.who)
+        elif event.what == "wanted":
+            if event.type != "server" and event.type is not None:
+                self._types[event.who] = event.type
+            self._ground.launch(event.who)
+        elif event.what == "ended":
+            self.account.reason, self.account.loss = message["reason"], message["loss"]
+            self.account.books = LeaseBooks.model_validate(message["books"])
+            if message.get("saved") is not None:
+                self.account.saved = SavedModel.model_validate(message["saved"])
+        elif event.what == "failed":
+            self._failed = True
+            self.account.reason, self.account.exit_code = message["why"], message["exit_code"]
+        self._told(event)
+
+    def _revoke(self, moment: RevocationMoment) -> None:
+        if moment.what == "notice":
+            self._noticed[moment.who] = self._meant(moment.who)
+            for name in self._noticed[moment.who]:
+                self._wishes.tell(do="notice", who=name, seconds=moment.seconds)
+            return
+        for name in self._noticed.pop(moment.who, None) or self._meant(moment.who):
+            self._present.discard(name)
+            self._ground.vanish(name)
+
+    def _meant(self, who: str) -> list[str]:
+        """Those there now that are called so, or are of that type."""
+        return sorted(name for name in self._present if who in (name, self._types.get(name)))
+
+
+def _columns(rows: Sequence[Mapping[str, Any]]) -> SpotUpdates:
+    columns: dict[str, Any] = {name: tuple(row[name] for row in rows) for name in SpotUpdates.model_fields}
+    return SpotUpdates(**columns)
+
+
+# Retelling -------------------------------------------------------------------------------------------------
+# The account of a run as the log that is kept of it, beside what its plan predicts of each fleet that it had.
+
+
+def retold(
+    rehearsal: Rehearsal, named: tuple[Path, str, str], plan: FleetPlan, chosen: Cast, orders: TrainingOrders
+) -> SpotLog:
+    """``named``: the plan's file, the job, and where it was played."""
+    account, (path, job, on) = rehearsal.account, named
+    times = account.updates.seconds
+    return SpotLog(
+        stash_version=__version__,
+        created=now(),
+        plan=str(path),
+        job=job,
+        on=typed(SpotGround, on),
+        model=plan.model,
+        slower=1.0 if chosen.emulated is None else chosen.emulated.slower,
+        bound=orders.bound,
+        servers=len(orders.servers),
+        reason=account.reason,
+        seconds=times[-1] - times[0] if len(times) > 1 else None,
+        loss=account.loss,
+        loss_window=LOSS_WINDOW,
+        stretches=stretches(
+            account.updates,
+            rehearsal.types,
+            outages(account.events, times[-1] if times else 0.0),
+            lambda workers: chosen.speed(plan, dict(workers), orders.bound),
+        ),
+        takeovers=takeovers(account.events, account.updates),
+        events=tuple(account.events),
+        updates=account.updates,
+        books=account.books,
+        goal_loss=plan.loss if orders.loss is None else orders.loss,
+        goal_seconds=_goal_seconds(plan, chosen, orders),
+        saved=account.saved,
+    )
+
+
+def _goal_seconds(plan: FleetPlan, chosen: Cast, orders: TrainingOrders) -> float | None:
+    """Of the plan's fleet, undisturbed; ``None`` where nothing is predicted, or another loss is wanted."""
+    if plan.chosen is None or orders.loss not in (None, plan.loss):
+        return None
+    speed = chosen.speed(plan, dict(plan.chosen.workers), orders.bound)
+    return plan.chosen.updates / speed if speed else None

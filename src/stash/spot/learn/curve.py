@@ -1,0 +1,294 @@
+"""Learns how a job's loss falls: replays one fleet after the other within a budget, and fits a curve to them.
+
+What has been replayed when the budget or the user ends it makes the curve; a fleet that diverges is left out.
+Knows how long replays take here, and nothing of files or terminals.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from stash.core.errors import UserError
+from stash.core.units import counted, format_seconds
+from stash.spot.learn.replay import DivergedError, Server, replay
+from stash.spot.model.convergence import Fleet, shapes
+from stash.spot.model.learning import fitted_forms
+from stash.spot.records.runs import LOSS_WINDOW, FittedLoss, LearnedCurve, LossReplay
+from stash.spot.train.elastic_job import ElasticJob
+from stash.spot.train.worker import SampleOrder, samples_of
+
+if TYPE_CHECKING:
+    import torch
+    from torch.utils.data import Dataset
+
+T = TypeVar("T")
+Ended = Literal["done", "budget", "interrupted"]
+LEAST_UPDATES = 4 * LOSS_WINDOW
+"""Of a replay: a course over less says nothing but its first window."""
+MOST_UPDATES = 10_000
+"""Of a replay, where nobody says how many."""
+_TIMED = 3
+"""Updates by which the pace of a batch is told, after one that is not timed."""
+_OF_BUDGET = 0.9
+"""That replays are planned to take: paces are told from a few updates."""
+_APPLIED = 9
+"""Times that an update is applied to time it."""
+
+
+@dataclass(frozen=True)
+class LearnWish:
+    """What is to be replayed: every number of workers with every batch."""
+
+    workers: tuple[int, ...]
+    batches: tuple[int, ...]
+    budget_seconds: float
+    updates: int | None = None
+    """Of each replay; ``None``: as many as the budget allows, ``MOST_UPDATES`` at most."""
+    bound: int | None = None
+
+
+@dataclass(frozen=True)
+class ReplayMoment:
+    """Where learning is."""
+
+    number: int
+    """Of the replay, from 1."""
+    replays: int
+    fleet: Fleet
+    update: int
+    updates: int
+    loss: float
+    seconds_left: float
+
+
+@dataclass(frozen=True)
+class _Bench:
+    """What is replayed, where, under which name."""
+
+    job: ElasticJob
+    name: str
+    data: Dataset[Any]
+    samples: int
+    device: torch.device
+
+
+def learn(
+    job: ElasticJob,
+    name: str,
+    wish: LearnWish,
+    version: str,
+    created: str,
+    told: Callable[[ReplayMoment], None] = lambda moment: None,
+    clock: Callable[[], float] = time.monotonic,
+) -> LearnedCurve:
+    """The curve of ``job``, whose file and name are ``name``; raises UserError if too little could be replayed."""
+    bench = _bench(job, name, wish)
+    until = clock() + wish.budget_seconds
+    fleets = shapes(wish.workers, wish.batches)
+    costs = {batch: _tried(bench, batch, partial(_update_seconds, bench, batch)) for batch in wish.batches}
+    updates = wish.updates or _affordable(costs, fleets, until - clock())
+    course = _Course(fleets, updates, costs, clock(), until)
+    found, left_out, ended = _replayed(bench, course, wish.bound, told, clock)
+    server = Server(job, _cpu())
+    return LearnedCurve(
+        stash_version=version,
+        created=created,
+        job=name,
+        device=_device_name(bench.device),
+        batch=job.batch,
+        samples=bench.samples,
+        parameters=sum(each.numel() for each in server.parameters),
+        parameter_bytes=sum(each.numel() * each.element_size() for each in server.parameters),
+        apply_seconds=_apply_seconds(server),
+        window=LOSS_WINDOW,
+        seed=job.seed,
+        replays=tuple(found),
+        forms=_fitted(found, left_out, ended),
+        ended=ended,
+        left_out=tuple(left_out),
+        optimizer_bytes=server.optimizer_bytes,
+        buffer_bytes=sum(each.numel() * each.element_size() for each in server.model.buffers()),
+        largest_bytes=max(each.numel() * each.element_size() for each in server.parameters),
+    )
+
+
+def parameters_of(job: ElasticJob, name: str) -> int:
+    """How many the job trains; raises UserError if its model cannot be made."""
+    server = _described(name, "its model cannot be made", lambda: Server(job, _cpu()))
+    return sum(each.numel() for each in server.parameters)
+
+
+def _bench(job: ElasticJob, name: str, wish: LearnWish) -> _Bench:
+    import torch
+
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    data = _described(name, "its data set cannot be made", job.data)
+    samples = samples_of(data, name)
+    if max(wish.batches) > samples:
+        raise UserError(
+            f"--batches {max(wish.batches)}: the data set of {name} has {counted(samples, 'sample')}; take fewer"
+        )
+    return _Bench(job, name, data, samples, device)
+
+
+def _affordable(costs: dict[int, float], fleets: Sequence[Fleet], budget: float) -> int:
+    """Updates of each replay that the budget has time for; raises UserError if they are too few to see anything."""
+    seconds_an_update = sum(costs[each[0].samples] for each in fleets)
+    updates = math.floor(_OF_BUDGET * budget / seconds_an_update)
+    if updates < LEAST_UPDATES:
+        slowest = max(costs)
+        enough = math.ceil(LEAST_UPDATES * seconds_an_update / _OF_BUDGET / 60)
+        raise UserError(
+            f"an update of {slowest} samples takes {format_seconds(costs[slowest])} here, so --budget is enough for "
+            f"{counted(updates, 'update')} of each of {len(fleets)} fleets, and {LEAST_UPDATES} are the least that "
+            f"show a course; allow --budget {enough}min, or replay less, like --workers 1,4"
+        )
+    return min(updates, MOST_UPDATES)
+
+
+@dataclass(frozen=True)
+class _Course:
+    """The replays that are to be made, and by when."""
+
+    fleets: tuple[Fleet, ...]
+    updates: int
+    """Of each."""
+    costs: dict[int, float]
+    """Seconds of an update, by its samples, as told from a few."""
+    began: float
+    until: float
+
+    def seconds_left(self, number: int, update: int, now: float) -> float:
+        """From so many updates of a replay on, at the pace so far; no more than the budget leaves."""
+        each = [self.costs[fleet[0].samples] for fleet in self.fleets]
+        done = sum(each[:number]) * self.updates + each[number] * update
+        ahead = sum(each) * self.updates - done
+        return min(ahead * (now - self.began) / done, self.until - now)
+
+
+def _replayed(
+    bench: _Bench,
+    course: _Course,
+    bound: int | None,
+    told: Callable[[ReplayMoment], None],
+    clock: Callable[[], float],
+) -> tuple[list[LossReplay], list[str], Ended]:
+    """What was replayed, what was left out and why, and what ended it."""
+    found: list[LossReplay] = []
+    left_out: list[str] = []
+    for number, fleet in enumerate(course.fleets):
+
+        def goes_on(update: int, loss: float, number: int = number, fleet: Fleet = fleet) -> bool:
+            left = course.seconds_left(number, update, clock())
+            told(ReplayMoment(number + 1, len(course.fleets), fleet, update, course.updates, loss, left))
+            return clock() < course.until
+
+        seed = bench.job.seed + 1 + number
+        run = partial(replay, bench.job, bench.data, fleet, course.updates, seed, bench.device, bound, goes_on)
+        try:
+            one = _tried(bench, fleet[0].samples, run)
+        except DivergedError as end:
+            after = counted(end.updates, "update")
+            left_out.append(f"{_called(fleet)}: the loss is no number any more after {after}")
+            continue
+        except KeyboardInterrupt:
+            return found, left_out, "interrupted"
+        if one is None:
+            return found, left_out, "budget"
+        if one.losses[-1] >= one.losses[0]:
+            left_out.append(f"{_called(fleet)}: the loss went from {one.losses[0]:.4g} to {one.losses[-1]:.4g}")
+            continue
+        found.append(one)
+    return found, left_out, "done"
+
+
+def _fitted(found: Sequence[LossReplay], left_out: Sequence[str], ended: Ended) -> tuple[FittedLoss, ...]:
+    """All forms; raises UserError that begins with why there are too few replays, where it is not by choice."""
+    try:
+        return fitted_forms(found)
+    except UserError as error:
+        if left_out:
+            raise UserError(
+                f"{counted(len(left_out), 'fleet')} did not learn ({left_out[0]}), and {error}; where stale "
+                "gradients make it diverge, a smaller learning rate or fewer workers help, like --workers 1,2"
+            ) from error
+        if ended != "done":
+            why = "interrupted" if ended == "interrupted" else "the budget ended"
+            raise UserError(
+                f"{why} after {counted(len(found), 'replay')}: {error}, and time to replay them"
+            ) from error
+        raise
+
+
+def _called(fleet: Fleet) -> str:
+    return f"{counted(len(fleet), 'worker')} of {counted(fleet[0].samples, 'sample')}"
+
+
+# What a job may do wrong ----------------------------------------------------------------------------------
+
+
+def _tried(bench: _Bench, batch: int, do: Callable[[], T]) -> T:
+    return _described(bench.name, f"an update of {counted(batch, 'sample')} fails", do)
+
+
+def _described(name: str, what: str, do: Callable[[], T]) -> T:
+    """What ``do`` returns; a job's own exception becomes a UserError of one sentence."""
+    try:
+        return do()
+    except (UserError, DivergedError):
+        raise
+    except Exception as error:
+        said = str(error).strip().partition("\n")[0]
+        raise UserError(f"{name}: {what}: {type(error).__name__}: {said}") from error
+
+
+# Times ----------------------------------------------------------------------------------------------------
+
+
+def _update_seconds(bench: _Bench, batch: int) -> float:
+    """Of a gradient and its update, on this machine."""
+    server, order = Server(bench.job, bench.device), iter(SampleOrder(bench.samples, bench.job.seed))
+    server.apply(server.gradient(bench.data, order, batch))
+    began = time.perf_counter()
+    for _ in range(_TIMED):
+        server.apply(server.gradient(bench.data, order, batch))
+    return (time.perf_counter() - began) / _TIMED
+
+
+def _apply_seconds(server: Server) -> float:
+    """Of one update on one core: the median of several, of gradients that are 0."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        took = sorted(_applied(server) for _ in range(_APPLIED))
+    finally:
+        torch.set_num_threads(threads)
+    return took[len(took) // 2]
+
+
+def _applied(server: Server) -> float:
+    nothing = server.nothing()
+    began = time.perf_counter()
+    server.apply(nothing)
+    return time.perf_counter() - began
+
+
+def _cpu() -> torch.device:
+    import torch
+
+    return torch.device("cpu")
+
+
+def _device_name(device: torch.device) -> str:
+    import torch
+
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"CPU, {counted(torch.get_num_threads(), 'thread')}"

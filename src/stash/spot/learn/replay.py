@@ -1,0 +1,192 @@
+"""A fleet's asynchronous training on one device, in virtual time: the same gradients in the same order, no fleet.
+
+A worker's gradient is of the parameters that it fetched when its iteration began, on samples it drew then; the
+server's optimizer applies gradients in the order in which iterations end. What happens between the two on other
+workers makes it stale. Knows no network: an iteration takes what its worker is said to take.
+"""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from stash.spot.model.speed import asynchronous
+from stash.spot.records.runs import LOSS_WINDOW, LossReplay, VirtualWorker, mean_loss
+from stash.spot.train.elastic_job import ElasticJob, build_optimizer
+from stash.spot.train.worker import SampleOrder, batch_of, samples_of
+
+if TYPE_CHECKING:
+    import torch
+    from torch.utils.data import Dataset
+
+_LARGEST_LOSS = 1e12
+"""What is more is no loss of anything that still trains."""
+_POINTS = 80
+"""Of a course that are kept, evenly spread in the logarithm of updates."""
+
+
+class DivergedError(Exception):
+    """A loss that is no number any more, after so many updates."""
+
+    def __init__(self, updates: int) -> None:
+        super().__init__(updates)
+        self.updates = updates
+
+
+@dataclass
+class WorkerGradient:
+    """What a worker is computing."""
+
+    of: list[Any]
+    loss: float
+    samples: int
+    fetched: int
+    """Updates that had been applied to the parameters it is of."""
+
+
+class Server:
+    """The job's model and its optimizer, as they would be on the parameter servers."""
+
+    def __init__(self, job: ElasticJob, device: torch.device) -> None:
+        from stash.spot.train.server import build_model
+
+        self._job, self._device = job, device
+        self.model = build_model(job).to(device).train()
+        self.parameters = [each for each in self.model.parameters() if each.requires_grad]
+        self._optimizer = build_optimizer(job, self.parameters)
+        self.updates = 0
+
+    def gradient(self, data: Dataset[Any], order: Iterator[int], samples: int) -> WorkerGradient:
+        """Of the parameters as they are now, on the next samples."""
+        import torch
+
+        loss = self._job.loss(self.model, batch_of(self._job, data, islice(order, samples), self._device))
+        found = torch.autograd.grad(loss, self.parameters, allow_unused=True)
+        return WorkerGradient(list(found), float(loss.detach()), samples, self.updates)
+
+    @property
+    def optimizer_bytes(self) -> int:
+        """Of its optimizer's state, which most make in their first update."""
+        import torch
+
+        kept = (value for state in self._optimizer.state.values() for value in state.values())
+        return sum(each.numel() * each.element_size() for each in kept if isinstance(each, torch.Tensor))
+
+    def nothing(self) -> WorkerGradient:
+        """A gradient that is 0."""
+        import torch
+
+        return WorkerGradient([torch.zeros_like(each) for each in self.parameters], 0.0, 0, self.updates)
+
+    def apply(self, gradient: WorkerGradient) -> None:
+        for parameter, its_gradient in zip(self.parameters, gradient.of, strict=True):
+            parameter.grad = its_gradient
+        self._optimizer.step()
+        self.updates += 1
+
+
+@dataclass
+class _Course:
+    """Running means of the loss at the updates that are kept."""
+
+    kept: frozenset[int]
+    recent: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=LOSS_WINDOW))
+    updates: list[int] = field(default_factory=list)
+    losses: list[float] = field(default_factory=list)
+
+    def add(self, update: int, gradient: WorkerGradient) -> float:
+        """The running mean now; raises DivergedError."""
+        if not abs(gradient.loss) <= _LARGEST_LOSS:  # what is no number is not less either
+            raise DivergedError(update)
+        self.recent.append((gradient.loss, gradient.samples))
+        mean = mean_loss(self.recent)
+        if update in self.kept:
+            self.updates.append(update)
+            self.losses.append(mean)
+        return mean
+
+
+def replay(
+    job: ElasticJob,
+    data: Dataset[Any],
+    workers: tuple[VirtualWorker, ...],
+    updates: int,
+    seed: int,
+    device: torch.device,
+    bound: int | None = None,
+    told: Callable[[int, float], bool] = lambda update, loss: True,
+) -> LossReplay | None:
+    """The course of the loss over ``updates``, ``LOSS_WINDOW`` at least; ``None`` once ``told`` returns False.
+
+    Parameters begin as the job's own seed makes them, samples come in the order of ``seed``. With a ``bound`` no
+    worker begins an iteration when it has made so many more than the slowest (stale-synchronous parallel, Ho et al.
+    2013). Raises DivergedError.
+    """
+    import torch
+
+    began = time.perf_counter()
+    server, order = Server(job, device), iter(SampleOrder(samples_of(data, "the job"), seed))
+    torch.manual_seed(seed)
+    course = _Course(frozenset(np.geomspace(LOSS_WINDOW, updates, _POINTS).round().astype(int).tolist()))
+    computing: dict[int, WorkerGradient] = {}
+    stale = 0
+    for worker, begins in _events(workers, bound):
+        if worker in computing:
+            gradient = computing.pop(worker)
+            stale += server.updates - gradient.fetched
+            server.apply(gradient)
+            if not told(server.updates, course.add(server.updates, gradient)):
+                return None
+            if server.updates == updates:
+                break
+        for each in begins:
+            computing[each] = server.gradient(data, order, workers[each].samples)
+    mean_batch, imbalance = _shape(workers, bound)
+    return LossReplay(
+        workers=workers,
+        bound=bound,
+        seed=seed,
+        mean_batch=mean_batch,
+        imbalance=imbalance,
+        staleness=stale / updates,
+        updates=tuple(course.updates),
+        losses=tuple(course.losses),
+        seconds=time.perf_counter() - began,
+    )
+
+
+def _events(workers: tuple[VirtualWorker, ...], bound: int | None) -> Iterator[tuple[int, list[int]]]:
+    """(whose iteration ends, whose begin then), for ever; at first nobody's ends and all begin.
+
+    Who is too far ahead waits until the slowest has made another iteration.
+    """
+    made = [0] * len(workers)
+    running = [(each.seconds, number) for number, each in enumerate(workers)]
+    heapq.heapify(running)
+    waiting: list[int] = []
+    yield -1, list(range(len(workers)))
+    while True:
+        now, ended = heapq.heappop(running)
+        made[ended] += 1
+        waiting.append(ended)
+        slowest = min(made)
+        begins = [each for each in waiting if bound is None or made[each] - slowest <= bound]
+        waiting = [each for each in waiting if each not in begins]
+        for each in begins:
+            heapq.heappush(running, (now + workers[each].seconds, each))
+        yield ended, begins
+
+
+def _shape(workers: tuple[VirtualWorker, ...], bound: int | None) -> tuple[float, float]:
+    """bw and R; bounded workers are all as fast as the slowest."""
+    slowest = max(each.seconds for each in workers)
+    seconds = np.array([[each.seconds if bound is None else slowest for each in workers]])
+    pace = asynchronous(np.ones_like(seconds), seconds, np.array([float(each.samples) for each in workers]))
+    return float(pace.mean_batch[0]), float(pace.imbalance[0])

@@ -1,0 +1,1 @@
+"""How fast a fleet trains and how its loss falls: spotDNN's equations, a queueing network, their fits."""

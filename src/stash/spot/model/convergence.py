@@ -1,0 +1,296 @@
+"""How many updates a loss takes: spotDNN's equation (3), levels and courses of replays, which fleets to replay."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from stash.core.errors import UserError
+from stash.predict.draws import Array
+from stash.spot.records.fleets import LossCurve, LossLevel, SizeFactor
+from stash.spot.records.runs import FittedLoss, LossReplay, LossSpread, VirtualWorker
+
+# Convergence -----------------------------------------------------------------------------------------------
+# How many updates a loss takes, and what loss so many updates reach: spotDNN's equation (3) and its inverse.
+#
+#     loss = (γ₂ · bw + γ₃) · √((R + γ₄) · N) / (j + γ₁) + γ₅                          (3)
+#
+# The coefficients that were shipped fit it without R, as √N: both forms are kept. A curve may have exponents of its
+# own instead of ½ and 1, and levels: losses that were seen, with the updates j = A · N^a · bw^b · c(N) that each
+# took; c is what sizes took beside the power. Knows nothing of time. As γ₂ may be negative, large batches make the
+# numerator 0 and less: there the form means nothing.
+
+_SAME = 1e-9
+"""Of logarithms: two ways to the same number of updates."""
+
+
+def slope(curve: LossCurve, mean_batch: Array, imbalance: Array, workers: Array) -> Array:
+    """(γ₂ · bw + γ₃) · √((R + γ₄) · N): loss · updates."""
+    spread = workers if curve.gamma4 is None else (imbalance + curve.gamma4) * workers
+    found: Array = (curve.gamma2 * mean_batch + curve.gamma3) * spread**curve.workers_exponent
+    return found
+
+
+def loss_after(curve: LossCurve, updates: Array, mean_batch: Array, imbalance: Array, workers: Array) -> Array:
+    """(3): the loss after so many updates; within a curve's levels as they say."""
+    said = slope(curve, mean_batch, imbalance, workers) / (updates + curve.gamma1) ** curve.exponent + curve.gamma5
+    if not curve.levels:
+        return said
+    passed = _passed(curve.levels, mean_batch, workers)
+    losses = np.array([each.loss for each in curve.levels])
+    shape = np.broadcast_shapes(np.shape(updates), passed.shape[:-1])
+    many, steps = np.broadcast_to(updates, shape), np.broadcast_to(np.log(passed), (*shape, len(losses)))
+    flat = [
+        np.interp(np.log(j), row, losses) for j, row in zip(many.ravel(), steps.reshape(-1, len(losses)), strict=True)
+    ]
+    within: Array = np.array(flat).reshape(shape)
+    return np.where(np.log(many) <= steps[..., -1] + _SAME, within, np.minimum(said, losses[-1]))
+
+
+def updates_to(curve: LossCurve, loss: float, mean_batch: Array, imbalance: Array, workers: Array) -> Array:
+    """(12) with (3): j; within a curve's levels as they say. Infinite for a loss that is never reached, as γ₅ is
+    left after any number of updates, and where the form says nothing: a slope that is not positive.
+    """
+    if curve.levels and loss >= curve.levels[-1].loss:
+        return np.maximum(_between(curve.levels, loss, mean_batch, workers), 1.0)
+    if loss <= curve.gamma5:
+        return np.full(np.broadcast_shapes(np.shape(mean_batch), np.shape(imbalance), np.shape(workers)), np.inf)
+    steep = slope(curve, mean_batch, imbalance, workers)
+    ratio = np.maximum(steep, 0.0) / (loss - curve.gamma5)
+    found = np.maximum(ratio ** (1 / curve.exponent) - curve.gamma1, 1.0)  # a fleet that is rented takes a step
+    if curve.levels:  # what is below all of them takes no fewer than the last
+        found = np.maximum(found, _passed(curve.levels, mean_batch, workers)[..., -1])
+    return np.where(steep > 0, found, np.inf)
+
+
+# Levels ---------------------------------------------------------------------------------------------------
+
+
+def _passed(levels: Sequence[LossLevel], mean_batch: Array, workers: Array) -> Array:
+    """Updates to each level, ``[…, level]``: a lower loss never takes fewer."""
+    fleet, batch = np.broadcast_arrays(np.asarray(workers, float), np.asarray(mean_batch, float))
+    each = [
+        level.updates * fleet**level.workers_exponent * batch**level.batch_exponent * _factor(level, fleet)
+        for level in levels
+    ]
+    found: Array = np.maximum.accumulate(np.stack(each, axis=-1), axis=-1)
+    return found
+
+
+def _factor(level: LossLevel, workers: Array) -> Array:
+    """c(N): its logarithm is a straight line between two sizes."""
+    if not level.sizes:
+        return np.ones_like(workers)
+    logs = np.log([each.factor for each in level.sizes])
+    found: Array = np.exp(np.interp(workers, [each.workers for each in level.sizes], logs))
+    return found
+
+
+def _between(levels: Sequence[LossLevel], loss: float, mean_batch: Array, workers: Array) -> Array:
+    """Updates to a loss between two levels, by a straight line in the logarithm of updates.
+
+    A loss above all levels was passed before anybody looked: it takes no more than the first.
+    """
+    steps = np.log(_passed(levels, mean_batch, workers))
+    below = next(number for number, each in enumerate(levels) if each.loss <= loss)
+    if below == 0:
+        return np.exp(steps[..., 0])
+    high, low = levels[below - 1].loss, levels[below].loss
+    share = (high - loss) / (high - low)
+    found: Array = np.exp(steps[..., below - 1] * (1 - share) + steps[..., below] * share)
+    return found
+
+
+# Courses ---------------------------------------------------------------------------------------------------
+# What replays say of the updates to a loss: when each first passed it, which losses all of them passed.
+#
+# Knows courses, the running means of replays; knows no form of a curve.
+
+LEVELS = 16
+"""Losses at which curves are judged, evenly spread in the logarithm of updates."""
+
+
+def shape_of(replay: LossReplay) -> tuple[Array, Array, Array]:
+    """bw, R, N."""
+    return np.array(replay.mean_batch), np.array(replay.imbalance), np.array(float(len(replay.workers)))
+
+
+def falling(replay: LossReplay) -> Array:
+    """The least loss so far, after each of its updates."""
+    least: Array = np.minimum.accumulate(np.array(replay.losses))
+    return least
+
+
+def passed(replay: LossReplay, losses: Array) -> Array:
+    """Updates after which the course first was at each of these losses; not a number where it never was.
+
+    Between two points of the course, by a straight line in the logarithm of updates.
+    """
+    steps, least = np.log(np.array(replay.updates, dtype=float)), falling(replay)
+    after = np.searchsorted(-least, -losses, side="left")
+    found = np.full(len(losses), np.nan)
+    for number, (loss, at) in enumerate(zip(losses, after, strict=True)):
+        if at == 0:
+            found[number] = steps[0]
+        elif at < len(least):
+            share = (least[at - 1] - loss) / (least[at - 1] - least[at])
+            found[number] = steps[at - 1] * (1 - share) + steps[at] * share
+    updates: Array = np.exp(found)
+    return updates
+
+
+def common_losses(replays: Sequence[LossReplay]) -> Array:
+    """Losses that every replay passed after its first point, the highest first; raises UserError without any."""
+    highest = min(replay.losses[0] for replay in replays)
+    lowest = max(float(falling(replay)[-1]) for replay in replays)
+    if not lowest < highest:
+        raise UserError(
+            f"the losses of these replays have nothing in common: one begins at {highest:.4g}, another ends at "
+            f"{lowest:.4g}; replay more updates (--updates, or a longer --budget)"
+        )
+    start = max(replay.updates[0] for replay in replays)
+    end = min(replay.updates[-1] for replay in replays)
+    at = np.linspace(np.log(start), np.log(end), LEVELS)
+    mean = np.mean([np.interp(at, np.log(replay.updates), falling(replay)) for replay in replays], axis=0)
+    inside = mean[(mean < highest) & (mean > lowest)]
+    found: Array = np.unique(np.concatenate([[highest], inside, [lowest]]))[::-1]
+    return found
+
+
+# Levels ----------------------------------------------------------------------------------------------------
+# Loss by loss: the updates that each takes, by workers and mean batch, and how far off those were of unseen fleets.
+#
+#     ln j = ln A + a · ln N + b · ln bw + c(N)
+#
+# c is what replays of a size took beside the power law: what stale gradients cost may be nothing up to four, and
+# twice the updates at eight. Between sizes ln c is a straight line in N, beyond them it stays. Where a loss is
+# noisy c is noise as well, so ln c is shrunk by the share of its variance that noise is (empirical Bayes; Efron &
+# Morris 1973), at each loss by its own. Knows no other form of a curve.
+
+_AROUND = 1
+"""Levels on either side that a level's spread is of too: a few replays alone say little of it."""
+
+
+def with_levels(beyond: LossCurve, replays: Sequence[LossReplay], losses: Array) -> LossCurve:
+    """``beyond`` with the updates to each loss, fitted to the replays by least squares of their logarithms."""
+    sizes = np.array([len(each.workers) for each in replays])
+    batches = np.log([each.mean_batch for each in replays])
+    kinds = np.unique(sizes)
+    seen = np.log(np.stack([passed(each, losses) for each in replays]))
+    # Columns are centred, so that of replays of one size the exponent of sizes comes out as 0.
+    size, batch, middle = np.log(sizes), batches - batches.mean(), np.log(sizes).mean()
+    law, law_off, law_rank = _solved(np.stack([np.ones(len(sizes)), size - middle, batch], axis=1), seen)
+    own, own_off, own_rank = _solved(np.column_stack([sizes[:, None] == kinds, batch]), seen)
+    kept = _kept(law_off, own_off, own_rank - law_rank, len(replays) - own_rank)
+    mean, by_size, by_batch = law[0], law[1], law[2] * (1 - kept) + own[-1] * kept
+    beside = kept * (own[:-1] - mean - np.outer(np.log(kinds) - middle, by_size))
+    return beyond.model_copy(
+        update={
+            "levels": tuple(
+                LossLevel(
+                    loss=float(loss),
+                    updates=float(np.exp(mean[at] - by_size[at] * middle - by_batch[at] * batches.mean())),
+                    workers_exponent=float(by_size[at]),
+                    batch_exponent=float(by_batch[at]),
+                    sizes=_factors(kinds, beside[:, at]),
+                )
+                for at, loss in enumerate(losses)
+            )
+        }
+    )
+
+
+def _solved(columns: Array, seen: Array) -> tuple[Array, Array, int]:
+    """Coefficients of each loss, what is left of its squares, and the columns' rank."""
+    solved = np.linalg.lstsq(columns, seen, rcond=None)
+    found: Array = np.asarray(solved[0], dtype=float)
+    left: Array = ((seen - columns @ found) ** 2).sum(axis=0)
+    return found, left, int(solved[2])
+
+
+def _kept(law_off: Array, own_off: Array, more: int, left: int) -> Array:
+    """Of what sizes take beside the power law, the share that is no noise: 1 − 1 / F, or 0.
+
+    F is what each of ``more`` coefficients explains, over the noise that is left.
+    """
+    if more < 1 or left < 1:
+        nothing: Array = np.zeros(len(law_off))
+        return nothing
+    explained, noise = np.maximum(law_off - own_off, 0.0) / more, own_off / left
+    share: Array = np.where(explained > noise, 1 - noise / np.maximum(explained, 1e-300), 0.0)
+    return share
+
+
+def _factors(kinds: Array, beside: Array) -> tuple[SizeFactor, ...]:
+    if not beside.any():
+        return ()
+    return tuple(
+        SizeFactor(workers=int(size), factor=float(np.exp(off))) for size, off in zip(kinds, beside, strict=True)
+    )
+
+
+# How sure -------------------------------------------------------------------------------------------------
+
+
+def spreads(losses: Array, off: Array) -> tuple[LossSpread, ...]:
+    """Of ln(predicted / replayed), ``[replay, loss]``: the root mean square at each loss and at its neighbours.
+
+    Where a curve is flat, orders of the same samples pass a loss far apart: one spread of all losses would be too
+    wide for the steep part and too narrow for that. Empty if some of ``off`` is not finite.
+    """
+    if not np.isfinite(off).all():
+        return ()
+    squares = (off**2).mean(axis=0)
+    means = [squares[max(0, at - _AROUND) : at + _AROUND + 1].mean() for at in range(len(losses))]
+    return tuple(
+        LossSpread(loss=float(loss), spread=float(np.sqrt(mean))) for loss, mean in zip(losses, means, strict=True)
+    )
+
+
+def spread_at(fitted: FittedLoss, loss: float) -> float | None:
+    """Standard deviation of ln(predicted / replayed) of the updates to this loss; ``None`` if it is not known.
+
+    Between two losses by a straight line. Below all of them it is the lowest one's, or the form's whole spread if
+    that is more.
+    """
+    known = fitted.spreads
+    if not known:
+        return fitted.spread
+    if loss < known[-1].loss and fitted.spread is not None:
+        return max(known[-1].spread, fitted.spread)
+    rising = known[::-1]
+    return float(np.interp(loss, [each.loss for each in rising], [each.spread for each in rising]))
+
+
+# Design ----------------------------------------------------------------------------------------------------
+# Which fleets to replay so that a loss curve can be fitted: of sizes, batches and speeds that differ.
+#
+# Any beginning of the list is a good list too: whoever runs out of time has seen sizes and batches that differ.
+
+Fleet = tuple[VirtualWorker, ...]
+
+
+def shapes(workers: Sequence[int], batches: Sequence[int]) -> tuple[Fleet, ...]:
+    """Every number of workers with every batch, and of each number above 1 one whose first worker is as fast as all
+    others together: R is √(1 − 1/N) of equal workers and about ½ of those.
+
+    In turns, so that the first fleets differ in both.
+    """
+    found = [
+        alike(size, batches[(number + turn) % len(batches)])
+        for turn in range(len(batches))
+        for number, size in enumerate(workers)
+    ]
+    unlike = [_one_fast(size, batches[number % len(batches)]) for number, size in enumerate(workers) if size > 1]
+    return (*found, *unlike)
+
+
+def alike(size: int, batch: int) -> Fleet:
+    """So many workers, equally fast."""
+    return (VirtualWorker(samples=batch, seconds=1.0),) * size
+
+
+def _one_fast(size: int, batch: int) -> Fleet:
+    slow = VirtualWorker(samples=batch, seconds=float(max(size - 1, 2)))
+    return (VirtualWorker(samples=batch, seconds=1.0), *(slow,) * (size - 1))

@@ -1,0 +1,206 @@
+"""Replays in, a loss curve out: every form is fitted, and each replay predicted from all others by each.
+
+*Printed* and *shipped* are equation (3) with R and without; *free* has exponents of its own for updates and workers;
+*levels* have none of its shape: each loss that all replays passed is fitted by itself. What is judged is what a plan
+asks for, updates to a loss. Intervals are a jackknife's, over replayed fleets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import least_squares
+from scipy.special import stdtrit
+
+from stash.core.errors import UserError
+from stash.core.intervals import Interval
+from stash.core.units import counted
+from stash.predict.draws import Array
+from stash.spot.model.convergence import (
+    common_losses,
+    falling,
+    loss_after,
+    passed,
+    shape_of,
+    spreads,
+    updates_to,
+    with_levels,
+)
+from stash.spot.records.fleets import LossCurve
+from stash.spot.records.runs import FittedLoss, LossForm, LossReplay
+
+LEAST_SHAPES = 4
+"""Of fleets: γ₂ and γ₃ need two mean batches, exponents two sizes, and one fleet is to be held out."""
+_NAMES = ("gamma1", "gamma2", "gamma3", "gamma4", "gamma5", "exponent", "workers_exponent")
+_FREED: dict[LossForm, tuple[int, ...]] = {
+    "printed": (0, 1, 2, 3, 4),
+    "shipped": (0, 1, 2, 4),
+    "free": (0, 1, 2, 4, 5, 6),
+}
+_STANDS = 1e-3
+"""Relative: what moves less than that with every fleet that is left out, does not move."""
+_PLAINEST: tuple[LossForm, ...] = ("shipped", "printed", "free", "levels")
+_DIGITS = 3
+"""Of an error, that count: a thousandth decides nothing."""
+_ONE_SIGMA = 0.682689
+"""Share of a normal distribution within one standard deviation."""
+_STEEPEST = 3.0
+"""Of the exponent of updates: steeper is no power of them any more."""
+_LEAST_FALL = 0.1
+"""Of a course's steepest fall: where it is flatter, a loss says so little of updates that it gets no more weight."""
+
+
+def fitted_forms(replays: Sequence[LossReplay]) -> tuple[FittedLoss, ...]:
+    """All forms, the one that errs least first; raises UserError with too few fleets, or losses that do not fall."""
+    shapes = {(len(each.workers), round(each.mean_batch, 6)) for each in replays}
+    sizes, batches = ({shape[at] for shape in shapes} for at in (0, 1))
+    if len(shapes) < LEAST_SHAPES or len(sizes) < 2 or len(batches) < 2:
+        raise UserError(
+            f"{counted(len(shapes), 'kind')} of fleets cannot determine gamma1 to gamma5: {LEAST_SHAPES} that differ "
+            "in workers and in mean batch are needed, like --workers 1,2,4 --batches 32,64"
+        )
+    losses = common_losses(replays)
+    forms = [_judged(form, replays, losses) for form in _FREED]
+    best = min(forms, key=_rank)
+    forms.append(_judged_levels(replays, losses, best.curve))
+    return tuple(sorted(forms, key=_rank))
+
+
+def _rank(fitted: FittedLoss) -> tuple[float, int]:
+    """Of forms that err alike, the one with the fewest coefficients comes first."""
+    return round(fitted.error, _DIGITS), _PLAINEST.index(fitted.form)
+
+
+# Judging --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Errors:
+    """Of one form, over all replays held out: relative ones of losses, logarithmic ones of updates."""
+
+    of_losses: list[float]
+    of_updates: list[list[float]]
+    """Of each replay, at each loss."""
+
+    def add(self, curve: LossCurve, replay: LossReplay, losses: Array) -> None:
+        shape = shape_of(replay)
+        said = loss_after(curve, np.array(replay.updates, dtype=float), *shape)
+        seen = np.array(replay.losses)
+        self.of_losses.extend(np.abs(said[seen != 0] / seen[seen != 0] - 1))
+        updates = [float(updates_to(curve, float(loss), *shape)) for loss in losses]
+        self.of_updates.append(np.log(np.array(updates) / passed(replay, losses)).tolist())
+
+    def fitted(self, form: LossForm, curve: LossCurve, intervals: dict[str, Interval], losses: Array) -> FittedLoss:
+        logs = np.array(self.of_updates)
+        off = np.where(np.isfinite(logs), np.abs(np.expm1(np.minimum(logs, 700.0))), 1.0)
+        spread = float(np.quantile(np.abs(logs), _ONE_SIGMA, method="higher"))
+        return FittedLoss(
+            form=form,
+            curve=curve,
+            intervals=intervals,
+            loss_error=min(float(np.median(self.of_losses)), 1e9),
+            error=min(float(np.median(off)), 1e9),
+            worst_error=min(float(np.quantile(off, 0.9)), 1e9),
+            spread=spread if np.isfinite(spread) else None,
+            spreads=spreads(losses, logs),
+        )
+
+
+def _judged(form: LossForm, replays: Sequence[LossReplay], losses: Array) -> FittedLoss:
+    whole = _solve(form, replays)
+    errors, others = _Errors([], []), []
+    for number, replay in enumerate(replays):
+        others.append(_solve(form, _without(replays, number)))
+        errors.add(_curve(form, others[-1]), replay, losses)
+    return errors.fitted(form, _curve(form, whole), _jackknife(form, whole, np.array(others)), losses)
+
+
+def _judged_levels(replays: Sequence[LossReplay], losses: Array, beyond: LossCurve) -> FittedLoss:
+    errors = _Errors([], [])
+    for number, replay in enumerate(replays):
+        errors.add(with_levels(beyond, _without(replays, number), losses), replay, losses)
+    return errors.fitted("levels", with_levels(beyond, replays, losses), {}, losses)
+
+
+def _without(replays: Sequence[LossReplay], number: int) -> list[LossReplay]:
+    return [*replays[:number], *replays[number + 1 :]]
+
+
+def _jackknife(form: LossForm, whole: Array, others: Array) -> dict[str, Interval]:
+    """Of each coefficient, from what it is without each fleet (Tukey 1958): √((n − 1)/n · Σ (θᵢ − θ̄)²)."""
+    count = len(others)
+    arms = stdtrit(count - 1, 0.975) * np.sqrt(
+        (count - 1) / count * ((others - others.mean(axis=0)) ** 2).sum(axis=0)
+    )
+    return {
+        _NAMES[at]: Interval(value=whole[at], low=whole[at] - arms[at], high=whole[at] + arms[at], repetitions=count)
+        # One that stands at an end of what it may be does not move, whatever is left out: that is no certainty.
+        if arms[at] > _STANDS * abs(whole[at])
+        else Interval(value=whole[at])
+        for at in _FREED[form]
+    }
+
+
+# Fitting --------------------------------------------------------------------------------------------------
+
+
+def _solve(form: LossForm, replays: Sequence[LossReplay]) -> Array:
+    """γ₁ … γ₅ and both exponents. Least squares of losses, each replay weighing the same.
+
+    A residual counts by the updates it is worth: it is divided by how fast the loss falls there, in ln j.
+    """
+    longest = float(max(replay.updates[-1] for replay in replays))
+    batch = max(replay.mean_batch for replay in replays)
+    low = min(float(min(replay.losses)) for replay in replays)
+    high = max(float(max(replay.losses)) for replay in replays)
+    updates = np.concatenate([np.array(each.updates, dtype=float) / longest for each in replays])
+    seen = np.concatenate([np.array(each.losses) for each in replays])
+    weights = np.concatenate([_weights(each) for each in replays])
+    batches, imbalance, workers = (
+        np.repeat([float(shape_of(each)[at]) for each in replays], [len(each.updates) for each in replays])
+        for at in range(3)
+    )
+    used = list(_FREED[form])
+    start = np.array([0.1, 0.0, 0.1 * high, 1.0, low / 2 if low > 0 else low, 1.0, 0.0 if form == "free" else 0.5])
+    most_high = 1e3 * max(abs(high), abs(low), 1e-9)
+    least = np.array([1e-9, -most_high, -most_high, 1e-6, -most_high, 0.1, -2.0])[used]
+    most = np.array([10.0, most_high, most_high, 1e3, most_high, _STEEPEST, 2.0])[used]
+
+    def completed(given: Array) -> Array:
+        full: Array = start.copy()
+        full[used] = given
+        return full
+
+    def residuals(given: Array) -> Array:
+        one, two, three, four, five, p, q = completed(given)
+        spread = (imbalance + four if form == "printed" else 1.0) * workers
+        said = (two * batches / batch + three) * spread**q / (updates + one) ** p + five
+        off: Array = (said - seen) * weights
+        return off
+
+    best = least_squares(residuals, start[used], bounds=(least, most), x_scale="jac", max_nfev=200)
+    one, two, three, four, five, p, q = completed(best.x)
+    found: Array = np.array([one * longest, two * longest**p / batch, three * longest**p, four, five, p, q])
+    return found
+
+
+def _weights(replay: LossReplay) -> Array:
+    """One over the fall of the loss per ln j, as a quartic through the course has it; less than a tenth of its
+    steepest counts as a tenth."""
+    steps = np.log(np.array(replay.updates, dtype=float))
+    centred = (steps - steps.mean()) / max(float(steps.std()), 1e-12)
+    falls = np.abs(np.polyval(np.polyder(np.polyfit(centred, falling(replay), min(4, len(steps) - 1))), centred))
+    steepest = float(falls.max())
+    if steepest <= 0:
+        alike: Array = np.full(len(steps), 1 / np.sqrt(len(steps)))
+        return alike
+    found: Array = 1 / np.maximum(falls, _LEAST_FALL * steepest) / np.sqrt(len(steps))
+    return found
+
+
+def _curve(form: LossForm, values: Array) -> LossCurve:
+    one, two, three, four, five, p, q = (float(value) for value in values)
+    gamma4 = four if form == "printed" else None
+    return LossCurve(gamma1=one, gamma2=two, gamma3=three, gamma4=gamma4, gamma5=five, exponent=p, workers_exponent=q)

@@ -1,0 +1,195 @@
+"""What of a catalog a fleet can be made of: workers with a spot price and a quota, servers on demand, in one region.
+
+Reads offers; knows nothing of jobs. A type without a spot price is refused, since nobody can weigh it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+
+from stash.catalog.facts import Instance, Offer, age
+from stash.core.errors import UserError
+from stash.core.formatting import listed
+from stash.core.units import counted, format_bytes, nearest
+from stash.predict.cluster_sources import network_rate
+from stash.predict.draws import given
+
+
+@dataclass(frozen=True)
+class Priced:
+    """A type of worker at its spot price."""
+
+    instance: Instance
+    quota: int
+    spot: Offer
+    on_demand: Offer | None
+
+
+@dataclass(frozen=True)
+class ServerOffer:
+    """A machine that could keep parameters, on demand."""
+
+    name: str
+    dollars_per_hour: float
+    bytes_per_second: float
+    """That sockets are taken to reach."""
+    cores: int
+    memory_bytes: float | None
+
+
+@dataclass(frozen=True)
+class FleetMarket:
+    """Where and of what a fleet can be rented."""
+
+    region: str | None
+    workers: tuple[Priced, ...]
+    servers: tuple[ServerOffer, ...]
+    """The cheapest first, each faster than all that are cheaper."""
+    server_count: int
+    start_seconds: float
+    needs_bytes: float | None = None
+    """Memory that a server needs; ``None`` if nobody knows."""
+    too_small: tuple[ServerOffer, ...] = ()
+    """Left out as servers for want of memory, the cheapest first."""
+
+
+def market_of(
+    offers: Iterable[Offer],
+    quotas: Mapping[str, int],
+    server: str | None = None,
+    servers: int = 1,
+    start_seconds: float = 0.0,
+    needs_bytes: float | None = None,
+) -> FleetMarket:
+    """The region where these machines cost least; raises UserError for what no offer has.
+
+    ``needs_bytes``: memory of one of the ``servers``; smaller machines are left out.
+    """
+    every = tuple(offers)
+    if not quotas:
+        spots = sorted({each.instance.name for each in every if each.kind == "spot"})
+        known = f"; spot prices are known of {listed(spots, 12)}" if spots else ""
+        raise UserError(
+            f"--quota is missing: say how many of which types you may rent, like --quota g4dn.4xlarge=5{known}"
+        )
+    names = {each.instance.name for each in every}
+    for name in quotas:
+        if name not in names:
+            raise UserError(f"--quota {name}: no offer has that type; {_alike(name, names)}")
+    named = sorted({each.region for each in every if each.region is not None})
+    regions: list[str | None] = [*named] if named else [None]
+    found = [_in(region, every, quotas, server, servers, start_seconds, needs_bytes) for region in regions]
+    whole = [each for each in found if len(each.workers) == len(quotas)]
+    if not whole:
+        raise UserError(_unpriced(found, quotas))
+    served = [each for each in whole if each.servers]
+    if not served:
+        raise UserError(next(map(_no_room, (each for each in whole if each.too_small)), _no_server(server, every)))
+    return min(served, key=lambda each: sum(one.spot.dollars_per_hour * one.quota for one in each.workers))
+
+
+def old(offer: Offer, today: date) -> bool:
+    """Whether a price may be too old to be relied on, or is undated."""
+    known = age(offer.as_of, today)
+    return known is None or known.is_old
+
+
+def _in(
+    region: str | None,
+    every: Sequence[Offer],
+    quotas: Mapping[str, int],
+    server: str | None,
+    servers: int,
+    start_seconds: float,
+    needs_bytes: float | None,
+) -> FleetMarket:
+    here = sorted((each for each in every if each.region in (region, None)), key=lambda each: each.dollars_per_hour)
+    spot, fixed = ({}, {})  # type: tuple[dict[str, Offer], dict[str, Offer]]
+    for offer in here:
+        if offer.kind in ("spot", "on-demand"):
+            (spot if offer.kind == "spot" else fixed).setdefault(offer.instance.name, offer)
+    workers = tuple(
+        Priced(spot[name].instance, quota, spot[name], fixed.get(name))
+        for name, quota in quotas.items()
+        if name in spot
+    )
+    serving = tuple(
+        found
+        for name, offer in fixed.items()
+        if (name == server if server is not None else offer.instance.gpu_count == 0)
+        and (found := _server_offer(offer)) is not None
+    )
+    small = tuple(each for each in serving if not _has_room(each, needs_bytes))
+    large = (each for each in serving if _has_room(each, needs_bytes))
+    return FleetMarket(region, workers, tuple(_worth(large)), servers, start_seconds, needs_bytes, small)
+
+
+def _has_room(offer: ServerOffer, needs_bytes: float | None) -> bool:
+    return needs_bytes is None or offer.memory_bytes is None or needs_bytes <= offer.memory_bytes
+
+
+def left_out(market: FleetMarket) -> str:
+    """Which servers are too small, and by what; of a market that has such."""
+    assert market.needs_bytes is not None
+    first = market.too_small[0]
+    others = f" and {counted(len(market.too_small) - 1, 'other type')}" if len(market.too_small) > 1 else ""
+    return (
+        f"{first.name} ({format_bytes(first.memory_bytes or 0.0)} of memory){others} cannot be the server: each of "
+        f"{counted(market.server_count, 'server')} needs {format_bytes(market.needs_bytes)} for parameters, "
+        "optimizer, exchange and checkpoint"
+    )
+
+
+def _no_room(market: FleetMarket) -> str:
+    return f"{left_out(market)}; name a larger one with --server, or share the model among more with --servers N"
+
+
+def _worth(offers: Iterable[ServerOffer]) -> Iterator[ServerOffer]:
+    """Of offers by price, those that are faster than every cheaper one."""
+    fastest = 0.0
+    for offer in offers:
+        if offer.bytes_per_second > fastest:
+            fastest = offer.bytes_per_second
+            yield offer
+
+
+def _server_offer(offer: Offer) -> ServerOffer | None:
+    """``None`` where its network or its cores are unknown."""
+    instance = offer.instance
+    if not instance.network_bytes_per_second or not instance.vcpus:
+        return None
+    rate = network_rate(given(instance.network_bytes_per_second, instance.source), "tcp")
+    if rate is None:
+        return None
+    cores = max(1, int(instance.vcpus))
+    return ServerOffer(instance.name, offer.dollars_per_hour, rate.value, cores, instance.memory_bytes)
+
+
+def _unpriced(found: Sequence[FleetMarket], quotas: Mapping[str, int]) -> str:
+    somewhere = {each.instance.name for market in found for each in market.workers}
+    missing = [name for name in quotas if name not in somewhere]
+    if not missing:
+        return f"no region has spot prices of all of {listed(list(quotas))}; plan for types of one region"
+    return (
+        f"no spot price of {listed(missing)} is known; drop it from --quota, get prices with `stash catalog "
+        "refresh`, or write yours into your instances file (docs/how-to/own-instances.md)"
+    )
+
+
+def _no_server(server: str | None, every: Sequence[Offer]) -> str:
+    names = {each.instance.name for each in every if each.kind == "on-demand"}
+    if server is None:
+        return (
+            "no machine without GPUs has an on-demand price here that could be the server; name any with --server, "
+            "or get prices with `stash catalog refresh`"
+        )
+    if server not in names:
+        return f"--server {server}: no on-demand offer has that type; {_alike(server, names)}"
+    return f"--server {server}: its network is unknown, or it has no price in the region of the workers"
+
+
+def _alike(name: str, known: Iterable[str]) -> str:
+    alike = nearest(name, known)
+    return f"did you mean {listed(alike)}?" if alike else "`stash catalog` lists what there is"

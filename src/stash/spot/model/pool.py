@@ -1,0 +1,258 @@
+"""Pools from a profile, a learned curve and what may be rented: what each type does alone, with each server.
+
+Computing comes from the profile's step without its exchange, brought to each type's GPUs by ``predict``; links are
+what catalogs claim times what is reached of such claims; the curve is as learned. What a replay on one machine cannot
+tell, what a lone worker reaches while it communicates, is its own link's reach here, never more than the server's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import date
+
+import numpy as np
+
+from stash.core.errors import UserError
+from stash.core.formatting import listed
+from stash.core.ladder import EXCHANGE_STALLS
+from stash.core.records.profile import Profile
+from stash.core.units import format_bits
+from stash.predict import cluster
+from stash.predict.changes import Alteration
+from stash.predict.draws import Array
+from stash.predict.forecasting import stall_draws
+from stash.predict.memory import job_footprint
+from stash.predict.passes import Base
+from stash.spot.model.convergence import spread_at
+from stash.spot.model.market import FleetMarket, Priced, ServerOffer, left_out, old
+from stash.spot.model.queueing import largest_batch
+from stash.spot.records.fleets import FleetPool, ParameterServers, Uncertainty, WorkerType
+from stash.spot.records.runs import LearnedCurve
+
+MOST_SPREAD = 2.0
+"""Of ln T, that an uncertainty can have: beyond it a forecast says nothing."""
+_NEGLIGIBLE = 0.1
+"""Share of a step: how wrong a smaller part is, does not matter to how wrong the step is."""
+
+
+@dataclass(frozen=True)
+class _Lone:
+    """One type alone with the server, its exchange not counted yet."""
+
+    priced: Priced
+    gpus: int
+    batch: int
+    computes: Array
+    """Tcomp, ``[draws]``."""
+    spread_known: bool
+    network: float
+    """bytes/s that it reaches."""
+    pcie: float
+    notes: tuple[str, ...]
+
+    def seconds(self, size: float, server: float, applied: float) -> float:
+        """(6), (7) with an update's work at the server: Tcomp + 2 · S / Bw + 2 · g · S / Bpcie."""
+        exchange = 2 * size / min(self.network, server) + 2 * self.gpus * size / self.pcie
+        return float(self.computes.mean()) + exchange + applied
+
+
+def same_model(profile: Profile, source: str, parameters: int, other: str) -> None:
+    """Raise UserError if the profile is of another model than a curve, or a job, with so many ``parameters``."""
+    known = profile.workload.parameters
+    if known is not None and known != parameters:
+        raise UserError(
+            f"{source} is of a model with {known:,} parameters, and {other} of one with {parameters:,}: profile and "
+            "curve have to be of one job; learn a curve of this one with `stash spot learn FILE.py:JOB`"
+        )
+
+
+def pools_of(
+    base: Base, source: str, curve: LearnedCurve, market: FleetMarket, loss: float, today: date
+) -> tuple[FleetPool, ...]:
+    """The pool of these offers for this job, with each server that could do, the cheapest first.
+
+    Raises UserError where a number that is needed is not known.
+    """
+    same_model(base.profile, source, curve.parameters, f"the curve of {curve.job}")
+    lone = [_alone(base, each) for each in market.workers]
+    dates = [each.spot.as_of for each in market.workers if each.spot.as_of is not None]
+    whole = FleetPool(
+        as_of=min(dates, default="an unknown date"),
+        source=f"{source}, {curve.job} and the catalog",
+        exchange_bytes=float(base.profile.workload.parameter_bytes or curve.parameter_bytes),
+        worker_bytes_per_second=max(each.network for each in lone),
+        pcie_bytes_per_second=max(each.pcie for each in lone),
+        server=_server(market, market.servers[0], curve.apply_seconds),
+        loss=curve.best.curve,
+        start_seconds=market.start_seconds,
+        uncertainty=_uncertainty(lone, curve, loss),
+        types=tuple(_type(each, 1.0) for each in lone),
+        learned=curve.learned,
+        notes=tuple(_notes(base, curve, market, lone, today)),
+        cloud=market.workers[0].instance.cloud,
+        region=market.region,
+    )
+    return tuple(_served(whole, lone, _server(market, each, curve.apply_seconds)) for each in market.servers)
+
+
+def _served(pool: FleetPool, lone: Sequence[_Lone], server: ParameterServers) -> FleetPool:
+    """The pool with this server, which may be slower than what workers could reach."""
+    where = "" if pool.region is None else f" in {pool.region}"
+    count = "" if server.count == 1 else f"{server.count} x "
+    note = (
+        f"the server is {count}{server.instance} on demand{where}, ${server.dollars_per_hour:g}/h each, of which "
+        f"{format_bits(server.bytes_per_second)} are taken to be reached"
+    )
+    reached = min(pool.worker_bytes_per_second, server.bytes_per_second)
+    applied = server.apply_seconds / server.cores
+    types = (_type(each, each.seconds(pool.exchange_bytes, server.bytes_per_second, applied)) for each in lone)
+    return pool.model_copy(
+        update={
+            "server": server,
+            "types": tuple(types),
+            "worker_bytes_per_second": reached,
+            "notes": (note, *pool.notes),
+        }
+    )
+
+
+def _type(lone: _Lone, seconds: float) -> WorkerType:
+    fixed = lone.priced.on_demand
+    return WorkerType(
+        name=lone.priced.instance.name,
+        gpus=lone.gpus,
+        batch=lone.batch,
+        samples_per_second=lone.gpus * lone.batch / seconds,
+        quota=lone.priced.quota,
+        dollars_per_hour=lone.priced.spot.dollars_per_hour,
+        on_demand_dollars_per_hour=None if fixed is None else fixed.dollars_per_hour,
+        vcpus=lone.priced.instance.vcpus,
+    )
+
+
+# Alone ----------------------------------------------------------------------------------------------------
+
+
+def _alone(base: Base, priced: Priced) -> _Lone:
+    """What the type does without exchange, at a batch that its GPUs have room for."""
+    instance = priced.instance
+    wanted = Alteration(instance=f"{instance.cloud}/{instance.name}", nodes=1)
+    drawn = stall_draws(base, wanted)
+    target, memory = drawn.target, drawn.target.device_memory_bytes
+    if base.passes is None:
+        raise UserError("the profile does not say how many samples a step has; profile it again with --batch N")
+    batch, smaller = base.passes.samples, _room(base, instance.name, None if memory is None else memory.value)
+    if smaller is not None:
+        batch = smaller * base.passes.accumulated
+        drawn = stall_draws(base, wanted.model_copy(update={"batch": smaller}))
+    own = [part for part in drawn.parts if part.name not in EXCHANGE_STALLS]
+    unknown = [each for each in drawn.unknown if each.name not in EXCHANGE_STALLS]
+    network = target.network.bytes_per_second if target.network is not None else None
+    if network is None:
+        raise UserError(
+            f"the network of {instance.cloud}/{instance.name} is unknown; drop it from --quota, or describe it in "
+            "your instances file (docs/how-to/own-instances.md)"
+        )
+    notes = [sentence for part in own for sentence in part.beyond]
+    notes += [f"the {each.name} stall is unknown and not counted: {each.why}" for each in unknown]
+    if smaller is not None:
+        notes.append(f"a GPU has no room for the profile's batch: {batch} samples are taken, by equation (10)")
+    seconds: Array = np.sum([part.seconds for part in own], axis=0)
+    unsure = sum(float(part.seconds.mean()) for part in own if not part.spread_known)
+    known = unsure <= _NEGLIGIBLE * float(seconds.mean())
+    return _Lone(priced, target.devices, batch, seconds, known, network.value, _pcie(priced), tuple(notes))
+
+
+def _room(base: Base, name: str, memory: float | None) -> int | None:
+    """(10): samples of a pass that a GPU has room for, by the profile's peak; ``None`` if those that it had fit."""
+    line = job_footprint(base, ranks=1)
+    if line is None or memory is None or base.passes is None or line.fits(line.at(base.passes.batch), memory):
+        return None
+    room = largest_batch(float(line.largest_batch(memory)), 1.0, 0.0)
+    if room < 1:
+        raise UserError(f"not even one sample fits into a GPU of {name}; drop it from --quota")
+    return room
+
+
+def _pcie(priced: Priced) -> float:
+    """Bpcie: as measured, else the published rate's share that collectives reach. Raises UserError if unknown."""
+    instance, share = priced.instance, cluster.reached("pcie")
+    if instance.pcie_measured_bytes_per_second:
+        return instance.pcie_measured_bytes_per_second
+    if not instance.pcie_bytes_per_second or share is None:
+        raise UserError(
+            f"the PCIe of {instance.cloud}/{instance.name} is unknown; drop it from --quota, or describe it in your "
+            "instances file (docs/how-to/own-instances.md)"
+        )
+    return instance.pcie_bytes_per_second * share.value
+
+
+def _server(market: FleetMarket, offer: ServerOffer, apply_seconds: float) -> ParameterServers:
+    return ParameterServers(
+        count=market.server_count,
+        bytes_per_second=offer.bytes_per_second,
+        dollars_per_hour=offer.dollars_per_hour,
+        apply_seconds=apply_seconds,
+        cores=offer.cores,
+        instance=offer.name,
+        memory_bytes=offer.memory_bytes,
+        needs_bytes=market.needs_bytes,
+    )
+
+
+# How sure, and what to know --------------------------------------------------------------------------------
+
+
+def _uncertainty(lone: Sequence[_Lone], curve: LearnedCurve, loss: float) -> Uncertainty | None:
+    """Of speed the widest forecast's, of updates the curve's held-out error; ``None`` where one is not known."""
+    spread = _spread(curve, loss)
+    if spread is None or not all(each.spread_known for each in lone):
+        return None
+    speed = max(float(np.std(np.log(np.maximum(each.computes, 1e-12)))) for each in lone)
+    return Uncertainty(speed=min(speed, MOST_SPREAD), updates=min(spread, MOST_SPREAD))
+
+
+def _spread(curve: LearnedCurve, loss: float) -> float | None:
+    """Of the form that tells updates to this loss: below what was replayed, of the best one that has a formula."""
+    if loss >= curve.learned.least_loss:
+        return spread_at(curve.best, loss)
+    return next((spread_at(each, loss) for each in curve.forms if not each.curve.levels), None)
+
+
+def _notes(
+    base: Base,
+    curve: LearnedCurve,
+    market: FleetMarket,
+    lone: Sequence[_Lone],
+    today: date,
+) -> Iterator[str]:
+    yield ("what a lone worker reaches while it communicates comes from catalogs: no replay on one machine can tell")
+    stale = [each.instance.name for each in market.workers if old(each.spot, today)]
+    if stale:
+        dated = listed(sorted({each.spot.as_of or "an unknown date" for each in market.workers}))
+        yield (
+            f"spot prices of {listed(stale)} are of {dated}: renew them with `stash catalog refresh`, what they are "
+            "today is not known"
+        )
+    if market.too_small:
+        yield left_out(market)
+    if market.needs_bytes is None:
+        yield "what memory a server needs is not known: the curve is of an earlier Stash; learn it again"
+    if market.start_seconds == 0:
+        yield "starting up takes no time in this plan; say how long with --start 3min"
+    if base.profile.workload.parameters is None:
+        yield "the profile does not say how many parameters it trains: that the curve is of its model is not checked"
+    if curve.learned.bound is not None:
+        yield (
+            f"the curve is of workers at most {curve.learned.bound} iterations ahead of the slowest; speeds are of "
+            "workers that wait for nobody"
+        )
+    if not all(each.spread_known for each in lone):
+        yield "how wrong the forecasts of some types are is not known, so nor is how likely the plan is in time"
+    said: dict[str, list[str]] = {}
+    for each in lone:
+        for sentence in each.notes:
+            said.setdefault(sentence, []).append(each.priced.instance.name)
+    for sentence, names in said.items():
+        yield f"{listed(names)}: {sentence}"

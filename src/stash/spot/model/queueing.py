@@ -1,0 +1,236 @@
+"""Workers and servers as a closed queueing network, and the paper's own model of a shared link."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from stash.core.errors import UserError
+from stash.predict.draws import Array
+from stash.spot.records.fleets import Contention, FleetPool
+
+# Queueing --------------------------------------------------------------------------------------------------
+# Workers and servers as a closed queueing network: who waits how long at the servers, without any fitted sharing.
+#
+# A worker thinks (computes, moves gradients over PCIe and its own link), then queues at a server's stations:
+# receive, apply, send. Of several servers it asks all at once, and waits for one of them, as all have the same
+# queue. Exact mean-value analysis (Reiser and Lavenberg, JACM 1980) gives every fleet within given counts at once;
+# Schweitzer's approximation (1979) serves fleets too large for that. Knows seconds and counts alone.
+#
+#     W_s(n) = D_s · (1 + Q_s(n − e) − (1 − ρ) · U_s(n − e)),   T_k = Z_k + Σ W_s, X_k = n_k / T_k, Q_s = Σ X_k · W_s
+#
+# ρ is how much of the update in service an arrival finds still to do. 1 is the product form, exact for exponential
+# or shared service. Real workers repeat themselves: those that queued once come one after the other from then on.
+# At 0 they take turns and wait only when a station is full: T is Z + D until N updates take N · D. Between, ρ is
+# fitted; where nobody timed fleets, it is what published ones came to.
+
+MOST_STATES = 2_000_000
+"""Fleets that exact analysis holds at once: 300 MB with seven types."""
+USUAL_RANDOMNESS = 0.3
+"""The median of four fits to published fleets, 0.2 to 0.6 (``bench.spot.speeds``); emulated ones have 0."""
+_STEPS_OF_NEWTON = 40
+_STEPS_OF_SCHWEITZER = 10_000
+_CLOSE = 1e-12
+
+
+@dataclass(frozen=True)
+class ClosedNetwork:
+    """Workers of several types, and the stations that all of them visit once in each iteration."""
+
+    think: Array
+    """Z, seconds: [type]."""
+    demands: Array
+    """D, seconds an update keeps one such station busy: [station]."""
+    copies: Array
+    """How many stations like it there are, as shards are alike: [station]."""
+    randomness: float = 1.0
+
+    @property
+    def service(self) -> float:
+        """What an update takes at all stations when nobody else is there."""
+        return float(self.demands @ self.copies)
+
+
+def of_pool(pool: FleetPool) -> ClosedNetwork:
+    """The network of a pool's facts: each of K shards receives and sends S / K bytes and applies them on its cores.
+
+    Every update goes to all shards at once, so one stands for all: what queues at one queues at the others, and takes
+    as long there (``bench.spot.truth`` holds that against fleets with two servers). Several cores are one station
+    that is as many times as fast, and the rest of the work a delay (Seidmann et al., 1987): both ends of the load are
+    exact. Thinking is what a lone worker's iteration leaves, that delay with it. Raises UserError where it leaves
+    nothing.
+    """
+    server = pool.server
+    link = pool.exchange_bytes / server.count / server.bytes_per_second
+    apply = server.apply_seconds / server.count / server.cores
+    demands = np.array([link, apply, link])
+    served = float(demands.sum())
+    for kind in pool.types:
+        if kind.lone_seconds <= served:
+            raise UserError(
+                f"types: {kind.name} takes {kind.lone_seconds:.3g} s for an iteration, and the server alone "
+                f"{served:.3g} s: one of samples_per_second, exchange_bytes, apply_seconds and the server's "
+                "bytes_per_second is wrong"
+            )
+    lone = np.array([kind.lone_seconds for kind in pool.types])
+    randomness = USUAL_RANDOMNESS if pool.randomness is None else pool.randomness
+    return ClosedNetwork(lone - served, demands, np.ones(3), randomness)
+
+
+def states(limits: Sequence[int]) -> int:
+    """Fleets within ``limits``, the empty one too."""
+    return math.prod(limit + 1 for limit in limits)
+
+
+@dataclass(frozen=True)
+class Fleets:
+    """Every fleet within given counts, and the iteration time of each type in it."""
+
+    counts: Array
+    """[fleet, type]; the first is empty, the last has all."""
+    seconds: Array
+    """T, [fleet, type]; of a type that the fleet lacks, what it would take alone."""
+
+
+def exact(limits: Sequence[int], network: ClosedNetwork) -> Fleets:
+    """All fleets of at most ``limits`` workers of each type, by exact mean-value analysis, smaller ones first used.
+
+    As sub-fleets are needed anyway, the whole lattice costs no more than its largest fleet.
+    """
+    shape = tuple(limit + 1 for limit in limits)
+    total = math.prod(shape)
+    counts: Array = np.stack(np.unravel_index(np.arange(total), shape), axis=1).astype(float)
+    strides = np.array([math.prod(shape[kind + 1 :]) for kind in range(len(shape))])
+    sizes = counts.sum(axis=1)
+    queue = np.zeros((total, len(network.demands)))
+    busy = np.zeros_like(queue)
+    seconds = np.tile(network.think + network.service, (total, 1))
+    order = np.argsort(sizes, kind="stable")
+    starts = np.searchsorted(sizes[order], np.arange(int(sizes.max()) + 2))
+    for size in range(1, len(starts) - 1):
+        level = order[starts[size] : starts[size + 1]]
+        found = np.zeros((len(level), len(shape)))
+        waits = np.zeros((len(level), len(shape), len(network.demands)))
+        for kind in range(len(shape)):
+            fewer = np.where(counts[level, kind] > 0, level - strides[kind], 0)
+            waits[:, kind] = _waits(network, queue[fewer], busy[fewer])
+            found[:, kind] = network.think[kind] + waits[:, kind] @ network.copies
+        seconds[level], queue[level], busy[level] = _settled(network, counts[level], found, waits)
+    return Fleets(counts, seconds)
+
+
+def schweitzer(counts: Array, network: ClosedNetwork) -> Array:
+    """T, [fleet, type], of fleets of any size: an arrival finds the whole queue less its own share of it."""
+    shape = (len(counts), len(network.demands))
+    queue, busy = np.zeros(shape), np.zeros(shape)
+    many = np.maximum(counts, 1.0)
+    seconds = np.zeros_like(counts)
+    share = np.zeros((*counts.shape, shape[1]))
+    for _ in range(_STEPS_OF_SCHWEITZER):
+        others = queue[:, None, :] - share / many[..., None]
+        used = busy[:, None, :] - (counts / many / np.maximum(seconds, 1e-300))[..., None] * network.demands
+        used = np.maximum(used, 0.0) if seconds.any() else np.zeros_like(others)
+        waits = _waits(network, others, used)
+        found, queue, busy = _settled(network, counts, network.think + waits @ network.copies, waits)
+        share = (counts / found)[..., None] * waits
+        if np.allclose(found, seconds, rtol=_CLOSE, atol=0):
+            break
+        seconds = found
+    return seconds
+
+
+def _waits(network: ClosedNetwork, queue: Array, busy: Array) -> Array:
+    waits: Array = network.demands * (1 + queue - (1 - network.randomness) * busy)
+    return waits
+
+
+def _settled(network: ClosedNetwork, counts: Array, seconds: Array, waits: Array) -> tuple[Array, Array, Array]:
+    """Iterations, queues and utilisations, once no station does more than it can.
+
+    The product form never asks for that. Where arrivals take turns, a full station makes all of them wait longer by
+    the same w: Σ n / (T + w) = 1 / D, which is convex in w, so that Newton's method comes from below.
+    """
+    worst = int(np.argmax(network.demands))
+    wait = np.zeros(len(counts))
+    most = 1 / network.demands[worst] if network.demands[worst] > 0 else np.inf
+    if network.randomness < 1 and np.isfinite(most):
+        for _ in range(_STEPS_OF_NEWTON):
+            longer = seconds + wait[:, None]
+            excess = np.maximum((counts / longer).sum(axis=1) - most, 0.0)
+            if (excess <= most * _CLOSE).all():
+                break
+            wait += excess / (counts / longer**2).sum(axis=1)
+    longer = seconds + wait[:, None]
+    rates = counts / longer
+    queue = (rates[..., None] * waits).sum(axis=1)
+    queue[:, worst] += rates.sum(axis=1) * wait / network.copies[worst]
+    return longer, queue, rates.sum(axis=1)[:, None] * network.demands
+
+
+def fleet_seconds(counts: npt.NDArray[np.int_], network: ClosedNetwork) -> Array:
+    """T, [type], in one fleet: exact where that is affordable, else by Schweitzer."""
+    if states([int(count) for count in counts]) <= MOST_STATES // 10:
+        here: Array = exact([int(count) for count in counts], network).seconds[-1]
+        return here
+    found: Array = schweitzer(counts[None, :].astype(float), network)[0]
+    return found
+
+
+# Sharing ---------------------------------------------------------------------------------------------------
+# The paper's contention: what a server's link leaves each of N workers, and how long their iterations take.
+#
+# Equations (6) to (10) of spotDNN (Shang et al., IWQoS 2023). Where the original slips, decision 17 says how it is
+# resolved here. Knows no queue: a slow worker loads the server as much as a fast one.
+
+
+def contending(workers: Array, contention: Contention) -> Array:
+    """(9) P = min(α₁ · √N + β₁, 1): the share of its exchange in which a worker has to share; never below 0."""
+    share: Array = np.clip(contention.alpha * np.sqrt(workers) + contention.beta, 0.0, 1.0)
+    return share
+
+
+def bandwidth(workers: Array, wanted: float, server: float, contention: Contention) -> Array:
+    """(8) Bwk = P · Bps / N + (1 − P) · Breq if Breq > Bps / N, else Breq: bytes/s of each of ``workers``.
+
+    ``server`` is what all servers carry together.
+    """
+    shared = contending(workers, contention)
+    fair = server / workers
+    return np.where(wanted > fair, shared * fair + (1 - shared) * wanted, wanted)
+
+
+def exchange_seconds(size: float, gpus: Array, network: Array, pcie: float) -> Array:
+    """(7) Tcomm = 2 · S / Bwk + 2 · g · S / Bpcie."""
+    return 2 * size / network + 2 * gpus * size / pcie
+
+
+def compute_seconds(pool: FleetPool) -> Array:
+    """Tcomp of every type, from its speed alone with the server: (6) backwards, so both parts of (7) come off.
+
+    The original adds the PCIe part back, and counts it twice. Not positive where a type is faster alone than its
+    exchange, which the speed and the rates then contradict.
+    """
+    gpus, wanted = np.array([kind.gpus for kind in pool.types]), np.array(pool.worker_bytes_per_second)
+    alone = np.array([kind.lone_seconds for kind in pool.types])
+    return alone - exchange_seconds(pool.exchange_bytes, gpus, wanted, pool.pcie_bytes_per_second)
+
+
+def iteration_seconds(pool: FleetPool, workers: Array) -> Array:
+    """(6) T = Tcomm + Tcomp of every type in fleets of so many ``workers``: ``[fleet, type]``."""
+    assert pool.contention is not None
+    network = bandwidth(
+        workers, pool.worker_bytes_per_second, pool.server.count * pool.server.bytes_per_second, pool.contention
+    )
+    gpus = np.array([kind.gpus for kind in pool.types], dtype=float)
+    exchange = exchange_seconds(pool.exchange_bytes, gpus[None, :], network[:, None], pool.pcie_bytes_per_second)
+    return compute_seconds(pool)[None, :] + exchange
+
+
+def largest_batch(memory_bytes: float, alpha: float, beta: float) -> int:
+    """(10) b = 2^⌊log₂(α₂ · mem + β₂)⌋: samples that a GPU's memory has room for; 0 where not even one fits."""
+    room = alpha * memory_bytes + beta
+    return 2 ** math.floor(math.log2(room)) if room >= 1 else 0

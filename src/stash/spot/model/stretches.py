@@ -1,0 +1,111 @@
+"""What a run's updates and events say: how fast each fleet was that it had, beside what was predicted, and takeovers.
+
+A fleet is told by who made updates, not by who was said to be there: a worker belongs to it from its first update to
+its last. Pure: rows in, records out.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from stash.spot.model.queueing import fleet_seconds, iteration_seconds, of_pool
+from stash.spot.model.speed import asynchronous
+from stash.spot.records.fleets import FleetPool, SpeedModel
+from stash.spot.records.runs import SpotEvent, SpotStretch, SpotTakeover, SpotUpdates
+
+LEAST_UPDATES = 10
+"""Of a stretch that is worth comparing: fewer say little of a speed."""
+
+
+def predicted_speed(pool: FleetPool, model: SpeedModel, workers: Mapping[str, int], bounded: bool = False) -> float:
+    """Updates per second of a fleet of the pool's types; 0 of no workers. Bounded: all as fast as the slowest."""
+    counts = np.array([workers.get(kind.name, 0) for kind in pool.types])
+    if not counts.any():
+        return 0.0
+    if model == "paper":
+        seconds = iteration_seconds(pool, np.array([float(counts.sum())]))
+    else:
+        seconds = fleet_seconds(counts, of_pool(pool))[None, :]
+    if bounded:
+        return float(counts.sum() / seconds[0, counts > 0].max())
+    samples = np.array([kind.samples for kind in pool.types])
+    return float(asynchronous(counts[None, :].astype(float), seconds, samples).updates_per_second[0])
+
+
+def stretches(
+    updates: SpotUpdates,
+    types: Mapping[str, str],
+    outages: Sequence[tuple[float, float]],
+    predict: Callable[[Mapping[str, int]], float | None],
+) -> tuple[SpotStretch, ...]:
+    """The run cut wherever the fleet changed; ``types`` of workers by name, ``outages`` of servers.
+
+    Times without a server are left out, and stretches of fewer than ten updates.
+    """
+    times = np.array(updates.seconds)
+    if len(times) < 2:
+        return ()
+    life = _lives(updates)
+    edges = sorted({edge for pair in (*life.values(), *outages) for edge in pair if times[0] <= edge <= times[-1]})
+    found = []
+    for start, stop in pairwise(edges):
+        inside = int(((times > start) & (times <= stop)).sum())
+        if inside < LEAST_UPDATES or any(began < stop and start < ended for began, ended in outages):
+            continue
+        there = Counter(types[name] for name, (began, ended) in life.items() if began <= start and stop <= ended)
+        workers = dict(sorted(there.items()))
+        found.append(SpotStretch(start=start, stop=stop, workers=workers, updates=inside, predicted=predict(workers)))
+    return tuple(found)
+
+
+def _lives(updates: SpotUpdates) -> dict[str, tuple[float, float]]:
+    first: dict[str, float] = {}
+    last: dict[str, float] = {}
+    for name, at in zip(updates.worker, updates.seconds, strict=True):
+        first.setdefault(name, at)
+        last[name] = at
+    return {name: (began, last[name]) for name, began in first.items()}
+
+
+def outages(events: Sequence[SpotEvent], end: float) -> list[tuple[float, float]]:
+    """Times in which a server was missing, from the last update before it was missed."""
+    found, since = [], None
+    for event in events:
+        if event.what == "server lost" and since is None:
+            since = event.at
+        elif event.what == "server joined" and since is not None and event.at is not None:
+            found.append((since, event.at))
+            since = None
+    return found if since is None else [*found, (since, end)]
+
+
+def takeovers(events: Sequence[SpotEvent], updates: SpotUpdates) -> tuple[SpotTakeover, ...]:
+    """Of each that was told to go, or found missing: who came for it, and how long everything took."""
+    when = {(event.what, event.who): event.at for event in events if event.at is not None}
+    heirs = {event.instead_of: event for event in events if event.what == "wanted"}
+    life = _lives(updates)
+    found = []
+    for event in events:
+        told = event.what == "notice"
+        missing = event.what in ("lost", "server lost") and ("notice", event.who) not in when
+        if not (told or missing) or event.at is None:
+            continue
+        heir = heirs.get(event.who)
+        name = None if heir is None else heir.who
+        joined = when.get(("joined", name)) or when.get(("server joined", name)) if name else None
+        decided = None if heir is None else heir.at
+        found.append(
+            SpotTakeover(
+                gone=event.who,
+                successor=name,
+                notice=event.seconds if told else None,
+                decided_seconds=None if decided is None else decided - event.at,
+                noticed_seconds=event.at - life[event.who][1] if missing and event.who in life else None,
+                joined_seconds=None if joined is None or decided is None else joined - decided,
+            )
+        )
+    return tuple(found)

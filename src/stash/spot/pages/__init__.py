@@ -1,0 +1,1 @@
+"""What plans, runs and models of fleets look like."""

@@ -1,0 +1,293 @@
+"""From a profile, a learned curve and offers to a fleet in time, with revocations where there are any."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timezone
+from itertools import combinations
+
+import numpy as np
+
+from stash.catalog.facts import Offer
+from stash.catalog.offers import Catalog
+from stash.core.errors import UserError
+from stash.core.records.base import now
+from stash.core.records.profile import Profile
+from stash.core.version import __version__
+from stash.predict.draws import Array
+from stash.predict.forecasting import base_of, shipped_catalog
+from stash.spot.choose.fleet_costs import (
+    HOUR,
+    MOST_FLEETS,
+    FleetWish,
+    checked,
+    costed,
+    everything,
+    fleets,
+    on_demand,
+    on_spot,
+    rented_on_demand,
+)
+from stash.spot.choose.provision import compared, provision
+from stash.spot.model.market import market_of
+from stash.spot.model.pool import MOST_SPREAD, pools_of
+from stash.spot.model.server_memory import server_bytes
+from stash.spot.records.fleets import FleetModel, FleetPlan, FleetPool, RunnerUp
+from stash.spot.records.runs import LearnedCurve
+from stash.spot.risk.reckoning import RUNS, RiskOptions, factors, in_time_enough, reckoned
+
+# Planning --------------------------------------------------------------------------------------------------
+# From a profile, a learned curve and offers to the cheapest fleet in time: ``stash.spot.plan``.
+#
+# Pure: asks no cloud and reads no file. Knows what follows what; each step is another module's.
+
+_MOST_WEIGHED = 200_000
+"""Fleets with servers: a few seconds."""
+_UNTIMED = (
+    "how randomly workers wait for a server is taken from published fleets; time yours, `stash spot fit` them and "
+    "plan with --fleet"
+)
+
+
+def plan(
+    profile: Profile,
+    curve: LearnedCurve,
+    offers: Iterable[Offer],
+    *,
+    deadline: float,
+    loss: float,
+    quotas: Mapping[str, int],
+    server: str | None = None,
+    servers: int = 1,
+    start: float = 0.0,
+    confidence: float | None = None,
+    budget: float | None = None,
+    vcpus: float | None = None,
+    fleet: FleetModel | None = None,
+    on_demand: Collection[str] = (),
+    source: str = "the profile",
+    today: date | None = None,
+    catalog: Callable[[], Catalog] = shipped_catalog,
+) -> FleetPlan:
+    """The cheapest fleet of spot workers and on-demand servers that reaches ``loss`` within ``deadline`` seconds.
+
+    ``offers`` are what may be rented, spot and on demand, of GPUs and without, as ``stash.catalog.usual.query`` has
+    them; ``quotas`` how many of which types. ``start`` is seconds from the request to the first update, ``budget``
+    dollars, ``confidence`` the probability of being in time, from the forecasts' and the curve's own errors.
+    ``fleet`` is what ``stash spot fit`` learned of fleets that were timed; types ``on_demand`` are not rented as
+    spot machines; ``catalog`` has the facts of the types. Raises UserError for what is needed and not known.
+    """
+    base = base_of(profile, catalog=catalog)
+    market = market_of(offers, quotas, server, servers, start, server_bytes(curve, servers))
+    pools = pools_of(base, source, curve, market, loss, today or datetime.now(timezone.utc).date())
+    pools = tuple(as_timed(rented_on_demand(pool, on_demand), fleet) for pool in pools)
+    wishes = [_wish(pool, deadline, loss, confidence, budget, vcpus) for pool in pools]
+    return provision(_best_served(wishes), __version__, now())
+
+
+def as_timed(pool: FleetPool, fleet: FleetModel | None) -> FleetPool:
+    """The pool with how randomly workers of a timed ``fleet`` arrive, and a speed no surer than that model was.
+
+    Where nobody timed any, and the pool does not say, a note tells that this is other people's.
+    """
+    if fleet is None:
+        return pool if pool.randomness is not None else pool.model_copy(update={"notes": (*pool.notes, _UNTIMED)})
+    sure, spread = pool.uncertainty, fleet.spread["queue"]
+    if sure is not None and spread is not None:
+        sure = sure.model_copy(update={"speed": max(sure.speed, min(spread, MOST_SPREAD))})
+    return pool.model_copy(update={"randomness": fleet.queue.randomness, "uncertainty": sure})
+
+
+def _best_served(wishes: Sequence[FleetWish]) -> FleetWish:
+    """With the server that makes the cheapest fleet in time; with the fastest one if no fleet is.
+
+    Where weighing every fleet with every server would take long, only the fastest is looked at.
+    """
+    fastest = max(wishes, key=lambda each: each.pool.server.bytes_per_second)
+    if len(wishes) * fleets(fastest) > _MOST_WEIGHED:
+        return fastest
+    costs = [_least(checked(each)) for each in wishes]
+    return wishes[int(np.argmin(costs))] if min(costs) < np.inf else fastest
+
+
+def _least(wish: FleetWish) -> float:
+    """Dollars of the cheapest fleet in time; infinite if none is."""
+    weighed = everything(wish).weighed
+    return float(np.min(weighed.dollars, where=weighed.feasible, initial=np.inf))
+
+
+def _wish(
+    pool: FleetPool, deadline: float, loss: float, confidence: float | None, budget: float | None, vcpus: float | None
+) -> FleetWish:
+    """Raises UserError for a probability that nobody can tell."""
+    if confidence is not None and pool.uncertainty is None:
+        raise UserError(
+            f"--confidence {confidence:g}: how wrong the forecast or the curve is, is not known (leave one out with "
+            "more replays: stash spot learn --workers 1,2,4,8), so nor is a probability; plan without it"
+        )
+    if vcpus is not None:
+        pool = pool.model_copy(update={"most_vcpus": vcpus})
+    return FleetWish(pool, "queue", loss, deadline, confidence, budget)
+
+
+# Venturing -------------------------------------------------------------------------------------------------
+# Which fleet to rent where machines are revoked: the cheapest in the mean that is in time often enough.
+#
+# Revocations only delay, and all is paid until the end or the deadline: what a fleet costs in the mean without them
+# bounds what it costs with them. So fleets are reckoned from the cheapest on, until the next one's bound is above
+# the best one's cost. Then those some of whose types, or all, are rented on demand, which nobody revokes.
+
+DangerOf = Callable[[Mapping[str, int]], RiskOptions]
+"""Of machines on spot, by type; raises UserError where nobody says how long one of these types lives."""
+_MOST, _SECONDS = 80, 5.0
+"""Fleets that are reckoned of either kind, and processor seconds, which many revocations take."""
+_MOST_TYPES = 6
+"""With an on-demand price: of more, only one or all are tried."""
+_RUNS = 400
+"""Of each; those that may be chosen are played in full."""
+_RUNNERS_UP = 3
+_MILL = 0.001
+"""Dollars: so many runs do not tell less apart."""
+
+
+@dataclass(frozen=True)
+class _Bounded:
+    """A plan whose fleet would do if nobody were revoked."""
+
+    plan: FleetPlan
+    dollars: float
+    """That it costs in the mean, at least."""
+
+
+def venture(plan: FleetPlan, danger_of: DangerOf) -> FleetPlan:
+    """``plan`` with the risk of the fleet that is best with revocations, which may be another than the cheapest.
+
+    Where none is in time often enough it stays with the cheapest, whose ``risk.advice`` says so. Raises UserError.
+    """
+    if plan.chosen is None:
+        return plan
+    first = _reckoned(plan, danger_of)
+    tried, cut_short = _tried(plan, danger_of)
+    good = sorted((each for each in tried if in_time_enough(each)), key=_mean)
+    best = next(filter(in_time_enough, (_reckoned(each, danger_of) for each in good)), first)
+    if _same(best, plan):
+        return _counting(first, len(tried))
+    least = _mean(best)
+    beside = [each for each in good if not _same(each, best) and not _same(each, plan)][: _RUNNERS_UP - 1]
+    update = {
+        "optimal": cut_short is None,
+        "gap": 0.0 if cut_short is None else max(0.0, 1 - cut_short / least),
+        "runners_up": tuple(_runner_up(each, least) for each in (*beside, first)),
+    }
+    return _counting(best, len(tried)).model_copy(update=update)
+
+
+def _same(one: FleetPlan, other: FleetPlan) -> bool:
+    return one.chosen == other.chosen and one.pool.types == other.pool.types
+
+
+def _reckoned(plan: FleetPlan, danger_of: DangerOf, runs: int = RUNS) -> FleetPlan:
+    assert plan.chosen is not None
+    spot = on_spot(plan.pool, plan.chosen.workers)
+    return reckoned(plan, danger_of({name: plan.chosen.workers[name] for name in spot}), runs)
+
+
+def _tried(plan: FleetPlan, danger_of: DangerOf) -> tuple[list[FleetPlan], float | None]:
+    """Fleets reckoned, and the least bound of those that there was no time for, if any."""
+    tried: list[FleetPlan] = []
+    least, unseen = math.inf, math.inf
+    for candidates in (_safest(plan), _candidates(plan, [()]), _candidates(plan, _choices(plan))):
+        began = time.process_time()
+        for number, candidate in enumerate(candidates):
+            if candidate.dollars >= least:
+                break
+            if number >= _MOST or time.process_time() - began > _SECONDS:
+                unseen = min(unseen, candidate.dollars)
+                break
+            try:
+                found = _reckoned(candidate.plan, danger_of, _RUNS)
+            except UserError:
+                continue  # of its types something is not known; of those in the plan's own fleet all is
+            tried.append(found)
+            if in_time_enough(found):
+                least = min(least, _mean(found))
+    return tried, unseen if unseen < least else None
+
+
+def _safest(plan: FleetPlan) -> Iterator[_Bounded]:
+    """The cheapest fleet on demand: nothing that costs more is of use."""
+    for each in plan.baselines:
+        if each.name == "on-demand" and each.feasible and each.fleet is not None:
+            pool = rented_on_demand(plan.pool, each.fleet.workers)
+            yield _Bounded(plan.model_copy(update={"pool": pool, "chosen": each.fleet}), 0.0)
+
+
+def _choices(plan: FleetPlan) -> list[tuple[str, ...]]:
+    """Sets of types to rent on demand."""
+    names = [kind.name for kind in plan.pool.types if not kind.fixed and on_demand(kind) is not None]
+    sizes = range(1, len(names) + 1) if len(names) <= _MOST_TYPES else {1, len(names)}
+    return [chosen for size in sizes for chosen in combinations(names, size)]
+
+
+def _candidates(plan: FleetPlan, choices: Sequence[tuple[str, ...]]) -> Iterator[_Bounded]:
+    """Fleets that would do undisturbed with one of these choices of types on demand, the least bound first."""
+    assert plan.chosen is not None
+    plain = _venture_wish(plan)
+    own = np.array([plan.chosen.workers.get(kind.name, 0) for kind in plan.pool.types], dtype=float)
+    counts, weighed = compared(plain, own, everything(plain) if fleets(plain) <= MOST_FLEETS else None)
+    found: list[tuple[float, int, FleetPlan]] = []
+    for names in choices:
+        other = plan.model_copy(update={"pool": rented_on_demand(plan.pool, names)})
+        wish = _venture_wish(other)
+        hourly = counts @ wish.prices + wish.server_price
+        used = [number for number, kind in enumerate(plan.pool.types) if kind.name in names]
+        fits = weighed.feasible & (counts[:, used] > 0).all(axis=1)
+        if wish.budget_dollars is not None:
+            fits &= weighed.seconds * hourly / HOUR <= wish.budget_dollars
+        bounds = np.where(fits, _bounds(plan, hourly, weighed.seconds), np.inf)
+        bounds[(counts == own).all(axis=1) & fits & (not names)] = 0.0  # the plan's own, first of all
+        best = np.argsort(bounds, kind="stable")[: _MOST + 1]
+        found += [(float(bounds[at]), int(at), other) for at in best if np.isfinite(bounds[at])]
+    for bound, at, other in sorted(found, key=lambda each: each[:2]):
+        yield _Bounded(other.model_copy(update={"chosen": costed(_venture_wish(other), counts[at])}), bound)
+
+
+def _venture_wish(plan: FleetPlan) -> FleetWish:
+    return FleetWish(plan.pool, plan.model, plan.loss, plan.deadline_seconds, plan.confidence, plan.budget_dollars)
+
+
+def _bounds(plan: FleetPlan, hourly: Array, seconds: Array) -> Array:
+    """Mean dollars of each fleet if nobody is revoked, paid until the deadline at most: [fleet]."""
+    start, work = plan.pool.start_seconds, factors(plan)
+    finite = np.where(np.isfinite(seconds), seconds, plan.deadline_seconds)
+    paid = np.zeros_like(hourly)
+    for factor in work:
+        paid += np.minimum(start + (finite - start) * factor, plan.deadline_seconds)
+    bounds: Array = paid / len(work) * hourly / HOUR
+    return bounds
+
+
+def _mean(found: FleetPlan) -> float:
+    assert found.risk is not None
+    return found.risk.dollars.value
+
+
+def _runner_up(found: FleetPlan, least: float) -> RunnerUp:
+    assert found.chosen is not None
+    assert found.risk is not None
+    chance = f"in time with probability {found.risk.p_deadline.value:.2f}"
+    if in_time_enough(found):
+        more = _mean(found) - least
+        costs = f"costs ${more:.3f} more" if more >= _MILL else "costs about the same"
+        why = f"{costs} in the mean with revocations, {chance}"
+    else:
+        why = f"the cheapest if nobody were revoked; with revocations {chance}"
+    return RunnerUp(fleet=found.chosen, why=why)
+
+
+def _counting(found: FleetPlan, weighed: int) -> FleetPlan:
+    assert found.risk is not None
+    return found.model_copy(update={"risk": found.risk.model_copy(update={"weighed": weighed})})

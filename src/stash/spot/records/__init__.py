@@ -1,0 +1,1 @@
+"""What spot training saves: fleets and plans, logs and curves, risks."""

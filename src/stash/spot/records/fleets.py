@@ -1,0 +1,376 @@
+"""Asynchronous training on rented machines: what may be rented, what was measured, what was fitted, what was chosen.
+
+A *fleet* is workers of several types that train one model through parameter servers. Holds numbers, not models: how
+long an iteration takes and how loss falls is ``derive/spot``'s business. Seconds, bytes, US dollars per hour;
+``None`` means "not known". The symbols are those of spotDNN (Shang et al., IWQoS 2023).
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from stash.core.intervals import Interval
+from stash.core.records.base import Count, Number, PlainName, Record, Sentence
+from stash.spot.records.risks import FleetRisk, InterruptionBand
+
+FLEET_SCHEMA = 1
+FLEET_MODEL_SUFFIX = ".fleet.json"
+SpeedModel = Literal["queue", "paper"]
+"""How workers get into each other's way: at a server's queue, or by equations (8) and (9)."""
+RentalMarket = Literal["spot", "on-demand"]
+MOST_WORKERS = 100_000
+
+
+class WorkerType(Record):
+    """One type of machine that may work, and what it does when it works alone."""
+
+    name: str = Field(min_length=1, max_length=100)
+    gpus: int = Field(1, ge=1, le=1024)
+    """g. Each keeps a copy of the parameters, exchanged over PCIe."""
+    batch: Number = Field(gt=0)
+    """b of equation (10): samples of one GPU in an iteration."""
+    samples_per_second: Number = Field(gt=0)
+    """Of the machine, alone with the server."""
+    quota: int = Field(ge=0, le=MOST_WORKERS)
+    """Lim of constraint (14)."""
+    dollars_per_hour: Annotated[Number, Field(ge=0, le=1e6)]
+    """p, as it would be rented."""
+    on_demand_dollars_per_hour: Number | None = Field(None, ge=0, le=1e6)
+    vcpus: Number | None = Field(None, gt=0)
+    interruptions: InterruptionBand | None = None
+    """How often it is revoked, as of the pool's date."""
+    market: RentalMarket = "spot"
+    """How it is rented, and what ``dollars_per_hour`` is the price of: on demand it is never revoked."""
+
+    @property
+    def fixed(self) -> bool:
+        """Whether it is rented on demand alone."""
+        return self.market == "on-demand"
+
+    @property
+    def on_demand_price(self) -> float | None:
+        """$/h; ``None`` if nobody says."""
+        return self.dollars_per_hour if self.fixed else self.on_demand_dollars_per_hour
+
+    @property
+    def samples(self) -> float:
+        """bᵢ = g · b: samples of one iteration."""
+        return self.gpus * self.batch
+
+    @property
+    def lone_seconds(self) -> float:
+        """Of one iteration, alone with the server: g · b / speed."""
+        return self.samples / self.samples_per_second
+
+
+class ParameterServers(Record):
+    """What keeps the parameters; never spot."""
+
+    count: int = Field(1, ge=1, le=1000)
+    bytes_per_second: Number = Field(gt=0)
+    """Bps, of one server, each way."""
+    dollars_per_hour: Annotated[Number, Field(ge=0, le=1e6)] = 0.0
+    """Of one."""
+    apply_seconds: Annotated[Number, Field(ge=0)] = 0.0
+    """To apply one update to all parameters, on one core of one server."""
+    cores: int = Field(1, ge=1, le=1024)
+    instance: str | None = Field(None, max_length=100)
+    """Its type, where a plan is to rent it."""
+    memory_bytes: Annotated[Number, Field(gt=0)] | None = None
+    """Of one machine."""
+    needs_bytes: Annotated[Number, Field(gt=0)] | None = None
+    """That training takes of the one that needs most, as predicted."""
+
+
+class Contention(Record):
+    """α₁ and β₁ of equation (9)."""
+
+    alpha: Number
+    beta: Number
+
+
+class SizeFactor(Record):
+    """How many times the updates of a power law fleets of so many workers take."""
+
+    workers: int = Field(ge=1, le=MOST_WORKERS)
+    factor: Number = Field(gt=0)
+
+
+class LossLevel(Record):
+    """A loss, and the updates it takes: ``updates`` · N^``workers_exponent`` · bw^``batch_exponent`` · its factor."""
+
+    loss: Number
+    updates: Number = Field(gt=0)
+    """Of one worker with one sample."""
+    workers_exponent: Annotated[Number, Field(ge=-20, le=20)]
+    batch_exponent: Annotated[Number, Field(ge=-20, le=20)]
+    sizes: tuple[SizeFactor, ...] = Field((), max_length=1000)
+    """The smallest first: the factor's logarithm is a straight line in N between two, and stays beyond; none: 1."""
+
+    @model_validator(mode="after")
+    def _sizes_grow(self) -> LossLevel:
+        if any(later.workers <= earlier.workers for earlier, later in pairwise(self.sizes)):
+            raise ValueError("sizes: their workers do not grow")
+        return self
+
+
+class LossCurve(Record):
+    """γ₁ … γ₅ of equation (3). Without ``gamma4`` it is the form that was shipped, in √N and without R.
+
+    Exponents of their own make it (γ₂ · bw + γ₃) · ((R + γ₄) · N)^q / (j + γ₁)^p + γ₅; (3) has p = 1 and q = ½.
+    """
+
+    gamma1: Number
+    """Updates."""
+    gamma2: Number
+    """Loss · updates / sample."""
+    gamma3: Number
+    """Loss · updates."""
+    gamma4: Number | None = Field(None, ge=0)
+    gamma5: Number
+    """The loss that is left after any number of updates."""
+    exponent: Annotated[Number, Field(gt=0, le=10)] = 1.0
+    """p, of the updates. γ₂ and γ₃ are then in loss · updatesᵖ."""
+    workers_exponent: Annotated[Number, Field(ge=-10, le=10)] = 0.5
+    """q, of the workers."""
+    levels: tuple[LossLevel, ...] = Field((), max_length=1000)
+    """Losses that fleets were seen to reach, the highest first: believed within them; beyond them γ₁ … γ₅ are."""
+
+    @model_validator(mode="after")
+    def _levels_fall(self) -> LossCurve:
+        losses = [each.loss for each in self.levels]
+        if any(lower >= higher for higher, lower in pairwise(losses)):
+            raise ValueError("levels: their losses do not fall")
+        return self
+
+
+class LearnedRange(Record):
+    """Where a loss curve was seen: what lies beyond is extrapolated."""
+
+    most_workers: Count
+    least_batch: Number
+    most_batch: Number
+    """Of mean batches, bw."""
+    most_imbalance: Number
+    most_updates: Count
+    """That all replays reached."""
+    least_loss: Number
+    """That all replays reached."""
+    bound: Count | None = None
+    """Of staleness; ``None``: none."""
+
+
+class Uncertainty(Record):
+    """Standard deviations, as fractions, of what is predicted around what comes true."""
+
+    speed: Annotated[Number, Field(ge=0, le=2)] = 0.0
+    updates: Annotated[Number, Field(ge=0, le=2)] = 0.0
+
+
+class FleetPool(Record):
+    """Everything a choice rests on, from one dated file."""
+
+    as_of: PlainName
+    source: Sentence
+    exchange_bytes: Number = Field(gt=0)
+    """S, one way."""
+    worker_bytes_per_second: Number = Field(gt=0)
+    """Breq: what a lone worker uses while it communicates."""
+    pcie_bytes_per_second: Number = Field(gt=0)
+    server: ParameterServers
+    contention: Contention | None = None
+    """Of the paper's model alone."""
+    loss: LossCurve
+    start_seconds: Annotated[Number, Field(ge=0)] = 0.0
+    """From the request to the first update; paid."""
+    uncertainty: Uncertainty | None = None
+    most_vcpus: Number | None = Field(None, gt=0)
+    types: tuple[WorkerType, ...] = Field(min_length=1, max_length=2000)
+    learned: LearnedRange | None = None
+    """Where ``loss`` was seen; ``None`` if nobody says."""
+    notes: tuple[Sentence, ...] = ()
+    """What a reader of a plan has to know of these numbers."""
+    cloud: PlainName | None = None
+    region: PlainName | None = None
+    """Where the prices are of; ``None`` if nobody says."""
+    randomness: Annotated[Number, Field(ge=0, le=1)] | None = None
+    """How workers arrive at the servers, as ``FittedQueue`` has it; ``None``: nobody timed them."""
+
+    @model_validator(mode="after")
+    def _names_differ(self) -> FleetPool:
+        names = [each.name for each in self.types]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise ValueError(f"types: there are two called {twice!r}")
+        return self
+
+
+class FleetRun(Record):
+    """One measured fleet."""
+
+    servers: int = Field(ge=1, le=1000)
+    workers: dict[PlainName, int]
+    updates_per_second: Number = Field(gt=0)
+
+    @property
+    def size(self) -> int:
+        return sum(self.workers.values())
+
+
+class LoneWorker(Record):
+    """An iteration of one worker alone with its servers."""
+
+    type: PlainName
+    servers: int = Field(ge=1)
+    seconds: Interval
+
+    @model_validator(mode="after")
+    def _takes_time(self) -> LoneWorker:
+        if not 0 < self.seconds.value < 1e12:
+            raise ValueError(f"seconds: an iteration of {self.type} cannot take {self.seconds.value:g} s")
+        return self
+
+
+class FittedQueue(Record):
+    """The servers as a queue: what one update keeps one server busy."""
+
+    server_seconds: Number = Field(gt=0)
+    randomness: Annotated[Number, Field(ge=0, le=1)]
+    """1: workers arrive at random, as product-form networks have it; 0: they take turns."""
+    unsplit: Annotated[Number, Field(ge=0, le=1)]
+    """Share of that work that more servers do not divide; 0 where only one number of servers was measured."""
+
+
+class FittedSharing(Record):
+    """Equations (7) to (9), with what speeds alone can tell of them."""
+
+    exchange_seconds: Annotated[Number, Field(ge=0)]
+    """2 · S / Breq, of a lone worker."""
+    demand: Number = Field(gt=0)
+    """Breq / Bps."""
+    contention: Contention
+
+
+class HeldOut(Record):
+    """One measured fleet as models fitted to all others predict it."""
+
+    run: FleetRun
+    queue: Number | None
+    paper: Number | None
+
+
+class FleetModel(Record):
+    """What ``stash spot fit`` learned, as ``stash spot predict`` reads it."""
+
+    fleet_schema: int = FLEET_SCHEMA
+    stash_version: PlainName
+    created: PlainName
+    source: Sentence
+    lone: tuple[LoneWorker, ...]
+    queue: FittedQueue
+    paper: FittedSharing | None
+    """``None`` with fewer fleets than it has coefficients to fit: three sizes."""
+    spread: dict[SpeedModel, Number | None]
+    """Standard deviation of ln(measured / predicted), out of sample; ``None`` if none could be left out."""
+    error: dict[SpeedModel, Number | None]
+    """Median of |predicted / measured − 1|, out of sample."""
+    preferred: SpeedModel
+    judged: tuple[HeldOut, ...]
+    runs: tuple[FleetRun, ...] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _servers_are_part_of_it(self) -> FleetModel:
+        for each in self.lone:
+            if each.seconds.value <= self.queue.server_seconds:
+                raise ValueError(f"queue.server_seconds: more than an iteration of {each.type} takes")
+        return self
+
+
+class FleetSpeed(Record):
+    """What a fleet is predicted to do."""
+
+    model: SpeedModel
+    servers: int
+    workers: dict[PlainName, int]
+    updates_per_second: Number
+    low: Number | None
+    high: Number | None
+    """Ends of the 95 % interval; ``None`` if nobody knows how wrong the model is."""
+    beyond: tuple[Sentence, ...] = ()
+    """Where it leaves what was measured."""
+
+
+class CostedFleet(Record):
+    """A fleet, and what it would take."""
+
+    workers: dict[PlainName, int]
+    """Without those of which there are none."""
+    updates: Number
+    """j: until the loss is reached."""
+    updates_per_second: Number
+    mean_batch: Number
+    imbalance: Number
+    """R."""
+    seconds: Number
+    """With start-up."""
+    dollars: Number
+    """With servers and start-up."""
+    p_deadline: Number | None
+    on_demand: tuple[PlainName, ...] = ()
+    """Those of its types that are not spot machines."""
+
+
+class RunnerUp(Record):
+    """A fleet that was not chosen."""
+
+    fleet: CostedFleet
+    why: Sentence
+
+
+class Baseline(Record):
+    """What another way of choosing would rent."""
+
+    name: PlainName
+    text: Sentence
+    fleet: CostedFleet | None
+    why: Sentence = ""
+    """Why it chooses nothing, or why that does not do."""
+    feasible: bool | None = None
+    evaluations: Count = 0
+
+
+class LooserWish(Record):
+    """The nearest wish that can be kept, others being as they are."""
+
+    option: Literal["deadline", "loss", "quota", "budget"]
+    to: Sentence
+    text: Sentence
+
+
+class FleetPlan(Record):
+    """The answer to one ``stash spot plan``."""
+
+    fleet_schema: int = FLEET_SCHEMA
+    stash_version: PlainName
+    created: PlainName
+    model: SpeedModel
+    deadline_seconds: Number
+    loss: Number
+    confidence: Number | None
+    budget_dollars: Number | None
+    pool: FleetPool
+    chosen: CostedFleet | None
+    optimal: bool
+    gap: Number | None
+    """How much cheaper, as a fraction, another fleet could be at most; 0 if it is optimal; ``None`` with none."""
+    evaluations: Count
+    search_seconds: Number
+    runners_up: tuple[RunnerUp, ...] = ()
+    baselines: tuple[Baseline, ...] = ()
+    looser: tuple[LooserWish, ...] = ()
+    beyond: tuple[Sentence, ...] = ()
+    risk: FleetRisk | None = None
+    """What revocations do to it; ``None`` where nobody says how often machines go."""

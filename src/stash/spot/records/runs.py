@@ -1,0 +1,383 @@
+"""What spot training lived through, as records: runs, rehearsals, learned curves, the loss as it is said."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from itertools import pairwise
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from stash.core.intervals import Interval
+from stash.core.records.base import Count, Number, PlainName, Record, Sentence
+from stash.spot.records.fleets import LearnedRange, LossCurve, SpeedModel
+
+# Log -------------------------------------------------------------------------------------------------------
+# What one asynchronous training lived through: every update, every coming and going, what was predicted of it.
+#
+# The file is ``*.spotlog.json`` (``docs/format.md``). Seconds count from the moment the training's coordinator
+# began; ``None`` means "not known". Holds what happened, not what it means.
+
+SPOT_LOG_SCHEMA = 1
+SPOT_LOG_SUFFIX = ".spotlog.json"
+SpotGround = Literal["testbed", "local"]
+_MOST_LOSS = 1e18
+_SHORTEST = 1e-6
+"""Seconds of a stretch: clocks of two machines agree no better."""
+
+
+def _reckoned(loss: Any) -> Any:
+    return None if isinstance(loss, float) and not abs(loss) <= _MOST_LOSS else loss
+
+
+RunLoss = Annotated[Number | None, BeforeValidator(_reckoned)]
+"""``None`` where it was no number, or is too large for one to reckon with: training may diverge."""
+
+
+class SpotEvent(Record):
+    """One thing that happened."""
+
+    at: Annotated[Number, Field(ge=0)] | None
+    what: PlainName
+    """``joined``, ``notice``, ``wanted``, ``left``, ``lost``, ``server lost``, ``checkpoint`` …"""
+    who: PlainName = ""
+    type: PlainName | None = None
+    instead_of: PlainName | None = None
+    seconds: Number | None = None
+    """Of notice, or that a checkpoint took."""
+    leases: Count | None = None
+    """That a lost worker left to others."""
+    samples: Count | None = None
+    """To be trained on again by a server that was set back."""
+    told: tuple[Sentence, ...] = ()
+
+
+class SpotUpdates(Record):
+    """All updates, one entry each in every column."""
+
+    seconds: tuple[Annotated[Number, Field(ge=0)], ...] = ()
+    worker: tuple[PlainName, ...] = ()
+    samples: tuple[Count, ...] = ()
+    staleness: tuple[Count, ...] = ()
+    """Updates that others made in between."""
+    loss: tuple[RunLoss, ...] = ()
+    """Before the update."""
+
+    @model_validator(mode="after")
+    def _as_long_as_each_other(self) -> SpotUpdates:
+        lengths = {len(getattr(self, name)) for name in type(self).model_fields}
+        if len(lengths) > 1:
+            raise ValueError("updates: the columns are not equally long")
+        return self
+
+
+class SpotStretch(Record):
+    """A time in which nobody came or went."""
+
+    start: Annotated[Number, Field(ge=0)]
+    stop: Number
+    workers: dict[PlainName, Count]
+    """By type."""
+    updates: Count
+    predicted: Annotated[Number, Field(ge=1e-9)] | None
+    """Updates per second; ``None`` where nothing was predicted."""
+
+    @model_validator(mode="after")
+    def _takes_time(self) -> SpotStretch:
+        if self.stop - self.start < _SHORTEST:
+            raise ValueError(f"it ends {self.stop - self.start:g} s after it starts")
+        return self
+
+    @property
+    def observed(self) -> float:
+        """Updates per second."""
+        return self.updates / (self.stop - self.start)
+
+
+class SpotTakeover(Record):
+    """One that went, and who came for it."""
+
+    gone: PlainName
+    successor: PlainName | None
+    notice: Number | None
+    """Seconds that it was told before; ``None``: it vanished."""
+    decided_seconds: Number | None
+    """From the notice, or from when it was found missing, to the decision."""
+    noticed_seconds: Number | None
+    """From the last sign of life of what vanished until it was found missing."""
+    joined_seconds: Number | None
+    """From the decision until the successor had joined; ``None`` if it had not before the end."""
+
+
+class LeaseBooks(Record):
+    """How the ledger stood at the end, in samples."""
+
+    issued: Count
+    done: Count
+    out: Count
+    """Leases."""
+    waiting: Count
+    """Leases."""
+    reissued: Count
+    repeated: Count
+    wrong: Sentence | None
+    """What the audit found; ``None``: no lease lost, none doubled."""
+
+
+class SavedModel(Record):
+    """What the model that was saved is worth: loaded again, on the samples of the last updates."""
+
+    said: Sentence
+    loss: RunLoss = None
+    """``None`` if nobody could load it."""
+    reported: RunLoss = None
+    """Of the same updates, when they were made."""
+    updates: Count = 0
+    samples: Count = 0
+    wrong: Sentence | None = None
+    """What contradicts the loss that was reported."""
+
+
+class SpotLog(Record):
+    """One run."""
+
+    log_schema: int = SPOT_LOG_SCHEMA
+    stash_version: PlainName
+    created: PlainName
+    plan: str
+    job: str
+    on: SpotGround
+    model: SpeedModel
+    """That predicted."""
+    slower: Number = Field(gt=0)
+    """How many times slower than planned everything was emulated; 1 on real machines."""
+    bound: Count | None
+    servers: Count
+    reason: Sentence
+    """Why it ended."""
+    seconds: Number | None
+    """From the first update to the last; ``None`` if there were no two."""
+    loss: RunLoss
+    """Running mean at the end."""
+    loss_window: Count
+    """Updates that it is taken over."""
+    stretches: tuple[SpotStretch, ...] = ()
+    takeovers: tuple[SpotTakeover, ...] = ()
+    events: tuple[SpotEvent, ...] = ()
+    updates: SpotUpdates = SpotUpdates()
+    books: LeaseBooks | None = None
+    """``None`` if it ended too suddenly for that."""
+    goal_loss: RunLoss = None
+    """What ``--loss`` asked for, else what the plan was made for; ``None`` where nobody kept it."""
+    goal_seconds: Annotated[Number, Field(ge=0)] | None = None
+    """From the first update until the plan expects the loss it was made for; ``None`` where it says nothing of it."""
+    saved: SavedModel | None = None
+    """``None`` where no model was saved, or by an older Stash."""
+
+
+# Curve -----------------------------------------------------------------------------------------------------
+# How a job's loss falls, as it was learned: the fleets that were replayed, the forms that were fitted, how they
+# err.
+#
+# A *replay* trains a job on one machine as a fleet would, in virtual time. Holds numbers; what they mean is
+# ``spot/model/convergence.py``'s business. Losses are running means over the last ``window`` updates.
+
+CURVE_SCHEMA = 1
+CURVE_SUFFIX = ".curve.json"
+LossForm = Literal["printed", "shipped", "free", "levels"]
+"""Of equation (3): with R, as printed; without, as √N, as shipped; without R and with exponents of its own; and no
+form at all: a power law in N and bw for each loss that was seen."""
+MOST_REPLAYED = 256
+"""Workers of one replay: each holds a gradient."""
+
+
+class VirtualWorker(Record):
+    """A worker of a replay."""
+
+    samples: int = Field(ge=1)
+    """bᵢ: of an iteration."""
+    seconds: Number = Field(gt=0)
+    """Tᵢ, in virtual time: what counts is how many times another worker's it is."""
+
+
+class LossReplay(Record):
+    """One fleet's training, replayed."""
+
+    workers: tuple[VirtualWorker, ...] = Field(min_length=1, max_length=MOST_REPLAYED)
+    bound: Count | None
+    """Iterations that a worker may be ahead of the slowest; ``None``: any number."""
+    seed: Count
+    """Of the order of samples."""
+    mean_batch: Number = Field(gt=0)
+    """bw of equation (4)."""
+    imbalance: Annotated[Number, Field(ge=0)]
+    """R of equation (5)."""
+    staleness: Annotated[Number, Field(ge=0)]
+    """Updates that others made while a gradient was computed: the mean."""
+    updates: tuple[Count, ...] = Field(min_length=2, max_length=100_000)
+    losses: tuple[Number, ...]
+    """After so many updates."""
+    seconds: Annotated[Number, Field(ge=0)]
+    """That the replay took on its machine."""
+
+    @model_validator(mode="after")
+    def _is_a_course(self) -> LossReplay:
+        if len(self.updates) != len(self.losses):
+            raise ValueError("updates and losses: they are not equally many")
+        if any(later <= earlier for earlier, later in pairwise(self.updates)):
+            raise ValueError("updates: they do not grow")
+        if not all(map(math.isfinite, self.losses)):
+            raise ValueError("losses: one is no number")
+        return self
+
+
+class LossSpread(Record):
+    """How sure the updates to a loss are."""
+
+    loss: Number
+    spread: Annotated[Number, Field(ge=0)]
+    """Standard deviation of ln(predicted / replayed)."""
+
+
+class FittedLoss(Record):
+    """One form of equation (3), and how wrong it was of replays that it had not seen."""
+
+    form: LossForm
+    curve: LossCurve
+    intervals: dict[PlainName, Interval]
+    """Of each coefficient by name: 95 % of what other choices among the replayed fleets would have given."""
+    loss_error: Number
+    """Median of |predicted / replayed − 1| of losses after so many updates."""
+    error: Number
+    """The same of updates to a loss: what a plan asks for; 1 where the form says that it is never reached."""
+    worst_error: Number
+    """Its 90th percentile."""
+    spread: Number | None
+    """Standard deviation of ln(predicted / replayed) of updates to a loss; ``None`` if it is not finite."""
+    spreads: tuple[LossSpread, ...] = Field((), max_length=1000)
+    """The same of each loss that was judged, the highest first; none if one is not finite."""
+
+
+class LearnedCurve(Record):
+    """What ``stash spot learn`` found, as ``stash spot plan`` reads it."""
+
+    curve_schema: int = CURVE_SCHEMA
+    stash_version: PlainName
+    created: PlainName
+    job: Sentence
+    """File and name."""
+    device: PlainName
+    """That the replays ran on."""
+    batch: int = Field(ge=1)
+    """Samples of one GPU in an iteration, as the job has it."""
+    samples: int = Field(ge=1)
+    """Of the data set."""
+    parameters: int = Field(ge=1)
+    """Trained ones."""
+    parameter_bytes: int = Field(ge=1)
+    """S: one way."""
+    apply_seconds: Annotated[Number, Field(ge=0)]
+    """That the optimizer takes to apply one update to all parameters, on one core of this machine."""
+    window: int = Field(ge=1)
+    """Updates that a loss is the mean of."""
+    seed: Count
+    """Of the first parameters, the same in all replays."""
+    replays: tuple[LossReplay, ...] = Field(min_length=1, max_length=1000)
+    forms: tuple[FittedLoss, ...] = Field(min_length=1)
+    """The one that erred least in updates to a loss first."""
+    ended: Literal["done", "budget", "interrupted"]
+    left_out: tuple[Sentence, ...] = ()
+    """Fleets that were not to be replayed to the end, and why."""
+    optimizer_bytes: Count | None = None
+    """Of the optimizer's state for all parameters; ``None`` in curves of earlier versions, as the next two."""
+    buffer_bytes: Count | None = None
+    """Of what the model keeps and nobody trains."""
+    largest_bytes: Count | None = None
+    """Of the largest tensor that is trained."""
+
+    @property
+    def best(self) -> FittedLoss:
+        return self.forms[0]
+
+    @property
+    def learned(self) -> LearnedRange:
+        """Where the curve was seen."""
+        return LearnedRange(
+            most_workers=max(len(each.workers) for each in self.replays),
+            least_batch=min(each.mean_batch for each in self.replays),
+            most_batch=max(each.mean_batch for each in self.replays),
+            most_imbalance=max(each.imbalance for each in self.replays),
+            most_updates=min(each.updates[-1] for each in self.replays),
+            least_loss=max(min(each.losses) for each in self.replays),
+            bound=self.replays[0].bound,
+        )
+
+
+# Running loss ----------------------------------------------------------------------------------------------
+# What a loss of spot training is wherever one is said: the mean over the last updates, by samples.
+
+LOSS_WINDOW = 50
+"""Updates that the mean is taken over."""
+
+
+def mean_loss(updates: Collection[tuple[float, int]]) -> float:
+    """Of (loss, samples) of each update; one sample at least."""
+    return sum(loss * samples for loss, samples in updates) / sum(samples for _, samples in updates)
+
+
+# Setbacks --------------------------------------------------------------------------------------------------
+# What one rehearsal of a synchronous job lived through: who was taken away, and what each of them cost.
+#
+# Seconds count from the first moment that all nodes trained together; ``None`` means "not known". Holds what
+# happened.
+
+
+class NoticeCheckpoint(Record):
+    """What became of the checkpoint that a notice asks for."""
+
+    seconds: Number | None
+    """From the notice until it was whole; ``None`` if there was none in time."""
+    why: Sentence = ""
+    """Why there was none."""
+
+
+class SyncSetback(Record):
+    """A node that was taken away, and what it took the group to go on."""
+
+    gone: str
+    at: Number
+    """When it stopped training: once the checkpoint that its notice asked for was settled, if it had one."""
+    notice: Number | None
+    """Seconds that it was told before; ``None``: it vanished."""
+    lost_seconds: Number
+    """Of training that is done again: since the last checkpoint, or since the group was last started."""
+    again_seconds: Number | None = None
+    """Until a group without it was started; ``None`` if none was before the end."""
+    whole_seconds: Number | None = None
+    """Until a group of as many nodes as planned was started; ``None`` if none was before the end."""
+    successor: str | None = None
+    checkpoint: NoticeCheckpoint | None = None
+    """``None`` without a notice, and where nobody kept it."""
+
+
+class SyncLog(Record):
+    """One rehearsal."""
+
+    stash_version: str
+    plan: str
+    script: tuple[str, ...]
+    on: str
+    nodes: Count
+    least: Count
+    checkpoint_seconds: Number
+    checkpoint_why: Sentence
+    """Where that interval is from."""
+    reason: Sentence
+    """Why it ended."""
+    seconds: Number | None
+    """From when all nodes first trained together until the end; ``None`` if they never did."""
+    restarts: Count
+    """Of the whole group, where torchrun had not put it together in time."""
+    setbacks: tuple[SyncSetback, ...] = ()
+    events: tuple[SpotEvent, ...] = ()

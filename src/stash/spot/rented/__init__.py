@@ -1,0 +1,1 @@
+"""Rents a fleet plan, replaces who is taken away, and leaves nothing running."""

@@ -1,0 +1,110 @@
+"""Runs around torchrun on a rented node of a synchronous job: makes of a notice a checkpoint, then an orderly end.
+
+Without it, all that a notice changes is that the machine is gone later. What the command is, it does not know, but
+that it ends when it gets SIGTERM.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from stash.core.errors import UserError
+from stash.core.interrupts import interrupted_by
+from stash.measure.host.notices import Notice, NoticeWatch, hearing_sigterm
+from stash.spot.sync.checkpoint_request import FOLDER, CheckpointRequest
+
+LOOK_SECONDS = 0.2
+_GRACE_SECONDS = 20.0
+"""For the command to end when we are interrupted."""
+
+
+class Farewell:
+    """What a notice sets off: a checkpoint is asked for, and then the command is to end."""
+
+    def __init__(self, notes: Path, grace: float, say: Callable[[str], None]) -> None:
+        """``notes``: where checkpoints are asked for; ``grace``: seconds that a notice leaves which names no time."""
+        self._notes, self._grace, self._say = notes, grace, say
+        self.wanted: CheckpointRequest | None = None
+        """The one that is waited for."""
+        self.ending = False
+        """The command was told to end."""
+
+    def left(self, notice: Notice) -> float:
+        """Seconds until the machine is gone."""
+        return self._grace if notice.deadline is None else notice.deadline - time.time()
+
+    def hear(self, notice: Notice) -> None:
+        if notice.kind == "at risk":
+            self._say(f"{notice.source}: this machine may be taken away; it trains on")
+        elif notice.kind == "withdrawn":
+            self.wanted = None
+            self._say(f"{notice.source}: the notice is withdrawn")
+        elif self.wanted is None and not self.ending:
+            left = self.left(notice)
+            self._say(f"{notice.source}: this machine will be gone in {left:.0f} s; asking for a checkpoint")
+            self.wanted = CheckpointRequest(self._notes, left)
+
+    def due(self) -> bool:
+        """Whether it is time to end the command; says so once."""
+        if self.wanted is None or not self.wanted.settled():
+            return False
+        said, self.wanted, self.ending = self.wanted, None, True
+        if said.seconds is None:
+            self._say(f"no checkpoint: {said.why}; ending the command")
+        else:
+            self._say(f"a checkpoint is whole after {said.seconds:.1f} s; ending the command")
+        return True
+
+
+class NodeGuard:
+    """One command, and what it is told."""
+
+    def __init__(self, command: Sequence[str], folder: Path, grace: float, say: Callable[[str], None]) -> None:
+        """``folder``: of the checkpoints; ``grace``: seconds that a notice leaves which names no time."""
+        self._command, self._folder, self._grace = command, folder, grace
+        self._farewell = Farewell(folder, grace, say)
+
+    def run(self, watch: NoticeWatch) -> int:
+        """Until the command ends; its exit status, as a shell has it. Raises UserError if it cannot be started."""
+        with hearing_sigterm(watch.hear, self._grace), interrupted_by(signal.SIGHUP, signal.SIGQUIT), watch:
+            process = started(self._command, {FOLDER: str(self._folder)})
+            try:
+                while process.poll() is None:
+                    notice = watch.next(LOOK_SECONDS)
+                    if notice is not None:
+                        self._farewell.hear(notice)
+                    if self._farewell.due():
+                        process.terminate()
+            finally:
+                end(process)
+        return status(process)
+
+
+def started(command: Sequence[str], told: Mapping[str, str], errors: int | None = None) -> subprocess.Popen[bytes]:
+    """The command, with these variables too; raises UserError if it cannot be started."""
+    # In a session of its own: a signal to all of our group is a notice, and must not end it at once.
+    try:
+        return subprocess.Popen(command, env={**os.environ, **told}, stderr=errors, start_new_session=True)
+    except OSError as error:
+        raise UserError(f"{command[0]} cannot be started: {error.strerror or error}") from error
+
+
+def status(process: subprocess.Popen[bytes]) -> int:
+    """Of one that has ended, as a shell has it."""
+    return process.returncode if process.returncode >= 0 else 128 - process.returncode
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Of a command that still runs: it is asked to, then made to."""
+    if process.poll() is None:
+        process.terminate()
+        try:
+            process.wait(_GRACE_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()

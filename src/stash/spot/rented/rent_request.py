@@ -1,0 +1,187 @@
+"""A plan, a job and a place as one request: what is wrong with it is said before anything is rented.
+
+Knows prices, dates, names and versions; asks nobody, and believes the plan in everything that it says of training.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from datetime import date
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from stash.catalog.facts import OLD_DAYS, Instance, age
+from stash.catalog.offers import Catalog
+from stash.core.errors import UserError
+from stash.core.units import counted
+from stash.spot.records.fleets import FleetPlan
+from stash.spot.rented.gang import GangRequest
+from stash.spot.rented.tasks import FleetRequest, RentRequest, dollars_at_most, first_workers
+from stash.spot.train.elastic_job import EXAMPLE, check_optimizer, load_job
+from stash.study.study_folder import StudyFolder
+
+KUBERNETES = ("kubernetes", "k8s")
+_BUCKET = re.compile(r"(s3|gs|https|r2|cos|oci|nebius|cw|vastdata)://[\w.-]+(/[\w.=+-]+)*/?")
+"""What SkyPilot 0.14.1 mounts (``sky.data.storage``), and a folder in it that a shell reads as it is."""
+
+
+def run_folder(plan: Path, work: Path) -> StudyFolder:
+    """``job.plan.json`` has ``job.run`` beside it."""
+    whole = plan.resolve()
+    return StudyFolder(whole.with_name(f"{whole.name.split('.')[0]}.run"), work, "stash spot run")
+
+
+def request(
+    plan: FleetPlan,
+    job: str,
+    infra: str,
+    folder: StudyFolder,
+    catalog: Catalog,
+    today: date,
+    checkpoints: str | None = None,
+) -> FleetRequest:
+    """All that does not change while machines come and go; raises UserError."""
+    place = _place(infra)
+    _priced(plan, today)
+    if plan.pool.server.count > 1 and checkpoints is None:
+        raise UserError(
+            f"{plan.pool.server.count} servers keep their checkpoints where each of them finds those of all; name a "
+            "bucket, like --bucket s3://my-bucket"
+        )
+    return FleetRequest(
+        **_common(plan, place, folder, catalog), job=_named(job, folder.work), ray=_ray(), checkpoints=checkpoints
+    )
+
+
+def gang(
+    plan: FleetPlan,
+    script: Sequence[str],
+    infra: str,
+    folder: StudyFolder,
+    catalog: Catalog,
+    today: date,
+    checkpoints: str | None,
+    least: int,
+    every: float,
+) -> GangRequest:
+    """The same of a synchronous script, ``every`` seconds between its checkpoints; raises UserError."""
+    place = _place(infra)
+    _priced(plan, today)
+    if checkpoints is None:
+        raise UserError(
+            "with --sync every node has to find the checkpoints that another has saved; name a bucket for them, like "
+            "--bucket s3://my-bucket/run1"
+        )
+    if not _BUCKET.fullmatch(checkpoints):
+        raise UserError(f"--bucket {checkpoints!r}: write it like s3://my-bucket/run1, gs://… or https://… (Azure)")
+    if not Path(script[0]).is_file():
+        raise UserError(f"there is no script {script[0]}; after --sync comes a Python file, then its arguments")
+    inside = _inside(script[0], folder.work, f"--sync {Path(script[0]).name} …")
+    request = GangRequest(
+        **_common(plan, place, folder, catalog),
+        script=(str(inside), *script[1:]),
+        checkpoints=checkpoints,
+        least=least,
+        every=every,
+    )
+    if least > request.most:
+        raise UserError(f"--least {least}: the plan has {counted(request.most, 'worker')}; ask for no more than that")
+    return request
+
+
+def _common(plan: FleetPlan, place: tuple[str, str | None], folder: StudyFolder, catalog: Catalog) -> dict[str, Any]:
+    own = hashlib.sha256(str(folder.path).encode()).hexdigest()[:6]
+    cloud, region = place
+    return {
+        "name": f"stash-{own}",
+        "plan": plan,
+        "folder": folder,
+        "cloud": cloud,
+        "region": region,
+        "instances": _instances(plan, cloud, catalog),
+    }
+
+
+def within_cap(request: RentRequest, cap: float) -> None:
+    """Raise UserError for a cap that ends the training before it has well begun."""
+    chosen = request.plan.chosen
+    hour = request.server_dollars + sum(dollars_at_most(kind) for kind in first_workers(request))
+    needed = hour if chosen is None else min(hour, chosen.dollars)
+    if cap < needed:
+        raise UserError(
+            f"--max-cost {cap:g} does not last for the first hour, which costs ${hour:.2f} at most; allow that, or "
+            f"plan a smaller fleet with `stash spot plan … --budget {cap:g}`"
+        )
+
+
+def _place(infra: str) -> tuple[str, str | None]:
+    cloud, _, region = infra.partition("/")
+    if cloud in KUBERNETES:
+        return infra, None
+    if not cloud or not region:
+        raise UserError(
+            f"--infra {infra!r}: workers reach the server by its private address, so all machines are rented in one "
+            "region; name it, like --infra aws/us-east-1 (or --infra kubernetes)"
+        )
+    return cloud, region
+
+
+def _priced(plan: FleetPlan, today: date) -> None:
+    again = "put today's prices into the pool (with as_of) and run `stash spot plan` again"
+    if plan.chosen is None:
+        raise UserError("the plan holds no fleet: nothing in its pool was feasible; plan again with a looser wish")
+    since = age(plan.pool.as_of, today)
+    if since is None or since.is_old:
+        raise UserError(
+            f"the plan's prices are of {plan.pool.as_of}, and after {OLD_DAYS} days they say little about what a "
+            f"machine costs now; {again}"
+        )
+    unknown = [
+        kind.name for kind in plan.pool.types if plan.chosen.workers.get(kind.name) and not kind.dollars_per_hour
+    ]
+    if not plan.pool.server.dollars_per_hour:
+        unknown.append("the server")
+    if unknown:
+        raise UserError(f"the price of {unknown[0]} is not known (dollars_per_hour of the plan's pool is 0); {again}")
+
+
+def _named(job: str, work: Path) -> str:
+    """The job as machines will name it, which see the folder ``work``; it has to be importable here, too."""
+    check_optimizer(load_job(job))
+    path, _, name = job.rpartition(":")
+    return f"{_inside(path, work, EXAMPLE)}:{name}"
+
+
+def _inside(file: str, work: Path, example: str) -> Path:
+    """Its name from the folder ``work``."""
+    inside = Path(file).resolve()
+    if not inside.is_relative_to(work):
+        raise UserError(
+            f"{file} lies outside {work}, the folder that is copied to the machines; start from the job's own, "
+            f"like: cd {inside.parent} && stash spot run … {example}"
+        )
+    return inside.relative_to(work)
+
+
+def _ray() -> str:
+    """The version here, which every machine then gets: Ray refuses to work with unlike ones."""
+    try:
+        return version("ray")
+    except PackageNotFoundError:
+        raise UserError(
+            "Ray is not installed here, and all machines get the version that is; install it with: "
+            "pip install 'stash-ddl[spot]'"
+        ) from None
+
+
+def _instances(plan: FleetPlan, cloud: str, catalog: Catalog) -> dict[str, Instance]:
+    found = {}
+    for kind in plan.pool.types:
+        try:
+            found[kind.name] = catalog.instance(f"{cloud}/{kind.name}")
+        except UserError:
+            continue  # SkyPilot may know it all the same
+    return found

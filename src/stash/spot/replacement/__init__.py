@@ -1,0 +1,1 @@
+"""What to rent when machines of a fleet are gone."""

@@ -1,0 +1,313 @@
+"""What to rent now that machines are gone: for an asynchronous fleet, and for a synchronous gang."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+
+import numpy as np
+
+from stash.core.units import counted
+from stash.predict.draws import Array
+from stash.spot.records.fleets import FleetPlan, FleetPool, WorkerType
+from stash.spot.replacement.outlook import (
+    Additions,
+    Bools,
+    FleetAnswers,
+    FleetOutlook,
+    FleetSituation,
+    Integers,
+    at_once,
+    candidates,
+    offers_of,
+    on_demand_only,
+    on_spot,
+)
+
+# Replanning ------------------------------------------------------------------------------------------------
+# What to rent now: machines of a fleet are gone, the loss is what it is, time and money are what is left of them.
+#
+# Survivors are kept. Spot machines that can be had now and are in time come first; machines on demand are for where
+# none are, and a type's cooldown is waited for where machines on demand would still do afterwards. Pure: knows no
+# cloud; decides within a second.
+
+_HARDLY_LATER = 1.05
+"""Of what is late anyway, the cheapest of those that are not later than this many times the soonest."""
+_MUCH_SOONER = 2.0
+"""How many times as soon it has to be, of what is late anyway, to be worth machines on demand."""
+
+
+@dataclass(frozen=True)
+class Replanning:
+    """What to do."""
+
+    add: dict[str, int]
+    """On spot."""
+    why: str
+    in_time: bool
+    affordable: bool
+    """Whether the money left lasts until the loss is reached; if not, training has to end before."""
+    seconds: float | None
+    """Until the loss is reached; ``None``: by this fleet never."""
+    dollars: float | None
+    look_again_seconds: float | None
+    """When a type has cooled down that could be of use; ``None``: nothing is cooling."""
+    candidates: int
+    decided_seconds: float
+    add_on_demand: dict[str, int] = field(default_factory=dict)
+    later: dict[str, int] = field(default_factory=dict)
+    """Spot machines to decide about again once their type has cooled down: ``seconds`` and ``dollars`` count them."""
+    last_moment_seconds: float | None = None
+    """Until when machines on demand would be in time, if no spot machine were to come; ``None``: they are not now."""
+
+
+def replan(plan: FleetPlan, seen: FleetSituation) -> Replanning:
+    """What to add to the survivors.
+
+    The cheapest spot machines that can be had now and are in time. If none are, the cheapest mix that is: with
+    machines on demand, or, while somebody trains, with spot ones that are asked for once their type has cooled down,
+    if machines on demand would still be in time were those refused: R ≥ C + 2d then, the safety net of Wu et al.
+    ("Can't Be Late", NSDI 2024). If nothing is in time, the soonest that the money allows, which has to be twice as
+    soon to have machines on demand.
+    """
+    began = time.perf_counter()
+    offers = offers_of(plan.pool, seen.workers, seen.cooling, seen.refused)
+    few, extra = candidates(plan.pool, offers)
+    outlook = FleetOutlook(plan, seen, _counts(offers.kept, few, extra))
+    last = outlook.last_moment(on_demand_only(offers.of(few), extra))
+    ways = (on_spot(offers.of(few), extra), at_once(offers.of(few), extra))
+    answers = _together([outlook.answers(way, last) for way in ways])
+    at = _best(answers)
+    chosen = _named([plan.pool.types[number].name for number in few], ways[at // len(extra)], at % len(extra))
+    finite = bool(np.isfinite(answers.training[at]))
+    in_time, affordable = bool(answers.in_time[at]), bool(answers.affordable[at])
+    cooling = [left for each in (seen.cooling, seen.refused) for left in each.values() if left > 0]
+    return Replanning(
+        add=chosen.spot,
+        why=_why(chosen, in_time, affordable, finite, bool(answers.dearer[at])),
+        in_time=in_time,
+        affordable=affordable,
+        seconds=float(answers.training[at]) if finite else None,
+        dollars=float(answers.dollars[at]) if finite else None,
+        look_again_seconds=min(cooling, default=None),
+        candidates=len(extra),
+        decided_seconds=time.perf_counter() - began,
+        add_on_demand=chosen.on_demand,
+        later=chosen.later,
+        last_moment_seconds=last,
+    )
+
+
+def _counts(kept: Array, types: Integers, extra: Array) -> Array:
+    """[fleet, type]."""
+    counts = np.tile(kept, (len(extra), 1))
+    counts[:, types] += extra
+    return counts
+
+
+def _together(parts: Sequence[FleetAnswers]) -> FleetAnswers:
+    names = [each.name for each in fields(FleetAnswers)]
+    return FleetAnswers(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
+
+
+def _best(of: FleetAnswers) -> int:
+    """Which answer ``replan`` gives; the first one, which adds nothing, if there is no money for any."""
+    kept, late = of.affordable & of.in_time, of.affordable & ~of.waits
+    felt = np.where(of.dearer, _MUCH_SOONER, 1.0) * of.training
+    soonest = float(np.min(felt, where=late, initial=math.inf))
+    for allowed in (kept & ~of.waits & ~of.dearer, kept, late & (felt <= soonest * _HARDLY_LATER)):
+        if allowed.any():
+            return int(np.lexsort((of.size, np.where(allowed, of.dollars, math.inf)))[0])
+    return 0
+
+
+@dataclass(frozen=True)
+class _Chosen:
+    """Machines to add, by type."""
+
+    spot: dict[str, int]
+    on_demand: dict[str, int]
+    later: dict[str, int]
+    """On spot, once they have cooled down."""
+
+
+def _named(types: Sequence[str], had: Additions, at: int) -> _Chosen:
+    def those(which: Bools) -> dict[str, int]:
+        row = zip(types, had.extra[at], which, strict=True)
+        return {name: int(more) for name, more, wanted in row if more > 0 and wanted}
+
+    later = had.waits > 0
+    return _Chosen(those(~had.on_demand & ~later), those(had.on_demand), those(later))
+
+
+def _why(chosen: _Chosen, in_time: bool, affordable: bool, finite: bool, dearer: bool) -> str:
+    if not finite:
+        return "nobody is left, and nothing can be had now"
+    parts = [
+        _machines(chosen.spot, " on spot" if chosen.on_demand else ""),
+        _machines(chosen.on_demand, " on demand"),
+    ]
+    now = " and ".join(part for part in parts if part) or "nothing"
+    if not affordable:
+        return f"rent {now}: the money that is left does not last until the loss is reached"
+    if chosen.later:
+        return f"rent {now} now, and {_machines(chosen.later)} after the cooldown: the cheapest that is in time"
+    if not in_time:
+        return f"rent {now}: nothing that can be had now is in time, this is the soonest"
+    if dearer:
+        return f"rent {now}: no spot machines are in time, this is the cheapest that is"
+    return f"rent {now}: the cheapest that is in time" if now != "nothing" else "rent nothing: who is left is in time"
+
+
+def _machines(added: Mapping[str, int], how: str = "") -> str:
+    return " and ".join(f"{counted(n, 'machine')} of {name}{how}" for name, n in added.items())
+
+
+# Successors ------------------------------------------------------------------------------------------------
+# Who comes for a node of a gang that is gone: machines of a synchronous job, which all wait for the slowest.
+#
+# A gang is as fast as its slowest node, so nobody comes who is slower than the slowest that was planned. Spot
+# machines come first; where none can be had, on demand ones do once waiting would be late, by Wu et al. ("Can't Be
+# Late", NSDI 2024): R < C + 2d, with C the work that is left, in seconds of the whole gang by the plan, R what is
+# left until the deadline, d from asking for a machine to its training. Pure: knows no cloud. How far a script is,
+# it is told.
+
+
+@dataclass(frozen=True)
+class GangSituation:
+    """A gang in the middle of training, as it was seen."""
+
+    workers: Mapping[str, int]
+    """Who stays, of either kind, by type; those that are about to join too."""
+    least: int
+    """Nodes that can train."""
+    work_seconds: float
+    """C: left, of the whole gang."""
+    seconds_left: float
+    """R: until the deadline."""
+    join_seconds: float
+    """d."""
+    cooling: Mapping[str, float] = field(default_factory=dict)
+    """Seconds until spot machines of a type are asked for again."""
+    refused: Mapping[str, float] = field(default_factory=dict)
+    """The same on demand."""
+
+
+@dataclass(frozen=True)
+class Successors:
+    """What to rent now."""
+
+    add: dict[str, int]
+    """On spot, or as the type is planned."""
+    add_on_demand: dict[str, int]
+    missing: int
+    """Nodes that nobody comes for yet."""
+    why: str
+    look_again_seconds: float | None
+    """When to decide anew; ``None``: nothing changes by itself."""
+    last_moment_seconds: float
+    """Until when machines on demand would still be in time; negative: no more."""
+
+
+def succeed(plan: FleetPlan, seen: GangSituation) -> Successors:
+    """For every node that is missing the planned type, else the cheapest other that is fast enough."""
+    planned = {} if plan.chosen is None else plan.chosen.workers
+    lacking = _lacking(planned, seen.workers)
+    slack = seen.seconds_left - seen.work_seconds - 2 * seen.join_seconds
+    if not lacking:
+        return Successors({}, {}, 0, "rent nothing: the gang is whole", None, slack)
+    able = _able(plan.pool, planned)
+    room = Counter({kind.name: kind.quota - seen.workers.get(kind.name, 0) for kind in able})
+    spot = _placed(lacking, [kind for kind in able if _free(kind, seen)], room)
+    rest = lacking[sum(spot.values()) :]
+    waits = _wait(able, seen)
+    present = sum(seen.workers.values()) + sum(spot.values())
+    dear: dict[str, int] = {}
+    if rest and _now(present, len(_names(planned)), waits, slack, seen):
+        wanted = rest if present >= seen.least or slack >= 0 else rest[: seen.least - present]
+        dear = _placed(wanted, _by_on_demand(able, seen), room)
+    missing = len(rest) - sum(dear.values())
+    return Successors(
+        spot, dear, missing, _why_successors(spot, dear, missing, waits), waits if missing else None, slack
+    )
+
+
+def _names(planned: Mapping[str, int]) -> list[str]:
+    """A type for each node."""
+    return [name for name, count in planned.items() for _ in range(count)]
+
+
+def _lacking(planned: Mapping[str, int], there: Mapping[str, int]) -> list[str]:
+    """The planned types of nodes that are missing: as many as it takes to be as many as planned."""
+    left, gone = Counter(there), []
+    for name in _names(planned):
+        if left[name] > 0:
+            left[name] -= 1
+        else:
+            gone.append(name)
+    return gone[: max(0, len(_names(planned)) - sum(there.values()))]
+
+
+def _able(pool: FleetPool, planned: Mapping[str, int]) -> list[WorkerType]:
+    """Types that hold nobody up, the cheapest first."""
+    slowest = min((kind.samples_per_second for kind in pool.types if planned.get(kind.name)), default=0.0)
+    able = [kind for kind in pool.types if kind.samples_per_second >= slowest and kind.dollars_per_hour > 0]
+    return sorted(able, key=lambda kind: (kind.dollars_per_hour, kind.name))
+
+
+def _free(kind: WorkerType, seen: GangSituation) -> bool:
+    """Whether it may be asked for now, as it is planned to be rented."""
+    return (seen.refused if kind.fixed else seen.cooling).get(kind.name, 0.0) <= 0
+
+
+def _by_on_demand(able: list[WorkerType], seen: GangSituation) -> list[WorkerType]:
+    priced = [(kind.on_demand_price, kind) for kind in able if not kind.fixed and not seen.refused.get(kind.name)]
+    known = [(price, kind) for price, kind in priced if price]
+    return [kind for _, kind in sorted(known, key=lambda each: (each[0], each[1].name))]
+
+
+def _placed(lacking: list[str], of: list[WorkerType], room: Counter[str]) -> dict[str, int]:
+    """One for each, its own type if that is among ``of`` (by price); takes from ``room``."""
+    found: Counter[str] = Counter()
+    for name in lacking:
+        own = [kind for kind in of if kind.name == name]
+        for kind in (*own, *of):
+            if room[kind.name] > 0:
+                room[kind.name] -= 1
+                found[kind.name] += 1
+                break
+    return dict(found)
+
+
+def _wait(able: list[WorkerType], seen: GangSituation) -> float | None:
+    """Seconds until some type may be asked for again; ``None``: none is cooling."""
+    until = [(seen.refused if kind.fixed else seen.cooling).get(kind.name, 0.0) for kind in able]
+    return min((seconds for seconds in until if seconds > 0), default=None)
+
+
+def _now(present: int, planned: int, waits: float | None, slack: float, seen: GangSituation) -> bool:
+    """Whether machines on demand are needed now."""
+    training = present / planned if present >= seen.least else 0.0
+    if waits is None:
+        return slack >= 0 or present < seen.least
+    after = slack - waits * (1.0 - training)
+    return after < 0 and (slack >= 0 or present < seen.least)
+
+
+def _why_successors(spot: Mapping[str, int], dear: Mapping[str, int], missing: int, waits: float | None) -> str:
+    parts = [_successor_machines(spot, " on spot" if dear else ""), _successor_machines(dear, " on demand")]
+    now = " and ".join(part for part in parts if part) or "nothing"
+    if missing and waits is not None:
+        rest = f"{counted(missing, 'node')} more once a type has cooled down"
+    elif missing:
+        rest = f"{counted(missing, 'node')} cannot be had"
+    else:
+        rest = "no spot machines would be in time" if dear else "the gang is whole again with that"
+    return f"rent {now}: {rest}"
+
+
+def _successor_machines(added: Mapping[str, int], how: str) -> str:
+    return " and ".join(f"{counted(n, 'machine')} of {name}{how}" for name, n in added.items())

@@ -1,0 +1,1 @@
+"""What revocations do to a plan: lifetimes, checkpoints, replacing who is gone."""

@@ -1,0 +1,288 @@
+"""What revocations do to a plan: how probably it is in time, what it costs in the mean, and whether to refuse spot.
+
+Closed form where there is one (a memoryless gang), a replay where a record says what could be had, Monte Carlo with
+common random numbers else. What the pool says of its own uncertainty counts in all of them. Prices are the plan's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from scipy.special import ndtri
+
+from stash.core.errors import UserError
+from stash.core.intervals import Interval
+from stash.core.units import counted
+from stash.predict.draws import Array
+from stash.spot.choose.fleet_costs import FleetWish, on_spot
+from stash.spot.records.fleets import FleetPlan
+from stash.spot.records.risks import CheckpointInterval, FleetRisk, Obtainable, TypeLife
+from stash.spot.risk.lifetimes import HOUR, NEVER, ChosenLaw, Gang, LifeLaw
+from stash.spot.risk.replacing import FleetRuns, affordable, by_laws, by_record, speeds
+from stash.spot.risk.restarting import (
+    LEAST,
+    CheckpointedJob,
+    drawn_seconds,
+    in_time_exactly,
+    interval,
+    mean_of,
+    share_of,
+)
+
+CONFIDENCE = 0.9
+"""Of what a fleet's chance would be without revocations, where nobody asks for a confidence."""
+RUNS, SEED = 10_000, 17
+_NODES = 25
+"""Draws of the uncertainty, evenly spread, that every closed form and every tick of a record is asked with."""
+_FINELY = 1_000
+"""Parts of the work between which nothing is lost, for checkpoints that are written after the notice."""
+
+
+@dataclass(frozen=True)
+class RiskOptions:
+    """What is known of revocations."""
+
+    laws: Mapping[str, ChosenLaw]
+    """By type; of every type that the plan rents on spot."""
+    records: Mapping[str, Obtainable] = field(default_factory=dict)
+    """What could be had of each type; empty where nobody watched."""
+    shocks: float = 0.0
+    """A second; each takes all machines of one type at once, beside their laws."""
+    write_seconds: float | None = None
+    """Of a checkpoint; a job that has any is synchronous."""
+    notice_seconds: float | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class _Played:
+    runs: FleetRuns
+    independent: float
+    """How many of them are: windows of a record overlap."""
+
+
+def reckoned(plan: FleetPlan, danger: RiskOptions, runs: int = RUNS, seed: int = SEED) -> FleetPlan:
+    """``plan`` with its risk; as it is where it rents nothing. Raises UserError where a record is too short."""
+    if plan.chosen is None:
+        return plan
+    workers = plan.chosen.workers
+    sync, how, exactly, checkpoint = danger.write_seconds is not None, "Monte Carlo", None, None
+    if sync and _gang(plan, danger).rate != 0:
+        checkpoint, played, exactly = _synchronous(plan, danger, runs, seed)
+        how = "Monte Carlo" if exactly is None else "closed form"
+    elif danger.records:
+        played, how = _replayed(plan, danger), "replay"
+    else:
+        played = _asynchronous(plan, danger, runs, seed)
+    in_time = share_of(np.isfinite(played.runs.seconds), played.independent)
+    dollars = _dollars(plan, played)
+    p_deadline = in_time if exactly is None else Interval(value=exactly)
+    fixed = _on_demand(plan)
+    risk = FleetRisk(
+        mode="synchronous" if sync else "asynchronous",
+        how=how,
+        p_deadline=p_deadline,
+        dollars=dollars,
+        revocations=float(played.runs.revocations.mean()),
+        runs=len(played.runs.seconds),
+        lives=tuple(_life(name, danger.laws[name]) for name in on_spot(plan.pool, workers)),
+        checkpoint=checkpoint,
+        on_demand_dollars=fixed,
+        beyond=tuple(_beyond(plan, danger, played)),
+        advice=_advice(plan, p_deadline.value, dollars.value, fixed),
+    )
+    return plan.model_copy(update={"risk": risk})
+
+
+def _life(name: str, chosen: ChosenLaw) -> TypeLife:
+    mean = chosen.law.mean
+    return TypeLife(
+        type=name, law=chosen.law.name, mean_seconds=mean if math.isfinite(mean) else None, why=chosen.why
+    )
+
+
+def _wish(plan: FleetPlan) -> FleetWish:
+    return FleetWish(plan.pool, plan.model, plan.loss, plan.deadline_seconds)
+
+
+def factors(plan: FleetPlan, count: int = _NODES) -> Array:
+    """What the work comes to, 1 being what is predicted: evenly spread draws, [draw]."""
+    deviation = _wish(plan).deviation
+    if not deviation:
+        return np.ones(1)
+    found: Array = np.exp(deviation * ndtri((np.arange(count) + 0.5) / count))
+    return found
+
+
+def _works(plan: FleetPlan, runs: int, generator: np.random.Generator) -> Array:
+    drawn = factors(plan, runs)
+    return generator.permutation(np.broadcast_to(drawn, (runs,)) if len(drawn) == 1 else drawn)
+
+
+# Asynchronous ---------------------------------------------------------------------------------------------
+
+
+def _asynchronous(plan: FleetPlan, danger: RiskOptions, runs: int, seed: int) -> _Played:
+    assert plan.chosen is not None
+    fleet = speeds(_wish(plan), _places(plan))
+    laws = [_law(danger, name) for name in plan.chosen.workers]
+    generator = np.random.default_rng(seed)
+    runs = affordable(laws, fleet, plan.deadline_seconds, runs)
+    works = _works(plan, runs, generator)
+    found = by_laws(fleet, laws, danger.shocks, plan.pool.start_seconds, works, plan.deadline_seconds, generator)
+    return _Played(found, runs)
+
+
+def _law(danger: RiskOptions, name: str) -> LifeLaw:
+    return danger.laws[name].law if name in danger.laws else NEVER
+
+
+def _places(plan: FleetPlan) -> list[tuple[int, int]]:
+    assert plan.chosen is not None
+    names = [kind.name for kind in plan.pool.types]
+    return [(names.index(name), count) for name, count in plan.chosen.workers.items()]
+
+
+def _replayed(plan: FleetPlan, danger: RiskOptions) -> _Played:
+    assert plan.chosen is not None
+    gaps = {each.gap_seconds for each in danger.records.values()}
+    if len(gaps) > 1:
+        raise UserError(f"the traces have different gaps ({min(gaps):g} and {max(gaps):g} s); give them one")
+    gap, long = gaps.pop(), min(len(each.machines) for each in danger.records.values())
+    ticks = max(math.ceil(plan.deadline_seconds / gap - 1e-9), 1)
+    if ticks > long:
+        raise UserError(
+            f"the trace is shorter than the job: it has {long * gap / HOUR:.1f} h, and the deadline is "
+            f"{plan.deadline_seconds / HOUR:.1f} h; take a longer one, or give --interruptions"
+        )
+    fleet = speeds(_wish(plan), _places(plan))
+    held = [
+        np.array(danger.records[name].machines[:long]) if name in danger.records else np.full(long, count)
+        for name, count in plan.chosen.workers.items()
+    ]
+    starts = long - ticks + 1
+    played = [
+        by_record(fleet, held, gap, plan.pool.start_seconds, np.full(starts, factor), plan.deadline_seconds)
+        for factor in factors(plan)
+    ]
+    together = FleetRuns(
+        np.concatenate([each.seconds for each in played]), np.concatenate([each.revocations for each in played])
+    )
+    return _Played(together, long / ticks)
+
+
+# Synchronous ----------------------------------------------------------------------------------------------
+
+
+def _synchronous(
+    plan: FleetPlan, danger: RiskOptions, runs: int, seed: int
+) -> tuple[CheckpointInterval, _Played, float | None]:
+    """(interval, runs, P(deadline) where there is a closed form)."""
+    assert plan.chosen is not None
+    assert danger.write_seconds is not None
+    restart, gang = plan.pool.start_seconds, _gang(plan, danger)
+    training = plan.chosen.seconds - restart
+    checkpoint = interval(danger.write_seconds, gang, restart, danger.notice_seconds)
+    generator = np.random.default_rng(seed)
+    jobs = [_job(training * factor, checkpoint, restart) for factor in factors(plan)]
+    each = max(runs // len(jobs), 2)
+    played = [drawn_seconds(job, gang, each, generator, plan.deadline_seconds) for job in jobs]
+    found = FleetRuns(np.concatenate([seconds for seconds, _ in played]), np.concatenate([n for _, n in played]))
+    rate = gang.rate
+    if rate is None:
+        return checkpoint, _Played(found, each * len(jobs)), None
+    exactly = float(np.mean([in_time_exactly(job, rate, plan.deadline_seconds) for job in jobs]))
+    return checkpoint, _Played(found, each * len(jobs)), exactly
+
+
+def _gang(plan: FleetPlan, danger: RiskOptions) -> Gang:
+    assert plan.chosen is not None
+    members = tuple((_law(danger, name), count) for name, count in plan.chosen.workers.items())
+    return Gang(members, danger.shocks * len(danger.laws))
+
+
+def _job(work: float, checkpoint: CheckpointInterval, restart: float) -> CheckpointedJob:
+    if checkpoint.just_in_time:
+        return CheckpointedJob(work, work / _FINELY, 0.0, restart + checkpoint.write_seconds)
+    return CheckpointedJob(work, checkpoint.best, checkpoint.write_seconds, restart)
+
+
+# Both -----------------------------------------------------------------------------------------------------
+
+
+def _dollars(plan: FleetPlan, played: _Played) -> Interval:
+    assert plan.chosen is not None
+    prices = {kind.name: kind.dollars_per_hour for kind in plan.pool.types}
+    hourly = sum(count * prices[name] for name, count in plan.chosen.workers.items())
+    hourly += plan.pool.server.count * plan.pool.server.dollars_per_hour
+    paid = np.minimum(played.runs.seconds, plan.deadline_seconds) * hourly / HOUR
+    return mean_of(paid, played.independent)
+
+
+def _on_demand(plan: FleetPlan) -> float | None:
+    """In the mean, and paid until the deadline as spot machines are."""
+    start = plan.pool.start_seconds
+    for each in plan.baselines:
+        if each.name == "on-demand" and each.feasible and each.fleet is not None:
+            seconds = start + (each.fleet.seconds - start) * factors(plan)
+            paid = float(np.minimum(seconds, plan.deadline_seconds).mean())
+            return each.fleet.dollars * paid / each.fleet.seconds
+    return None
+
+
+def in_time_enough(plan: FleetPlan) -> bool:
+    """Whether its risk keeps the confidence that is asked for; without one, a tenth of the chance may be lost."""
+    assert plan.risk is not None
+    return plan.risk.p_deadline.value >= _least_chance(plan)
+
+
+def kept(plan: FleetPlan) -> bool:
+    """Whether the plan rents something that does what was asked, with revocations too where those are known."""
+    return plan.chosen is not None and (plan.risk is None or plan.confidence is None or in_time_enough(plan))
+
+
+def _least_chance(plan: FleetPlan) -> float:
+    if plan.confidence is not None:
+        return plan.confidence
+    return CONFIDENCE * _without(plan)
+
+
+def _without(plan: FleetPlan) -> float:
+    """P(deadline) without revocations; 1 where nobody says how wrong the plan is."""
+    assert plan.chosen is not None
+    return 1.0 if plan.chosen.p_deadline is None else plan.chosen.p_deadline
+
+
+def _advice(plan: FleetPlan, p_deadline: float, dollars: float, fixed: float | None) -> str:
+    """Whether to take spot, or why not."""
+    assert plan.chosen is not None
+    beside = "no fleet on demand is known to do it" if fixed is None else f"on-demand costs ${fixed:.2f}"
+    if not on_spot(plan.pool, plan.chosen.workers):
+        return (
+            f"refuse spot: on-demand costs ${dollars:.2f}, and no fleet with spot machines is in time often enough "
+            f"for less; in time with probability {p_deadline:.2f}"
+        )
+    if p_deadline < _least_chance(plan):
+        asked = (
+            f"without revocations it would be with {_without(plan):.2f}"
+            if plan.confidence is None
+            else f"--confidence asks for {plan.confidence:g}"
+        )
+        return f"refuse spot: with revocations it is in time with probability {p_deadline:.2f}, and {asked}; {beside}"
+    if fixed is not None and dollars >= fixed:
+        return f"refuse spot: it costs ${dollars:.2f} in the mean, and on-demand ${fixed:.2f}"
+    return f"take spot: ${dollars:.2f} in the mean, {beside}; in time with probability {p_deadline:.2f}"
+
+
+def _beyond(plan: FleetPlan, danger: RiskOptions, played: _Played) -> Iterator[str]:
+    assert plan.chosen is not None
+    size = sum(plan.chosen.workers.values())
+    revoked = sum(plan.chosen.workers[name] for name in danger.laws)
+    if revoked > 1 and not danger.shocks and not danger.records:
+        yield "machines are taken to be revoked independently of each other; --shocks 5%/month takes a type at once"
+    if danger.records and played.independent < LEAST:
+        yield "the trace holds less than two whole runs beside each other, so nobody can tell how sure this is"
+    if danger.write_seconds is not None and any(each.law.name != "memoryless" for each in danger.laws.values()):
+        yield f"a restart is taken to begin all {counted(size, 'machine')} anew, and age matters to them"

@@ -1,0 +1,234 @@
+"""An asynchronous fleet whose workers are revoked one by one, and replaced: how far it is at the deadline.
+
+Servers keep the parameters, so a revocation loses its worker's gradient under way and the time until another has
+joined; the others go on, at the speed of a smaller fleet. With the loss model as it is, a fleet that would take T
+seconds does 1 / T of the work in a second, whatever did the rest. Another machine is asked for at once, and is paid
+from then on. Knows no prices.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+from numpy.lib.stride_tricks import sliding_window_view
+
+from stash.predict.draws import Array
+from stash.spot.choose.fleet_costs import MOST_FLEETS, FleetWish, everything, weigh
+from stash.spot.model.queueing import states
+from stash.spot.risk.lifetimes import NEVER, LifeLaw
+
+_MOST_MARKS = 4_000_000
+"""Joins and revocations that are laid beside each other: some 100 MB."""
+_MOST_CHUNKS = 8
+_MOST_LIVES = 100_000
+"""Of one worker in one run."""
+
+
+@dataclass(frozen=True, eq=False)
+class FleetSpeeds:
+    """Work done in a second, 1 being all of it, by every part of one fleet."""
+
+    whole: tuple[int, ...]
+    """Machines of each type."""
+    table: Array | None
+    """Of every part: [machines of the first type, of the second, …]; ``None`` where there are too many."""
+    lone: Array
+    """Each type's share of the whole fleet's speed were they alone: [type], for what has no table."""
+    full: float
+
+    def of(self, counts: Array) -> Array:
+        """Of parts, [type, …], in the last dimensions' shape."""
+        if self.table is not None:
+            found: Array = self.table[tuple(counts.astype(int))]
+            return found
+        return np.asarray(self.full * np.tensordot(self.lone, counts, axes=1))
+
+
+def speeds(wish: FleetWish, workers: Sequence[tuple[int, int]]) -> FleetSpeeds:
+    """Of a fleet of ``workers``: (place of the type in the pool, how many)."""
+    kinds = tuple(wish.pool.types[at].model_copy(update={"quota": count}) for at, count in workers)
+    part = replace(wish, pool=wish.pool.model_copy(update={"types": kinds, "most_vcpus": None}))
+    whole = tuple(count for _, count in workers)
+    lone = np.array([1 / kind.lone_seconds for kind in kinds])
+    if states(part.quotas) <= MOST_FLEETS:
+        found = everything(part).weighed
+        training = found.updates / found.progress.updates_per_second
+        rates = np.where(np.isfinite(found.seconds), 1 / training, 0.0)
+        table = np.concatenate([[0.0], rates]).reshape([count + 1 for count in whole])
+        return FleetSpeeds(whole, table, lone, float(rates[-1]))
+    found = weigh(part, np.array([whole], dtype=float))
+    full = float(found.progress.updates_per_second[0] / found.updates[0])
+    return FleetSpeeds(whole, None, lone / float(lone @ np.array(whole)), full)
+
+
+@dataclass(frozen=True, eq=False)
+class FleetRuns:
+    """What came of runs: [run] each."""
+
+    seconds: Array
+    """Until all work is done; infinite where that is not before the deadline."""
+    revocations: Array
+    """Of all machines, until then or the deadline."""
+
+
+def _marks(laws: Sequence[LifeLaw], fleet: FleetSpeeds, deadline: float) -> float:
+    """Of one run, about."""
+    each = (2 + 2 * deadline / max(law.mean, 1e-6) for law in laws)
+    return sum(count * marks for count, marks in zip(fleet.whole, each, strict=True))
+
+
+def affordable(laws: Sequence[LifeLaw], fleet: FleetSpeeds, deadline: float, runs: int) -> int:
+    """``runs``, or as many as there is time for, where revocations are many."""
+    return max(min(runs, int(_MOST_CHUNKS * _MOST_MARKS / _marks(laws, fleet, deadline))), 2)
+
+
+def by_laws(
+    fleet: FleetSpeeds,
+    laws: Sequence[LifeLaw],
+    shocks: float,
+    join: float,
+    work: Array,
+    deadline: float,
+    generator: np.random.Generator,
+) -> FleetRuns:
+    """Runs of workers that live by ``laws``, one a type, and whole types that ``shocks`` (a second) take at once.
+
+    Marshall and Olkin (JASA 62, 1967). ``work`` is what each run has to do, 1 being what is predicted: [run].
+    """
+    at_once = max(int(_MOST_MARKS / _marks(laws, fleet, deadline)), 1)
+    parts = []
+    for first in range(0, len(work), at_once):
+        here = work[first : first + at_once]
+        line = _timeline(fleet, laws, shocks, join, len(here), deadline, generator)
+        parts.append(_played(fleet, line, here, deadline))
+    return FleetRuns(
+        np.concatenate([part.seconds for part in parts]), np.concatenate([part.revocations for part in parts])
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Timeline:
+    """Moments in which some run's fleet changes, ascending: [run, moment]."""
+
+    when: Array
+    counts: Array
+    """From then on, of each type: [type, run, moment]."""
+    gone: npt.NDArray[np.bool_]
+    """Whether a machine was revoked then: [run, moment]."""
+
+
+def _timeline(
+    fleet: FleetSpeeds,
+    laws: Sequence[LifeLaw],
+    shocks: float,
+    join: float,
+    runs: int,
+    deadline: float,
+    generator: np.random.Generator,
+) -> _Timeline:
+    moments, types, changes = [], [], []
+    for number, (law, count) in enumerate(zip(laws, fleet.whole, strict=True)):
+        taken = 0.0 if law is NEVER else shocks  # nobody takes what is rented on demand
+        for born, gone in _lives(law, count, taken, deadline, runs, generator):
+            for moment, change in ((np.minimum(born + join, gone), 1), (gone, -1)):
+                moments.append(np.minimum(moment, deadline))
+                types += [number] * count
+                changes += [change] * count
+    when = np.concatenate(moments, axis=1)
+    order = np.argsort(when, axis=1)
+    when, kind, step = np.take_along_axis(when, order, axis=1), np.array(types)[order], np.array(changes)[order]
+    counts = np.stack([np.cumsum(np.where(kind == each, step, 0), axis=1) for each in range(len(fleet.whole))])
+    # Of marks at one moment the joins may come first; clipped, such a sum lasts no time.
+    most = np.array(fleet.whole)[:, None, None]
+    return _Timeline(when, np.clip(counts, 0, most).astype(float), (step < 0) & (when < deadline))
+
+
+def _played(fleet: FleetSpeeds, line: _Timeline, work: Array, deadline: float) -> FleetRuns:
+    """How long each run takes for its ``work``: [run]."""
+    rows = np.arange(len(work))
+    until = np.concatenate([line.when[:, 1:], np.full((len(work), 1), deadline)], axis=1)
+    rates = fleet.of(line.counts)
+    done = np.cumsum(rates * (until - line.when), axis=1)
+    reached = (done >= work[:, None]).argmax(axis=1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        early = (done[rows, reached] - work) / rates[rows, reached]
+    ends = np.where(done[:, -1] >= work, until[rows, reached] - early, np.inf)
+    gone = line.gone & (line.when < ends[:, None])
+    return FleetRuns(ends, gone.sum(axis=1).astype(float))
+
+
+def _lives(
+    law: LifeLaw, count: int, shocks: float, deadline: float, runs: int, generator: np.random.Generator
+) -> Iterator[tuple[Array, Array]]:
+    """(when machines are asked for, when they are gone) of ``count`` workers, life after life: [run, worker]."""
+    shock = _shocks(shocks, deadline, runs, generator)
+    born = np.zeros((runs, count))
+    for _ in range(_MOST_LIVES):
+        gone = born + law.drawn(1 - generator.random((runs, count)))
+        gone = np.minimum(gone, _next(shock, born))
+        yield born, gone
+        born = np.minimum(gone, deadline)
+        if (born >= deadline).all():
+            return
+
+
+def _shocks(rate: float, deadline: float, runs: int, generator: np.random.Generator) -> Array:
+    """When each run's pool is taken whole, ascending and at last never: [run, shock]."""
+    mean = rate * deadline
+    most = math.ceil(mean + 8 * math.sqrt(mean) + 8) if rate else 0  # more than these: once in 10¹⁴ runs
+    between = generator.exponential(1 / rate if rate else 1.0, (runs, most))
+    return np.concatenate([np.cumsum(between, axis=1), np.full((runs, 1), math.inf)], axis=1)
+
+
+def _next(shocks: Array, after: Array) -> Array:
+    """The first shock of each run after these moments: [run, worker]."""
+    at = (shocks[:, None, :] > after[:, :, None]).argmax(axis=2)
+    found: Array = np.take_along_axis(shocks, at, axis=1)
+    return found
+
+
+def by_record(
+    fleet: FleetSpeeds, machines: Sequence[Array], gap: float, join: float, work: Array, deadline: float
+) -> FleetRuns:
+    """Runs through records of what could be had, one a type, [tick], from each tick that has a whole run after it.
+
+    A worker joins ``join`` after the tick from which on its machine could be had, and goes with the tick in which it
+    cannot. ``work`` as in ``by_laws``, one a run: as many as there are such ticks, see ``starts_of``.
+    """
+    ticks = max(math.ceil(deadline / gap - 1e-9), 1)
+    held = [np.minimum(each, count) for each, count in zip(machines, fleet.whole, strict=True)]
+    full, part = divmod(join, gap)
+    old = int(full) + 1
+    runs = len(held[0]) - ticks + 1
+    done, ends, revoked = np.zeros(runs), np.full(runs, np.inf), np.zeros(runs)
+    before = [np.zeros(runs) for _ in held]
+    for tick in range(ticks):
+        span = min(gap, deadline - tick * gap)
+        late = np.clip(part, 0, span)
+        # Old enough for the whole tick; or for all of it but its first ``part``.
+        rates = [fleet.of(np.stack([_there(each, runs, tick, age) for each in held])) for age in (old, old - 1)]
+        added = late * rates[0] + (span - late) * rates[1]
+        here = (done < work) & (done + added >= work)
+        first = late * rates[0]
+        need = np.where(here, work - done, 0.0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            took = np.where(need <= first, need / rates[0], late + (need - first) / rates[1])
+        now = [each[tick : tick + runs].astype(float) for each in held]
+        going = done < work
+        revoked += np.where(going, sum(np.maximum(a - b, 0) for a, b in zip(before, now, strict=True)), 0.0)
+        before = now
+        done = done + added
+        ends = np.where(here, tick * gap + took, ends)
+    return FleetRuns(ends, revoked)
+
+
+def _there(held: Array, runs: int, tick: int, age: int) -> Array:
+    """Machines of each run that have been there for ``age`` ticks before this one: [run]; none at its beginning."""
+    if age > tick:
+        return np.zeros(runs)
+    windows = sliding_window_view(held[tick - age : tick + runs], age + 1)
+    return np.asarray(windows.min(axis=1), dtype=float)

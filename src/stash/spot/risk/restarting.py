@@ -1,0 +1,274 @@
+"""A job that restarts from checkpoints when revoked: how long it takes, how often to save, how sure that is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy.optimize import minimize_scalar
+from scipy.special import comb, lambertw
+
+from stash.core.intervals import Interval, mean_interval
+from stash.predict.draws import Array
+from stash.spot.records.risks import CheckpointInterval
+from stash.spot.risk.lifetimes import Gang
+
+# Restarting ------------------------------------------------------------------------------------------------
+# A job that goes on from its last checkpoint whenever its gang is revoked: how long it takes, exactly and drawn.
+#
+# Work W is cut into stretches of τ, each followed by C seconds of writing, the last by none. A gang that is revoked
+# is rented anew, and the time R until it works counts as part of its life. Memoryless gangs have closed forms; any
+# others, and the check of these, are drawn. Nothing that a revocation could destroy is older than a checkpoint.
+
+_TERMS, _MEAN_OF = 60, 12
+"""Of Euler's summation."""
+_A = 22.0
+"""Its discretisation error is e^−A."""
+_HOPELESS = 50.0
+"""Mean revocations in one stretch from which on none is ever finished."""
+_MOST_REVOCATIONS = 20_000
+"""Of one run."""
+
+
+@dataclass(frozen=True)
+class CheckpointedJob:
+    """Seconds of each."""
+
+    work: float
+    interval: float
+    """τ."""
+    write: float
+    """C; 0 with an interval that is never reached: nothing is kept until the end."""
+    restart: float
+    """R."""
+
+    @property
+    def stretches(self) -> Array:
+        """Wall seconds between two points that nothing is lost from: [stretch]."""
+        whole = max(math.ceil(self.work / self.interval - 1e-9), 1)
+        last = self.work - (whole - 1) * self.interval
+        return np.array([self.interval + self.write] * (whole - 1) + [last])
+
+
+def expected_seconds(job: CheckpointedJob, rate: float) -> float:
+    """E[T] of a memoryless gang: R for the first start, and e^(λR) · (e^(λs) − 1) / λ for every stretch s.
+
+    After Bougeret, Casanova, Rabie, Robert and Vivien (SC 2011), without downtime; the first start is exposed too.
+    """
+    if rate == 0:
+        return job.restart + float(job.stretches.sum())
+    with np.errstate(over="ignore"):
+        steps = np.expm1(rate * job.stretches)
+        return float((np.exp(rate * job.restart) * steps).sum() + np.expm1(rate * job.restart)) / rate
+
+
+def in_time_exactly(job: CheckpointedJob, rate: float, seconds: float) -> float:
+    """P(T ≤ ``seconds``) of a memoryless gang, by inverting T's Laplace transform.
+
+    A stretch s that is entered with the gang at work is left after T with E[e^(−uT)] = e^(−as) / (1 − q · r): a is
+    λ + u, q = λ (1 − e^(−as)) / a the revocation, r = e^(−aR) / (1 − λ (1 − e^(−aR)) / a) the restart until it holds.
+    The run without revocations is an atom, which is taken out and added again. Summation after Abate and Whitt (ORSA
+    J. Computing 7(1), 1995).
+    """
+    shortest = job.restart + float(job.stretches.sum())
+    if seconds < shortest * (1 - 1e-12) or rate * max(job.restart, *job.stretches) > _HOPELESS:
+        return 0.0
+    sure = math.exp(-rate * shortest)
+    if rate == 0 or seconds <= shortest * (1 + 1e-12):
+        return sure
+    t = seconds - shortest  # of what is added by revocations
+
+    def transform(u: npt.NDArray[np.complex128]) -> npt.NDArray[np.complex128]:
+        return (_delays(job, rate, u) - sure) / u
+
+    orders = np.arange(_TERMS + _MEAN_OF)
+    points = np.asarray((_A + 2j * math.pi * orders) / (2 * t), dtype=np.complex128)
+    values = np.real(transform(points))
+    signs = np.where(orders % 2 == 0, 1.0, -1.0)
+    values[0] /= 2
+    sums = np.cumsum(signs * values) * math.exp(_A / 2) / t
+    weights = comb(_MEAN_OF - 1, np.arange(_MEAN_OF)) / 2.0 ** (_MEAN_OF - 1)
+    return sure + float(weights @ sums[-_MEAN_OF:])
+
+
+def _delays(job: CheckpointedJob, rate: float, u: npt.NDArray[np.complex128]) -> npt.NDArray[np.complex128]:
+    """E[e^(−u · (T − shortest))]: [u]."""
+    a = rate + u
+
+    def held(span: float) -> npt.NDArray[np.complex128]:
+        """That one attempt holds, without the u of its own time."""
+        return np.full_like(u, math.exp(-rate * span))
+
+    def lost(span: float) -> npt.NDArray[np.complex128]:
+        found: npt.NDArray[np.complex128] = rate * (1 - np.exp(-a * span)) / a
+        return found
+
+    start = held(job.restart) / (1 - lost(job.restart))
+    again = start * np.exp(-u * job.restart)
+    sizes, counts = np.unique(job.stretches, return_counts=True)
+    whole = start
+    for span, count in zip(sizes, counts, strict=True):
+        whole = whole * (held(span) / (1 - lost(span) * again)) ** count
+    return whole
+
+
+def drawn_seconds(
+    job: CheckpointedJob, gang: Gang, runs: int, generator: np.random.Generator, until: float = math.inf
+) -> tuple[Array, Array]:
+    """(seconds until all is done, revocations) of so many runs of a gang of any law: [run] each.
+
+    Infinite where that is after ``until``, or takes more than 20,000 revocations.
+    """
+    ends = np.concatenate([[0.0], np.cumsum(job.stretches)])
+    kept, clock, revoked = np.zeros(runs, dtype=int), np.zeros(runs), np.zeros(runs)
+    finished = np.zeros(runs, dtype=bool)
+    going = np.arange(runs)
+    for _ in range(_MOST_REVOCATIONS):
+        if not len(going):
+            break
+        lives = gang.drawn(generator, len(going))
+        at = ends[kept[going]]
+        needed = job.restart + ends[-1] - at
+        done = lives >= needed
+        finished[going] = done
+        clock[going] += np.where(done, needed, lives)
+        revoked[going] += ~done
+        reached = at + np.maximum(lives - job.restart, 0.0)
+        kept[going] = np.searchsorted(ends, reached, side="right") - 1
+        going = going[~done & (clock[going] < until)]
+    return np.where(finished & (clock <= until), clock, np.inf), revoked
+
+
+# Checkpointing ---------------------------------------------------------------------------------------------
+# How long to compute between two checkpoints: seconds of work, without those that writing takes.
+#
+# C is what writing one takes, M the mean time between failures, λ = 1 / M, R what a restart takes. After a failure
+# the job goes on from its last checkpoint. Knows no prices.
+
+_GRID = 200
+_SERIES_TERMS = 10_000
+"""Checkpoints of one life that are counted at most."""
+_RAREST = 1e-12
+"""Where survival is less, nothing is counted."""
+
+
+def young(write: float, mtbf: float) -> float:
+    """√(2 · C · M) (Young, CACM 17(9), 1974): to first order, for C much less than M."""
+    return math.sqrt(2 * write * mtbf)
+
+
+def daly(write: float, mtbf: float) -> float:
+    """√(2CM) · (1 + ⅓ √(C / 2M) + ⅑ · C / 2M) − C where C < 2M, else M (Daly, FGCS 22(3), 2006, equation 37)."""
+    if write >= 2 * mtbf:
+        return mtbf
+    ratio = write / (2 * mtbf)
+    return young(write, mtbf) * (1 + math.sqrt(ratio) / 3 + ratio / 9) - write
+
+
+def exact(write: float, mtbf: float) -> float:
+    """M · (1 + W₀(−e^(−C/M − 1))): the least expected time of a memoryless job.
+
+    (e^(λ(τ + C)) − 1) / τ is least where its derivative is 0: (1 − λτ) · e^(λ(τ + C)) = 1, which Lambert's W solves
+    (Bougeret, Casanova, Rabie, Robert and Vivien, SC 2011).
+    """
+    return mtbf * (1 + float(lambertw(-math.exp(-write / mtbf - 1)).real))
+
+
+def numerical(write: float, gang: Gang, restart: float) -> float:
+    """The interval that saves most work a life, by any law: max τ · Σₖ S(R + k · (τ + C)); each begins anew."""
+
+    marks = np.arange(1.0, _SERIES_TERMS + 1)
+
+    def saved(seconds: float) -> float:
+        left = gang.survival(restart + (seconds + write) * marks)
+        return seconds * float(left[left > _RAREST].sum())
+
+    longest = max(gang.longest(_RAREST), write)
+    tried = np.geomspace(longest / _SERIES_TERMS, longest, _GRID)
+    worth = [saved(seconds) for seconds in tried]
+    best = int(np.argmax(worth))
+    around = (tried[max(best - 1, 0)], tried[min(best + 1, _GRID - 1)])
+    found = minimize_scalar(lambda seconds: -saved(seconds), bounds=around, method="bounded")
+    return float(found.x) if -found.fun >= worth[best] else float(tried[best])
+
+
+def interval(write: float, gang: Gang, restart: float, notice: float | None) -> CheckpointInterval:
+    """What to take for a gang that is revoked: Lambert's W where it is memoryless, else the numerical optimum."""
+    rate, mtbf = gang.rate, gang.mean
+    best = numerical(write, gang, restart) if rate is None else exact(write, mtbf)
+    how = "exact, by Lambert's W" if rate is not None else "the numerical optimum: age matters to these machines"
+    return CheckpointInterval(
+        write_seconds=write,
+        mtbf_seconds=mtbf,
+        young=young(write, mtbf),
+        daly=daly(write, mtbf),
+        best=best,
+        how=how,
+        just_in_time=notice is not None and write <= notice,
+    )
+
+
+# Overlapping -----------------------------------------------------------------------------------------------
+# Means and shares over runs that are not independent: windows of one record overlap.
+#
+# A record that is as long as three runs holds three of them beside each other, however many begin at some tick of
+# it.
+
+LEAST = 2.0
+"""Independent runs from which on there is an interval."""
+_Z = 1.959964
+
+
+def mean_of(values: Array, independent: float) -> Interval:
+    """The mean of ``values``, of which so many are independent, and its 95 % interval: unknown below two."""
+    found = mean_interval(values.tolist())
+    if independent < LEAST or found.half_width is None:
+        return Interval(value=found.value, repetitions=len(values))
+    arm = found.half_width * math.sqrt(len(values) / min(independent, len(values)))
+    return Interval(value=found.value, low=found.value - arm, high=found.value + arm, repetitions=len(values))
+
+
+def share_of(happened: npt.NDArray[np.bool_], independent: float) -> Interval:
+    """In how many it ``happened``, as a fraction, and Wilson's 95 % interval (JASA 22, 1927): unknown below two."""
+    share, count = float(happened.mean()), min(independent, len(happened))
+    if count < LEAST:
+        return Interval(value=share, repetitions=len(happened))
+    middle = (share + _Z**2 / (2 * count)) / (1 + _Z**2 / count)
+    arm = _Z / (1 + _Z**2 / count) * math.sqrt(share * (1 - share) / count + (_Z / (2 * count)) ** 2)
+    low = 0.0 if share == 0 else middle - arm  # which it is, but for rounding
+    high = 1.0 if share == 1 else middle + arm
+    return Interval(value=share, low=low, high=high, repetitions=len(happened))
+
+
+# Calibration -----------------------------------------------------------------------------------------------
+# Whether chances come true: what was said of many fleets, held against how many were in time.
+
+
+@dataclass(frozen=True)
+class ChanceBin:
+    """Fleets of which about the same was said."""
+
+    said: float
+    """Mean chance."""
+    came_true: Interval
+    cases: int
+
+
+def binned(said: Sequence[float], came_true: Sequence[bool], bins: int = 10) -> tuple[ChanceBin, ...]:
+    """By tenths of what was said; those in which nothing was said are left out."""
+    chances, seen = np.array(said), np.array(came_true, dtype=bool)
+    tenth = np.minimum((chances * bins).astype(int), bins - 1)
+    groups = [tenth == number for number in range(bins)]
+    return tuple(
+        ChanceBin(float(chances[each].mean()), share_of(seen[each], int(each.sum())), int(each.sum()))
+        for each in groups
+        if each.any()
+    )
+
+
+def brier(said: Sequence[float], came_true: Sequence[bool]) -> float:
+    """Mean squared distance of the chance from what came true (Brier, Monthly Weather Review 78, 1950): 0 is best."""
+    return float(np.mean((np.array(said) - np.array(came_true, dtype=float)) ** 2))

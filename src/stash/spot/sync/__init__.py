@@ -1,0 +1,1 @@
+"""A user's script under torchrun on nodes that come and go."""

@@ -1,0 +1,134 @@
+"""A checkpoint that is wanted at once: who hears of a notice asks for it, who saves answers, through two small files.
+
+Both lie in the checkpoints' folder, which all nodes see, or on each node's own disk, and who runs beside the script
+keeps them alike (``$STASH_SPOT_NOTES``). A request is a word of its own and the answer repeats it, so
+that no two clocks are compared. Knows nothing of what is saved; must stay light, it lives beside training.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from stash.core.files import write_whole
+
+FOLDER = "STASH_SPOT_CHECKPOINTS"
+"""Variable that says where checkpoints are, if the script does not."""
+EVERY = "STASH_SPOT_CHECKPOINT_SECONDS"
+"""Variable that says how often to save, if the script does not: what a plan's risk came to."""
+NOTES = "STASH_SPOT_NOTES"
+"""Variable that says where the two files are, if not among the checkpoints: a bucket is slow to look at."""
+_ASKED, _SAVED = "wanted", "saved.json"
+SHUTDOWN_SECONDS = 2.0
+"""Seconds of a notice that ending the script takes: what is left of it is for the checkpoint."""
+
+
+class SavedNote(NamedTuple):
+    """What is known of the checkpoint that was saved last."""
+
+    word: str | None
+    """Of the request that it answers; ``None`` if there had been none."""
+    seconds: float
+    """That saving took."""
+
+
+# Who saves ------------------------------------------------------------------------------------------------------
+
+
+def notes(folder: Path) -> Path:
+    """The folder of the two files, where checkpoints are in ``folder``."""
+    return Path(os.environ.get(NOTES) or folder)
+
+
+def listen(folder: Path) -> None:
+    """From now on somebody looks for requests there.
+
+    The file is there before anybody asks, and is written to, not replaced: a network file system shows that to
+    whoever opens it, but may deny for half a minute that a new file exists.
+    """
+    (folder / _ASKED).touch()
+
+
+def asked(folder: Path) -> str | None:
+    """The latest request; ``None`` if there was none, or none can be seen just now."""
+    try:
+        return (folder / _ASKED).read_bytes().decode(errors="replace") or None
+    except OSError:
+        return None
+
+
+def saved(folder: Path, note: SavedNote) -> None:
+    """A checkpoint is whole; raises OSError."""
+    write_whole(folder / _SAVED, json.dumps(note._asdict()), lasting=False)
+
+
+def listened(folder: Path) -> bool:
+    """Whether somebody looks for requests there."""
+    return (folder / _ASKED).exists()
+
+
+def last_saved(folder: Path) -> SavedNote | None:
+    """What was noted last, if anything was."""
+    try:
+        found = json.loads((folder / _SAVED).read_bytes())
+        return SavedNote(found["word"], float(found["seconds"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+# Who asks -------------------------------------------------------------------------------------------------------
+
+
+def ask(folder: Path, word: str) -> None:
+    """Put a request where it is looked for; raises OSError."""
+    (folder / _ASKED).write_text(word)
+
+
+class CheckpointRequest:
+    """One that a notice asks for, if it can be expected to be whole in time."""
+
+    def __init__(self, folder: Path, notice: float, clock: Callable[[], float] = time.monotonic) -> None:
+        """``notice``: seconds until the machine is gone."""
+        self._folder, self._clock, self._began = folder, clock, clock()
+        self._room = notice - SHUTDOWN_SECONDS
+        self.word = secrets.token_hex(8)
+        """Of this request."""
+        self.seconds: float | None = None
+        """From the notice until it was whole; ``None`` as long as it is not."""
+        self.why = self._unanswerable()
+        """Why there is none; empty as long as there may be one."""
+        if not self.why:
+            try:
+                ask(folder, self.word)
+            except OSError as error:
+                self.why = f"it cannot be asked for: {error.strerror or error}"
+
+    def settled(self) -> bool:
+        """Whether there is nothing to wait for: it is whole, or there will be none in time."""
+        if self.seconds is None and not self.why:
+            waited = self._clock() - self._began
+            if self._answered():
+                self.seconds = waited
+            elif waited >= self._room:
+                self.why = f"none was whole within {self._room:.3g} s"
+        return self.seconds is not None or bool(self.why)
+
+    def _unanswerable(self) -> str:
+        if not listened(self._folder):
+            return "the script saves nothing there with stash.spot.checkpoint"
+        if self._room <= 0:
+            return "the notice leaves no time for one"
+        last = last_saved(self._folder)
+        if last is not None and last.seconds >= self._room:
+            return f"the last one took {last.seconds:.3g} s, and the notice leaves {self._room:.3g} s"
+        return ""
+
+    def _answered(self) -> bool:
+        """By a checkpoint that was begun after this request, or after a later one that took its place."""
+        last = last_saved(self._folder)
+        return last is not None and last.word is not None and last.word in (self.word, asked(self._folder))

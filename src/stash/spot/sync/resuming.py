@@ -1,0 +1,199 @@
+"""``stash.spot.checkpoint``: a synchronous script goes on where it was, from the checkpoint all ranks agree on."""
+
+from __future__ import annotations
+
+import io
+import os
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+import torch.distributed as dist
+
+from stash.core.errors import UserError
+from stash.spot.sync import checkpoint_request
+from stash.spot.train import saved_shards
+from stash.spot.train.saved_shards import StoredState
+
+# Agreed ----------------------------------------------------------------------------------------------------
+# Which checkpoint all ranks go on from: the newest that rank 0 sees, however late the others come to see it.
+#
+# What one machine writes into a bucket or a network file system, another may not find for a while: SkyPilot's
+# mounts of S3 and GCS remember names for 5 s, blobfuse2 for 120 s. Ranks that loaded what each of them saw would
+# train different models. Rank 0's word travels through the store of the process group, as that needs no device.
+
+_SEEN_SECONDS = 180.0
+"""Until a file that another machine wrote has to be seen."""
+_LOOK_SECONDS = 1.0
+_NONE, _BROKEN = "none", "broken"
+_asked: Counter[str] = Counter()
+"""How often this process asked for each folder's."""
+
+
+def newest(
+    folder: Path, shard: int, seen_seconds: float = _SEEN_SECONDS, sleep: Callable[[float], None] = time.sleep
+) -> StoredState | None:
+    """The same on all ranks of the default process group; without one, what this process sees.
+
+    Raises UserError where rank 0 finds none of several whole, or another rank does not see what rank 0 chose.
+    """
+    store = _store()
+    if store is None:
+        return saved_shards.newest(folder, shard)
+    key = f"stash/checkpoint/{shard}/{folder.name}/{_asked[folder.name]}"
+    _asked[folder.name] += 1
+    if dist.get_rank() == 0:
+        word = _BROKEN
+        try:
+            found = saved_shards.newest(folder, shard)
+            word = _NONE if found is None else found.path.name
+            return found
+        finally:
+            store.set(key, word)
+    word = store.get(key).decode()  # waits
+    if word == _NONE:
+        return None
+    if word == _BROKEN:
+        raise UserError(f"rank 0 cannot use the checkpoints in {folder}; its own error says why")
+    return _awaited(folder / word, seen_seconds, sleep)
+
+
+def _awaited(path: Path, seconds: float, sleep: Callable[[float], None]) -> StoredState:
+    patience = time.monotonic() + seconds
+    while True:
+        try:
+            return saved_shards.read(path)
+        except UserError as error:
+            if time.monotonic() >= patience:
+                raise UserError(
+                    f"rank 0 goes on from {path.name}, which rank {dist.get_rank()} cannot use after {seconds:.0f} s "
+                    f"({error}); checkpoints have to be in a folder that all nodes see, like a bucket or NFS"
+                ) from error
+        if path.parent.is_dir():
+            list(path.parent.iterdir())  # has a mount look anew
+        sleep(_LOOK_SECONDS)
+
+
+def _store() -> Any:
+    """Of the default process group; ``None`` where this process trains alone."""
+    if not dist.is_available() or not dist.is_initialized() or dist.get_world_size() == 1:
+        return None
+    return dist.distributed_c10d._get_default_store()  # type: ignore[no-untyped-call,unused-ignore]
+
+
+# Resuming --------------------------------------------------------------------------------------------------
+# ``stash.spot.checkpoint``: lets a synchronous script, under torchrun or alone, go on where it was when it ended.
+#
+# The script names what has a state and where it is; the rest is when to save, whole or not at all, and to find the
+# newest again. Rank 0 saves, all ranks load: right where every rank holds the same state, as under DDP. Which one
+# they load rank 0 says: a network file system or a bucket may show a new file to one machine later than to another.
+
+_EVERY = 60.0
+_LOOK = 0.5
+"""Seconds between looks for a request to save at once: a look opens a file, and a step may take less than that."""
+_WHOLE = 0
+"""Of the shard, as files are called: there is one."""
+
+
+class HasState(Protocol):
+    """A model, an optimizer, a scheduler, a gradient scaler."""
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> Any: ...
+
+
+class ResumedTraining:
+    """What ``stash.spot.checkpoint`` returns."""
+
+    def __init__(self, folder: Path, every: float, parts: dict[str, HasState], clock: Callable[[], float]) -> None:
+        self._folder, self._every, self._parts, self._clock = folder, every, parts, clock
+        self._saves = os.environ.get("RANK", "0") == "0"
+        self._last = self._looked = clock()
+        self._answered: str | None = None
+        self._notes = checkpoint_request.notes(folder)
+        if self._saves:
+            checkpoint_request.listen(self._notes)
+            last = checkpoint_request.last_saved(self._notes)
+            self._answered = last.word if last is not None else None
+        self.state: dict[str, Any] = {}
+        """What the script said where it was when the newest checkpoint was saved; empty if it begins anew."""
+
+    def step(self, **state: Any) -> bool:
+        """Call it once a step: saves every so many seconds, and when a notice asks for it; whether it did.
+
+        ``state``: where the script is (JSON).
+        """
+        if not self._saves:
+            return False
+        now = self._clock()
+        if now - self._last < self._every and not self._wanted(now):
+            return False
+        self.save(**state)
+        return True
+
+    def save(self, **state: Any) -> None:
+        """Save now, on rank 0; raises OSError."""
+        if not self._saves:
+            return
+        began, word = self._clock(), checkpoint_request.asked(self._notes)
+        content = io.BytesIO()
+        torch.save({name: part.state_dict() for name, part in self._parts.items()}, content)
+        saved_shards.save(self._folder, _WHOLE, {"parts": sorted(self._parts), "state": state}, content.getvalue())
+        self._last, self._answered = self._clock(), word
+        checkpoint_request.saved(self._notes, checkpoint_request.SavedNote(word, self._last - began))
+
+    def _wanted(self, now: float) -> bool:
+        """Whether somebody asks for a checkpoint that there is not yet."""
+        if now - self._looked < _LOOK:
+            return False
+        self._looked = now
+        return checkpoint_request.asked(self._notes) not in (None, self._answered)
+
+    def load(self) -> None:
+        """The newest checkpoint that is whole, if there is one; raises UserError if it is of other parts."""
+        found = newest(self._folder, _WHOLE)
+        if found is None:
+            return
+        if found.facts.get("parts") != sorted(self._parts):
+            raise UserError(
+                f"the checkpoint {found.path} holds {', '.join(found.facts.get('parts', ())) or 'nothing'}, and the "
+                f"script asks for {', '.join(sorted(self._parts))}; name another folder, or ask for the same"
+            )
+        states = torch.load(io.BytesIO(found.content), map_location="cpu", weights_only=True)
+        for name, part in self._parts.items():
+            part.load_state_dict(states[name])
+        self.state = dict(found.facts["state"])
+        for told in found.skipped:
+            print(told, flush=True)
+
+
+def checkpoint(
+    folder: str | Path | None = None,
+    *,
+    every: float | None = None,
+    clock: Callable[[], float] = time.monotonic,
+    **parts: HasState,
+) -> ResumedTraining:
+    """Load the newest checkpoint into ``parts`` and save them every ``every`` seconds from then on.
+
+    ``kept = stash.spot.checkpoint("kept", model=model, optimizer=optimizer, every=60)``, once everything is made and
+    on its device; ``kept.state.get("step", 0)`` is where to go on, ``kept.step(step=step)`` goes at the end of each
+    step. ``folder`` must be one that whoever goes on can reach; without it, ``$STASH_SPOT_CHECKPOINTS`` or
+    ``checkpoints``. Without ``every``, ``$STASH_SPOT_CHECKPOINT_SECONDS`` or 60. ``stash spot run --sync`` sets both.
+    Raises UserError for a checkpoint that cannot be used.
+    """
+    if not parts:
+        raise UserError("stash.spot.checkpoint needs what has a state, like model=model, optimizer=optimizer")
+    if every is None:
+        every = float(os.environ.get(checkpoint_request.EVERY, _EVERY))
+    if not every > 0:
+        raise UserError(f"stash.spot.checkpoint(every={every:g}): it must be more than 0 seconds")
+    place = Path(folder or os.environ.get(checkpoint_request.FOLDER, "checkpoints"))
+    place.mkdir(parents=True, exist_ok=True)
+    made = ResumedTraining(place, every, parts, clock)
+    made.load()
+    return made

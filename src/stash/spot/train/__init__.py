@@ -1,0 +1,1 @@
+"""Asynchronous training by parameter servers, and its run on machines."""

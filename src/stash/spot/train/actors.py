@@ -1,0 +1,296 @@
+"""Ray, and nothing else: servers, workers and the coordinator as actors on machines that come and go.
+
+The only module that imports Ray, and only when a fleet is made. An actor waits for the machine it is meant for: each
+machine has a resource of its own name. What the actors do is in ``server``, ``worker`` and ``coordinator``.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from stash.core.errors import JobError, StashError, UserError, one_line
+from stash.core.membership import TOKEN, address_towards
+from stash.lab.testbed.accelerator import go_first
+from stash.lab.testbed.topology import MARK
+from stash.spot.train.coordinator import Coordinator
+from stash.spot.train.elastic_job import load_job
+from stash.spot.train.ledger import DataLease, Range
+from stash.spot.train.proof import SavedLoss, prove
+from stash.spot.train.server import ParameterShard, RunKeys, ShardServer, save_model
+from stash.spot.train.worker import Address, Pacing, Trainer, UpdateReport, work
+
+if TYPE_CHECKING:
+    from stash.spot.train.run_orders import TrainingOrders, WorkerPlace
+
+QUIET = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_DISABLE_IMPORT_WARNING": "1",
+    "RAY_DEDUP_LOGS": "0",
+    "RAY_enable_worker_prestart": "0",
+    "RAY_prestart_worker_first_driver": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_worker_niceness": "0",  # else workers stand back behind whatever else runs
+    # A host that vanished is noticed after three unanswered seconds.
+    "RAY_health_check_initial_delay_ms": "2000",
+    "RAY_health_check_period_ms": "1000",
+    "RAY_health_check_timeout_ms": "1000",
+    "RAY_health_check_failure_threshold": "3",
+}  # fmt: skip
+"""The environment of everything that is Ray's: nothing leaves the machine, nothing is started ahead of need."""
+ON_LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+"""Of a Ray that is on this machine alone: else it takes the outward address, and listens on all of them."""
+STORE_BYTES = 80_000_000
+"""Of the object store, which carries no tensors: the least that Ray accepts."""
+_SHARE = 0.001
+_DESK_SECONDS, _SERVERS_SECONDS = 120.0, 600.0
+"""That an answer may take: where everything starts at once; of servers that write a large checkpoint."""
+_CALLS = 512
+"""That the coordinator holds at once: every worker may wait at the gate."""
+_MOST_WORKERS, _MORE_WORKERS = 2, 8
+"""Workers that a server lets connect at once, for each of the plan, and besides: successors come early."""
+
+
+def run_secret() -> bytes:
+    """By which servers and workers know each other; raises UserError where there is none."""
+    found = os.environ.get(TOKEN)
+    if not found:
+        raise UserError(
+            f"${TOKEN} is not set, by which servers and workers know each other: `stash spot run` does so"
+        )
+    return found.encode()
+
+
+def require_ray() -> Any:
+    """Ray; raises UserError if it is not installed."""
+    os.environ.update({name: os.environ.get(name, value) for name, value in QUIET.items()})
+    try:
+        return import_module("ray")
+    except ImportError as error:
+        raise UserError(
+            f"asynchronous training needs Ray ({one_line(error)}); install it with: pip install 'stash-ddl[spot]'"
+        ) from error
+
+
+# In the actors' processes ---------------------------------------------------------------------------------
+
+
+class ServerActor:
+    """A shard and those who ask it."""
+
+    def __init__(self, orders: TrainingOrders, number: int, lease_key: bytes) -> None:
+        self._orders, self._number, self._lease_key = orders, number, lease_key
+
+    def arrive(self) -> tuple[Address, int, tuple[str, ...]]:
+        """Its address, the version it goes on from, and what was wrong with newer checkpoints; raises UserError."""
+        orders = self._orders
+        _on_a_host_of_its_own()
+        self._shard = ParameterShard(load_job(orders.job), self._number, len(orders.servers), orders.apply_seconds)
+        found = self._shard.resume(Path(orders.checkpoints))
+        keys = RunKeys(run_secret(), self._lease_key)
+        most = _MOST_WORKERS * len(orders.workers) + _MORE_WORKERS
+        self._server = ShardServer(self._shard, address_towards(orders.interface), keys, orders.at_once, most)
+        return self._server.address, self._shard.version, () if found is None else found.skipped
+
+    def applied(self) -> tuple[Range, ...]:
+        return self._shard.applied.ranges
+
+    def save(self) -> str:
+        return str(self._shard.save(Path(self._orders.checkpoints)))
+
+    def packed(self) -> Any:
+        """An array, which Ray passes on without a copy."""
+        return self._shard.packed().numpy()
+
+    def work(self) -> None:
+        """Returns never; raises JobError if an update fails. Whoever waits for it learns of the actor's end."""
+        self._shard.failure.result()
+
+
+class WorkerActor:
+    """A worker, which calls on the coordinator through Ray."""
+
+    def __init__(self, orders: TrainingOrders, place: WorkerPlace, desk: Any) -> None:
+        self._orders, self._place, self._desk = orders, place, desk
+
+    def arrive(self) -> None:
+        """Make the job's parts and join; raises UserError."""
+        _on_a_host_of_its_own()
+        self._trainer = Trainer(load_job(self._orders.job), len(self._orders.servers), self._place.samples)
+        require_ray().get(self._desk.join.remote(self._place.name, self._place.samples))
+
+    def work(self) -> int:
+        desk = _RemoteDesk(self._desk)
+        return work(self._place.name, self._trainer, desk, Pacing(self._place.seconds), run_secret())
+
+    def prove(self, saved: Any, last: list[tuple[DataLease, float]], *packed: Any) -> SavedLoss:
+        own = [torch.tensor(each) for each in packed]
+        return prove(load_job(self._orders.job), self._trainer, own, saved.tobytes(), last)
+
+
+def _on_a_host_of_its_own() -> None:
+    """Emulated hosts share cores, which real ones would not; exchanging takes little and must not wait for others."""
+    if MARK in os.environ:
+        go_first()
+
+
+class _RemoteDesk:
+    """The coordinator's actor as workers know it."""
+
+    def __init__(self, actor: Any) -> None:
+        self._ray, self._actor = require_ray(), actor
+
+    def next_lease(self, worker: str, finished: UpdateReport | None) -> DataLease | None:
+        lease: DataLease | None = self._ray.get(self._actor.next_lease.remote(worker, finished))
+        return lease
+
+    def servers(self) -> tuple[Address, ...]:
+        found: tuple[Address, ...] = self._ray.get(self._actor.servers.remote())
+        return found
+
+
+# In the head's process ------------------------------------------------------------------------------------
+
+
+class ActorFleet:
+    """The actors of one training, and who of them ended."""
+
+    def __init__(self, orders: TrainingOrders) -> None:
+        self._ray, self._orders = require_ray(), orders
+        # A Ray of its own, even where another one runs.
+        own = {"address": "local", "include_dashboard": False, "object_store_memory": STORE_BYTES, "num_cpus": 1}
+        there = {"address": orders.address} if orders.address else own
+        self._ray.init(**there, _node_ip_address=orders.interface, log_to_driver=False, logging_level="error")
+        batch = max(each.samples for each in orders.workers)
+        desk = self._ray.remote(num_cpus=0, max_concurrency=_CALLS)(Coordinator)
+        if orders.address:
+            desk = desk.options(resources={"head": _SHARE})
+        self._lease_key = secrets.token_bytes(32)
+        self.desk = desk.remote(len(orders.servers), orders.bound, batch, self._lease_key)
+        self._actors: dict[str, Any] = {}
+        self._starting: dict[Any, str] = {}
+        self._running: dict[Any, str] = {}
+        self._saving: dict[str, Any] = {}
+        self._packed: list[Any] = []
+
+    def ask(self, method: str, *words: Any) -> Any:
+        """The coordinator's answer; raises JobError if there is none."""
+        try:
+            return self._ray.get(getattr(self.desk, method).remote(*words), timeout=_DESK_SECONDS)
+        except self._ray.exceptions.GetTimeoutError:
+            raise JobError(f"the coordinator has not answered for {_DESK_SECONDS:g} s") from None
+        except self._ray.exceptions.RayError as error:
+            raise self.described("the coordinator", error) from error
+
+    def start_server(self, name: str, number: int) -> None:
+        """Begin a server on the machine of that name, or here; ``changes`` says when it has arrived."""
+        actor = self._made(ServerActor, name, 8).remote(self._orders, number, self._lease_key)
+        self._actors[name] = actor
+        self._starting[actor.arrive.remote()] = name
+
+    def start_worker(self, place: WorkerPlace) -> None:
+        """Begin a worker on the machine of its name, or here."""
+        actor = self._made(WorkerActor, place.name, 2).remote(self._orders, place, self.desk)
+        self._actors[place.name] = actor
+        self._starting[actor.arrive.remote()] = place.name
+
+    def changes(self, seconds: float) -> list[tuple[str, bool, Any]]:
+        """Within so many seconds: (name, whether it arrived, its answer; or an error if it broke)."""
+        watched = [*self._starting, *self._running]
+        if not watched:
+            threading.Event().wait(seconds)
+            return []
+        ready, _ = self._ray.wait(watched, num_returns=1, timeout=seconds)
+        return [self._change(future) for future in ready]
+
+    def _change(self, future: Any) -> tuple[str, bool, Any]:
+        arrived = future in self._starting
+        name = self._starting.pop(future) if arrived else self._running.pop(future)
+        try:
+            answer = self._ray.get(future)
+        except self._ray.exceptions.RayError as error:
+            return name, False, error
+        except UserError as error:  # Ray raises an actor's own error as if it were of its class too
+            return name, False, error
+        if arrived:
+            self._running[self._actors[name].work.remote()] = name
+        return name, arrived, answer
+
+    def applied(self, names: Sequence[str]) -> list[tuple[Range, ...]] | None:
+        """What each server has applied; ``None`` if one of them is just going, or does not answer."""
+        return self._all(names, "applied")
+
+    def begin_saving(self, names: Sequence[str]) -> None:
+        """Have all servers write checkpoints; ``saved`` says when they are there."""
+        self._saving = {name: self._actors[name].save.remote() for name in names}
+
+    def saved(self, seconds: float = 0.0) -> bool | None:
+        """Whether all are written that were begun, waiting so long for them; ``None`` if a server went meanwhile.
+
+        Raises JobError for one that cannot be written.
+        """
+        _, left = self._ray.wait(list(self._saving.values()), num_returns=len(self._saving), timeout=seconds)
+        return None if not left and self._answers(self._saving) is None else not left
+
+    def save_model(self, names: Sequence[str], path: Path) -> bool:
+        """Write what all servers have to ``path``; whether they were there. Raises OSError."""
+        self._packed = [self._actors[name].packed.remote() for name in names]
+        arrays = self._answers(dict(zip(names, self._packed, strict=True)))
+        if arrays is None:
+            return False
+        save_model(load_job(self._orders.job), [torch.tensor(each) for each in arrays], path)
+        return True
+
+    def prove(self, name: str, seconds: float, path: Path, last: list[tuple[DataLease, float]]) -> SavedLoss | None:
+        """What a worker makes of the model that was saved; ``None`` if it is gone, or takes longer."""
+        saved = np.fromfile(path, np.uint8)
+        found = self._answers({name: self._actors[name].prove.remote(saved, last, *self._packed)}, seconds)
+        return None if found is None else found[0]
+
+    def _all(self, names: Sequence[str], method: str) -> list[Any] | None:
+        return self._answers({name: getattr(self._actors[name], method).remote() for name in names})
+
+    def _answers(self, asked: Mapping[str, Any], seconds: float = _SERVERS_SECONDS) -> list[Any] | None:
+        """Of actors, by name; ``None`` if one is gone, or too slow. Raises StashError for what one raised itself."""
+        found, until = [], time.monotonic() + seconds
+        for name, future in asked.items():
+            try:
+                found.append(self._ray.get(future, timeout=max(0.0, until - time.monotonic())))
+            except self._ray.exceptions.RayError as error:
+                if self.is_gone(error) or isinstance(error, self._ray.exceptions.GetTimeoutError):
+                    return None
+                raise self.described(name, error) from error
+        return found
+
+    def described(self, who: str, error: Exception) -> StashError:
+        """What somebody's actor raised, without Ray's account of how it came here."""
+        cause = getattr(error, "cause", None)
+        shown = cause if isinstance(cause, BaseException) else error
+        if isinstance(shown, UserError):
+            return UserError(str(shown))
+        said = str(shown) if isinstance(shown, StashError) else f"{type(shown).__name__}: {one_line(shown)}"
+        return JobError(f"{who} failed: {said}")
+
+    def is_gone(self, error: Exception) -> bool:
+        """Whether it says that an actor's machine or process is no more, as against an error in what it did."""
+        return isinstance(error, self._ray.exceptions.RayActorError)
+
+    def kill(self, name: str) -> None:
+        """End an actor as if its machine had gone."""
+        self._ray.kill(self._actors[name])
+
+    def close(self) -> None:
+        self._ray.shutdown()
+
+    def _made(self, kind: type, name: str, calls: int) -> Any:
+        made = self._ray.remote(num_cpus=0, max_concurrency=calls, max_restarts=0)(kind)
+        return made.options(resources={name: _SHARE}) if self._orders.address else made

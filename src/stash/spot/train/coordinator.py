@@ -1,0 +1,264 @@
+"""The one place that knows who trains: hands out leases, holds the gate, keeps the books, and never a gradient.
+
+Called by many at once, so everything is done under one lock; whoever has to wait (for the gate, for a server that is
+being replaced) waits here. Knows no Ray, no tensors. Time is a clock that is given to it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from stash.spot.train.ledger import DataLease, LeaseLedger, Range, Spans, SspGate, lease_tag
+from stash.spot.train.worker import Address, UpdateReport
+
+_LOOK_AGAIN = 0.5
+_MARGIN = 1.5
+"""Iterations that have to fit before a worker goes, so that its last lease is not lost."""
+
+
+@dataclass(frozen=True)
+class UpdateDone:
+    """One update, as the run's log keeps it."""
+
+    seconds: float
+    """Since the coordinator began."""
+    worker: str
+    samples: int
+    staleness: int
+    loss: float
+    start: int
+    """Its first sample."""
+
+
+@dataclass
+class _WorkerState:
+    """A worker that is in."""
+
+    samples: int
+    """Of a lease."""
+    leaves: float | None = None
+    asked: float | None = None
+    took: float = 0.0
+    """Seconds of its last iteration."""
+
+
+@dataclass(frozen=True)
+class LedgerStats:
+    """What the ledger knows, in numbers."""
+
+    issued: int
+    done: int
+    out: int
+    waiting: int
+    reissued: int
+    repeated: int
+    wrong: str | None
+    """What the audit found."""
+
+
+@dataclass(frozen=True)
+class NotFinite:
+    """A worker computed a loss or a gradient that is infinite or no number, and no server applied it."""
+
+    workers: tuple[str, ...]
+    """Who did so on these samples; the last one now."""
+    lease: DataLease
+    loss: float
+    verdict: Literal["open", "the machine", "the job"]
+    """Whose fault it is: the machine's if another worker then trained on the samples, the job's if it failed too."""
+
+
+class Coordinator:
+    """The desk of one training. Raises UserError from nowhere: what is asked of it is Stash's own."""
+
+    def __init__(
+        self,
+        servers: int,
+        bound: int | None,
+        batch: int,
+        key: bytes,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """``batch``: samples at most of a lease that has to be cut anew; ``key``: what leases are signed with."""
+        self._key = key
+        self._suspects: dict[DataLease, tuple[str, ...]] = {}
+        """Leases on which somebody computed what is not finite, until they are done; and who did."""
+        self._dismissed: set[str] = set()
+        self._failures: list[NotFinite] = []
+        self._clock, self._began = clock, clock()
+        self._batch = batch
+        self._gate, self._ledger = SspGate(bound), LeaseLedger()
+        self._addresses: list[Address | None] = [None] * servers
+        self._trainees: dict[str, _WorkerState] = {}
+        self._rows: list[UpdateDone] = []
+        self._refused = self._stopped = False
+        self._changed = threading.Condition()
+
+    # Asked by workers -------------------------------------------------------------------------------------
+
+    def join(self, worker: str, samples: int) -> None:
+        """A worker that will take leases of so many samples."""
+        with self._changed:
+            self._trainees[worker] = _WorkerState(samples)
+            self._gate.join(worker)
+
+    def servers(self) -> tuple[Address, ...]:
+        """Where all servers are; waits while one of them is nowhere. None of them: it is over."""
+        with self._changed:
+            while any(address is None for address in self._addresses) and not self._stopped:
+                self._changed.wait(_LOOK_AGAIN)
+            if self._stopped:
+                return ()
+            return tuple(address for address in self._addresses if address is not None)
+
+    def next_lease(self, worker: str, finished: UpdateReport | None) -> DataLease | None:
+        """Book what is finished, wait at the gate, and give the next lease; ``None`` if the worker has to end."""
+        with self._changed:
+            if finished is not None:
+                self._book(worker, finished)
+            self._await_verdict(worker)
+            while not self._ends(worker) and not self._gate.open(worker):
+                self._changed.wait(_LOOK_AGAIN)
+            if self._ends(worker):
+                self._part(worker)
+                return None
+            trainee = self._trainees[worker]
+            trainee.asked = self._clock()
+            lease = self._ledger.take(worker, trainee.samples)
+            return replace(lease, tag=lease_tag(self._key, worker, lease))
+
+    def _book(self, worker: str, report: UpdateReport) -> None:
+        now = self._clock()
+        trainee = self._trainees.get(worker)
+        if trainee is not None and trainee.asked is not None:
+            trainee.took = now - trainee.asked
+        if not report.applied:
+            self._ledger.returned(worker, report.lease)
+            self._refused |= report.refused
+            if not report.finite:
+                self._suspect(worker, report)
+        elif self._ledger.done(worker, report.lease):
+            self._acquit(worker, report)
+            self._gate.advance(worker)
+            lease = report.lease
+            self._rows.append(
+                UpdateDone(now - self._began, worker, lease.samples, report.staleness, report.loss, lease.start)
+            )
+        self._changed.notify_all()
+
+    def _suspect(self, worker: str, report: UpdateReport) -> None:
+        """Whoever is next tries the samples, which tells the machine's fault from the job's."""
+        workers = (*self._suspects.get(report.lease, ()), worker)
+        self._suspects[report.lease] = workers
+        verdict: Literal["open", "the job"] = "open" if len(workers) == 1 else "the job"
+        self._failures.append(NotFinite(workers, report.lease, report.loss, verdict))
+
+    def _await_verdict(self, worker: str) -> None:
+        """Who computed what is not finite waits until another worker has tried the samples, if there is one."""
+        if not self._held(worker):
+            return
+        self._gate.leave(worker)  # nobody waits for it meanwhile
+        self._changed.notify_all()
+        while self._held(worker) and not self._ends(worker):
+            self._changed.wait(_LOOK_AGAIN)
+        self._gate.join(worker)
+
+    def _held(self, worker: str) -> bool:
+        suspected = {who for workers in self._suspects.values() for who in workers}
+        return worker in suspected and not suspected >= self._trainees.keys()
+
+    def _acquit(self, worker: str, report: UpdateReport) -> None:
+        """The job is not at fault; another worker that failed on the same samples gets no lease any more."""
+        wrong = tuple(who for who in self._suspects.pop(report.lease, ()) if who != worker)
+        if wrong:
+            self._dismissed.update(wrong)
+            self._failures.append(NotFinite(wrong, report.lease, report.loss, "the machine"))
+
+    def _ends(self, worker: str) -> bool:
+        trainee = self._trainees.get(worker)
+        if self._stopped or trainee is None or worker in self._dismissed:
+            return True
+        return trainee.leaves is not None and self._clock() + _MARGIN * trainee.took > trainee.leaves
+
+    def _part(self, worker: str) -> tuple[DataLease, ...]:
+        self._trainees.pop(worker, None)
+        self._gate.leave(worker)
+        lost = self._ledger.lost(worker)
+        self._changed.notify_all()
+        return lost
+
+    # Told by whoever runs the fleet -----------------------------------------------------------------------
+
+    def place(self, server: int, address: Address | None) -> None:
+        """Where a server is from now on; ``None``: nowhere, until its successor is."""
+        with self._changed:
+            self._addresses[server] = address
+            self._changed.notify_all()
+
+    def leaving(self, worker: str, seconds: float) -> None:
+        """A worker will be gone in so many seconds: it gets no lease that it could not finish."""
+        with self._changed:
+            if worker in self._trainees:
+                self._trainees[worker].leaves = self._clock() + seconds
+                self._changed.notify_all()
+
+    def staying(self, worker: str) -> None:
+        """It is not leaving after all."""
+        with self._changed:
+            if worker in self._trainees:
+                self._trainees[worker].leaves = None
+                self._changed.notify_all()
+
+    def gone(self, worker: str) -> int:
+        """A worker is gone; how many leases it left to others."""
+        with self._changed:
+            return len(self._part(worker))
+
+    def reconcile(self, applied: Sequence[Sequence[Range]]) -> int:
+        """What the servers, one of which was set back, have applied; how many samples have to be done again."""
+        with self._changed:
+            self._refused = False
+            again = self._ledger.reconcile([Spans(each) for each in applied], self._batch)
+            self._changed.notify_all()
+            return again
+
+    def resume(self, applied: Sequence[Sequence[Range]]) -> int:
+        """Begin where checkpoints ended, before anybody has a lease; how many samples some server lacks."""
+        with self._changed:
+            self._ledger = LeaseLedger([Spans(each) for each in applied], self._batch)
+            return self._ledger.issued - self._ledger.done_samples
+
+    def stop(self) -> None:
+        """Whoever asks for a lease from now on has to end."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
+
+    def news(self) -> tuple[list[UpdateDone], bool]:
+        """The updates since the last call, and whether a server refused a lease that has to be cut anew."""
+        with self._changed:
+            rows, self._rows = self._rows, []
+            return rows, self._refused
+
+    def not_finite(self) -> list[NotFinite]:
+        """What came since the last call."""
+        with self._changed:
+            found, self._failures = self._failures, []
+            return found
+
+    def books(self) -> LedgerStats:
+        """The ledger, audited."""
+        with self._changed:
+            found = self._ledger
+            return LedgerStats(
+                found.issued, found.done_samples, len(found.out), len(found.waiting), found.reissued, found.repeated,
+                found.audit(),
+            )  # fmt: skip
+
+    def seconds(self) -> float:
+        """Since it began: the clock of its updates."""
+        return self._clock() - self._began

@@ -1,0 +1,350 @@
+"""Runs on the head: starts servers and workers, follows them, replaces who goes, and says all of it on a tape.
+
+``python -m stash.spot.train.head FOLDER``. It decides who is replaced, at once and like with like; machines are
+somebody else's (``rehearsal`` on a testbed), who reads on the tape which one is wanted. Ends once that one is gone.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections import deque
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stash.core.errors import JobError, StashError, one_line
+from stash.spot.records.runs import LOSS_WINDOW, mean_loss
+from stash.spot.train.ledger import DataLease
+from stash.spot.train.run_orders import EVENTS, UPDATES, WISHES, Tape, TrainingOrders, WorkerPlace, read_orders
+
+if TYPE_CHECKING:
+    from stash.spot.train.actors import ActorFleet
+    from stash.spot.train.coordinator import NotFinite, UpdateDone
+
+_POLL = 0.1
+_ARRIVAL_SECONDS = 300.0
+"""After which a server that is still not there will not come."""
+_FIRST_UPDATES = 10
+"""That the slowest worker has time for, before nobody is believed to make one."""
+SAVE_SECONDS = 600.0
+"""That servers may take to write a large checkpoint at the end."""
+_PROVE_SECONDS = 40.0
+"""That workers have to load the saved model and tell its loss."""
+_GRACE, _SERVER_GRACE = 15.0, 90.0
+"""Seconds at the end that workers have to finish what they are at, and a server's successor to come."""
+
+
+class TrainingHead:
+    """One training, from the first actor to the last."""
+
+    def __init__(self, orders: TrainingOrders, folder: Path, fleet: ActorFleet) -> None:
+        self._orders, self._fleet = orders, fleet
+        self._events, self._wishes = Tape(folder / EVENTS), Tape(folder / WISHES)
+        self._updates = Tape(folder / UPDATES)
+        since = float(fleet.ask("seconds"))  # before the clock is read: the first answer may take seconds
+        self._zero = time.monotonic() - since
+        self._servers = list(orders.servers)
+        self._addresses: dict[str, Any] = {}
+        """Of the servers that are there."""
+        self._complete = time.monotonic()
+        """When all servers were last there."""
+        self._resumed = False
+        self._workers = {each.name: each for each in orders.workers}
+        self._training: set[str] = set()
+        self._succeeded: set[str] = set()
+        self._made = {"server": len(orders.servers), "worker": len(orders.workers)}
+        self._last: deque[UpdateDone] = deque(maxlen=LOSS_WINDOW)
+        self._left: list[str] = []
+        """Workers that were done, whose machines may still be there."""
+        self._dismissed: set[str] = set()
+        """Workers whose machines compute what is not finite: they say nothing of the saved model."""
+        self._count = 0
+        self._began: float | None = None
+        self._saved = 0.0
+        self._saving: float | None = None
+        """When a checkpoint was begun that is not known to be whole."""
+        self._stop = False
+        self._diverged: str | None = None
+        """Why nothing comes of training on."""
+        self._parent = os.getppid()
+        self._ordered = time.monotonic()
+        slowest = max((each.seconds for each in orders.workers), default=0.0)
+        self._patience = 2 * _ARRIVAL_SECONDS + _FIRST_UPDATES * slowest
+        """Until the first update, where workers are here and not yet to be rented."""
+
+    def run(self) -> None:
+        """Until the training is over, however that comes about."""
+        for number, name in enumerate(self._servers):
+            self._fleet.start_server(name, number)
+        for place in self._orders.workers:
+            self._fleet.start_worker(place)
+        while (reason := self._over()) is None:
+            for change in self._fleet.changes(_POLL):
+                self._take(*change)
+            for wish in self._wishes.news():
+                self._grant(wish)
+            self._follow()
+            self._checkpoint()
+        self._finish(reason)
+
+    # What happens -----------------------------------------------------------------------------------------
+
+    def _take(self, name: str, arrived: bool, answer: Any) -> None:
+        if isinstance(answer, Exception) and not self._fleet.is_gone(answer):
+            raise self._fleet.described(name, answer)
+        if name in self._servers:
+            if arrived:
+                self._server_came(name, answer)
+            else:
+                self._server_went(name)
+        elif name in self._workers:
+            if arrived:
+                self._training.add(name)
+                self._say("joined", name, type=self._workers[name].type)
+            else:
+                self._worker_went(name, answer)
+
+    def _server_came(self, name: str, answer: Any) -> None:
+        address, version, told = answer
+        self._addresses[name] = address
+        self._say("server joined", name, version=version, told=list(told))
+        if len(self._addresses) < len(self._servers):
+            return
+        applied = self._fleet.applied(self._servers)
+        if applied is None:
+            return  # another one is just going; its successor brings us here again
+        again = self._fleet.ask("reconcile" if self._resumed else "resume", applied)
+        if again:
+            self._say("rolled back", name, samples=again)
+        self._resumed = True
+        for number, each in enumerate(self._servers):
+            self._fleet.ask("place", number, self._addresses[each])
+
+    def _server_went(self, name: str) -> None:
+        number = self._servers.index(name)
+        self._fleet.ask("place", number, None)
+        self._addresses.pop(name, None)
+        self._say("server lost", name)
+        self._servers[number] = successor = self._named("server")
+        self._say("wanted", successor, instead_of=name, type="server")
+        self._fleet.start_server(successor, number)
+
+    def _worker_went(self, name: str, answer: Any) -> None:
+        """It was done, or its machine is gone."""
+        self._follow()  # a dismissed worker is replaced, and it ends as soon as it is dismissed
+        self._training.discard(name)
+        place = self._workers.pop(name)
+        if isinstance(answer, Exception):
+            self._say("lost", name, leases=self._fleet.ask("gone", name))
+            self._succeed(place)
+        else:
+            if name not in self._dismissed:
+                self._left.append(name)
+            self._say("left", name, updates=answer)
+
+    def _grant(self, wish: dict[str, Any]) -> None:
+        who = wish.get("who", "")
+        if wish["do"] == "stop":
+            self._stop = True
+        elif wish["do"] == "notice" and who in self._workers:
+            self._say("notice", who, seconds=wish["seconds"])
+            self._fleet.ask("leaving", who, wish["seconds"])
+            self._succeed(self._workers[who])
+        elif wish["do"] == "withdrawn" and who in self._workers:
+            self._say("withdrawn", who)
+            self._fleet.ask("staying", who)
+        elif wish["do"] == "worker" and who not in self._workers:  # a machine that was rented meanwhile
+            self._workers[who] = WorkerPlace(who, wish["type"], wish["samples"])
+            self._fleet.start_worker(self._workers[who])
+        elif wish["do"] == "vanish" and who in {*self._workers, *self._servers}:
+            self._fleet.kill(who)
+
+    def _succeed(self, place: WorkerPlace) -> None:
+        """Like with like, once for each that goes; none while everything ends."""
+        if not self._orders.replace or self._stop or place.name in self._succeeded:
+            return
+        self._succeeded.add(place.name)
+        successor = replace(place, name=self._named("worker"))
+        self._workers[successor.name] = successor
+        self._say("wanted", successor.name, instead_of=place.name, type=place.type)
+        self._fleet.start_worker(successor)
+
+    def _named(self, role: str) -> str:
+        self._made[role] += 1
+        return f"{role}{self._made[role]}"
+
+    def _say(self, what: str, who: str, **facts: Any) -> None:
+        self._events.tell(at=time.monotonic() - self._zero, what=what, who=who, **facts)
+
+    # What is done every time ------------------------------------------------------------------------------
+
+    def _follow(self) -> None:
+        rows, refused = self._fleet.ask("news")
+        for row in rows:
+            self._last.append(row)
+            self._updates.tell(**row.__dict__)
+        self._count += len(rows)
+        if rows and self._began is None:
+            self._began = self._saved = time.monotonic()
+            self._say("began", "")
+        for failure in self._fleet.ask("not_finite"):
+            self._hear_not_finite(failure)
+        if refused and len(self._addresses) == len(self._servers):
+            applied = self._fleet.applied(self._servers)
+            if applied is not None:
+                self._fleet.ask("reconcile", applied)
+
+    def _hear_not_finite(self, failure: NotFinite) -> None:
+        """No server applied it, so what was trained before is whole."""
+        lease, who = failure.lease, failure.workers[-1]
+        if failure.verdict == "open":
+            self._say("not finite", who, samples=lease.samples)
+        elif failure.verdict == "the machine":
+            self._dismissed.update(failure.workers)
+            for name in failure.workers:
+                self._say("dismissed", name)
+                if name in self._workers:
+                    self._succeed(self._workers[name])
+        elif self._diverged is None:
+            workers = " and ".join(dict.fromkeys(failure.workers))
+            self._diverged = (
+                f"the gradients of {workers} on the samples {lease.start} to {lease.stop} are not finite (loss "
+                f"{failure.loss:g}), and were not applied: the training diverges, or these samples are bad; try a "
+                "lower learning rate or clipped gradients, and look at the data"
+            )
+
+    def _checkpoint(self) -> None:
+        """Begin one when it is time, and note when it is written: nobody waits for a slow disk."""
+        if self._saving is not None:
+            self._take_saved(0.0)
+        elif self._began is not None and time.monotonic() - self._saved >= self._orders.checkpoint_seconds:
+            self._begin_saving()
+
+    def _begin_saving(self) -> None:
+        if len(self._addresses) == len(self._servers):
+            self._saving = time.monotonic()
+            self._fleet.begin_saving(self._servers)
+
+    def _take_saved(self, seconds: float) -> None:
+        written = self._fleet.saved(seconds)
+        if self._saving is None or written is False:
+            return
+        if written:
+            self._saved = time.monotonic()
+            self._say("checkpoint", "", seconds=self._saved - self._saving)
+        self._saving = None
+
+    @property
+    def running_loss(self) -> float | None:
+        """The mean over the last updates; ``None`` before there are as many."""
+        known = [(row.loss, row.samples) for row in self._last]
+        return mean_loss(known) if len(known) == LOSS_WINDOW else None
+
+    def _over(self) -> str | None:
+        orders, loss = self._orders, self.running_loss
+        missing = [name for name in self._servers if name not in self._addresses]
+        if not missing:
+            self._complete = time.monotonic()
+        elif time.monotonic() - self._complete > _ARRIVAL_SECONDS:
+            raise JobError(f"{missing[0]} did not come within {_ARRIVAL_SECONDS:g} s; what was saved is kept")
+        if self._began is None and orders.replace and time.monotonic() - self._ordered > self._patience:
+            raise JobError(f"nobody made an update within {self._patience:g} s")
+        if self._diverged is not None:
+            return self._diverged
+        if self._stop:
+            return "interrupted"
+        if os.getppid() != self._parent:
+            return "nobody is left who started it"
+        if orders.loss is not None and loss is not None and loss <= orders.loss:
+            return "loss reached"
+        if orders.updates is not None and self._count >= orders.updates:
+            return "updates made"
+        if orders.seconds is not None and self._began is not None:
+            return "time is up" if time.monotonic() - self._began >= orders.seconds else None
+        return None
+
+    def _finish(self, reason: str) -> None:
+        """Let workers end what they are at, save all of it, and say how the books stand."""
+        self._stop = True
+        self._fleet.ask("stop")
+        began = time.monotonic()
+        while self._unfinished(time.monotonic() - began):
+            for change in self._fleet.changes(_POLL):
+                self._take(*change)
+            self._follow()
+        self._follow()
+        if self._saving is not None:
+            self._take_saved(SAVE_SECONDS)
+        self._begin_saving()
+        if self._saving is not None:
+            self._take_saved(SAVE_SECONDS)
+        saved, books = self._keep_model(), self._audited()
+        if self._diverged is not None:
+            raise JobError(f"{self._diverged}; what was trained before is kept")
+        self._say("ended", "", reason=reason, updates=self._count, loss=self.running_loss, books=books, saved=saved)
+
+    def _unfinished(self, seconds: float) -> bool:
+        """Whether it is worth waiting: for workers a little, for a server's successor until it can be saved."""
+        missing = len(self._addresses) < len(self._servers)
+        return bool(self._training and seconds < _GRACE) or (missing and seconds < _SERVER_GRACE)
+
+    def _audited(self) -> dict[str, Any]:
+        """The books, held against what the servers themselves say that they applied."""
+        applied = self._fleet.applied(self._servers) if len(self._addresses) == len(self._servers) else None
+        books = dict(vars(self._fleet.ask("books")))
+        if applied is None:
+            return books | {"wrong": books["wrong"] or "a server was missing at the end, so nobody could check them"}
+        missing = self._fleet.ask("reconcile", applied)
+        if missing and books["wrong"] is None:
+            books["wrong"] = f"{missing} samples count as done that some server never applied"
+        return books
+
+    def _keep_model(self) -> dict[str, Any] | None:
+        """Save the model, and have a worker that is left say what it is worth; ``None`` where it is not saved."""
+        missing = len(self._addresses) < len(self._servers)
+        if self._orders.model is None or missing:
+            return None
+        path = Path(self._orders.model)
+        if not self._fleet.save_model(self._servers, path):
+            return None
+        last = [(DataLease(row.start, row.start + row.samples), row.loss) for row in self._last]
+        until = time.monotonic() + _PROVE_SECONDS
+        why = "no worker was left that could, or it took too long" if last else "no update was made"
+        for name in reversed(self._left if last else []):
+            if (left := until - time.monotonic()) > 0:
+                try:
+                    found = self._fleet.prove(name, left, path, last)
+                except StashError as error:  # a worker without memory for it says nothing of the model
+                    why = str(error)
+                    continue
+                if found is not None:
+                    return found.document
+        return {"said": f"that the saved model gives the loss that was reported is not known: {why}"}
+
+
+def main(folder: Path) -> int:
+    """Train as the folder's orders say; the exit status."""
+    from stash.spot.train.actors import ActorFleet
+
+    orders = read_orders(folder)
+    fleet = None
+    try:
+        fleet = ActorFleet(orders)
+        TrainingHead(orders, folder, fleet).run()
+    except StashError as error:
+        Tape(folder / EVENTS).tell(at=None, what="failed", who="", why=str(error), exit_code=error.exit_code)
+        return error.exit_code
+    except Exception as error:
+        why = f"the head failed: {type(error).__name__}: {one_line(error)}"
+        Tape(folder / EVENTS).tell(at=None, what="failed", who="", why=why, exit_code=StashError.exit_code)
+        raise
+    finally:
+        if fleet is not None:
+            fleet.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

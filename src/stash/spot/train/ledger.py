@@ -1,0 +1,249 @@
+"""Who trains on which samples, which were trained on, and how far ahead a worker may be."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from stash.core.membership import signature
+
+# Spans -----------------------------------------------------------------------------------------------------
+# Which samples of an endless stream have been trained on: disjoint half-open ranges, kept merged.
+#
+# Every server shard keeps one, so that whatever a worker sends twice is told from what is new. Knows numbers alone.
+
+Range = tuple[int, int]
+"""From the first sample to the one after the last."""
+
+
+class Spans:
+    """A set of samples, as few ranges as it takes."""
+
+    def __init__(self, ranges: Iterable[Sequence[int]] = ()) -> None:
+        self._starts: list[int] = []
+        self._stops: list[int] = []
+        for start, stop in ranges:
+            self.add(start, stop)
+
+    @property
+    def ranges(self) -> tuple[Range, ...]:
+        return tuple(zip(self._starts, self._stops, strict=True))
+
+    @property
+    def samples(self) -> int:
+        return sum(self._stops) - sum(self._starts)
+
+    def add(self, start: int, stop: int) -> None:
+        """Raises ValueError if the range is empty, or some of it was there: that would count it twice."""
+        if not 0 <= start < stop:
+            raise ValueError(f"{start} to {stop} is no range of samples")
+        if self.touches(start, stop):
+            raise ValueError(f"some of the samples {start} to {stop} were there before")
+        at = bisect_left(self._starts, start)
+        joins_left = at > 0 and self._stops[at - 1] == start
+        joins_right = at < len(self._starts) and self._starts[at] == stop
+        if joins_left and joins_right:
+            self._stops[at - 1] = self._stops.pop(at)
+            del self._starts[at]
+        elif joins_left:
+            self._stops[at - 1] = stop
+        elif joins_right:
+            self._starts[at] = start
+        else:
+            self._starts.insert(at, start)
+            self._stops.insert(at, stop)
+
+    def holds(self, start: int, stop: int) -> bool:
+        """Whether all of the range is there."""
+        at = bisect_right(self._starts, start) - 1
+        return at >= 0 and stop <= self._stops[at]
+
+    def touches(self, start: int, stop: int) -> bool:
+        """Whether any of the range is there."""
+        at = bisect_left(self._starts, stop) - 1
+        return at >= 0 and self._stops[at] > start
+
+    def gaps(self, end: int) -> tuple[Range, ...]:
+        """What of the first ``end`` samples is not there."""
+        edges = [0, *(edge for pair in self.ranges for edge in pair), end]
+        pairs = zip(edges[::2], edges[1::2], strict=True)
+        return tuple((start, min(stop, end)) for start, stop in pairs if start < min(stop, end))
+
+
+def cut(start: int, stop: int, edges: Iterable[int], most: int) -> list[Range]:
+    """The range in pieces of at most ``most`` samples, none of which has one of ``edges`` inside."""
+    inside = sorted({start, stop, *(edge for edge in edges if start < edge < stop)})
+    pieces = []
+    for begin, end in pairwise(inside):
+        pieces += [(at, min(at + most, end)) for at in range(begin, end, most)]
+    return pieces
+
+
+# Ledger ----------------------------------------------------------------------------------------------------
+# Who trains on which samples: leases by range, given out once, given out again if they are lost.
+#
+# The servers' word is final: a lease is done when every shard has applied it, and each shard applies a sample once
+# (``spans``). So the ledger may forget, doubt, and ask again for what was done already; it may never give up on a
+# sample. Knows nothing of time, machines or gradients.
+
+
+@dataclass(frozen=True, order=True)
+class DataLease:
+    """Samples ``start`` to ``stop`` of the stream, which one worker trains on in one update."""
+
+    start: int
+    stop: int
+    tag: bytes = field(default=b"", compare=False, repr=False)
+    """The coordinator's signature, which says to whom it gave the lease; servers take no gradients without it."""
+
+    @property
+    def samples(self) -> int:
+        return self.stop - self.start
+
+
+def lease_tag(key: bytes, worker: str, lease: DataLease) -> bytes:
+    """That a worker was given a lease."""
+    return signature(key, worker.encode(), b"%d" % lease.start, b"%d" % lease.stop)
+
+
+class LeaseLedger:
+    """Every sample below ``issued`` is done, out with a worker, or waiting to be given out again."""
+
+    def __init__(self, applied: Sequence[Spans] = (), most: int = 1) -> None:
+        """Going on from what each server has ``applied``: what some of them lack comes in leases of ``most``."""
+        self.issued = max((stop for spans in applied for _, stop in spans.ranges), default=0)
+        self.reissued = 0
+        """Leases that were given out again."""
+        self.repeated = 0
+        """Reports that came too late to be believed."""
+        self._done = Spans()
+        self._out: dict[DataLease, str] = {}
+        self._waiting: list[DataLease] = []
+        if applied:
+            self.reconcile(applied, most)
+
+    def take(self, worker: str, samples: int) -> DataLease:
+        """The next lease: one that was lost, whatever its size, or the stream's next ``samples``."""
+        if self._waiting:
+            lease = self._waiting.pop(0)
+            self.reissued += 1
+        else:
+            lease = DataLease(self.issued, self.issued + samples)
+            self.issued = lease.stop
+        self._out[lease] = worker
+        return lease
+
+    def done(self, worker: str, lease: DataLease) -> bool:
+        """Every shard has applied it. Not believed of a lease that is not, or no longer, this worker's: a shard
+        may have been set back since. It then comes again, and the shards will know.
+        """
+        if self._out.get(lease) != worker:
+            self.repeated += 1
+            return False
+        del self._out[lease]
+        self._done.add(lease.start, lease.stop)
+        return True
+
+    def returned(self, worker: str, lease: DataLease) -> None:
+        """Its worker could not finish it; somebody else will."""
+        if self._out.get(lease) == worker:
+            del self._out[lease]
+            self._put_back([lease])
+
+    def lost(self, worker: str) -> tuple[DataLease, ...]:
+        """What a worker had when it went, which waits for others from now on."""
+        gone = [lease for lease, holder in self._out.items() if holder == worker]
+        for lease in gone:
+            del self._out[lease]
+        self._put_back(gone)
+        return tuple(gone)
+
+    def reconcile(self, applied: Sequence[Spans], most: int) -> int:
+        """Believe the shards, some of which were set back: what any of them lacks is to be done again, in leases
+        of at most ``most`` samples that each shard holds whole or not at all. Returns how many samples of what was
+        done that makes. Leases that are out count for nothing any more.
+        """
+        before = self._done
+        edges = {edge for spans in applied for pair in spans.ranges for edge in pair}
+        edges.update(edge for lease in (*self._out, *self._waiting) for edge in (lease.start, lease.stop))
+        self._done = _held_by_all(applied, self.issued)
+        pieces = [piece for gap in self._done.gaps(self.issued) for piece in cut(*gap, edges, most)]
+        self._waiting, self._out = [DataLease(*piece) for piece in pieces], {}
+        return before.samples - _held_by_all([before, self._done], self.issued).samples
+
+    @property
+    def out(self) -> dict[DataLease, str]:
+        return dict(self._out)
+
+    @property
+    def waiting(self) -> tuple[DataLease, ...]:
+        return tuple(self._waiting)
+
+    @property
+    def done_samples(self) -> int:
+        return self._done.samples
+
+    def audit(self) -> str | None:
+        """What is wrong with the books, if anything: a sample that nobody has, or that two have."""
+        seen = Spans(self._done.ranges)
+        for lease in (*self._out, *self._waiting):
+            if seen.touches(lease.start, lease.stop):
+                return f"the samples {lease.start} to {lease.stop} are in the books twice"
+            seen.add(lease.start, lease.stop)
+        gaps = seen.gaps(self.issued)
+        return f"nobody has the samples {gaps[0][0]} to {gaps[0][1]}" if gaps else None
+
+    def _put_back(self, leases: list[DataLease]) -> None:
+        self._waiting = sorted([*self._waiting, *leases])
+
+
+def _held_by_all(applied: Sequence[Spans], end: int) -> Spans:
+    missing = sorted(gap for spans in applied for gap in spans.gaps(end))
+    found, at = Spans(), 0
+    for start, stop in [*missing, (end, end)]:
+        if at < start:
+            found.add(at, start)
+        at = max(at, stop)
+    return found
+
+
+# Gate ------------------------------------------------------------------------------------------------------
+# Stale-synchronous parallel training: a worker may be at most ``bound`` updates ahead of the slowest one.
+#
+# After Ho et al. (NeurIPS 2013). Without a bound it is asynchronous, and nobody ever waits. Counts are the gate's
+# own: who joins begins where the slowest is, and who leaves holds nobody up. Knows nothing of time.
+
+
+class SspGate:
+    """The clocks of the workers that train now."""
+
+    def __init__(self, bound: int | None) -> None:
+        """``None`` is no bound; 0 lets all do their n-th update before any does its next."""
+        if bound is not None and bound < 0:
+            raise ValueError(f"a bound of {bound} updates would let nobody train")
+        self.bound = bound
+        self._clocks: dict[str, int] = {}
+
+    def join(self, worker: str) -> None:
+        self._clocks[worker] = min(self._clocks.values(), default=0)
+
+    def leave(self, worker: str) -> None:
+        """Harmless for one that is not there."""
+        self._clocks.pop(worker, None)
+
+    def advance(self, worker: str) -> None:
+        """One update of this worker's is done; of one that left it counts for nothing."""
+        if worker in self._clocks:
+            self._clocks[worker] += 1
+
+    def open(self, worker: str) -> bool:
+        """Whether this worker may begin its next update."""
+        if self.bound is None or worker not in self._clocks:
+            return True
+        return self._clocks[worker] - min(self._clocks.values()) <= self.bound
+
+    @property
+    def workers(self) -> tuple[str, ...]:
+        return tuple(self._clocks)

@@ -1,0 +1,315 @@
+"""A worker: takes a lease, computes its gradient on its batch, hands it to all servers, gets their parameters
+back.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import socket
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+
+from stash.core.errors import UserError
+from stash.core.membership import join
+from stash.spot.train.elastic_job import ElasticJob
+from stash.spot.train.frames import (
+    NO_LEASE,
+    PURPOSE,
+    FrameKind,
+    TensorBuffer,
+    receive_head,
+    receive_tray,
+    send_bytes,
+    send_head,
+    tuned,
+)
+from stash.spot.train.ledger import DataLease
+from stash.spot.train.server import build_model, parts
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.utils.data import Dataset
+
+# Batches ---------------------------------------------------------------------------------------------------
+# What workers train on: samples in an order that a seed decides, as batches on a device.
+#
+# Knows a job and its data set; which worker takes which batch is others' business.
+
+
+def samples_of(data: Dataset[Any], job: str) -> int:
+    """How many there are; raises UserError for a data set without a length, or without samples."""
+    try:
+        count = len(data)  # type: ignore[arg-type]
+    except TypeError:
+        raise UserError(
+            f"{job}: its data set has no length, and workers take samples by number; give it __len__ and __getitem__"
+        ) from None
+    if count < 1:
+        raise UserError(f"{job}: its data set is empty; data() has to return one with samples")
+    return count
+
+
+class SampleOrder:
+    """Which sample stands where in an endless stream: every epoch has all of them, in an order of its own.
+
+    A seed's stream is the same for who reads it from the beginning and for who asks for any place of it.
+    """
+
+    def __init__(self, count: int, seed: int) -> None:
+        import torch
+
+        self._count, self._shuffle = count, torch.Generator().manual_seed(seed)
+        self._states = [self._shuffle.get_state()]
+        """Of the generator before each epoch that was drawn, and before the next one."""
+        self._epoch, self._places = -1, list[int]()
+
+    def __getitem__(self, number: int) -> int:
+        epoch, place = divmod(number, self._count)
+        if epoch != self._epoch:
+            self._epoch, self._places = epoch, self._drawn(epoch)
+        return self._places[place]
+
+    def __iter__(self) -> Iterator[int]:
+        return map(self.__getitem__, itertools.count())
+
+    def _drawn(self, epoch: int) -> list[int]:
+        import torch
+
+        for begun in range(min(epoch, len(self._states) - 1), epoch + 1):
+            self._shuffle.set_state(self._states[begun])
+            places = torch.randperm(self._count, generator=self._shuffle)
+            if begun + 1 == len(self._states):
+                self._states.append(self._shuffle.get_state())
+        return places.tolist()
+
+
+def batch_of(job: ElasticJob, data: Dataset[Any], samples: Iterable[int], device: torch.device) -> Any:
+    """Those samples of ``data`` as the job collates them, on ``device``."""
+    from torch.utils.data import default_collate
+
+    collate = job.collate or default_collate
+    return moved(collate([data[each] for each in samples]), device)
+
+
+def moved(batch: Any, device: torch.device) -> Any:
+    """``batch`` with all its tensors on ``device``, through dictionaries, lists and tuples."""
+    import torch
+
+    if isinstance(batch, torch.Tensor):
+        return batch.to(device)
+    if isinstance(batch, dict):
+        return {name: moved(value, device) for name, value in batch.items()}
+    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
+        return type(batch)(*(moved(each, device) for each in batch))
+    if isinstance(batch, (list, tuple)):
+        return type(batch)(moved(each, device) for each in batch)
+    return batch
+
+
+# Worker ----------------------------------------------------------------------------------------------------
+# A worker: takes a lease, computes its gradient, hands it to all servers at once, gets their parameters back.
+#
+# It decides nothing: who trains on what, and when, is the coordinator's. A server that is gone is looked for again
+# at the address its successor has. Knows no Ray; CUDA if there is one.
+
+Address = tuple[str, int]
+_CONNECT_SECONDS = 5.0
+_BETWEEN_TRIES = 0.5
+
+
+@dataclass(frozen=True)
+class UpdateReport:
+    """What became of a lease."""
+
+    lease: DataLease
+    applied: bool
+    """By every server, now or before."""
+    refused: bool
+    """By a server that had part of it: the lease has to be cut anew."""
+    loss: float
+    staleness: int
+    """Updates that others made between reading the parameters and this one's turn; of the server with most."""
+    finite: bool = True
+    """``False``: the loss, or a gradient as a server saw it, was infinite or no number."""
+
+
+class CoordinatorClient(Protocol):
+    """What a worker asks of the coordinator."""
+
+    def next_lease(self, worker: str, finished: UpdateReport | None) -> DataLease | None:
+        """Waits until the worker may go on; ``None`` means that it has to end."""
+
+    def servers(self) -> tuple[Address, ...]:
+        """Waits until all servers have an address; none of them when the training is over."""
+
+
+@dataclass
+class Pacing:
+    """How an emulated machine differs from this one: everything but the exchange takes ``seconds`` at least."""
+
+    seconds: float = 0.0
+    _began: float = field(default_factory=time.monotonic)
+
+    def begin(self) -> None:
+        self._began = time.monotonic()
+
+    def wait(self) -> None:
+        time.sleep(max(0.0, self._began + self.seconds - time.monotonic()))
+
+
+class ServerLinks:
+    """Connections to all servers, and the parameters that they keep."""
+
+    def __init__(
+        self, addresses: Sequence[Address], tensors: Sequence[Sequence[Tensor]], secret: bytes, name: str
+    ) -> None:
+        """``tensors``: of each server, in its order. Raises OSError, which StrangerError is."""
+        self._trays = [(TensorBuffer(each), TensorBuffer(each)) for each in tensors]
+        self._versions = [0] * len(tensors)
+        self._pool = ThreadPoolExecutor(len(tensors))
+        self._links: list[socket.socket] = []
+        try:
+            for address in addresses:
+                link = socket.create_connection(address, timeout=_CONNECT_SECONDS)
+                self._links.append(tuned(link))
+                join(link, secret, PURPOSE, name)
+        except OSError:
+            self.close()
+            raise
+
+    def pull(self) -> list[list[Tensor | None]]:
+        """The parameters of every server."""
+        return self._all(FrameKind.PULL, NO_LEASE)[1]
+
+    def push(
+        self, lease: DataLease, gradients: Sequence[Sequence[Tensor | None]]
+    ) -> tuple[list[FrameKind], int, Any]:
+        """Hand in gradients, all servers at once: their outcomes, the staleness, and their parameters."""
+        for (out, _), each in zip(self._trays, gradients, strict=True):
+            out.fill(each)
+        before = list(self._versions)
+        outcomes, found = self._all(FrameKind.PUSH, lease)
+        since = [
+            now - then - (outcome is FrameKind.APPLIED)
+            for now, then, outcome in zip(self._versions, before, outcomes, strict=True)
+        ]
+        return outcomes, max(since), found
+
+    def close(self) -> None:
+        for link in self._links:
+            link.close()
+        self._pool.shutdown(wait=False)
+
+    def _all(self, message: FrameKind, lease: DataLease) -> tuple[list[FrameKind], list[list[Tensor | None]]]:
+        done = list(self._pool.map(lambda server: self._one(server, message, lease), range(len(self._links))))
+        return done, [arrived.filled() for _, arrived in self._trays]
+
+    def _one(self, server: int, message: FrameKind, lease: DataLease) -> FrameKind:
+        link, (out, arrived) = self._links[server], self._trays[server]
+        size = len(out.bytes) if message is FrameKind.PUSH else 0
+        send_head(link, message, lease, self._versions[server], size)
+        head = receive_head(link)
+        if head.message is FrameKind.SEND:
+            send_bytes(link, out.bytes)
+            head = receive_head(link)
+        receive_tray(link, head, arrived)
+        self._versions[server] = head.version
+        return head.message
+
+
+class Trainer:
+    """The job on this machine: its model, its data, and the loss of a lease."""
+
+    def __init__(self, job: ElasticJob, servers: int, batch: int) -> None:
+        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self._job, self._batch = job, batch
+        self._model = build_model(job)
+        named = parts(self._model, servers)
+        self._model.to(self.device).train()
+        self._data = job.data()
+        self._order = SampleOrder(samples_of(self._data, "the job"), job.seed)
+        trained, others = dict(self._model.named_parameters()), dict(self._model.named_buffers())
+        self._parameters = [[trained[name] for name in names if name in trained] for names in named]
+        self._buffers = [[others[name] for name in names if name in others] for names in named]
+
+    @property
+    def tensors(self) -> list[list[Tensor]]:
+        """Of each server, in its order."""
+        return [[*own, *rest] for own, rest in zip(self._parameters, self._buffers, strict=True)]
+
+    def load(self, values: Sequence[Sequence[Tensor | None]]) -> None:
+        """Take over what the servers sent."""
+        with torch.no_grad():
+            for own, sent in zip(self.tensors, values, strict=True):
+                for tensor, value in zip(own, sent, strict=True):
+                    if value is not None:
+                        tensor.copy_(value)
+
+    def gradients(self, lease: DataLease) -> tuple[float, list[list[Tensor | None]]]:
+        """The mean loss of a lease, and its gradients with the buffers behind them, as servers take them.
+
+        A lease larger than this machine's batch is computed in parts.
+        """
+        self._model.zero_grad(set_to_none=True)
+        total = 0.0
+        for share, batch in self.batches(lease):
+            loss = self._job.loss(self._model, batch)
+            (loss * share).backward()  # type: ignore[no-untyped-call]
+            total += float(loss.detach()) * share
+        return total, [
+            [*(each.grad for each in own), *rest] for own, rest in zip(self._parameters, self._buffers, strict=True)
+        ]
+
+    def batches(self, lease: DataLease) -> Iterator[tuple[float, Any]]:
+        """A lease's samples on the device, as many at a time as this machine takes, each with its share of them."""
+        for start in range(lease.start, lease.stop, self._batch):
+            stop = min(start + self._batch, lease.stop)
+            samples = (self._order[number] for number in range(start, stop))
+            yield (stop - start) / lease.samples, batch_of(self._job, self._data, samples, self.device)
+
+
+def work(name: str, trainer: Trainer, desk: CoordinatorClient, pacing: Pacing, secret: bytes) -> int:
+    """Train until the coordinator says that it is enough; how many leases were done."""
+    done, report = 0, None
+    for links in _connections(trainer, desk, secret, name):
+        try:
+            trainer.load(links.pull())
+            while True:
+                lease = desk.next_lease(name, report)
+                report = None
+                if lease is None:
+                    return done
+                report = UpdateReport(lease, False, False, float("nan"), 0)  # unless it comes to more
+                loss, gradients = trainer.gradients(lease)
+                if not math.isfinite(loss):
+                    report = UpdateReport(lease, False, False, loss, 0, finite=False)
+                    trainer.load(links.pull())
+                    continue
+                pacing.wait()
+                outcomes, staleness, values = links.push(lease, gradients)
+                pacing.begin()
+                trainer.load(values)
+                refused, finite = FrameKind.REFUSED in outcomes, FrameKind.NOT_FINITE not in outcomes
+                applied = finite and not refused
+                report = UpdateReport(lease, applied, refused, loss, staleness, finite)
+                done += applied
+        except OSError:  # a server went
+            time.sleep(_BETWEEN_TRIES)
+        finally:
+            links.close()
+    return done
+
+
+def _connections(trainer: Trainer, desk: CoordinatorClient, secret: bytes, name: str) -> Iterator[ServerLinks]:
+    """Connections to the servers wherever they are now, anew whenever the last ones are of no use; until the end."""
+    while addresses := desk.servers():
+        try:
+            yield ServerLinks(addresses, trainer.tensors, secret, name)
+        except OSError:
+            time.sleep(_BETWEEN_TRIES)

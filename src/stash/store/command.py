@@ -1,0 +1,308 @@
+"""``stash store``, ``stash query`` and ``stash list``: parse, ask the store, show."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import shutil
+import sys
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from stash.core.errors import StoreError, UserError
+from stash.core.printable import printable, printable_line, strict_json
+from stash.store.storing import StoreOption
+from stash.ui.options import App, flag, option, seconds_of
+
+if TYPE_CHECKING:
+    from stash.store.queries import QueryAnswer
+    from stash.store.schema import TableRow
+    from stash.store.store import Store
+
+# Store -----------------------------------------------------------------------------------------------------
+# ``stash store``: what keeps a store: artefacts put into it, its tables made, its files looked at.
+#
+# Parses, calls ``keep/store``, prints.
+
+app = App(no_args_is_help=True)
+URL_HELP = "A folder or a URL; else --store, or $STASH_STORE."
+
+
+@app.callback()
+def store() -> None:
+    """Keep profiles and probes in a folder, or wherever fsspec reaches: add, compact, verify."""
+
+
+@app.command()
+def add(
+    files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Profiles and probes.", show_default=False)],
+    store: StoreOption = None,
+) -> None:
+    """Put copies of profiles and probes into a store; what is there already is not put twice.
+
+    stash store add *.stash.json --store ~/runs
+    """
+    from pathlib import Path
+
+    from stash.core.artefact import content_of
+    from stash.store.storage import SHOWN, id_of
+    from stash.store.storing import chosen, opened
+
+    url = chosen(store)
+    if url is None:
+        raise UserError("which store? Say --store URL, or set STASH_STORE")
+    target = opened(url)
+    for file in files:
+        name = target.put(content_of(Path(file)), file)
+        print(printable_line(f"{id_of(name)[:SHOWN]}  {file}"))
+
+
+@app.command()
+def compact(
+    url: Annotated[str | None, typer.Argument(metavar="STORE", help=URL_HELP, show_default=False)] = None,
+    store: StoreOption = None,
+    rebuild: Annotated[bool, flag("--rebuild", "Derive everything anew from the artefacts.")] = False,
+) -> None:
+    """Write the store's tables as Parquet beside the artefacts, so that queries open a few files only.
+
+    The artefacts stay as they are; what came later is read besides. FoundRun it now and then.
+    """
+    from stash.store.compaction import compact as compacted
+    from stash.store.storing import needed, progress, say_unreadable, url_or_option
+
+    opened = needed(url_or_option(url, store))
+    done = compacted(opened, rebuild, progress("read"))
+    print(printable_line(f"{opened.url}: {done.artefacts:,} artefacts in the tables, {done.fresh:,} of them new"))
+    say_unreadable(opened)
+
+
+@app.command()
+def verify(
+    url: Annotated[str | None, typer.Argument(metavar="STORE", help=URL_HELP, show_default=False)] = None,
+    store: StoreOption = None,
+    json: Annotated[bool, flag("--json", "Print what was found as JSON.")] = False,
+) -> None:
+    """Read every artefact and name what is corrupt, truncated, foreign, unfinished or of a newer Stash.
+
+    Nothing is changed or removed. Exit code 1 if anything was named.
+    """
+    from stash.store.store import verify as verified
+    from stash.store.storing import needed, progress, url_or_option
+
+    opened = needed(url_or_option(url, store))
+    whole, suspects = verified(opened, progress("read"))
+    if json:
+        print(strict_json({"schema": 1, "whole": whole, "suspects": [each._asdict() for each in suspects]}))
+    else:
+        for each in suspects:
+            print(printable_line(f"{each.kind + ':':12}{each.name}: {each.why}", 600))
+        print(printable_line(f"{opened.url}: {whole:,} artefacts are whole, {len(suspects):,} files are not"))
+    if suspects:
+        raise typer.Exit(1)
+
+
+# Query -----------------------------------------------------------------------------------------------------
+# ``stash query``: one SELECT on the tables of a store, printed as a table, CSV or JSON, or saved, as Parquet too.
+#
+# Parses, asks ``keep/store``, prints.
+
+SQL_HELP = "One SELECT, as DuckDB has it; `stash query --tables` shows tables and columns."
+FORMATS = ("table", "csv", "json", "parquet")
+TIMEOUT_HELP = "End a query that takes longer, like 10m; one that needs more than 1 GiB of memory is always ended."
+_LONGEST = 86_400
+_MOST_ROWS = 1_000
+"""Of a table on a screen."""
+
+
+def query(
+    sql: Annotated[str | None, typer.Argument(metavar="SQL", help=SQL_HELP, show_default=False)] = None,
+    store: StoreOption = None,
+    format: Annotated[str | None, option("FORMAT", f"One of {', '.join(FORMATS)}; else as --output ends.")] = None,
+    output: Annotated[
+        Path | None, option("FILE", "Where the answer goes; else it is printed.", "-o", "--output")
+    ] = None,
+    timeout: Annotated[str, option("TIME", TIMEOUT_HELP, "--timeout")] = "60s",
+    tables: Annotated[bool, flag("--tables", "Show the tables and their columns.")] = False,
+) -> None:
+    """Ask a store, or a folder of profiles, a question in SQL.
+
+    [bold]Examples[/bold]
+
+      stash query "select workload, instance, network_pct from profiles order by step_seconds"
+      stash query --store s3://bucket/runs "select name, avg(share) from stalls group by name" --format csv
+      stash query "from blocks" -o blocks.parquet
+    """
+    from stash.store.queries import EXAMPLE
+    from stash.store.queries import query as queried
+    from stash.store.storing import needed, progress, say_unreadable
+
+    if tables:
+        _print_tables()
+        return
+    if sql is None:
+        raise UserError(f'type a SELECT, like `stash query "{EXAMPLE}"`')
+    how, seconds = _format(format, output), seconds_of("--timeout", timeout)
+    if not 0 < seconds <= _LONGEST:
+        raise UserError(f"--timeout {timeout}: a query may take up to a day; write it like --timeout 10m")
+    opened = needed(store)
+    with queried(opened, sql, progress("read"), seconds) as answer:
+        if how == "parquet":
+            _save(answer.parquet(), output)
+        elif output is not None:
+            _save(_text(answer, how), output)
+        elif how == "table":
+            _print_table(answer)
+        else:
+            sys.stdout.write(_text(answer, how))
+    say_unreadable(opened)
+
+
+def _format(format: str | None, output: Path | None) -> str:
+    """The answer's format; raises UserError."""
+    ending = "" if output is None else output.suffix.removeprefix(".")
+    how = format or (ending if ending in FORMATS else "table" if output is None else "csv")
+    if how not in FORMATS:
+        raise UserError(f"--format {how}: it is one of {', '.join(FORMATS)}")
+    if how == "parquet" and output is None:
+        raise UserError("a Parquet file is not for a screen; say where it goes: --output answer.parquet")
+    if how == "table" and output is not None:
+        raise UserError("a table is for a screen; save --format csv, json or parquet")
+    return how
+
+
+def _text(answer: QueryAnswer, how: str) -> str:
+    if how == "json":
+        rows = [dict(zip(answer.columns, map(_plain, row), strict=True)) for row in answer.rows()]
+        return strict_json(rows) + "\n"
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(answer.columns)
+    writer.writerows(answer.rows())
+    return printable(text.getvalue())
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON has it: numbers that are none as null, and what JSON does not know as text."""
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, float):
+        return value if value - value == 0 else None
+    if isinstance(value, (list, tuple)):
+        return [_plain(each) for each in value]
+    if isinstance(value, dict):
+        return {str(name): _plain(each) for name, each in value.items()}
+    return str(value)
+
+
+def _print_table(answer: QueryAnswer) -> None:
+    from rich.console import Console
+
+    from stash.store.page import answered
+
+    rows = answer.rows()
+    shown = list(islice(rows, _MOST_ROWS))
+    fitted = answered(answer.columns, shown)
+    Console(highlight=False, width=max(fitted.width, 1)).print(fitted.table)
+    if next(rows, None) is not None:
+        print(f"The first {_MOST_ROWS:,} rows; --format csv prints all.")
+
+
+def _save(content: str | bytes, output: Path | None) -> None:
+    from stash.core.files import write_whole
+
+    assert output is not None
+    try:
+        write_whole(output, content, mode=None)
+    except OSError as error:
+        raise StoreError(f"cannot write {output}: {error.strerror or error}") from None
+
+
+def _print_tables() -> None:
+    from stash.store.schema import TABLES
+
+    for table, columns in TABLES.items():
+        print(table)
+        for column in columns:
+            print(f"  {column.name:22} {column.kind.lower():8} {column.meaning}")
+
+
+# Listing ---------------------------------------------------------------------------------------------------
+# ``stash list``: the artefacts of a store, or of a folder, the newest first.
+#
+# Parses, reads the rows of ``artefacts``, prints them. Derives nothing that is kept already.
+
+LIST_URL_HELP = "A store: a folder or a URL; else --store, $STASH_STORE, or the current folder."
+_FROM_TABLES = 1_000
+"""Rows from which on compacted tables are read rather than digests one by one."""
+
+
+def list_command(
+    url: Annotated[str | None, typer.Argument(metavar="STORE", help=LIST_URL_HELP, show_default=False)] = None,
+    store: StoreOption = None,
+    limit: Annotated[int, option("N", "How many, the newest first.", "-n", "--limit", least=1)] = 30,
+    all: Annotated[bool, flag("--all", "All of them.")] = False,
+    json: Annotated[
+        bool, flag("--json", "Print the rows as JSON; the columns of `artefacts`, see format.md.")
+    ] = False,
+) -> None:
+    """List the profiles and probes of a store, or of any folder, the newest first.
+
+    [bold]Examples[/bold]
+
+      stash list runs/
+      stash list s3://bucket/runs --limit 100
+      stash list --all --json | jq '.[].step_seconds'
+    """
+    from stash.store.schema import TABLES
+    from stash.store.storing import needed, say_unreadable, url_or_option
+
+    opened = needed(url_or_option(url, store))
+    contents = opened.contents()
+    there = len(contents.stored) + len(contents.loose)
+    wanted = there if all else min(limit, there)
+    rows = _newest(opened, contents.stored, contents.loose, wanted)
+    if json:
+        names = [column.name for column in TABLES["artefacts"]]
+        print(strict_json([dict(zip(names, row, strict=True)) for row in rows]))
+    else:
+        _print(rows, there - len(rows) - len(opened.unreadable), opened.url)
+    say_unreadable(opened)
+
+
+def _newest(store: Store, stored: list[str], loose: list[str], wanted: int) -> list[TableRow]:
+    """The rows of ``artefacts``, as many as wanted, the newest first."""
+    from stash.store.compaction import newest
+
+    if wanted >= _FROM_TABLES and newest(store) is not None:
+        from stash.store.queries import query
+
+        with query(store, f"FROM artefacts ORDER BY created DESC, id LIMIT {wanted}") as answer:
+            return [list(row) for row in answer.rows()]
+    rows = list(store.heads([*stored[:wanted], *loose[:wanted]]))
+    rows.sort(key=lambda row: (str(row[3]), str(row[0])), reverse=True)
+    return rows[:wanted]
+
+
+def _print(rows: list[TableRow], more: int, url: str) -> None:
+    """Into a pipe all columns, in lines of any length, since a program or a pager reads them."""
+    from rich.console import Console
+
+    from stash.core.printable import printable_line
+    from stash.store.page import artefacts
+
+    if not rows:
+        print(printable_line(f"{url} has no artefacts; `stash profile --store {url} train.py` puts one there"))
+        return
+    limited = sys.stdout.isatty() or os.environ.get("COLUMNS")
+    screen = shutil.get_terminal_size().columns if limited else None
+    fitted = artefacts(rows, screen)
+    Console(highlight=False, width=max(fitted.width, screen or 0)).print(fitted.table)
+    notes = [f"{more:,} more; --all shows all"] if more > 0 else []
+    if fitted.left_out:
+        notes.append(f"Columns that did not fit: {', '.join(fitted.left_out)}; a wider screen or a pipe has them.")
+    for note in notes:
+        print(note)

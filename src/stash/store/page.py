@@ -1,0 +1,98 @@
+"""Rows of a store as tables of text. Everything in them comes from artefacts, so everything is made printable."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from stash.core.printable import printable_line
+from stash.core.units import counted, format_seconds, pace
+from stash.store.schema import TABLES, TableRow
+from stash.store.storage import SHOWN
+from stash.ui.tables import Column, Listing, fitted
+
+_WIDEST = 28
+"""Of a name in a list."""
+_UNKNOWN = "?"
+_NONE = "-"
+Named = dict[str, Any]
+
+
+def artefacts(rows: Sequence[TableRow], width: int | None = None) -> Listing:
+    """The list of artefacts, of rows of that table, in the columns that fit ``width``."""
+    names = [column.name for column in TABLES["artefacts"]]
+    each = [dict(zip(names, row, strict=True)) for row in rows]
+
+    def column(head: str, rank: int, cell: Callable[[Named], str], right: bool = False) -> Column:
+        return Column(head, rank, tuple(printable_line(cell(row), _WIDEST) for row in each), right)
+
+    return fitted(
+        [
+            column("id", 0, _id),
+            column("made (UTC)", 0, lambda row: str(row["created"])[:16].replace("T", " ")),
+            column("what", 0, lambda row: row["name"]),
+            column("ranks", 2, _ranks, right=True),
+            column("machine", 4, lambda row: row["machine"] or _UNKNOWN),
+            column("step", 0, _step, right=True),
+            column("samples/s", 3, _rate, right=True),
+            column("most", 1, _most),
+        ],
+        width,
+    )
+
+
+def answered(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Listing:
+    """What a query gave; numbers to the right, NULL as such."""
+    cells = [[_cell(value) for value in row] for row in rows]
+    numbers = [
+        any(isinstance(row[at], (int, float)) for row in rows)
+        and all(row[at] is None or isinstance(row[at], (int, float)) for row in rows)
+        for at in range(len(columns))
+    ]
+    return fitted(
+        [
+            Column(printable_line(head, 100), 0, tuple(row[at] for row in cells), numbers[at])
+            for at, head in enumerate(columns)
+        ]
+    )
+
+
+def _id(row: Named) -> str:
+    id = str(row["id"])
+    return id if str(row["file"]).startswith(id) else id[:SHOWN]  # a file's own name is no hash
+
+
+def _ranks(row: Named) -> str:
+    if row["ranks"] is None:
+        return _NONE
+    return str(row["ranks"]) if row["nodes"] in (None, 1) else f"{row['ranks']} on {row['nodes']}"
+
+
+def _step(row: Named) -> str:
+    if row["kind"] != "profile":
+        return _NONE
+    return _UNKNOWN if row["step_seconds"] is None else format_seconds(row["step_seconds"])
+
+
+def _rate(row: Named) -> str:
+    if row["kind"] != "profile":
+        return _NONE
+    return _UNKNOWN if row["samples_per_second"] is None else pace(row["samples_per_second"])
+
+
+def _most(row: Named) -> str:
+    """What dominates, of a profile; how many findings, of a probe."""
+    if row["kind"] != "profile":
+        count = row["findings"]
+        return "probe, not measured" if count is None else counted(count, "finding")
+    if row["stall"] is None or row["stall_pct"] is None:
+        return "nobody can tell" if row["stall"] is None else str(row["stall"])
+    return f"{row['stall']} {row['stall_pct']:.0f}%"
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "NULL"
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return printable_line(str(value), 200)

@@ -1,0 +1,294 @@
+"""One store: artefacts are put, listed, found and verified; with each a digest of what is derived from it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from stash.core import artefact as artefacts
+from stash.core.documents import LARGEST
+from stash.core.errors import ArtefactError, StashError, StoreError
+from stash.core.records.base import SCHEMA
+from stash.core.records.host import Probe
+from stash.core.records.profile import Profile
+from stash.core.secrets import masked_text
+from stash.store import storage
+from stash.store.schema import DERIVED, VERSION, TableRow, TableRows, fits
+from stash.store.storage import StorageBackend, id_of
+
+# Digests ---------------------------------------------------------------------------------------------------
+# What is derived from one artefact, kept beside it so that nobody has to derive it again: a cache, never the truth.
+#
+# A digest is two lines of JSON: the row of ``artefacts``, which a list reads, and the rows of all other tables but
+# blocks. One that is of another version, or that does not hold what it should, counts as missing.
+
+HEAD = "artefacts"
+_REST = tuple(name for name in DERIVED if name != HEAD)
+
+
+class Deriver(NamedTuple):
+    """How rows come of an artefact and its file's name; given by whoever opens a store."""
+
+    digest: Callable[[Profile | Probe, str, str], TableRows]
+    """Of the artefact, its id and its file: rows of every table of ``DERIVED``."""
+    blocks: Callable[[Profile, str], list[TableRow]]
+    """Of the artefact and its id: rows of ``blocks``."""
+
+
+def path_of(name: str) -> str:
+    """Where the digest of the artefact called ``name`` is."""
+    return f"index/digests/{name}.jsonl"
+
+
+def written(name: str, rows: TableRows) -> bytes:
+    """The file of a digest."""
+    head = {"version": VERSION, "file": name, HEAD: rows[HEAD]}
+    rest = {table: rows.get(table, []) for table in _REST}
+    return "".join(
+        json.dumps(line, separators=(",", ":"), ensure_ascii=False) + "\n" for line in (head, rest)
+    ).encode("utf-8", "backslashreplace")
+
+
+def head_of(name: str, content: bytes | None) -> TableRow | None:
+    """The row of ``artefacts`` in a digest; ``None`` if there is no good one."""
+    first = _line(content, 0)
+    if first is None or first.get("version") != VERSION or first.get("file") != name:
+        return None
+    rows = first.get(HEAD)
+    if not isinstance(rows, list) or len(rows) != 1 or not fits(HEAD, rows[0]):
+        return None
+    return rows[0] if rows[0][:2] == [id_of(name), name] else None
+
+
+def rows_of(name: str, content: bytes | None) -> TableRows | None:
+    """The rows of all tables but blocks in a digest; ``None`` if there is no good one."""
+    head, rest = head_of(name, content), _line(content, 1)
+    if head is None or rest is None:
+        return None
+    for table in _REST:
+        rows = rest.get(table)
+        if not isinstance(rows, list) or not all(fits(table, row) and row[0] == head[0] for row in rows):
+            return None
+    return {HEAD: [head], **{table: rest[table] for table in _REST}}
+
+
+def _line(content: bytes | None, number: int) -> dict[str, Any] | None:
+    """A line of the file as an object; the others are not parsed."""
+    if content is None:
+        return None
+    start = 0
+    for _ in range(number):
+        start = content.find(b"\n", start) + 1
+        if start == 0:
+            return None
+    end = content.find(b"\n", start)
+    try:
+        found = json.loads(content[start:] if end < 0 else content[start:end])
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+# Store -----------------------------------------------------------------------------------------------------
+# One store: artefacts are put, listed, found by what people type, and read; each with what is derived from it.
+#
+# An artefact is put first and its digest after it: should the second fail, nothing is lost. Whoever puts the same
+# artefact at the same time puts the same bytes under the same name, so nobody needs a lock.
+
+
+class Contents(NamedTuple):
+    """The names of a store's files."""
+
+    stored: list[str]
+    """Artefacts whose names the store gave, the newest first."""
+    loose: list[str]
+    """Artefacts under names of their own, the newest file first."""
+    others: list[str]
+    """What is called like no artefact."""
+
+
+class Store:
+    """Artefacts on a shelf. Raises StoreError where the shelf does, and UserError for what people mistype."""
+
+    def __init__(self, shelf: StorageBackend, deriver: Deriver) -> None:
+        self.shelf, self.deriver = shelf, deriver
+        self.unreadable: dict[str, str] = {}
+        """Why, by name, of artefacts met so far."""
+
+    @property
+    def url(self) -> str:
+        """As people typed it, to be named in sentences: without a password in it."""
+        return masked_text(self.shelf.url)
+
+    def put(self, content: bytes, source: str) -> str:
+        """Keep an artefact's bytes as they are; its name here. Raises ArtefactError if they are none."""
+        found = artefacts.from_bytes(content, source)
+        suffix = storage.SUFFIXES[isinstance(found, Probe)]
+        name = storage.name_of(content, found.created, suffix)
+        self.shelf.put(name, content, new=True)
+        with suppress(StashError):  # a cache: whoever reads the artefact derives the same
+            self._put_digest(name, self._derived(name, found))
+        return name
+
+    def contents(self) -> Contents:
+        """What there is; one round trip, but for files under names of their own."""
+        found = self.shelf.names()
+        called = [name for name in found if storage.is_artefact(name)]
+        stored = sorted((name for name in called if storage.stored(name)), reverse=True)
+        loose = [name for name in called if not storage.stored(name)]
+        if len(loose) > 1:
+            loose.sort(key=self.shelf.modified, reverse=True)
+        return Contents(stored, loose, [name for name in found if not storage.is_artefact(name)])
+
+    def find(self, word: str) -> str:
+        """The name of the artefact that ``word`` means: an id, a file's stem, or a beginning that is no other's."""
+        there = self.contents()
+        return storage.found(word, [*there.stored, *there.loose], self.url)
+
+    def load(self, name: str) -> Profile | Probe:
+        """The artefact of that name; raises ArtefactError if it is not what its name says, or cannot be read."""
+        try:
+            content = self.shelf.read(name, LARGEST)
+        except FileNotFoundError:
+            raise StoreError(f"{name} is gone from {self.url}") from None
+        known = storage.stored(name)
+        if known is not None and storage.digest_of(content) != known.id:
+            raise ArtefactError(
+                f"{self.url}/{name} is damaged: its content is not what its name says; "
+                f"`stash store verify {self.url}` looks at all"
+            )
+        return artefacts.from_bytes(content, Path(name))
+
+    def heads(self, wanted: Sequence[str]) -> Iterator[TableRow]:
+        """The row of ``artefacts`` of each; those that cannot be read are left out, and said in ``unreadable``."""
+        for name, content in self._digests(wanted):
+            head = head_of(name, content)
+            if head is None:
+                rows = self._anew(name)
+                if rows is None:
+                    continue
+                (head,) = rows[HEAD]
+            yield head
+
+    def rows(self, wanted: Sequence[str], trust: bool = True) -> Iterator[TableRows]:
+        """The same with the rows of all tables but blocks. What is derived anew is kept, if it can be.
+
+        Without ``trust``, all of it is derived anew.
+        """
+        for name, content in self._digests(wanted) if trust else ((name, None) for name in wanted):
+            rows = rows_of(name, content)
+            if rows is None:
+                rows = self._anew(name)
+                if rows is None:
+                    continue
+                if storage.stored(name):
+                    with suppress(StoreError):
+                        self._put_digest(name, rows)
+            yield rows
+
+    def blocks(self, wanted: Sequence[str]) -> Iterator[list[TableRow]]:
+        """The rows of ``blocks`` of each profile, from the artefacts."""
+        for name in wanted:
+            if not name.endswith(storage.SUFFIXES[0]):
+                continue
+            try:
+                found = self.load(name)
+            except StashError as error:
+                self.unreadable[name] = str(error)
+                continue
+            if isinstance(found, Profile):
+                yield self.deriver.blocks(found, storage.id_of(name))
+
+    def _digests(self, wanted: Sequence[str]) -> Iterator[tuple[str, bytes | None]]:
+        paths = {path_of(name): name for name in wanted if storage.stored(name)}
+        for path, content in self.shelf.read_each(list(paths)):
+            yield paths[path], content
+        for name in wanted:
+            if not storage.stored(name):  # it may change, so no digest is kept
+                yield name, None
+
+    def _anew(self, name: str) -> TableRows | None:
+        try:
+            return self._derived(name, self.load(name))
+        except StashError as error:
+            self.unreadable[name] = str(error)
+            return None
+
+    def _derived(self, name: str, found: Profile | Probe) -> TableRows:
+        return self.deriver.digest(found, storage.id_of(name), name)
+
+    def _put_digest(self, name: str, rows: TableRows) -> None:
+        self.shelf.put(path_of(name), written(name, rows), new=False)
+
+
+# Verification ----------------------------------------------------------------------------------------------
+# Every file of a store looked at: which are not what they should be, and why. Never changes or removes anything.
+
+CORRUPT, TRUNCATED, FOREIGN, NEWER, UNFINISHED = "corrupt", "truncated", "foreign", "newer", "unfinished"
+_HALF = re.compile(r"\..+\.[0-9a-f]{8}\.tmp")
+"""What is left of a file whose writer was killed (``core/files.py``)."""
+
+
+class Suspect(NamedTuple):
+    """A file that is not what a store should hold."""
+
+    name: str
+    kind: str
+    """One of the five words above."""
+    why: str
+
+
+def verify(store: Store, say: Callable[[int, int], None] = lambda done, of: None) -> tuple[int, list[Suspect]]:
+    """How many artefacts are whole, and every file that is not; ``say`` hears how many of how many were read."""
+    contents = store.contents()
+    artefacts_there = [*contents.stored, *contents.loose]
+    suspects = [_other(name) for name in contents.others]
+    for done, name in enumerate(artefacts_there, 1):
+        suspects.extend(_looked_at(store, name))
+        say(done, len(artefacts_there))
+    return len(artefacts_there) - (len(suspects) - len(contents.others)), suspects
+
+
+def _other(name: str) -> Suspect:
+    if _HALF.fullmatch(name):
+        return Suspect(name, UNFINISHED, "its writer was ended before it was whole; nothing reads it")
+    return Suspect(name, FOREIGN, "it is called like no artefact; nothing reads it")
+
+
+def _looked_at(store: Store, name: str) -> Iterator[Suspect]:
+    """What is wrong with an artefact, if anything is; its content is read once."""
+    try:
+        content = store.shelf.read(name, LARGEST)
+    except FileNotFoundError:
+        return  # removed meanwhile
+    except StashError as error:
+        yield Suspect(name, CORRUPT, str(error))
+        return
+    known = storage.stored(name)
+    altered = known is not None and storage.digest_of(content) != known.id
+    try:
+        found = artefacts.from_bytes(content, name)
+    except StashError as error:
+        yield Suspect(name, _kind(content), str(error))
+        return
+    suffix = storage.SUFFIXES[isinstance(found, Probe)]
+    if altered:
+        yield Suspect(name, CORRUPT, "its content is not what its name says: it was changed after it was put here")
+    elif not name.endswith(suffix) or (known is not None and name != storage.name_of(content, found.created, suffix)):
+        yield Suspect(name, FOREIGN, "its name is not the one that a store gives to what is in it")
+
+
+def _kind(content: bytes) -> str:
+    """What is wrong with an artefact that cannot be read."""
+    try:
+        found: Any = json.loads(content)
+    except (ValueError, RecursionError):
+        return TRUNCATED if content.lstrip()[:1] in (b"{", b"") else FOREIGN
+    version = found.get("schema_version") if isinstance(found, dict) else None
+    if type(version) is not int:
+        return FOREIGN
+    return NEWER if version > SCHEMA else CORRUPT

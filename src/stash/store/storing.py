@@ -1,0 +1,173 @@
+"""What commands share of a store: its option, a copy of what was measured, runs as people name them."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+from stash.core.errors import ArtefactError, StashError, UserError
+from stash.core.printable import printable_line
+from stash.core.secrets import masked_text
+from stash.ui.options import option
+
+if TYPE_CHECKING:
+    from stash.core.records.host import Probe
+    from stash.core.records.profile import Profile
+    from stash.store.store import Deriver, Store
+
+# Storing ---------------------------------------------------------------------------------------------------
+# What commands share of a store: the option that names it, the store itself, a copy of what was measured.
+#
+# A copy that cannot be kept is said and changes nothing else: the artefact is saved before, and the exit code is
+# the measurement's.
+
+ENVIRONMENT = "STASH_STORE"
+_WORTH_SAYING = 2_000
+"""Artefacts, from which on reading them takes seconds."""
+StoreOption = Annotated[
+    str | None, option("URL", f"A store: a folder or a URL, like s3://bucket/runs; else ${ENVIRONMENT}.", "--store")
+]
+
+
+def chosen(url: str | None) -> str | None:
+    """The store that the option or the environment names; ``None`` if neither does."""
+    return url or os.environ.get(ENVIRONMENT) or None
+
+
+def opened(url: str) -> Store:
+    """That store, not looked into yet; raises UserError if nothing installed can reach it."""
+    from stash.store.storage import opened
+    from stash.store.store import Store
+
+    return Store(opened(url), _deriver())
+
+
+def needed(url: str | None) -> Store:
+    """The store that the option or the environment names, else the current folder."""
+    return opened(chosen(url) or ".")
+
+
+def _deriver() -> Deriver:
+    """Rows as ``derive`` makes them, which is loaded when the first is wanted: a list reads those that are there."""
+    from stash.store.schema import TableRow, TableRows
+    from stash.store.store import Deriver
+
+    def digest(artefact: Profile | Probe, id: str, file: str) -> TableRows:
+        from stash.store.rows import digest_rows
+
+        return digest_rows(artefact, id, file)
+
+    def blocks(profile: Profile, id: str) -> list[TableRow]:
+        from stash.store.rows import block_rows
+
+        return block_rows(profile, id)
+
+    return Deriver(digest, blocks)
+
+
+def store_for_copies(url: str | None) -> Store | None:
+    """The store to keep copies in, if there is one; what cannot be reached is refused before a minute is measured."""
+    named = chosen(url)
+    return None if named is None else opened(named)
+
+
+def keep_copy(artefact: Profile | Probe, store: Store | None, saved: Path | None) -> None:
+    """Keep a copy of what was ``saved``; on stderr, where and as what, or why not."""
+    if store is None:
+        return
+    from stash.core.artefact import to_bytes
+    from stash.store.storage import SHOWN, id_of
+
+    try:
+        name = store.put(to_bytes(artefact), str(saved))
+    except StashError as error:
+        said = f"note: no copy was kept: {error}"
+        if saved is not None:
+            said += f". `stash store add {shlex.quote(str(saved))} --store {shlex.quote(store.url)}` tries again"
+    else:
+        shown = "" if os.environ.get(ENVIRONMENT) == store.url else f" --store {shlex.quote(store.url)}"
+        said = f"A copy is in {store.url}; `stash show {id_of(name)[:SHOWN]}{shown}` shows it."
+    print(printable_line(masked_text(said)), file=sys.stderr)
+
+
+def progress(what: str) -> Callable[[int, int], None]:
+    """Says on stderr how far it is, where that takes long enough to be asked."""
+
+    def say(done: int, of: int) -> None:
+        if of >= _WORTH_SAYING and (done == of or done % max(_WORTH_SAYING, of // 10) == 0):
+            print(f"{what} {done:,} of {of:,}", file=sys.stderr, flush=True)
+
+    return say
+
+
+def say_unreadable(store: Store) -> None:
+    """Name on stderr what was left out."""
+    if store.unreadable:
+        first, why = next(iter(store.unreadable.items()))
+        more = f" and {len(store.unreadable) - 1} more" if len(store.unreadable) > 1 else ""
+        said = f"note: left out {first}{more}: {why}; `stash store verify {store.url}` names all"
+        print(printable_line(masked_text(said), 600), file=sys.stderr)
+
+
+def url_or_option(url: str | None, also: str | None) -> str | None:
+    """The one store of an argument and of the option; raises UserError if they are two."""
+    if url is not None and also is not None and url != also:
+        raise UserError(f"{url} and --store {also} are two stores; name one of them")
+    return url if url is not None else also
+
+
+# Runs ------------------------------------------------------------------------------------------------------
+# Runs as people name them: a file, the URL of one, or the id of one in the store, or how only that id begins.
+#
+# A file that is there is always meant first. Knows where artefacts are, and nothing of what is in them.
+
+_LIKE_AN_ID = re.compile(r"[0-9a-f]{4,24}")
+
+
+class FoundRun(NamedTuple):
+    """One artefact that a word of the command line means."""
+
+    artefact: Profile | Probe
+    place: str
+    """Where it is: two words of the same place are the same run."""
+
+
+def found(word: str, url: str | None = None) -> FoundRun:
+    """The run that ``word`` means, of the files or of the store at ``url`` (else ``STASH_STORE``).
+
+    Raises ArtefactError for what cannot be read, UserError for what is no run or may be several, StoreError where the
+    store cannot be reached.
+    """
+    from stash.core.artefact import load_any
+
+    path, named = Path(word), chosen(url)
+    if "://" in word:
+        folder, _, name = word.rpartition("/")
+        return _of_store(opened(folder), name)
+    if named is not None and not path.exists() and "/" not in word:
+        opened_store = opened(named)
+        return _of_store(opened_store, opened_store.find(word))
+    if named is None and not path.exists() and _LIKE_AN_ID.fullmatch(word):
+        raise ArtefactError(
+            f"there is no file {word}; if it is an id, say of which store: --store URL, or STASH_STORE=URL"
+        )
+    return FoundRun(load_any(path), str(path.resolve()))
+
+
+def profile_of(word: str, url: str | None = None) -> tuple[Profile, str]:
+    """The profile that ``word`` means and its place; raises UserError if it is a probe."""
+    from stash.core.records.profile import Profile
+
+    run = found(word, url)
+    if not isinstance(run.artefact, Profile):
+        raise UserError(f"{word} is a probe of a machine; give the *.stash.json files of `stash profile`")
+    return run.artefact, run.place
+
+
+def _of_store(store: Store, name: str) -> FoundRun:
+    return FoundRun(store.load(name), store.shelf.place(name))

@@ -1,0 +1,308 @@
+"""Charts of a study: combinations' stalls, cost against time, slow-down against batch, stalls against features."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import log2
+from typing import NamedTuple
+
+from stash.core.ladder import STALLS
+from stash.core.units import format_bytes, format_seconds
+from stash.study.feature_study import lines
+from stash.study.features_page import cost
+from stash.study.paper_figures import Charts, dollars_in_words, hours_in_words
+from stash.study.results import StudyResult, front
+from stash.study.sheet import UNKNOWN, StudySheet, anchor, missing_tile, places, table
+from stash.study.status import HOUR
+from stash.study.view import what, where
+from stash.ui.charts.chart import Axis, Bar, Blank, Chart, Dot, Drawn, Grid, Lane, Legend, Tile, Trail, band
+from stash.ui.charts.panels import Panel, PanelPoint, panels
+
+# Charts ----------------------------------------------------------------------------------------------------
+# Every combination's stalls in one picture, and cost against time with its front.
+
+_STALLS = "Stalls of every combination"
+_NO_STALL = ("compute",)
+_THIN = 0.06
+_ROOM = 0.92
+"""Of a column's width: a stall that is the whole step."""
+
+
+def stalls(shown: StudySheet) -> Charts:
+    """Every combination's stalls, some places a chart."""
+    if not shown.results:
+        return (Blank("stalls", _STALLS, "no cell is done yet"),)
+    return tuple(_stalls(shown, columns, number) for number, columns in enumerate(shown.parts(), 1))
+
+
+def _stalls(shown: StudySheet, columns: Sequence[str], number: int) -> Chart:
+    """A row a workload at a batch, a column a place: what of the step is stalled."""
+    marks: list[Drawn] = []
+    for row, column, x, y in places(shown, columns):
+        empty = missing_tile(shown, row, column, x, y)
+        if empty is not None:
+            marks.append(empty)
+        else:
+            marks += _stacked(shown.results[row, column], x, shown.rows.index(row), len(shown.rows))
+    found = [result for (_, column), result in shown.results.items() if column in columns]
+    present = [stall for stall in STALLS if any(stall in each.shares for each in found) and stall not in _NO_STALL]
+    return Chart(
+        name="stalls" if number == 1 else f"stalls-{number}",
+        title=_STALLS,
+        caption="",
+        how="The thin line is a whole step, and bars are what of it is stalled. Hatched: not measured. –: not part "
+        "of the study.",
+        x=Axis("", ()),
+        marks=tuple(marks),
+        lanes=tuple(map(Lane, shown.rows)),
+        columns=tuple(columns),
+        keys=tuple(Legend(stall, stall) for stall in present),
+        table=table(found),
+    )
+
+
+def _stacked(result: StudyResult, x: tuple[float, float], row: int, rows: int) -> Iterator[Bar]:
+    """What is measured as negative has no place in it."""
+    wide = (x[1] - x[0]) * _ROOM
+    begin = reached = x[0] + (1 - _ROOM) / 2 * (x[1] - x[0])
+    yield Bar((begin, begin + wide), band(row, rows, _THIN), "plain", faint=True)
+    for stall, share in result.shares.items():
+        if stall not in _NO_STALL and share > 0:
+            says = f"{what(result.cell)} on {where(result.cell)}: {stall} {share:.1%} of the step"
+            yield Bar((reached, reached + share * wide), band(row, rows), stall, says)
+            reached += share * wide
+
+
+def cost_against_time(found: Sequence[StudyResult]) -> Chart | Blank:
+    """A panel a workload: a dot a combination that has a price, and the front as a line."""
+    name, title = "cost-against-time", "Cost against time"
+    priced = [each for each in found if each.dollars_per_million is not None]
+    if not priced:
+        return Blank(name, title, "nothing that is measured has a price")
+    shown = []
+    for workload in dict.fromkeys(each.cell.workload for each in priced):
+        own = [each for each in priced if each.cell.workload == workload]
+        best = front(own)
+        points = tuple(_priced_point(each, best) for each in own)
+        shown.append(Panel(workload, points, tuple(_spent(each) for each in best)))
+    return panels(
+        shown,
+        name,
+        title,
+        "Of a million samples, as measured: left is faster, low is cheaper. The line is the workload's front; hollow "
+        "dots are beaten in both by something on it. Each panel has its own axes, whose ends are written; where "
+        "they are ten times apart, by logarithms.",
+        (hours_in_words, dollars_in_words),
+        table(found),
+    )
+
+
+def _spent(result: StudyResult) -> tuple[float, float]:
+    return (result.seconds_per_million or 0.0) / HOUR, result.dollars_per_million or 0.0
+
+
+def _priced_point(result: StudyResult, best: Sequence[StudyResult]) -> PanelPoint:
+    hours, dollars = _spent(result)
+    says = f"{what(result.cell)} on {where(result.cell)}: {hours_in_words(hours)} and {dollars_in_words(dollars)}"
+    batch = "" if result.cell.batch is None else f", {result.cell.batch}"
+    label = f"{where(result.cell)}{batch}" if result in best else ""
+    return PanelPoint(hours, dollars, says, label, firm=True, hollow=result not in best)
+
+
+# Curves ----------------------------------------------------------------------------------------------------
+# Slow-down against batch size: a small curve for each workload and place, all on one scale.
+
+_ROW = 62
+"""Pixels."""
+
+
+class BatchPoint(NamedTuple):
+    """One batch."""
+
+    batch: int
+    slow_down: float
+    result: StudyResult
+
+
+BatchCurve = Sequence[BatchPoint]
+
+
+def slow_down(shown: StudySheet) -> Charts:
+    """How much longer a step takes than on one device alone, against the batch."""
+    name, title = "batches", "Slow-down against batch size"
+    curves: dict[tuple[str, str], list[BatchPoint]] = {}
+    for result in shown.results.values():
+        if result.cell.batch is not None and result.slow_down is not None:
+            curves.setdefault((result.cell.workload, where(result.cell)), []).append(
+                BatchPoint(result.cell.batch, result.slow_down, result)
+            )
+    if all(len(curve) < 2 for curve in curves.values()):
+        return (Blank(name, title, "no workload was measured at several batches at one place; give `batches:`"),)
+    by_workload = _by_workload(shown)
+    in_order = {at: sorted(curve, key=lambda each: each.batch) for at, curve in curves.items()}
+    return tuple(
+        _curves(by_workload, columns, in_order, name if number == 1 else f"{name}-{number}", title)
+        for number, columns in enumerate(by_workload.parts(), 1)
+    )
+
+
+def _by_workload(shown: StudySheet) -> StudySheet:
+    """The same with all batches of a workload in one row, where any of them stands for it."""
+    names = shown.workloads
+    results = {(names[row], column): result for (row, column), result in shown.results.items()}
+    missing = {(names[row], column): gone for (row, column), gone in shown.missing.items()}
+    rows = tuple(dict.fromkeys(names[row] for row in shown.rows))
+    return StudySheet(rows, shown.columns, results, missing, dict(zip(rows, rows, strict=True)))
+
+
+def _curves(
+    shown: StudySheet,
+    columns: Sequence[str],
+    curves: Mapping[tuple[str, str], BatchCurve],
+    name: str,
+    title: str,
+) -> Chart:
+    """One scale for all: from the smallest batch to the largest, and from no slow-down to the worst."""
+    batches = [each.batch for curve in curves.values() for each in curve]
+    worst = max(each.slow_down for curve in curves.values() for each in curve)
+    marks: list[Drawn] = []
+    for row, column, x, y in places(shown, columns):
+        empty = missing_tile(shown, row, column, x, y)
+        curve = curves.get((row, column))
+        if empty is not None or curve is None:
+            marks.append(empty or Tile(x, y, (UNKNOWN,), f"{row} on {column}: unknown", quiet=True))
+            continue
+        marks += _curve(curve, f"{row} on {column}", x, y, (min(batches), max(batches)), worst)
+    told = {
+        at: " · ".join(f"{each.slow_down:.2f}× at {each.batch}" for each in curve) for at, curve in curves.items()
+    }
+    grid_rows = tuple((row, *(told.get((row, column), UNKNOWN) for column in columns)) for row in shown.rows)
+    return Chart(
+        name=name,
+        title=title,
+        caption="",
+        how=f"A step, as often as one device alone takes for its part: 1× is without any stall. Batches from "
+        f"{min(batches)} on the left to {max(batches)} on the right; heights by logarithms from 1× to {worst:.3g}×. "
+        "Hatched: not measured.",
+        x=Axis("", ()),
+        marks=tuple(marks),
+        lanes=tuple(map(Lane, shown.rows)),
+        columns=tuple(columns),
+        row=_ROW,
+        table=Grid(title, tuple(columns), grid_rows, frozenset(range(len(columns) + 1)), first="workload"),
+    )
+
+
+def _in_words(slow: float) -> str:
+    return f"{slow:.0f}×" if slow >= 10 else f"{slow:.1f}×"
+
+
+def _curve(
+    curve: BatchCurve,
+    where_it_is: str,
+    x: tuple[float, float],
+    y: tuple[float, float],
+    ends: tuple[int, int],
+    worst: float,
+) -> Iterator[Drawn]:
+    def place(batch: int, slow: float) -> tuple[float, float]:
+        across = log2(batch / ends[0]) / log2(ends[1] / ends[0])
+        up = log2(slow) / log2(worst) if worst > 1 else 0.0
+        return x[0] + (0.1 + 0.8 * across) * (x[1] - x[0]), y[0] + (0.12 + 0.4 * max(0.0, up)) * (y[1] - y[0])
+
+    first, last = curve[0], curve[-1]
+    head = (y[0] + 0.62 * (y[1] - y[0]), y[1])
+    ends_told = _in_words(first.slow_down), _in_words(last.slow_down)
+    texts = (" → ".join(ends_told), "→".join(ends_told)) if len(curve) > 1 else ends_told[:1]
+    says = ", ".join(f"{each.slow_down:.2f}× at batch {each.batch}" for each in curve)
+    yield Tile(x, y, level=0.0)
+    yield Tile(x, head, texts, f"{where_it_is}: {says}", link=f"#{anchor(first.result)}")
+    yield Trail(tuple(place(each.batch, each.slow_down) for each in curve), "shade")
+    for each in curve:
+        yield Dot(
+            *place(each.batch, each.slow_down), "shade", f"{where_it_is}, batch {each.batch}: {each.slow_down:.2f}×"
+        )
+
+
+# Models ----------------------------------------------------------------------------------------------------
+# The stall of exchanging against what models exchange: layers, and bytes of gradients; a panel a place.
+
+_HOW = (
+    "Interconnect and network stall of a step against {}: a dot a workload. Each place has axes of its own, whose "
+    "ends are written; where they are ten times apart, by logarithms."
+)
+_NOTHING = "no cell on several devices says what its model exchanges"
+
+
+def models(found: Sequence[StudyResult]) -> tuple[Chart | Blank, Chart | Blank]:
+    """Against layers, and against bytes of gradients."""
+    known = [each for each in found if each.exchange_seconds is not None and each.devices > 1]
+    return (
+        _against(known, "layers", "Stall against layers", "layers: trained tensors, each with a gradient",
+                 lambda each: each.layers, lambda layers: f"{layers:.0f}"),
+        _against(known, "gradient-bytes", "Stall against gradient bytes", "bytes of gradients",
+                 lambda each: each.gradient_bytes, format_bytes),
+    )  # fmt: skip
+
+
+def _against(
+    found: Sequence[StudyResult],
+    name: str,
+    title: str,
+    of: str,
+    read: Callable[[StudyResult], float | None],
+    write: Callable[[float], str],
+) -> Chart | Blank:
+    shown = []
+    for place in dict.fromkeys(where(each.cell) for each in found):
+        own = [(value, each) for each in found if where(each.cell) == place and (value := read(each)) is not None]
+        if own:
+            shown.append(Panel(place, tuple(_points(own, write))))
+    if not shown:
+        return Blank(name, title, _NOTHING)
+    return panels(shown, name, title, _HOW.format(of), (write, format_seconds), _table(found, title))
+
+
+def _points(own: Sequence[tuple[float, StudyResult]], write: Callable[[float], str]) -> Iterator[PanelPoint]:
+    """A workload is named at one of its batches."""
+    named: set[str] = set()
+    for value, result in own:
+        stall = result.exchange_seconds or 0.0
+        says = f"{what(result.cell)} on {where(result.cell)}: {format_seconds(stall)}, {write(value)}"
+        label = "" if result.cell.workload in named else result.cell.workload
+        named.add(result.cell.workload)
+        yield PanelPoint(value, stall, says, label)
+
+
+def _table(found: Sequence[StudyResult], title: str) -> Grid:
+    rows = tuple(
+        (
+            what(each.cell),
+            where(each.cell),
+            UNKNOWN if each.layers is None else str(each.layers),
+            UNKNOWN if each.gradient_bytes is None else format_bytes(each.gradient_bytes),
+            format_seconds(each.exchange_seconds or 0.0),
+        )
+        for each in found
+    )
+    return Grid(title, ("place", "layers", "gradients", "stall"), rows, frozenset({0, 1}), first="workload")
+
+
+def line_grids(found: Sequence[StudyResult]) -> tuple[Grid, ...]:
+    """The paper's line through the models of every place; none where too few were measured."""
+    fitted = lines(found)
+    rows = tuple(
+        (
+            where(first.cell),
+            UNKNOWN if first.cell.batch is None else str(first.cell.batch),
+            str(line.models),
+            *(cost(term.estimate, term.unit)[0] for term in line.terms),
+            UNKNOWN if line.explained is None else f"{line.explained:.0%}",
+            UNKNOWN if line.error is None else f"{line.error:.0%}",
+        )
+        for first, line in fitted
+    )
+    head = ("batch", "models", "always", "per layer", "per MB", "explained", "off, unseen")
+    title = "The paper's line: the stall as a sum of what layers and gradients cost"
+    below = "`stash features --from STUDY --job PROFILE` tells by it what another model would stall there."
+    return (Grid(title, head, rows, frozenset({0}), below, "place"),) if rows else ()

@@ -1,0 +1,207 @@
+"""``stash features``: the paper's macroscopic model, fitted to profiles of several models on one machine.
+
+Parses, loads, shows; the regression is ``stash.study.regression``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import typer
+
+from stash.core.errors import UserError
+from stash.core.units import counted
+from stash.store.storing import StoreOption
+from stash.ui.options import flag, option
+
+if TYPE_CHECKING:
+    from stash.core.records.profile import Profile
+    from stash.study.feature_study import PlaceFeatures
+    from stash.study.features_page import FittedLine, Supposed
+    from stash.study.regression import Features, Regression
+
+FILES_HELP = "Profiles of different models on the same machines; without any, all of this folder."
+STUDY_HELP = "Instead of files: a study, like that of `stash characterize --features`; a line for each of its places."
+JOB_HELP = "Also this profile's model, by the fitted line: it may be of another machine, or of one device."
+ZOO_HELP = "Also every zoo model that was not profiled, by the fitted line."
+JSON_HELP = "Print coefficients and errors as JSON (docs/format.md)."
+
+
+def features(
+    files: Annotated[list[str] | None, typer.Argument(metavar="FILE", help=FILES_HELP)] = None,
+    study: Annotated[Path | None, option("STUDY", STUDY_HELP, "--from")] = None,
+    job: Annotated[str | None, option("FILE", JOB_HELP, "--job")] = None,
+    zoo: Annotated[bool, flag("--zoo", ZOO_HELP)] = False,
+    json: Annotated[bool, flag("--json", JSON_HELP)] = False,
+    store: StoreOption = None,
+) -> None:
+    """Say how the communication stall grows with a model's layers and gradients, and how wrong that is.
+
+    Examples:
+
+        stash features resnet*.stash.json vgg*.stash.json
+
+        stash features --from features.yaml --job train.stash.json
+
+        stash features --zoo
+    """
+
+    asked = _Asked(None if job is None else _model_of(job, store), zoo)
+    if study is not None:
+        if files:
+            raise UserError("--from takes the profiles of a study; leave out the files, or --from")
+        _print_places(study, asked, json)
+        return
+    found_here = sorted(str(path) for path in Path().glob("*.stash.json"))
+    models = _models(files or found_here, store, named=bool(files))
+    _print_line(_line(models, asked), json)
+
+
+class _Asked(NamedTuple):
+    """Whose stall the line is to tell."""
+
+    job: Supposable | None
+    zoo: bool
+
+
+class Supposable(NamedTuple):
+    """A model that need not have exchanged anything yet."""
+
+    name: str
+    layers: int
+    gradient_bytes: float
+
+
+def _model_of(word: str, store: str | None) -> Supposable:
+    from stash.predict.exposure import exchanged
+    from stash.store.storing import profile_of
+
+    profile = profile_of(word, store)[0]
+    work = exchanged(profile)
+    if work is None or not work.gradients:
+        raise UserError(f"{word} does not hold the model's gradients; profile again with this Stash")
+    return Supposable(profile.workload.name, len(work.gradients), float(sum(work.gradients)))
+
+
+def _line(models: Sequence[Features], asked: _Asked, place: str = "") -> FittedLine:
+    """The line through ``models``, and what it says of those that were asked for."""
+    from stash.study.features_page import FittedLine, Supposed
+    from stash.study.regression import LINE, by_the_line, regress, terms_known
+
+    found = regress(models, _affordable(terms_known(models), len(models)))
+    supposed = []
+    if asked.job is not None:
+        seconds = by_the_line(found, asked.job.layers, asked.job.gradient_bytes, None, None)
+        if seconds is None:  # of a user's model nobody knows residual links
+            seconds = by_the_line(regress(models, LINE), asked.job.layers, asked.job.gradient_bytes, None, None)
+        supposed.append(Supposed(*asked.job, seconds or 0.0))
+    return FittedLine(tuple(models), found, (*supposed, *(_supposed(models, found) if asked.zoo else ())), place)
+
+
+def _print_places(study: Path, asked: _Asked, json: bool) -> None:
+    """A line for every place of the study that has models enough; raises UserError where none has."""
+    from stash.lab.zoo.registry import feature_study, traits
+    from stash.predict.draws import Draws
+    from stash.study.command import measured
+    from stash.study.feature_study import place_features
+    from stash.study.regression import LINE
+
+    _, reading, profiles = measured(study)
+    found = place_features(profiles, {name: traits(name) for name in feature_study()}, Draws())
+    fitting = [each for each in found if len({model.name for model in each.models}) >= len(LINE)]
+    if not fitting:
+        done = counted(reading.counts().get("done", 0), "cell")
+        raise UserError(
+            f"{study} has no place at which {len(LINE)} models exchanged something ({done} done); run it first, "
+            f"like `stash characterize {study}`"
+        )
+    _print_lines(
+        study.name.split(".")[0], [(each, _line(each.models, asked, _named(each))) for each in fitting], json
+    )
+
+
+def _named(each: PlaceFeatures) -> str:
+    place = each.place if each.nodes == 1 else f"{each.nodes} × {each.place}"
+    return place if each.batch is None else f"{place} at batch {each.batch}"
+
+
+def _models(names: Sequence[str], store: str | None, named: bool) -> list[Features]:
+    from stash.lab.zoo.registry import traits
+    from stash.predict.draws import Draws
+    from stash.store.storing import profile_of
+    from stash.study.regression import features as seen_from_afar
+
+    profiles = {name: profile_of(name, store)[0] for name in names}
+    if not named:  # of a folder, those that have an exchange at all
+        profiles = {name: profile for name, profile in profiles.items() if profile.world_size > 1}
+    if not profiles:
+        raise UserError(
+            "no profile of several ranks is in this folder; name some, like `stash features runs/*.stash.json`"
+        )
+    _refuse_different_machines(profiles)
+    return [
+        seen_from_afar(profile, Draws(), *traits(profile.workload.name), source=name)
+        for name, profile in profiles.items()
+    ]
+
+
+def _refuse_different_machines(profiles: Mapping[str, Profile]) -> None:
+    places = {_place(profile): name for name, profile in profiles.items()}
+    if len(places) > 1:
+        (first, one), (second, other) = list(places.items())[:2]
+        raise UserError(
+            f"{one} is of {first} and {other} of {second}; one line holds for one kind of machine, so name those "
+            "of one"
+        )
+
+
+def _place(profile: Profile) -> str:
+    """What exchanges, in words: ``"2 ranks on 1 node of V100"``."""
+    devices = sorted({gpu.name for host in profile.hosts for gpu in host.gpus})
+    where = f"{counted(profile.world_size, 'rank')} on {counted(profile.nodes, 'node')}"
+    return f"{where} of {' and '.join(devices)}" if devices else f"{where} of CPUs"
+
+
+def _affordable(terms: Sequence[str], models: int) -> tuple[str, ...]:
+    """Terms beyond the plain line only where models are left to tell how wrong it is."""
+    from stash.study.regression import LINE
+
+    return tuple(terms) if models > len(terms) else LINE
+
+
+def _supposed(models: Sequence[Features], found: Regression) -> Iterator[Supposed]:
+    from stash.lab.zoo.registry import TRAINED_TENSORS, WORKLOADS, traits
+    from stash.study.features_page import Supposed
+    from stash.study.regression import by_the_line
+
+    profiled = {model.name for model in models}
+    for spec in WORKLOADS.values():
+        if spec.name in profiled:
+            continue
+        layers = TRAINED_TENSORS[spec.name]
+        seconds = by_the_line(found, layers, spec.gradient_bytes, *traits(spec.name))
+        if seconds is not None:
+            yield Supposed(spec.name, layers, spec.gradient_bytes, seconds)
+
+
+def _print_line(line: FittedLine, json: bool) -> None:
+    """The regression of stalls on layers and gradients, as a report or as JSON."""
+    from stash.report.output import printed
+    from stash.study.features_page import document, render, view
+
+    printed(document(line) if json else view(line), render)
+
+
+def _print_lines(study: str, lines: Sequence[tuple[PlaceFeatures, FittedLine]], json: bool) -> None:
+    """The same for every place of a study."""
+    from stash.core.printable import strict_json
+    from stash.study.features_page import document_of_places
+
+    if json:
+        print(strict_json(document_of_places(study, lines)))
+        return
+    for number, (_, line) in enumerate(lines):
+        print("\n" if number else "", end="")
+        _print_line(line, json=False)

@@ -1,0 +1,274 @@
+"""The fields of a study file: workloads × batches × targets × nodes × repeats, and how each cell is measured.
+
+Knows what may be written and what it becomes (seconds, bytes per second, dollars per hour). Knows nothing of which
+workloads and instances there are, nor of how a cell is run. ``docs/format.md`` has every field.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from stash.core import units
+from stash.core.errors import UnitError, UserError
+from stash.core.ladder import NAMES, parse_rungs
+from stash.core.units import parse_seconds
+
+MOST_NODES = 1_024
+PROBE_SECONDS = 45.0
+"""As ``stash probe`` takes itself."""
+_MOST_IN_A_LIST = 1_000
+_SAFE = r"^[A-Za-z0-9][A-Za-z0-9._ +/-]*$"
+"""What may be a name: it stands in tables, folders and names of clusters."""
+
+
+def _read(parse: Callable[[str], float]) -> Callable[[Any], Any]:
+    def read(given: Any) -> Any:
+        if given is None:
+            return None
+        try:
+            return parse(given) if isinstance(given, str) else parse(f"{given:g}")
+        except UnitError as error:
+            raise ValueError(str(error)) from None
+        except (TypeError, ValueError):
+            raise ValueError("Input should be a quantity with its unit") from None
+
+    return read
+
+
+def _as_list(given: Any) -> Any:
+    """One value where several may stand."""
+    return given if given is None or isinstance(given, (list, tuple)) else [given]
+
+
+StudyName = Annotated[str, Field(min_length=1, max_length=60, pattern=_SAFE)]
+CommandWord = Annotated[str, BeforeValidator(lambda given: f"{given}" if isinstance(given, (int, float)) else given)]
+"""Of a command; ``0.1`` may stand without quotes."""
+StudySeconds = Annotated[float, BeforeValidator(_read(parse_seconds)), Field(gt=0, le=1e7)]
+LinkRate = Annotated[float | None, BeforeValidator(_read(units.rate))]
+DollarsPerHour = Annotated[float | None, BeforeValidator(_read(units.price))]
+Batch = Annotated[int, Field(ge=1, le=10**9)]
+Nodes = Annotated[int, Field(ge=1, le=MOST_NODES)]
+Batches = Annotated[tuple[Batch, ...], BeforeValidator(_as_list), Field(min_length=1, max_length=_MOST_IN_A_LIST)]
+NodeCounts = Annotated[tuple[Nodes, ...], BeforeValidator(_as_list), Field(min_length=1, max_length=_MOST_IN_A_LIST)]
+Names = Annotated[tuple[str, ...], BeforeValidator(_as_list), Field(max_length=_MOST_IN_A_LIST)]
+JobWords = Annotated[tuple[CommandWord, ...], Field(max_length=_MOST_IN_A_LIST)]
+
+
+class StudyField(BaseModel):
+    """What all of them share: no field that is not known, and nothing changes once it is read."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+# What is trained ------------------------------------------------------------------------------------------------
+
+
+class StudyWorkload(StudyField):
+    """A workload of the zoo (``zoo``), or the user's own job (``command``)."""
+
+    zoo: str | None = None
+    """Its name in ``stash zoo``."""
+    command: JobWords = ()
+    """What stands after ``stash profile``: ``[train.py, --batch, "{batch}"]``, ``[-m, my.job]``, ``[--, mpirun …]``;
+    ``{batch}``, ``{nodes}`` and ``{data}`` are filled in.
+    """
+    arguments: JobWords = ()
+    """Further words of a zoo workload, like ``[--image-size, "128"]``."""
+    name: StudyName | None = None
+    """In tables; else the zoo's name, or the script's."""
+    batches: Batches | None = None
+    """Samples per device; else the study's, else the workload's own."""
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> StudyWorkload:
+        if (self.zoo is None) == (not self.command):
+            raise ValueError("give either `zoo:` with a workload's name or `command:` with the job's words")
+        if self.command and self.arguments:
+            raise ValueError("`arguments:` belongs to `zoo:`; write them into `command:`")
+        if self.batches and self.command and not any("{batch}" in word for word in self.command):
+            raise ValueError("`batches:` changes nothing, since no word of `command:` holds {batch}")
+        return self
+
+
+# Where ----------------------------------------------------------------------------------------------------------
+
+
+class _Target(StudyField):
+    name: StudyName | None = None
+    """In tables; else the instance's or the partition's."""
+    nodes: NodeCounts | None = None
+    """Else the study's."""
+    devices: Annotated[int | None, Field(ge=1, le=1024)] = None
+    """Ranks a node; else one per GPU."""
+    data: str | Annotated[dict[str, str], Field(max_length=_MOST_IN_A_LIST)] | None = None
+    """Where data lie there: one path, or one by workload's name. Without: data in memory."""
+    price: DollarsPerHour = None
+    """Of one node, where the catalog knows none or another is paid."""
+    start: StudySeconds | None = None
+    """Assumed from asking for a node until it trains; else the study's."""
+
+
+class LocalTarget(_Target):
+    """The machine that ``stash characterize`` runs on."""
+
+    engine: Literal["local"]
+    nodes: Annotated[tuple[Literal[1], ...] | None, BeforeValidator(_as_list)] = None
+
+
+class SlurmTarget(_Target):
+    """A partition of the Slurm cluster whose ``sbatch`` is on this machine; folders are shared with its nodes."""
+
+    engine: Literal["slurm"]
+    partition: StudyName
+    gpus: Annotated[int | None, Field(ge=1, le=1024)] = None
+    """Asked for on each node."""
+    constraint: str | None = None
+    qos: str | None = None
+    account: str | None = None
+    time: StudySeconds | None = None
+    """The job's limit; else three times what the cell is estimated to take."""
+    at_once: Annotated[int, Field(ge=1, le=1_000)] = 1
+    """Jobs in the queue at a time, once the first one is done."""
+    options: JobWords = ()
+    """Further options of ``sbatch``, like ``--exclusive``."""
+    setup: str = ""
+    """Lines of shell before Stash runs: ``module load …``, ``source venv/bin/activate``."""
+
+
+class HostsTarget(_Target):
+    """Machines that a hosts file names; the study's folder is shared with them."""
+
+    engine: Literal["hosts"]
+    file: Annotated[str, Field(min_length=1)]
+    """A host a line; the first ones are taken."""
+    run: Annotated[str, Field(min_length=1)] = "ssh -o BatchMode=yes -o ServerAliveInterval=15 {host}"
+    """Has a command done on ``{host}``, which follows as one word."""
+    setup: str = ""
+    """Lines of shell before Stash runs."""
+
+    @model_validator(mode="after")
+    def _words(self) -> HostsTarget:
+        try:
+            shlex.split(self.run)
+        except ValueError as error:
+            raise ValueError(f"`run:` cannot be read as words of shell: {error}") from None
+        return self
+
+
+class SkyTarget(_Target):
+    """An instance of a cloud, or pods of a Kubernetes cluster, through SkyPilot's ``sky``."""
+
+    engine: Literal["sky"]
+    instance: str | None = None
+    """As the catalog has it."""
+    accelerators: Annotated[str, Field(pattern=r"^[A-Za-z0-9.-]+(:\d+)?$")] | None = None
+    """``A100:8``, for Kubernetes, which has no instances."""
+    cloud: StudyName | None = None
+    """Else the instance's; ``kubernetes`` for a cluster."""
+    region: StudyName | None = None
+    spot: bool = False
+    setup: str | None = None
+    """Lines of shell on each node before the first cell; else Stash's own release is installed."""
+    idle: StudySeconds = 600.0
+    """After so long without work machines end by themselves, should this one be gone."""
+
+    @model_validator(mode="after")
+    def _something_to_rent(self) -> SkyTarget:
+        if (self.instance is None) == (self.accelerators is None):
+            raise ValueError("give either `instance:` or, for Kubernetes, `accelerators:`")
+        if self.accelerators is not None and self.cloud is None:
+            raise ValueError("`accelerators:` needs `cloud:`, like kubernetes")
+        return self
+
+
+class EmulatedTarget(_Target):
+    """An instance of the catalog, emulated on this machine: devices that take published times, links at one scale."""
+
+    engine: Literal["emulated"]
+    instance: str
+    data: None = None
+    precision: Literal["fp32", "fp16"] = "fp32"
+    interconnect: LinkRate = None
+    """Bus bandwidth of an all-reduce inside a node; else the catalog's."""
+    network: LinkRate = None
+    """What collectives reach between nodes; else the catalog's."""
+    ranks: Annotated[int | None, Field(ge=1, le=1024)] = None
+    """At most so many stand for a node's devices, on links on which they wait as long; else one for each device."""
+    scale: Annotated[float | None, Field(gt=0, le=1)] = None
+    """Of all bytes; else what this machine's links can carry."""
+    time_scale: Annotated[float | None, Field(gt=0, le=1e4)] = None
+    """Of all times; else what makes a step long enough to be measured well, and no longer."""
+    calibrate: str | Annotated[dict[str, str], Field(max_length=_MOST_IN_A_LIST)] | None = None
+    """Own profiles whose compute is taken instead of published times: one path, or one by workload's name."""
+
+
+StudyTarget = Annotated[
+    LocalTarget | SlurmTarget | HostsTarget | SkyTarget | EmulatedTarget, Field(discriminator="engine")
+]
+
+
+# How ------------------------------------------------------------------------------------------------------------
+
+
+def _rungs(given: Any) -> Any:
+    try:
+        return parse_rungs(",".join(given) if isinstance(given, (list, tuple)) else given)
+    except (UserError, TypeError) as error:
+        raise ValueError(str(error)) from None
+
+
+def _probe(given: Any) -> Any:
+    return {True: f"{PROBE_SECONDS:g}s", False: None}[given] if isinstance(given, bool) else given
+
+
+class StudySettings(StudyField):
+    """How each cell is measured: the options of ``stash profile``."""
+
+    precision: Annotated[float, Field(ge=0.05, le=100)] = 2.0
+    """Per cent of a step."""
+    budget: StudySeconds = 60.0
+    rungs: Annotated[tuple[str, ...], BeforeValidator(_rungs)] = NAMES
+    patience: StudySeconds = 300.0
+    isolate: bool = False
+    probe: Annotated[StudySeconds | None, BeforeValidator(_probe)] = None
+    """Every machine's links are measured once before its first cell, for so long at most; ``true``: 45 s."""
+    start: StudySeconds = 60.0
+    """Assumed of a cell from its command to its first block, until one was measured."""
+
+
+class Selection(StudyField):
+    """Some cells: those that have one of each field that is given."""
+
+    workload: Names | None = None
+    batch: Batches | None = None
+    target: Names | None = None
+    nodes: NodeCounts | None = None
+
+    @model_validator(mode="after")
+    def _selects(self) -> Selection:
+        if not self.model_fields_set:
+            raise ValueError("give at least one of workload, batch, target and nodes")
+        return self
+
+
+class Study(StudyField):
+    """A whole study file."""
+
+    name: StudyName | None = None
+    """Else the file's."""
+    workloads: Annotated[tuple[StudyWorkload, ...], Field(min_length=1, max_length=_MOST_IN_A_LIST)]
+    batches: Batches | None = None
+    targets: Annotated[tuple[StudyTarget, ...], Field(min_length=1, max_length=_MOST_IN_A_LIST)]
+    nodes: NodeCounts = (1,)
+    repeats: Annotated[int, Field(ge=1, le=100)] = 1
+    exclude: Annotated[tuple[Selection, ...], Field(max_length=_MOST_IN_A_LIST)] = ()
+    """Cells of the product that are left out."""
+    include: Annotated[tuple[Selection, ...], Field(max_length=_MOST_IN_A_LIST)] = ()
+    """Cells beside those of the product, each with a workload and a target at least."""
+    settings: StudySettings = StudySettings()
+    results: str | None = None
+    """A store, as a folder or a URL, that gets every profile; else ``results`` in the study's folder."""

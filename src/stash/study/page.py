@@ -1,0 +1,147 @@
+"""A study as a page of the report: how it stands, its stalls, cost against time, and every profile by its id."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from stash.core.formatting import listed
+from stash.core.units import counted, pace
+from stash.study.charts import cost_against_time, line_grids, models, slow_down, stalls
+from stash.study.paper_figures import heat, network_against_one_machine, stall, time_and_cost, utilisation
+from stash.study.results import StudyResult
+from stash.study.sheet import StudySheet, downloads, sheet, whole_table
+from stash.study.status import StudyReading
+from stash.study.view import matrix, states, what, where
+from stash.ui.charts.chart import Grid
+from stash.ui.page import Chapter, Page
+
+_MOST_NAMED = 3
+"""Places that a sentence of the verdict names."""
+
+
+def page(
+    reading: StudyReading,
+    found: Sequence[StudyResult],
+    source: str,
+    results: str,
+    files: Mapping[str, str] | None = None,
+) -> Page:
+    """``found``: of all cells that are done; ``results``: the store that has their profiles.
+
+    ``files``: where profiles lie, seen from the page, by cell's id; those that lie elsewhere are left out.
+    """
+    shown = sheet(reading, found)
+    return Page(
+        title=f"Study: {reading.name}",
+        source=source,
+        subtitle=(f"{counted(len(reading.cells), 'cell')}: {states(reading)}",),
+        verdict=tuple(_verdict(found)),
+        chapters=(
+            *_figures(shown, found),
+            Chapter(
+                "table",
+                "Everything measured",
+                label="Table",
+                grids=(whole_table(reading, found, files or {}),),
+                downloads=downloads(reading, found),
+            ),
+            _standing(reading),
+            Chapter("profiles", "Profiles", text=f"In {results}.", grids=(_profiles(reading),), folded=True),
+            Chapter("facts", "What it rests on", points=_facts(reading), folded=True),
+        ),
+    )
+
+
+def _figures(shown: StudySheet, found: Sequence[StudyResult]) -> tuple[Chapter, ...]:
+    exchange = (*stall(shown, "interconnect"), *stall(shown, "network"), *network_against_one_machine(shown))
+    data = (*stall(shown, "prep"), *stall(shown, "fetch"))
+    return (
+        Chapter("stalls", "Where the time goes", label="Stalls", charts=(*heat(shown), *stalls(shown))),
+        Chapter("exchange", "Interconnect and network", label="Exchange", charts=exchange),
+        Chapter("data", "Preparing and fetching data", label="Data", charts=data),
+        Chapter("cost", "What it costs", label="Cost", charts=(cost_against_time(found), *time_and_cost(shown)),
+                grids=_best_grid(found)),
+        Chapter("use", "How busy machines are, and what a batch does", label="Use",
+                charts=(*utilisation(shown), *slow_down(shown))),
+        Chapter("models", "What models exchange", label="Models", charts=models(found), grids=line_grids(found)),
+    )  # fmt: skip
+
+
+def _standing(reading: StudyReading) -> Chapter:
+    rows = matrix(reading)
+    grid = Grid("Cells", rows[0][1:], rows[1:], frozenset(range(len(rows[0]))))
+    return Chapter(
+        "standing", "How the study stands", label="Standing", points=tuple(_failures(reading)), grids=(grid,)
+    )
+
+
+def _verdict(found: Sequence[StudyResult]) -> list[str]:
+    """Where most workloads are fastest and cheapest; and the largest stall of the exchange."""
+    best = _best(found)
+    said = []
+    for word, places in (
+        ("Fastest", [fastest for fastest, _ in best.values()]),
+        ("Cheapest", [cheapest for _, cheapest in best.values() if cheapest is not None]),
+    ):
+        counts = Counter(where(each.cell) for each in places).most_common()
+        if counts:
+            of = [f"{place} for {count if len(best) > 1 else 'the'}" for place, count in counts[:_MOST_NAMED]]
+            rest = sum(count for _, count in counts[_MOST_NAMED:])
+            of += [f"others for {rest}"] if rest else []
+            said.append(f"{word}: {listed(of)}{f' of {len(best)} workloads' if len(best) > 1 else ' one workload'}.")
+    for name in ("interconnect", "network"):
+        known = [(each.paper[name], each) for each in found if name in each.paper]
+        if known:
+            most, worst = max(known, key=lambda pair: pair[0])
+            said.append(
+                f"{name.capitalize()} stall at its worst: {most:.0f}%, {what(worst.cell)} on {where(worst.cell)}."
+            )
+    return said
+
+
+def _best(found: Sequence[StudyResult]) -> dict[str, tuple[StudyResult, StudyResult | None]]:
+    """By workload, of those measured in several ways: most samples a second, and fewest dollars a sample."""
+    chosen: dict[str, tuple[StudyResult, StudyResult | None]] = {}
+    for workload in dict.fromkeys(each.cell.workload for each in found):
+        own = [each for each in found if each.cell.workload == workload and each.samples_per_second is not None]
+        priced = [each for each in own if each.dollars_per_million is not None]
+        if len(own) > 1:
+            cheapest = min(priced, key=lambda each: each.dollars_per_million or 0.0) if len(priced) > 1 else None
+            chosen[workload] = max(own, key=lambda each: each.samples_per_second or 0.0), cheapest
+    return chosen
+
+
+def _best_grid(found: Sequence[StudyResult]) -> tuple[Grid, ...]:
+    rows = tuple(
+        (workload, _at(fastest), pace(fastest.samples_per_second or 0.0),
+         *(("no price", "") if cheapest is None else (_at(cheapest), f"${cheapest.dollars_per_million or 0.0:.2f}")))
+        for workload, (fastest, cheapest) in _best(found).items()
+    )  # fmt: skip
+    head = ("fastest", "samples/s", "cheapest", "$/million samples")
+    return (Grid("The best of each workload", head, rows, frozenset({0, 1, 3}), first="workload"),) if rows else ()
+
+
+def _at(found: StudyResult) -> str:
+    batch = "" if found.cell.batch is None else f", batch {found.cell.batch}"
+    return f"{where(found.cell)}{batch}"
+
+
+def _failures(reading: StudyReading) -> list[str]:
+    return [f"{cell.title}: {each.why}" for cell in reading.cells if (each := reading.standings[cell.id]).why]
+
+
+def _profiles(reading: StudyReading) -> Grid:
+    rows = []
+    for cell in reading.cells:
+        last = reading.standings[cell.id].last
+        if last is not None and last.ending == "done":
+            kept = last.artefact or "in the cell's folder"
+            cost = "-" if last.dollars is None else f"${last.dollars:.2f}"
+            rows.append((f"{cell.title}, repeat {cell.repeat + 1}", cell.id, kept, cost))
+    return Grid("Profiles", ("cell", "artefact", "cost"), tuple(rows), frozenset({0, 1, 2}), first="cell")
+
+
+def _facts(reading: StudyReading) -> tuple[str, ...]:
+    """Of emulated places, what their emulation rests on."""
+    return tuple(dict.fromkeys(f for c in reading.cells if c.emulated is not None for f in c.emulated.facts))

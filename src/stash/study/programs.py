@@ -1,0 +1,171 @@
+"""Programs of this machine, the one seam through which anything is started; and what a cloud's list says is there."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from stash.measure.linux.processes import carrying, end_at_once
+from stash.study.study_folder import CellFolder
+
+# Programs --------------------------------------------------------------------------------------------------
+# Programs of this machine: the one seam through which a study starts anything, anywhere.
+#
+# A cell's command leads a process group of its own, so that Ctrl-C reaches the controller alone, and carries its
+# folder's name in its environment, so that a later controller finds it again. Its exit code is in a file, for
+# whoever comes after a controller that was killed.
+
+VARIABLE = "STASH_CELL"
+_WRAPPED = 'trap : INT TERM HUP; status="$1"; shift; "$@"; echo $? >"$status.new" && mv "$status.new" "$status"'
+"""Outlives what ends its command, and writes down how that ended."""
+_MISSING = 127
+"""What a shell says of a program that is not there."""
+_MOST = 2**16
+"""Characters kept of what a command printed."""
+
+
+class Called(NamedTuple):
+    """A command that has ended."""
+
+    code: int
+    output: str
+    """Both streams."""
+
+
+class Programs(Protocol):
+    """What a controller does to the world, and the clock it does it by."""
+
+    def has(self, program: str) -> bool:
+        """Whether there is such a program."""
+
+    def start(self, command: Sequence[str], work: Path, cell: CellFolder) -> None:
+        """Start a cell's command in the folder ``work``; returns at once. Raises OSError."""
+
+    def alive(self, cell: CellFolder) -> bool:
+        """Whether the cell's command still runs, whoever started it."""
+
+    def interrupt(self, cell: CellFolder) -> None:
+        """Ask it to end in order, as Ctrl-C does: by SIGTERM, for what a shell starts in the background hears no
+        SIGINT."""
+
+    def kill(self, cell: CellFolder) -> None:
+        """End it and all that it has started."""
+
+    def call(self, command: Sequence[str], seconds: float) -> Called:
+        """Run a command to its end, or for so long."""
+
+    def now(self) -> float:
+        """Seconds since 1970."""
+
+    def sleep(self, seconds: float) -> None: ...
+
+
+class SystemPrograms:
+    """The real ones."""
+
+    def __init__(self) -> None:
+        self._own: dict[Path, subprocess.Popen[bytes]] = {}
+        # The limits of a run hold although somebody sets the clock, or the machine sleeps while others are paid for.
+        self._booted = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+
+    def has(self, program: str) -> bool:
+        return shutil.which(program) is not None
+
+    def start(self, command: Sequence[str], work: Path, cell: CellFolder) -> None:
+        kept = {name: value for name, value in os.environ.items() if name != "STASH_STORE"}  # a study has its own
+        with cell.log.open("wb") as log:
+            process = subprocess.Popen(
+                ["sh", "-c", _WRAPPED, "stash-cell", str(cell.status), *command],
+                cwd=work,
+                env={**kept, VARIABLE: str(cell.path)},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self._own[cell.path] = process
+        cell.process.write_text(str(process.pid))
+
+    def alive(self, cell: CellFolder) -> bool:
+        own = self._own.get(cell.path)
+        return own.poll() is None if own is not None else bool(self._members(cell))
+
+    def interrupt(self, cell: CellFolder) -> None:
+        with suppress(OSError, ValueError):
+            leader = int(cell.process.read_text())
+            if leader in self._members(cell):  # else its number may be another's by now
+                os.killpg(leader, signal.SIGTERM)
+
+    def kill(self, cell: CellFolder) -> None:
+        end_at_once(lambda: self._members(cell))
+        own = self._own.get(cell.path)
+        if own is not None:
+            own.wait()
+
+    def call(self, command: Sequence[str], seconds: float) -> Called:
+        try:
+            done = subprocess.run(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
+                timeout=seconds, errors="replace", start_new_session=True,
+            )  # fmt: skip
+        except FileNotFoundError:
+            return Called(_MISSING, f"there is no program {command[0]!r} on PATH")
+        except subprocess.TimeoutExpired:
+            return Called(124, f"it did not end within {seconds:g} s")
+        except OSError as error:
+            return Called(1, error.strerror or str(error))
+        return Called(done.returncode, done.stdout[-_MOST:])
+
+    def now(self) -> float:
+        return self._booted + time.clock_gettime(time.CLOCK_BOOTTIME)
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    def _members(self, cell: CellFolder) -> list[int]:
+        return carrying(VARIABLE, str(cell.path))
+
+
+# Listing ---------------------------------------------------------------------------------------------------
+# What a cloud's list says is there: lines that begin with a name, or SkyPilot's JSON of clusters and jobs.
+
+OVER = (
+    "SUCCEEDED", "CANCELLED", "FAILED", "FAILED_SETUP", "FAILED_PRECHECKS", "FAILED_NO_RESOURCE", "FAILED_CONTROLLER"
+)  # fmt: skip
+"""Statuses of a managed job whose machines are gone (SkyPilot 0.14.1, ``ManagedJobStatus.terminal_statuses``)."""
+JSON = ("--output", "json")
+"""What asks ``sky`` for JSON."""
+
+
+def is_gone(command: Sequence[str], output: str, name: str) -> bool:
+    """Whether what ``command`` listed proves that ``name`` is there no more; a list that cannot be read does not."""
+    if JSON[1] not in command:
+        return not any(line.split()[:1] == [name] for line in output.splitlines())
+    found = records(output)
+    return found is not None and all(named(each) != name or each.get("status") in OVER for each in found)
+
+
+def records(output: str) -> list[dict[str, Any]] | None:
+    """The records of a JSON list, whatever is printed around it; ``None`` if there is none."""
+    start = output.find("[\n")
+    start = start if start >= 0 else output.find("[]")
+    if start < 0:
+        return None
+    try:
+        found, _ = json.JSONDecoder().raw_decode(output, start)
+    except (ValueError, RecursionError):
+        return None
+    return [record for record in found if isinstance(record, dict)] if isinstance(found, list) else None
+
+
+def named(record: dict[str, Any]) -> str | None:
+    """Of a cluster, or of a managed job."""
+    return record.get("job_name") or record.get("name")

@@ -1,0 +1,175 @@
+"""The folder of a study: its files, its lock, and the journal of what became of its cells."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from pydantic import ValidationError
+
+from stash.core.errors import UserError
+from stash.core.files import read_up_to
+from stash.core.records.base import SUFFIX, Number, Record, Sentence
+from stash.measure.protocol.folder import lock
+
+# Journal ---------------------------------------------------------------------------------------------------
+# The journal of a study: what became of its cells and of what was rented for them, a line each, never changed.
+#
+# A line is in storage before the next thing is done, so that whoever is killed loses no more than what it was
+# doing. What its last line was broken off by is left out. Holds events and draws no conclusions: ``derive/study``
+# does.
+
+_MOST = 2**28
+"""Bytes that are read: a cell writes some hundred."""
+EventKind = Literal["opened", "started", "ended", "released"]
+"""*opened* and *released*: what is paid for by time. *started* and *ended*: a cell, once for each try."""
+Ending = Literal["done", "failed", "out of memory", "lost"]
+"""*failed*: is not tried again unless asked. *lost*: interrupted, preempted or unreachable; it is tried again."""
+
+
+class StudyEvent(Record):
+    """One line."""
+
+    at: Number
+    """Seconds since 1970."""
+    what: EventKind
+    lease: str = ""
+    """What is rented and released as one."""
+    cell: str = ""
+    """Its id; empty of a lease's own events."""
+    ending: Ending | None = None
+    why: Sentence = ""
+    seconds: Number | None = None
+    """Of a cell that ended."""
+    dollars: Number | None = None
+    """``None``: not paid for by time."""
+    dollars_per_hour: Number | None = None
+    """Of a lease, all nodes together."""
+    release: tuple[tuple[str, ...], ...] = ()
+    """The commands that end a lease."""
+    check: tuple[str, ...] = ()
+    """The command that names it as long as it is there; empty where nothing does."""
+    artefact: str = ""
+    """The profile's name in the study's store; empty where it is in the cell's folder only."""
+
+
+def read(path: Path) -> tuple[StudyEvent, ...]:
+    """All events, in order; none where there is no journal yet. Raises UserError if it cannot be read."""
+    try:
+        text = read_up_to(path, _MOST).decode("utf-8", "replace")
+    except FileNotFoundError:
+        return ()
+    except OSError as error:
+        raise UserError(f"cannot read the study's journal {path}: {error.strerror or error}") from error
+    return tuple(_events(text.splitlines()))
+
+
+def _events(lines: Iterable[str]) -> Iterable[StudyEvent]:
+    for line in lines:
+        try:
+            yield StudyEvent.model_validate_json(line)
+        except ValidationError:
+            continue  # broken off when its writer was killed; what it told has happened again or not at all
+
+
+def append(path: Path, event: StudyEvent) -> None:
+    """Put one event into storage; raises OSError."""
+    line = event.model_dump_json(exclude_defaults=True) + "\n"
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+    try:
+        end = os.fstat(handle).st_size
+        if end and os.pread(handle, 1, end - 1) != b"\n":  # the last writer was killed within a line
+            line = "\n" + line
+        os.write(handle, line.encode())
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+# Folder ----------------------------------------------------------------------------------------------------
+# The folder of a study: where each of its files is, and the lock that keeps a second controller out.
+
+PROFILE = f"profile{SUFFIX}"
+
+
+@dataclass(frozen=True)
+class CellFolder:
+    """What one cell leaves."""
+
+    path: Path
+
+    @property
+    def profile(self) -> Path:
+        return self.path / PROFILE
+
+    @property
+    def log(self) -> Path:
+        """What its command printed."""
+        return self.path / "output.log"
+
+    @property
+    def status(self) -> Path:
+        """Its command's exit code, once it has ended by itself."""
+        return self.path / "exit"
+
+    @property
+    def process(self) -> Path:
+        """The number of its command's process, which leads a group of its own."""
+        return self.path / "pid"
+
+
+@dataclass(frozen=True)
+class StudyFolder:
+    """All of a study's files but the study itself."""
+
+    path: Path
+    work: Path
+    """Where commands run: the folder of the study file."""
+    command: str = "stash characterize"
+    """Which one runs it."""
+
+    @property
+    def journal(self) -> Path:
+        return self.path / "journal.jsonl"
+
+    @property
+    def results(self) -> Path:
+        return self.path / "results"
+
+    @property
+    def models(self) -> Path:
+        """What emulated cells train, a file for each model on a GPU."""
+        return self.path / "models"
+
+    @property
+    def probes(self) -> Path:
+        """What was measured of machines, for all cells there."""
+        return self.path / "probes"
+
+    def cell(self, id: str) -> CellFolder:
+        return CellFolder(self.path / "cells" / id)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Make it, and be the only one who runs the study; raises UserError where another does."""
+        try:
+            (self.path / "cells").mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise UserError(f"cannot make the folder {self.path}: {error.strerror}") from error
+        try:
+            if lock(descriptor) is False:
+                raise UserError(f"{self.path} is being run by another `{self.command}`; wait for it, or end it")
+            yield
+        finally:
+            os.close(descriptor)
+
+
+def of_study(file: Path) -> StudyFolder:
+    """``grid.yaml`` has ``grid.study`` beside it."""
+    whole = file.resolve()
+    return StudyFolder(whole.with_name(f"{whole.name.split('.')[0]}.study"), whole.parent)

@@ -1,0 +1,379 @@
+"""A chart as data: axes, rows and marks as fractions of its plane, colours, and the table that says the same.
+
+Knows no renderer: ``svg`` draws it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from stash.core.units import SECONDS, Scale, scale_for
+
+# Grid ------------------------------------------------------------------------------------------------------
+# One table as text, whatever renders it: behind every chart, and of every kind of fact that has columns.
+
+
+@dataclass(frozen=True)
+class GridLink:
+    """A part of a cell's text, and where it leads; to nowhere if ``to`` is empty."""
+
+    text: str
+    to: str = ""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """One table under its title. Columns are numbers unless named in ``texts``; the first has no head."""
+
+    title: str
+    head: tuple[str, ...]
+    """Of the columns after the first."""
+    rows: tuple[tuple[str, ...], ...]
+    texts: frozenset[int]
+    below: str = ""
+    """A sentence under the table."""
+    first: str = ""
+    """What the first column holds, where a renderer has to say it."""
+    filters: tuple[int, ...] = ()
+    """Columns by whose values rows are chosen, where a reader can."""
+    anchors: tuple[str, ...] = ()
+    """Of rows, what links lead to; empty, or one each."""
+    links: Mapping[tuple[int, int], tuple[GridLink, ...]] = field(default_factory=dict)
+    """By row and column: what the cell's text is made of."""
+
+
+# Chart -----------------------------------------------------------------------------------------------------
+# A chart as data: axes, rows and marks, placed as fractions of its plane, with the table that says the same.
+#
+# All arithmetic is done by whoever makes a chart: a renderer turns fractions into its own units and chooses nothing
+# but sizes and colours. ``x`` runs from left to right and ``y`` from the bottom up, both from 0 to 1; a chart with
+# rows has their names on its left, the first one on top.
+
+
+@dataclass(frozen=True)
+class Tick:
+    """One labelled place on an axis."""
+
+    at: float
+    text: str
+
+
+@dataclass(frozen=True)
+class Axis:
+    """What a direction means, with its unit, and its labelled places."""
+
+    label: str
+    ticks: tuple[Tick, ...]
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A filled rectangle of the colour of ``series``; a faint one stands for something that is not certain."""
+
+    x: tuple[float, float]
+    y: tuple[float, float]
+    series: str
+    says: str = ""
+    """What pointing at it tells."""
+    faint: bool = False
+
+
+@dataclass(frozen=True)
+class Whisker:
+    """An interval: a thin line with ends, level or upright."""
+
+    x: tuple[float, float]
+    y: tuple[float, float]
+    series: str = ""
+
+
+@dataclass(frozen=True)
+class Dot:
+    """One value; hollow if it does not count."""
+
+    x: float
+    y: float
+    series: str
+    says: str = ""
+    hollow: bool = False
+
+
+@dataclass(frozen=True)
+class Trail:
+    """A line through points, in their order."""
+
+    points: tuple[tuple[float, float], ...]
+    series: str
+
+
+@dataclass(frozen=True)
+class Ribbon:
+    """The stretch between two lines: places along ``x``, each with its lower and its upper ``y``."""
+
+    edges: tuple[tuple[float, float, float], ...]
+    series: str
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A line across the whole plane at ``x``: what everything is measured against."""
+
+    x: float
+
+
+@dataclass(frozen=True)
+class Tag:
+    """A few words about a place; a renderer leaves it out where it would touch dots, rules or tags before it."""
+
+    x: float
+    y: float
+    text: str
+    firm: bool = False
+    """Whether it is worth covering dots."""
+    within: tuple[float, float] | None = None
+    """The stretch of ``x`` that it must not leave; ``None``: the plane and the room beside it."""
+
+
+@dataclass(frozen=True)
+class TileBar:
+    """A thin bar at the foot of a tile: ``length`` is a fraction of its width, ``line`` counts from the foot."""
+
+    length: float
+    series: str
+    faint: bool = False
+    line: int = 0
+
+
+@dataclass(frozen=True)
+class Tile:
+    """One cell of a matrix: a shade, words and thin bars; hatched where there should be something and is nothing."""
+
+    x: tuple[float, float]
+    y: tuple[float, float]
+    texts: tuple[str, ...] = ()
+    """The same in ever fewer letters; the first that fits is written."""
+    says: str = ""
+    level: float | None = None
+    """How strong the shade is, 0 to 1; ``None``: it has none."""
+    bars: tuple[TileBar, ...] = ()
+    missing: bool = False
+    quiet: bool = False
+    """Whether its words are about what is not known."""
+    link: str = ""
+    """Where a page leads from it."""
+
+
+@dataclass(frozen=True)
+class Lane:
+    """One row: its name, and what stands at its end."""
+
+    name: str
+    text: str = ""
+    quiet: bool = False
+    """Whether nothing is drawn in it: it is unknown."""
+
+
+@dataclass(frozen=True)
+class Legend:
+    """What a series is called, where the rows do not say it."""
+
+    series: str
+    text: str
+
+
+Drawn = Bar | Whisker | Dot | Trail | Ribbon | Rule | Tag | Tile
+
+
+@dataclass(frozen=True)
+class Chart:
+    """One chart; ``name`` is unique in a report, and the stem of its file as a figure."""
+
+    name: str
+    title: str
+    caption: str
+    """What is to be seen in it; empty where that is said elsewhere."""
+    how: str
+    """How to read it."""
+    x: Axis
+    """Not drawn of a chart with ``columns``."""
+    marks: tuple[Drawn, ...]
+    table: Grid
+    """The same as text: for whoever cannot see the chart, or wants its numbers."""
+    y: Axis | None = None
+    lanes: tuple[Lane, ...] = ()
+    """Rows, top to bottom; a chart has these or a ``y`` axis."""
+    keys: tuple[Legend, ...] = ()
+    columns: tuple[str, ...] = ()
+    """Of a matrix: names above columns of equal width."""
+    row: int = 0
+    """Pixels that a row of a matrix needs; 0: what words and thin bars do."""
+
+
+@dataclass(frozen=True)
+class Blank:
+    """A chart that cannot be drawn, and why not."""
+
+    name: str
+    title: str
+    why: str
+
+
+def band(row: int, rows: int, height: float = 0.5) -> tuple[float, float]:
+    """Where a bar of this share of its row's height stands in ``y``."""
+    middle = centre(row, rows)
+    return middle - height / rows / 2, middle + height / rows / 2
+
+
+def centre(row: int, rows: int) -> float:
+    """The middle of a row in ``y``."""
+    return 1 - (row + 0.5) / rows
+
+
+# Axes ------------------------------------------------------------------------------------------------------
+# Axes: the range that holds all values, round places on it, and how a value becomes a fraction of it.
+#
+# Knows numbers and units; knows nothing of what is measured, nor of how long a label is when it is drawn.
+
+_ROUND = (1.0, 2.0, 2.5, 5.0, 10.0)
+_PLACES = 6
+_TINY = 1e-300
+"""Below it nothing is told apart: a tenth of it has too few digits."""
+
+
+@dataclass(frozen=True)
+class Extent:
+    """The values that an axis shows, from ``low`` to ``high``, evenly or by their logarithms."""
+
+    low: float
+    high: float
+    step: float = 0.0
+    """From one round value to the next; of a logarithmic one by powers of ten, and 0 where there is none."""
+    logarithmic: bool = False
+
+    def at(self, value: float) -> float:
+        """The fraction of the axis at which ``value`` stands; beyond 0 to 1 if it is not shown."""
+        if self.logarithmic:
+            return math.log(value / self.low) / math.log(self.high / self.low)
+        return (value - self.low) / (self.high - self.low)
+
+    def span(self, first: float, second: float) -> tuple[float, float]:
+        """Where a stretch of values begins and ends, the smaller first."""
+        return self.at(min(first, second)), self.at(max(first, second))
+
+
+def extent(values: Iterable[float | None], zero: bool = True) -> Extent:
+    """An extent with round ends around all ``values``, and around zero unless it would hide what differs."""
+    known = [value for value in values if value is not None and math.isfinite(value)]
+    low, high = min(known, default=0.0), max(known, default=1.0)
+    if zero:
+        low, high = min(low, 0.0), max(high, 0.0)
+    size = max(abs(low), abs(high))
+    if high - low <= max(1e-9 * size, _TINY):
+        low, high = (low - 0.5, high + 0.5) if size <= _TINY else (low - abs(low) / 10, high + abs(high) / 10)
+    step = _step(high - low)
+    return Extent(step * math.floor(low / step + 1e-9), step * math.ceil(high / step - 1e-9), step)
+
+
+def logarithmic(values: Iterable[float]) -> Extent:
+    """An extent by powers of ten around positive ``values``."""
+    known = [value for value in values if value > 0]
+    low = 10.0 ** math.floor(math.log10(min(known, default=1.0)) + 1e-9)
+    high = 10.0 ** math.ceil(math.log10(max(known, default=10.0)) - 1e-9)
+    return Extent(low, max(high, 10 * low), logarithmic=True)
+
+
+def places(shown: Extent) -> list[float]:
+    """Round values on the axis: about six, or every power of ten."""
+    if shown.logarithmic:
+        first, last = round(math.log10(shown.low)), round(math.log10(shown.high))
+        return [10.0**power for power in range(first, last + 1)]
+    count = round((shown.high - shown.low) / shown.step)
+    return [shown.low + number * shown.step for number in range(count + 1)]
+
+
+def axis(shown: Extent, label: str, text: Callable[[float], str]) -> Axis:
+    """An axis with its round places as ``text`` writes them."""
+    return Axis(label, tuple(Tick(shown.at(value), text(value)) for value in places(shown)))
+
+
+def plain_axis(shown: Extent, label: str, unit_size: float = 1.0) -> Axis:
+    """An axis of numbers in units of ``unit_size``, with as many decimals as its places differ in."""
+    step = shown.step / unit_size
+    decimals = max(0, -math.floor(math.log10(step) + 1e-9))
+    if abs(step * 10**decimals - round(step * 10**decimals)) > 1e-6:
+        decimals += 1  # 2.5 needs one more than 2
+
+    def text(value: float) -> str:
+        return f"{round(value / unit_size, decimals) + 0.0:,.{decimals}f}"
+
+    return axis(shown, label, text)
+
+
+def time_scale(seconds: float) -> Scale:
+    """The unit in which durations around ``seconds`` are shown."""
+    return scale_for(seconds, SECONDS, 4)
+
+
+def whisker(
+    shown: Extent, low: float | None, high: float | None, y: float, series: str = "", start: float = 0.0
+) -> list[Whisker]:
+    """The mark of an interval around something that begins at ``start``; none where it is unknown."""
+    if low is None or high is None:
+        return []
+    return [Whisker(shown.span(start + low, start + high), (y, y), series)]
+
+
+def _step(width: float) -> float:
+    """A round distance that parts ``width`` into about six."""
+    raw = width / _PLACES
+    power = 10.0 ** math.floor(math.log10(raw))
+    return power * next(each for each in _ROUND if each * power >= raw * 0.999)
+
+
+# Palette ---------------------------------------------------------------------------------------------------
+# The colours of series: of every stall, everywhere the same, and of what is told apart besides.
+#
+# After Okabe and Ito (2008, "Color Universal Design"), whose colours people with any common colour blindness tell
+# apart; yellow, which paper swallows, gave way to a wine red, and for a dark page all of them are lighter. A test
+# holds the distances as the colour-blind see them. No chart tells anything by colour alone. ``shade`` is for what
+# is no stall; ``heat`` is the strongest ground of a matrix, on which words are still read.
+
+LIGHT: Mapping[str, str] = {
+    "compute": "#009e73",
+    "transfer": "#56b4e9",
+    "contention": "#0072b2",
+    "interconnect": "#e69f00",
+    "network": "#d55e00",
+    "prep": "#cc79a7",
+    "fetch": "#994477",
+    "plain": "#8792a0",
+    "slower": "#d55e00",
+    "faster": "#009e73",
+    "shade": "#084f96",
+    "heat": "#5a92d0",
+}
+DARK: Mapping[str, str] = {
+    "compute": "#2fbf94",
+    "transfer": "#8fd0f7",
+    "contention": "#3d94d6",
+    "interconnect": "#f2b632",
+    "network": "#f0803c",
+    "prep": "#e6a5c8",
+    "fetch": "#b8558a",
+    "plain": "#6f7c8a",
+    "slower": "#f0803c",
+    "faster": "#2fbf94",
+    "shade": "#7cc0f5",
+    "heat": "#2b6aa0",
+}
+NOTEBOOK = {**LIGHT, "fetch": DARK["fetch"], "contention": DARK["contention"]}
+"""For a page of which nobody knows whether it is light or dark."""
+INK, MUTED, LINES = "#1b1f24", "#5a6472", "#d9dee4"
+"""Of paper: text, quiet text, lines of the grid."""
+
+
+def series(name: str, *tones: str) -> str:
+    """The class of a series, behind others; one that has no colour is ``plain``."""
+    return " ".join((*filter(None, tones), f"s-{name if name in LIGHT else 'plain'}"))

@@ -1,0 +1,337 @@
+"""A chart as SVG, as wide as asked: for a page, which colours it by its style sheet, or for paper, with its own.
+
+Turns fractions into pixels, leaves room for labels, and drops labels that would touch. On a narrow screen the name of
+a row stands above it. Computes nothing but places.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from markupsafe import Markup
+
+from stash.core.printable import printable_line
+from stash.ui.charts.chart import (
+    INK,
+    LIGHT,
+    LINES,
+    MUTED,
+    Axis,
+    Bar,
+    Chart,
+    Dot,
+    Drawn,
+    Ribbon,
+    Rule,
+    Tag,
+    Tick,
+    Tile,
+    Trail,
+    Whisker,
+    series,
+)
+from stash.ui.charts.tiles import (
+    SIZE,
+    column_heads,
+    head_room,
+    length_of,
+    letters_in,
+    shortened_name,
+    tile,
+    told,
+    words_at,
+)
+from stash.ui.elements import element, short, style_sheet
+
+_NAMESPACE = "http://www.w3.org/2000/svg"
+FONT = "Roboto, Arial, Helvetica, sans-serif"
+_LINE = 17
+_NARROW = 480
+"""Below this width rows have their names above them."""
+_PLANE_HEIGHT = 240
+_TILE_ROW = 34
+_WIDEST_COLUMN = 170
+_RADIUS, _END = 3.5, 3.5
+_BESIDE = 6
+"""Pixels from a place to the words about it."""
+RULES = (
+    f"svg.chart text{{fill:currentColor;font-size:{SIZE}px}}",
+    "svg.chart path{fill:none;stroke:currentColor}",
+    "svg.chart rect{fill:currentColor}",
+    "svg.chart circle{fill:currentColor}",
+    "svg.strip rect{fill:currentColor}",
+    "svg.chart .hollow{fill:none;stroke:currentColor;stroke-width:1.4}",
+    "svg.chart .faint{fill-opacity:.35}",
+    "svg.chart .bold{stroke-width:1.4}",
+    "svg.chart .ribbon{fill:currentColor;fill-opacity:.18}",
+    "svg.chart .trail{stroke-width:1.4;stroke-opacity:.6}",
+    "svg.chart a{color:inherit}",
+    "svg.chart .track{fill-opacity:.1}",
+    "svg.chart text.halo{stroke:#fff;stroke-width:4px;stroke-linejoin:round;paint-order:stroke}",
+    "svg.chart .hatch{stroke-opacity:.45}",
+)
+"""Of style, that hold on any page."""
+
+
+def svg(chart: Chart, width: int, paper: bool = False, font: str = "", zoom: float = 1.0) -> Markup:
+    """The drawing of ``chart``, ``width`` pixels wide and shown at ``zoom`` times that.
+
+    On ``paper`` it has its own colours, and ``font`` is the rule that brings its font. Else the page around it gives
+    it ``RULES``, and a colour to every class ``s-SERIES``, ``quiet`` and ``line``.
+    """
+    frame = _Frame(chart, width)
+    high = frame.height
+    ground = (style_sheet(font + _paper()), element("rect", class_="ground", width=width, height=high))
+    return element(
+        "svg",
+        *(ground if paper else ()), *frame.keys(), *frame.grid(), *frame.lanes(), *map(frame.mark, chart.marks),
+        *frame.labels(),
+        xmlns=_NAMESPACE, class_="chart", role="img",
+        aria_label=printable_line(f"{chart.title}. {chart.caption} {chart.how}".strip()),
+        viewBox=f"0 0 {width} {short(high)}", width=width * zoom, height=high * zoom,
+    )  # fmt: skip
+
+
+def strip(parts: Sequence[tuple[str, float]]) -> Markup:
+    """One bar of a page's width made of parts: the series of each, and its length as a fraction of the others'."""
+    whole, reached, drawn = sum(length for _, length in parts) or 1.0, 0.0, []
+    for name, length in parts:
+        wide = 1000 * length / whole
+        drawn.append(element("rect", class_=series(name), x=reached, width=wide, height=30))
+        reached += wide
+    said = ", ".join(f"{name} {length:.0%}" for name, length in parts)
+    return element(
+        "svg", *drawn, xmlns=_NAMESPACE, class_="strip", role="img", aria_label=said, viewBox="0 0 1000 30",
+        preserveAspectRatio="none",
+    )  # fmt: skip
+
+
+def _paper() -> str:
+    colours = "".join(f".s-{name}{{color:{colour}}}" for name, colour in LIGHT.items())
+    return (
+        f"{''.join(RULES)}svg.chart{{color:{INK}}}svg.chart text{{font-family:{FONT}}}svg.chart .ground{{fill:#fff}}"
+        f".quiet{{color:{MUTED}}}.line{{color:{LINES}}}{colours}"
+    )
+
+
+class _Frame:
+    """Where everything of one chart stands: the plane of its marks, and the room around it."""
+
+    def __init__(self, chart: Chart, width: int) -> None:
+        self.chart, self.width = chart, width
+        self.narrow = width < _NARROW
+        """For hands, which point at nothing: what pointing tells is left out."""
+        self.stacked = bool(chart.lanes) and self.narrow
+        self.names = [shortened_name(lane.name) for lane in chart.lanes]
+        self.key_lines = self._key_lines()
+        self.left, right = self._sides()
+        self.plane = max(60.0, width - self.left - right)
+        if any(chart.columns):
+            self.plane = min(self.plane, _WIDEST_COLUMN * len(chart.columns))
+        self.heads = head_room(chart.columns, self.plane)
+        self.top = _LINE * (len(self.key_lines) + (chart.y is not None)) + 8 + self.heads
+        self.above = _LINE if self.stacked and any(self.names) else 0
+        self.row = self._row()
+        self.tall = self.row * len(chart.lanes) if chart.lanes else _PLANE_HEIGHT
+        self.bottom = self.top + self.tall
+        self.height = self.bottom + (4 if chart.columns else 2 * _LINE + 8)
+        self.tags: list[tuple[float, float, float, float]] = []
+        """Where words stand already: left, right, top, bottom."""
+
+    def _row(self) -> int:
+        """The height of a row, its name above it included."""
+        if self.chart.columns:
+            return (self.chart.row or _TILE_ROW) + self.above
+        return (44 if self.stacked else 30) if len(self.chart.lanes) <= 12 else (36 if self.stacked else 22)
+
+    def _sides(self) -> tuple[float, float]:
+        """Room left and right of the plane."""
+        chart = self.chart
+        last = length_of(len(chart.x.ticks[-1].text)) / 2 + 4 if chart.x.ticks else 0
+        if chart.columns:
+            named = (
+                2.0
+                if self.stacked or not any(self.names)
+                else min(0.4 * self.width, length_of(max(map(len, self.names))) + 12)
+            )
+            return named, 2.0
+        if self.stacked:
+            first = length_of(len(chart.x.ticks[0].text)) / 2 + 2 if chart.x.ticks else 0
+            return max(10.0, first), max(14.0, last)
+        if chart.lanes:
+            texts = max((len(lane.text) for lane in chart.lanes if not lane.quiet), default=0)
+            return min(0.4 * self.width, length_of(max(map(len, self.names))) + 12), max(length_of(texts) + 18, last)
+        ticks = chart.y.ticks if chart.y is not None else ()
+        return length_of(max((len(tick.text) for tick in ticks), default=0)) + 14, max(18.0, last)
+
+    def _key_lines(self) -> list[list[tuple[float, str, str]]]:
+        """The legend in lines: how far right each key begins, its series and its text."""
+        lines: list[list[tuple[float, str, str]]] = []
+        at = math.inf
+        for key in self.chart.keys:
+            text = shortened_name(key.text, letters_in(self.width - 30))
+            room = length_of(len(text)) + 30
+            if at + room > self.width:
+                lines.append([])
+                at = 4.0
+            lines[-1].append((at, key.series, text))
+            at += room
+        return lines
+
+    def across(self, x: float) -> str:
+        return short(self.left + x * self.plane)
+
+    def down(self, y: float) -> str:
+        if not self.stacked:
+            return short(self.top + (1 - y) * self.tall)
+        rows = (1 - y) * len(self.chart.lanes)
+        row = min(int(rows), len(self.chart.lanes) - 1)
+        return short(self.top + row * self.row + self.above + (rows - row) * (self.row - self.above))
+
+    def keys(self) -> Iterator[Markup]:
+        for number, line in enumerate(self.key_lines):
+            middle = number * _LINE + 9
+            for at, name, text in line:
+                yield element("circle", class_=series(name), cx=at + 5, cy=middle, r=4.5)
+                yield words_at(at + 15, middle + 4, text)
+        if self.chart.y is not None:
+            yield words_at(4, self.top - 12, self.chart.y.label, "quiet")
+
+    def grid(self) -> Iterator[Markup]:
+        """Fine lines at the labelled places, and the base line."""
+        top, bottom = short(self.top), short(self.bottom)
+        for tick in self._fitting(self.chart.x):
+            yield element("path", class_="line", d=f"M{self.across(tick.at)} {top}V{bottom}")
+        for tick in self.chart.y.ticks if self.chart.y is not None else ():
+            yield element("path", class_="line", d=f"M{self.across(0)} {self.down(tick.at)}H{self.across(1)}")
+        if self.chart.columns:
+            yield from column_heads(self.chart.columns, self.left, self.plane, self.top)
+            return
+        yield element("path", class_="quiet", d=f"M{self.across(0)} {bottom}H{self.across(1)}")
+
+    def lanes(self) -> Iterator[Markup]:
+        for number, (lane, name) in enumerate(zip(self.chart.lanes, self.names, strict=True)):
+            top = self.top + number * self.row
+            base = top + 13 if self.stacked else top + self.row / 2 + 4
+            tone = "quiet" if lane.quiet else ""
+            if not name:
+                continue
+            if self.stacked:
+                yield words_at(4, base, name, tone)
+            else:
+                yield words_at(self.left - 8, base, name, tone, "end")
+            if lane.quiet:
+                below = base + (_LINE if self.stacked else 0)
+                left = 14.0 if self.stacked else self.left + 4
+                text = shortened_name(lane.text, letters_in(self.width - left - 8))
+                yield words_at(left, below, text, "quiet", says=lane.text)
+            elif lane.text:
+                room = self.width - 16 - (length_of(len(name)) if self.stacked else 0)
+                yield words_at(self.width - 4, base, shortened_name(lane.text, letters_in(room)), "", "end")
+
+    def labels(self) -> Iterator[Markup]:
+        """What the axes are, and the values at their lines."""
+        if self.chart.columns:
+            return
+        for tick in self._fitting(self.chart.x):
+            yield words_at(self.left + tick.at * self.plane, self.bottom + 15, tick.text, "quiet", "middle")
+        yield words_at(self.left + self.plane / 2, self.bottom + 15 + _LINE, self.chart.x.label, "quiet", "middle")
+        if self.chart.y is not None:
+            for tick in self.chart.y.ticks:
+                yield words_at(self.left - 8, float(self.down(tick.at)) + 4, tick.text, "quiet", "end")
+
+    def _fitting(self, axis: Axis) -> tuple[Tick, ...]:
+        """Every place, or every second, third … one: as many as there is room for."""
+        count = len(axis.ticks)
+        longest = length_of(max((len(tick.text) for tick in axis.ticks), default=0)) + 10
+        every = next((n for n in range(1, count) if longest <= self.plane * n / max(1, count - 1)), max(1, count - 1))
+        return axis.ticks[::every]
+
+    def mark(self, mark: Drawn) -> Markup:
+        match mark:
+            case Bar():
+                return self._bar(mark)
+            case Whisker():
+                return self._whisker(mark)
+            case Dot():
+                return self._dot(mark)
+            case Trail():
+                points = "L".join(f"{self.across(x)} {self.down(y)}" for x, y in mark.points)
+                return element("path", class_=series(mark.series, "trail"), d=f"M{points}")
+            case Ribbon():
+                around = [
+                    *((x, low) for x, low, _ in mark.edges),
+                    *((x, high) for x, _, high in reversed(mark.edges)),
+                ]
+                points = " ".join(f"{self.across(x)},{self.down(y)}" for x, y in around)
+                return element("polygon", class_=series(mark.series, "ribbon"), points=points)
+            case Rule():
+                line = f"M{self.across(mark.x)} {short(self.top)}V{short(self.bottom)}"
+                return element("path", class_="quiet bold", d=line)
+            case Tag():
+                return self._tag(mark)
+            case Tile():
+                left, right = float(self.across(mark.x[0])), float(self.across(mark.x[1]))
+                return tile(
+                    mark, left, float(self.down(mark.y[1])), right, float(self.down(mark.y[0])), not self.narrow
+                )
+
+    def _bar(self, bar: Bar) -> Markup:
+        left, right = float(self.across(bar.x[0])), float(self.across(bar.x[1]))
+        top, bottom = float(self.down(bar.y[1])), float(self.down(bar.y[0]))
+        return told(
+            "rect",
+            "" if self.narrow else bar.says,
+            class_=series(bar.series, "faint" if bar.faint else ""),
+            x=left,
+            y=top,
+            width=max(right - left, 1),
+            height=max(bottom - top, 1),
+        )
+
+    def _whisker(self, whisker: Whisker) -> Markup:
+        (x, right), (y, top) = map(self.across, whisker.x), map(self.down, whisker.y)
+        tone = series(whisker.series, "bold") if whisker.series else "bold"
+        if whisker.y[0] == whisker.y[1]:
+            ends = f"M{x} {short(float(y) - _END)}v{2 * _END}M{right} {short(float(y) - _END)}v{2 * _END}"
+            line = f"M{x} {y}H{right}{ends}"
+        else:
+            line = f"M{x} {y}V{top}"
+        return element("path", class_=tone, d=line)
+
+    def _dot(self, dot: Dot) -> Markup:
+        return told(
+            "circle",
+            "" if self.narrow else dot.says,
+            class_=series(dot.series, "hollow" if dot.hollow else ""),
+            cx=self.across(dot.x),
+            cy=self.down(dot.y),
+            r=_RADIUS,
+        )
+
+    def _tag(self, tag: Tag) -> Markup:
+        """Above its place, to the right or else to the left; nothing where neither has room."""
+        x, y, wide = float(self.across(tag.x)), float(self.down(tag.y)) - _BESIDE, length_of(len(tag.text))
+        edges = (self.left, float(self.width))
+        if tag.within is not None:
+            edges = float(self.across(tag.within[0])), float(self.across(tag.within[1]))
+        for begin in (x + _BESIDE, x - _BESIDE - wide):
+            box = (begin, begin + wide, y - SIZE, y)
+            if self._is_free(box, edges, tag.firm):
+                self.tags.append(box)
+                return words_at(begin, y, tag.text, "halo" if tag.firm else "")
+        return Markup()
+
+    def _is_free(self, box: tuple[float, float, float, float], edges: tuple[float, float], firm: bool) -> bool:
+        left, right, top, bottom = box
+        if left < edges[0] or right > edges[1] or top < self.top - SIZE:
+            return False
+        if any(left < b and right > a and top < d and bottom > c for a, b, c, d in self.tags):
+            return False
+        places = [(float(self.across(mark.x)), mark) for mark in self.chart.marks if isinstance(mark, (Rule, Dot))]
+        for x, mark in places:
+            level = top if isinstance(mark, Rule) else float(self.down(mark.y))
+            if left < x < right and top <= level <= bottom and not (firm and isinstance(mark, Dot)):
+                return False
+        return True

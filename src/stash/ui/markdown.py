@@ -1,0 +1,191 @@
+"""A report's page as GitHub's Markdown, for a pull request: verdict, bar, table; the rest in folds.
+
+Charts are left out, their tables are not. Whatever comes from an artefact is escaped, so that a host's name makes no
+link, mentions nobody and opens no tag.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from markupsafe import Markup, escape
+
+from stash.core.printable import printable_line
+from stash.ui.charts.chart import Blank, Chart, Grid
+from stash.ui.elements import element
+from stash.ui.page import Chapter, Page, Row
+
+SQUARES = {
+    "compute": "🟩",
+    "transfer": "🟦",
+    "contention": "🟪",
+    "interconnect": "🟨",
+    "network": "🟧",
+    "prep": "🟫",
+    "fetch": "🟥",
+}
+OTHER_SQUARE = "⬜"
+END_OF_FOLD = "</details>"
+_WIDTH = 40
+"""Squares of the bar."""
+_MOST_ROWS = 40
+"""Of a table: a comment has at most 65,536 characters."""
+_TYPED = re.compile("`([^`]+)`")
+_QUIET_CODE = re.compile(r"[^|\\<>&]*")
+_SPECIAL = re.compile(r"([\\`*_\[\]<>|~$]|^[#+-]|(?<=^\d)\.(?=\s))")
+
+
+def render(page: Page) -> str:
+    """The whole summary, ending in a newline."""
+    return "\n".join(_page(page, 2)).strip("\n") + "\n"
+
+
+def _page(page: Page, level: int) -> Iterator[str]:
+    yield f"{'#' * level} {escaped(page.title)}"
+    if page.subtitle:
+        yield ""
+        yield " · ".join(map(escaped, page.subtitle))
+    for sentence in page.verdict:
+        yield ""
+        yield f"**{escaped(sentence)}**"
+    if page.bar:
+        yield ""
+        yield _bar(page.bar)
+    if page.rows:
+        yield from _stalls(page.rows)
+    yield from _listed("What to do next", page.next_steps, "1.")
+    yield from _listed("Read with care", page.warnings, "-")
+    for chapter in page.chapters:
+        if not chapter.folded:
+            yield from _chapter(chapter)
+    if page.again:
+        yield from _fold("Measure it again", ["```bash", printable_line(page.again).replace("```", "'''"), "```"])
+    for part in page.parts:
+        yield from _fold(f"{part.source}: {part.title}", list(_page(part, level + 1)))
+    if page.made:
+        yield ""
+        yield small(f"{escaped(page.source)}, measured {escaped(page.made)}; ± are 95% intervals")
+
+
+def _bar(rows: Sequence[Row]) -> str:
+    """Squares by share; each stall gets as many as end before the share reached with it."""
+    whole = sum(row.fraction for row in rows)
+    reached, drawn, bar = 0.0, 0, ""
+    for row in rows:
+        reached += row.fraction / whole
+        upto = round(reached * _WIDTH)
+        bar += SQUARES.get(row.name, OTHER_SQUARE) * (upto - drawn)
+        drawn = upto
+    return bar
+
+
+def _stalls(rows: Sequence[Row]) -> Iterator[str]:
+    yield ""
+    yield "| | time | 95% | share |"
+    yield "|---|---:|---:|---:|"
+    for row in rows:
+        name = f"{SQUARES.get(row.name, '')} {escaped(row.name)}".strip()
+        if row.why is not None:
+            yield f"| {escaped(row.name)} | unknown | | {escaped(row.why)} |"
+        else:
+            noise = " (within noise)" if row.within_noise else ""
+            yield f"| {name} | {escaped(row.time)} | {escaped(row.interval)}{noise} | {escaped(row.share)} |"
+
+
+def _listed(title: str, sentences: Sequence[str], bullet: str) -> Iterator[str]:
+    if sentences:
+        yield ""
+        yield f"**{title}**"
+        yield ""
+        for sentence in sentences:
+            yield f"{bullet} {escaped(sentence)}"
+
+
+def _chapter(chapter: Chapter) -> Iterator[str]:
+    lines: list[str] = [escaped(chapter.text)] if chapter.text else []
+    for chart in chapter.charts:
+        lines += _chart(chart)
+    lines += _listed("Findings", chapter.points, "-")
+    if chapter.facts:
+        lines += [
+            "",
+            "| | |",
+            "|---|---|",
+            *(f"| {escaped(label)} | {escaped(text)} |" for label, text in chapter.facts),
+        ]
+    for grid in chapter.grids:
+        lines += _grid(grid)
+    yield from _fold(chapter.title, lines)
+
+
+def _chart(chart: Chart | Blank) -> Iterator[str]:
+    yield ""
+    if isinstance(chart, Blank):
+        yield f"{escaped(chart.title)}: unknown, because {escaped(chart.why)}."
+        return
+    if chart.caption:
+        yield escaped(chart.caption)
+    yield from _grid(chart.table)
+
+
+def _grid(grid: Grid) -> Iterator[str]:
+    yield ""
+    if grid.title:
+        yield f"**{escaped(grid.title)}**"
+        yield ""
+    heads = (grid.first, *grid.head)
+    yield f"| {' | '.join(map(escaped, heads))} |"
+    yield (
+        "|" + "|".join("---" if not column or column in grid.texts else "---:" for column in range(len(heads))) + "|"
+    )
+    for row in grid.rows[:_MOST_ROWS]:
+        yield f"| {' | '.join(map(escaped, row))} |"
+    if len(grid.rows) > _MOST_ROWS:
+        yield ""
+        yield f"{len(grid.rows) - _MOST_ROWS} more rows are in the HTML report."
+    if grid.below:
+        yield ""
+        yield escaped(grid.below)
+
+
+def _fold(title: str, lines: Sequence[str]) -> Iterator[str]:
+    yield ""
+    yield folded(title)
+    if not lines or lines[0]:
+        yield ""
+    yield from lines
+    yield ""
+    yield END_OF_FOLD
+
+
+def small(text: str) -> str:
+    """Text that is Markdown already, in small letters."""
+    return str(element("sub", Markup(text)))
+
+
+def folded(title: str) -> str:
+    """What begins a part that is folded away under ``title``; ``END_OF_FOLD`` ends it."""
+    return "".join(("<details>", element("summary", Markup(_quiet(str(escape(printable_line(title))))))))
+
+
+def escaped(text: str) -> str:
+    """One line of text that stands there as it is, but for what is between backticks, which stays code."""
+    parts = _TYPED.split(printable_line(text))
+    return "".join(_code(part) if at % 2 else _quiet(_plain(part)) for at, part in enumerate(parts))
+
+
+def _plain(text: str) -> str:
+    return _SPECIAL.sub(r"\\\1", text.replace("&", "&amp;"))
+
+
+def _code(typed: str) -> str:
+    """Between backticks nothing can be escaped: what could end the code there, or a table's cell, is set as HTML."""
+    if _QUIET_CODE.fullmatch(typed):
+        return f"`{typed}`"
+    return str(element("code", Markup(_quiet(_plain(typed)))))
+
+
+def _quiet(text: str) -> str:
+    """Without mentions, references and links, which GitHub makes of plain words."""
+    return re.sub(r"[@#](?=\w)", r"\g<0><!-- -->", text).replace("://", ":<!-- -->//").replace("www.", "www<!-- -->.")

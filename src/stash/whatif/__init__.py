@@ -1,0 +1,1 @@
+"""``stash whatif``: a forecast for one change or a sweep, what limits it, and what suffices."""

@@ -1,0 +1,244 @@
+"""One answered question: a forecast beside its measurement, what limits it, and what the profile cannot answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
+
+from stash.analysis.breakdown import SMALL_SHARE, Breakdown, Missing, Stall
+from stash.core.errors import UserError
+from stash.core.records.profile import Profile
+from stash.predict.changes import MOST_NODES, OPTIONS, Alteration, changes
+from stash.predict.forecast import Forecast
+from stash.predict.forecasting import lost, what_if
+from stash.predict.memory import Fit, memory_fit
+from stash.predict.passes import Base, command
+from stash.whatif.sweep import Suffices, suffices
+
+# Limits ----------------------------------------------------------------------------------------------------
+# What a forecast means for whoever asked: what limits the step next, and where more of the same stops to pay.
+#
+# Also what the changes do to training itself, which no time tells. Reads forecasts and makes more of them; writes
+# no text but those sentences about training.
+
+WORTH = 0.05
+"""Of samples per second: a doubling that brings less does not pay."""
+WORTH_OF_DEVICES = 0.5
+"""The same of twice the devices, which would double the speed if nothing were lost."""
+_DOUBLINGS = 12
+_MOST = {"nodes": MOST_NODES, "gpus": 16, "cpus": 1024, "workers": 128, "cache": 1.0, "batch": 65_536,
+         "accumulate": 1024, "compress": 1024.0}  # fmt: skip
+_SCALABLE = ("network", "nodes", "gpus", "cpus", "workers", "cache", "disk", "memory", "batch", "compress",
+             "accumulate")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Diminishing:
+    """Where twice as much of something stops to pay."""
+
+    option: str
+    value: float
+    """Doubled from here on it brings less than ``gain``."""
+    gain: float
+
+
+def next_bottleneck(told: Forecast) -> Stall:
+    """The largest stall of the forecast, or compute where all are small."""
+    stalls = [stall for stall in told.breakdown.stalls if stall.name != "compute"]
+    largest = max(stalls, key=lambda stall: stall.seconds, default=told.breakdown.stalls[0])
+    return largest if largest.share >= SMALL_SHARE else told.breakdown.stalls[0]
+
+
+def diminishing(base: Base, wanted: Alteration) -> tuple[Diminishing, ...]:
+    """For each changed number: from which value on doubling it stops to pay, all other changes as they are.
+
+    Counted in samples per second, from the value asked for downwards or upwards; what never stops is left out.
+    """
+    found = []
+    for name in _SCALABLE:
+        value = getattr(wanted, name)
+        if value:
+            stop = _stops(base, wanted, name, float(value))
+            if stop is not None:
+                gain = WORTH_OF_DEVICES if name in ("nodes", "gpus") else WORTH
+                found.append(Diminishing(OPTIONS[name], stop, gain))
+    return tuple(found)
+
+
+def _stops(base: Base, wanted: Alteration, name: str, value: float) -> float | None:
+    worth = WORTH_OF_DEVICES if name in ("nodes", "gpus") else WORTH
+    whole = isinstance(getattr(wanted, name), int)
+    most = float(_MOST.get(name, float("inf")))
+    values = [value * 2.0**power for power in range(-_DOUBLINGS // 2, _DOUBLINGS // 2 + 1)]
+    ladder = [max(1.0, round(each)) if whole else each for each in values]
+    ladder = sorted({each for each in ladder if each <= most})
+    speeds = [(each, _speed(base, wanted, name, int(each) if whole else each)) for each in ladder]
+    known = [(each, speed) for each, speed in speeds if speed is not None]
+    for (each, speed), (_, faster) in pairwise(known):
+        if faster < speed * (1 + worth):
+            return each
+    return None
+
+
+def _speed(base: Base, wanted: Alteration, name: str, value: float) -> float | None:
+    try:
+        told = what_if(base, wanted.model_copy(update={name: value}))
+    except UserError:
+        return None
+    if lost(base, told):
+        return None
+    return told.breakdown.samples_per_second or 1 / told.breakdown.step_seconds
+
+
+def effects_on_training(base: Base, wanted: Alteration, told: Forecast) -> Iterator[str]:
+    """What the changes do to training itself: one sentence each."""
+    before, after = base.breakdown.samples_per_step, told.breakdown.samples_per_step
+    if before and after and round(before) != round(after):
+        yield (
+            f"a step trains {after:,.0f} samples instead of {before:,.0f}, so tune the learning rate again; an epoch "
+            "has that many fewer steps"
+        )
+    if wanted.compress is not None and wanted.compress > 1:
+        yield "gradients lose digits on the way, so compare the loss before relying on it"
+    if wanted.sharding in ("zero2", "zero3") and wanted.accumulate is not None and wanted.accumulate > 1:
+        yield "a sharded model exchanges gradients after every pass, so accumulation saves no exchange"
+    if wanted.trained_in == "amp":
+        yield "passes compute in 16 bits, so compare the loss, and scale it if gradients underflow"
+
+
+# Unrecorded ------------------------------------------------------------------------------------------------
+# Which questions a profile cannot answer for want of a fact, why the fact is missing, and what command adds it.
+#
+# Profiles of schemas 1 and 2 were made before these facts were recorded; a newer one says itself why it lacks one.
+# How the questions are answered is not known here.
+
+_OLD = "it was made by a Stash that did not record this"
+
+
+_UNSEEN = "none of its blocks showed this"
+
+
+class Unanswered(NamedTuple):
+    """One question, and what stands in its way."""
+
+    question: str
+    fact: str
+    """The field of the artefact that is empty."""
+    why: str
+    command: str
+    """What measures it."""
+
+    @property
+    def sentence(self) -> str:
+        return f"this profile cannot tell {self.question}: {self.why}; `{self.command}` records it"
+
+
+class _Fact(NamedTuple):
+    """A field that a question needs."""
+
+    name: str
+    question: str
+    recorded: Callable[[Profile], bool]
+    concerns: Callable[[Profile], bool] = lambda profile: True
+    """Whether a job like this one has such a fact at all."""
+
+
+_FACTS = (
+    _Fact(
+        "operators",
+        "what a step would take on another device or in another precision, by its operators",
+        lambda profile: bool(profile.workload.operators),
+    ),
+    _Fact(
+        "ready_steps",
+        "how unevenly gradients become ready, and so how sure a forecast of their exchange is",
+        lambda profile: any(len(gradient.ready_steps) > 1 for gradient in profile.workload.gradients),
+        lambda profile: profile.world_size > 1,
+    ),
+    _Fact(
+        "workers",
+        "how evenly the loader's workers make batches, and so how many more would help",
+        lambda profile: bool(profile.workers),
+        lambda profile: bool(profile.workload.loaders),
+    ),
+    _Fact(
+        "memory",
+        "which batch fits into a device's memory",
+        lambda profile: any(held.allocated_bytes is not None for held in profile.memory),
+        lambda profile: any(rank.device.startswith("cuda") for rank in profile.ranks),
+    ),
+)
+
+
+def unanswered(profile: Profile) -> tuple[Unanswered, ...]:
+    """What this profile cannot tell; empty of one that has every fact that its job has."""
+    return tuple(
+        Unanswered(fact.question, fact.name, _why(profile, fact.name), command(profile))
+        for fact in _FACTS
+        if fact.concerns(profile) and not fact.recorded(profile)
+    )
+
+
+def _why(profile: Profile, name: str) -> str:
+    said = profile.workload.unrecorded.get(name)
+    if said is not None:
+        return said
+    newer = bool(profile.workload.unrecorded) or any(fact.recorded(profile) for fact in _FACTS)
+    return _UNSEEN if newer else _OLD
+
+
+# Answer ----------------------------------------------------------------------------------------------------
+# One answered question: a forecast beside its measurement, with all that is said of the two.
+#
+# Gathers what the other modules of this room tell, for whoever shows it. Computes nothing of its own.
+
+
+@dataclass(frozen=True)
+class WhatIf:
+    """What was asked of which profile, and the answer."""
+
+    workload: str
+    typed: Mapping[str, str]
+    """Options as they were given, by name."""
+    measured: Breakdown
+    told: Forecast
+    lost: tuple[Missing, ...]
+    """Stalls that the profile tells and nobody can predict there: then the step is at least what the others add up
+    to."""
+    next: Stall
+    enough: tuple[Diminishing, ...]
+    data: Suffices | None
+    fit: Fit | None
+    on_device: bool
+    """Whether the job runs on accelerators."""
+    training: tuple[str, ...]
+    unanswered: tuple[Unanswered, ...]
+    """Questions that this profile lacks a fact for."""
+    as_measured: bool
+    """Whether what was asked for is what was measured, so that there is nothing to predict."""
+
+
+def answered(base: Base, typed: Mapping[str, str]) -> WhatIf:
+    """The whole answer to one question; raises UserError."""
+    wanted = changes(typed)
+    told = what_if(base, wanted)
+    unknown = lost(base, told)
+    return WhatIf(
+        workload=base.profile.workload.name,
+        typed=dict(typed),
+        measured=base.breakdown,
+        told=told,
+        lost=unknown,
+        next=next_bottleneck(told),
+        enough=() if unknown else diminishing(base, wanted),
+        data=suffices(base, wanted),
+        fit=memory_fit(base, wanted, told),
+        on_device=base.target.device is not None,
+        training=tuple(effects_on_training(base, wanted, told)),
+        unanswered=unanswered(base.profile),
+        as_measured=bool(typed)
+        and told.target == base.target
+        and all(part.origin == "measured" for part in told.grounds),
+    )

@@ -1,0 +1,245 @@
+"""Forecasts for many values: a sweep over one or two options, and what suffices for data not to be waited for."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from stash.core.errors import UserError
+from stash.core.ladder import DATA_STALLS
+from stash.predict.changed_stalls import pipeline_of
+from stash.predict.changes import OPTIONS, Alteration, changes, named_gpu, parse
+from stash.predict.forecast import Forecast
+from stash.predict.forecasting import AS_IT_IS, lost, what_if
+from stash.predict.loading import Loading
+from stash.predict.passes import Base, passes
+from stash.predict.pipeline import Pipeline, misses
+
+# Sufficing -------------------------------------------------------------------------------------------------
+# What suffices for data not to be waited for: cores, workers, cache and disk, as DS-Analyzer asks.
+#
+# By means and without intervals; of a job's pipeline as it is, or changed.
+
+
+@dataclass(frozen=True)
+class Suffices:
+    """DS-Analyzer's three questions (VLDB 2021, section 3.4), answered for one set-up; ``None``: cannot be had so."""
+
+    cores_per_rank: float | None
+    """Cores that make samples as fast as devices train them: c per sample over t per sample."""
+    workers: int | None
+    """Workers of a rank that do, if there are cores for them."""
+    cached: float | None
+    """Least share of the data set in memory at which storage keeps up with the rest; 0: it does without."""
+    disk_bytes_per_second: float | None
+    """From a node's storage, beyond which a faster one does not help; ``None`` where nothing was ever fetched."""
+    device_rate: float
+    """G: samples per second of the job, if no data were waited for."""
+    prep_rate: float
+    """P."""
+    fetch_rate: float | None
+    """F."""
+
+    @property
+    def baseline(self) -> float:
+        """DS-Analyzer's prediction in samples per second: min(F, P, G)."""
+        return min(rate for rate in (self.device_rate, self.prep_rate, self.fetch_rate) if rate is not None)
+
+
+ENOUGH = 1.05
+"""Supply that takes this much longer than the rest of a step is enough."""
+_MOST_WORKERS = 256
+_SHARES = 101
+_HEADROOM = 1.05
+"""Workers are asked for with this margin over what the mean needs, as batches take unlike times."""
+
+
+def suffices(base: Base, wanted: Alteration = AS_IT_IS) -> Suffices | None:
+    """DS-Analyzer's questions for the job with these changes; ``None`` where its pipeline is unknown."""
+    if base.loading is None:
+        return None
+    told = what_if(base, wanted)
+    after = passes(base.profile, base.breakdown, wanted)
+    pipeline = pipeline_of(base, base.loading, told.target, wanted, after)
+    trains = told.breakdown.step_seconds - told.breakdown.seconds(*DATA_STALLS)
+    return what_suffices(pipeline, base.loading, trains, told.target.nodes)
+
+
+def what_suffices(pipeline: Pipeline, loading: Loading, trained_in: float, nodes: int) -> Suffices:
+    """The answers for a step that trains for ``trained_in`` seconds; by means, without intervals."""
+    work, ranks = loading.work, pipeline.ranks
+    samples = pipeline.batches * pipeline.samples
+    per_sample = trained_in / samples
+    make, core = float(np.mean(work.make_seconds)), float(np.mean(work.core_seconds))
+    workers = int(np.ceil(_HEADROOM * make / per_sample))
+    everyone = ranks * nodes
+    limit = make / max(1, pipeline.workers)
+    if pipeline.cores is not None:
+        limit = max(limit, ranks * core / float(np.mean(pipeline.cores)))
+    slower = max(per_sample, limit)
+    fetch_rate, needed, cached = None, None, None
+    if pipeline.store is not None and work.disk_bytes:
+        reads = work.reads or 1.0
+        read = float(np.mean(pipeline.store.seconds(work.disk_bytes, reads)))
+        alone_in = float(np.mean(pipeline.store.seconds_of_one(work.disk_bytes, reads)))
+        waits = alone_in - read  # of one reader: no faster disk takes it away
+        room = min(max(1, pipeline.workers) * slower * ENOUGH - make - waits, slower * ENOUGH / ranks)
+        needed = work.disk_bytes / room if room > 0 else None
+        alone = max((make + alone_in) / max(1, pipeline.workers), ranks * read, limit)
+        fetch_rate = everyone / alone
+        shares = np.linspace(0, 1, _SHARES)
+        missing = misses(pipeline.reading(shares[:, None], pipeline.store)).mean(axis=1)
+        supplied = np.maximum((make + alone_in * missing) / max(1, pipeline.workers), ranks * read * missing)
+        enough = shares[supplied <= slower * ENOUGH]
+        cached = float(enough[0]) if len(enough) else None
+    return Suffices(
+        cores_per_rank=core / per_sample,
+        workers=workers if workers <= _MOST_WORKERS else None,
+        cached=cached,
+        disk_bytes_per_second=needed,
+        device_rate=everyone / per_sample,
+        prep_rate=everyone / limit,
+        fetch_rate=fetch_rate,
+    )
+
+
+# Sweep -----------------------------------------------------------------------------------------------------
+# A forecast for each value of one or two options: the grid that a sweep asks for, and its points.
+#
+# Reads ``nodes=1..64`` as people write it. Knows how many points a person can look at, and refuses more.
+
+MOST_POINTS = 400
+_ALL_UP_TO = 12
+"""Whole numbers: ranges of as many are swept one by one, longer ones by doubling."""
+_STEPS = 9
+"""Of a range of other numbers, in equal ratios; in equal steps from 0."""
+_EXAMPLE = "write it like nodes=1..64, network=10gbit..100gbit or gpu=V100,A100-SXM4-80GB"
+
+
+@dataclass(frozen=True)
+class SweptOption:
+    """One option and the values it takes, as typed or as a number is written."""
+
+    option: str
+    texts: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Point:
+    """One forecast of a sweep; ``told`` is ``None`` where there is none, and ``why`` says it."""
+
+    texts: tuple[str, ...]
+    told: Forecast | None
+    why: str | None = None
+
+
+def axes(asked: Sequence[str]) -> tuple[SweptOption, ...]:
+    """One or two; raises UserError."""
+    if len(asked) > 2:
+        raise UserError("a sweep has one or two dimensions; give --sweep once or twice")
+    found = tuple(_axis(text) for text in asked)
+    if len({axis.option for axis in found}) < len(found):
+        raise UserError(f"--sweep {found[0].option} is given twice; sweep two different options")
+    count = math.prod(len(axis.texts) for axis in found)
+    if count > MOST_POINTS:
+        raise UserError(f"that sweep has {count:,} points; up to {MOST_POINTS} can be looked at: give shorter ranges")
+    return found
+
+
+def sweep(base: Base, typed: Mapping[str, str], over: Sequence[SweptOption]) -> tuple[Point, ...]:
+    """A forecast for each combination of the axes' values, the last axis fastest; raises UserError for no point."""
+    both = [axis.option for axis in over if axis.option in typed]
+    if both:
+        raise UserError(f"--{both[0]} is both set and swept; leave one of them out")
+    _refuse_unknown_names(base, over)
+    points = []
+    for texts in itertools.product(*(axis.texts for axis in over)):
+        here = {**typed, **{axis.option: text for axis, text in zip(over, texts, strict=True)}}
+        points.append(_point(base, texts, changes(here)))
+    if all(point.told is None for point in points):
+        raise UserError(points[0].why or "no point of that sweep can be predicted")
+    return tuple(points)
+
+
+def _refuse_unknown_names(base: Base, over: Sequence[SweptOption]) -> None:
+    """Raise UserError for a name that is nobody's: a mistake, and no point that cannot be predicted."""
+    for axis in over:
+        for text in axis.texts:
+            if axis.option == "instance":
+                base.catalog().instance(text)
+            elif axis.option == "gpu":
+                named_gpu(text, base.catalog())
+
+
+def _point(base: Base, texts: tuple[str, ...], wanted: Alteration) -> Point:
+    try:
+        told = what_if(base, wanted)
+    except UserError as error:
+        return Point(texts, None, str(error))
+    unknown = lost(base, told)
+    return Point(texts, None, unknown[0].why) if unknown else Point(texts, told)
+
+
+def _axis(text: str) -> SweptOption:
+    option, found, values = text.partition("=")
+    option = option.strip().removeprefix("--")
+    if not found or not values.strip():
+        raise UserError(f"--sweep {text}: it names no values; {_EXAMPLE}")
+    if option not in OPTIONS.values():
+        parse(option, values)  # says what there is
+    first, ranged, last = values.partition("..")
+    if not ranged:
+        texts = tuple(each.strip() for each in values.split(",") if each.strip())
+    else:
+        texts = _between(option, text, first.strip(), last.strip())
+    for each in texts:
+        parse(option, each)
+    return SweptOption(option, texts)
+
+
+def _between(option: str, text: str, first: str, last: str) -> tuple[str, ...]:
+    low, high = parse(option, first), parse(option, last)
+    if isinstance(low, str) or isinstance(high, str):
+        raise UserError(f"--sweep {text}: names have no range; list them with commas, like gpu=V100,A100-SXM4-80GB")
+    assert isinstance(low, (int, float)), "what is no name is a number"
+    assert isinstance(high, (int, float)), "as above"
+    if low > high:
+        raise UserError(f"--sweep {text}: its range ends before it begins; turn it round")
+    if isinstance(low, int) and isinstance(high, int):
+        return tuple(str(value) for value in _whole(low, high))
+    return tuple(_written(option, value) for value in _spaced(float(low), float(high)))
+
+
+def _whole(low: int, high: int) -> list[int]:
+    if high - low < _ALL_UP_TO:
+        return list(range(low, high + 1))
+    first = max(1, low)
+    doubled = [first * 2**power for power in range(int(math.log2(high / first)) + 1)]
+    return sorted({low, *doubled, high})
+
+
+def _spaced(low: float, high: float) -> list[float]:
+    if low == high:
+        return [low]
+    if low == 0:
+        return [high * step / (_STEPS - 1) for step in range(_STEPS)]
+    return [low * (high / low) ** (step / (_STEPS - 1)) for step in range(_STEPS)]
+
+
+def _written(option: str, value: float) -> str:
+    """So that ``parse`` reads it again, in the unit in which people name such a thing."""
+    if option == "cache":
+        return f"{value:.3%}".rstrip("%").rstrip("0").rstrip(".") + "%"
+    if option == "network":
+        return f"{value * 8 / 1e9:.4g}gbit"
+    if option == "disk":
+        return f"{value / 1e6:.4g}MB/s"
+    if option == "lasting":
+        return f"{value:.4g}s"
+    if option in ("memory", "bucket"):
+        return f"{value / 2**20:.4g}MiB"
+    return f"{value:.4g}"

@@ -1,0 +1,111 @@
+"""Limits as people type them, and what becomes of them."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from breakdowns import CALM
+from profile_builder import build
+
+from stash.analysis.attribution import attribute
+from stash.analysis.limits import CANNOT_TELL, FAILS, PASSES, held, not_slower, overall, parse, parse_slower
+from stash.core.errors import UserError
+
+RUN = attribute(build(CALM))
+"""A step of 176 ms: compute 100, contention 4, interconnect 36, prep 30, fetch 6."""
+
+
+@pytest.mark.parametrize(
+    ("option", "text", "verdict"),
+    [
+        ("--max", "step=250ms", PASSES),
+        ("--max", "step=150ms", FAILS),
+        ("--max", "step=176ms", CANNOT_TELL),
+        ("--max", "interconnect=40%", PASSES),
+        ("--max", "interconnect=10%", FAILS),
+        ("--max", "interconnect=20.5%", CANNOT_TELL),
+        ("--max", "prep = 0.1s", PASSES),
+        ("--min", "samples/s=50", PASSES),
+        ("--min", "samples/s=500", FAILS),
+        ("--max", "samples/s=50", FAILS),
+        ("--min", "step=250ms", FAILS),
+    ],
+)
+def test_a_limit_is_decided_by_the_whole_interval(option: str, text: str, verdict: str) -> None:
+    decision = held(parse(option, text), [RUN])
+    assert decision.verdict == verdict
+    assert decision.limit == f"{option} {text}"
+
+
+def test_a_decision_says_what_was_measured_and_what_was_asked() -> None:
+    decision = held(parse("--max", "prep=15%"), [RUN])
+    assert decision.sentence.startswith("prep is 30.0 ± ")
+    assert decision.sentence.endswith("(17.0% of the step); asked for is at most 15% of the step")
+
+
+def test_without_an_interval_nobody_can_tell() -> None:
+    single = attribute(build({name: values[:1] for name, values in CALM.items()}))
+    assert held(parse("--max", "step=10h"), [single]).verdict == CANNOT_TELL
+
+
+def test_a_baseline_is_kept_broken_or_neither() -> None:
+    slower = attribute(build({name: [1.2 * value for value in values] for name, values in CALM.items()}))
+    assert not_slower(parse_slower("5%"), [RUN], [RUN]).verdict == PASSES
+    assert not_slower(parse_slower("5%"), [RUN], [slower]).verdict == FAILS
+    assert not_slower(parse_slower("20%"), [RUN], [slower]).verdict == CANNOT_TELL
+    assert not_slower(parse_slower("50%"), [RUN], [slower]).verdict == PASSES
+
+
+def test_a_stall_is_held_to_the_baselines() -> None:
+    longer = attribute(build({**CALM, "cold": [value + 0.02 for value in CALM["cold"]]}))
+    assert not_slower(parse_slower("fetch=20%"), [RUN], [longer]).verdict == FAILS
+    decision = not_slower(parse_slower("prep=20%"), [RUN], [longer])
+    assert decision.verdict == PASSES
+    assert decision.sentence.startswith("the prep stall changed by ")
+
+
+def test_a_baseline_without_the_asked_stall_is_refused() -> None:
+    without = attribute(build({name: CALM[name] for name in ("solo", "crowd", "node")}), "monday.stash.json")
+    with pytest.raises(
+        UserError, match=r"--slower prep=5%: monday.stash.json has no prep; it has compute, contention"
+    ):
+        not_slower(parse_slower("prep=5%"), [without], [RUN])
+
+
+def test_one_failure_outweighs_what_nobody_can_tell_and_that_outweighs_the_rest() -> None:
+    passes, fails, undecided = (held(parse("--max", f"step={limit}"), [RUN]) for limit in ("1s", "1ms", "176ms"))
+    assert overall([passes]) == PASSES
+    assert overall([passes, undecided]) == CANNOT_TELL
+    assert overall([passes, undecided, fails]) == FAILS
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("network", "write NAME=VALUE"),
+        ("netwrok=3%", "NAME is one of step, samples/s, compute"),
+        ("step=5%", "a share of the step is a stall's; give step as 250ms"),
+        ("step=250", "--max step=250: 250 what? type 250ms or 250s"),
+        ("prep=-3%", "'-3' is not a number from 0 up"),
+        ("samples/s=fast", "'fast' is not a number from 0 up"),
+        ("step=fast", "cannot read the duration 'fast'"),
+        ("prep=nan%", "'nan' is not a number from 0 up"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_with_what_to_type(text: str, words: str) -> None:
+    with pytest.raises(UserError, match=re.escape(words)):
+        parse("--max", text)
+
+
+def test_slower_is_a_share() -> None:
+    assert parse_slower("5%").fraction == 0.05
+    assert (parse_slower("prep=20%").name, parse_slower("prep = 20%").fraction) == ("prep", 0.2)
+    with pytest.raises(UserError, match="write per cent of the step, like 5%"):
+        parse_slower("5")
+
+
+def test_a_stall_that_was_not_measured_has_no_limit() -> None:
+    words = "has no network; it has compute, contention, interconnect, prep, fetch and step"
+    with pytest.raises(UserError, match=words):
+        held(parse("--max", "network=3%"), [RUN])

@@ -1,0 +1,75 @@
+"""Two sides of profiles, line by line: made of step times by hand."""
+
+from __future__ import annotations
+
+from breakdowns import CALM
+from profile_builder import build
+
+from stash.analysis.attribution import attribute
+from stash.analysis.comparison import FASTER, NOT_SHOWN, SLOWER, UNKNOWN, RunComparison, compare, network_stall
+from stash.core.records.profile import Profile
+
+
+def sides(before: Profile, after: Profile) -> RunComparison:
+    return compare([attribute(before)], [attribute(after)])
+
+
+def scaled(factor: float, **own: float) -> dict[str, list[float]]:
+    return {name: [own.get(name, factor) * value for value in values] for name, values in CALM.items()}
+
+
+def words(comparison: RunComparison) -> dict[str, str]:
+    return {line.name: line.verdict for line in comparison.lines}
+
+
+def test_a_slower_cold_rung_is_a_slower_fetch_and_a_slower_step() -> None:
+    found = sides(build(CALM), build(scaled(1.0, cold=1.3)))
+    assert words(found) == {
+        "compute": NOT_SHOWN, "contention": NOT_SHOWN, "interconnect": NOT_SHOWN, "prep": NOT_SHOWN,
+        "fetch": SLOWER, "step": SLOWER, "samples/s": SLOWER,
+    }  # fmt: skip
+    assert round(found.step.change.value, 9) == round(0.3 * 0.176, 9)
+
+
+def test_the_same_the_other_way_round_is_faster() -> None:
+    found = sides(build(scaled(1.0, cold=1.3)), build(CALM))
+    assert found.step.verdict == FASTER
+    assert words(found)["samples/s"] == FASTER
+
+
+def test_a_difference_that_another_launch_may_make_is_not_shown() -> None:
+    assert sides(build(CALM), build(scaled(1.005))).step.verdict == NOT_SHOWN
+
+
+def test_a_single_round_on_a_side_leaves_everything_unknown() -> None:
+    one = {name: values[:1] for name, values in CALM.items()}
+    assert set(words(sides(build(CALM), build(one))).values()) == {UNKNOWN}
+
+
+def test_stalls_of_one_side_only_are_named_and_not_compared() -> None:
+    replayed = {name: CALM[name] for name in ("solo", "crowd", "node")}
+    found = sides(build(CALM), build(replayed))
+    assert found.only_before == ("prep", "fetch")
+    assert found.only_after == ()
+    assert [line.name for line in found.lines][:4] == ["compute", "contention", "interconnect", "step"]
+
+
+def test_without_a_batch_size_there_is_no_rate_to_compare() -> None:
+    assert sides(build(CALM), build(CALM, batch=None)).line("samples/s") is None
+
+
+def test_the_papers_network_stall_is_that_of_many_nodes_against_one() -> None:
+    # GIVEN four ranks in 140 ms on one node, and in 210 ms on two
+    one = build(CALM, ranks=4)
+    two = build({**CALM, "cluster": [0.210] * 3, "warm": [0.24] * 3, "cold": [0.25] * 3}, ranks=4, nodes=2)
+    for found in (network_stall([one], [two]), network_stall([two], [one])):
+        assert found is not None
+        assert round(found.value, 6) == 0.5
+        assert found.low < 0.5 < found.high
+
+
+def test_it_needs_as_many_ranks_and_a_side_on_one_node() -> None:
+    one, two = build(CALM, ranks=2), build({**CALM, "cluster": [0.210] * 3}, ranks=4, nodes=2)
+    assert network_stall([one], [two]) is None
+    assert network_stall([one], [one]) is None
+    assert network_stall([two], [two]) is None

@@ -1,0 +1,79 @@
+"""Warnings about numbers that deserve no trust."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from breakdowns import CALM
+from profile_builder import build, own_launches
+
+from stash.analysis.attribution import attribute
+from stash.core.records.profile import Profile
+
+
+def _noisy(rounds: int, scale: float, seed: int = 1) -> dict[str, list[float]]:
+    rng = np.random.default_rng(seed)
+    return {name: (values[0] * (1 + scale * rng.standard_normal(rounds))).tolist() for name, values in CALM.items()}
+
+
+def warnings_of(profile: Profile) -> str:
+    return " ".join(attribute(profile).stability.warnings)
+
+
+def test_a_calm_profile_is_stable():
+    stability = attribute(build(_noisy(8, 0.003))).stability
+    assert stability.ok
+    assert stability.warnings == ()
+
+
+def test_steal_time_is_a_warning_with_advice():
+    text = warnings_of(build(_noisy(8, 0.003), host={"steal_fraction": 0.12}))
+    assert "12%" in text
+    assert "dedicated machine" in text
+
+
+def test_wide_intervals_are_compared_with_the_precision_asked_for():
+    assert "not the ±2.0% asked for" in warnings_of(build(_noisy(6, 0.05)))
+
+
+def test_drift_is_a_warning():
+    growth = np.linspace(1, 1.3, 10)
+    times = {name: (values[0] * growth).tolist() for name, values in CALM.items()}
+    assert "slower from the first round to the last" in warnings_of(build(times))
+
+
+def test_two_speeds_are_a_warning():
+    times = {
+        name: [values[0] * (1.0 if i % 3 else 1.3) for i in range(9)]
+        for name, values in CALM.items()
+        if name != "solo"
+    }
+    assert "The step under crowd takes either 104 ms or 135 ms" in warnings_of(build(times))
+
+
+@pytest.mark.parametrize(
+    ("rung", "device", "what"),
+    [("solo", "cpu", "compute"), ("solo", "cuda", "the transfer stall"), ("crowd", "cpu", "the contention stall")],
+)
+def test_what_changed_is_what_the_rung_holds(rung: str, device: str, what: str):
+    """On CPUs nothing is copied to a device: the lowest rung is all of compute."""
+    lower = {"resident": [0.1] * 9} if device == "cuda" else {}
+    times = lower | {name: [values[0]] * 9 for name, values in CALM.items()}
+    times[rung] = [times[rung][0] * (1.0 if i % 3 else 1.3) for i in range(9)]
+    assert f"and the mean is neither: {what} changed;" in warnings_of(build(times, device=device))
+
+
+def test_replayed_batches_that_take_longer_than_fresh_ones_are_no_silent_stall():
+    lengths = _noisy(8, 0.003) | {"warm": [0.115] * 8, "cold": [0.120] * 8}
+    text = warnings_of(build(lengths))
+    assert "Steps on replayed batches take 25." in text
+    assert "profile with batches of one size" in text
+    assert "replayed" not in warnings_of(build(_noisy(8, 0.003)))
+
+
+def test_of_separate_launches_it_is_sets_that_are_too_few():
+    assert "Only 2 of the 3 sets of launches" in warnings_of(own_launches(sets=2))
+
+
+def test_two_rounds_are_too_few():
+    assert "Only 2 rounds" in warnings_of(build(_noisy(2, 0.001)))

@@ -1,0 +1,172 @@
+"""``stash catalog``: a table as wide as the screen, JSON, and mistakes in one sentence."""
+
+from __future__ import annotations
+
+import json
+from datetime import date
+from pathlib import Path
+
+import pytest
+from catalogs import box, small
+from typer.testing import CliRunner
+
+from stash.catalog.command import app
+from stash.catalog.facts import Instance, Offer
+from stash.catalog.offers import OfferFilter
+from stash.catalog.page import _columns, marked, nothing, nothing_text
+from stash.core.errors import UserError
+
+pytestmark = pytest.mark.usefixtures("home")
+
+
+def names(*arguments: str) -> list[str]:
+    result = CliRunner().invoke(app, [*arguments, "--json"], catch_exceptions=False)
+    return [offer["name"] for offer in json.loads(result.stdout)["offers"]]
+
+
+def test_the_command_of_the_documentation_finds_what_it_should() -> None:
+    assert names("--gpu", "V100", "--min-network", "25gbit", "--cloud", "AWS") == ["p3.16xlarge", "p3dn.24xlarge"]
+    assert names("--gpu", "V100", "--min-network", "25gbit", "--cloud", "aws", "--max-price", "10") == []
+    assert names("--gpu", "V100", "--min-network", "25gbit", "--cloud", "aws", "--max-price", "10", "--spot") == [
+        "p3dn.24xlarge",
+        "p3.16xlarge",
+    ]
+    assert names("--gpus", "16") == ["p2.16xlarge", "a2-megagpu-16g"]
+    assert names("--gpu", "L4", "--cloud", "gcp", "--gpus", "2-4", "--sort", "network")[0] == "g2-standard-48"
+
+
+def test_the_json_has_base_units_dates_sources_and_null_for_unknown() -> None:
+    result = CliRunner().invoke(app, ["--gpu", "V100", "--cloud", "lambda", "--json"], catch_exceptions=False)
+    document = json.loads(result.stdout)
+    offer = document["offers"][0]
+    assert offer["network_bytes_per_second"] is None
+    assert offer["memory_bytes"] == 448 * 2**30
+    assert offer["price_as_of"] == "2026"
+    assert "skypilot" in offer["price_source"]
+    assert offer["facts_source"]
+    assert offer["dollars_per_gpu_hour"] == pytest.approx(offer["dollars_per_hour"] / offer["gpu_count"])
+    assert offer["price_age_days"] is None  # of a year, the day is not known
+    assert offer["price_is_old"] in (True, False)
+    assert document["left_out"] == {}
+    assert document["schema"] == 1
+
+
+def test_ones_own_machine_shows_how_many_there_are_and_what_its_price_is_made_of(home: Path) -> None:
+    bought = "count: 3, purchase: $8760, years: 1, utilisation: 50%"
+    (home / "instances.yaml").write_text(f"instances:\n  - {{name: lab-box, gpu: T4, {bought}}}\n")
+    shown = CliRunner(env={"COLUMNS": "200"}).invoke(app, ["show", "lab-box"], catch_exceptions=False).stdout
+    lines = [" ".join(line.split()) for line in shown.splitlines()]
+    assert "of your own 3" in lines
+    assert "$8,760 over 1 year, used 50% of the time: $2/h; power not counted" in " ".join(lines)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [[], ["--spot"], ["--history"], ["--gpus", "8"], ["show", "p3.16xlarge"], ["show", "A100-SXM4-80GB"]],
+)
+@pytest.mark.parametrize("columns", [80, 120])
+def test_everything_printed_fits_the_screen(arguments: list[str], columns: int) -> None:
+    result = CliRunner(env={"COLUMNS": str(columns)}).invoke(app, arguments, catch_exceptions=False)
+    assert result.exit_code == 0
+    assert max(len(line) for line in result.stdout.splitlines()) <= columns
+
+
+def test_a_narrow_screen_loses_columns_and_never_part_of_a_name() -> None:
+    words = ["--gpu", "V100", "--gpus", "4-", "--spot"]
+    everything = CliRunner(env={"COLUMNS": None}).invoke(app, words, catch_exceptions=False).stdout
+    assert {"cloud", "vCPU", "GiB", "interconnect", "$/GPU", "age"} <= set(everything.splitlines()[0].split())
+    assert "Columns that did not fit" not in everything  # into a pipe: all of them, lines as long as they are
+    for columns in ("80", "30"):
+        narrow = CliRunner(env={"COLUMNS": columns}).invoke(app, words, catch_exceptions=False).stdout
+        rows = [line for line in narrow.splitlines() if line.rstrip().endswith("*")]
+        assert any("Standard_NC24rs_v3" in row for row in rows)
+        assert len(rows) == len([line for line in everything.splitlines() if line.rstrip().endswith("*")])
+        assert "Columns that did not fit" in narrow
+
+
+def test_prices_that_may_be_old_are_marked_and_the_mark_is_explained() -> None:
+    old, fresh = (
+        Offer(Instance(cloud="aws", name=name, as_of="2026", source=""), "on-demand", 1.0, None, as_of, "", "")
+        for name, as_of in (("old", "2026-07-20"), ("fresh", "2026-11-01"))
+    )
+    today = date(2026, 11, 20)
+    shown = {column.head: column.cells for column in _columns((old, fresh), today)}
+    assert shown["age"] == ("123 d *", "19 d  ")
+    assert shown["$/GPU"] == ("?", "?")  # nobody knows how many GPUs
+    assert "older than 90 days" in marked((old, fresh), today)
+    assert marked((fresh,), today) == ""
+
+
+def test_the_table_shows_dates_and_says_what_was_left_out() -> None:
+    result = CliRunner(env={"COLUMNS": None}).invoke(
+        app, ["--gpu", "V100", "--min-network", "1gbit"], catch_exceptions=False
+    )
+    assert "2026-07-20" in result.stdout
+    assert "undated" in result.stdout
+    assert "5 offers left out: network unknown" in result.stdout
+
+
+def test_when_nothing_fits_the_command_says_which_wish_is_too_much() -> None:
+    arguments = ["--gpu", "V100", "--min-network", "25gbit", "--max-price", "10", "--cloud", "aws"]
+    result = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    assert result.exit_code == 1
+    assert "no on-demand offer fits: --max-price removed the last 2" in result.stdout
+    assert "without --max-price: p3.16xlarge at $24.48/h and 1 more" in result.stdout
+    result = CliRunner().invoke(app, [*arguments, "--json"], catch_exceptions=False)
+    assert result.exit_code == 1
+    told = json.loads(result.stdout)
+    assert (told["offers"], told["removed_by"]) == ([], "--max-price")
+    assert {"without": "--max-price", "offers": 2, "instance": "p3.16xlarge", "dollars_per_hour": 24.48} in (
+        told["nearest"]
+    )
+
+
+def test_where_something_fits_nothing_is_said_to_be_too_much() -> None:
+    result = CliRunner().invoke(app, ["--gpu", "V100", "--json"], catch_exceptions=False)
+    told = json.loads(result.stdout)
+    assert (result.exit_code, told["removed_by"], told["nearest"]) == (0, None, [])
+
+
+def test_a_kind_without_any_price_is_no_wishs_fault() -> None:
+    known = small((box("free", gpu_count=0), 1.0))
+    told = nothing(known, OfferFilter(kinds=("spot",), min_vcpus=2))
+    assert nothing_text(told) == "no spot price is known; `stash catalog refresh` gets today's"
+
+
+def test_the_sheet_of_an_instance_names_sources_and_says_unknown() -> None:
+    result = CliRunner().invoke(app, ["show", "p3.8xlarge"], catch_exceptions=False)
+    text = " ".join(result.stdout.split())
+    assert "$12.24/h in us-east-1, 2026-07-20 (karpenter zz_generated.pricing_aws.go)" in text
+    assert "PCIe, measured unknown" in text
+    assert "which 4 GPUs of the mesh" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--gpu", "V1000"], "unknown GPU 'V1000'; did you mean V100"),
+        (["--gpu", " "], "unknown GPU"),
+        (["--cloud", "awz"], "unknown cloud 'awz'; did you mean aws"),
+        (["--region", "us-east-9"], "unknown region 'us-east-9'; did you mean us-east-1"),
+        (["--max-price", "10 EUR"], "not in US dollars"),
+        (["--max-price", "€10"], "not in US dollars"),
+        (["--max-price", "$2000/month"], "not per hour"),
+        (["--max-price", "0"], "zero"),
+        (["--min-network", "25"], "has no unit"),
+        (["--min-network", "25Gb/s"], "may mean bits or bytes"),
+        (["--min-memory", "200"], "has no unit"),
+        (["--gpus", "many"], "cannot read --gpus"),
+        (["--gpus", "8-4"], "at least 8 and at most 4"),
+        (["--min-vcpus", "-1"], "positive"),
+        (["--spot", "--history"], "exclude each other"),
+        (["--instances", "/nowhere.yaml"], "cannot read the instances file /nowhere.yaml: No such file"),
+        (["show", "p3.9xlarge"], "unknown instance 'p3.9xlarge'; did you mean"),
+        (["show", "A100"], "several variants"),
+        (["--spot", "show", "p3.8xlarge"], "--spot belongs to `stash catalog` alone"),
+    ],
+)
+def test_a_mistake_is_answered_in_one_sentence(arguments: list[str], message: str) -> None:
+    with pytest.raises(UserError) as caught:
+        CliRunner().invoke(app, arguments, catch_exceptions=False)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,282 @@
+"""The user's own instances: what the YAML file can say, how it wins, and every mistake with its line and field."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from stash.catalog import layers, own, shipped
+from stash.catalog.offers import OfferFilter
+from stash.core.errors import UserError
+
+pytestmark = pytest.mark.usefixtures("home")
+
+GOOD = """\
+gpus:
+  - name: RTX4090
+    memory: 24GiB
+    fp32_tflops: 82.6
+instances:
+  - name: lab-box
+    gpu: RTX4090
+    gpu_count: 4
+    vcpus: 64
+    memory: 256GiB
+    interconnect: pcie4
+    network: 10gbit
+    price: $1.20/h
+    as_of: 2026-11-01
+    source: amortised over three years
+  - name: p3.8xlarge          # our negotiated price
+    price: $9.50/h
+    as_of: 2026-10
+  - name: mystery
+    gpu: A100
+"""
+
+
+def write(folder: Path, text: str, name: str = "instances.yaml") -> Path:
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+def mistake(text: str) -> str:
+    with pytest.raises(UserError) as caught:
+        own.of_text(text, Path("my.yaml"))
+    return str(caught.value)
+
+
+def test_own_machines_are_offers_like_any_other(home: Path) -> None:
+    write(home, GOOD)
+    known = layers.load()
+    offer = next(o for o in known.query(OfferFilter(gpu="RTX4090", min_gpu_count=4)) if o.instance.name == "lab-box")
+    assert offer.dollars_per_hour == 1.2
+    assert offer.as_of == "2026-11-01"
+    assert offer.source == "amortised over three years"
+    assert offer.instance.cloud == "on-premise"
+    assert offer.instance.layer == "user"
+    assert offer.instance.gpu_memory_bytes == 24 * 2**30
+    assert offer.instance.network_bytes_per_second == 1.25e9
+    assert offer.instance.rdma is None
+    assert known.gpu("RTX4090").fp32_flops_per_second == 82.6e12
+    assert known.layers[-1] == f"own file {home / 'instances.yaml'}"
+
+
+def test_a_named_file_is_used_instead_of_the_usual_one(home: Path) -> None:
+    write(home, "this: is not read")
+    path = write(home, GOOD, "other.yaml")
+    assert layers.load(path).instance("lab-box").vcpus == 64
+
+
+def test_what_the_file_says_wins_and_what_it_leaves_out_stays(home: Path) -> None:
+    write(home, GOOD)
+    known = layers.load()
+    item = known.instance("p3.8xlarge")
+    assert item.cloud == "aws"
+    assert item.gpu_count == 4
+    assert item.network_bytes_per_second == 1.25e9
+    prices = {(o.kind, o.region): o.dollars_per_hour for o in known.offers_of(item)}
+    assert prices["on-demand", None] == 9.5
+    assert ("on-demand", "us-east-1") not in prices
+    assert prices["spot", "us-east-1"] == 3.672
+
+
+def test_a_model_with_several_variants_leaves_the_variant_unknown(home: Path) -> None:
+    write(home, GOOD)
+    known = layers.load()
+    item = known.instance("mystery")
+    assert (item.gpu_model, item.gpu, item.gpu_memory_bytes, item.gpu_count) == ("A100", None, None, 1)
+    assert known.search(OfferFilter(cloud="on-premise", gpu="A100")).left_out == {"price": 1}
+
+
+BOUGHT = """\
+instances:
+  - name: dgx
+    gpu: H100-SXM5-80GB
+    gpu_count: 8
+    count: 3
+    purchase: $180,000
+    years: 4
+    utilisation: 60%
+    power: 6kW
+    power_price: $0.12/kWh
+    source: invoice 4711
+  - name: p4d.24xlarge
+    reserved_price: $13.20/h
+    reserved_count: 4
+"""
+
+
+def test_a_machine_that_was_bought_costs_its_share_of_the_purchase_and_its_power(home: Path) -> None:
+    write(home, BOUGHT)
+    known = layers.load()
+    (offer,) = known.offers_of(known.instance("dgx"))
+    # $180,000 by 4 · 8,760 h · 0.6 = 21,024 h is $8.5616, and 6 kW at $0.12 are $0.72.
+    assert offer.dollars_per_hour == pytest.approx(8.5616 + 0.72, abs=1e-4)
+    assert offer.source == (
+        "invoice 4711: $180,000 over 4 years, used 60% of the time: $8.562/h; 6 kW at $0.12/kWh: $0.72/h"
+    )
+    assert (offer.kind, offer.instance.owned_count) == ("on-demand", 3)
+
+
+def test_power_that_nobody_priced_is_said_not_to_be_counted(home: Path) -> None:
+    write(home, BOUGHT.replace("    power: 6kW\n    power_price: $0.12/kWh\n", "").replace("years: 4", "years: 1"))
+    known = layers.load()
+    (offer,) = known.offers_of(known.instance("dgx"))
+    assert offer.source.endswith("over 1 year, used 60% of the time: $34.25/h; power not counted")
+
+
+def test_reserved_capacity_stands_beside_what_everybody_can_rent(home: Path) -> None:
+    write(home, BOUGHT)
+    known = layers.load()
+    item = known.instance("p4d.24xlarge")
+    assert item.reserved_count == 4
+    kinds = {offer.kind: offer.dollars_per_hour for offer in known.offers_of(item)}
+    assert kinds["reserved"] == 13.2
+    assert kinds["on-demand"] > 13.2
+    assert [offer.kind for offer in known.query(OfferFilter(gpu="A100", cloud="aws"))].count("reserved") == 0
+
+
+def test_a_price_and_a_purchase_contradict_each_other() -> None:
+    text = mistake(BOUGHT.replace("    count: 3\n", "    price: $9/h\n"))
+    assert text == "my.yaml line 5: price: purchase says already what an hour costs; leave one of them out"
+
+
+@pytest.mark.parametrize("text", ["", "# nothing yet\n", "instances: []\n", "{}\n"])
+def test_an_empty_file_adds_nothing(home: Path, text: str) -> None:
+    write(home, text)
+    assert len(layers.load().instances) == 146
+
+
+def entry(lines: str) -> str:
+    return f"instances:\n  - name: box\n    {lines}\n"
+
+
+@pytest.mark.parametrize(
+    ("lines", "field", "message"),
+    [
+        ("price: 3.06 EUR/h", "price", "not in US dollars"),
+        ("price: €3.06/h", "price", "not in US dollars"),
+        ("price: $90/day", "price", "not per hour"),
+        ("price: 3.06", "price", "has no unit"),
+        ("price: '3.06'", "price", "has no unit"),
+        ("price: $0/h", "price", "is zero"),
+        ("price: $1e9/h", "price", "cannot be a price"),
+        ("price: yes", "price", "has no unit"),
+        ("spot_price: a lot", "spot_price", "cannot read the price"),
+        ("memory: 256", "memory", "has no unit"),
+        ("memory: 256 gbit", "memory", "unknown size unit"),
+        ("memory: 2kB", "memory", "cannot be a size"),
+        ("network: 25Gb/s", "network", "may mean bits or bytes"),
+        ("network: 25GB", "network", None),
+        ("network: 25 parsec", "network", "unknown rate unit"),
+        ("vcpus: many", "vcpus", "number"),
+        ("vcpus: -4", "vcpus", "greater than 0"),
+        ("vcpus: .nan", "vcpus", "finite"),
+        ("gpu_count: -1", "gpu_count", "greater than or equal to 0"),
+        ("netwrok: 25gbit", "netwrok", "no such field; did you mean network?"),
+        ("as_of: last week", "as_of", "is not a date"),
+        ("gpu: A100-SXM4-80G", "gpu", "did you mean A100-SXM4-80GB"),
+        ("gpu: FPGA", "gpu", "add it under gpus:"),
+        ("interconnect: [nvlink]", "interconnect", "string"),
+        ("count: 0", "count", "greater than or equal to 1"),
+        ("count: 1.5", "count", "integer"),
+        ("purchase: 180000", "purchase", "has no unit"),
+        ("purchase: 180000 EUR", "purchase", "not in US dollars"),
+        ("purchase: $5", "purchase", "cannot be what a machine was bought for"),
+        ("purchase: $180000", "purchase", "needs years beside it"),
+        ("utilisation: 60%", "utilisation", "needs purchase beside it"),
+        ("utilisation: 140%", "utilisation", "cannot be a share"),
+        ("utilisation: 0.6", "utilisation", "has no unit"),
+        ("power: 6 horses", "power", "cannot read the power"),
+        ("power: 6kW", "power", "needs power_price beside it"),
+        ("power_price: $0.12/h", "power_price", "not per kWh"),
+        ("reserved_price: $7/h", "reserved_price", "needs reserved_count beside it"),
+        ("reserved_count: 4", "reserved_count", "needs reserved_price beside it"),
+    ],
+)
+def test_a_mistake_is_shown_with_line_and_field(lines: str, field: str, message: str | None) -> None:
+    if message is None:
+        own.of_text(entry(lines), Path("my.yaml"))  # a rate without /s can only mean one thing
+        return
+    text = mistake(entry(lines))
+    assert text.startswith(f"my.yaml line 3: {field}: ")
+    assert message in text
+    assert "\n" not in text
+
+
+def test_a_value_on_the_next_line_is_reported_where_its_field_stands() -> None:
+    assert mistake(entry("price:\n      3.06 EUR/h")).startswith("my.yaml line 3: price: ")
+
+
+def test_every_mistake_is_listed() -> None:
+    text = mistake("instances:\n  - name: a\n    price: 3\n  - name: b\n    memory: 1\n  - vcpus: 4\n")
+    assert [line.split(": ")[:2] for line in text.splitlines()] == [
+        ["my.yaml line 3", "price"],
+        ["my.yaml line 5", "memory"],
+        ["my.yaml line 6", "name"],
+    ]
+    assert text.endswith("name: is missing")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("instances:\n  - name: [a\n", "line 3: it is not valid YAML"),
+        ("instances:\n\t- name: a\n", "line 2: it is not valid YAML"),
+        (
+            "instances:\n  - name: a\n    vcpus: 1\n    vcpus: 2\n",
+            "line 4: it is not valid YAML: 'vcpus' is given twice",
+        ),
+        ("instances:\n  - name: a\n  - name: a\n", "line 3: name: there are two instances called 'a'"),
+        ("instances: box\n", "line 1: instances: must be a list of entries"),
+        ("instances:\n  - box\n", "line 2: "),
+        ("- name: box\n", "line 1: the file: must hold named fields"),
+        ("machines: []\n", "line 1: machines: there is no such field"),
+        ("a: &a [*a]\n", "my.yaml"),
+        ("instances: !!python/object/apply:os.system [ls]\n", "not valid YAML"),
+        ("instances:\n  - name: a\n    as_of: 2026-13-45\n", "my.yaml"),
+        ("instances:\n  - name: ''\n", "line 2: name: "),
+        ("a: b\n---\nc: d\n", "not valid YAML"),
+    ],
+)
+def test_a_malformed_file_is_a_users_mistake(text: str, message: str) -> None:
+    assert message in mistake(text)
+
+
+def test_a_file_that_is_no_text_is_a_users_mistake(home: Path) -> None:
+    path = home / "x.yaml"
+    path.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(UserError, match="not a text file"):
+        own.read(path)
+    with pytest.raises(UserError, match="Is a directory"):
+        own.read(home)
+
+
+PAGE = Path(__file__).parents[3] / "docs/how-to/own-instances.md"
+
+
+def test_the_examples_of_the_documentation_work(home: Path) -> None:
+    first, by_hand = re.findall(r"^```yaml\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    assert len(own.of_text(by_hand, PAGE).entries) == 2
+    write(home, first)
+    known = layers.load()
+    (lab,) = known.query(OfferFilter(gpu="RTX4090"))
+    assert f"{lab.dollars_per_hour:.2f}" == "1.36"
+    assert "= $1.142 + $0.216 = $1.36/h" in PAGE.read_text()
+    assert known.query(OfferFilter(gpu="V100", cloud="aws", min_gpu_count=4))[0].dollars_per_hour == 9.5
+
+
+def test_the_documentation_lists_every_field() -> None:
+    text = PAGE.read_text()
+    fields = {*own.OwnInstance.model_fields, *own.OwnGpu.model_fields}
+    assert {field for field in fields if f"`{field}`" not in text} == set()
+
+
+def test_the_documentation_lists_every_column_of_the_data() -> None:
+    text = (PAGE.parents[1] / "catalog.md").read_text()
+    for name in ("gpus.csv", "instances.csv", "prices.csv"):
+        assert [column for column in shipped.rows(name)[0] if f"`{column}`" not in text] == []

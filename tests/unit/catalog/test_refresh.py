@@ -1,0 +1,359 @@
+"""``stash catalog refresh``: precedence, history, and every way a download can be broken."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import datetime, timezone
+from email.message import Message
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from urllib.error import HTTPError, URLError
+
+import pytest
+from http_serving import serving
+from price_lists import HUNT_AWS, HUNT_GCP, HUNT_HEAD, SKY_AWS, Web, zipped
+from typer.testing import CliRunner
+
+from stash.catalog import facts, layers, refresh, snapshot
+from stash.catalog.command import app
+from stash.catalog.offers import OfferFilter
+from stash.catalog.refresh import SOURCES
+from stash.core.errors import StashError, UserError
+
+pytestmark = pytest.mark.usefixtures("home")
+
+NOW = datetime(2026, 11, 20, 12, tzinfo=timezone.utc)
+
+
+def offline(url: str) -> bytes:
+    raise URLError("Name or service not known")
+
+
+@pytest.fixture
+def web() -> Web:
+    return Web()
+
+
+@pytest.fixture
+def kept(web: Web, home: Path) -> Iterator[Web]:
+    """A good snapshot is there; whatever the test does must leave it as it is, and no other file beside it."""
+    refresh.refresh(web, now=NOW)
+    before = facts.snapshot_file().read_bytes()
+    yield web
+    assert facts.snapshot_file().read_bytes() == before
+    assert [path.name for path in home.iterdir()] == ["catalog.json"]
+
+
+def prices(name: str) -> dict[tuple[str, str | None], float]:
+    known = layers.load()
+    return {(offer.kind, offer.region): offer.dollars_per_hour for offer in known.offers_of(known.instance(name))}
+
+
+def test_a_refresh_brings_new_prices_with_date_and_source(web: Web) -> None:
+    report = refresh.refresh(web, now=NOW)
+    assert report.updated == ("gpuhunt aws", "skypilot aws")
+    known = layers.load()
+    offer = next(o for o in known.query(OfferFilter(region="us-east-1")) if o.instance.name == "p3.8xlarge")
+    assert offer.dollars_per_hour == 10.1
+    assert offer.as_of == "2026-11-19"
+    assert offer.source == "gpuhunt aws, published 2026-11-19"
+    assert known.layers == ("shipped facts of 2026-11-20", "snapshot of 2026-11-20")
+
+
+def test_the_first_list_wins_where_both_have_an_offer_and_the_second_fills_in(web: Web) -> None:
+    refresh.refresh(web, now=NOW)
+    found = prices("p3.8xlarge")
+    assert found["on-demand", "us-east-1"] == 10.1  # gpuhunt, not SkyPilot's or the shipped 12.24
+    assert found["spot", "us-east-1"] == 3.9
+    assert found["spot", "us-west-2"] == pytest.approx(4.8)  # the median of SkyPilot's zones
+    assert found["on-demand", "eu-west-1"] == 13.22
+
+
+def test_a_shipped_price_that_changed_stays_as_history(web: Web) -> None:
+    refresh.refresh(web, now=NOW)
+    known = layers.load()
+    past = [o for o in known.offers_of(known.instance("p3.8xlarge")) if o.kind == "prior"]
+    assert {(o.dollars_per_hour, o.as_of) for o in past} == {(12.24, None), (12.24, "2026-07-20")}
+    unchanged = [o for o in known.offers_of(known.instance("g5.xlarge")) if o.kind == "prior"]
+    assert unchanged == []
+
+
+def test_a_price_that_a_later_refresh_changes_becomes_history(web: Web) -> None:
+    refresh.refresh(web, now=NOW)
+    for price, version in (("9.5", b"20261201-1"), ("9.0", b"20261202-1")):
+        web.publish("gpuhunt aws", zipped(HUNT_AWS.replace("us-east-1,10.1,", f"us-east-1,{price},")), version)
+        refresh.refresh(web, now=NOW)
+    known = layers.load()
+    history = [
+        o for o in known.offers_of(known.instance("p3.8xlarge")) if o.kind == "prior" and "gpuhunt" in o.source
+    ]
+    assert [(o.dollars_per_hour, o.as_of) for o in history] == [(9.5, "2026-12-01"), (10.1, "2026-11-19")]
+    assert prices("p3.8xlarge")["on-demand", "us-east-1"] == 9.0
+
+
+def test_hardware_facts_of_price_lists_only_fill_gaps(web: Web) -> None:
+    refresh.refresh(web, now=NOW)
+    known = layers.load()
+    assert known.instance("g5.xlarge").gpu_memory_bytes == 22.35 * 2**30  # the list says 24
+    new = known.instance("g7.new")
+    assert (new.gpu_model, new.gpu, new.gpu_memory_bytes, new.layer) == ("L4", "L4", 24 * 2**30, "snapshot")
+    assert new.network_bytes_per_second is None
+    other = known.instance("x1.made")
+    assert (other.gpu_model, other.gpu, other.gpu_memory_bytes) == ("V100", None, 32 * 2**30)
+
+
+def test_machines_without_gpus_are_taken_only_if_known(web: Web) -> None:
+    refresh.refresh(web, now=NOW)
+    names = {item.name for item in layers.load().instances}
+    assert "m5.large" in names
+    assert not names & {"t2.nano", "a1.2xlarge"}
+    assert prices("m5.large")["on-demand", "us-east-1"] == 0.1
+
+
+def test_the_users_file_wins_over_the_snapshot(web: Web, home: Path) -> None:
+    (home / "instances.yaml").write_text("instances:\n  - name: p3.8xlarge\n    price: $5/h\n")
+    refresh.refresh(web, now=NOW)
+    found = prices("p3.8xlarge")
+    assert {key: value for key, value in found.items() if key[0] == "on-demand"} == {("on-demand", None): 5.0}
+
+
+def test_zones_are_joined_and_n1_machines_are_named_with_their_gpus(web: Web) -> None:
+    web.publish("gpuhunt gcp", zipped(HUNT_GCP, "gcp.csv"))
+    refresh.refresh(web, now=NOW)
+    assert prices("n1-standard-8+1xV100")["on-demand", "us-central1"] == pytest.approx(2.8)
+    assert not any("pod" in item.name for item in layers.load().instances)
+
+
+BROKEN = {
+    "no zip": b"<html>Not what you wanted</html>",
+    "empty": b"",
+    "cut zip": zipped(HUNT_AWS)[:-40],
+    "damaged zip": zipped(HUNT_AWS)[:60] + b"\x00\x00\x00\x00" + zipped(HUNT_AWS)[64:],
+    "another file": zipped(HUNT_AWS, "azure.csv"),
+    "cut line": zipped(HUNT_AWS[:-30]),
+    "cut field": zipped(HUNT_AWS + "p3.8xlarge,us-east\n"),
+    "head only": zipped(HUNT_HEAD),
+    "other columns": zipped(HUNT_AWS.replace("price", "cost", 1)),
+    "empty list": zipped(""),
+    "no text": zipped(HUNT_AWS.encode("utf-16")),
+    "cents": zipped(
+        HUNT_AWS.replace(",10.1,", ",1010,").replace(",21.957642,", ",2195.7,").replace(",1.006,", ",100.6,")
+    ),
+    "zeros": zipped(HUNT_AWS.replace(",10.1,", ",0,").replace(",21.957642,", ",0,").replace(",1.006,", ",0,")),
+    "timeout": TimeoutError("timed out"),
+    "server error": HTTPError("u", 503, "busy", Message(), None),
+}
+
+
+@pytest.mark.parametrize("how", BROKEN)
+def test_a_broken_download_never_damages_the_snapshot(kept: Web, how: str) -> None:
+    kept.publish("gpuhunt aws", BROKEN[how])
+    kept.publish("skypilot aws", HTTPError("u", 404, "gone", Message(), None))
+    with pytest.raises(StashError, match=r"the catalog was not refreshed.*the snapshot of 2026-11-20 stays"):
+        refresh.refresh(kept, now=NOW)
+
+
+@pytest.mark.parametrize("how", BROKEN)
+def test_one_broken_list_does_not_hold_back_the_other(web: Web, how: str) -> None:
+    refresh.refresh(web, now=NOW)
+    web.publish("gpuhunt aws", BROKEN[how])
+    web.publish("skypilot aws", SKY_AWS.replace("12.24,4.7", "12.00,4.7").replace("12.24,4.9", "12.00,4.9").encode())
+    report = refresh.refresh(web, now=NOW)
+    assert report.updated == ("skypilot aws",)
+    assert report.failures
+    found = prices("p3.8xlarge")
+    assert found["on-demand", "us-east-1"] == 10.1  # gpuhunt's part stays
+    assert found["on-demand", "us-west-2"] == 12.0
+
+
+def test_a_version_that_is_no_version_is_not_followed(kept: Web) -> None:
+    kept.publish("gpuhunt aws", zipped(HUNT_AWS), b"<html>../../etc</html>")
+    kept.publish("skypilot aws", HTTPError("u", 404, "gone", Message(), None))
+    with pytest.raises(StashError, match=r"its version '<html>../../etc</html>' is not a date and a number"):
+        refresh.refresh(kept, now=NOW)
+
+
+def test_a_list_that_shrank_by_half_is_not_believed(web: Web) -> None:
+    regions = [f"region-{number}" for number in range(40)]
+    line = "p3.8xlarge,{},12.24,32,244.0,4,V100,16.0,False,,nvidia,,x86,{{}}\n"
+    web.publish("gpuhunt aws", zipped(HUNT_HEAD + "".join(map(line.format, regions))))
+    refresh.refresh(web, now=NOW)
+    web.publish("gpuhunt aws", zipped(HUNT_HEAD + "".join(map(line.format, regions[:10]))))
+    report = refresh.refresh(web, now=NOW)
+    assert "gpuhunt aws: it has 10 offers where the snapshot has 40; it may be cut off; not used" in report.failures
+
+
+def test_prices_that_all_jumped_are_not_believed(kept: Web) -> None:
+    tenfold = HUNT_AWS
+    for price, wrong in (
+        ("10.1", "101"),
+        ("21.957642", "219.6"),
+        ("1.006", "10.06"),
+        ("13.22", "132"),
+        ("2.5", "25"),
+    ):
+        tenfold = tenfold.replace(f",{price},", f",{wrong},")
+    kept.publish("gpuhunt aws", zipped(tenfold))
+    kept.publish("skypilot aws", HTTPError("u", 404, "gone", Message(), None))
+    with pytest.raises(StashError, match=r"5 of 6 known prices changed more than fivefold; the unit may be wrong"):
+        refresh.refresh(kept, now=NOW)
+
+
+@pytest.fixture
+def server() -> Iterator[str]:
+    """A real server on this machine: /whole, /cut (closes early), /elsewhere, /endless; anything else is 404."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            known = {"/whole": 200, "/cut": 200, "/endless": 200, "/elsewhere": 302}
+            self.send_response(known.get(self.path, 404))
+            self.send_header("Location", "ftp://elsewhere/list")
+            if self.path != "/endless":
+                self.send_header("Content-Length", "5" if self.path == "/whole" else "500")
+            self.end_headers()
+            self.wfile.write(b"hello")
+            with suppress(OSError):
+                while self.path == "/endless":
+                    self.wfile.write(b"x" * 1000)
+
+    with serving(Handler) as address:
+        yield address
+
+
+def test_the_real_transport_notices_a_download_that_was_cut(server: str) -> None:
+    assert refresh.fetched(f"{server}/whole", "http") == b"hello"
+    with pytest.raises(OSError, match=r"not complete|broke"):
+        refresh.fetched(f"{server}/cut", "http")
+    with pytest.raises(HTTPError):
+        refresh.fetched(f"{server}/nothing", "http")
+
+
+def test_nothing_is_asked_for_or_sent_on_to_over_another_scheme(server: str) -> None:
+    with pytest.raises(OSError, match="is not https"):
+        refresh.https(f"{server}/whole")
+    with pytest.raises(OSError, match="it sends on to ftp://elsewhere/list, which is not http"):
+        refresh.fetched(f"{server}/elsewhere", "http")
+
+
+def test_an_endless_download_ends(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(refresh, "_LARGEST", 1000)
+    assert len(refresh.fetched(f"{server}/endless", "http")) == 1001  # which is then refused as too large
+    monkeypatch.setattr(refresh, "_LARGEST", 10**9)
+    monkeypatch.setattr(refresh, "_LONGEST", 0.2)
+    with pytest.raises(OSError, match="it took longer than"):
+        refresh.fetched(f"{server}/endless", "http")
+
+
+def test_offline_says_so_in_one_sentence_and_keeps_what_it_has(kept: Web) -> None:
+    with pytest.raises(StashError) as caught:
+        refresh.refresh(offline, now=NOW)
+    text = str(caught.value)
+    assert text.startswith("the catalog was not refreshed, because this machine seems to be offline")
+    assert "the snapshot of 2026-11-20 stays" in text
+    assert "\n" not in text
+    assert caught.value.exit_code == 1
+
+
+def test_offline_without_a_snapshot_keeps_the_shipped_prices(home: Path) -> None:
+    with pytest.raises(StashError, match="the prices that came with Stash stay"):
+        refresh.refresh(offline, now=NOW)
+    assert list(home.iterdir()) == []
+
+
+def test_a_host_that_does_not_answer_is_asked_once(web: Web) -> None:
+    asked: list[str] = []
+
+    def silent(url: str) -> bytes:
+        asked.append(url)
+        raise TimeoutError("timed out")
+
+    with pytest.raises(StashError):
+        refresh.refresh(silent, now=NOW)
+    assert len(asked) == 2  # one for each of the two publishers
+
+
+def test_whoever_is_reading_the_snapshot_keeps_the_whole_old_one(web: Web) -> None:
+    refresh.refresh(web, now=NOW)
+    with facts.snapshot_file().open("rb") as reader:
+        before = facts.snapshot_file().read_bytes()
+        web.publish("gpuhunt aws", zipped(HUNT_AWS.replace(",10.1,", ",9.5,")))
+        refresh.refresh(web, now=NOW)
+        assert reader.read() == before
+    assert facts.snapshot_file().read_bytes() != before
+
+
+def test_a_full_disk_leaves_the_old_snapshot(kept: Web, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(StashError, match=r"cannot write .*: No space left on device; the old one stays"):
+        refresh.refresh(kept, now=NOW)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda text: text[: len(text) // 2],
+        lambda text: "",
+        lambda text: "[]",
+        lambda text: text.replace('"schema":1', '"schema":99'),
+        lambda text: text.replace('"price":[', '"price":[-1,'),
+        lambda text: text.replace('"instance":[0', '"instance":[7000'),
+        lambda text: text.replace('"price":[10.1', '"price":[NaN'),
+        lambda text: text.replace('"kind":[0', '"kind":[-1'),
+    ],
+)
+def test_a_damaged_snapshot_is_a_sentence_and_a_refresh_heals_it(web: Web, damage: object) -> None:
+    refresh.refresh(web, now=NOW)
+    path = facts.snapshot_file()
+    text = path.read_text()
+    path.write_text(damage(text))  # type: ignore[operator]
+    assert path.read_text() != text
+    with pytest.raises(UserError, match=r"is damaged .*stash catalog refresh"):
+        layers.load()
+    report = refresh.refresh(web, now=NOW)
+    assert "it is replaced" in report.failures[0]
+    assert layers.load().instance("g7.new").vcpus == 8
+
+
+def test_what_is_written_reads_back_the_same(web: Web, home: Path) -> None:
+    refresh.refresh(web, now=NOW)
+    first = snapshot.read(facts.snapshot_file())
+    assert first is not None
+    snapshot.write(first, home / "again.json")
+    assert (home / "again.json").read_bytes() == facts.snapshot_file().read_bytes()
+    assert json.loads((home / "again.json").read_text())["parts"][0]["url"].startswith("https://dstack-gpu-pricing")
+
+
+def test_the_changes_are_told_the_largest_first(web: Web) -> None:
+    changes = refresh.refresh(web, now=NOW).changes
+    assert [(c.after.instance.name, c.after.kind) for c in changes.prices] == [
+        ("p3.8xlarge", "on-demand"),
+        ("m5.large", "on-demand"),
+        ("p3.8xlarge", "spot"),
+    ]
+    assert {item.name for item in changes.came} == {"g7.new", "x1.made"}
+    assert changes.went == ()
+    again = refresh.refresh(web, now=NOW).changes
+    assert not again
+
+
+def test_the_command_prints_a_readable_difference(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stash.catalog.refresh.https", web)
+    result = CliRunner().invoke(app, ["refresh"], catch_exceptions=False)
+    assert result.exit_code == 0
+    assert "p3.8xlarge in us-east-1, on-demand: $12.24 → $10.1/h (-17%)" in result.stdout
+    assert "2 new types: g7.new, x1.made" in result.stdout
+    assert "offers from gpuhunt aws, skypilot aws, kept in" in result.stdout
+    assert "note: gpuhunt azure: the server answers 404" in result.stdout
+    again = CliRunner().invoke(app, ["refresh"], catch_exceptions=False)
+    assert "nothing changed" in again.stdout
+
+
+def test_every_source_is_asked_over_https_only() -> None:
+    urls = [url for source in SOURCES for url in (source.url, source.version_url) if url]
+    assert len(urls) > len(SOURCES)
+    assert [url for url in urls if not url.startswith("https://")] == []

@@ -1,0 +1,12 @@
+"""How many of what, in words."""
+
+from __future__ import annotations
+
+import pytest
+
+from stash.core.units import counted
+
+
+@pytest.mark.parametrize(("number", "words"), [(0, "0 nodes"), (1, "1 node"), (2, "2 nodes")])
+def test_one_is_singular(number: int, words: str) -> None:
+    assert counted(number, "node") == words

@@ -1,0 +1,121 @@
+"""What would make the data stalls smaller: workers, cores, memory, disk."""
+
+from __future__ import annotations
+
+import pytest
+from breakdowns import FETCH, PREP, advice_for, flat, steps_for
+from profile_builder import build
+
+from stash.core.records.profile import Loader, Rate
+
+
+def _prep(work_per_step: float, workers: int, cores: int):
+    return build(
+        flat(**PREP),
+        block_extra={"warm": {"fetch_seconds": work_per_step * 10}},
+        workload={"loaders": (Loader(kind="map", workers=workers),)},
+        host={"cores": cores},
+    )
+
+
+def test_prep_asks_for_the_workers_that_would_hide_it():
+    # 360 ms of one worker, hidden behind 100 ms of training: 3.6 workers, 4 with headroom
+    assert (
+        "num_workers=4 instead of 2 (preparing a step takes 360 ms of one worker, training it 100 ms)"
+        in steps_for(_prep(0.36, 2, 16))
+    )
+
+
+def test_prep_asks_for_cores_where_workers_have_none():
+    # one worker is busy all the 200 ms; 60 ms of training would hide 3.3 of it; 3 cores per rank have room for 2
+    profile = build(
+        flat(solo=0.06, crowd=0.06, node=0.06, warm=0.2),
+        block_extra={"warm": {"fetch_seconds": 2.0}},
+        workload={"loaders": (Loader(kind="map", workers=1),)},
+        host={"cores": 6},
+    )
+    text = " ".join(advice_for(profile).next_steps)
+    assert "Rent 5 cores per device instead of 3, for num_workers=4" in text
+    assert "Use num_workers=2 instead of 1, all that 3 cores per device allow; saves about 100 ms" in text
+
+
+def test_prep_with_workers_enough_asks_for_cores_of_their_own():
+    assert "Keep num_workers=4, which would suffice" in steps_for(_prep(0.2, 4, 16))
+
+
+def test_without_worker_times_the_loaders_rate_tells_the_workers():
+    rates = tuple(Rate(feed="warm", rank=r, round=3, samples=80, seconds=2.0) for r in range(2))
+    profile = build(flat(**PREP), rates=rates, workload={"loaders": (Loader(kind="map", workers=1),)})
+    advice = advice_for(profile)  # 16 samples at 80/s: 200 ms of one worker behind 100 ms
+    assert "the loaders prepare 80.0 samples/s, the devices could train 160.0 samples/s" in advice.text
+    assert "num_workers=3 instead of 1" in " ".join(advice.next_steps)
+
+
+def test_without_workers_a_step_waits_for_all_the_work_and_workers_take_over_no_more_than_that():
+    profile = build(
+        flat(**PREP),
+        block_extra={"warm": {"wait_seconds": 0.905}},
+        workload={"loaders": (Loader(kind="map", workers=0),)},
+    )
+    advice = advice_for(profile)  # 90.5 of 100 ms is waiting
+    assert "the loader has no workers (num_workers=0), so nothing is read or prepared while" in advice.text
+    text = " ".join(advice.next_steps)
+    assert "Use num_workers=1 instead of 0 (preparing a step takes 90.5 ms of one worker, training it 100 ms)" in text
+    assert "saves about 89.7 ms a step (45%)" in text
+
+
+def _loading(kind: str, workers: int):
+    """Preparing 16 samples takes one worker 160 s, training on them 0.1 s."""
+    return build(
+        flat(**PREP),
+        block_extra={"warm": {"fetch_seconds": 1600.0}} if workers else {"warm": {"wait_seconds": 1.0}},
+        workload={"loaders": (Loader(kind=kind, workers=workers),)},
+        host={"cores": 8},
+    )
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_stream_is_to_be_sharded_before_workers_are_added_that_would_repeat_it(workers):
+    steps = steps_for(_loading("iterable", workers))
+    assert "First let the stream give each worker a share of its own, by `torch.utils" in steps
+    assert "cores per device instead" not in steps
+
+
+@pytest.mark.parametrize(("kind", "workers"), [("map", 1), ("iterable", 2)])
+def test_samples_that_workers_share_already_need_no_sharding(kind, workers):
+    steps = steps_for(_loading(kind, workers))
+    assert "get_worker_info" not in steps
+    assert "cores per device instead" in steps
+
+
+def test_a_loader_of_unknown_kind_gets_no_number_of_workers():
+    profile = build(flat(**PREP), workload={"loaders": (Loader(kind="watched"),)})
+    assert "num_workers" not in steps_for(profile)
+
+
+def _fetch(samples: int):
+    return build(
+        flat(**FETCH),
+        workload={"loaders": (Loader(kind="map", workers=2, samples=samples),), "sample_disk_bytes": 1e5},
+        rates=tuple(Rate(feed="cold", rank=r, round=3, samples=80, seconds=2.0) for r in range(2)),
+        host={"memory_bytes": 32 * 10**9},
+    )
+
+
+def test_a_data_set_that_fits_into_memory_is_to_be_read_once():
+    advice = advice_for(_fetch(100_000))
+    assert advice.stall == "fetch"
+    assert "its 10.0 GB fit into a node's memory (32.0 GB)" in advice.next_steps[0]
+    assert "saves about 100.0 ms a step (50.0%)" in advice.next_steps[0]
+
+
+def test_a_data_set_that_does_not_fit_asks_for_memory_or_a_disk():
+    text = steps_for(_fetch(1_000_000))
+    assert "Choose nodes with 143 GB of memory" in text
+    # 16 samples of 100 kB in 100 ms against 80 samples/s measured
+    assert "a disk that delivers 16.0 MB/s to each node (8.00 MB/s measured)" in text
+
+
+def test_small_files_are_to_be_packed():
+    profile = build(flat(**FETCH), block_extra={"cold": {"files": 100, "file_bytes": 2_000_000}})
+    assert "Pack the small files (20.0 kB on average)" in steps_for(profile)

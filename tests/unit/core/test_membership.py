@@ -1,0 +1,128 @@
+"""Proof of membership: who knows the secret is let in, by name; who does not is hung up on, in time."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from stash.core import membership
+from stash.core.membership import Door, HungUpError, RunMember, StrangerError, admit, gathered, join
+
+SECRET, PURPOSE = b"of this run", "a test"
+
+
+@pytest.fixture
+def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        yield ours, theirs
+
+
+def _both(ends: tuple[socket.socket, socket.socket], secret: bytes, purpose: str) -> tuple[object, object]:
+    """What comes of it at either end: a member, or an error."""
+
+    def outcome(call: object, *words: object) -> object:
+        try:
+            return call(*words)  # type: ignore[operator]
+        except OSError as error:
+            ends[0].close() if call is admit else None
+            return error
+
+    with ThreadPoolExecutor(2) as pool:
+        inside = pool.submit(outcome, admit, ends[0], SECRET, PURPOSE)
+        outside = pool.submit(outcome, join, ends[1], secret, purpose, "worker1")
+        return inside.result(), outside.result()
+
+
+def test_both_ends_know_each_other_and_can_sign_on_that_connection_alone(
+    ends: tuple[socket.socket, socket.socket],
+) -> None:
+    inside, outside = _both(ends, SECRET, PURPOSE)
+    assert isinstance(inside, RunMember)
+    assert isinstance(outside, RunMember)
+    assert inside.name == outside.name == "worker1"
+    assert inside.signed(b"7", outside.sign(b"7"))
+    assert not inside.signed(b"8", outside.sign(b"7"))
+    others = socket.socketpair()
+    again, _ = _both(others, SECRET, PURPOSE)
+    for other in others:
+        other.close()
+    assert isinstance(again, RunMember)
+    assert not again.signed(b"7", outside.sign(b"7"))
+
+
+@pytest.mark.parametrize(("secret", "purpose"), [(b"of another run", PURPOSE), (SECRET, "something else")])
+def test_another_secret_or_purpose_is_refused_by_either_end(
+    ends: tuple[socket.socket, socket.socket], secret: bytes, purpose: str
+) -> None:
+    inside, outside = _both(ends, secret, purpose)
+    assert isinstance(inside, StrangerError)
+    assert isinstance(outside, HungUpError)
+
+
+def test_a_listener_that_proves_nothing_is_told_from_one_of_the_run(
+    ends: tuple[socket.socket, socket.socket],
+) -> None:
+    ends[0].sendall(os.urandom(16 + 32))
+    with pytest.raises(StrangerError, match="does not know the secret"):
+        join(ends[1], SECRET, PURPOSE)
+
+
+def test_the_secret_is_in_nothing_that_is_sent(ends: tuple[socket.socket, socket.socket]) -> None:
+    ends[0].sendall(bytes(16))
+    with pytest.raises(OSError, match="timed out"):
+        join(ends[1], SECRET, PURPOSE, seconds=0.1)
+    sent = ends[0].recv(1000)
+    assert len(sent) == 16 + 32 + 32
+    assert SECRET not in sent
+
+
+def test_a_byte_now_and_then_does_not_make_a_handshake_longer(ends: tuple[socket.socket, socket.socket]) -> None:
+    over = threading.Event()
+
+    def trickle() -> None:
+        while not over.wait(0.02):
+            ends[1].sendall(b"x")
+
+    slow = threading.Thread(target=trickle)
+    slow.start()
+    try:
+        with pytest.raises(TimeoutError):
+            admit(ends[0], SECRET, PURPOSE, seconds=0.3)
+    finally:
+        over.set()
+        slow.join()
+
+
+def test_strangers_that_say_nothing_make_room_for_members(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(membership, "_UNPROVEN", 4)
+    listener, met = socket.create_server(("127.0.0.1", 0)), threading.Event()
+    door = Door(listener, SECRET, PURPOSE, lambda link, member: (link.close(), met.set())[0])
+    place = listener.getsockname()
+    strangers = [socket.create_connection(place) for _ in range(12)]
+    with socket.create_connection(place) as link:
+        assert join(link, SECRET, PURPOSE).name == ""
+    assert met.wait(5)
+    assert len(door._unproven) <= 4
+    door.close()
+    for stranger in strangers:
+        stranger.close()
+    with pytest.raises(OSError):
+        socket.create_connection(place, timeout=1)
+
+
+def test_as_many_as_have_come_by_the_deadline_are_gathered() -> None:
+    listener = socket.create_server(("127.0.0.1", 0))
+    place, deadline = listener.getsockname(), time.monotonic() + 0.5
+    with ThreadPoolExecutor(1) as pool, socket.create_connection(place) as link:
+        joined = pool.submit(join, link, SECRET, PURPOSE, "one")
+        found = gathered(listener, SECRET, PURPOSE, 2, deadline)
+        assert joined.result().name == "one"
+    assert [member.name for _, member in found] == ["one"]
+    found[0][0].close()

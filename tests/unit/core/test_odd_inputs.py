@@ -1,0 +1,159 @@
+"""What is no regular file, or too large, in the place of a user's file: one sentence, at once; nothing is opened."""
+
+from __future__ import annotations
+
+import ast
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from commands import run
+
+import stash
+from stash.core.files import opened_regular, read_up_to
+
+SOURCE = Path(stash.__path__[0])
+COMMANDS = (
+    ("show", "{}.stash.json"),
+    ("show", "{}.plan.json"),
+    ("show", "{}.spotlog.json"),
+    ("show", "{}"),
+    ("report", "{}.stash.json", "--markdown"),
+    ("report", "{}.yaml"),
+    ("figures", "{}.stash.json"),
+    ("compare", "{}.stash.json", "b{}.stash.json"),
+    ("check", "{}.stash.json", "--max", "step=1s"),
+    ("whatif", "{}.stash.json", "--network", "10Gbit"),
+    ("recommend", "{}.stash.json", "--epochs", "1", "--samples", "100"),
+    ("check-plan", "{}.plan.json", "{}.stash.json"),
+    ("features", "{}.stash.json"),
+    ("export", "{}.stash.json", "--to", "openmetrics"),
+    ("characterize", "{}.yaml"),
+    ("catalog", "--instances", "{}.yaml"),
+    ("spot", "plan", "--pool", "{}.yaml", "--deadline", "1h", "--loss", "1"),
+    ("spot", "fit", "{}.csv"),
+    ("spot", "predict", "{}.fleet.json", "--workers", "a=1"),
+    ("spot", "simulate", "{}.plan.json", "--trace", "{}.json"),
+    ("profile", "{}.py"),
+)
+_READS = ("read_text", "read_bytes")
+OWN = {
+    "core/files.py",
+    "ui/html.py",  # templates
+    "ui/charts/chart_files.py",  # fonts
+    "catalog/shipped.py",
+    "catalog/refresh.py",  # an archive's members, bounded
+    "store/query_process.py",  # what the kernel tells of its own process
+    "store/queries.py", "store/compaction.py",  # of a folder just made
+    "core/artefact.py",
+}  # fmt: skip
+
+
+@pytest.fixture
+def odd(tmp_path: Path) -> dict[str, Path]:
+    """One of each kind, by any ending."""
+    found = {"pipe": tmp_path / "pipe", "socket": tmp_path / "socket", "folder": tmp_path / "folder"}
+    os.mkfifo(found["pipe"])
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(str(found["socket"]))
+    found["folder"].mkdir()
+    return {**found, "device": Path("/dev/zero")}
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_a_pipe_in_the_place_of_a_file_is_refused_at_once(
+    words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for word in words:
+        if "{}" in word and not Path(word.format("odd")).exists():
+            os.mkfifo(word.format("odd"))
+    assert run(monkeypatch, *(word.format("odd") for word in words)) == 2
+    assert "it is a pipe, not a regular file; save its content to a file first" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"), [("pipe", "it is a pipe"), ("socket", "it is a socket"), ("device", "it is a device")]
+)
+def test_what_is_no_regular_file_is_never_opened(odd: dict[str, Path], kind: str, said: str) -> None:
+    with pytest.raises(OSError, match=f"{said}, not a regular file; save its content to a file first"):
+        read_up_to(odd[kind], 10)
+
+
+def test_a_folder_is_called_one(odd: dict[str, Path]) -> None:
+    with pytest.raises(IsADirectoryError):
+        opened_regular(odd["folder"])
+
+
+def test_a_link_to_a_device_is_a_device_and_one_to_a_file_is_that_file(tmp_path: Path) -> None:
+    (tmp_path / "zero").symlink_to("/dev/zero")
+    (tmp_path / "file").write_bytes(b"x" * 20)
+    (tmp_path / "link").symlink_to("file")
+    with pytest.raises(OSError, match="a device"):
+        read_up_to(tmp_path / "zero", 10)
+    assert read_up_to(tmp_path / "link", 10) == b"x" * 11
+
+
+def test_a_pipe_that_takes_the_files_place_meanwhile_is_not_read(
+    odd: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    regular = tmp_path / "regular"
+    regular.write_text("x")
+    before = os.listdir("/proc/self/fd")
+    was = regular.stat()
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "stat", lambda path, **_: was)
+        with pytest.raises(OSError, match="a pipe"):
+            read_up_to(odd["pipe"], 10)
+    assert os.listdir("/proc/self/fd") == before
+
+
+def test_standard_input_from_a_file_is_read_and_from_a_pipe_refused(tmp_path: Path) -> None:
+    golden = Path(__file__).parents[2] / "golden" / "one-node.stash.json"
+    words = [sys.executable, "-m", "stash", "show", "/dev/stdin"]
+    with golden.open("rb") as file:
+        done = subprocess.run(words, stdin=file, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    done = subprocess.run(words, input=golden.read_text(), capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "it is a pipe, not a regular file" in done.stderr
+
+
+def test_a_file_that_grows_while_it_is_read_ends(tmp_path: Path) -> None:
+    path = tmp_path / "grows"
+    path.write_bytes(b"x" * 2**20)
+
+    with opened_regular(path) as file, path.open("ab") as more:
+        file.read(2**20)
+        more.write(b"y" * 2**20)
+    assert len(read_up_to(path, 2**20 + 5)) == 2**20 + 6
+
+
+def test_files_of_users_are_read_in_one_way() -> None:
+    """Of what only reads; what trains and measures has files of its own."""
+    for wing in (
+        "core",
+        "catalog",
+        "store",
+        "analysis",
+        "predict",
+        "advice",
+        "report",
+        "ui",
+        "whatif",
+        "plan",
+        "cli",
+    ):
+        for path in sorted((SOURCE / wing).rglob("*.py")):
+            if path.relative_to(SOURCE).as_posix() in OWN:
+                continue
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                called = node.func if isinstance(node, ast.Call) else None
+                name = getattr(called, "id", "") or getattr(called, "attr", "")
+                assert name not in _READS, (path, node.lineno)  # type: ignore[attr-defined]
+                if name == "open" and isinstance(called, ast.Name):
+                    raise AssertionError((path, node.lineno))  # type: ignore[attr-defined]

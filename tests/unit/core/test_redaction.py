@@ -1,0 +1,139 @@
+"""What is passed on names no machine, no path and no address, and keeps every number."""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from breakdowns import CALM
+from probe_builder import p3_8xlarge, probe
+from profile_builder import build
+
+from stash.analysis.attribution import attribute
+from stash.cli.main import main
+from stash.core import redaction
+from stash.core.artefact import load, save, to_bytes
+from stash.core.records.base import Record
+from stash.core.records.host import Host, Probe
+from stash.core.records.profile import Profile, Skipped
+from stash.core.redaction import redacted
+
+pytestmark = pytest.mark.usefixtures("home")
+
+KEPT = {
+    "a", "backend", "bus", "cloud", "collective_bytes_per_step", "collectives_per_step", "cpu", "created",
+    "device", "disk", "driver", "dtype", "ended", "exchange_hook", "feed", "gradients", "operator", "shapes",
+    "filesystem", "git_commit", "instance", "instance_source", "kernel", "kind", "link", "model", "name", "pattern",
+    "pcie", "pcie_max", "precision", "rdma", "reader", "rung", "rungs", "scope", "software", "source",
+    "stash_version", "target", "topology", "virtualization",
+}  # fmt: skip
+"""Fields with text that say nothing of where a run was: a new field must be put here, or be redacted."""
+
+
+def texts(record: type[Record], seen: set[type]) -> Iterator[str]:
+    """The names of all fields with text, at any depth."""
+    seen.add(record)
+    for name, field in record.model_fields.items():
+        for kind in parts(field.annotation):
+            if kind is str:
+                yield name
+            elif isinstance(kind, type) and issubclass(kind, Record) and kind not in seen:
+                yield from texts(kind, seen)
+
+
+def parts(kind: Any) -> Iterator[Any]:
+    arguments = typing.get_args(kind)
+    if not arguments or (isinstance(kind, types.GenericAlias) and typing.get_origin(kind) is type):
+        yield kind
+    for each in arguments:
+        yield from parts(each)
+
+
+def test_every_text_of_an_artefact_is_redacted_or_known_to_be_harmless() -> None:
+    found = {*texts(Profile, set()), *texts(Probe, set())}
+    changed = {*redaction.HOSTNAMES, *redaction.PATHS, *redaction.SENTENCES, *redaction.COMMANDS}
+    assert found - changed - KEPT == set()
+    assert changed <= found
+
+
+SAID = {
+    "the file /home/bob/data/x.jpg of gpu-7.corp.example is gone": "the file <path> of host0 is gone",
+    "gpu-7 and gpu-8 take 3 GB/s, 90 samples/s": "host0 and host1 take 3 GB/s, 90 samples/s",
+    "see s3://bucket/secret and 10.0.0.12:29500": "see <url> and <address>:29500",
+    "ext4 on /dev/nvme0n1p1": "ext4 on /dev/nvme0n1p1",
+    "~/runs, ../x and ./y": "<path>, <path> and <path>",
+    "torch 2.13.0 and CUDA 12.4": "torch 2.13.0 and CUDA 12.4",
+    "gpu-77 is another": "gpu-77 is another",
+}
+HOSTS = (Host(hostname="gpu-7.corp.example"), Host(hostname="gpu-8.corp.example"))
+
+
+@pytest.mark.parametrize(("said", "left"), SAID.items())
+def test_sentences(said: str, left: str) -> None:
+    profile = build(CALM, hosts=HOSTS, notes=(said,))
+    assert redacted(profile).notes == (left,)
+
+
+def test_names_paths_and_addresses_are_gone_and_numbers_stay() -> None:
+    words = (
+        "/home/bob/train.py",
+        "--data",
+        "/mnt/acme/imagenet",
+        "--out=runs/secret/x",
+        "--lr",
+        "0.1",
+        "--master=gpu-8",
+    )
+    profile = build(
+        CALM, hosts=HOSTS, workload={"command": words, "name": "/home/bob/train.py"}
+    ).model_copy(update={"skipped": (Skipped(rung="cold", why="/mnt/acme is on tmpfs"),)})  # fmt: skip
+    left = redacted(profile)
+    text = to_bytes(left).decode()
+    assert not [word for word in ("bob", "acme", "secret", "gpu-7", "gpu-8", "corp") if word in text]
+    assert left.workload.command == ("train.py", "--data", "<path>", "--out=<path>", "--lr", "0.1", "--master=host1")
+    assert left.workload.name == "train.py"
+    assert attribute(left).stalls == attribute(profile).stalls
+    assert redacted(left) == left
+
+
+def test_a_rung_called_like_a_machine_stays() -> None:
+    profile = build(CALM, hosts=(Host(hostname="node"),))
+    assert redacted(profile).settings.rungs == profile.settings.rungs
+    assert redacted(profile).hosts[0].hostname == "host0"
+
+
+def test_a_probe_is_redacted_too() -> None:
+    found = probe(p3_8xlarge())
+    left = redacted(found)
+    assert left.hosts[0].hostname == "host0"
+    assert left.hosts[0].links is not None
+    assert found.hosts[0].hostname not in to_bytes(left).decode()
+
+
+def test_what_is_shown_and_saved_is_redacted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    save(build(CALM, hosts=HOSTS, notes=("gpu-7 was hot",)), "run.stash.json")
+
+    def run(*words: str) -> int:
+        monkeypatch.setattr("sys.argv", ["stash", *words])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return int(ended.value.code or 0)
+
+    assert run("show", "run.stash.json", "--redact", "-o", "shared.stash.json") == 0
+    said = capsys.readouterr()
+    assert "gpu-7" not in said.out
+    assert "host0 was hot" in said.out
+    assert said.err == "Saved shared.stash.json: no names of machines, no paths, no addresses.\n"
+    assert load("shared.stash.json").notes == ("host0 was hot",)
+    assert run("show", "run.stash.json", "--redact", "-o", "./run.stash.json") == 2
+    assert "is the profile itself" in capsys.readouterr().err
+    assert run("show", "run.stash.json", "-o", "x.stash.json") == 2
+    assert "belongs to --redact" in capsys.readouterr().err
+    assert load("run.stash.json").notes == ("gpu-7 was hot",)

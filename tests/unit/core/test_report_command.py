@@ -1,0 +1,209 @@
+"""``stash report`` and ``stash figures``: files that are whole or not there, and one sentence for what is wrong."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import stat
+import struct
+import sys
+from pathlib import Path
+
+import probe_builder
+import pytest
+from commands import run
+from golden_profiles import GOLDEN
+from profile_builder import build
+from reported import probed_whole, whole
+
+from stash.core import files
+from stash.core.artefact import save
+
+Patch = pytest.MonkeyPatch
+Capture = pytest.CaptureFixture[str]
+CHARTS = {"ladder", "rounds", "ranks", "exchange", "gradients", "rates", "residency", "busy", "network", "disk"}
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, home: Path, monkeypatch: Patch) -> Path:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    save(whole(), folder / "train.stash.json")
+    save(build({"solo": [0.1] * 3, "crowd": [0.2] * 3}), folder / "other.stash.json")
+    save(probe_builder.probe(probe_builder.p3_8xlarge()), folder / "vm.host.json")
+    return folder
+
+
+def refused(monkeypatch: Patch, capsys: Capture, *words: str, code: int = 2) -> str:
+    before = set(Path().rglob("*"))
+    assert run(monkeypatch, *words) == code
+    printed = capsys.readouterr()
+    assert set(Path().rglob("*")) == before, "something was written"
+    assert printed.err.count("\n") == 1
+    assert printed.err.startswith("error: ")
+    return printed.err
+
+
+# stash report ---------------------------------------------------------------------------------------------
+
+
+def test_a_report_is_named_after_its_profile_and_replaces_no_other(monkeypatch: Patch, capsys: Capture) -> None:
+    assert run(monkeypatch, "report", "train.stash.json") == 0
+    assert run(monkeypatch, "report", "train.stash.json") == 0
+    assert capsys.readouterr().out.startswith("Wrote train.html (")
+    first, second = Path("train.html").read_text(), Path("train-2.html").read_text()
+    assert first == second
+    assert first.startswith("<!DOCTYPE html>")
+    assert first.endswith("</html>")
+
+
+def test_what_is_written_is_its_owners_alone_unless_it_is_to_be_public(monkeypatch: Patch) -> None:
+    before = os.umask(0o022)
+    try:
+        for option, mode in (((), 0o600), (("--public",), 0o644)):
+            folder = f"figures{mode}"
+            assert run(monkeypatch, "report", "train.stash.json", *option, "-o", f"{mode}.html") == 0
+            assert run(monkeypatch, "report", "train.stash.json", "--markdown", *option, "-o", f"{mode}.md") == 0
+            assert run(monkeypatch, "figures", "train.stash.json", "--format", "svg", *option, "-o", folder) == 0
+            words = ("export", "train.stash.json", "--to", "openmetrics", *option, "-o", f"{mode}.prom")
+            assert run(monkeypatch, *words) == 0
+            made = [*Path().glob(f"{mode}.*"), *Path(folder).iterdir()]
+            assert len(made) > 5
+            assert {stat.S_IMODE(path.stat().st_mode) for path in made} == {mode}
+    finally:
+        os.umask(before)
+
+
+def test_a_name_that_is_given_is_replaced_in_one_step(monkeypatch: Patch) -> None:
+    Path("mine.html").write_text("an earlier one")
+    assert run(monkeypatch, "report", "train.stash.json", "-o", "mine.html") == 0
+    assert "an earlier one" not in Path("mine.html").read_text()
+
+
+def test_a_report_of_profiles_and_a_probe_has_them_all(monkeypatch: Patch) -> None:
+    assert run(monkeypatch, "report", "train.stash.json", "other.stash.json", "vm.host.json", "-o", "all.html") == 0
+    text = Path("all.html").read_text()
+    assert [
+        text.count(f"<summary>{name}: ") for name in ("train.stash.json", "other.stash.json", "vm.host.json")
+    ] == [1] * 3
+    assert "other against train: another job than train" in text
+
+
+def test_a_report_of_a_probe_says_its_findings(monkeypatch: Patch) -> None:
+    assert run(monkeypatch, "report", "vm.host.json") == 0
+    text = Path("vm.html").read_text()
+    assert "2 of 6 pairs of GPUs copy much slower" in text
+    assert "<h3>All-reduce, by message size</h3>" in text
+
+
+def test_a_probe_of_the_machines_adds_their_links(monkeypatch: Patch, capsys: Capture) -> None:
+    host = probe_builder.p3_8xlarge().model_copy(update={"hostname": "node0"})
+    save(probe_builder.probe(host), "node0.host.json")
+    assert run(monkeypatch, "report", "train.stash.json", "--probe", "node0.host.json") == 0
+    text = Path("train.html").read_text()
+    assert "<h3>What the links carry</h3>" in text
+    assert "the links of node1 are unknown" in text
+    said = refused(monkeypatch, capsys, "report", "train.stash.json", "--probe", "vm.host.json")
+    assert "--probe vm.host.json is of ip-10-0-0-7, and train.stash.json of node0, node1" in said
+    assert "none is given" in refused(monkeypatch, capsys, "report", "vm.host.json", "--probe", "vm.host.json")
+
+
+def test_markdown_is_printed_and_nothing_is_written_unless_it_is_asked_for(
+    monkeypatch: Patch, capsys: Capture
+) -> None:
+    before = set(Path().iterdir())
+    assert run(monkeypatch, "report", str(GOLDEN / "one-node.stash.json"), "--markdown") == 0
+    assert capsys.readouterr().out == (GOLDEN / "one-node.expected.md").read_text(encoding="utf-8")
+    assert set(Path().iterdir()) == before
+    assert run(monkeypatch, "report", str(GOLDEN / "one-node.stash.json"), "--markdown", "-o", "pr.md") == 0
+    assert Path("pr.md").read_text(encoding="utf-8") == (GOLDEN / "one-node.expected.md").read_text(encoding="utf-8")
+    assert "shows no Markdown" in refused(monkeypatch, capsys, "report", "train.stash.json", "--markdown", "--open")
+
+
+def test_open_asks_for_a_browser_and_says_where_none_is(monkeypatch: Patch, capsys: Capture) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr("webbrowser.open", lambda address: bool(opened.append(address)))
+    assert run(monkeypatch, "report", "train.stash.json", "--open") == 0
+    assert opened == [Path("train.html").resolve().as_uri()]
+    assert capsys.readouterr().err == "no browser was found; open train.html in one\n"
+
+
+def test_what_cannot_be_read_is_one_sentence_and_nothing_is_written(monkeypatch: Patch, capsys: Capture) -> None:
+    document = json.loads(Path("train.stash.json").read_text())
+    Path("newer.stash.json").write_text(json.dumps({**document, "schema_version": 99}))
+    Path("cut.stash.json").write_text(Path("train.stash.json").read_text()[:5000])
+    Path("long.stash.json").write_text(json.dumps({**document, "notes": ["x"], "stash_version": "v" * 10**7}))
+    assert "made by a newer Stash" in refused(monkeypatch, capsys, "report", "newer.stash.json")
+    assert "damaged or cut short" in refused(monkeypatch, capsys, "report", "cut.stash.json")
+    assert "stash_version" in refused(monkeypatch, capsys, "report", "long.stash.json")
+    assert "there is no file" in refused(monkeypatch, capsys, "report", "missing.stash.json")
+    assert "given twice" in refused(monkeypatch, capsys, "report", "train.stash.json", "train.stash.json")
+    save(whole(blocks=()), "empty.stash.json")
+    assert "has no complete round" in refused(monkeypatch, capsys, "report", "empty.stash.json", code=1)
+
+
+def test_a_place_that_cannot_be_written_is_one_sentence(monkeypatch: Patch, capsys: Capture, place: Path) -> None:
+    assert "there is no folder" in refused(monkeypatch, capsys, "report", "train.stash.json", "-o", "no/such/a.html")
+    assert "is a folder" in refused(monkeypatch, capsys, "report", "train.stash.json", "-o", str(place))
+
+
+def test_a_disk_that_fills_up_leaves_nothing_half_written(monkeypatch: Patch, capsys: Capture) -> None:
+    def full(handle: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(files.os, "fsync", full)
+    Path("mine.html").write_text("an earlier one")
+    said = refused(monkeypatch, capsys, "report", "train.stash.json", "-o", "mine.html")
+    assert "cannot write mine.html: No space left on device; nothing was written" in said
+    assert Path("mine.html").read_text() == "an earlier one"
+
+
+# stash figures --------------------------------------------------------------------------------------------
+
+
+def test_every_chart_becomes_a_file_of_each_format_with_its_font_inside(monkeypatch: Patch) -> None:
+    assert (
+        run(monkeypatch, "figures", "train.stash.json", "--format", "pdf,svg,png", "-o", "paper", "--width", "85")
+        == 0
+    )
+    found = {path.name for path in Path("paper").iterdir()}
+    assert found == {f"{name}.{ending}" for name in CHARTS for ending in ("pdf", "svg", "png")}
+    for name in CHARTS:
+        pdf, picture = Path(f"paper/{name}.pdf").read_bytes(), Path(f"paper/{name}.png").read_bytes()
+        assert pdf.startswith(b"%PDF")
+        assert b"Roboto" in pdf
+        assert b"/FontFile" in pdf
+        assert struct.unpack(">I", picture[16:20])[0] == pytest.approx(85 / 25.4 * 300, rel=0.01)  # dots
+        assert "@font-face{font-family:Roboto;src:url(data:font/ttf;base64," in Path(f"paper/{name}.svg").read_text()
+
+
+def test_figures_of_several_runs_are_numbered_as_they_were_given(monkeypatch: Patch, place: Path) -> None:
+    save(probed_whole(), place / "later.stash.json")
+    assert run(monkeypatch, "figures", "train.stash.json", "later.stash.json", "--format", "svg", "-o", "f") == 0
+    found = {path.stem for path in Path("f").iterdir()}
+    assert {"runs", "changes-1", "run1-ladder", "run2-ladder", "run2-links"} <= found
+
+
+def test_without_vl_convert_a_drawing_is_still_there(monkeypatch: Patch, capsys: Capture) -> None:
+    monkeypatch.setitem(sys.modules, "vl_convert", None)
+    assert run(monkeypatch, "figures", "train.stash.json", "--format", "svg", "-o", "made") == 0
+    capsys.readouterr()
+    said = refused(monkeypatch, capsys, "figures", "train.stash.json", "--format", "pdf", "-o", "made")
+    assert "PDF needs vl-convert: type `pip install vl-convert-python`" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--format", "jpeg"), "the formats are png, svg, pdf"),
+        (("--format", ","), "the formats are png, svg, pdf"),
+        (("--width", "5"), "a figure is 60 to 1000 mm wide"),
+        (("--width", "nan"), "a figure is 60 to 1000 mm wide"),
+        (("-o", "train.stash.json"), "is a file; name a folder"),
+        (("-o", "/proc/figures"), "choose another folder"),
+    ],
+)
+def test_what_figures_cannot_do_is_one_sentence(monkeypatch: Patch, capsys: Capture, words, sentence) -> None:
+    assert sentence in refused(monkeypatch, capsys, "figures", "train.stash.json", *words)

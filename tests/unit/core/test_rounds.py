@@ -1,0 +1,287 @@
+"""Paired statistics: hand-worked values, honest coverage in simulation, and which rounds are left out."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from stash.core import rounds as statistics_of_rounds
+from stash.core.intervals import Interval
+from stash.core.rounds import (
+    calm_rounds,
+    calmed,
+    drift,
+    estimate,
+    increments,
+    precise_enough,
+    rounds_needed,
+    spread,
+    two_modes,
+    whole_estimate,
+    widest,
+)
+
+
+def test_estimate_gives_the_mean_and_no_width_where_differences_do_not_vary():
+    matrix = np.array([[1.0, 3.0], [2.0, 4.0], [3.0, 5.0]])
+    assert increments(matrix) == [
+        Interval(value=2.0, low=2.0, high=2.0, repetitions=3)
+    ]  # drift of 1 s a round cancels
+    first, second = estimate(matrix)
+    assert (first.value, second.value) == (2.0, 2.0)
+    assert second.low < 1.9  # of a machine as slow as in the first round, or as in the last, all along
+
+
+def test_a_stall_is_as_uncertain_as_the_pace_of_the_machine_that_multiplies_it():
+    pace = np.array([1.0, 1.02, 1.04, 1.05, 1.05, 1.04, 1.02, 1.0, 0.98, 0.96, 0.95, 0.96])[:, None]
+    _, small, large = estimate(np.array([1.0, 1.001, 2.001]) * pace)
+    assert large.half_width > 0.03
+    assert small.half_width == pytest.approx(large.half_width / 1000, rel=0.2)
+
+
+def test_with_three_rounds_the_interval_is_students():
+    # mean 2, standard deviation 1, t(97.5 %, 2) = 4.3027: half-width 4.3027 / sqrt(3) = 2.4842
+    (only,) = increments(np.array([[1.0, 2.0], [1.0, 3.0], [1.0, 4.0]]))
+    assert only.value == 2.0
+    assert only.low == pytest.approx(2 - 2.4842, abs=1e-3)
+    assert only.high == pytest.approx(2 + 2.4842, abs=1e-3)
+
+
+def test_a_single_round_has_an_unknown_interval_not_a_narrow_one():
+    (only,) = estimate(np.array([[1.5]]))
+    assert only == Interval(value=1.5)
+    assert only.half_width is None
+    assert not only.within_noise
+    assert widest([only]) == math.inf
+
+
+def test_the_same_rounds_give_the_same_interval_twice():
+    matrix = np.random.default_rng(3).normal(1, 0.1, (9, 4))
+    assert estimate(matrix) == estimate(matrix)
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (3, 0)])
+def test_an_empty_matrix_is_refused(shape):
+    with pytest.raises(ValueError, match="rounds x rungs"):
+        estimate(np.zeros(shape))
+
+
+def test_a_matrix_with_a_hole_is_refused():
+    with pytest.raises(ValueError, match="finite"):
+        estimate(np.array([[1.0, np.nan]]))
+
+
+def _coverage(draw, rounds: int, trials: int = 1500) -> float:
+    noise = draw((trials, rounds))
+    hits = 0
+    for row in noise:
+        (only,) = increments(np.column_stack([np.zeros(rounds), row]))
+        hits += only.low <= 0.0 <= only.high
+    return hits / trials
+
+
+@pytest.mark.parametrize("rounds", [3, 6, 12])
+def test_95_percent_intervals_cover_normal_noise_in_93_to_98_percent_of_trials(rounds):
+    rng = np.random.default_rng(11)
+    assert 0.93 <= _coverage(rng.standard_normal, rounds) <= 0.98
+
+
+@pytest.mark.parametrize("rounds", [3, 6, 12])
+def test_95_percent_intervals_cover_skewed_noise_in_90_to_99_percent_of_trials(rounds):
+    rng = np.random.default_rng(12)
+    centre = math.exp(0.125)
+    assert 0.90 <= _coverage(lambda shape: rng.lognormal(0, 0.5, shape) - centre, rounds) <= 0.99
+
+
+def test_coverage_survives_stopping_as_soon_as_it_is_precise_enough():
+    rng, hits, trials = np.random.default_rng(13), 0, 600
+    for _ in range(trials):
+        matrix = np.array([0.7, 1.0]) + 0.01 * rng.standard_normal((40, 2))
+        stop = next((n for n in range(3, 41) if precise_enough(matrix[:n], 0.02)), 40)
+        rounds = matrix[:stop]
+        second = estimate(calmed(rounds))[1]
+        hits += second.low <= 0.3 <= second.high
+    assert 0.90 <= hits / trials <= 0.99
+
+
+@given(
+    arrays(
+        np.float64,
+        st.tuples(st.integers(1, 30), st.integers(1, 7)),
+        elements=st.floats(1e-4, 10, allow_nan=False),
+    )
+)
+@settings(max_examples=80, deadline=None)
+def test_stalls_sum_to_the_step_whichever_rounds_are_calmed(matrix):
+    for rounds in (matrix, calmed(matrix)):
+        estimates = estimate(rounds)
+        assert sum(e.value for e in estimates) == pytest.approx(rounds[:, -1].mean(), rel=1e-9)
+        for e in estimates:
+            assert (e.low is None) == (len(rounds) == 1)
+            if e.low is not None:
+                assert e.low <= e.value + 1e-12
+                assert e.high >= e.value - 1e-12
+
+
+def _steady(rounds: int) -> np.ndarray:
+    return 1.0 + 0.001 * np.random.default_rng(5).standard_normal((rounds, 3))
+
+
+def test_what_a_disturbed_round_cost_is_shared_out_among_all_rungs():
+    matrix = np.ones((8, 3)) * [1.0, 2.0, 4.0]
+    matrix[3, 1] *= 1.6
+    assert calm_rounds(matrix).tolist() == [True, True, True, False, True, True, True, True]
+    # A rung took 60 % too long in one of three rungs of that round: all are 20 % longer there instead.
+    assert calmed(matrix)[3] == pytest.approx([1.2, 2.4, 4.8])
+    assert calmed(matrix)[2].tolist() == [1.0, 2.0, 4.0]
+
+
+def test_a_rung_that_alone_is_disturbed_again_and_again_is_that_rungs_way():
+    matrix = np.ones((12, 3))
+    matrix[3, 2] = matrix[9, 2] = 1.5
+    assert calm_rounds(matrix).all()
+    matrix[5, 0] = 1.5
+    assert calm_rounds(matrix).sum() == 9
+
+
+def test_slow_spells_that_hit_any_rung_bias_no_level():
+    rng, errors = np.random.default_rng(4), []
+    for _ in range(300):
+        matrix = np.array([1.0, 1.1, 1.3]) * (1 + 0.01 * rng.standard_normal((16, 3)))
+        matrix *= 1 + 0.3 * (rng.random((16, 3)) < 0.05)
+        errors.append(calmed(matrix)[:, 0].mean() - 1.015)  # 0.3 of one block in twenty
+    assert abs(np.mean(errors)) < 3 * np.std(errors) / math.sqrt(300)
+
+
+def test_a_round_off_by_many_sigmas_but_few_percent_is_kept():
+    matrix = _steady(8)
+    matrix[3, 1] *= 1.05
+    assert calm_rounds(matrix).all()
+
+
+def test_a_round_off_by_many_percent_but_few_sigmas_is_kept():
+    matrix = 1.0 + 0.1 * np.random.default_rng(5).uniform(-1, 1, (8, 1))
+    matrix[3, 0] = 1.2
+    assert calm_rounds(matrix).all()
+
+
+def test_no_round_out_of_four_is_disturbed():
+    matrix = _steady(4)
+    matrix[0] *= 3
+    assert calm_rounds(matrix).all()
+
+
+def test_more_than_half_of_outliers_are_no_outliers():
+    matrix = _steady(10)
+    matrix[:3, 0] *= 1.5
+    matrix[3:5, 1] *= 1.5
+    assert calm_rounds(matrix).sum() == 5
+    matrix[5, 1] *= 1.5
+    assert calm_rounds(matrix).all()
+
+
+def test_precise_enough_wants_every_interval_narrow():
+    matrix = np.array([[1.0, 2.0], [1.0, 2.0], [1.0, 2.0]])
+    assert precise_enough(matrix, 0.02)
+    matrix[0, 0] = 1.1  # spoils the first stall and the second
+    assert not precise_enough(matrix, 0.02)
+
+
+def test_precise_enough_is_never_true_before_the_third_round():
+    assert not precise_enough(np.ones((2, 2)), 0.02)
+    assert not precise_enough(np.ones((1, 2)), 0.02, min_rounds=1)
+    assert not precise_enough(np.ones((0, 2)), 0.02)
+
+
+def test_precise_enough_is_not_spoilt_by_one_disturbed_round():
+    matrix = _steady(20)
+    matrix[4, :2] *= 1.2
+    assert precise_enough(matrix, 0.02)
+
+
+def test_a_single_disturbed_block_may_be_its_rungs_way_or_the_machines():
+    matrix = _steady(20) * [1.0, 1.5, 2.0]
+    matrix[4, 2] *= 1.6
+    (_, _, last), step = estimate(matrix), matrix[:, 2].mean()
+    _, _, shared = estimate(calmed(matrix))
+    _, _, found, whole = whole_estimate(matrix)
+    assert found.value == shared.value < last.value
+    assert found.low == min(shared.low, last.low)
+    assert found.high == last.high > shared.high
+    assert whole.low < whole.value < step < whole.high
+    assert not precise_enough(matrix, 0.02)
+    matrix[9, 0] *= 1.6  # a second one elsewhere: the machine's
+    assert whole_estimate(matrix)[:-1] == estimate(calmed(matrix))
+
+
+def test_a_rung_that_hangs_now_and_then_is_covered_as_soon_as_it_was_seen_to():
+    rng, held = np.random.default_rng(8), []
+    for _ in range(300):
+        matrix = np.array([1.0, 1.1, 1.3]) * (1 + 0.01 * rng.standard_normal((16, 3)))
+        hung = rng.random(16) < 0.05
+        matrix[hung, 2] *= 1.3
+        if hung.any():
+            found = whole_estimate(matrix)[2]
+            held.append(found.low <= 0.2 + 0.05 * 0.39 <= found.high)
+    assert np.mean(held) >= 0.9  # 0.4 if a single accident were always the machine's
+
+
+def test_the_same_number_of_rounds_is_resampled_once_and_for_all():
+    matrix = 1 + 0.01 * np.random.default_rng(1).standard_normal((30, 7))
+    statistics_of_rounds._weights.cache_clear()
+    for _ in range(20):  # after every round of a live measurement, several times
+        precise_enough(matrix, 0.02)
+    assert statistics_of_rounds._weights.cache_info().misses == 1
+
+
+def test_the_module_loads_without_torch_and_without_scipy_stats():
+    code = "import sys, stash.core.rounds; print('torch' in sys.modules, 'scipy.stats' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "False"]
+
+
+def test_drift_is_the_relative_change_from_first_round_to_last():
+    assert drift(np.linspace(1.0, 1.2, 11)) == pytest.approx(0.2 / 1.1)
+    assert drift(np.linspace(1.2, 1.0, 11)) == pytest.approx(-0.2 / 1.1)
+
+
+def test_noise_is_not_called_drift():
+    rng = np.random.default_rng(7)
+    found = [drift(rng.normal(1, 0.02, 10)) is not None for _ in range(500)]
+    assert np.mean(found) < 0.03
+    assert drift(np.linspace(1, 2, 5)) is None  # five rounds show no trend
+
+
+def test_two_modes_are_found_and_one_is_not_split():
+    values = np.array([1.0, 1.01, 1.2, 1.0, 1.21, 1.2, 1.01, 1.21])
+    assert two_modes(values) == (pytest.approx(1.005), pytest.approx(1.205))
+    rng = np.random.default_rng(7)
+    assert np.mean([two_modes(rng.normal(1, 0.1, 8)) is not None for _ in range(500)]) < 0.05
+    assert two_modes(np.array([1.0] * 7 + [2.0])) is None  # one outlier is no mode
+
+
+def test_spread_ignores_a_single_outlier():
+    assert spread(np.array([1.0, 1.0, 1.0, 1.0, 9.0])) == 0.0
+    assert spread(np.array([0.9, 1.0, 1.1])) == pytest.approx(0.14826)
+
+
+def test_the_rounds_needed_are_those_whose_interval_is_as_narrow_as_wanted():
+    # Half-widths of the same spread after 3 and after 20 rounds: Student's quantile over the root of their number.
+    three, twenty = 4.3027 / math.sqrt(3), 2.0930 / math.sqrt(20)
+    assert rounds_needed(three, twenty * 1.0001, 3) == 20
+    assert rounds_needed(three, twenty * 0.9999, 3) == 21
+    assert rounds_needed(twenty, twenty * 1.0001, 20) == 20
+
+
+def test_rounds_that_nobody_would_wait_for_are_not_named():
+    assert rounds_needed(1.0, 1e-9, 3) is None
+    assert rounds_needed(1.0, 0.0, 3) is None
+    assert rounds_needed(math.inf, 0.1, 3) is None
+    assert rounds_needed(0.0, 0.1, 3) == 2

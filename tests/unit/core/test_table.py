@@ -1,0 +1,144 @@
+"""The catalog's query and its names: wishes, what is left out, names that drivers give, nearest names."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from catalogs import box, small
+
+from stash import catalog
+from stash.catalog.offers import OfferFilter
+from stash.core.errors import UserError
+
+pytestmark = pytest.mark.usefixtures("home")
+
+GBIT = 1e9 / 8
+
+
+def test_every_wish_must_be_met_and_the_cheapest_comes_first() -> None:
+    wish = OfferFilter(gpu="V100", min_network_bytes_per_second=25 * GBIT, cloud="aws")
+    offers = catalog.query(wish)
+    assert [offer.instance.name for offer in offers] == ["p3.16xlarge", "p3dn.24xlarge"]
+    assert offers[0].dollars_per_hour == 24.48
+    assert offers[0].as_of == "2026-07-20"
+    assert offers[0].dollars_per_gpu_hour == pytest.approx(3.06)
+    assert catalog.query(wish.model_copy(update={"max_dollars_per_hour": 24.48}))[0].instance.name == "p3.16xlarge"
+
+
+def test_an_unknown_fact_never_meets_a_minimum_and_is_counted() -> None:
+    fast = box("fast", network_bytes_per_second=100 * GBIT)
+    slow = box("slow", network_bytes_per_second=1 * GBIT)
+    known = small((fast, 2.0), (slow, 1.0), (box("silent"), 1.5), (box("silent2", vcpus=2), 1.5))
+    answer = known.search(OfferFilter(min_network_bytes_per_second=25 * GBIT))
+    assert [offer.instance.name for offer in answer.offers] == ["fast"]
+    assert answer.left_out == {"network": 2}
+    # One that is known to miss another wish is not "left out because unknown".
+    both = known.search(OfferFilter(min_network_bytes_per_second=25 * GBIT, min_vcpus=4))
+    assert both.left_out == {"vCPUs": 1, "network": 1}
+
+
+def test_an_instance_without_a_price_is_counted_not_free() -> None:
+    answer = small((box("priced"), 2.0), (box("unpriced"), None)).search()
+    assert [offer.instance.name for offer in answer.offers] == ["priced"]
+    assert answer.left_out == {"price": 1}
+    assert "p5e.48xlarge" not in {offer.instance.name for offer in catalog.query(OfferFilter(gpu="H200"))}
+    assert catalog.search(OfferFilter(gpu="H200")).left_out == {"price": 2}
+
+
+def test_a_region_that_is_not_known_is_counted() -> None:
+    answer = catalog.search(OfferFilter(gpu="V100", region="US-EAST-1"))
+    assert {offer.region for offer in answer.offers} == {"us-east-1"}
+    assert answer.left_out == {"region": 1}  # lambda's gpu_8x_v100
+
+
+def test_kinds_of_prices_do_not_mix() -> None:
+    for kind in ("on-demand", "spot", "prior"):
+        assert {offer.kind for offer in catalog.query(OfferFilter(kinds=(kind,)))} == {kind}
+    prior = catalog.query(OfferFilter(gpu="A100", cloud="aws", kinds=("prior",)))
+    assert {offer.instance.name: offer.dollars_per_hour for offer in prior}["p4d.24xlarge"] == 32.7726
+
+
+@pytest.mark.parametrize(
+    ("gpu", "found"),
+    [
+        ("a100", {"p4d.24xlarge", "p4de.24xlarge"}),
+        ("A100-80GB", {"p4de.24xlarge"}),
+        ("NVIDIA A100-SXM4-40GB", {"p4d.24xlarge"}),
+        ("A100-PCIe-80GB", set()),
+        ("A10", set()),
+    ],
+)
+def test_a_gpu_goes_by_model_variant_or_memory(gpu: str, found: set[str]) -> None:
+    assert {offer.instance.name for offer in catalog.query(OfferFilter(gpu=gpu, cloud="aws"))} == found
+
+
+def test_a_variant_nobody_documents_is_unknown_not_a_match() -> None:
+    answer = catalog.search(OfferFilter(gpu="V100-SXM2-16GB", cloud="lambda"))
+    assert answer.offers == ()
+    assert answer.left_out == {"exact GPU": 1}
+    assert catalog.search(OfferFilter(gpu="V100-SXM2-32GB", cloud="lambda")).left_out == {}
+
+
+def test_published_memory_sizes_are_rounded_and_a_minimum_allows_for_it() -> None:
+    found = {offer.instance.name for offer in catalog.query(OfferFilter(min_gpu_memory_bytes=24e9, cloud="aws"))}
+    assert {"g5.xlarge", "g6.xlarge", "g6e.xlarge"} <= found  # 22.35 GiB is 24 GB
+    assert "g4dn.xlarge" not in found
+
+
+def test_names_that_are_not_there_are_answered_with_the_nearest() -> None:
+    assert catalog.instance("P3.8XLARGE").name == catalog.instance("aws/p3.8xlarge").name == "p3.8xlarge"
+    with pytest.raises(UserError, match=r"unknown instance 'p3.8xlrge'; did you mean p3.8xlarge"):
+        catalog.instance("p3.8xlrge")
+    with pytest.raises(UserError, match="stash catalog"):
+        catalog.instance("qqqqqqqqqqqqq")
+
+
+@pytest.mark.parametrize(
+    ("name", "gpu"),
+    [
+        ("Tesla V100-SXM2-16GB", "V100-SXM2-16GB"),
+        ("NVIDIA A100-SXM4-80GB", "A100-SXM4-80GB"),
+        ("Tesla T4", "T4"),
+        ("nvidia l4", "L4"),
+        ("NVIDIA A10G", "A10G"),
+        ("H200", "H200-SXM-141GB"),
+    ],
+)
+def test_a_gpu_is_found_by_the_name_its_driver_gives(name: str, gpu: str) -> None:
+    assert catalog.gpu(name).name == gpu
+
+
+def test_a_gpu_of_several_variants_must_be_named_exactly() -> None:
+    with pytest.raises(UserError, match="several variants: A100-SXM4-40GB, A100-SXM4-80GB, A100-PCIe-80GB"):
+        catalog.gpu("A100")
+    with pytest.raises(UserError, match="did you mean"):
+        catalog.gpu("A100-SXM4-8GB")
+    with pytest.raises(UserError, match="unknown GPU ''"):
+        catalog.gpu("")
+
+
+def test_importing_the_catalog_loads_no_torch() -> None:
+    program = "import sys, stash.catalog, stash.catalog.command; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize(
+    ("driver", "variant"),
+    [
+        ("NVIDIA H100 80GB HBM3", "H100-SXM5-80GB"),
+        ("NVIDIA H100 PCIe", "H100-PCIe-80GB"),
+        ("NVIDIA H100 NVL", "H100-NVL-94GB"),
+        ("NVIDIA H200", "H200-SXM-141GB"),
+        ("NVIDIA B300 SXM6 AC", "B300"),
+        ("Tesla V100-SXM2-16GB", "V100-SXM2-16GB"),
+        ("NVIDIA A100-SXM4-40GB", "A100-SXM4-40GB"),
+        ("NVIDIA A100 80GB PCIe", "A100-PCIe-80GB"),
+        ("Tesla T4", "T4"),
+        ("NVIDIA A10G", "A10G"),
+    ],
+)
+def test_names_that_drivers_report_lead_to_the_gpu_table(driver, variant):
+    assert catalog.gpu(driver).name == variant

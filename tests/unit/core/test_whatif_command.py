@@ -1,0 +1,179 @@
+"""``stash whatif``: what it prints for people and for programs, its curves and pictures, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import commands
+import probe_builder
+import pytest
+from forecast_profiles import cpu_job, gpu_job
+from golden_profiles import GOLDEN
+
+from stash.core.artefact import save
+
+Patch = pytest.MonkeyPatch
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def files(tmp_path: Path, monkeypatch: Patch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    save(gpu_job(), tmp_path / "gpu.stash.json")
+    save(cpu_job(), tmp_path / "cpu.stash.json")
+    return tmp_path
+
+
+def run(monkeypatch: Patch, *words: str) -> int:
+    return commands.run(monkeypatch, "whatif", *words)
+
+
+def test_the_answer_stands_beside_the_measurement(monkeypatch: Patch, capsys: Capture):
+    assert run(monkeypatch, "cpu.stash.json", "--workers", "4") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert lines[0] == "  resnet18 | what if workers 4"
+    assert lines[2].startswith("  The step would take ")
+    row = next(line for line in lines if line.startswith("  prep"))
+    assert "30.0 +/- " in row
+    assert row.endswith("scaled")
+    assert any(line.startswith("  step") for line in lines)
+    assert any(line.startswith("  suffices") for line in lines)
+
+
+def test_the_document_adds_up(monkeypatch: Patch, capsys: Capture):
+    assert run(monkeypatch, "gpu.stash.json", "--nodes", "8", "--network", "100gbit", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    told = found["forecast"]
+    parts = [stall["seconds"]["value"] for stall in told["stalls"]]
+    assert sum(parts) == pytest.approx(told["step_seconds"]["value"], rel=1e-4)
+    assert found["changes"] == {"nodes": "8", "network": "100gbit"}
+    assert told["step_seconds"]["low"] < told["step_seconds"]["value"] < told["step_seconds"]["high"]
+    assert {fact["origin"] for stall in told["stalls"] for fact in stall["facts"]} >= {"measured", "data sheet"}
+    assert "1,024 samples instead of 256" in found["training"][0]
+
+
+def test_what_nobody_can_predict_is_said_and_no_step_is(monkeypatch: Patch, capsys: Capture):
+    assert run(monkeypatch, "cpu.stash.json", "--nodes", "4") == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "Nobody can tell the step: network cannot be predicted" in out
+    assert "say it with --network" in out
+
+
+def test_a_sweep_is_a_curve_with_bands(monkeypatch: Patch, capsys: Capture):
+    assert run(monkeypatch, "gpu.stash.json", "--sweep", "nodes=1..8") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    points = [line for line in lines[3:] if " o" in line or "-o" in line]
+    assert len(points) == 8
+    assert [line.split()[0] for line in points] == [str(n) for n in range(1, 9)]
+
+
+def test_two_options_are_a_table(monkeypatch: Patch, capsys: Capture):
+    assert run(monkeypatch, "cpu.stash.json", "--sweep", "workers=1..3", "--sweep", "batch=8,16") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.split() == ["workers", "8", "16"] for line in lines)
+
+
+def test_a_sweep_of_times_writes_their_unit(monkeypatch: Patch, capsys: Capture):
+    words = ("--disk", "100MB/s", "--sweep", "lasting=1h..4h", "--json")
+    assert run(monkeypatch, "gpu.stash.json", *words) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [point["values"]["lasting"] for point in told["points"]][::8] == ["3600s", "1.44e+04s"]
+
+
+def test_a_sweep_for_programs_has_a_forecast_a_point(monkeypatch: Patch, capsys: Capture):
+    assert run(monkeypatch, "cpu.stash.json", "--sweep", "nodes=1..2", "--json") == 0
+    one, two = json.loads(capsys.readouterr().out)["points"]
+    assert one["values"] == {"nodes": "1"}
+    assert one["forecast"]["step_seconds"]["value"] == pytest.approx(0.2)
+    assert two["forecast"] is None
+    assert "network" in two["why"]
+
+
+def test_a_curve_is_drawn_into_a_file(monkeypatch: Patch, files: Path):
+    for ending in ("svg", "html"):
+        assert run(monkeypatch, "gpu.stash.json", "--sweep", "network=1gbit..100gbit", "-o", f"curve.{ending}") == 0
+        drawn = (files / f"curve.{ending}").read_text()
+        assert "network, gbit" in drawn
+        assert drawn.count("<circle") >= 7
+    assert (files / "curve.svg").read_text().startswith("<svg")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--nodes", "0"], "from 1 to 16,384"),
+        (["-o", "x.png"], "say over what"),
+        (["--sweep", "nodes=1..4", "-o", "x.gif"], "pictures end in"),
+        (["--gpu", "A1000"], "did you mean A100"),
+        (["--sweep", "nodes=1..4", "--nodes", "2"], "both set and swept"),
+        (["--sweep", "instance=p3.8xlarge,p3.9xlarge"], "unknown instance 'p3.9xlarge'; did you mean"),
+        (["--sweep", "gpu=T4,T5"], "unknown GPU 'T5'; did you mean"),
+    ],
+)
+def test_what_cannot_be_is_one_sentence(monkeypatch: Patch, capsys: Capture, words: list[str], said: str):
+    assert run(monkeypatch, "gpu.stash.json", *words) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert said in error
+    assert "Traceback" not in error
+
+
+LAB = """
+nodes: 4
+devices: 2
+inside: {wiring: host, bandwidth: 2GB/s}
+network: {transport: tcp, bandwidth: 110MB/s, latency: 40us}
+"""
+
+
+def test_what_an_old_profile_cannot_tell_is_said_with_the_command_that_records_it(
+    files: Path, monkeypatch: Patch, capsys: Capture
+):
+    old = GOLDEN / "schema-2.stash.json"
+    assert run(monkeypatch, str(old), "--batch", "64", "--json") == 0
+    told = json.loads(capsys.readouterr().out)["unanswered"]
+    assert [item["fact"] for item in told] == ["operators", "ready_steps", "workers"]
+    assert {item["command"] for item in told} == {"stash profile train.py"}
+    assert run(monkeypatch, str(old), "--batch", "64") == 0
+    assert "`stash profile train.py` records it" in " ".join(capsys.readouterr().out.split())
+
+
+def test_machines_may_be_described_or_probed(files: Path, monkeypatch: Patch, capsys: Capture):
+    (files / "lab.yaml").write_text(LAB)
+    assert run(monkeypatch, "cpu.stash.json", "--cluster", "lab.yaml", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["target"]["nodes"], found["target"]["devices"]) == (4, 2)
+    network = next(stall for stall in found["forecast"]["stalls"] if stall["name"] == "network")
+    assert network["seconds"]["value"] > 0
+    assert {fact["source"] for fact in network["facts"]} == {"lab.yaml"}
+    save(probe_builder.probe(probe_builder.p3_8xlarge()), files / "vm.host.json")
+    assert run(monkeypatch, "gpu.stash.json", "--cluster", "vm.host.json", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["target"]["devices"] == 4
+
+
+@pytest.mark.parametrize(
+    ("file", "more", "said"),
+    [
+        ("nowhere.yaml", (), "No such file"),
+        ("cpu.stash.json", (), "is a profile"),
+        ("bad.yaml", (), "line 1: nodez"),
+        ("lab.yaml", ("--cpus", "3"), "says already what --cpus"),
+        ("lab.yaml", ("--instance", "p3.8xlarge"), "says already what"),
+    ],
+)
+def test_a_file_that_describes_no_cluster(
+    files: Path, monkeypatch: Patch, capsys: Capture, file: str, more: tuple[str, ...], said: str
+):
+    (files / "lab.yaml").write_text(LAB)
+    (files / "bad.yaml").write_text("nodez: 4\n")
+    assert run(monkeypatch, "cpu.stash.json", "--cluster", file, *more) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_probe_or_a_missing_file_is_refused(monkeypatch: Patch, capsys: Capture):
+    assert run(monkeypatch, "nothing.stash.json") == 2
+    assert "there is no file" in capsys.readouterr().err

@@ -1,0 +1,30 @@
+"""``stash zoo``: the list fits a terminal, is JSON for programs, and needs no torch."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from stash.lab.zoo.registry import WORKLOADS
+
+
+def test_listing_needs_no_torch() -> None:
+    code = "import sys, stash.lab.command as z; z.zoo(); z.zoo(json=True); assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+def test_the_listing_fits_80_columns(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    from stash.lab.command import zoo
+
+    monkeypatch.setenv("COLUMNS", "80")
+    zoo()
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert sum(line.split()[0] in WORKLOADS for line in lines if line.strip()) == len(WORKLOADS)
+    assert len(lines) == len(WORKLOADS) + 2 * 3 + 1  # Nothing wrapped: a title and a header per group, a foot.
+    zoo(json=True)
+    listed = json.loads(capsys.readouterr().out)
+    assert [item["name"] for item in listed] == list(WORKLOADS)

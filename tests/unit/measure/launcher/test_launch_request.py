@@ -1,0 +1,59 @@
+"""What a launch adds to the environment of a job, and what it leaves out of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from stash.measure.launcher.engines import Cluster
+from stash.measure.launcher.job import Job
+from stash.measure.launcher.process import request, threads_of_a_rank
+
+SCRIPT, ZOO = Job("script", "train.py"), Job("module", "stash.lab.zoo.train")
+ALONE, RANKS = Cluster(engine="local"), Cluster(2)
+OURS = {"STASH_ORDERS", "PYTHONPATH", "PYTHONUNBUFFERED", "PET_LOG_DIR"}
+
+
+@pytest.fixture(autouse=True)
+def plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OMP_NUM_THREADS", "RANK", "WORLD_SIZE", "MASTER_ADDR", "PET_LOG_DIR"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.parametrize(
+    ("job", "cluster", "gpus", "threads"),
+    [
+        (SCRIPT, ALONE, 0, None),
+        (ZOO, ALONE, 0, None),
+        (SCRIPT, Cluster(1), 0, None),  # torchrun with one rank
+        (SCRIPT, Cluster(4, engine="inherited"), 0, None),
+        (SCRIPT, RANKS, 0, 1),  # as torchrun has it
+        (SCRIPT, RANKS, 2, 1),
+        (ZOO, RANKS, 0, 4),
+        (ZOO, RANKS, 2, 1),
+    ],
+)
+def test_threads_are_what_the_jobs_own_start_gives_them(job, cluster, gpus, threads) -> None:
+    assert threads_of_a_rank(job, cluster, 8, gpus) == threads
+
+
+def test_a_plain_process_gets_nothing_that_changes_it() -> None:
+    asked = request(SCRIPT, ALONE, Path("/run/orders.json"))
+    assert set(asked.variables) == OURS
+    assert asked.without == ("PYTHONINSPECT",)
+
+
+def test_a_rank_alone_has_the_threads_of_one_among_others_unless_the_user_chose(monkeypatch) -> None:
+    assert request(SCRIPT, RANKS, Path("o"), 1).variables["OMP_NUM_THREADS"] == "1"
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    assert "OMP_NUM_THREADS" not in request(SCRIPT, RANKS, Path("o"), 1).variables
+
+
+def test_one_process_inside_a_launcher_is_none_of_its_ranks(monkeypatch) -> None:
+    monkeypatch.setenv("RANK", "3")
+    assert "RANK" not in request(SCRIPT, ALONE, Path("o")).without  # left from somewhere else: the user's own
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    monkeypatch.setenv("MASTER_ADDR", "a")
+    assert "RANK" in request(SCRIPT, ALONE, Path("o")).without
+    assert "RANK" not in request(SCRIPT, RANKS, Path("o")).without

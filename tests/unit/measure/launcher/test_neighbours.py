@@ -1,0 +1,40 @@
+"""Measurements of one machine see each other, and those of one run do not mind each other."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from stash.measure.launcher.engines import Cluster
+from stash.measure.launcher.neighbours import NeighbouringRuns
+
+
+def test_two_runs_see_each_other_while_they_last() -> None:
+    with NeighbouringRuns() as first:
+        assert os.getpid() not in first.others()
+        with NeighbouringRuns() as second:
+            assert os.getpid() in first.others()
+            assert os.getpid() in second.others()
+        assert os.getpid() not in first.others()
+
+
+def test_the_launchers_of_one_run_belong_together() -> None:
+    with (
+        NeighbouringRuns("node0:29500") as first,
+        NeighbouringRuns("node0:29500") as second,
+        NeighbouringRuns("node0:29501") as other,
+    ):
+        assert first.others().count(os.getpid()) == 1
+        assert second.others().count(os.getpid()) == 1
+        assert os.getpid() in other.others()
+
+
+def test_where_the_kernel_does_not_tell_nobody_is_seen(tmp_path: Path) -> None:
+    assert NeighbouringRuns(sockets=tmp_path / "none").others() == []
+
+
+def test_where_the_launchers_of_a_run_meet() -> None:
+    ranks = {"MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500"}
+    assert Cluster(engine="inherited").meeting(ranks) == "10.0.0.1:29500"
+    assert Cluster(nnodes=2, rdzv_endpoint="node0:1").meeting(ranks) == "node0:1"
+    assert Cluster(nproc=2, rdzv_endpoint="node0:1").meeting(ranks) is None

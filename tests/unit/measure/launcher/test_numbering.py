@@ -1,0 +1,148 @@
+"""Nodes that number themselves: who knows the secret gets a number, whoever does not gets none."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import pytest
+
+from stash.core.errors import UserError
+from stash.measure.launcher import numbering
+from stash.measure.launcher.engines import Cluster
+from stash.measure.launcher.numbering import numbered
+
+SECRET = "0123456789abcdef"
+PATIENCE = 60.0
+
+
+@pytest.fixture
+def port() -> int:
+    with socket.socket() as asked:
+        asked.bind(("127.0.0.1", 0))
+        return int(asked.getsockname()[1])
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(8) as pool:
+        yield pool
+
+
+def node(port: int, nodes: int = 2, secret: str | None = SECRET, host: str = "127.0.0.1") -> Cluster:
+    return Cluster(1, nodes, None, f"{host}:{port}", rdzv_id=secret)
+
+
+def number(cluster: Cluster, patience: float = PATIENCE) -> int | None:
+    return numbered(cluster, patience=patience).node_rank
+
+
+def begun(pool: ThreadPoolExecutor, port: int, nodes: int) -> Future[int | None]:
+    """Node 0, once it listens."""
+    first = pool.submit(number, node(port, nodes))
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            return first
+        except OSError:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+
+
+def test_the_first_to_come_to_an_address_of_its_own_is_node_0_and_the_others_follow(
+    port: int, pool: ThreadPoolExecutor
+) -> None:
+    numbers = [pool.submit(number, node(port, 4)) for _ in range(4)]
+    assert sorted(each.result() or 0 for each in numbers) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("cluster", [Cluster(2), Cluster(1, 2, 1, "nowhere:1"), Cluster(1, 3, 0, "nowhere:1")])
+def test_nodes_that_have_a_number_ask_nobody(cluster: Cluster) -> None:
+    assert numbered(cluster) is cluster
+
+
+def test_node_0_draws_a_secret_and_says_it(port: int, pool: ThreadPoolExecutor) -> None:
+    said: list[str] = []
+    heard = threading.Event()
+
+    def say(text: str) -> None:
+        said.append(text)
+        heard.set()
+
+    first = pool.submit(numbered, node(port, secret=None), say, PATIENCE)
+    assert heard.wait(PATIENCE)
+    secret = said[0].rpartition(" ")[2]
+    assert len(secret) >= numbering.SHORTEST
+    assert number(node(port, secret=secret)) == 1
+    assert first.result().node_rank == 0
+
+
+def test_another_secret_is_refused_on_that_node_and_node_0_waits_for_the_right_one(
+    port: int, pool: ThreadPoolExecutor
+) -> None:
+    first = begun(pool, port, 2)
+    with pytest.raises(UserError, match="give the same on all nodes"):
+        number(node(port, secret="another secret"))
+    assert number(node(port)) == 1
+    assert first.result() == 0
+
+
+WORDS = [b"", b"[" * 4000, b"\0" * 47, b"\0" * 48, b"\xff" * 100_000, b"GET / HTTP/1.1\r\n\r\n"]
+
+
+@pytest.mark.parametrize("word", WORDS, ids=range(len(WORDS)))
+def test_strangers_get_no_number_and_hold_nobody_up(port: int, pool: ThreadPoolExecutor, word: bytes) -> None:
+    first = begun(pool, port, 2)
+    strangers = [socket.create_connection(("127.0.0.1", port), timeout=5) for _ in range(20)]
+    try:
+        for stranger in strangers:
+            try:
+                stranger.sendall(word)
+            except OSError:
+                continue  # hung up on already
+        assert number(node(port)) == 1
+    finally:
+        for stranger in strangers:
+            stranger.close()
+    assert first.result() == 0
+
+
+def test_a_stranger_in_the_place_of_node_0_gives_nobody_a_number(port: int, pool: ThreadPoolExecutor) -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", port))
+        listener.listen()
+        asked = pool.submit(number, node(port))
+        connection, _ = listener.accept()
+        with connection:
+            connection.sendall(b"\0" * 16)
+            connection.recv(48)
+            connection.sendall((7).to_bytes(4, "big") + b"\0" * 32)
+            with pytest.raises(UserError, match="does not know the --rdzv-id"):
+                asked.result()
+
+
+def test_what_makes_no_sense_is_refused_at_once(port: int) -> None:
+    with pytest.raises(UserError, match="give 8 or more"):
+        numbered(node(port, secret="stash"))
+    with pytest.raises(UserError, match="no host of that name"):
+        numbered(node(port, host="no.such.host.invalid"))
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", port))
+        taken.listen()
+        with pytest.raises(UserError, match="which of the 2 nodes is this"):
+            numbered(node(port, secret=None))
+
+
+@pytest.mark.parametrize(("alone", "who"), [(True, "1 of 2 nodes came"), (False, "node 0 did not answer")])
+def test_nodes_that_do_not_come_are_not_waited_for_for_ever(port: int, alone: bool, who: str) -> None:
+    host = "127.0.0.1" if alone else "192.0.2.1"  # an address of nobody's (RFC 5737)
+    try:
+        socket.create_connection((host, port), timeout=0.2).close()
+    except OSError:
+        pass
+    with pytest.raises(UserError, match=who):
+        number(node(port, host=host), patience=0.5)

@@ -1,0 +1,114 @@
+"""Live progress: what it says on a terminal, on one that cannot be updated, without colour, and in a log."""
+
+from __future__ import annotations
+
+import io
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from profile_builder import build
+from rich.console import Console
+
+from stash.core.records.profile import Profile
+from stash.measure.launcher.measurement import Moment, ProfileOptions
+from stash.measure.live import Progress
+
+EXPEDITION: Any = SimpleNamespace(
+    job=SimpleNamespace(title="train.py"),
+    measurement=SimpleNamespace(wishes=ProfileOptions(precision=0.02, budget=60.0)),
+)
+
+
+def rounds(count: int) -> Profile:
+    """Steps of 0.1 s and 0.2 s, of which every second round is slower by 10 %."""
+    slower = [1.0 + 0.1 * (number % 2) for number in range(count)]
+    return build({"solo": [0.1] * count, "crowd": [0.2 * factor for factor in slower]})
+
+
+def screen(width: int = 80, **settings: Any) -> Console:
+    return Console(file=io.StringIO(), width=width, force_terminal=True, highlight=False, **settings)
+
+
+def rendered(console: Console, *moments: Moment) -> str:
+    progress = Progress(EXPEDITION, console, clock=lambda: 100.0)
+    with progress:
+        for moment in moments:
+            progress.show(moment)
+        with console.capture() as capture:
+            console.print(progress)
+    return capture.get()
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_terminal_shows_rounds_elapsed_remaining_and_the_widest_interval(width: int) -> None:
+    shown = rendered(screen(width, color_system=None), Moment("crowd", 4, 21.0, rounds(4)))
+    assert "round 5: all devices, no exchange" in shown
+    assert "4 rounds, 21 s of 60 s, at most 39 s left; widest interval ±8.7%, wanted ±2%" in shown
+    assert "contention" in shown  # the breakdown so far
+    assert max(map(len, shown.splitlines())) <= width
+
+
+def test_without_colour_stalls_are_told_apart_by_letters() -> None:
+    moment = Moment("crowd", 4, 21.0, rounds(4))
+    assert "####xxxx" in rendered(screen(color_system="truecolor", no_color=True), moment)
+    assert "####" not in rendered(screen(color_system="truecolor"), moment)
+
+
+def test_before_the_first_step_nothing_is_said_of_the_budget() -> None:
+    shown = rendered(screen(), Moment("starting", None, 0.0))
+    assert "starting the job" in shown
+    assert "60 s" not in shown
+
+
+def test_a_terminal_that_cannot_be_updated_gets_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    console = screen()
+    with Progress(EXPEDITION, console) as progress:
+        progress.show(Moment("crowd", 3, 21.0, rounds(3)))
+    assert console.file.getvalue().splitlines() == [  # type: ignore[attr-defined]
+        "profiling train.py ...",
+        "  round 3 done after 21 s of 60 s, at most 39 s left; widest interval +/-13.9%, wanted +/-2%",
+    ]
+
+
+def test_a_log_gets_the_first_round_and_then_a_few_dozen_at_most() -> None:
+    console = Console(file=io.StringIO())
+    with Progress(EXPEDITION, console) as progress:
+        for number in range(1, 601):
+            progress.show(Moment("crowd", number, number / 10, rounds(min(number, 40)) if number <= 40 else None))
+        progress.show(Moment("crowd", 601, 59.9, rounds(41)))
+    lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert "round 1 done after 0 s of 60 s, at most 60 s left; wanted +/-2%" in lines[1]
+    assert 3 <= len(lines) <= 22
+    assert "round 41 done after 60 s of 60 s" in lines[-1]
+
+
+def test_an_overdrawn_budget_is_called_ending() -> None:
+    assert "63 s of 60 s, ending;" in rendered(screen(), Moment("crowd", 4, 63.0, rounds(4)))
+
+
+def test_a_budget_of_few_rounds_is_said_to_be_one_before_they_are_measured() -> None:
+    says = (
+        "a round takes about 30 s, so 60 s give an estimate with wide intervals or none; --budget 140 gives 3 rounds"
+    )
+    console = Console(file=io.StringIO(), width=200)
+    with Progress(EXPEDITION, console) as progress:
+        progress.show(Moment("warm-up", None, 1.0))
+        for phase in ("blocks", "solo"):
+            progress.show(Moment(phase, 0, 2.0, round_seconds=30.0))
+    assert console.file.getvalue().count(says) == 1  # type: ignore[attr-defined]
+    assert says in rendered(screen(120), Moment("solo", 0, 2.0, round_seconds=30.0))
+    assert "a round takes" not in rendered(screen(120), Moment("solo", 0, 2.0, round_seconds=20.0))
+
+
+def test_what_whoever_waits_should_know_at_once_is_a_line_that_stays() -> None:
+    moment = Moment("starting", None, 0.0, said="the job was started by torchrun")
+    console = screen()
+    with Progress(EXPEDITION, console) as progress:
+        progress.show(moment)
+    assert "the job was started by torchrun" in console.file.getvalue()  # type: ignore[attr-defined]
+    log = Console(file=io.StringIO())
+    with Progress(EXPEDITION, log) as progress:
+        progress.show(moment)
+    assert "  the job was started by torchrun\n" in log.file.getvalue()  # type: ignore[attr-defined]

@@ -1,0 +1,96 @@
+"""A run leaves no folder behind, sweeps what others left, and touches nothing else."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from stash.measure.launcher.neighbours import TemporaryFolder, sweep
+from stash.measure.protocol.file_backup import FileBackup
+from stash.measure.protocol.folder import RunFolder, claim, owned
+
+WEEK = 7 * 24 * 3600
+
+
+@pytest.fixture(autouse=True)
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    return tmp_path
+
+
+def test_the_folder_lasts_as_long_as_the_run_and_is_owned(temporary: Path) -> None:
+    with TemporaryFolder() as folder:
+        assert folder.path.parent == temporary
+        assert owned(folder.path) is True
+        assert folder.path.stat().st_mode & 0o777 == 0o700
+        (folder.path / "launch").mkdir()
+    assert list(temporary.iterdir()) == []
+
+
+def test_it_is_gone_after_an_exception_too(temporary: Path) -> None:
+    with pytest.raises(KeyboardInterrupt), TemporaryFolder():
+        raise KeyboardInterrupt
+    assert list(temporary.iterdir()) == []
+
+
+def test_a_log_that_is_kept_is_all_that_stays(temporary: Path) -> None:
+    with TemporaryFolder() as folder:
+        launch = folder.path / "launch"
+        launch.mkdir()
+        (launch / "output.log").write_text("words")
+        kept = folder.keep(launch / "output.log")
+    assert kept.read_text() == "words"
+    assert sorted(path.name for path in folder.path.iterdir()) == ["output.log", "owner"]
+    sweep(temporary)
+    assert kept.exists()
+    os.utime(folder.path, (0, folder.path.stat().st_mtime - WEEK - 60))
+    sweep(temporary)
+    assert not folder.path.exists()
+
+
+def left_by_a_dead_launcher(folder: Path) -> Path:
+    folder.mkdir()
+    os.close(claim(folder))
+    return folder
+
+
+def test_the_next_run_removes_what_a_killed_one_left_and_nothing_of_one_that_runs(temporary: Path) -> None:
+    dead = left_by_a_dead_launcher(temporary / "stash-dead")
+    with TemporaryFolder() as running:
+        assert not dead.exists()
+        with TemporaryFolder():
+            assert running.path.exists()
+
+
+def test_nothing_that_stash_did_not_make_is_touched(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = temporary / "stash-of-photographs"
+    mine.mkdir()
+    (mine / "owner").write_text("me")
+    elsewhere = left_by_a_dead_launcher(temporary / "elsewhere")
+    (temporary / "stash-link").symlink_to(elsewhere)
+    (temporary / "stash-file").write_text("words")
+    for path in (mine, elsewhere):
+        os.utime(path, (0, 0))
+    sweep(temporary)
+    assert {path.name for path in temporary.iterdir()} == {mine.name, "elsewhere", "stash-link", "stash-file"}
+    theirs = left_by_a_dead_launcher(temporary / "stash-theirs")
+    monkeypatch.setattr(os, "geteuid", lambda: theirs.stat().st_uid + 1)
+    sweep(temporary)
+    assert theirs.exists()
+
+
+def test_what_a_container_kept_is_put_back_before_a_killed_runs_folder_is_removed(temporary: Path) -> None:
+    dead = left_by_a_dead_launcher(temporary / "stash-dead")
+    (dead / "launch-0-0").mkdir()
+    (dead / "kept").symlink_to("/nowhere")
+    file = temporary / "last.pt"
+    file.write_text("the user's")
+    os.utime(file, (1, 1))
+    FileBackup(RunFolder(dead / "launch-0-0"), began=60.0).before_removing(str(file))
+    file.unlink()
+    ((aftermath,),) = [sweep(temporary).aftermaths]
+    assert aftermath.restored == (str(file),)
+    assert file.read_text() == "the user's"
+    assert not dead.exists()

@@ -1,0 +1,138 @@
+"""The journal and the other files by which ranks and launcher tell each other: whole lines, one small file a rank."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from stash.measure.protocol import orders as the_orders
+from stash.measure.protocol.folder import RunFolder
+from stash.measure.protocol.journal import Heart, Journal, JournalCopy, Tail, beats, ended
+from stash.measure.protocol.messages import ClimbEnded, Noted, RoundDone
+from stash.measure.protocol.orders import Invitation, Neighbours, Orders
+
+
+def test_a_journal_is_followed_line_by_line_and_half_a_line_waits(tmp_path: Path):
+    folder = RunFolder(tmp_path)
+    journal, tail = Journal(folder), Tail(folder.journal)
+    assert tail.messages() == []
+    journal.write(RoundDone(0))
+    with folder.journal.open("a") as file:
+        file.write('{"kind": "rou')
+    assert tail.messages() == [RoundDone(0)]
+    with folder.journal.open("a") as file:
+        file.write('nd", "number": 1}\n')
+    assert tail.messages() == [RoundDone(1)]
+
+
+def test_the_last_message_tells_that_the_climb_is_over(tmp_path: Path):
+    folder = RunFolder(tmp_path)
+    assert not ended(folder)
+    journal = Journal(folder)
+    journal.write(Noted("the end is near"))
+    assert not ended(folder)
+    journal.write(ClimbEnded("stopped"))
+    assert ended(folder)
+
+
+def test_a_copy_of_the_leaders_journal_grows_with_it_on_the_rank_that_keeps_it(tmp_path: Path):
+    folders = [RunFolder(tmp_path / str(node)) for node in range(3)]
+    for folder in folders:
+        folder.path.mkdir()
+    journal, leader = Journal(folders[0]), JournalCopy(folders[0], writes=False)
+    keeper, other = JournalCopy(folders[1], writes=True), JournalCopy(folders[2], writes=False)
+    assert leader.news() == b""  # nothing was told yet
+    for number in range(3):
+        journal.write(RoundDone(number))
+        news = leader.news()
+        leader.take(news)
+        keeper.take(news)
+        other.take(news)
+    assert leader.news() == b""
+    assert folders[1].copy.read_bytes() == folders[0].journal.read_bytes()
+    assert Tail(folders[1].copy).messages() == [RoundDone(number) for number in range(3)]
+    assert not folders[0].copy.exists()
+    assert not folders[2].copy.exists()
+
+
+def test_a_heart_beats_into_one_small_file(tmp_path: Path):
+    folder = RunFolder(tmp_path)
+    heart = Heart(folder)
+    heart.beat(3, 7)
+    heart.beat(3, 8)
+    (beat,) = beats(folder).values()
+    assert (beat.pid, beat.steps) == (os.getpid(), 8)
+    folder.beat(4).write_bytes(b"torn")
+    assert list(beats(folder)) == [3]
+
+
+def test_orders_survive_their_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    orders = Orders(str(tmp_path), ("solo", "warm"), 9.0, gang=(1, 2), host={"hostname": "h"})
+    monkeypatch.setenv(the_orders.VARIABLE, str(orders.write()))
+    the_orders.current.cache_clear()
+    assert the_orders.current() == orders
+    monkeypatch.delenv(the_orders.VARIABLE)
+    the_orders.current.cache_clear()
+    assert the_orders.current() is None
+
+
+def test_a_meeting_is_written_once_and_read_only_when_whole(tmp_path: Path):
+    folder = RunFolder(tmp_path)
+    meeting = Invitation("b", 1, "key")
+    assert Invitation.brought(folder) is None
+    folder.meeting.write_text('{"host": "a", "po')
+    assert Invitation.brought(folder) is None
+    assert not meeting.bring(folder)
+    folder.meeting.unlink()
+    assert meeting.bring(folder)
+    assert Invitation.brought(folder) == meeting
+    assert Invitation.of(folder) is None  # its own launcher made none
+
+
+def test_what_ranks_say_of_their_neighbours_is_written_by_the_first_of_them(tmp_path: Path):
+    folder = RunFolder(tmp_path)
+    assert Neighbours.read(folder) is None
+    assert [Neighbours(node, "10.0.0.1").write(folder) for node in (1, 2)] == [True, False]
+    assert Neighbours.read(folder) == Neighbours(1, "10.0.0.1")
+
+
+CLAIMS = """
+import sys
+from pathlib import Path
+from stash.measure.protocol.folder import RunFolder
+from stash.measure.protocol.journal import Journal
+from stash.measure.protocol.messages import ClimbEnded
+journal = Journal(RunFolder(Path(sys.argv[1])))
+print(journal.claim())
+if sys.argv[2:]:
+    journal.write(ClimbEnded("stopped"))
+"""
+
+
+def claims(folder: Path, *last_word: str) -> str:
+    """Whether another process may write the journal."""
+    program = [sys.executable, "-c", CLAIMS, str(folder), *last_word]
+    return subprocess.run(program, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_a_journal_has_one_writer_and_none_after_its_last_word(tmp_path: Path):
+    assert claims(tmp_path) == "True"
+    own = Journal(RunFolder(tmp_path))
+    assert own.claim()  # the writer before it has died without a last word
+    assert claims(tmp_path, "last word") == "False"
+    assert ended(RunFolder(tmp_path))
+    assert claims(tmp_path) == "False"
+
+
+def test_ranks_that_are_gone_without_a_traceback_are_the_silent_ones(tmp_path: Path):
+    folder, gone = RunFolder(tmp_path), 2**22 + 1  # beyond the largest process number
+    Heart(folder).beat(0, 5)
+    for rank in (1, 2):
+        (tmp_path / f"beat.{rank}.{gone + rank}").touch()
+    (tmp_path / f"crash.1.1.{gone + 1}").write_text("its error")
+    assert folder.silent() == [2]
+    assert folder.has_beaten()

@@ -1,0 +1,352 @@
+"""Files of the user's: whatever a job does to them, they are as they were afterwards."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from stash.measure.protocol import file_backup
+from stash.measure.protocol.file_backup import FileBackup
+from stash.measure.protocol.folder import RunFolder
+from stash.measure.protocol.put_back import RestoreReport, put_back
+
+OLD = b"what the user had" * 100
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
+    """A run that was started in a folder of the test's own, where originals step aside to."""
+    monkeypatch.chdir(tmp_path)
+    launch = tmp_path / "stash-run" / "launch"
+    launch.mkdir(parents=True)
+    return RunFolder(launch)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """A file of the user's, an hour old."""
+    path = tmp_path / "work" / "last.pt"
+    path.parent.mkdir()
+    path.write_bytes(OLD)
+    path.chmod(0o640)
+    hour_ago = time.time() - 3600
+    os.utime(path, (hour_ago, hour_ago))
+    return path
+
+
+def refused(*arguments: object, **settings: object) -> None:
+    raise PermissionError(1, "Operation not permitted")
+
+
+def keeper(run: RunFolder) -> FileBackup:
+    return FileBackup(run, began=time.time() - 60)
+
+
+def rewrite(keeps: FileBackup, path: Path) -> None:
+    keeps.before_writing(str(path), truncates=True)
+    path.write_bytes(b"of the job")
+
+
+def change_in_place(keeps: FileBackup, path: Path) -> None:
+    keeps.before_writing(str(path), truncates=False)
+    assert path.read_bytes() == OLD  # the job finds what it expects
+    with path.open("r+b") as file:
+        file.write(b"XX")
+
+
+def remove(keeps: FileBackup, path: Path) -> None:
+    keeps.before_removing(str(path))
+    path.unlink()
+
+
+def remove_with_its_folder(keeps: FileBackup, path: Path) -> None:
+    keeps.before_removing(str(path))
+    shutil.rmtree(path.parent)
+
+
+def replace(keeps: FileBackup, path: Path) -> None:
+    fresh = path.with_name("fresh")
+    fresh.write_bytes(b"of the job")
+    keeps.before_moving(str(fresh), str(path))
+    fresh.replace(path)
+
+
+def move_away(keeps: FileBackup, path: Path) -> None:
+    keeps.before_moving(str(path), str(path.with_name("moved")))
+    path.rename(path.with_name("moved"))
+
+
+def move_away_and_rewrite(keeps: FileBackup, path: Path) -> None:
+    move_away(keeps, path)
+    rewrite(keeps, path.with_name("moved"))
+
+
+def rewrite_twice(keeps: FileBackup, path: Path) -> None:
+    rewrite(keeps, path)
+    remove(keeps, path)
+    rewrite(keeps, path)
+
+
+CHANGES = [
+    rewrite, rewrite_twice, change_in_place, remove, remove_with_its_folder, replace, move_away,
+    move_away_and_rewrite,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_file_is_as_it_was_whatever_the_job_did(run: RunFolder, file: Path, change: Callable[..., None]):
+    before = file.stat()
+    change(keeper(run), file)
+    outcome = put_back(run.kept)
+    after = file.stat()
+    assert file.read_bytes() == OLD
+    assert (after.st_ino, after.st_mtime, after.st_mode) == (before.st_ino, before.st_mtime, before.st_mode)
+    assert str(file) in outcome.restored
+    assert not list(file.parent.parent.rglob(".*")), "nothing is left of the attic"
+
+
+@pytest.mark.parametrize("change", [rewrite, change_in_place, remove])
+def test_so_it_is_where_files_cannot_be_linked(
+    run: RunFolder, file: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[..., None]
+):
+    monkeypatch.setattr(os, "link", refused)
+    change(keeper(run), file)
+    assert put_back(run.kept).restored == (str(file),)
+    assert file.read_bytes() == OLD
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_so_is_one_whose_time_is_yet_to_come(run: RunFolder, file: Path, change: Callable[..., None]):
+    tomorrow = time.time() + 86400
+    os.utime(file, (tomorrow, tomorrow))
+    change(keeper(run), file)
+    assert str(file) in put_back(run.kept).restored
+    assert file.read_bytes() == OLD
+
+
+def dated(path: Path, moment: float) -> None:
+    os.utime(path, (moment, moment))
+
+
+@pytest.mark.parametrize("ahead", [86400, -86400])
+def test_what_the_job_itself_makes_is_its_own_whatever_its_time(run: RunFolder, tmp_path: Path, ahead: int):
+    keeps, path, folder = keeper(run), tmp_path / "probe", tmp_path / "saving"
+    keeps.before_writing(str(path), truncates=False)
+    path.write_bytes(b"blat")
+    dated(path, time.time() + ahead)
+    rewrite(keeps, path)
+    dated(path, time.time() + ahead)
+    replaced = tmp_path / "last"
+    keeps.before_moving(str(path), str(replaced))
+    path.rename(replaced)
+    remove(keeps, replaced)
+    keeps.before_making(str(folder))
+    folder.mkdir()
+    dated(folder, time.time() + ahead)
+    keeps.before_moving(str(folder), str(tmp_path / "saved"))
+    folder.rename(tmp_path / "saved")
+    assert not run.kept.exists()
+
+
+@pytest.mark.parametrize("removes", [True, False])
+def test_a_file_of_the_users_that_takes_the_name_of_one_of_the_job_is_kept(run: RunFolder, file: Path, removes: bool):
+    keeps, own = keeper(run), file.with_name("own")
+    keeps.before_writing(str(own), truncates=True)
+    own.write_bytes(b"of the job")
+    if removes:
+        remove(keeps, own)
+    keeps.before_moving(str(file), str(own))
+    file.replace(own)
+    change_in_place(keeps, own)
+    put_back(run.kept)
+    assert file.read_bytes() == OLD
+
+
+def test_what_a_server_with_a_fast_clock_dates_is_kept_once(run: RunFolder, file: Path):
+    tomorrow, keeps = time.time() + 86400, keeper(run)
+    os.utime(file, (tomorrow, tomorrow))
+    for _ in range(3):
+        rewrite(keeps, file)
+        os.utime(file, (tomorrow, tomorrow))
+    assert len(run.kept.read_text().splitlines()) == 1
+    put_back(run.kept)
+    assert file.read_bytes() == OLD
+
+
+def test_two_processes_of_the_job_keep_a_file_once(run: RunFolder, file: Path):
+    for _ in range(2):
+        rewrite(keeper(run), file)
+    assert len(run.kept.read_text().splitlines()) == 1
+    put_back(run.kept)
+    assert file.read_bytes() == OLD
+
+
+def test_a_link_is_kept_as_a_link_and_written_through(run: RunFolder, file: Path):
+    link = file.with_name("latest.pt")
+    link.symlink_to(file.name)
+    os.utime(link, (1, 1), follow_symlinks=False)
+    keeps = keeper(run)
+    rewrite(keeps, link)
+    remove(keeps, link)
+    link.symlink_to("elsewhere")
+    put_back(run.kept)
+    assert os.readlink(link) == file.name
+    assert file.read_bytes() == OLD
+
+
+def test_an_empty_file_a_lock_perhaps_stays_where_it_is_and_is_emptied_again(run: RunFolder, file: Path):
+    file.write_bytes(b"")
+    os.utime(file, (1, 1))
+    inode = file.stat().st_ino
+    keeper(run).before_writing(str(file), truncates=True)
+    file.write_text("4711")
+    assert file.stat().st_ino == inode
+    put_back(run.kept)
+    assert file.read_bytes() == b""
+
+
+def test_a_long_log_is_cut_to_its_length_and_what_is_too_large_is_named(
+    run: RunFolder, file: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(file_backup, "MOST_COPIED", 10)
+    monkeypatch.setattr(file_backup, "_clones", lambda path: False)
+    database = file.with_name("data.mdb")
+    shutil.copy2(file, database)
+    keeps = keeper(run)
+    keeps.before_writing(str(file), truncates=False, appends=True)
+    with file.open("ab") as log:
+        log.write(b"one line more")
+    keeps.before_writing(str(database), truncates=False)
+    outcome = put_back(run.kept)
+    assert file.read_bytes() == OLD
+    assert outcome.unprotected == (f"{database} (too large to keep)",)
+
+
+def test_a_folder_that_was_renamed_has_its_name_again(run: RunFolder, file: Path):
+    folder = file.parent
+    os.utime(folder, (1, 1))
+    keeper(run).before_moving(str(folder), str(folder.with_name("work.bak")))
+    folder.rename(folder.with_name("work.bak"))
+    put_back(run.kept)
+    assert file.read_bytes() == OLD
+
+
+def test_what_the_job_made_itself_is_its_own(run: RunFolder, tmp_path: Path):
+    mine = tmp_path / "new.pt"
+    keeps = keeper(run)
+    keeps.wrote_anew(str(mine))
+    mine.write_text("first")
+    rewrite(keeps, mine)
+    gone = tmp_path / "gone.pt"
+    keeps.wrote_anew(str(gone))
+    stashs = run.crash("0")
+    keeps.wrote_anew(str(stashs))
+    stashs.touch()
+    outcome = put_back(run.kept)
+    assert (outcome.restored, outcome.new) == ((), (str(mine),))
+    assert mine.read_text() == "of the job"
+    assert put_back(run.kept) == RestoreReport()
+
+
+def test_what_somebody_wrote_after_a_killed_run_stays_and_the_original_is_named(run: RunFolder, file: Path):
+    rewrite(keeper(run), file)
+    outcome = put_back(run.kept, last=time.time() - 30)
+    assert file.read_bytes() == b"of the job"  # as far as anybody can tell, of a training that came later
+    (told,) = outcome.unprotected
+    assert told.startswith(f"{file} (another one is there now; as it was, it is ")
+    assert Path(told.rpartition(" ")[2].rstrip(")")).read_bytes() == OLD
+
+
+def test_a_killed_runs_files_are_put_back_by_the_next_one(run: RunFolder, file: Path):
+    rewrite(keeper(run), file)
+    assert put_back(run.kept, last=time.time() + 2).restored == (str(file),)
+    assert file.read_bytes() == OLD
+
+
+def test_a_line_of_the_ledger_that_was_cut_short_announces_what_was_not_done(run: RunFolder, file: Path):
+    rewrite(keeper(run), file)
+    with run.kept.open("a") as ledger:
+        ledger.write('{"path": "/some')
+    assert put_back(run.kept).restored == (str(file),)
+    assert file.read_bytes() == OLD
+
+
+def test_nothing_is_touched_that_the_full_disk_could_not_note(
+    run: RunFolder, file: Path, monkeypatch: pytest.MonkeyPatch
+):
+    keeps = keeper(run)
+    with monkeypatch.context() as full:
+        full.setattr(os, "write", lambda descriptor, line: len(line) - 1)
+        with pytest.raises(OSError, match="No space left"):
+            keeps.before_writing(str(file), truncates=True)
+    assert file.read_bytes() == OLD
+    assert [path for path in file.parent.iterdir() if path.name.startswith(".")] == []
+
+
+def test_what_cannot_be_put_back_now_stays_in_the_ledger_for_the_next_attempt(
+    run: RunFolder, file: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(os, "link", refused)
+    before = file.stat()
+    rewrite(keeper(run), file)
+    file.unlink()
+    file.mkdir()
+    (told,) = put_back(run.kept).unprotected
+    assert told.startswith(f"{file} (Is a directory; as it was, it is ")
+    assert told.endswith("; `stash restore` tries again)")
+    file.rmdir()
+    assert put_back(run.kept).restored == (str(file),)
+    assert (file.read_bytes(), file.stat().st_mtime) == (OLD, before.st_mtime)
+    assert not run.kept.exists()
+
+
+def test_half_a_copy_on_a_disk_that_is_full_undoes_nothing(
+    run: RunFolder, file: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def full(source: str, target: str) -> None:
+        Path(target).write_bytes(OLD[:9])
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as copying:
+        copying.setattr(os, "link", refused)
+        copying.setattr(file_backup, "_copy", full)
+        with pytest.raises(OSError, match="No space left"):
+            keeper(run).before_writing(str(file), truncates=False)
+    assert put_back(run.kept).restored == ()
+    assert file.read_bytes() == OLD
+
+
+def test_what_was_put_in_its_place_since_stays_whatever_the_time_of_its_content(run: RunFolder, file: Path):
+    rewrite(keeper(run), file)
+    last = time.time()
+    time.sleep(0.02)
+    (file.parent / "good.pt").write_bytes(b"of a friend")
+    dated(file.parent / "good.pt", 1)
+    (file.parent / "good.pt").replace(file)
+    (told,) = put_back(run.kept, last).unprotected
+    assert file.read_bytes() == b"of a friend"
+    assert (file.parent / "last.pt.as-it-was").read_bytes() == OLD
+    assert told == f"{file} (another one is there now; as it was, it is {file}.as-it-was)"
+
+
+def test_a_new_file_that_is_empty_was_a_placeholder_and_goes(run: RunFolder, tmp_path: Path):
+    keeps, path = keeper(run), tmp_path / "last.pt"
+    keeps.wrote_anew(str(path))
+    path.touch()
+    assert put_back(run.kept).new == ()
+    assert not path.exists()
+
+
+def test_where_the_ledgers_place_is_out_of_sight_as_in_a_container_it_lies_in_the_launchs_folder(
+    run: RunFolder, file: Path
+):
+    (run.run / "kept").symlink_to("/nowhere")
+    rewrite(keeper(run), file)
+    assert put_back(run.kept) == RestoreReport()
+    assert put_back(run.kept_here).restored == (str(file),)
+    assert file.read_bytes() == OLD

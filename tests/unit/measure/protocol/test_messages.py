@@ -1,0 +1,85 @@
+"""Messages: what goes into a line comes out of it, and the artefact's records can hold what the agents tell."""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, fields
+from typing import get_type_hints
+
+import pytest
+from pydantic import TypeAdapter
+
+from stash.core.errors import StashError
+from stash.core.records import profile as records
+from stash.measure.protocol import messages
+from stash.measure.protocol.messages import (
+    BlockDone,
+    JobFacts,
+    LadderChosen,
+    Message,
+    Payload,
+    RoundDone,
+    decode,
+    encode,
+)
+from stash.measure.protocol.wire import packed, unpacked
+
+RECORDS = {
+    "BlockDone": records.Block,
+    "LoaderTimed": records.Rate,
+    "ExchangeTimed": records.Collective,
+    "RankSeen": records.Rank,
+    "RungSkipped": records.Skipped,
+    "LaunchSeen": records.Launch,
+    "JobFacts": records.Workload,
+    "WorkersTimed": records.WorkerTimes,
+    "MemorySeen": records.Memory,
+}
+"""The record that each message becomes a part of."""
+OF_THE_LAUNCHER = {"command", "name", "sample_disk_bytes", "dataset_bytes", "git_commit", "git_dirty"}
+"""Fields of ``Workload`` that no agent knows."""
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_every_field_of_a_message_is_one_of_its_record_and_of_the_same_type(name: str) -> None:
+    message, record = getattr(messages, name), RECORDS[name]
+    told, kept = {f.name: f for f in fields(message)}, get_type_hints(record)
+    kept = {name: kind for name, kind in kept.items() if not name.startswith(("_", "model_"))}
+    missing = kept.keys() - told.keys() - OF_THE_LAUNCHER
+    assert not missing, f"no agent tells {missing}"
+    assert told.keys() <= kept.keys()
+    for field_name, field in told.items():
+        if field.default is not MISSING:
+            TypeAdapter(kept[field_name]).validate_python(field.default)
+
+
+def test_a_message_survives_its_line() -> None:
+    block = BlockDone(0, "cold", 1, 2, 0.5, step_seconds=(0.25, 0.25), resident=0.0, files=3)
+    ladder = LadderChosen(("solo", "crowd"), {"cluster": "one node"})
+    for message in (block, ladder, JobFacts(batch=8, loaders=[{"kind": "map"}]), RoundDone(3)):
+        assert decode(encode(message)) == message
+
+
+def test_a_message_of_another_rank_is_its_line_and_can_be_asked_for_its_fields() -> None:
+    block = BlockDone(0, "cold", 1, 2, 0.5, step_seconds=(0.25, 0.25), resident=0.0, files=3)
+    told = unpacked(packed(Payload.of(block)) + b"   ")
+    assert encode(told) == encode(block)
+    assert (told.rung, told.step_seconds, told.resident) == ("cold", (0.25, 0.25), 0.0)
+
+
+def test_every_kind_of_message_is_known_by_one_name() -> None:
+    subclasses = Message.__subclasses__()
+    assert len(subclasses) > 10
+    assert {messages.KINDS[cls.kind] for cls in subclasses} == set(subclasses)
+
+
+STRANGE = ["[", "7", '{"kind": "song"}', '{"number": 1}', '{"kind": "round", "number": 1, "colour": "red"}']
+
+
+@pytest.mark.parametrize("line", STRANGE)
+def test_a_line_of_another_version_is_refused(line: str) -> None:
+    with pytest.raises(StashError, match="another version of Stash"):
+        decode(line)
+
+
+def test_what_was_not_learned_is_not_told() -> None:
+    assert JobFacts(batch=0, parameters=None, gradients=[]).known() == {"batch": 0}

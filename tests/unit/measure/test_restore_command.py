@@ -1,0 +1,114 @@
+"""``stash restore``, and that every other command restores first and says so."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from stash.cli.main import main
+from stash.core.version import __version__
+from stash.measure.protocol import folder, kept_state
+from stash.measure.protocol.file_backup import FileBackup
+from stash.measure.protocol.folder import RunFolder
+
+Capture = pytest.CaptureFixture[str]
+NOTHING = "nothing to put back: no profile that was killed has left a file changed\n"
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file that the job of a profile wrote over that was killed with its guardian."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "last.pt"
+    path.write_text("the user's")
+    os.utime(path, (1, 1))
+    made = kept_state.claimed_for(tmp_path / "stash-run")
+    assert made is not None
+    (tmp_path / "stash-run").mkdir()
+    (tmp_path / "stash-run" / "kept").symlink_to(made[0])
+    keeper = FileBackup(RunFolder(tmp_path / "stash-run" / "launch-0-0"), time.time() - 60)
+    keeper.before_writing(str(path), truncates=True)
+    path.write_text("of the job")
+    os.close(made[1])
+    return path
+
+
+def typed(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
+    monkeypatch.setattr(sys, "argv", ["stash", *words])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    return int(ended.value.code or 0)
+
+
+def test_a_dry_run_names_what_would_be_put_back_from_where(
+    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    assert typed(monkeypatch, "restore", "--dry-run") == 0
+    out = capsys.readouterr().out
+    assert out.startswith(f"  {file} would be put back, from {file.parent}/.kept-by-stash-")
+    assert file.read_text() == "of the job"
+
+
+def test_it_puts_back_and_says_what_and_then_there_is_nothing(
+    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    assert typed(monkeypatch, "restore") == 0
+    assert capsys.readouterr().out == ("put back as before, since the job wrote to or removed 1 file: last.pt\n")
+    assert file.read_text() == "the user's"
+    assert typed(monkeypatch, "restore") == 0
+    assert capsys.readouterr().out == NOTHING
+
+
+def test_what_may_still_run_on_another_machine_is_restored_only_when_that_is_asked_for(
+    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(folder, "_kernel", lambda: b"of another machine")
+        assert typed(elsewhere, "zoo") == 0
+        assert "earlier profile" not in capsys.readouterr().err
+        assert typed(elsewhere, "restore") == 0
+        out = capsys.readouterr().out
+        assert out.startswith(
+            f"of a profile on the machine {os.uname().nodename}, which may still run:\n  {file} would"
+        )
+        assert file.read_text() == "of the job"
+        assert typed(elsewhere, "restore", "--other-machines") == 0
+    assert file.read_text() == "the user's"
+
+
+def test_what_cannot_be_put_back_is_named_and_is_no_success(
+    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    file.unlink()
+    file.mkdir()
+    assert typed(monkeypatch, "restore") == 1
+    assert "`stash restore` tries again" in capsys.readouterr().out
+    file.rmdir()
+    assert typed(monkeypatch, "restore") == 0
+    assert file.read_text() == "the user's"
+
+
+def test_any_other_command_restores_first_and_says_so_beside_its_output(
+    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    assert typed(monkeypatch, "zoo", "--json") == 0
+    said = capsys.readouterr()
+    assert said.err == (
+        "an earlier profile was killed; put back as before, since the job wrote to or removed 1 file: last.pt\n"
+    )
+    assert said.out.startswith(("{", "["))
+    assert file.read_text() == "the user's"
+
+
+def test_asking_for_the_version_loads_nothing_of_it(file: Path) -> None:
+    loaded = "print('stash.measure.protocol' in sys.modules)"
+    code = f"import sys; from stash.cli.main import main\ntry: main()\nfinally: {loaded}"
+    words = (sys.executable, "-c", code, "--version")
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert done.stdout == f"stash {__version__}\nFalse\n"

@@ -1,0 +1,80 @@
+"""What was typed of a bill, as facts; and every mistake with the option it is in."""
+
+from __future__ import annotations
+
+import pytest
+
+from stash.core.errors import UserError
+from stash.core.intervals import Interval
+from stash.plan.bill import BillFacts
+from stash.plan.plan_options import bill_facts
+from stash.predict.forecasting import shipped_catalog
+
+CATALOG = shipped_catalog()
+
+
+def facts(dataset_bytes: float | None = None, **typed: str) -> BillFacts:
+    return bill_facts({name.replace("_", "-"): text for name, text in typed.items()}, dataset_bytes, CATALOG)
+
+
+def test_without_options_only_tariffs_and_the_profile_are_known() -> None:
+    found = facts(140e9)
+    assert found == BillFacts(dataset_bytes=140e9, tariffs=found.tariffs)
+    assert found.tariffs["aws"].billed_by_seconds is not None
+
+
+def test_every_option_is_read_in_its_unit() -> None:
+    found = facts(
+        140e9,
+        start="5m",
+        image_size="20GB",
+        data_size="150GB",
+        download="500MB/s",
+        disk_size="200GB",
+        disk_price="$0.08",
+        egress_price="$0.09/GB",
+        data_in="AWS",
+    )
+    assert found.start_seconds == Interval(value=300, low=300, high=300)
+    assert (found.image_bytes, found.dataset_bytes, found.disk_bytes) == (20e9, 150e9, 200e9)
+    assert found.download_bytes_per_second == 500e6
+    assert (found.disk_dollars_per_gb_month, found.egress_dollars_per_gb) == (0.08, 0.09)
+    assert found.data_in == "aws"
+
+
+def test_a_start_may_be_uncertain() -> None:
+    assert facts(start="3m..8m").start_seconds == Interval(value=330, low=180, high=480)
+
+
+@pytest.mark.parametrize("text", ["0.08", "$0.08/GB", "$0.08 per GB-month", "$0.08/GB/month", "0.08 USD/GB-mo"])
+def test_dollars_per_gigabyte_as_people_write_them(text: str) -> None:
+    assert facts(disk_price=text).disk_dollars_per_gb_month == 0.08
+
+
+def test_free_is_zero_and_not_unknown() -> None:
+    assert facts(egress_price="$0", image_size="0GB", start="0s").egress_dollars_per_gb == 0
+
+
+@pytest.mark.parametrize(
+    ("option", "text", "message"),
+    [
+        ("start", "soon", "--start soon: cannot read the duration"),
+        ("start", "8m..3m", "--start 8m..3m: the shorter time comes first"),
+        ("start", "-5m", "--start -5m: cannot read"),
+        ("image_size", "20 gbit", "--image-size 20 gbit: unknown size unit"),
+        ("download", "500MB", None),
+        ("download", "0MB/s", "--download 0MB/s: it must be more than 0"),
+        ("disk_price", "€0.08", "--disk-price €0.08: it is in US dollars per GB"),
+        ("disk_price", "$0.08/TB", "--disk-price $0.08/TB: it is in US dollars per GB"),
+        ("egress_price", "cheap", "--egress-price cheap: it is in US dollars per GB"),
+        ("data_in", "asw", "--data-in asw: no offer is of that cloud; did you mean aws?"),
+        ("data_in", "", "no offer is of that cloud"),
+    ],
+)
+def test_a_mistake_names_its_option(option: str, text: str, message: str | None) -> None:
+    if message is None:
+        facts(**{option: text})  # a rate without /s can only mean one thing
+        return
+    with pytest.raises(UserError) as caught:
+        facts(**{option: text})
+    assert message in str(caught.value)

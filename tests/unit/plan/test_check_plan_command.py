@@ -1,0 +1,107 @@
+"""``stash check-plan``: exit codes, what is printed, and what it refuses; and the words of ``--calibrate-with``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import plan_builder
+import pytest
+from checked_plans import later
+from commands import run
+
+from stash.core.artefact import save
+from stash.core.errors import UserError
+from stash.plan.check_command import read_residuals
+from stash.plan.records import save_plan
+
+Patch = pytest.MonkeyPatch
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def files(tmp_path: Path, monkeypatch: Patch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    save_plan(plan_builder.plan(), "a.plan.json")
+    save(later(), "good.stash.json")
+    save(later(network=0.250), "slow.stash.json")
+    save(later(nodes=4), "four.stash.json")
+    return tmp_path
+
+
+def blind_plan() -> None:
+    lost = plan_builder.lost()
+    step = lost.step.model_copy(update={"low": None, "high": None})
+    save_plan(plan_builder.plan(choices=(lost.model_copy(update={"step": step}),)), "blind.plan.json")
+
+
+@pytest.mark.parametrize(
+    ("plan", "profile", "code"),
+    [
+        ("a.plan.json", "good.stash.json", 0),
+        ("a.plan.json", "slow.stash.json", 1),
+        ("blind.plan.json", "good.stash.json", 3),
+        ("a.plan.json", "four.stash.json", 2),
+        ("good.stash.json", "a.plan.json", 2),
+        ("none.plan.json", "good.stash.json", 2),
+    ],
+)
+def test_the_exit_code_is_the_answer(monkeypatch: Patch, capsys: Capture, plan: str, profile: str, code: int) -> None:
+    blind_plan()
+    assert run(monkeypatch, "check-plan", plan, profile) == code
+    said = capsys.readouterr()
+    assert len(said.err.strip().splitlines()) == (1 if code == 2 else 0)
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_it_says_what_held_what_failed_and_how_to_give_it_back(
+    monkeypatch: Patch, capsys: Capture, columns: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    assert run(monkeypatch, "check-plan", "a.plan.json", "slow.stash.json") == 1
+    text = capsys.readouterr().out
+    words = " ".join(text.split())
+    assert "Slower than planned: the step is off by +71.0" in words
+    assert "5 of 7 intervals of the plan held" in words
+    assert "the deadline of 24 h: fails" in words
+    assert "network is 70.0 +/- " in words
+    assert "--calibrate-with a.plan.json:slow.stash.json" in words
+    assert max(map(len, text.splitlines())) <= columns
+
+
+def test_json_has_every_line(monkeypatch: Patch, capsys: Capture) -> None:
+    assert run(monkeypatch, "check-plan", "a.plan.json", "slow.stash.json", "--json") == 1
+    document = json.loads(capsys.readouterr().out)
+    assert document["verdict"] == "fails"
+    assert [line["name"] for line in document["lines"]] == [
+        "compute", "transfer", "contention", "interconnect", "network", "prep", "fetch", "step"
+    ]  # fmt: skip
+    lines = {line["name"]: line for line in document["lines"]}
+    assert lines["prep"]["planned"] is None
+    assert lines["network"]["change"]["value"] == pytest.approx(0.07)
+    assert {each["stall"]: each["ratio"] for each in document["residuals"]}["network"] == pytest.approx(
+        1.39, abs=0.01
+    )
+
+
+def test_a_hostile_plan_is_shown_as_text(monkeypatch: Patch, capsys: Capture) -> None:
+    fact = plan_builder.NETWORK.model_copy(update={"source": "\x1b]0;owned\x07\nx"})
+    lost = plan_builder.lost()
+    stalls = tuple(each.model_copy(update={"facts": (fact,)}) for each in lost.stalls)
+    choice = lost.model_copy(update={"stalls": stalls, "beyond": ("\x1b[2J",)})
+    save_plan(plan_builder.plan(choices=(choice,)), "hostile.plan.json")
+    for words in ((), ("--json",)):
+        run(monkeypatch, "check-plan", "hostile.plan.json", "slow.stash.json", *words)
+        assert "\x1b" not in capsys.readouterr().out
+
+
+def test_residuals_are_read_of_plans_and_runs() -> None:
+    found = read_residuals(["a.plan.json:slow.stash.json", "a.plan.json:good.stash.json"])
+    assert [each.stall for each in found.found].count("network") == 2
+    assert found.left_out
+
+
+@pytest.mark.parametrize("word", ["a.plan.json", "a.plan.json:", ":slow.stash.json", ""])
+def test_a_pair_that_is_none_is_refused(word: str) -> None:
+    with pytest.raises(UserError, match=r"give a plan and a profile, like train\.plan\.json:run\.stash\.json"):
+        read_residuals([word])

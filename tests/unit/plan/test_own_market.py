@@ -1,0 +1,62 @@
+"""One's own machines on the market: as many as there are, at their own price, beside what everybody can rent."""
+
+from __future__ import annotations
+
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stash.catalog import own
+from stash.catalog.layers import merge
+from stash.plan.candidates import Rentable, market, old_prices
+from stash.plan.records import Constraints
+
+NOW = date(2026, 11, 22)
+OWN = """\
+instances:
+  - {name: lab-box, gpu: T4, purchase: $8760, years: 1, utilisation: 50%}
+  - {name: rack, gpu: T4, count: 12, price: $1/h}
+  - {name: p3.8xlarge, reserved_price: $5/h, reserved_count: 4}
+"""
+CATALOG = merge(None, own.of_text(OWN, Path("own.yaml")))
+
+
+def rentable(name: str, paid: str, **wishes: Any) -> Rentable:
+    asked = Constraints(**{"most_nodes": 8, **wishes})
+    found = market(CATALOG, asked, {}, NOW).rentables
+    (one,) = (each for each in found if each.instance.name == name and each.price.paid_as == paid)
+    return one
+
+
+@pytest.mark.parametrize(
+    ("name", "paid", "wishes", "most"),
+    [
+        ("lab-box", "own", {}, 1),  # nobody said how many
+        ("lab-box", "own", {"quotas": {"lab-box": 3}}, 3),
+        ("rack", "own", {}, 8),
+        ("rack", "own", {"most_nodes": 64}, 12),
+        ("rack", "own", {"most_nodes": 64, "quotas": {"rack": 2}}, 2),
+        ("p3.8xlarge", "reserved", {}, 4),
+        ("p3.8xlarge", "on-demand", {}, 8),
+    ],
+)
+def test_there_are_no_more_than_there_are(name: str, paid: str, wishes: dict[str, Any], most: int) -> None:
+    assert rentable(name, paid, **wishes).most_nodes == most
+
+
+def test_each_way_to_pay_has_its_own_price() -> None:
+    lab = rentable("lab-box", "own").price
+    assert lab.dollars_per_hour.value == pytest.approx(2)  # $8,760 over 4,380 hours
+    assert lab.source.endswith("$8,760 over 1 year, used 50% of the time: $2/h; power not counted")
+    assert rentable("p3.8xlarge", "reserved").price.dollars_per_hour.value == 5
+    assert rentable("p3.8xlarge", "on-demand").price.dollars_per_hour.value == 12.24
+
+
+def test_old_list_prices_are_warned_of_and_agreed_ones_are_not() -> None:
+    agreed = [rentable("lab-box", "own"), rentable("p3.8xlarge", "reserved")]
+    assert old_prices(agreed, Constraints(), NOW) is None
+    warned = old_prices([*agreed, rentable("p3.8xlarge", "on-demand")], Constraints(), NOW)
+    assert warned is not None
+    assert warned.startswith("1 of 1 prices are older than 90 days")

@@ -1,0 +1,84 @@
+"""The page of a plan and its charts: everything stands within its plane, and every chart has its table."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import plan_builder
+import pytest
+
+from stash.core.errors import UserError
+from stash.plan.page import cost_against_time, dollars_by_stall, page, picture
+from stash.plan.records import RentalPlan
+from stash.ui.charts.chart import Bar, Blank, Chart, Dot, Rule, Tag
+from stash.ui.charts.svg import svg
+
+
+def drawn(found: Chart | Blank) -> Chart:
+    assert isinstance(found, Chart)
+    return found
+
+
+@pytest.mark.parametrize("plan", [plan_builder.plan(), plan_builder.nothing_feasible()], ids=["plan", "nothing"])
+def test_every_mark_stands_within_its_plane(plan: RentalPlan) -> None:
+    for chart in (drawn(cost_against_time(plan)), drawn(dollars_by_stall(plan))):
+        places = [
+            end
+            for mark in chart.marks
+            for end in (*(mark.x if isinstance(mark, Bar) else ()), *((mark.x,) if isinstance(mark, Dot) else ()))
+        ]
+        assert places
+        assert all(0 <= place <= 1 for place in places)
+        assert chart.table.rows
+        assert svg(chart, 860).startswith("<svg")
+
+
+def test_cost_against_time_names_the_best_and_draws_the_deadline() -> None:
+    chart = drawn(cost_against_time(plan_builder.plan()))
+    tags = [mark.text for mark in chart.marks if isinstance(mark, Tag)]
+    assert "1 × g5.48xlarge" in tags
+    assert "deadline" in tags
+    assert [mark.x for mark in chart.marks if isinstance(mark, Rule)] == [pytest.approx(24 / 40)]
+    # g4dn.12xlarge takes 62.6 h, more than twice as long as the deadline.
+    assert chart.caption == "1 choice far beyond is only in the table."
+    assert len(chart.table.rows) == 6
+    assert sum(isinstance(mark, Dot) for mark in chart.marks) == 5
+
+
+def test_bars_of_a_bill_follow_each_other_and_end_at_its_total() -> None:
+    plan = plan_builder.plan()
+    chart = drawn(dollars_by_stall(plan))
+    first = [mark for mark in chart.marks if isinstance(mark, Bar)][: len(plan.choices[0].stalls) + 1]
+    assert [mark.series for mark in first][-2:] == ["fetch", "plain"]
+    for before, after in pairwise(first):
+        assert after.x[0] == pytest.approx(before.x[1])
+    assert first[-1].x[1] == pytest.approx(plan.choices[0].dollars.value / 600)
+    assert chart.table.rows[0][0] == "1 × g5.48xlarge"
+
+
+def test_an_item_that_was_not_counted_is_no_zero() -> None:
+    whole, without = plan_builder.chosen(), plan_builder.tied()
+    bare = without.model_copy(update={"items": without.items[:1]})
+    chart = drawn(dollars_by_stall(plan_builder.plan(choices=(whole, bare))))
+    assert chart.table.rows[1][-1] == "not counted"
+
+
+def test_the_page_has_the_verdict_its_chapters_and_the_derivation() -> None:
+    told = page(plan_builder.with_rules())
+    names = [chapter.name for chapter in told.chapters]
+    assert names == ["front", "dollars", "choices", "rules", "derivation", "unranked", "assumed"]
+    assert dict(told.numbers)["cost"] == "$338 ± 14"
+    assert told.next_steps[0].startswith("ten minutes of p3.16xlarge settle this")
+    html = picture(plan_builder.with_rules(), ".html")
+    assert isinstance(html, str)
+    assert "What to rent for resnet50" in html
+    nothing = page(plan_builder.nothing_feasible())
+    assert nothing.numbers == ()
+    assert nothing.next_steps[0].startswith("`--deadline 10h`")
+
+
+def test_a_plan_without_choices_has_a_page_and_no_picture() -> None:
+    empty = plan_builder.plan(choices=(), experiment=None)
+    assert isinstance(picture(empty, ".html"), str)
+    with pytest.raises(UserError, match="there is nothing to draw, because of no offer"):
+        picture(empty, ".svg")

@@ -1,0 +1,220 @@
+"""A plan shown: on a screen, as a note, line by line, as JSON; parts add up and nothing unknown becomes zero."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import plan_builder
+import pytest
+
+from stash.core.dollars import chance, dollars, dollars_interval, span, span_interval
+from stash.core.errors import UserError
+from stash.core.intervals import Interval
+from stash.plan.explained import Derivation, explained
+from stash.plan.explained import render as render_derivation
+from stash.plan.plan_markdown import render as render_note
+from stash.plan.records import RentalPlan
+from stash.plan.terminal import document, render
+from stash.plan.view import PlanView, money_parts, question, stall_dollars, view
+from stash.ui.layout import Renderer
+
+PLANS = {
+    "one of each": plan_builder.plan(),
+    "nothing feasible": plan_builder.nothing_feasible(),
+    "with rules": plan_builder.with_rules(),
+    "nothing known": plan_builder.plan(choices=(), experiment=None),
+}
+
+
+@pytest.mark.parametrize("colour", [False, True])
+@pytest.mark.parametrize("width", [60, 80, 120])
+@pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
+def test_no_line_is_wider_than_the_screen(plan: RentalPlan, width: int, colour: bool) -> None:
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", render(view(plan), width, colour)).splitlines()
+    assert max(map(len, lines)) <= width
+    assert colour or all(line.isascii() for line in lines)
+
+
+def test_the_verdict_says_what_where_when_how_much_and_which_dollars_are_stalls() -> None:
+    told = view(plan_builder.plan())
+    assert told.question == "90 epochs of 1,281,167 samples, within 24 h"
+    assert told.verdict == (
+        "Rent 1 × g5.48xlarge (aws us-east-1, on-demand at $16.29/h): done in 20.7 ± 0.8 h for $338 ± 14, on time "
+        "with 98%. $92 of it (27%) are stalls, the largest interconnect ($51). 1 × p3.16xlarge is as good within the "
+        "intervals."
+    )
+
+
+def test_the_parts_of_the_bill_add_up_as_they_are_shown() -> None:
+    best = plan_builder.chosen()
+    parts = money_parts(best)
+    assert [part.name for part in parts[-2:]] == ["fetch", "start-up"]
+    assert sum(int(part.dollars.removeprefix("$")) for part in parts) == round(best.dollars.value)
+    assert sum(part.fraction for part in parts) == pytest.approx(1)
+    # 240 of 330 ms are compute; the rest of what trains are stalls.
+    trains = best.items[0].dollars.value
+    assert stall_dollars(best) == pytest.approx(trains * 90 / 330)
+
+
+def test_every_choice_has_a_word_its_chance_and_the_reason() -> None:
+    lines = {line.name: line for line in view(plan_builder.plan()).lines}
+    assert [line.word for line in lines.values()] == ["rent", "tie", "front", "lost", "fails", "fails"]
+    lost = lines["2 × p3.8xlarge"]
+    assert (lost.on_time, lost.in_budget, lost.stall) == ("93%", "", "network 48%")
+    assert lost.why == "49 % of its bill is network stall"
+    assert lines["1 × g5.12xlarge"].on_time == "< 1%"
+
+
+def test_a_screen_leaves_out_the_many_that_lost_and_says_how_many() -> None:
+    many = plan_builder.plan(choices=(plan_builder.chosen(), *[plan_builder.lost()] * 9))
+    told = view(many)
+    assert len(told.lines) == 4
+    assert told.more.startswith("6 choices more: `--json`")
+    front = view(plan_builder.plan(), pareto=True)
+    assert [line.word for line in front.lines] == ["rent", "tie", "front"]
+    assert front.more.startswith("3 choices beside the front")
+
+
+def test_where_nothing_is_feasible_the_nearest_wishes_are_typed_out() -> None:
+    told = view(plan_builder.nothing_feasible())
+    assert told.verdict == (
+        "Nothing that may be rented keeps a deadline of 4 h and a budget of $300 with a probability of 90%."
+    )
+    assert told.parts == ()
+    assert told.relaxations[0] == ("--deadline 10h", "2 × p3.16xlarge is done in 9.3 hours")
+    small = plan_builder.nothing_feasible().goal.model_copy(update={"budget_dollars": 60.0})
+    assert question(small).endswith("within 4 h and $60")
+    assert "of no offer are both its price and the step on it known" in view(PLANS["nothing known"]).verdict
+
+
+def test_capacity_that_is_paid_for_already_costs_nothing_and_has_no_bar() -> None:
+    best = plan_builder.chosen()
+    nothing = Interval(value=0.0, low=0.0, high=0.0)
+    free = best.model_copy(
+        update={
+            "dollars": nothing,
+            "stalls": tuple(stall.model_copy(update={"dollars": nothing}) for stall in best.stalls),
+            "items": tuple(item.model_copy(update={"dollars": nothing}) for item in best.items),
+        }
+    )
+    told = view(plan_builder.plan(choices=(free,)))
+    assert told.parts == ()
+    assert told.lines[0].cost == "$0.00 ± <0.01"
+    assert told.lines[0].stall == "interconnect 15%"
+    assert "stalls" not in told.verdict
+    assert render(told, 80)
+
+
+def test_rules_are_shown_with_what_they_cost_more_and_what_they_miss() -> None:
+    by_hour, by_gpu, paper = view(plan_builder.with_rules()).rules
+    assert (by_hour.rents, by_hour.dollars, by_hour.time, by_hour.remark) == (
+        "1 × g5.12xlarge", "−$131", "+15.6 h", "late",
+    )  # fmt: skip
+    assert (by_gpu.dollars, by_gpu.remark) == ("+$231", "")
+    assert (paper.rents, paper.dollars) == ("nothing", "")
+    assert paper.remark == "the paper has not measured resnet50 on these"
+
+
+def test_settings_and_the_way_of_paying_are_named() -> None:
+    best = plan_builder.chosen()
+    spot = best.rented.price.model_copy(update={"paid_as": "spot"})
+    changed = best.model_copy(
+        update={
+            "rented": best.rented.model_copy(update={"price": spot}),
+            "setting": best.setting.model_copy(update={"batch": 32}),
+        }
+    )
+    line = view(plan_builder.plan(choices=(changed,))).lines[0]
+    assert line.name == "1 × g5.48xlarge, spot"
+    assert line.why == "cheapest of what keeps the deadline (with batch 32)"
+
+
+# Line by line ----------------------------------------------------------------------------------------------
+
+
+def text_of(told: Derivation) -> str:
+    renderer: Renderer[Derivation] = render_derivation
+    return " ".join(renderer(told, 120).split())
+
+
+def test_a_derivation_has_every_quotient_and_every_fact_with_its_source() -> None:
+    text = text_of(explained(plan_builder.plan(), "2xp3.8xlarge"))
+    for said in (
+        "Lost: 49 % of its bill is network stall.",
+        "work 115,305,030 samples 90 epochs of 1,281,167 samples",
+        "a step 512 samples 2 x 4 x V100-SXM2-16GB, 64 samples each",
+        "steps 225,206 115,305,030 / 512, rounded up",
+        "network 180.0 +/- 7.2 ms 49% of the step, data sheet",
+        "1.25 GB/s (data sheet: karpenter-aws instance-types.md (v1.12), 2026-11-20)",
+        "training 23.1 +/- 0.9 h 225,206 steps x 370.0 ms",
+        "price $12.24/h on-demand, us-east-1, 2026-07-20, karpenter zz_generated.pricing_aws.go",
+        "of all nodes $24.48/h 2 of them",
+        "deadline 24 h kept with 93%; needed: 90%",
+        "! more nodes than were profiled",
+    ):
+        assert said in text, said
+
+
+@pytest.mark.parametrize("name", ["p3.16xlarge", "aws/P3.16xlarge", "1 × p3.16xlarge", "7xp3.16xlarge"])
+def test_a_type_is_found_by_every_way_to_write_it(name: str) -> None:
+    assert explained(plan_builder.plan(), name).title == "1 × p3.16xlarge"
+
+
+def test_what_is_not_ranked_says_why_and_what_is_nowhere_has_neighbours() -> None:
+    told = explained(plan_builder.plan(), "p2.8xlarge")
+    assert told.verdict == "It is not ranked: its network is not known."
+    with pytest.raises(UserError, match=r"--explain p3\.17xlarge: nothing of that type .* did you mean p3\.16xlarge"):
+        explained(plan_builder.plan(), "p3.17xlarge")
+
+
+def test_samples_that_a_larger_batch_needs_are_explained() -> None:
+    plan = plan_builder.plan()
+    goal = plan.goal.model_copy(update={"efficiency": 0.2})
+    more = plan_builder.chosen().model_copy(update={"steps": 270_247})
+    text = text_of(explained(plan.model_copy(update={"goal": goal, "choices": (more,)}), "g5.48xlarge"))
+    assert "steps 270,247 20.0% more samples for the larger global batch (--efficiency 0.2)" in text
+
+
+# For programs and tickets ----------------------------------------------------------------------------------
+
+
+def test_the_document_reads_back_as_the_plan() -> None:
+    for plan in PLANS.values():
+        told = json.loads(json.dumps(document(plan)))
+        assert RentalPlan.model_validate(told) == plan
+    told = document(plan_builder.plan())
+    assert told["chosen"] == "1 × g5.48xlarge"
+    assert told["choices"][3]["name"] == "2 × p3.8xlarge"
+    assert told["choices"][0]["samples_per_second"] == pytest.approx(512 / 0.33)
+    assert told["choices"][0]["within_budget"] is None
+    assert document(plan_builder.nothing_feasible())["chosen"] is None
+
+
+def test_a_note_escapes_what_comes_from_elsewhere_and_keeps_its_tables_whole() -> None:
+    plan = plan_builder.with_rules(workload="<b>@all</b> | resnet")
+    note = render_note(view(plan))
+    assert "<b>" not in note
+    assert "@all" not in note
+    table = [line for line in note.splitlines() if line.startswith("|")]
+    assert len(table) == 2 + 6 + 2 + 3
+    assert len({line.replace("\\|", "").count("|") for line in table[:8]}) == 1
+    assert "**Rent 1 × g5.48xlarge" in note
+
+
+def test_control_characters_of_an_artefact_never_reach_a_terminal() -> None:
+    shown: PlanView = view(plan_builder.plan(workload="evil\x1b[31m"))
+    assert "\x1b[31m" not in render(shown, 80)
+
+
+# Words -----------------------------------------------------------------------------------------------------
+
+
+def test_hours_dollars_and_chances_are_written_with_few_digits() -> None:
+    assert [span(seconds) for seconds in (30, 300, 86400, 74_520, 400_000)] == [
+        "30 s", "5 min", "24 h", "20.7 h", "4.63 days",
+    ]  # fmt: skip
+    assert [dollars(value) for value in (0.468, 338.2, -12.3, 1234)] == ["$0.47", "$338", "−$12.30", "$1,234"]
+    assert span_interval(Interval(value=3600.0)) == "1.00 ± ? h"
+    assert dollars_interval(Interval(value=338.0, low=330.0, high=346.0)) == "$338 ± 8"
+    assert [chance(value) for value in (None, 0.0, 0.123, 1.0)] == ["", "< 1%", "12%", "> 99%"]

@@ -1,0 +1,213 @@
+"""The life of a plan's file: whole or not at all, and a sentence for everything that can be wrong with it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any, get_args
+
+import plan_builder
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from profile_builder import build
+
+from stash.core import artefact, documents
+from stash.core.errors import ArtefactError
+from stash.core.intervals import Interval
+from stash.core.records.base import Record
+from stash.plan.records import PLAN_SCHEMA, Choice, RentalPlan, RuleChoice, is_plan, load_plan, save_plan
+
+pytestmark = pytest.mark.usefixtures("home")
+
+PLAN = plan_builder.plan()
+GOLDEN = Path(__file__).parents[2] / "golden"
+
+
+@pytest.mark.parametrize("plan", [PLAN, plan_builder.nothing_feasible(), plan_builder.with_rules()])
+def test_what_is_saved_is_loaded(tmp_path: Path, plan: RentalPlan) -> None:
+    save_plan(plan, tmp_path / "a.plan.json")
+    assert load_plan(tmp_path / "a.plan.json") == plan
+    assert os.listdir(tmp_path) == ["a.plan.json"]
+
+
+def test_the_file_is_its_owners_alone_and_has_a_line_for_each_choice(tmp_path: Path) -> None:
+    save_plan(PLAN, tmp_path / "a.plan.json")
+    assert (tmp_path / "a.plan.json").stat().st_mode & 0o777 == 0o600
+    lines = (tmp_path / "a.plan.json").read_text().splitlines()
+    assert lines[1] == f' "plan_schema": {PLAN_SCHEMA},'
+    assert sum(line.startswith('  {"rented"') for line in lines) == len(PLAN.choices)
+
+
+def test_the_golden_plan_of_the_first_schema_is_read() -> None:
+    """Written when the schema was made; a Stash that changes it adds a migration, and another golden file."""
+    plan = load_plan(GOLDEN / "schema-1.plan.json")
+    assert plan.chosen is not None
+    assert plan.chosen.name == "1 × g5.48xlarge"
+    assert plan.goal.deadline_seconds == 24 * 3600
+    assert [choice.standing for choice in plan.choices] == [
+        "chosen", "tied", "front", "lost", "infeasible", "infeasible"
+    ]  # fmt: skip
+    assert [rule.rule for rule in plan.rules] == ["cheapest per hour", "fastest GPU", "the paper's table"]
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        ("hello", "is not a plan: it is not JSON"),
+        ("[1, 2]", "no plan_schema"),
+        ('{"plan_schema": true}', "no plan_schema"),
+        ('{"plan_schema": 1, "goal": {"wo', "damaged or cut short: its JSON breaks at line 1"),
+        ('{"plan_schema": 1}', "is not a plan: stash_version: field required; plans are the"),
+        ('{"plan_schema": 0}', "schema 0, which no Stash ever wrote"),
+        ('{"plan_schema": 99}', "made by a newer Stash .*upgrade Stash"),
+        ('{"plan_schema": 1, "a": ' + "[" * 100_000, "its brackets are nested too deep"),
+        ('{"plan_schema": 1, "a": ' + "9" * 5000 + "}", "a number is too long"),
+    ],
+)
+def test_what_is_no_plan_is_refused_in_one_sentence(tmp_path: Path, content: str, complaint: str) -> None:
+    (tmp_path / "a.plan.json").write_text(content)
+    with pytest.raises(ArtefactError, match=complaint) as refused:
+        load_plan(tmp_path / "a.plan.json")
+    assert "\n" not in str(refused.value)
+
+
+def test_a_profile_is_no_plan_and_a_plan_no_profile(tmp_path: Path) -> None:
+    save_plan(PLAN, tmp_path / "a.plan.json")
+    artefact.save(build({"solo": [0.1, 0.2]}), tmp_path / "a.stash.json")
+    with pytest.raises(ArtefactError, match=r"a\.stash\.json is a profile or a probe, not a plan"):
+        load_plan(tmp_path / "a.stash.json")
+    for read in (artefact.load, artefact.load_probe, artefact.load_any):
+        with pytest.raises(ArtefactError, match=r"a\.plan\.json is a plan of `stash recommend`, not a pro"):
+            read(tmp_path / "a.plan.json")
+
+
+def test_a_missing_plan_suggests_those_beside_it(tmp_path: Path) -> None:
+    with pytest.raises(ArtefactError, match="`stash recommend` writes one"):
+        load_plan(tmp_path / "b.plan.json")
+    save_plan(PLAN, tmp_path / "a.plan.json")
+    with pytest.raises(ArtefactError, match=r"plans there, newest first: .*a\.plan\.json"):
+        load_plan(tmp_path / "b.plan.json")
+    with pytest.raises(ArtefactError, match="is a folder, not a plan"):
+        load_plan(tmp_path)
+
+
+def test_an_endless_file_is_not_read_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(documents, "LARGEST", 100)
+    save_plan(PLAN, tmp_path / "a.plan.json")
+    with pytest.raises(ArtefactError, match="it is larger than"):
+        load_plan(tmp_path / "a.plan.json")
+
+
+@pytest.mark.parametrize("word", ["a.plan.json", "b.json"])
+def test_a_plan_is_known_by_its_name_or_by_how_it_begins(tmp_path: Path, word: str) -> None:
+    save_plan(PLAN, tmp_path / word)
+    assert is_plan(str(tmp_path / word))
+
+
+@pytest.mark.parametrize("word", ["a.stash.json", "nothing.json", "deadbeef", ".", "a\0b"])
+def test_anything_else_is_not_a_plan(tmp_path: Path, word: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    artefact.save(build({"solo": [0.1, 0.2]}), tmp_path / "a.stash.json")
+    assert not is_plan(word)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "complaint"),
+    [
+        ("samples_per_step", 0, "choices.0.samples_per_step is 0, not above 0"),
+        ("steps", -1, "choices.0.steps is -1, not above 0"),
+        ("step", {"value": 0, "low": 0, "high": 0}, "choices.0.step is 0, not above 0"),
+        (
+            "seconds",
+            {"value": 5, "low": 6, "high": 7},
+            r"choices.0.seconds \(5\) is not within its interval, 6.0 to 7.0",
+        ),
+        ("on_time", float("nan"), "choices.0.on_time is nan, which is no number"),
+        ("dollars", {"value": float("inf")}, r"choices.0.dollars \(inf\) is not within its interval"),
+    ],
+)
+def test_numbers_that_no_forecast_has_are_refused_by_the_name_of_their_field(
+    tmp_path: Path, field: str, value: Any, complaint: str
+) -> None:
+    document = json.loads(PLAN.model_dump_json())
+    document["choices"][0][field] = value
+    (tmp_path / "a.plan.json").write_text(json.dumps(document))
+    with pytest.raises(ArtefactError, match=f"is not a plan: {complaint}"):
+        load_plan(tmp_path / "a.plan.json")
+
+
+def _numbers(item: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Where numbers are in a document."""
+    if isinstance(item, dict | list):
+        members = item.items() if isinstance(item, dict) else enumerate(item)
+        return [found for name, value in members for found in _numbers(value, (*path, name))]
+    return [path] if isinstance(item, int | float) and not isinstance(item, bool) else []
+
+
+def choices_read(path: Path) -> tuple[Choice, ...]:
+    """Of the plan at ``path``; none where it is refused."""
+    with contextlib.suppress(ArtefactError):
+        return load_plan(path).choices
+    return ()
+
+
+DOCUMENT = json.loads(PLAN.model_dump_json())
+NUMBERS = _numbers(DOCUMENT)
+
+
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(st.sampled_from(NUMBERS), st.one_of(st.floats(), st.integers(), st.text(max_size=5), st.none()))
+def test_a_plan_with_anything_in_the_place_of_a_number_is_read_whole_or_refused(
+    tmp_path: Path, where: tuple[Any, ...], value: Any
+) -> None:
+    document = json.loads(json.dumps(DOCUMENT))
+    inner = document
+    for name in where[:-1]:
+        inner = inner[name]
+    inner[where[-1]] = value
+    (tmp_path / "a.plan.json").write_text(json.dumps(document))
+    for choice in choices_read(tmp_path / "a.plan.json"):
+        assert choice.step.holds_itself
+        assert choice.samples_per_second > 0
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(st.data())
+def test_a_plan_cut_or_scribbled_over_anywhere_is_read_whole_or_refused(tmp_path: Path, data: st.DataObject) -> None:
+    save_plan(PLAN, tmp_path / "a.plan.json")
+    content = bytearray((tmp_path / "a.plan.json").read_bytes())
+    at = data.draw(st.integers(0, len(content) - 1))
+    content[at : at + data.draw(st.integers(0, 50))] = data.draw(st.binary(max_size=20))
+    (tmp_path / "a.plan.json").write_bytes(content)
+    for choice in choices_read(tmp_path / "a.plan.json"):
+        assert choice.step.holds_itself
+
+
+def _records_of(kind: type[Record]) -> set[type[Record]]:
+    """The records that a record is made of, itself among them."""
+    found, waiting = set(), [kind]
+    while waiting:
+        if (one := waiting.pop()) not in found:
+            found.add(one)
+            waiting += [part for field in one.model_fields.values() for part in _inside(field.annotation)]
+    return found
+
+
+def _inside(annotation: Any) -> list[type[Record]]:
+    if isinstance(annotation, type) and issubclass(annotation, Record):
+        return [annotation]
+    return [found for part in get_args(annotation) for found in _inside(part)]
+
+
+def test_every_field_of_a_plan_is_described_in_the_documentation() -> None:
+    text = (GOLDEN.parents[1] / "docs" / "format.md").read_text(encoding="utf-8")
+    sections = dict(re.findall(r"^### (.+?)\n(.*?)(?=^##|\Z)", text, re.MULTILINE | re.DOTALL))
+    records = _records_of(RentalPlan) - {Interval}
+    assert {Choice, RuleChoice} <= records
+    for record in records:
+        described = re.findall(r"^\| `(\w+)` \|", sections[record.__name__], re.MULTILINE)
+        assert described == list(record.model_fields), record.__name__

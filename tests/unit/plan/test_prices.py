@@ -1,0 +1,121 @@
+"""Prices with the spread of their age, from prices seen twice; and how many machines there are."""
+
+from __future__ import annotations
+
+import math
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from stash.catalog import own
+from stash.catalog.facts import Offer
+from stash.catalog.layers import merge
+from stash.catalog.offers import Catalog, OfferFilter
+from stash.core.intervals import Interval
+from stash.plan.hourly_prices import PriceMoves, agreed, available, hourly_price, price_moves
+from stash.predict.forecasting import shipped_catalog
+
+NOW = date(2026, 11, 22)
+CATALOG = shipped_catalog()
+MOVES = price_moves(CATALOG.query(OfferFilter(kinds=("prior",))), CATALOG.query())
+
+
+def offer(name: str, kind: str = "on-demand", catalog: Catalog = CATALOG) -> Offer:
+    return next(each for each in catalog.offers_of(catalog.instance(name)) if each.kind == kind)
+
+
+def priced(found: Offer, now: date = NOW) -> Interval:
+    return hourly_price(found, MOVES, now).dollars_per_hour
+
+
+def test_moves_are_counted_over_prices_of_two_dates() -> None:
+    # AWS: p4d, p4de and p5 became cheaper by 33 and 44 %, seven others stayed. Undated priors say nothing of time.
+    aws = MOVES["aws"]
+    assert (aws.pairs, len(aws.factors)) == (10, 3)
+    assert aws.factors[0] == pytest.approx(55.04 / 98.32)
+    assert set(MOVES) == {"aws"}
+
+
+def test_the_ends_are_those_of_a_mixture_by_hand() -> None:
+    # One change in ten price-years: after a year 1 - exp(-0.1) = 9.5 % have changed, all to half: beyond 2.5 %.
+    moves = PriceMoves(pairs=10, years=10, factors=(0.5,))
+    assert moves.ends(365.25) == (0.5, 1.0)
+    # After three months 2.47 % have: less than lies outside.
+    assert 1 - math.exp(-0.1 / 4) < 0.025
+    assert moves.ends(365.25 / 4) == (1.0, 1.0)
+    # Rises and falls, each half of them: 1 - exp(-0.2) = 18 %.
+    assert PriceMoves(pairs=10, years=10, factors=(0.5, 2.0)).ends(365.25) == (0.5, 2.0)
+
+
+def test_too_few_prices_seen_twice_tell_nothing() -> None:
+    assert PriceMoves(pairs=9, years=30, factors=(0.5,)).ends(365) is None
+
+
+def test_a_fresh_list_price_is_exact() -> None:
+    fresh = offer("p3.2xlarge")._replace(as_of="2026-11-20")
+    assert priced(fresh) == Interval(value=3.06, low=3.06, high=3.06)
+
+
+def test_an_old_price_has_the_spread_of_its_cloud_or_none() -> None:
+    old = offer("p3.2xlarge")._replace(as_of="2024-07-20")
+    assert priced(old).low == pytest.approx(3.06 * 55.04 / 98.32)
+    assert priced(old).high == 3.06
+    azure = offer("Standard_NC6s_v3")._replace(as_of="2024-07-20")
+    assert priced(azure).low is None  # of Azure no price was seen twice
+
+
+def test_how_a_spread_is_known_is_said() -> None:
+    old = hourly_price(offer("p3.2xlarge")._replace(as_of="2024-07-20"), MOVES, NOW)
+    assert old.moved == (
+        "since when it may have moved: of 10 prices of this cloud that are known of two dates, "
+        "3 changed by -44% to -33%"
+    )
+    assert hourly_price(offer("Standard_NC6s_v3"), MOVES, NOW).moved.endswith("`stash catalog refresh`")
+    assert hourly_price(offer("p3.2xlarge", "spot"), MOVES, NOW).moved == "how far spot prices move is in no catalog"
+    assert hourly_price(offer("p3.2xlarge")._replace(as_of="2026-11-20"), MOVES, NOW).moved == ""
+
+
+@pytest.mark.parametrize("found", [offer("p3.2xlarge", "spot"), offer("p3.2xlarge")._replace(as_of=None)])
+def test_of_spot_and_undated_prices_nobody_knows_the_spread(found: Offer) -> None:
+    assert priced(found).low is None
+
+
+OWN = """\
+instances:
+  - {name: one, gpu: T4, price: $1/h, as_of: 2019}
+  - {name: three, gpu: T4, count: 3, price: $1/h}
+  - {name: theirs, cloud: our-cloud, gpu: T4, price: $1/h, as_of: 2026-11-20}
+  - {name: few, cloud: our-cloud, gpu: T4, count: 5, price: $1/h, as_of: 2026-11-20}
+  - {name: p3.8xlarge, reserved_price: $5/h, reserved_count: 4}
+"""
+MINE = merge(None, own.of_text(OWN, Path("own.yaml")))
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "machines", "paid"),
+    [
+        ("one", "on-demand", None, "own"),
+        ("three", "on-demand", 3, "own"),
+        ("theirs", "on-demand", None, "on-demand"),
+        ("few", "on-demand", 5, "on-demand"),
+        ("p3.8xlarge", "reserved", 4, "reserved"),
+        ("p3.8xlarge", "on-demand", None, "on-demand"),
+        ("p3.8xlarge", "spot", None, "spot"),
+    ],
+)
+def test_how_many_machines_there_are_and_how_they_are_paid(
+    name: str, kind: str, machines: int | None, paid: str
+) -> None:
+    found = offer(name, kind, MINE)
+    assert available(found) == machines
+    assert hourly_price(found, MOVES, NOW).paid_as == paid
+
+
+def test_what_was_agreed_is_exact_however_old() -> None:
+    names = [("one", "on-demand"), ("p3.8xlarge", "reserved"), ("theirs", "on-demand"), ("p3.8xlarge", "on-demand")]
+    assert [agreed(hourly_price(offer(*each, MINE), MOVES, NOW)) for each in names] == [True, True, False, False]
+    assert priced(offer("one", catalog=MINE)) == Interval(value=1, low=1, high=1)
+    assert priced(offer("p3.8xlarge", "reserved", MINE)).low == 5
+    assert priced(offer("theirs", catalog=MINE)._replace(as_of=None)).low == 1
+    assert priced(offer("theirs", catalog=MINE)._replace(as_of="2024")).low is None

@@ -1,0 +1,305 @@
+"""What is recommended: by pencil arithmetic on three offers, on the shipped catalog, and where nothing suffices."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import date
+
+import pytest
+from catalogs import box, small
+from forecast_profiles import cpu_job, gpu_job
+from markets import GPUS, drawn_market, jobs, kind
+from profile_builder import build
+
+from stash.catalog.facts import Price
+from stash.catalog.layers import merge
+from stash.catalog.offers import Catalog, Columns
+from stash.core.errors import UserError
+from stash.core.records.host import Gpu, Host
+from stash.core.records.profile import Profile
+from stash.plan.bill import BillFacts
+from stash.plan.recommend import recommend
+from stash.plan.records import Constraints, Goal, RentalPlan, TrainingWork
+from stash.plan.view import verdict, view
+from stash.predict.draws import Draws
+from stash.predict.forecasting import base_of
+
+TODAY = date(2026, 11, 22)
+SAMPLES = 720_000
+HOUR = 3600.0
+
+
+def pair() -> Profile:
+    """Two V100s of an instance called *pair*: compute 100 ms, contention 10, interconnect 20; 10 samples each."""
+    devices = tuple(Gpu(index=i, name="Tesla V100-SXM2-16GB", memory_bytes=16 * 2**30) for i in range(2))
+    return build(
+        {"solo": [0.1] * 6, "crowd": [0.11] * 6, "node": [0.13] * 6},
+        ranks=2,
+        device="cuda",
+        batch=10,
+        workload={"name": "resnet50", "loaders": ()},
+        hosts=(Host(hostname="x", cloud="here", instance="pair", gpus=devices, cores=16),),
+    )
+
+
+V100 = {"gpu": "V100-SXM2-16GB", "gpu_model": "V100", "gpu_memory_bytes": 16 * 2**30, "interconnect": "none"}
+SINGLE = box("single", gpu_count=1, **V100)
+DEARER = box("dearer", gpu_count=1, **V100)
+PAIR = box("pair", gpu_count=2, **V100)
+
+
+def three(single: float = 2.0, dearer: float = 2.6, both: float = 5.0) -> Catalog:
+    found = small((SINGLE, single), (DEARER, dearer), (PAIR, both))
+    return Catalog(GPUS, found.instances, found.columns)
+
+
+def asked(
+    profile=None, catalog=None, *, samples: float = SAMPLES, bill=None, machines=None, listed=(), **wishes
+) -> RentalPlan:
+    of_goal = {name: value for name, value in wishes.items() if name in Goal.model_fields}
+    of_offers = {name: value for name, value in wishes.items() if name in Constraints.model_fields}
+    goal = Goal(work=TrainingWork(samples=samples, text="some"), **of_goal)
+    others = {name: wishes[name] for name in ("machines", "listed", "calibrate") if name in wishes}
+    base = base_of(profile or pair(), draws=Draws(64))
+    return recommend(
+        [base], goal, Constraints(**of_offers), catalog or three(), bill or BillFacts(), ["pair.stash.json"], TODAY,
+        **others,
+    )  # fmt: skip
+
+
+# Pencil arithmetic --------------------------------------------------------------------------------
+#
+# 720,000 samples. *single*: 10 a step of 0.10 s, 72,000 steps, 2 h, $4.00. *dearer* takes as long for $5.20.
+# *pair*: 20 a step of 0.13 s, 36,000 steps, 1.3 h, $6.50.
+
+
+def test_the_cheapest_is_a_single_device_in_two_hours_for_four_dollars():
+    plan = asked()
+    assert plan.chosen.name == "1 × single"
+    assert plan.chosen.steps == 72_000
+    assert plan.chosen.seconds.value == pytest.approx(2 * HOUR)
+    assert plan.chosen.dollars.value == pytest.approx(4.00)
+    assert [choice.name for choice in plan.front] == ["1 × single", "1 × pair"]
+
+
+def test_a_deadline_of_ninety_minutes_needs_the_pair():
+    chosen = asked(deadline_seconds=1.5 * HOUR).chosen
+    assert chosen.name == "1 × pair"
+    assert chosen.seconds.value == pytest.approx(1.3 * HOUR)
+    assert chosen.dollars.value == pytest.approx(6.50)
+    assert chosen.on_time == 1.0
+    assert chosen.origin == "measured"
+
+
+def test_how_probably_spot_machines_keep_a_deadline_and_a_budget_is_unknown():
+    index = {(SINGLE.cloud, SINGLE.name): 0}
+    prices = [Price(SINGLE.cloud, SINGLE.name, "r1", "spot", 0.5, "2026-11-20", "made up", "")]
+    plan = asked(
+        catalog=Catalog(GPUS, (SINGLE,), Columns.of(prices, index)),
+        deadline_seconds=9 * HOUR, budget_dollars=9.0, spot="allow",
+    )  # fmt: skip
+    assert plan.chosen.rented.price.paid_as == "spot"
+    assert (plan.chosen.on_time, plan.chosen.within_budget) == (None, None)
+    assert plan.chosen.why.endswith("unless it is interrupted")
+    assert "if it is not interrupted; how probable that is, is unknown" in verdict(plan)
+    assert (view(plan).lines[0].on_time, view(plan).lines[0].in_budget) == ("unknown", "unknown")
+    assert any("stash spot plan --interruptions" in each for each in plan.assumptions)
+
+
+def test_the_fastest_within_seven_dollars_is_the_pair_and_within_six_the_single():
+    assert asked(budget_dollars=7.0).chosen.name == "1 × pair"
+    assert asked(budget_dollars=6.0).chosen.name == "1 × single"
+
+
+def test_the_dollars_of_the_stalls_are_the_bill():
+    # Of $6.50 in 130 ms: $5.00 compute, $0.50 contention, $1.00 interconnect.
+    chosen = asked(deadline_seconds=1.5 * HOUR).chosen
+    assert {stall.name: round(stall.dollars.value, 6) for stall in chosen.stalls} == {
+        "compute": 5.0, "contention": 0.5, "interconnect": 1.0,
+    }  # fmt: skip
+
+
+def test_losers_say_what_made_them_lose():
+    plan = asked()
+    reasons = {choice.rented.instance: (choice.standing, choice.why) for choice in plan.choices}
+    assert reasons["dearer"] == (
+        "lost", "$1.20 dearer than 1 × single: compute alone costs $5.20 there, $4.00 on the other",
+    )  # fmt: skip
+    slow = asked(deadline_seconds=1.5 * HOUR)
+    why = next(choice.why for choice in slow.choices if choice.rented.instance == "single")
+    assert why == "takes 2.0 h, done in 1.5 h with 0 % probability"
+
+
+def test_where_nothing_is_feasible_the_nearest_deadline_and_budget_are():
+    plan = asked(deadline_seconds=HOUR, budget_dollars=3.0)
+    assert plan.chosen is None
+    # With the budget of $3 no deadline helps, nor any budget with a deadline of an hour.
+    assert [each.to for each in plan.relaxations] == ["--deadline 2h --budget 4", "--deadline 1.3h --budget 7"]
+    assert [(each.option, each.to) for each in asked(deadline_seconds=HOUR).relaxations] == [("deadline", "1.3h")]
+    assert [(each.option, each.to) for each in asked(budget_dollars=3.0).relaxations] == [("budget", "4")]
+
+
+def test_a_constraint_that_is_in_the_way_is_named():
+    plan = asked(deadline_seconds=1.5 * HOUR, most_dollars_per_hour=3.0)
+    assert ("max-price", "5.00") in [(each.option, each.to) for each in plan.relaxations]
+    plan = asked(deadline_seconds=1.5 * HOUR, quotas={"pair": 0})
+    assert ("quota", "pair=1") in [(each.option, each.to) for each in plan.relaxations]
+    plan = asked(deadline_seconds=1.5 * HOUR, excluded=("pair",))
+    assert "exclude" in [each.option for each in plan.relaxations]
+
+
+# Work --------------------------------------------------------------------------------
+
+
+def test_a_global_batch_is_shared_out():
+    # 20 samples on a single device: two passes of 10, 0.2 s; on the pair as profiled.
+    plan = asked(scaling="global")
+    assert plan.chosen.name == "1 × single"
+    assert (plan.chosen.setting.batch, plan.chosen.setting.accumulate) == (None, 2)
+    assert plan.chosen.samples_per_step == 20
+    assert plan.chosen.step.value == pytest.approx(0.2)
+
+
+def test_larger_batches_need_more_samples_if_the_goal_says_so():
+    plan = asked(gpu_job(), merge(None, None), samples=1e6, efficiency=0.3, gpus=("V100",), clouds=("aws",))
+    for choice in plan.choices:
+        grown = max(1.0, choice.samples_per_step / 256) ** 0.3
+        assert choice.steps == pytest.approx(1e6 * grown / choice.samples_per_step, abs=1)
+
+
+def test_the_policy_and_what_time_to_accuracy_is_are_said():
+    plan = asked()
+    assert "every device trains 10 samples a step as profiled" in plan.assumptions[0]
+    assert any("time to accuracy" in each for each in plan.warnings)
+
+
+# Unknown facts --------------------------------------------------------------------------------
+
+
+def test_unknown_prices_and_networks_are_told_apart_and_never_ranked():
+    catalog = small((kind("V100-SXM2-16GB", 1, 10), 3.0), (kind("T4", 2, None), 1.0), (kind("T4", 1, 5), None))
+    plan = asked(gpu_job(), Catalog(GPUS, catalog.instances, catalog.columns), samples=1e6)
+    reasons = {each.instance: each.why for each in plan.unranked}
+    assert reasons["t4x1-5"] == "its price is unknown"
+    assert "network between nodes" in reasons["t4x2-None"]
+    assert all(choice.rented.nodes == 1 for choice in plan.choices if choice.rented.instance == "t4x2-None")
+
+
+def test_memory_that_is_too_small_leaves_no_candidate():
+    tiny = box("tiny", gpu_count=1, **{**V100, "gpu_memory_bytes": 2**30})
+    catalog = small((SINGLE, 2.0), (tiny, 0.1))
+    plan = asked(catalog=Catalog(GPUS, catalog.instances, catalog.columns))
+    assert plan.chosen.name == "1 × single"
+    assert "memory" in next(each.why for each in plan.unranked if each.instance == "tiny")
+
+
+# Several profiles --------------------------------------------------------------------------------
+
+
+def test_the_nearest_profile_speaks_for_a_machine():
+    own = base_of(pair(), draws=Draws(64))
+    slow = pair().model_copy(
+        update={"hosts": (Host(hostname="y", gpus=(Gpu(index=0, name="T4"), Gpu(index=1, name="T4")), cores=16),)}
+    )
+    goal = Goal(work=TrainingWork(samples=SAMPLES, text="some"))
+    plan = recommend(
+        [base_of(slow, draws=Draws(64)), own],
+        goal,
+        Constraints(),
+        three(),
+        BillFacts(),
+        ["t4.json", "v100.json"],
+        TODAY,
+    )
+    assert plan.chosen.step.value == pytest.approx(0.1)
+    assert "3 of 3 types are forecast from v100.json, the profile nearest to them" in plan.assumptions
+
+
+# Ties --------------------------------------------------------------------------------
+
+
+def test_choices_within_their_intervals_are_tied_and_an_experiment_would_tell():
+    plan = asked(gpu_job(), merge(None, None), samples=90 * 1_281_167, deadline_seconds=24 * HOUR)
+    assert plan.tied
+    assert plan.experiment.command[1] in ("probe", "profile")
+    assert plan.experiment.on in {choice.rented.instance for choice in (plan.chosen, *plan.tied)}
+    assert plan.experiment.text.startswith("one 5-minute ")
+    for tie in plan.tied:
+        assert tie.dollars.value <= 1.1 * plan.chosen.dollars.value
+
+
+def test_equal_offers_are_tied_and_no_experiment_can_tell():
+    plan = asked(catalog=three(dearer=2.0))
+    assert [choice.name for choice in plan.tied] == ["1 × dearer"]
+    assert plan.experiment is None
+
+
+def test_calibrated_forecasts_are_what_is_chosen_by():
+    def thrice(drawn, draws):
+        parts = tuple(
+            replace(part, seconds=part.seconds * (3 if part.name == "compute" else 1)) for part in drawn.parts
+        )
+        return replace(drawn, parts=parts)
+
+    plain, slower = asked(), asked(calibrate=thrice)
+    assert slower.chosen.step.value == pytest.approx(3 * plain.chosen.step.value)
+    assert slower.chosen.dollars.value == pytest.approx(12.0)
+
+
+# Bad input --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("wishes", "said"),
+    [
+        ({"quotas": {"p3.16xlarg": 2}}, "--quota p3.16xlarg: no offer has that; did you mean p3.16xlarge"),
+        ({"clouds": ("asw",)}, "--cloud asw: no offer has that; did you mean aws"),
+        ({"gpus": ("V1000",)}, "--gpu V1000: no offer has that"),
+        ({"regions": ("mars-1",)}, "--region mars-1: no offer has that"),
+        ({"excluded": ("nothing",)}, "--exclude nothing: no offer has that"),
+        ({"most_dollars_per_hour": 0.001}, "leave nothing that could be rented"),
+    ],
+)
+def test_constraints_that_cannot_be_are_one_sentence(wishes, said):
+    with pytest.raises(UserError, match=said):
+        asked(gpu_job(), merge(None, None), samples=1e6, **wishes)
+
+
+def test_profiles_of_different_jobs_are_refused():
+    goal = Goal(work=TrainingWork(samples=SAMPLES, text="some"))
+    bases = [base_of(pair()), base_of(gpu_job(workload={"name": "vgg11"}))]
+    with pytest.raises(UserError, match="of different jobs, as their workloads tell"):
+        recommend(bases, goal, Constraints(), three(), BillFacts(), ["a", "b"], TODAY)
+
+
+def test_a_job_of_cpus_needs_a_profile_of_a_gpu():
+    with pytest.raises(UserError, match="nothing that may be rented can be forecast"):
+        asked(cpu_job(), merge(None, None))
+
+
+def test_old_prices_come_with_the_command_that_renews_them():
+    young = asked(oldest_price_days=2)
+    assert not any("older" in each for each in young.warnings)
+    old = asked(oldest_price_days=1)
+    assert any(
+        "3 of 3 prices are older than 1 days" in each and "stash catalog refresh" in each for each in old.warnings
+    )
+
+
+def test_the_record_is_read_back_as_it_was_written():
+    plan = asked(gpu_job(), merge(None, None), samples=1e7, deadline_seconds=5 * HOUR)
+    assert RentalPlan.model_validate_json(plan.model_dump_json()) == plan
+
+
+def test_a_named_type_is_listed_however_bad():
+    assert "dearer" in {choice.rented.instance for choice in asked(listed=("dearer",)).choices}
+
+
+def test_every_front_is_in_ascending_dollars_and_descending_hours():
+    for seed in range(12):
+        catalog, goal, constraints = drawn_market(seed)
+        base = base_of(jobs()[0], draws=Draws(32))
+        plan = recommend([base], goal, constraints, catalog, BillFacts(), ["x"], TODAY)
+        front = sorted(plan.front, key=lambda choice: choice.dollars.value)
+        times = [choice.seconds.value for choice in front]
+        assert times == sorted(times, reverse=True)

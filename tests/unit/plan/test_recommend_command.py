@@ -1,0 +1,194 @@
+"""``stash recommend``: what it prints for people, programs and tickets, what it writes, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import commands
+import pytest
+import yaml
+from checked_plans import later
+from forecast_profiles import cpu_job, gpu_job
+
+from stash.core.artefact import save
+from stash.plan.records import load_plan
+
+Patch = pytest.MonkeyPatch
+Capture = pytest.CaptureFixture[str]
+FEW = ("--gpu", "V100", "--cloud", "aws", "--max-nodes", "2")
+"""Few candidates, so that a test takes no longer than it must."""
+JOB = ("gpu.stash.json", "--epochs", "90", *FEW)
+
+
+@pytest.fixture(autouse=True)
+def files(tmp_path: Path, monkeypatch: Patch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    save(gpu_job(), tmp_path / "gpu.stash.json")
+    save(cpu_job(), tmp_path / "cpu.stash.json")
+    return tmp_path
+
+
+def run(monkeypatch: Patch, *words: str) -> int:
+    return commands.run(monkeypatch, "recommend", *words)
+
+
+def test_a_plan_fits_the_screen_and_says_what_to_rent(monkeypatch: Patch, capsys: Capture) -> None:
+    assert run(monkeypatch, *JOB, "--deadline", "3d") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert lines[0].startswith("  resnet50 | 90 epochs of 1,281,167 samples")
+    assert "  Rent " in "\n".join(lines)
+    assert any(line.startswith("  rent ") for line in lines)
+    assert any(line.startswith("  assumed ") for line in lines)
+
+
+def test_the_document_is_a_plan_that_adds_up(monkeypatch: Patch, capsys: Capture, tmp_path: Path) -> None:
+    assert run(monkeypatch, *JOB, "--deadline", "3d", "--json", "-o", "kept.plan.json") == 0
+    out, err = capsys.readouterr()
+    told = json.loads(out)
+    assert err == "Wrote kept.plan.json.\n"
+    first = told["choices"][0]
+    assert told["chosen"] == first["name"]
+    assert sum(item["dollars"]["value"] for item in first["items"]) == pytest.approx(first["dollars"]["value"])
+    training = next(item for item in first["items"] if item["name"] == "training")
+    stalls = sum(stall["dollars"]["value"] for stall in first["stalls"])
+    assert stalls == pytest.approx(training["dollars"]["value"])
+    kept = load_plan(tmp_path / "kept.plan.json")
+    assert kept.chosen is not None
+    assert kept.chosen.name == told["chosen"]
+    assert kept.goal.deadline_seconds == 3 * 86400
+
+
+def test_a_kept_plan_is_shown_again_as_it_was(monkeypatch: Patch, capsys: Capture, tmp_path: Path) -> None:
+    assert run(monkeypatch, *JOB, "-o", "kept.plan.json") == 0
+    first = capsys.readouterr().out
+    assert commands.run(monkeypatch, "show", "kept.plan.json") == 0
+    assert first == capsys.readouterr().out + "Wrote kept.plan.json.\n"
+    assert commands.run(monkeypatch, "report", "kept.plan.json", "-o", "kept.html") == 0
+    assert "What to rent for resnet50" in (tmp_path / "kept.html").read_text()
+    capsys.readouterr()
+    assert commands.run(monkeypatch, "show", "kept.plan.json", "--explain") == 2
+    assert (
+        capsys.readouterr().err == "error: --explain is about profiles, and kept.plan.json is a plan; leave it out\n"
+    )
+
+
+def test_one_type_is_explained_and_a_note_is_printed(monkeypatch: Patch, capsys: Capture) -> None:
+    assert run(monkeypatch, *JOB, "--explain", "p3.8xlarge") == 0
+    out = capsys.readouterr().out
+    assert "p3.8xlarge" in out.splitlines()[0]
+    assert "How much is trained" in out
+    assert "zz_generated.pricing_aws.go" in " ".join(out.split())
+    assert run(monkeypatch, *JOB, "--markdown") == 0
+    assert capsys.readouterr().out.startswith("### What to rent for resnet50\n")
+
+
+def test_files_are_written_by_their_endings(monkeypatch: Patch, capsys: Capture, tmp_path: Path) -> None:
+    assert run(monkeypatch, *JOB, "--pareto", "-o", "x.html", "-o", "x.svg", "-o", "x.md") == 0
+    assert capsys.readouterr().out.endswith("Wrote x.html.\nWrote x.svg.\nWrote x.md.\n")
+    assert "<svg" in (tmp_path / "x.html").read_text()
+    assert (tmp_path / "x.svg").read_text().startswith("<svg")
+    assert (tmp_path / "x.md").read_text().startswith("### What to rent")
+
+
+def test_a_deadline_nothing_keeps_names_what_would_have_to_give(monkeypatch: Patch, capsys: Capture) -> None:
+    assert run(monkeypatch, *JOB, "--deadline", "20min") == 1
+    out = " ".join(capsys.readouterr().out.split())
+    assert "Nothing that may be rented keeps a deadline of 20 min" in out
+    assert "--deadline " in out
+    assert run(monkeypatch, *JOB, "--deadline", "20min", "--json", "-o", "kept.plan.json") == 1
+    told = json.loads(capsys.readouterr().out)
+    assert told["chosen"] is None
+    assert told["relaxations"][0]["option"] == "deadline"
+    assert load_plan("kept.plan.json").relaxations
+    assert run(monkeypatch, *JOB, "--deadline", told["relaxations"][0]["to"]) == 0
+    assert run(monkeypatch, *JOB, "--budget", "0.01") == 1
+    assert "--budget " in capsys.readouterr().out
+
+
+def test_what_people_go_by_stands_beside_the_plan(monkeypatch: Patch, capsys: Capture) -> None:
+    assert run(monkeypatch, *JOB, "--compare-rules", "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    by_hour = next(rule for rule in told["rules"] if rule["rule"] == "cheapest per hour")
+    best = told["choices"][0]
+    assert by_hour["choice"]["rented"]["instance"] == "p3.2xlarge"
+    assert by_hour["dollars_more"] == pytest.approx(by_hour["choice"]["dollars"]["value"] - best["dollars"]["value"])
+    assert by_hour["dollars_more"] >= 0
+    assert run(monkeypatch, *JOB, "--compare-rules") == 0
+    assert "how people choose" in capsys.readouterr().out
+
+
+def test_what_was_measured_later_moves_the_forecasts(monkeypatch: Patch, capsys: Capture, tmp_path: Path) -> None:
+    save(later(nodes=1, devices=4, without=("network",), compute=0.2), tmp_path / "rented.stash.json")
+    assert run(monkeypatch, *JOB, "--json", "-o", "first.plan.json") == 0
+    before = compute_of(json.loads(capsys.readouterr().out))
+    assert run(monkeypatch, *JOB, "--json", "--calibrate-with", "first.plan.json:rented.stash.json") == 0
+    assert compute_of(json.loads(capsys.readouterr().out)) > before
+    assert run(monkeypatch, *JOB, "--calibrate-with", "first.plan.json") == 2
+    assert "give a plan and a profile" in capsys.readouterr().err
+
+
+def compute_of(told: dict[str, Any]) -> float:
+    """Seconds of a step on one p3.8xlarge."""
+    found = next(item for item in told["choices"] if item["name"] == "1 × p3.8xlarge")
+    return float(found["stalls"][0]["seconds"]["value"])
+
+
+def test_a_study_is_every_profile_of_a_folder(monkeypatch: Patch, capsys: Capture, tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    save(gpu_job(), tmp_path / "runs" / "one.stash.json")
+    assert run(monkeypatch, "--study", "runs", "--epochs", "90", *FEW, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["profiles"] == ["runs/one.stash.json"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "what is to be trained? Name a profile"),
+        (("gpu.stash.json",), "how much is to be trained? Say it like --epochs 90 --samples 1281167"),
+        ((*JOB, "--deadline", "0h"), "--deadline 0h: it must be more than 0"),
+        ((*JOB, "--budget", "0"), "--budget 0: it must be more than 0"),
+        ((*JOB, "--budget", "300 EUR"), "sums are in US dollars"),
+        ((*JOB, "--quota", "p9.large=1"), "--quota p9.large: no such instance type in the catalog"),
+        ((*JOB, "--json", "--markdown"), "--markdown and --json are two ways to show a plan"),
+        ((*JOB, "--pareto", "--explain", "p3.2xlarge"), "--pareto shows many choices and --explain one"),
+        ((*JOB, "-o", "plan.docx"), "--output plan.docx: a name ends in .html"),
+        ((*JOB, "-o", "nowhere/plan.html"), "there is no folder nowhere"),
+        (("gpu.stash.json", "cpu.stash.json", "--epochs", "9"), "are different jobs, in workload"),
+        (("gpu.stash.json", "gpu.stash.json", "--epochs", "9"), "gpu.stash.json is given twice"),
+        (("--study", "nowhere", "--epochs", "9"), "--study nowhere: there is no such folder"),
+        ((*JOB, "--explain", "p3.17xlarge"), "--explain p3.17xlarge"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_sentence(
+    monkeypatch: Patch, capsys: Capture, words: tuple[str, ...], said: str
+) -> None:
+    assert run(monkeypatch, *words) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("error: ")
+    assert said in err
+    assert err.count("\n") == 1
+
+
+def test_the_choice_is_written_as_a_task_and_nothing_is_started(
+    monkeypatch: Patch, capsys: Capture, tmp_path: Path
+) -> None:
+    assert run(monkeypatch, *JOB, "--launch", "sky") == 0
+    assert capsys.readouterr().out.endswith("nothing was started.\n")
+    assert run(monkeypatch, *JOB, "--launch", "sky", "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    first, second = sorted(path.name for path in tmp_path.glob("*.sky.yaml"))  # none is written over
+    task = yaml.safe_load((tmp_path / second).read_text())
+    assert first != second
+    assert f"{task['num_nodes']} × {task['resources']['instance_type']}" == told["chosen"]
+
+
+def test_only_a_choice_can_be_launched_and_only_with_sky(monkeypatch: Patch, capsys: Capture, tmp_path: Path) -> None:
+    assert run(monkeypatch, *JOB, "--launch", "slurm") == 2
+    assert "--launch slurm: sky is what" in capsys.readouterr().err
+    assert run(monkeypatch, *JOB, "--deadline", "1h", "--launch", "sky") == 1
+    assert "there is no choice to write down" in capsys.readouterr().err
+    assert not list(tmp_path.glob("*.yaml"))

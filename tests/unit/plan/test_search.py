@@ -1,0 +1,72 @@
+"""The search against every candidate weighed, and bounds against what they bound, on markets drawn at random."""
+
+from __future__ import annotations
+
+from datetime import date
+
+import numpy as np
+import pytest
+from markets import drawn_market, every, jobs, remembering, undominated
+
+from stash.plan import evaluation
+from stash.plan.bill import BillFacts
+from stash.plan.search import CandidateSet, GoalLimits, PlanProblem, front, least, limits_of
+from stash.plan.settings import step_plan
+from stash.predict.draws import Draws
+from stash.predict.forecasting import base_of
+
+BASES = [base_of(job, draws=Draws(32)) for job in jobs()]
+SEEDS = range(200)
+NOW = date(2026, 11, 22)
+FACTS = BillFacts(dataset_bytes=140e9, download_bytes_per_second=1e8)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forecasts_are_made_once():
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(evaluation, "stall_draws", remembering(BASES))
+        yield
+
+
+def asked(seed: int) -> tuple[PlanProblem, CandidateSet, GoalLimits]:
+    catalog, goal, constraints = drawn_market(seed)
+    bases = [BASES[seed % len(BASES)]]
+    question = PlanProblem(bases, step_plan(bases, goal), catalog, FACTS, {}, NOW)
+    return question, question.field(constraints), limits_of(goal)
+
+
+def kept(found, limits):
+    return [
+        each for each in found
+        if (limits.seconds is None or each.sure_seconds <= limits.seconds)
+        and (limits.dollars is None or each.sure_dollars <= limits.dollars)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_front_is_that_of_every_candidate_weighed(seed):
+    question, field, limits = asked(seed)
+    brute_question, brute_field, _ = asked(seed)
+    best = kept(every(brute_question, brute_field), limits)
+    found = front(question.weighing, field.chains, limits)
+    assert [(each.dollars, each.seconds) for each in found] == undominated(best)
+    for measure in ("dollars", "seconds", "sure_seconds", "sure_dollars"):
+        one = least(question.weighing, field.chains, measure, limits)
+        assert (one and getattr(one, measure)) == min((getattr(each, measure) for each in best), default=None)
+        near = least(question.weighing, asked(seed)[1].chains, measure, limits, slack=0.05)
+        if one is not None:
+            assert getattr(one, measure) <= getattr(near, measure) <= 1.05 * getattr(one, measure)
+
+
+@pytest.mark.parametrize("seed", range(0, 200, 5))
+def test_no_candidate_is_below_its_bounds_at_any_stage(seed):
+    question, field, _ = asked(seed)
+    brute_question, brute_field, _ = asked(seed)
+    every(brute_question, brute_field)
+    for chain, whole in zip(field.chains, brute_field.chains, strict=True):
+        for number in (None, *range(len(chain.shape.nodes))):
+            if number is not None:
+                question.weighing.advance(chain, number)
+            for measure in ("seconds", "dollars", "sure_seconds", "sure_dollars"):
+                bounds, truth = getattr(chain.least, measure), getattr(whole.least, measure)
+                assert np.all(bounds <= truth * (1 + 1e-9))

@@ -1,0 +1,114 @@
+"""Collectives by hand: every formula on numbers that can be worked out on paper, and what must hold of any."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from fabric_by_hand import fabric, hops
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stash.predict.collective_times import Algorithm, all_reduce, broadcast, half_exchange, hierarchical, ring, tree
+
+MB = np.array([1e6])
+
+
+def seconds(drawn: np.ndarray) -> float:
+    return float(drawn[0, 0])
+
+
+def test_a_ring_of_four_sends_one_and_a_half_times_its_bytes() -> None:
+    # 2·3/4 · 1 MB at 100 MB/s is 15 ms; 6 hops of 1 ms and a start of 2 ms come on top.
+    found = ring(fabric(1, 4, inside=1e8, latency=hops(0.002, 0.001, 9.0)), MB)
+    assert seconds(found) == pytest.approx(0.015 + 0.006 + 0.002)
+
+
+def test_a_ring_over_nodes_goes_as_fast_as_its_narrowest_link() -> None:
+    # 8 ranks on 2 nodes: 14 hops, 2 of them between nodes; 2·7/8 · 1 MB at 10 MB/s.
+    found = ring(fabric(2, 4, inside=1e9, between=1e7, latency=hops(0.0, 0.001, 0.01)), MB)
+    assert seconds(found) == pytest.approx(0.175 + 12 * 0.001 + 2 * 0.01)
+
+
+def test_a_tree_of_two_nodes_sends_its_bytes_once() -> None:
+    # Between nodes 2·1/2 · 1 MB at 10 MB/s; inside 2 · 1 MB at 1 GB/s is faster, so hidden; both at 0.9 of the rate.
+    found = tree(fabric(2, 4, inside=1e9, between=1e7, latency=hops(0.0, 0.001, 0.01)), MB)
+    assert seconds(found) == pytest.approx(0.1 / 0.9 + 2 * 3 * 0.001 + 2 * 1 * 0.01)
+
+
+def test_a_trees_depth_is_the_logarithm_of_its_nodes() -> None:
+    found = tree(fabric(5, 1, between=np.inf, latency=hops(between=1.0)), MB)
+    assert seconds(found) == pytest.approx(2 * 3)
+
+
+def test_a_hierarchy_does_one_thing_after_the_other() -> None:
+    # Inside 2·3/4 MB at 1 GB/s, between 2·1/2 MB at 10 MB/s on all interfaces, 6 and 2 hops.
+    found = hierarchical(fabric(2, 4, inside=1e9, between=1e7, latency=hops(0.0, 0.001, 0.01)), MB)
+    assert seconds(found) == pytest.approx(0.0015 + 0.1 + 0.006 + 0.02)
+
+
+def test_gathering_and_scattering_are_half_of_a_ring() -> None:
+    place = fabric(2, 4, inside=1e9, between=1e7, latency=hops(0.0, 0.001, 0.01))
+    assert 2 * seconds(half_exchange(place, MB)) == pytest.approx(seconds(ring(place, MB)))
+
+
+def test_a_broadcast_sends_its_bytes_once() -> None:
+    assert seconds(broadcast(fabric(1, 4, inside=1e8, latency=hops(inside=0.001)), MB)) == pytest.approx(0.01 + 0.003)
+
+
+@pytest.mark.parametrize("function", [half_exchange, broadcast])
+def test_one_rank_exchanges_nothing(function: object) -> None:
+    assert seconds(function(fabric(1, 1), MB)) == 0.0  # type: ignore[operator]
+    assert seconds(all_reduce(fabric(1, 1), MB, "nccl")) == 0.0
+
+
+def test_nccl_takes_the_faster_of_ring_and_tree_for_each_size() -> None:
+    # Many nodes and little bandwidth between: small messages go by tree, which has few hops; large ones by ring
+    # inside one node, where a tree's share of the rate and its second copy cost it more.
+    place = fabric(64, 1, between=1e9, latency=hops(between=1e-5))
+    sizes = np.array([1e3, 1e9])
+    found = all_reduce(place, sizes, "nccl")
+    assert found[0, 0] == tree(place, sizes)[0, 0] < ring(place, sizes)[0, 0]
+    assert found[0, 1] == ring(place, sizes)[0, 1] < tree(place, sizes)[0, 1]
+
+
+def test_gloo_always_takes_its_ring() -> None:
+    place = fabric(64, 1, between=1e9, latency=hops(between=1e-5))
+    assert (all_reduce(place, MB, "gloo") == ring(place, MB)).all()
+
+
+@pytest.mark.parametrize(("algorithm", "function"), [("ring", ring), ("tree", tree), ("hierarchical", hierarchical)])
+def test_an_algorithm_can_be_given(algorithm: Algorithm, function: object) -> None:
+    place = fabric(4, 2, inside=1e9, between=1e8)
+    assert (all_reduce(place, MB, "nccl", algorithm) == function(place, MB)).all()  # type: ignore[operator]
+
+
+shapes = st.tuples(st.integers(1, 64), st.integers(1, 16))
+rates = st.floats(1e6, 1e12)
+algorithms = st.sampled_from(["ring", "tree", "hierarchical", None])
+
+
+@given(shapes, rates, rates, st.floats(1.0, 100.0), algorithms)
+def test_a_faster_link_never_takes_longer(
+    shape: tuple[int, int], inside: float, between: float, faster: float, algorithm: Algorithm | None
+) -> None:
+    before = all_reduce(fabric(*shape, inside, between), MB, "nccl", algorithm)
+    for better in (fabric(*shape, inside * faster, between), fabric(*shape, inside, between * faster)):
+        assert (all_reduce(better, MB, "nccl", algorithm) <= before * (1 + 1e-12)).all()
+
+
+@given(shapes, rates, rates, st.floats(1e-3, 1e3), algorithms)
+def test_scaling_bytes_and_rates_by_one_factor_changes_nothing(
+    shape: tuple[int, int], inside: float, between: float, factor: float, algorithm: Algorithm | None
+) -> None:
+    latency = hops(1e-5, 1e-6, 1e-5)
+    before = all_reduce(fabric(*shape, inside, between, latency), MB, "nccl", algorithm)
+    scaled = fabric(*shape, inside * factor, between * factor, latency)
+    assert all_reduce(scaled, MB * factor, "nccl", algorithm) == pytest.approx(before, rel=1e-9)
+
+
+@given(shapes, rates, rates, algorithms)
+def test_more_bytes_never_take_less(
+    shape: tuple[int, int], inside: float, between: float, algorithm: Algorithm | None
+) -> None:
+    found = all_reduce(fabric(*shape, inside, between), np.array([0.0, 1e3, 1e6, 1e9]), "nccl", algorithm)
+    assert (np.diff(found, axis=1) >= 0).all()

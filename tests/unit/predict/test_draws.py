@@ -1,0 +1,74 @@
+"""Draws: what they have in common, what they keep of a number, and that names and not values decide them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stash.core.errors import StashError
+from stash.core.intervals import Interval
+from stash.predict.draws import Draws, Quantity, intervals, worst
+from stash.predict.draws import given as wished
+
+DRAWS = Draws()
+
+
+def quantity(value: float, low: float | None = None, high: float | None = None) -> Quantity:
+    return Quantity(value=value, low=low, high=high, origin="measured", source="a test")
+
+
+def test_the_same_name_has_the_same_draws_and_another_name_has_others() -> None:
+    assert (DRAWS.normals("a") == Draws().normals("a")).all()
+    assert (DRAWS.normals("a") != DRAWS.normals("b")).any()
+    assert abs(np.corrcoef(DRAWS.normals("a"), DRAWS.normals("b"))[0, 1]) < 0.2
+
+
+def test_one_draw_lies_in_each_equal_part() -> None:
+    assert np.allclose(np.sort(DRAWS.uniforms("a")) * DRAWS.count, np.arange(DRAWS.count) + 0.5)
+
+
+def test_a_rate_keeps_its_median_and_its_ends_and_is_never_negative() -> None:
+    drawn = DRAWS.of("rate", quantity(10.0, 5.0, 40.0))
+    assert np.median(drawn) == pytest.approx(10.0, rel=0.02)
+    assert np.percentile(drawn, [2.5, 97.5]) == pytest.approx([5.0, 40.0], rel=0.05)
+    assert drawn.min() > 0
+
+
+def test_a_measured_mean_stays_exactly_what_it_was() -> None:
+    drawn = DRAWS.around("stall", Interval(value=0.001, low=-0.002, high=0.01, repetitions=5))
+    assert drawn.mean() == pytest.approx(0.001, abs=1e-15)
+    assert drawn.min() < 0 < drawn.max()
+
+
+def test_without_ends_every_draw_is_the_value() -> None:
+    assert set(DRAWS.of("x", wished(3.0, "--nodes"))) == {3.0}
+    assert set(DRAWS.around("x", Interval(value=3.0))) == {3.0}
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=4))
+def test_intervals_always_hold_their_mean(shifts: list[float]) -> None:
+    found = intervals(np.array([shift + DRAWS.normals(str(shift)) ** 3 for shift in shifts]))
+    assert all(each.holds_itself for each in found)
+
+
+def test_the_ends_of_normal_draws_are_two_deviations_away() -> None:
+    (found,) = intervals(DRAWS.normals("n")[None, :])
+    assert found.low == pytest.approx(-1.96, abs=0.05)
+    assert found.high == pytest.approx(1.96, abs=0.05)
+
+
+def test_a_quantity_outside_its_own_interval_is_refused() -> None:
+    with pytest.raises(StashError, match="is not between"):
+        quantity(1.0, 2.0, 3.0)
+
+
+def test_the_worst_origin_is_the_least_certain() -> None:
+    assert worst(["given", "measured", "scaled"]) == "scaled"
+    assert worst(["data sheet", "measured"]) == "data sheet"
+
+
+def test_scaling_a_quantity_keeps_its_relative_spread() -> None:
+    found = quantity(10.0, 9.0, 12.0).scaled(2.0, origin="scaled", source="twice")
+    assert (found.value, found.low, found.high, found.origin, found.source) == (20.0, 18.0, 24.0, "scaled", "twice")

@@ -1,0 +1,363 @@
+"""The exchange stalls of a forecast: by hand, and what must hold of every one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from profile_builder import build
+
+from stash import catalog
+from stash.analysis.attribution import attribute
+from stash.core.records.profile import Bucket, Collective, Gradient, Loader, Profile
+from stash.predict.cluster import Network, Target
+from stash.predict.cluster_sources import of_instance, of_profile
+from stash.predict.draws import Draws, Quantity
+from stash.predict.draws import given as wished
+from stash.predict.exchange_stalls import ExchangeModel
+from stash.predict.exposure import AS_MEASURED, ExchangeChanges, exchanged
+
+DRAWS = Draws()
+WIGGLE = (-0.001, 0.001, -0.0005, 0.0005)
+MB = 10**6
+
+
+def job(
+    exposed: float, rate: float = 1e8, ready: Sequence[float | None] = (0.0, 0.02, 0.04), **work: object
+) -> Profile:
+    """Two nodes of one device: three gradients of 1 MB, a bucket each, 10 ms apiece at 100 MB/s of bus bandwidth."""
+    gradients = tuple(Gradient(name=str(i), bytes=MB, ready_seconds=moment) for i, moment in enumerate(ready))
+    runs = tuple(
+        Collective(scope="world", ranks=2, bytes=3 * MB, seconds=0.03 * noise, latency_seconds=1e-6)
+        for noise in (0.99, 1.0, 1.0, 1.01)
+    )
+    steps = [0.1 + each for each in WIGGLE]
+    return build(
+        {"solo": steps, "crowd": steps, "cluster": [each + exposed for each in steps]},
+        ranks=2,
+        nodes=2,
+        collectives=runs,
+        workload={"gradients": gradients, "bucket_bytes": (MB,) * 3, **work},
+    )
+
+
+@cache
+def model_of(exposed: float, known: bool = True) -> tuple[ExchangeModel, Target]:
+    profile = job(exposed, ready=(0.0, 0.02, 0.04) if known else (None, None, None))
+    base = of_profile(profile)
+    return ExchangeModel(profile, attribute(profile), base, DRAWS), base
+
+
+def network(exposed: float, target: Target | None = None, changes: ExchangeChanges = AS_MEASURED) -> np.ndarray:
+    model, base = model_of(exposed)
+    (part,) = model.on(target or base, changes).parts
+    return part.seconds
+
+
+def at(rate: float, base: Target, nodes: int = 2) -> Target:
+    assert base.network is not None
+    wished_for = base.network.model_copy(update={"bytes_per_second": wished(rate, "--network")})
+    return base.model_copy(update={"network": wished_for, "nodes": nodes})
+
+
+def test_where_nothing_changes_the_forecast_is_the_measurement() -> None:
+    for exposed in (0.0, 0.005, 0.01, 0.05, -0.0001):
+        profile = job(exposed)
+        stall = attribute(profile).stall("network")
+        assert stall is not None
+        drawn = network(exposed)
+        assert drawn.mean() == pytest.approx(stall.seconds, abs=1e-12)
+        assert stall.low is not None
+        assert np.percentile(drawn, 2.5) == pytest.approx(stall.low, abs=2e-4)
+        (part,) = model_of(exposed)[0].on(model_of(exposed)[1]).parts
+        assert part.origin == "measured"
+        assert part.beyond == ()
+
+
+def test_a_model_that_was_right_predicts_the_timeline() -> None:
+    # Buckets of 10 ms, ready every 20 ms: the last is exposed, 10 ms. At a quarter of the rate each takes 40 ms and
+    # the stream is always behind: 0 + 3 · 40 − 40 = 80 ms.
+    _, base = model_of(0.01)
+    assert network(0.01, at(0.25e8, base)).mean() == pytest.approx(0.08, rel=0.05)
+    assert network(0.01, at(1e9, base)).mean() == pytest.approx(0.001, abs=3e-4)
+
+
+def test_more_ranks_send_more_over_each_link() -> None:
+    # Four ranks send 2·3/4 of a bucket where two sent 2·1/2: 15 ms each, still behind the pass but for the last.
+    _, base = model_of(0.01)
+    rate = base.network
+    assert rate is not None
+    found = network(0.01, base.model_copy(update={"nodes": 4}))
+    assert found.mean() == pytest.approx(0.015, rel=0.1)
+
+
+def test_what_the_model_misses_stays_or_grows_with_the_exchange() -> None:
+    # 20 ms were exposed where the model says 10: the 10 it misses become between 10 and 40 at a quarter of the rate.
+    _, base = model_of(0.02)
+    found = network(0.02, at(0.25e8, base)) - 0.08
+    assert np.percentile(found, 5) == pytest.approx(0.01, abs=0.005)
+    assert np.percentile(found, 95) == pytest.approx(0.04, abs=0.008)
+
+
+def test_where_the_model_says_too_much_its_share_is_kept() -> None:
+    # 5 ms were exposed where the model says 10: half of the 80 ms at a quarter of the rate.
+    _, base = model_of(0.005)
+    assert network(0.005, at(0.25e8, base)).mean() == pytest.approx(0.04, rel=0.1)
+
+
+def test_smaller_buckets_overlap_more_and_larger_ones_less() -> None:
+    _, base = model_of(0.01)
+    slow = at(0.5e8, base)  # 20 ms a bucket: exposed is the last one's 20 ms
+    assert network(0.01, slow).mean() == pytest.approx(0.02, rel=0.05)
+    one = network(0.01, slow, ExchangeChanges(bucket_cap=3e6))
+    # A cap that is named is the first bucket's, too: one bucket of all three, 60 ms long, after the backward pass.
+    assert one.mean() == pytest.approx(0.06, rel=0.05)
+
+
+def test_compression_halves_what_travels() -> None:
+    _, base = model_of(0.01)
+    assert network(0.01, base, ExchangeChanges(compress=0.5)).mean() == pytest.approx(0.005, rel=0.1)
+
+
+def test_copies_that_go_away_are_saved() -> None:
+    _, base = model_of(0.01)
+    assert network(0.01, base, ExchangeChanges(copy_seconds=-0.002)).mean() == pytest.approx(0.008, rel=0.05)
+
+
+def test_exchanging_after_each_of_several_batches_costs_as_many_times() -> None:
+    _, base = model_of(0.01)
+    assert network(0.01, base, ExchangeChanges(times=4.0)).mean() == pytest.approx(0.04, rel=0.1)
+
+
+def test_a_shorter_backward_pass_hides_less() -> None:
+    _, base = model_of(0.01)
+    # Buckets ready every 5 ms and 10 ms long: 30 − 10.
+    assert network(0.01, base, ExchangeChanges(compute=0.25)).mean() == pytest.approx(0.02, rel=0.05)
+
+
+def test_one_node_has_no_network_stall_and_one_device_none_at_all() -> None:
+    model, base = model_of(0.01)
+    found = model.on(base.model_copy(update={"nodes": 1, "devices": 1}))
+    assert found.parts == ()
+    assert [each.name for each in found.missing] == ["interconnect", "network"]
+    assert not any(each.possible for each in found.missing)
+
+
+def test_a_target_without_network_facts_is_unknown_and_never_assumed() -> None:
+    model, base = model_of(0.01)
+    found = model.on(base.model_copy(update={"network": None, "nodes": 4}))
+    assert found.parts == ()
+    assert found.missing[-1].possible
+    assert "say it with --network" in found.missing[-1].why
+
+
+def test_without_readiness_as_much_hides_as_did_and_the_forecast_says_so() -> None:
+    # 30 ms alone, 10 exposed: 20 hide. At half of the rate 60 ms less 20 are exposed.
+    model, base = model_of(0.01, known=False)
+    (part,) = model.on(at(0.5e8, base)).parts
+    assert part.seconds.mean() == pytest.approx(0.04, rel=0.1)
+    assert "does not tell when gradients are ready" in part.beyond[0]
+
+
+def test_a_data_sheet_says_data_sheet_and_is_wide() -> None:
+    model, _ = model_of(0.01)
+    found = {part.name: part for part in model.on(of_instance(catalog.instance("p3.8xlarge"), 2)).parts}
+    assert set(found) == {"interconnect", "network"}
+    assert found["network"].origin == "data sheet"
+    assert any("no exchange inside a node" in sentence for sentence in found["interconnect"].beyond)
+    assert found["interconnect"].seconds.std() > 0.1 * found["interconnect"].seconds.mean()
+
+
+def test_far_targets_are_said_to_be_far() -> None:
+    model, base = model_of(0.01)
+    (part,) = model.on(at(1e9, base, nodes=16)).parts
+    assert any("16 ranks are more than 4 times the 2 measured" in sentence for sentence in part.beyond)
+    assert any("links between nodes are 10 times as fast" in sentence for sentence in part.beyond)
+
+
+def test_a_profile_without_gradients_says_what_adds_them() -> None:
+    profile = job(0.01, ready=(), bucket_bytes=())
+    base = of_profile(profile)
+    found = ExchangeModel(profile, attribute(profile), base, DRAWS).on(at(1e7, base))
+    assert "profile again" in found.missing[-1].why
+
+
+def test_collectives_of_the_script_s_own_are_counted() -> None:
+    extra = {"collectives_per_step": {"all_reduce": 10.0}, "collective_bytes_per_step": {"all_reduce": 1e6}}
+    profile = job(0.02, **extra)
+    base = of_profile(profile)
+    model = ExchangeModel(profile, attribute(profile), base, DRAWS)
+    (part,) = model.on(at(0.25e8, base)).parts
+    # The buckets' 80 ms, and ten collectives of 0.1 MB: 1 ms each before, 4 ms now.
+    assert part.seconds.mean() == pytest.approx(0.12, rel=0.05)
+
+
+def test_accumulating_without_leaving_out_exchanges_is_counted() -> None:
+    loaders = (Loader(kind="map", batches_per_step=4),)
+    assert exchanged(job(0.01, skips_exchanges=False, loaders=loaders)).times == 4.0  # type: ignore[union-attr]
+    assert exchanged(job(0.01, skips_exchanges=True, loaders=loaders)).times == 1.0  # type: ignore[union-attr]
+
+
+@settings(deadline=None)
+@given(st.sampled_from([0.0, 0.005, 0.01, 0.03]), st.floats(1e5, 1e11), st.floats(1.0, 100.0), st.integers(2, 64))
+def test_a_faster_network_never_waits_longer(exposed: float, rate: float, faster: float, nodes: int) -> None:
+    _, base = model_of(exposed)
+    before, after = network(exposed, at(rate, base, nodes)), network(exposed, at(rate * faster, base, nodes))
+    assert np.all(after <= before + 1e-12)
+
+
+@settings(deadline=None)
+@given(st.floats(0.01, 100.0), st.floats(1e6, 1e10))
+def test_scaling_bytes_and_rates_by_one_factor_changes_nothing(factor: float, rate: float) -> None:
+    model, base = model_of(0.01)
+    slow, fast = at(rate, base), at(rate / factor, base)
+    (same,) = model.on(fast, ExchangeChanges(compress=1 / factor)).parts
+    (plain,) = model.on(slow).parts
+    assert same.seconds == pytest.approx(plain.seconds, rel=1e-6)
+
+
+def test_a_network_of_unknown_spread_leaves_the_ends_unknown() -> None:
+    _, base = model_of(0.01)
+    claimed = Quantity(value=1e8, origin="data sheet", source="a sheet")
+    model, _ = model_of(0.01)
+    (part,) = model.on(base.model_copy(update={"network": Network(bytes_per_second=claimed)})).parts
+    assert not part.spread_known
+
+
+def test_an_exchange_that_was_hidden_altogether_divides_by_nothing() -> None:
+    profile = job(-0.0005, ready=(None, None, None), bucket_bytes=(3 * MB,))
+    base = of_profile(profile)
+    with np.errstate(all="raise"):
+        (part,) = ExchangeModel(profile, attribute(profile), base, DRAWS).on(at(0.5e8, base)).parts
+    assert np.isfinite(part.seconds).all()
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.floats(-0.0005, 0.2), st.lists(st.floats(0.0, 0.05), min_size=3, max_size=3), st.booleans())
+def test_the_forecast_of_what_was_measured_is_the_measurement(exposed: float, gaps: list[float], known: bool) -> None:
+    ready = np.cumsum(gaps).tolist() if known else [None] * 3
+    profile = job(exposed, ready=ready)
+    breakdown, base = attribute(profile), of_profile(profile)
+    (part,) = ExchangeModel(profile, breakdown, base, DRAWS).on(base).parts
+    stall = breakdown.stall("network")
+    assert stall is not None
+    assert part.seconds.mean() == pytest.approx(stall.seconds, abs=1e-12)
+    assert part.origin == "measured"
+
+
+@given(st.integers(1, 64), st.sampled_from(["p3.8xlarge", "p4d.24xlarge", "g4dn.12xlarge", "p2.xlarge"]))
+def test_only_several_nodes_have_a_network_stall(nodes: int, name: str) -> None:
+    found = model_of(0.01)[0].on(of_instance(catalog.instance(name), nodes))
+    names = {part.name for part in found.parts} | {each.name for each in found.missing if each.possible}
+    assert ("network" in names) == (nodes > 1)
+
+
+# Two stalls -----------------------------------------------------------------------------------------------------
+
+
+def two_ranks_on_a_node(exposed: float) -> Profile:
+    """The same three buckets inside one node, 10 ms apiece at 100 MB/s."""
+    gradients = tuple(Gradient(name=str(i), bytes=MB, ready_seconds=0.02 * i) for i in range(3))
+    runs = tuple(
+        Collective(scope="node", ranks=2, bytes=3 * MB, seconds=0.03 * noise, latency_seconds=1e-6)
+        for noise in (0.99, 1.0, 1.0, 1.01)
+    )
+    steps = [0.1 + each for each in WIGGLE]
+    return build(
+        {"solo": steps, "crowd": steps, "node": [each + exposed for each in steps]},
+        ranks=2,
+        collectives=runs,
+        workload={"gradients": gradients, "bucket_bytes": (MB,) * 3},
+    )
+
+
+@pytest.mark.parametrize("exposed", [0.005, 0.01, 0.03])
+def test_a_network_faster_than_the_links_inside_a_node_costs_nothing_whatever_was_measured_inside(exposed) -> None:
+    # The profile has no exchange between nodes, and its interconnect is not what the model says of it.
+    profile = two_ranks_on_a_node(exposed)
+    base = of_profile(profile)
+    found = {
+        part.name: part.seconds
+        for part in ExchangeModel(profile, attribute(profile), base, DRAWS)
+        .on(base.model_copy(update={"nodes": 2, "network": Network(bytes_per_second=wished(1e13, "--network"))}))
+        .parts
+    }
+    assert found["interconnect"].mean() == pytest.approx(exposed, abs=5e-4)
+    assert found["network"].min() >= 0.0
+    # Four ranks send 3/2 of what two did over the links inside: up to 25 ms more, and nothing but that.
+    assert found["network"].mean() <= 0.026
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.floats(1e7, 1e13), st.integers(2, 16), st.sampled_from([0.0, 0.005, 0.03]))
+def test_a_predicted_network_stall_is_never_below_zero_by_construction(rate, nodes, exposed) -> None:
+    profile = two_ranks_on_a_node(exposed)
+    base = of_profile(profile)
+    target = base.model_copy(update={"nodes": nodes, "network": Network(bytes_per_second=wished(rate, "--network"))})
+    found = ExchangeModel(profile, attribute(profile), base, DRAWS).on(target).parts
+    assert next(part for part in found if part.name == "network").seconds.min() >= 0.0
+
+
+# Readiness of several steps -------------------------------------------------------------------------------------
+
+
+def looked_at(*steps: Sequence[float]) -> Profile:
+    """The job of ``job`` whose three buckets were ready at these moments in each step that was looked at."""
+    buckets = tuple(
+        Bucket(bytes=MB, gradients=(str(i),), ready_steps=tuple(step[i] for step in steps)) for i in range(3)
+    )
+    gradients = tuple(
+        Gradient(name=str(i), bytes=MB, ready_seconds=steps[0][i], ready_steps=tuple(step[i] for step in steps))
+        for i in range(3)
+    )
+    return job(0.02, gradients=gradients, buckets=buckets)
+
+
+def test_readiness_of_every_step_that_was_looked_at_counts() -> None:
+    # At the end of a pass of 40 ms, or all at its end: 10 or 30 ms are exposed, and 20 in the mean of four steps.
+    even, late = (0.0, 0.02, 0.04), (0.0399, 0.0399, 0.04)
+    work = exchanged(looked_at(even, late, even, late))
+    assert work.looks == 4
+    assert work.buckets_ready == (even, late, even, late)
+    profile = looked_at(even, late, even, late)
+    base = of_profile(profile)
+    half = at(0.5e8, base)
+    (part,) = ExchangeModel(profile, attribute(profile), base, DRAWS).on(half).parts
+    # 20 ms a bucket: 20 or 60 exposed. The mean is known as well as four steps tell it.
+    assert part.seconds.mean() == pytest.approx(0.04, rel=0.05)
+    (sure,) = ExchangeModel(job(0.01), attribute(job(0.01)), of_profile(job(0.01)), DRAWS).on(half).parts
+    assert part.seconds.std() > 2 * sure.seconds.std()
+
+
+def test_a_bucket_waits_for_those_in_front_of_it() -> None:
+    assert exchanged(looked_at((0.03, 0.02, 0.04))).buckets_ready == ((0.03, 0.03, 0.04),)
+
+
+# Sharded models -------------------------------------------------------------------------------------------------
+
+
+def test_a_model_that_would_be_sharded_exposes_what_its_stage_does() -> None:
+    # Units of 10 ms each way, ready every 20 ms. Stage 2 scatters 5 ms behind each, then gathers 3 MB in 15 ms.
+    _, base = model_of(0.01)
+    assert network(0.01, base, ExchangeChanges(sharding=2)).mean() == pytest.approx(0.020, rel=0.06)
+    assert network(0.01, base, ExchangeChanges(sharding=1)).mean() == pytest.approx(0.025, rel=0.06)
+    twice = network(0.01, base, ExchangeChanges(sharding=3, passes=2)).mean()
+    assert twice == pytest.approx(2 * network(0.01, base, ExchangeChanges(sharding=3)).mean(), rel=0.01)
+
+
+def test_a_job_that_shards_its_model_itself_is_predicted_on_another_network() -> None:
+    # 2 gathers of 3 MB in parts of half, and a scatter of 3 MB: 15 ms each at 100 MB/s, 45 in all, 20 of it exposed.
+    own = {
+        "bucket_bytes": (), "gradients": (),
+        "collectives_per_step": {"all_gather_into_tensor": 2.0, "reduce_scatter_tensor": 1.0},
+        "collective_bytes_per_step": {"all_gather_into_tensor": 3e6, "reduce_scatter_tensor": 3e6},
+    }  # fmt: skip
+    profile = job(0.02, **own)
+    base = of_profile(profile)
+    (part,) = ExchangeModel(profile, attribute(profile), base, DRAWS).on(at(0.5e8, base)).parts
+    assert part.seconds.mean() == pytest.approx(0.090 - 0.025, rel=0.06)
+    assert "as much of their exchange hides as did" in part.beyond[0]

@@ -1,0 +1,64 @@
+"""What a step holds on a device, by hand, and the line through its activations against counted tensors."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench.predict.memory import counted
+from stash.predict.memory import RESERVE, Footprint, ModelState, constant_bytes, footprint
+
+MODEL = ModelState(parameter_bytes=8e8, optimizer_bytes=16e8, unit_bytes=1e8)
+
+
+def test_a_footprint_is_what_stays_and_what_each_sample_adds() -> None:
+    found = footprint(peak_bytes=5e9, batch=32, constant=4e8, constant_there=4e8)
+    assert found == Footprint(4e8, (5e9 - 4e8) / 32)
+    assert found.at(32) == pytest.approx(5e9)
+    room = 16e9 * (1 - RESERVE)
+    largest = found.largest_batch(16e9)
+    assert found.at(largest) <= room < found.at(largest + 1)
+    assert found.fits(found.at(largest), 16e9)
+    assert not found.fits(found.at(largest + 1), 16e9)
+    assert found.largest_batch(1e8) == 0
+
+
+def test_a_peak_below_what_is_constant_tells_nothing() -> None:
+    assert footprint(1e8, 32, 2e8, 2e8) is None
+
+
+@pytest.mark.parametrize(
+    ("stage", "bytes_held"),
+    [
+        (None, 3 * 8 + 16),  # parameters, gradients, buckets, both moments of Adam
+        (1, 3 * 8 + 16 / 4),
+        (2, 8 + (8 + 16) / 4 + 1),
+        (3, (2 * 8 + 16) / 4 + 3),
+    ],
+)
+def test_each_stage_keeps_its_part(stage, bytes_held) -> None:
+    assert constant_bytes(MODEL, buckets=True, stage=stage, ranks=4) == pytest.approx(bytes_held * 1e8)
+
+
+@given(st.integers(1, 1024), st.integers(1, 1024))
+def test_more_ranks_never_hold_more(few: int, more: int) -> None:
+    few, more = sorted((few, more))
+    for stage in (1, 2, 3):
+        assert constant_bytes(MODEL, True, stage, more) <= constant_bytes(MODEL, True, stage, few)
+
+
+def test_counted_tensors_are_those_of_the_hand() -> None:
+    # 1000 -> 2000 -> 10 without biases: 2,020,000 parameters; the batch, and what ReLU makes.
+    def model() -> torch.nn.Module:
+        return torch.nn.Sequential(
+            torch.nn.Linear(1000, 2000, bias=False), torch.nn.ReLU(), torch.nn.Linear(2000, 10, bias=False)
+        )
+
+    found = counted(model, (1000,), 64)
+    assert found.parameters == 4 * 2_020_000
+    assert found.gradients == 4 * 2_020_000
+    assert found.optimizer == 4 * 2_020_000  # momentum
+    # For the backward pass: the batch, and what ReLU made of its product.
+    assert found.kept == 4 * 64 * (1000 + 2000)

@@ -1,0 +1,111 @@
+"""A forecast: stalls that add up, ends in a breakdown, and says what is unknown and what is far away."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from stash.advice.verdict import verdict
+from stash.analysis.breakdown import Missing
+from stash.core.errors import StashError
+from stash.predict.cluster import Target
+from stash.predict.draws import Draws, Quantity, Used
+from stash.predict.forecast import Predicted, forecast
+
+DRAWS = Draws()
+TARGET = Target(name="two of them", nodes=2, devices=2, backend="gloo")
+FACT = Used(
+    about="bandwidth", unit="bytes/s", quantity=Quantity(value=1e9, origin="data sheet", as_of="2026", source="x")
+)
+
+
+def part(name: str, mean: float, spread: float = 0.001, **fields: object) -> Predicted:
+    drawn = mean + spread * DRAWS.normals(name)
+    return Predicted(name, drawn, **{"origin": "measured", **fields})  # type: ignore[arg-type]
+
+
+def test_stalls_add_up_and_stand_in_ladder_order() -> None:
+    found = forecast(TARGET, [part("network", 0.05), part("compute", 0.1), part("contention", 0.01)])
+    assert [stall.name for stall in found.breakdown.stalls] == ["compute", "contention", "network"]
+    assert sum(stall.seconds for stall in found.breakdown.stalls) == pytest.approx(found.breakdown.step_seconds)
+    assert found.breakdown.step_seconds == pytest.approx(0.16)
+
+
+def test_the_steps_interval_is_that_of_the_sums_and_not_the_sum_of_intervals() -> None:
+    found = forecast(TARGET, [part("compute", 0.1), part("network", 0.05)])
+    step = found.step
+    assert step is not None
+    assert step.half_width == pytest.approx(1.96e-3 * np.sqrt(2), rel=0.15)
+
+
+def test_errors_that_go_together_are_not_taken_as_independent() -> None:
+    both = DRAWS.normals("shared") * 0.001
+    parts = [Predicted("compute", 0.1 + both, "measured"), Predicted("network", 0.05 - both, "measured")]
+    step = forecast(TARGET, parts).step
+    assert step is not None
+    assert step.half_width == pytest.approx(0.0, abs=1e-9)
+
+
+def test_the_paper_s_percentages_follow_from_the_stalls() -> None:
+    found = forecast(TARGET, [part("compute", 0.08), part("interconnect", 0.02), part("network", 0.05)])
+    assert found.breakdown.paper.interconnect_pct == pytest.approx(20)
+    assert found.breakdown.paper.network_pct == pytest.approx(50)
+    assert found.breakdown.paper.prep_pct is None
+
+
+def test_while_a_possible_stall_is_unknown_so_are_step_and_speed() -> None:
+    gone = Missing(name="network", why="nobody knows the network", possible=True)
+    found = forecast(TARGET, [part("compute", 0.1)], [gone], samples=32)
+    assert found.unknown == (gone,)
+    assert found.step is None
+    assert found.samples_per_second is None
+
+
+def test_a_stall_that_cannot_be_or_is_contained_leaves_nothing_unknown() -> None:
+    missing = (
+        Missing(name="fetch", why="no loader"),
+        Missing(name="interconnect", why="…", possible=True, contained_in="network"),
+    )
+    found = forecast(TARGET, [part("compute", 0.1), part("network", 0.1)], missing, samples=32)
+    assert found.unknown == ()
+    assert found.samples_per_second is not None
+    assert found.samples_per_second.value == pytest.approx(160)
+    assert found.samples_per_second.low == pytest.approx(32 / (found.step.high if found.step else 0))  # type: ignore[operator]
+
+
+def test_what_is_not_known_to_spread_has_no_ends() -> None:
+    found = forecast(TARGET, [part("compute", 0.1), part("network", 0.05, spread_known=False)])
+    assert found.breakdown.stalls[1].low is None
+    assert found.breakdown.step.low is None
+    assert found.breakdown.stalls[0].low is not None
+
+
+def test_far_away_is_said_once_and_warned_of() -> None:
+    found = forecast(TARGET, [part("compute", 0.1, beyond=("far",)), part("network", 0.1, beyond=("far", "farther"))])
+    assert found.beyond == ("far", "farther")
+    assert found.breakdown.stability.warnings == ("far", "farther")
+    assert not found.breakdown.stability.ok
+
+
+def test_the_whole_is_as_certain_as_its_least_certain_part() -> None:
+    found = forecast(TARGET, [part("compute", 0.1), part("network", 0.1, origin="data sheet", facts=(FACT,))])
+    assert found.origin == "data sheet"
+    assert found.grounds[1].facts == (FACT,)
+
+
+@pytest.mark.parametrize("names", [(), ("network",), ("compute", "network", "network")])
+def test_no_forecast_is_made_of_parts_that_are_no_breakdown(names: tuple[str, ...]) -> None:
+    with pytest.raises(StashError, match="has no breakdown"):
+        forecast(TARGET, [part(name, 0.1) for name in names])
+
+
+def test_advice_reads_a_forecast_as_it_reads_a_profile(two_nodes: object) -> None:
+    found = forecast(TARGET, [part("compute", 0.1), part("network", 0.2)], repetitions=5)
+    assert verdict(found.breakdown, two_nodes).text  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def two_nodes() -> object:
+    from profile_builder import build
+
+    return build({"solo": [0.1] * 3, "crowd": [0.1] * 3, "cluster": [0.3] * 3}, ranks=2, nodes=2)

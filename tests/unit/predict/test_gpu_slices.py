@@ -1,0 +1,134 @@
+"""Slices of GPUs: told by a fraction or by their memory, and nowhere taken for a whole GPU."""
+
+from __future__ import annotations
+
+from datetime import date
+
+import pytest
+from catalogs import box, small
+from forecast_profiles import gpu_job
+
+from stash.analysis.findings.against import nearest_types
+from stash.analysis.findings.machine import machine_findings
+from stash.catalog.facts import Instance, share_of, sliced
+from stash.catalog.own import of_text
+from stash.catalog.shipped import gpus
+from stash.core.errors import UserError
+from stash.core.records.host import Gpu, Host, Limits
+from stash.plan.candidates import market
+from stash.plan.records import Constraints
+from stash.predict.changes import Alteration
+from stash.predict.cluster_sources import of_instance, of_profile
+from stash.predict.compute_ratios import slice_ratio
+from stash.predict.draws import Draws
+from stash.predict.forecasting import base_of, shipped_catalog, what_if
+from stash.predict.passes import Base
+
+GIB = 2**30
+SLICES = [each for each in shipped_catalog().instances if each.gpu_count and each.gpu_count < 1]
+WHOLE = {"L4": "g6.4xlarge", "A10": "Standard_NV36ads_A10_v5"}
+
+
+def host(gpu: str = "NVIDIA L4", memory: float = 11.18 * GIB) -> Host:
+    devices = (Gpu(index=0, name=gpu, memory_bytes=round(memory)),)
+    return Host(hostname="x", instance="g6f.4xlarge", cores=16, gpus=devices, limits=Limits())
+
+
+@pytest.fixture(scope="module")
+def base() -> Base:
+    return base_of(gpu_job(), draws=Draws(64))
+
+
+@pytest.mark.parametrize(
+    ("name", "gib", "share"),
+    [
+        ("L4", 22.35, 1), ("L4", 11.18, 1 / 2), ("L4", 2.79, 1 / 8), ("A10", 4.0, 1 / 6),
+        ("NVIDIA A10-4Q", 4.0, 1 / 6),
+        ("A100", 40.0, 1), ("A100-SXM4-80GB", 39.4, 1 / 2), ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", 4.75, 1 / 8),
+        ("P100", 12.0, 1), ("Tesla K80", 11.17, 1), ("V710", 4.0, 1), (None, 4.0, 1), ("L4", None, 1),
+    ],
+)  # fmt: skip
+def test_a_slice_is_told_by_its_memory(name: str | None, gib: float | None, share: float) -> None:
+    assert share_of(name, None if gib is None else gib * GIB, gpus()) == pytest.approx(share)
+
+
+def test_no_instance_of_the_catalog_is_a_slice_that_counts_as_a_whole() -> None:
+    assert {each.gpu_model for each in SLICES} == {"L4", "A10"}
+    for each in shipped_catalog().instances:
+        shown = share_of(each.gpu or each.gpu_model, each.gpu_memory_bytes, gpus())
+        assert each.gpu_share == pytest.approx(shown, rel=0.01), each.name
+
+
+def test_a_price_list_that_counts_a_slice_as_one_is_corrected() -> None:
+    listed = box("gr6f.4xlarge", gpu_model="L4", gpu_count=1, gpu_memory_bytes=11.18 * GIB)
+    assert sliced(listed, gpus()).gpu_share == 0.5
+    whole = box("g6.4xlarge", gpu_model="L4", gpu_count=1, gpu_memory_bytes=22.35 * GIB)
+    assert sliced(whole, gpus()) == whole
+
+
+@pytest.mark.parametrize("instance", SLICES, ids=lambda each: each.name)
+def test_a_slice_is_slower_than_the_whole_and_that_is_said_to_be_an_assumption(
+    base: Base, instance: Instance
+) -> None:
+    part, whole = (
+        what_if(base, Alteration(instance=name, nodes=1)) for name in (instance.name, WHOLE[f"{instance.gpu_model}"])
+    )
+    compute = {told: told_of.breakdown.stall("compute") for told, told_of in (("part", part), ("whole", whole))}
+    assert compute["part"].seconds == pytest.approx(compute["whole"].seconds / instance.gpu_share, rel=0.25)
+    assert (
+        compute["part"].time.high - compute["part"].time.low > compute["whole"].time.high - compute["whole"].time.low
+    )
+    assert any("that compute takes longer in proportion is an assumption" in each for each in part.beyond)
+    assert part.target.device_memory_bytes.value == instance.gpu_memory_bytes
+    assert part.target.devices == 1
+
+
+@pytest.mark.parametrize("instance", SLICES, ids=lambda each: each.name)
+def test_a_slice_is_left_out_of_what_is_recommended_with_its_reason(instance: Instance) -> None:
+    found = market(shipped_catalog(), Constraints(), {}, date(2026, 11, 22))
+    assert instance.name not in {each.instance.name for each in found.rentables}
+    (why,) = (each.why for each in found.unranked if each.instance == instance.name)
+    assert f"it has {instance.gpu_share:.2g} of one {instance.gpu_model}, and how fast a slice" in why
+    assert f"stash whatif --instance {instance.name}" in why
+
+
+def test_one_that_was_measured_may_be_rented() -> None:
+    machine = of_instance(SLICES[0], 1)
+    found = market(shipped_catalog(), Constraints(), {SLICES[0].name: machine}, date(2026, 11, 22))
+    assert SLICES[0].name in {each.instance.name for each in found.rentables}
+
+
+def test_the_assumption_is_proportion_give_or_take_half_a_power() -> None:
+    half = slice_ratio(1.0, 0.25)
+    assert (half.value, half.low, half.high) == (4.0, 2.0, 8.0)
+    back = slice_ratio(0.25, 1.0)
+    assert (back.value, back.low, back.high) == (0.25, 0.125, 0.5)
+
+
+def test_a_profile_of_a_slice_is_not_one_of_a_whole_gpu() -> None:
+    half = gpu_job(nodes=1, ranks=1, hosts=(host(),), collectives=())
+    assert of_profile(half).device_share == 0.5
+    told = what_if(base_of(half, draws=Draws(64)), Alteration(gpu="L4"))
+    compute = told.breakdown.stall("compute")
+    assert compute is not None
+    assert compute.seconds == pytest.approx(0.170 / 2, rel=0.1)
+    assert any("a whole one is faster in proportion is an assumption" in each for each in told.beyond)
+
+
+def test_a_probe_finds_the_one_gpu_that_a_slice_is_to_its_driver() -> None:
+    reference = next(each for each in SLICES if each.name == "g6f.4xlarge")
+    assert not [each for each in machine_findings(host(), reference, shipped_catalog()) if each.name == "gpu-count"]
+    none = host().model_copy(update={"gpus": ()})
+    assert [each for each in machine_findings(none, reference, shipped_catalog()) if each.name == "gpu-count"]
+    assert nearest_types([host().model_copy(update={"instance": None})], 0, shipped_catalog())[0].instance == (
+        "g6f.4xlarge"
+    )
+
+
+def test_an_own_machine_has_whole_gpus_or_a_part_of_one(tmp_path) -> None:
+    with pytest.raises(UserError, match=r"gpu_count: .*a whole number, or below 1 for a slice"):
+        of_text("instances:\n- {name: mine, gpu: L4, gpu_count: 1.5, price: $1/h}\n", tmp_path / "own.yaml")
+
+
+def test_a_small_catalog_needs_no_gpu_table() -> None:
+    assert small((box("cpu", gpu_count=0), 1.0)).instances[0].gpu_share == 1.0

@@ -1,0 +1,82 @@
+"""Workers that prefetch and a device that trains: by hand, and against the recursion of PyTorch's own rules."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stash.predict.pipeline import hand_outs, step_with_loader
+
+
+def outs(made: list[float], trained: float, workers: int, prefetch: int) -> list[float]:
+    times = np.array(made, np.float64)[:, None, None]
+    return hand_outs(times, np.array([trained]), workers, prefetch)[:, 0].tolist()
+
+
+def test_one_worker_that_is_slower_than_training_sets_the_pace():
+    assert outs([2, 2, 2, 2], 1, workers=1, prefetch=2) == [2, 4, 6, 8]
+
+
+def test_one_worker_that_is_faster_is_waited_for_once():
+    # it runs ahead by two batches and then waits until one is taken
+    assert outs([1, 1, 1, 1, 1], 3, workers=1, prefetch=2) == [1, 4, 7, 10, 13]
+
+
+def test_a_slow_batch_holds_up_those_behind_it_for_they_come_in_order():
+    # worker 0 makes 0, 2 and 4, worker 1 makes 1, 3 and 5: batch 2 takes 10 s, and 3 waits for it
+    assert outs([1, 1, 10, 1, 1, 1], 1, workers=2, prefetch=2) == [1, 2, 11, 12, 13, 14]
+
+
+def test_a_worker_starts_no_batch_before_one_of_its_share_was_taken():
+    # one batch under way: batch 1 is begun when batch 0 was handed out, at 1
+    assert outs([1, 1, 1], 5, workers=1, prefetch=1) == [1, 6, 11]
+    assert outs([4, 4, 4], 1, workers=1, prefetch=1) == [4, 8, 12]
+
+
+def test_all_ranks_wait_for_the_slowest_batch():
+    times = np.array([[[1.0], [3.0]], [[3.0], [1.0]]])
+    assert hand_outs(times, np.array([1.0]), 1, 2)[:, 0].tolist() == [3, 4]
+
+
+def test_equal_batches_take_the_longer_of_training_and_supply():
+    step = step_with_loader(np.array([2.0, 2.0]), np.array([1.0, 3.0]), workers=4, prefetch=2)
+    assert step.tolist() == [2, 3]
+
+
+def test_without_workers_nothing_overlaps():
+    assert step_with_loader(np.array([2.0]), np.array([1.5]), workers=0, prefetch=2).tolist() == [3.5]
+
+
+@pytest.mark.parametrize(("workers", "prefetch", "variation"), [(1, 2, 0.5), (4, 2, 0.5), (8, 1, 0.3)])
+@pytest.mark.parametrize("load", [0.8, 1.0, 1.3])
+def test_batches_of_unlike_times_take_as_long_as_in_the_recursion(workers, prefetch, variation, load):
+    drawn = np.random.default_rng(3).gamma(variation**-2, variation**2, (4000, 1, 1))
+    made = load * workers * drawn / drawn.mean()
+    out = hand_outs(made, np.ones(1), workers, prefetch)[:, 0]
+    simulated = (out[-1] - out[400]) / (4000 - 401)
+    told = step_with_loader(np.array([1.0]), np.array([load]), workers, prefetch, 1, variation)
+    assert told[0] == pytest.approx(simulated, rel=0.03)
+
+
+@given(
+    supplied=st.floats(0.01, 100),
+    slower=st.floats(1, 10),
+    workers=st.integers(1, 8),
+    variation=st.sampled_from([0.0, 0.3, 1.0]),
+)
+@settings(max_examples=40, deadline=None)
+def test_slower_supply_never_makes_a_step_shorter(supplied, slower, workers, variation):
+    fast, slow = (
+        step_with_loader(np.array([1.0]), np.array([each]), workers, 2, 2, variation)[0]
+        for each in (supplied, supplied * slower)
+    )
+    assert slow >= fast * (1 - 1e-9)
+    assert fast >= max(1.0, supplied) * (1 - 1e-9)
+
+
+def test_a_draw_that_trains_for_less_than_nothing_waits_for_its_workers() -> None:
+    found = step_with_loader(np.array([-0.01, 0.0, 0.1]), np.array([0.02, 0.02, 0.02]), 2, 2, 1, 0.5)
+    assert np.isfinite(found).all()
+    assert found[0] == found[1] >= 0.02

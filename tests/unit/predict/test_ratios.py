@@ -1,0 +1,157 @@
+"""Compute on other GPUs: published pairs, rooflines and memory, by hand."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from stash import catalog
+from stash.catalog.facts import GpuFacts
+from stash.catalog.reference import Speed, model_key, speeds
+from stash.core.records.profile import Operator
+from stash.predict.compute_ratios import batch_exponent, flops_ratio, precision_ratio, sheet_ratio, time_ratio
+from stash.predict.gpu_pairs import (
+    LAUNCH_SECONDS,
+    arm,
+    autocast_ratio,
+    by_model,
+    device_seconds,
+    left_out_errors,
+    pairs,
+    roofline_ratio,
+)
+
+
+def speed(model: str, gpu: str, rate: float, batch: int | None = 32) -> Speed:
+    return Speed(model, batch, "fp32", gpu, rate, "2020", "a source", "a source")
+
+
+TABLE = (
+    speed("ResNet-50", "K80", 50),
+    speed("ResNet50v1.5", "V100", 300),
+    speed("LM", "K80", 10),
+    speed("LM", "V100", 20),
+)
+
+
+def test_names_of_models_are_compared_without_what_people_write_differently():
+    assert model_key("ResNet50v1.5") == model_key("resnet-50") == model_key("ResNet 50") == "resnet50"
+    assert model_key("mobilenet_v2") != model_key("mobilenet_v3")
+
+
+def test_a_pair_is_one_model_on_both_gpus():
+    found = {pair.model: pair.log_ratio for pair in pairs("K80", "V100", "fp32", TABLE)}
+    assert found == {"resnet50": pytest.approx(math.log(50 / 300)), "lm": pytest.approx(math.log(0.5))}
+    assert pairs("K80", "T4", "fp32", TABLE) == ()
+
+
+def test_each_model_counts_once_and_is_predicted_by_the_others():
+    found = (*pairs("K80", "V100", "fp32", TABLE), *pairs("K80", "V100", "fp32", TABLE[2:]))
+    assert by_model(found) == pytest.approx((math.log(1 / 6) + math.log(1 / 2)) / 2)
+    lm, resnet = left_out_errors(found)
+    assert lm == pytest.approx(math.log(1 / 6) - math.log(1 / 2)) == pytest.approx(-resnet)
+
+
+def test_an_interval_for_a_new_model_is_students_of_the_errors():
+    assert arm([0.1, -0.1, 0.1, -0.1]) == pytest.approx(2.7764 * 0.1 * math.sqrt(1.25), rel=1e-4)
+    assert arm([]) == math.inf
+
+
+def test_every_published_speed_is_positive_dated_or_named_and_of_a_gpu_that_the_catalog_knows():
+    known = {gpu.model for gpu in catalog.load().gpus}
+    assert len(speeds()) > 100
+    for each in speeds():
+        assert each.per_second > 0
+        assert each.source
+        assert each.gpu in known
+
+
+def test_the_models_own_pair_is_taken_before_those_of_others():
+    old, new = catalog.gpu("K80"), catalog.gpu("V100-SXM2-16GB")
+    own = time_ratio(old, new, "resnet50", 64, "fp32")
+    other = time_ratio(old, new, "nobody_published_this", 64, "fp32")
+    assert own is not None
+    assert other is not None
+    assert "resnet50 on both GPUs" in own.source
+    assert "other models" in other.source
+    assert own.high / own.low < other.high / other.low
+    assert own.value < 1
+
+
+def test_gpus_that_nobody_compared_are_told_by_data_sheets_or_by_the_jobs_operators():
+    old, new = catalog.gpu("V100-SXM2-16GB"), catalog.gpu("H100-SXM5-80GB")
+    by_sheet = time_ratio(old, new, "x", 64, "fp32")
+    by_operators = time_ratio(old, new, "x", 64, "fp32", roofline=0.25)
+    assert by_sheet is not None
+    assert by_operators is not None
+    assert by_sheet.value == pytest.approx(sheet_ratio(old, new, "fp32"))
+    assert by_operators.value == pytest.approx(0.25)
+    assert by_operators.high / by_operators.low < by_sheet.high / by_sheet.low
+
+
+def test_variants_of_one_model_lie_between_their_ratios_of_arithmetic_and_of_memory():
+    small, large = catalog.gpu("A100-SXM4-40GB"), catalog.gpu("A100-SXM4-80GB")
+    ratio = time_ratio(small, large, "x", 64, "amp")
+    assert ratio is not None
+    assert (ratio.low, ratio.high) == (pytest.approx(1555 / 2000), pytest.approx(1.0))
+    assert flops_ratio(small, large, "amp") == 1.0
+
+
+def test_a_larger_batch_takes_less_than_in_proportion_by_what_was_published():
+    found = batch_exponent("nobody_published_this", "V100")
+    assert 0 < found.low < found.value < 1 < found.high
+
+
+def test_mixed_precision_is_published_for_some_gpus_and_else_told_by_operators():
+    found = precision_ratio("resnet50", "V100")
+    assert found is not None
+    assert found.value < 0.5
+    assert precision_ratio("x", "K80") is None
+    told = precision_ratio("x", "K80", 0.8)
+    assert told is not None
+    assert told.value == pytest.approx(0.8)
+
+
+# Rooflines -------------------------------------------------------------------------------------------------
+
+
+def calls(operator: str, shapes: str, dtype: str, times: int, flops: float | None, size: float) -> Operator:
+    return Operator(operator=operator, shapes=shapes, dtype=dtype, calls=times, flops=flops, bytes=int(size))
+
+
+GPU = GpuFacts(
+    name="G", model="G", as_of="2026-01-01", source="by hand", fp32_flops_per_second=10e12,
+    tensor_fp16_flops_per_second=100e12, fp16_flops_per_second=20e12, tensor_tf32_flops_per_second=50e12,
+    memory_bytes_per_second=1e12,
+)  # fmt: skip
+PRODUCT = calls("aten.mm", "4096x4096 4096x4096", "float32", 1, 1e12, 2e8)
+
+
+def test_an_operator_takes_its_arithmetic_its_bytes_or_its_launch_whichever_is_longest():
+    assert device_seconds([PRODUCT], GPU) == pytest.approx(0.1)
+    assert device_seconds([calls("aten.add", "1000x1000", "float32", 1, None, 5e9)], GPU) == pytest.approx(0.005)
+    assert device_seconds([calls("aten.add", "8", "float32", 100, None, 96)], GPU) == pytest.approx(
+        100 * LAUNCH_SECONDS
+    )
+    assert device_seconds([], GPU) is None
+
+
+def test_tensor_cores_take_convolutions_and_halves_whose_inner_sizes_are_multiples_of_eight():
+    assert device_seconds([PRODUCT.model_copy(update={"operator": "aten.convolution"})], GPU) == pytest.approx(
+        1e12 / 50e12
+    )
+    assert device_seconds([PRODUCT.model_copy(update={"dtype": "float16"})], GPU) == pytest.approx(1e12 / 100e12)
+    odd = PRODUCT.model_copy(update={"dtype": "float16", "shapes": "4096x1001 1001x4096"})
+    assert device_seconds([odd], GPU) == pytest.approx(1e12 / 20e12)
+
+
+def test_autocast_makes_products_shorter_and_leaves_the_rest():
+    rest = calls("aten.add", "1000x1000", "float32", 1, None, 5e9)
+    assert autocast_ratio([PRODUCT, rest], GPU) == pytest.approx((0.01 + 0.005) / (0.1 + 0.005))
+
+
+def test_a_ratio_needs_the_rates_of_both():
+    twice = GPU.model_copy(update={"fp32_flops_per_second": 20e12})
+    assert roofline_ratio([PRODUCT], GPU, twice) == pytest.approx(0.5)
+    assert roofline_ratio([PRODUCT], GPU, GPU.model_copy(update={"fp32_flops_per_second": None})) is None

@@ -1,0 +1,135 @@
+"""Asked about the machine that was measured, the answer is the measurement; of more of it, only the rest is new."""
+
+from __future__ import annotations
+
+from datetime import date
+from typing import Any
+
+import pytest
+from forecast_profiles import cpu_job, gpu_job
+
+from stash.core.records.host import Gpu, Host, Limits, Probe
+from stash.plan.bill import BillFacts
+from stash.plan.recommend import recommend
+from stash.plan.records import Constraints, Goal, TrainingWork
+from stash.predict.changes import Alteration
+from stash.predict.cluster_sources import of_probe
+from stash.predict.draws import Draws
+from stash.predict.forecasting import base_of, shipped_catalog, what_if
+from stash.predict.passes import Base
+from stash.whatif.answers import answered
+from stash.whatif.page import view
+
+
+def hosts(instance: str | None, nodes: int = 2, gpus: int = 2, name: str = "gpu") -> tuple[Host, ...]:
+    devices = tuple(Gpu(index=j, name="Tesla V100-SXM2-16GB", memory_bytes=16 * 2**30) for j in range(gpus))
+    return tuple(
+        Host(
+            hostname=f"{name}{i}", cloud="aws" if instance else None, instance=instance, cores=16,
+            memory_bytes=64 * 10**9, gpus=devices, limits=Limits(),
+        )
+        for i in range(nodes)
+    )  # fmt: skip
+
+
+def job(instance: str | None = "p3.8xlarge", ranks: int = 8, **changes: Any) -> Base:
+    """Two nodes of the type, with all of its four GPUs."""
+    return base_of(gpu_job(ranks=ranks, hosts=hosts(instance, gpus=ranks // 2), **changes), draws=Draws(64))
+
+
+@pytest.mark.parametrize("name", ["p3.8xlarge", "aws/p3.8xlarge", "P3.8XLARGE"])
+@pytest.mark.parametrize("nodes", [None, 2])
+def test_the_type_that_was_measured_is_answered_by_the_measurement(name: str, nodes: int | None) -> None:
+    base = job()
+    told = what_if(base, Alteration(instance=name, nodes=nodes))
+    assert told.breakdown.step == what_if(base).breakdown.step
+    assert {part.origin for part in told.grounds} == {"measured"}
+    assert told.target == base.target
+
+
+def test_that_it_was_measured_is_what_it_says() -> None:
+    said = view(answered(job(), {"instance": "p3.8xlarge"}))
+    assert said.verdict.startswith("That is what was measured: a step of 300.0 ")
+    assert {line.origin for line in said.lines} == {"measured"}
+
+
+def test_a_change_beside_it_changes_that_alone() -> None:
+    base = job()
+    told = what_if(base, Alteration(instance="p3.8xlarge", network=12.5e9))
+    alone = what_if(base, Alteration(network=12.5e9))
+    assert told.breakdown.step == alone.breakdown.step
+
+
+def test_on_more_nodes_of_it_compute_and_what_loaders_had_stay_as_measured() -> None:
+    base = job()
+    told, plain = what_if(base, Alteration(instance="p3.8xlarge", nodes=4)), what_if(base, Alteration(nodes=4))
+    assert told.breakdown.step == plain.breakdown.step
+    origins = {part.stall: part.origin for part in told.grounds}
+    assert (origins["compute"], origins["transfer"], origins["network"]) == ("measured", "measured", "scaled")
+    assert told.target.storage is None
+
+
+def test_with_all_of_its_devices_the_links_are_those_that_were_measured() -> None:
+    base = job(ranks=4)
+    told = what_if(base, Alteration(instance="p3.8xlarge"))
+    assert (told.target.nodes, told.target.devices) == (2, 4)
+    assert told.target.network == base.target.network
+    assert told.target.inside == base.target.inside
+    was, now = (each.breakdown.stall("compute") for each in (what_if(base), told))
+    assert was is not None
+    assert now is not None
+    assert now.time == was.time
+
+
+def test_what_was_not_used_comes_from_the_data_sheet() -> None:
+    base = base_of(gpu_job(nodes=1, ranks=4, hosts=hosts("p3.8xlarge", 1, 4)), draws=Draws(64))
+    assert base.target.network is None
+    told = what_if(base, Alteration(instance="p3.8xlarge", nodes=2))
+    assert told.target.network is not None
+    assert told.target.network.bytes_per_second.origin == "data sheet"
+
+
+def test_the_gpu_that_was_measured_is_no_other_under_the_catalogs_name() -> None:
+    told = what_if(job(), Alteration(instance="p3.16xlarge"))
+    assert told.target.device == "Tesla V100-SXM2-16GB"
+    assert not any("was measured on Tesla" in each for each in told.beyond)
+
+
+def test_another_type_is_forecast() -> None:
+    told = what_if(job(), Alteration(instance="g5.12xlarge"))
+    assert {part.origin for part in told.grounds if part.stall == "compute"} == {"data sheet"}
+
+
+def test_a_type_without_gpus_is_answered_where_it_was_measured() -> None:
+    base = base_of(cpu_job(hosts=hosts("c5.4xlarge", 1, 0)), draws=Draws(64))
+    assert what_if(base, Alteration(instance="c5.4xlarge")).breakdown.step == what_if(base).breakdown.step
+
+
+@pytest.mark.parametrize("instance", [None, "p3.8xlarge"])
+def test_a_probe_of_the_machine_that_was_measured_changes_nothing(instance: str | None) -> None:
+    profile = gpu_job(hosts=hosts(instance))
+    probe = Probe(
+        stash_version="1", created="2026-11-22T00:00:00+00:00", budget_seconds=45, elapsed_seconds=40,
+        hosts=hosts(instance),
+    )  # fmt: skip
+    base = base_of(profile, draws=Draws(64), clusters=lambda name: of_probe(probe))
+    assert what_if(base, Alteration(cluster="here.probe.json")).breakdown.step == what_if(base).breakdown.step
+    other = probe.model_copy(update={"hosts": hosts(None, name="other")})
+    base = base_of(profile, draws=Draws(64), clusters=lambda name: of_probe(other))
+    assert what_if(base, Alteration(cluster="there.probe.json")).target.name.startswith("2 × other0")
+
+
+@pytest.mark.parametrize(("gpus", "origin"), [(4, "measured"), (2, "scaled")])
+def test_what_is_recommended_of_the_type_that_was_measured_is_the_measurement(gpus: int, origin: str) -> None:
+    """With two of its four GPUs measured, only the exchange among four is predicted, on the links that were seen."""
+    base = base_of(gpu_job(nodes=1, ranks=gpus, hosts=hosts("p3.8xlarge", 1, gpus)), draws=Draws(64))
+    plan = recommend(
+        [base], Goal(work=TrainingWork(samples=1e6, text="some")),
+        Constraints(clouds=("aws",), gpus=("V100",), most_nodes=1), shipped_catalog(), BillFacts(), ["a.stash.json"],
+        date(2026, 11, 22), listed=("p3.8xlarge",),
+    )  # fmt: skip
+    (same,) = (each for each in plan.choices if each.name == "1 × p3.8xlarge")
+    found = {stall.name: stall for stall in same.stalls}
+    assert (found["compute"].origin, found["interconnect"].origin) == ("measured", origin)
+    assert found["compute"].seconds.value == pytest.approx(0.170)
+    assert all("data sheet" not in stall.origin for stall in same.stalls)

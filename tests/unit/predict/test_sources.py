@@ -1,0 +1,190 @@
+"""Targets: what a profile, a probe and a data sheet tell of links, by hand, and what they leave unknown."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from probe_builder import gpus, host, links, probe, ring, stream
+from profile_builder import build
+
+from stash import catalog
+from stash.catalog.facts import Instance
+from stash.core.records.host import Limits
+from stash.core.records.profile import Collective, Profile
+from stash.predict import cluster
+from stash.predict.cluster import Network, NodeLinks
+from stash.predict.cluster_sources import network_rate, of_instance, of_probe, of_profile
+from stash.predict.collective_times import UnknownFactError, fabric_of
+from stash.predict.draws import Draws
+from stash.predict.draws import given as wished
+
+
+def exchanging(*runs: Collective, ranks: int = 4, nodes: int = 2, buckets: tuple[int, ...] = (50, 50)) -> Profile:
+    rungs = {"solo": [0.1, 0.1], "crowd": [0.1, 0.1], "node": [0.12, 0.12], "cluster": [0.2, 0.2]}
+    return build(rungs, ranks=ranks, nodes=nodes, collectives=runs, workload={"bucket_bytes": buckets})
+
+
+def test_a_profile_s_own_exchange_tells_rates_and_hops() -> None:
+    found = of_profile(
+        exchanging(
+            Collective(scope="node", ranks=2, bytes=100, seconds=3.0, latency_seconds=1.0),
+            Collective(scope="world", ranks=4, bytes=100, seconds=13.0, latency_seconds=10.0),
+        )
+    )
+    assert (found.nodes, found.devices, found.backend) == (2, 2, "gloo")
+    assert found.inside is not None
+    assert found.network is not None
+    # Inside: 2·1/2 · 100 bytes in 2 s; a bucket's latency of 0.5 s is 2 hops. Between: 2·3/4 · 100 in 3 s.
+    assert found.inside.bytes_per_second is not None
+    assert found.inside.bytes_per_second.value == pytest.approx(50)
+    assert found.inside.latency_seconds is not None
+    assert found.inside.latency_seconds.value == pytest.approx(0.25)
+    assert found.network.bytes_per_second is not None
+    assert found.network.bytes_per_second.value == pytest.approx(50)
+    # A bucket's 5 s less 4 hops inside of 0.25 s leave 4 s for 2 hops between.
+    assert found.network.latency_seconds is not None
+    assert found.network.latency_seconds.value == pytest.approx(2.0)
+    assert found.network.bytes_per_second.origin == "measured"
+    assert found.network.bytes_per_second.as_of == "2026-11-20"
+
+
+def test_the_path_of_a_profile_takes_what_its_exchange_took() -> None:
+    import numpy as np
+
+    from stash.predict.collective_times import all_reduce
+
+    run = Collective(scope="world", ranks=4, bytes=100, seconds=13.0, latency_seconds=10.0)
+    node = Collective(scope="node", ranks=2, bytes=100, seconds=3.0, latency_seconds=1.0)
+    fabric = fabric_of(of_profile(exchanging(run, node)), Draws())
+    assert all_reduce(fabric, np.array([50.0, 50.0]), "gloo").sum(axis=1) == pytest.approx(13.0)
+
+
+def test_an_exchange_that_is_all_latency_tells_the_rate_of_all_its_time() -> None:
+    run = Collective(scope="world", ranks=2, bytes=100, seconds=1.0, latency_seconds=0.95)
+    found = of_profile(exchanging(run, ranks=2))
+    assert found.network is not None
+    assert found.network.bytes_per_second is not None
+    assert found.network.bytes_per_second.value == pytest.approx(100)
+
+
+def test_one_node_needs_no_network_and_one_device_no_links() -> None:
+    found = of_profile(build({"solo": [0.1]}, ranks=1))
+    assert (found.inside, found.network) == (None, None)
+    assert fabric_of(found, Draws()).ranks == 1
+
+
+def test_a_probe_s_curves_tell_alpha_and_beta() -> None:
+    curves = links(exchanges=(ring(4, 1e-5, 1e10, backend="nccl"), ring(8, 2e-5, 1e9, nodes=2, backend="nccl")))
+    found = of_probe(probe(host(measured=curves, gpus=gpus(4)), host("node1", gpus=gpus(4))))
+    assert (found.nodes, found.devices, found.backend) == (2, 4, "nccl")
+    assert found.inside is not None
+    assert found.inside.bytes_per_second is not None
+    assert found.inside.bytes_per_second.value == pytest.approx(1e10, rel=0.05)
+    assert found.network is not None
+    assert found.network.latency_seconds is not None
+    assert found.network.latency_seconds.value == pytest.approx(2e-5, rel=0.3)
+
+
+def test_streams_stand_in_where_no_all_reduce_crossed() -> None:
+    measured = links(streams=(stream(0, 1, 1, 1e8), stream(0, 1, 8, 1e9)))
+    found = of_probe(probe(host(measured=measured), host("node1")))
+    assert found.network is not None
+    assert found.network.bytes_per_second is not None
+    assert found.network.bytes_per_second.value == pytest.approx(1e9, rel=0.05)
+    assert "8 TCP flows" in found.network.bytes_per_second.source
+
+
+def test_a_control_group_s_limit_is_the_disk_s_rate() -> None:
+    profile = build({"solo": [0.1]}, ranks=1, host={"limits": Limits(read_bytes_per_second=2e7, cpus=2)})
+    storage = of_profile(profile).storage
+    assert storage is not None
+    assert storage.bytes_per_second is not None
+    assert storage.bytes_per_second.value == 2e7
+
+
+def test_an_instance_s_claims_are_multiplied_by_what_is_reached_of_such() -> None:
+    found = of_instance(catalog.instance("p4d.24xlarge"), 2)
+    share, wires = cluster.reached("nvswitch"), cluster.reached("efa")
+    assert share is not None
+    assert wires is not None
+    assert found.inside is not None
+    assert found.inside.bytes_per_second is not None
+    assert found.inside.bytes_per_second.value == pytest.approx(300e9 * share.value)
+    assert found.inside.wiring == "nvswitch"
+    assert found.network is not None
+    assert found.network.transport == "efa"
+    assert found.network.bytes_per_second is not None
+    assert found.network.bytes_per_second.value == pytest.approx(50e9 * wires.value)
+    assert "karpenter" in found.network.bytes_per_second.source
+    assert "nccl" in found.network.bytes_per_second.source
+
+
+def test_a_mesh_of_unknown_cut_may_be_as_slow_as_its_pcie() -> None:
+    found = of_instance(catalog.instance("p3.8xlarge"), 1).inside
+    whole = of_instance(catalog.instance("p3.16xlarge"), 1).inside
+    assert found is not None
+    assert whole is not None
+    assert found.bytes_per_second is not None
+    assert whole.bytes_per_second is not None
+    assert found.bytes_per_second.low is not None
+    assert whole.bytes_per_second.low is not None
+    assert found.bytes_per_second.value / found.bytes_per_second.low > 10
+    assert whole.bytes_per_second.value / whole.bytes_per_second.low < 5
+
+
+def test_a_source_of_several_facts_is_named_once() -> None:
+    found = network_rate(wished(10e9 / 8, "--network"), "tcp")
+    assert found is not None
+    named = found.source.split("; ")
+    assert len(named) == len(set(named)) > 1
+
+
+def test_fast_lines_of_sockets_are_held_to_what_sockets_do() -> None:
+    slow, fast = (network_rate(wished(rate, "--network"), "tcp") for rate in (10e9 / 8, 100e9 / 8))
+    limit = cluster.socket_limit()
+    assert slow is not None
+    assert fast is not None
+    assert limit is not None
+    assert slow.value == pytest.approx(10e9 / 8, rel=0.05)
+    assert fast.value == limit.value
+
+
+@given(st.floats(1e6, 1e12), st.floats(1.0, 100.0))
+def test_a_faster_line_never_carries_less(rate: float, faster: float) -> None:
+    slow, fast = (network_rate(wished(each, "--network"), "tcp") for each in (rate, rate * faster))
+    assert slow is not None
+    assert fast is not None
+    assert slow.value <= fast.value
+    assert slow.low is not None
+    assert fast.low is not None
+    assert slow.low <= fast.low
+
+
+def test_a_type_without_network_facts_has_no_network() -> None:
+    bare = Instance(cloud="here", name="bare", gpu_count=2, as_of="2026", source="nobody")
+    found = of_instance(bare, 4)
+    assert found.network is None
+    assert found.inside == NodeLinks(wiring="pcie")
+    with pytest.raises(UnknownFactError, match="the network between nodes of 4 × here/bare is unknown; say it with"):
+        fabric_of(found, Draws())
+
+
+def test_unknown_links_inside_are_said_before_anything_is_assumed() -> None:
+    bare = Instance(cloud="here", name="bare", gpu_count=2, network_bytes_per_second=1e9, as_of="2026", source="x")
+    with pytest.raises(UnknownFactError, match="between the 2 devices of a node of 2 × here/bare are unknown"):
+        fabric_of(of_instance(bare, 2), Draws())
+
+
+def test_several_interfaces_carry_as_many_times_as_much() -> None:
+    one = of_instance(catalog.instance("p4d.24xlarge"), 2)
+    assert one.network is not None
+    four = one.model_copy(update={"network": Network(**{**dict(one.network), "nics": 4})})
+    assert (fabric_of(four, Draws()).between == 4 * fabric_of(one, Draws()).between).all()
+
+
+def test_uneven_links_are_as_fast_as_the_slowest_that_a_ring_passes() -> None:
+    even = of_instance(catalog.instance("p3.16xlarge"), 1)
+    assert even.inside is not None
+    uneven = even.model_copy(update={"inside": even.inside.model_copy(update={"slowest_share": 0.2})})
+    assert fabric_of(uneven, Draws()).inside == pytest.approx(0.2 * fabric_of(even, Draws()).inside)

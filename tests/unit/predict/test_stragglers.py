@@ -1,0 +1,79 @@
+"""The slowest of many ranks: against the integral itself, against simulation, and from profiles."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from profile_builder import build
+from scipy.integrate import quad
+from scipy.stats import norm
+
+from stash.predict.draws import Draws
+from stash.predict.stragglers import expected_maximum, largest_of, seen_again, single_steps, waiting
+
+NOISE = np.random.default_rng(0).normal(size=4000)
+DRAWS = Draws()
+AGAIN = seen_again(NOISE[:200], DRAWS)
+
+
+@pytest.mark.parametrize("ranks", [2, 4, 64, 1000, 16384])
+def test_the_expected_maximum_is_the_integral(ranks: int) -> None:
+    density, _ = quad(lambda x: x * ranks * norm.pdf(x) * norm.cdf(x) ** (ranks - 1), -10, 10, points=[0, 3, 4, 5])
+    assert expected_maximum(ranks) == pytest.approx(density, rel=0.005)
+
+
+def test_two_ranks_wait_for_sigma_over_root_pi() -> None:
+    assert expected_maximum(1) == 0.0
+    assert expected_maximum(2) == pytest.approx(1 / np.sqrt(np.pi), rel=1e-4)
+
+
+def test_the_largest_of_what_was_seen_is_counted_exactly() -> None:
+    # Of 1 to 4 twice, drawn with replacement: Σ i · (i² − (i−1)²)/16 = (1 + 6 + 15 + 28)/16.
+    assert largest_of(np.repeat([1.0, 2.0, 3.0, 4.0], 2), 2)[0] == pytest.approx(50 / 16)
+
+
+def test_beyond_what_was_seen_a_normal_tail_takes_over() -> None:
+    assert largest_of(NOISE, 16384)[0] == pytest.approx(expected_maximum(16384), rel=0.1)
+
+
+def test_a_tail_that_falls_off_exponentially_is_found_again() -> None:
+    # E[max of n] of standard exponential steps is the n-th harmonic number.
+    steps = np.random.default_rng(0).exponential(size=4000)
+    assert largest_of(steps, 16384, tail=1.0)[0] == pytest.approx(np.log(16384) + 0.5772, rel=0.1)
+    assert largest_of(steps, 16384, tail=0.0)[0] < 9
+
+
+def test_few_steps_leave_a_mean_as_uncertain_as_it_is() -> None:
+    # Of 400 independent steps of spread 1 their mean is known to 1/20; stretches of ten see the same.
+    again = seen_again(NOISE[:400], DRAWS)
+    assert again.shape == (DRAWS.count, 400)
+    assert again.mean(axis=1).std() == pytest.approx(1 / 20, rel=0.2)
+
+
+@given(st.integers(1, 5000), st.integers(1, 5000))
+def test_more_ranks_never_wait_less(few: int, many: int) -> None:
+    few, many = sorted((few, many))
+    assert (waiting(AGAIN, few, many, DRAWS) >= -1e-9).all()
+
+
+def test_as_many_ranks_wait_as_long() -> None:
+    assert not waiting(AGAIN, 8, 8, DRAWS).any()
+
+
+def test_single_steps_are_taken_from_cpu_blocks_around_their_own_mean() -> None:
+    profile = build({"crowd": [0.1, 0.1]}, block_extra={"crowd": {"step_seconds": (0.09, 0.11)}})
+    steps = single_steps(profile)
+    # Deviations of ±10 ms from a mean of two, widened by √(2/1).
+    assert sorted(np.abs(steps).round(6)) == [pytest.approx(0.01 * np.sqrt(2), abs=1e-6)] * 8
+
+
+def test_on_a_gpu_blocks_are_compared_since_steps_are_only_enqueued() -> None:
+    profile = build({"crowd": [0.09, 0.11]}, device="cuda", block_extra={"crowd": {"step_seconds": (0.0001, 0.0001)}})
+    # Block means ±10 ms of 10 steps each: single steps vary by √10 more, around a mean of two.
+    assert np.abs(single_steps(profile)).max() == pytest.approx(0.01 * np.sqrt(10 * 2), rel=1e-6)
+
+
+def test_a_profile_without_crowded_blocks_tells_nothing() -> None:
+    assert len(single_steps(build({"solo": [0.1]}, ranks=1))) == 0

@@ -1,0 +1,103 @@
+"""DDP's timeline by hand, against a plain loop over moments, and how long a large one takes."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stash.predict.timeline import MIB, bucket_readiness, bucket_sizes, copies, exposed
+
+Pairs = list[tuple[float, float]]
+
+
+def late(ready: list[float], exchange: list[float], slowdown: float = 0.0) -> float:
+    return float(exposed(np.array([ready]), np.array([exchange]), slowdown)[0])
+
+
+def test_a_stream_that_is_always_behind_exposes_all_but_the_backward_pass() -> None:
+    # Ready at 0, 1, 2 s and 2 s each: the stream runs from 0 to 6, the pass ends at 2.
+    assert late([0.0, 1.0, 2.0], [2.0, 2.0, 2.0]) == pytest.approx(4.0)
+
+
+def test_a_stream_that_keeps_up_exposes_its_last_bucket() -> None:
+    assert late([0.0, 1.0, 2.0], [0.5, 0.5, 0.5]) == pytest.approx(0.5)
+
+
+def test_a_late_start_in_the_middle_counts() -> None:
+    # The second bucket is ready at 3 and takes 2: the third, ready at 4, starts at 5 and ends at 5.5.
+    assert late([0.0, 3.0, 4.0], [0.5, 2.0, 0.5]) == pytest.approx(1.5)
+
+
+def test_overlap_slows_the_backward_pass_down() -> None:
+    # κ = 1. Bucket 1 is ready at 0 and travels for 1 s; the pass needs 2 s more, of which in that second it does
+    # half a second's work: it ends at 1 + 1.5 = 2.5. Bucket 2 then travels until 3.5, 1.5 s after the 2 s planned.
+    assert late([0.0, 2.0], [1.0, 1.0], slowdown=1.0) == pytest.approx(1.5)
+
+
+def test_all_of_a_pass_can_lie_beside_an_exchange() -> None:
+    # κ = 0.5: the pass needs 3 s for what took 2, all while bucket 1 travels (5 s): bucket 2 runs from 5 to 6.
+    assert late([0.0, 2.0], [5.0, 1.0], slowdown=0.5) == pytest.approx(4.0)
+
+
+steps = st.lists(st.tuples(st.floats(0, 10), st.floats(0, 10)), min_size=1, max_size=12)
+
+
+@given(steps)
+def test_the_closed_form_is_the_recurrence(pairs: Pairs) -> None:
+    ready = np.cumsum([gap for gap, _ in pairs])
+    finish = 0.0
+    for moment, (_, seconds) in zip(ready, pairs, strict=True):
+        finish = max(moment, finish) + seconds
+    assert late(ready.tolist(), [seconds for _, seconds in pairs]) == pytest.approx(finish - ready[-1], abs=1e-9)
+
+
+@given(steps)
+def test_almost_no_slowdown_is_none(pairs: Pairs) -> None:
+    ready, exchange = np.cumsum([gap for gap, _ in pairs]).tolist(), [seconds for _, seconds in pairs]
+    assert late(ready, exchange, 1e-12) == pytest.approx(late(ready, exchange), abs=1e-6)
+
+
+@given(steps, st.floats(0.01, 2.0))
+def test_slowing_down_never_ends_earlier(pairs: Pairs, slowdown: float) -> None:
+    ready, exchange = np.cumsum([gap for gap, _ in pairs]).tolist(), [seconds for _, seconds in pairs]
+    assert late(ready, exchange, slowdown) >= late(ready, exchange) - 1e-9
+
+
+def test_buckets_close_when_they_hold_their_cap() -> None:
+    # 1 MiB closes the first; then 2 MiB until 3 or more are there.
+    sizes = [MIB, 2 * MIB, 2 * MIB, MIB // 2]
+    assert bucket_sizes(sizes, cap=3 * MIB) == (MIB, 4 * MIB, MIB // 2)
+
+
+def test_a_cap_below_the_first_buckets_limit_holds_for_the_first_too() -> None:
+    assert bucket_sizes([100, 100, 100], cap=150) == (200, 100)
+
+
+@given(st.lists(st.integers(1, 10**8), min_size=1, max_size=50), st.floats(1, 1e9))
+def test_buckets_lose_no_byte(sizes: list[int], cap: float) -> None:
+    assert sum(bucket_sizes(sizes, cap)) == sum(sizes)
+
+
+def test_a_bucket_is_ready_with_its_last_gradient() -> None:
+    found = bucket_readiness([10, 20, 30, 40], [0.0, 1.0, 2.0, 3.0], [30, 70])
+    assert found.tolist() == [1.0, 3.0]
+
+
+def test_the_last_bucket_is_ready_with_the_last_gradient_even_if_sizes_disagree() -> None:
+    assert bucket_readiness([10, 20], [0.0, 5.0], [12, 15]).tolist() == [5.0, 5.0]
+
+
+def test_copies_into_buckets_move_every_byte_four_times() -> None:
+    assert copies(1e8, 1e9) == pytest.approx(0.4)
+
+
+def test_a_thousand_buckets_take_far_less_than_fifty_milliseconds() -> None:
+    ready = np.broadcast_to(np.linspace(0, 1, 1000), (256, 1000))
+    exchange = np.full((256, 1000), 0.002)
+    began = time.process_time()
+    exposed(ready, exchange, 0.1)
+    assert time.process_time() - began < 0.25  # measured: 12 ms with what computes the exchange

@@ -1,0 +1,312 @@
+"""Changes in, forecasts out: what was measured comes back, what cannot be is refused, and advice says the same."""
+
+from __future__ import annotations
+
+import pytest
+from forecast_profiles import around, cpu_job, gpu_job
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from profile_builder import build
+
+from stash.advice.case import Case
+from stash.advice.remedies import REMEDIES
+from stash.analysis.attribution import attribute
+from stash.core.errors import UserError
+from stash.core.records.profile import Memory
+from stash.predict.changes import Alteration, changes, parse
+from stash.predict.forecasting import base_of, lost, what_if
+from stash.predict.memory import memory_fit
+from stash.whatif.answers import diminishing, effects_on_training, next_bottleneck
+from stash.whatif.sweep import axes, suffices, sweep
+
+GPU, CPU = base_of(gpu_job()), base_of(cpu_job())
+
+
+def step(base, **typed: str) -> float:
+    return what_if(base, changes(typed)).breakdown.step_seconds
+
+
+@pytest.mark.parametrize("base", [GPU, CPU])
+def test_without_changes_the_forecast_is_the_measurement(base):
+    told = what_if(base)
+    assert told.origin == "measured"
+    for was, would in zip(base.breakdown.stalls, told.breakdown.stalls, strict=True):
+        assert would.seconds == pytest.approx(was.seconds, abs=1e-9)
+        assert would.low <= was.seconds <= would.high
+
+
+@pytest.mark.parametrize(
+    ("base", "same"),
+    [
+        (GPU, {"nodes": "2", "gpus": "2", "workers": "3", "batch": "64", "accumulate": "1", "cache": "0%"}),
+        (CPU, {"workers": "2", "batch": "16", "cpus": "8"}),
+        (GPU, {"network": "1x", "disk": "1x"}),
+    ],
+)
+def test_the_measured_configuration_spelt_out_is_within_the_measured_interval(base, same):
+    told = what_if(base, changes(same)).breakdown
+    assert base.breakdown.step.low <= told.step_seconds <= base.breakdown.step.high
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [{"nodes": "16"}, {"network": "100gbit", "workers": "6"}, {"gpu": "A100"}, {"cache": "40%", "batch": "32"},
+     {"instance": "p3dn.24xlarge"}, {"precision-of-training": "amp", "compress": "fp16"}],
+)  # fmt: skip
+def test_stalls_add_up_to_the_step(typed):
+    told = what_if(GPU, changes(typed)).breakdown
+    assert sum(stall.seconds for stall in told.stalls) == pytest.approx(told.step_seconds)
+
+
+def test_more_workers_hide_making_samples():
+    # 64 samples of 12.2 ms: three workers supply a batch every 260 ms, six every 130, behind 240 ms of training
+    told = what_if(GPU, changes({"workers": "6", "cache": "100%"})).breakdown
+    assert told.seconds("prep") == pytest.approx(0, abs=2e-3)
+    assert told.seconds("fetch") == pytest.approx(0, abs=2e-3)
+    assert told.step_seconds == pytest.approx(0.24, abs=3e-3)
+
+
+def test_accumulation_exchanges_once_for_several_passes():
+    told = what_if(CPU, changes({"accumulate": "4"})).breakdown
+    assert told.seconds("compute") == pytest.approx(0.4)
+    assert told.seconds("interconnect") == pytest.approx(0.036, abs=1e-3)
+    assert told.samples_per_step == 4 * 32
+
+
+def test_one_device_waits_for_nobody():
+    told = what_if(CPU, changes({"gpus": "1"}))
+    assert {stall.name for stall in told.breakdown.stalls} == {"compute", "prep", "fetch"}
+    assert told.unknown == ()
+
+
+def test_a_target_whose_network_nobody_knows_has_no_step():
+    told = what_if(CPU, changes({"nodes": "4"}))
+    assert told.step is None
+    assert [item.name for item in lost(CPU, told)] == ["network"]
+    assert "--network" in lost(CPU, told)[0].why
+
+
+@given(low=st.floats(1, 400), times=st.floats(1, 20))
+@settings(max_examples=25, deadline=None)
+def test_a_faster_network_never_makes_a_step_longer(low, times):
+    slow, fast = (step(GPU, network=f"{rate:.6g}gbit") for rate in (low, low * times))
+    assert fast <= slow * (1 + 1e-3)  # the ends of two published distributions may cross
+
+
+@given(st.integers(0, 100), st.integers(0, 100))
+@settings(max_examples=25, deadline=None)
+def test_more_cache_never_makes_a_step_longer(one, other):
+    less, more = sorted((one, other))
+    assert step(CPU, cache=f"{more}%") <= step(CPU, cache=f"{less}%") * (1 + 1e-9)
+
+
+@given(st.floats(1, 1000), st.floats(1, 50))
+@settings(max_examples=25, deadline=None)
+def test_a_faster_disk_never_makes_a_step_longer(rate, times):
+    slow, fast = (step(CPU, disk=f"{each:.6g}MB/s") for each in (rate, rate * times))
+    assert fast <= slow * (1 + 1e-9)
+
+
+def test_ds_analyzers_questions_have_answers():
+    found = suffices(CPU)
+    assert found is not None
+    assert found.device_rate == pytest.approx(32 / 0.140, rel=0.01)
+    assert found.baseline == min(found.device_rate, found.prep_rate, found.fetch_rate)
+    assert found.workers == 3  # 16 samples of 20 ms behind 140 ms
+    assert 0 < found.cached < 1
+    # two workers that take 20 ms for a sample supply one every 10; 5 % more leave 1 ms of reading for each
+    assert found.disk_bytes_per_second == pytest.approx(110_000 / 0.001)
+
+
+def test_what_limits_next_and_where_more_stops_to_pay():
+    wanted = changes({"network": "100gbit"})
+    assert next_bottleneck(what_if(GPU)).name == "network"
+    (stop,) = diminishing(GPU, wanted)
+    assert stop.option == "network"
+    at, beyond = (what_if(GPU, wanted.model_copy(update={"network": stop.value * k})) for k in (1, 2))
+    assert beyond.breakdown.samples_per_second < 1.05 * at.breakdown.samples_per_second
+
+
+def test_other_batches_and_more_nodes_change_training_and_that_is_said():
+    wanted = changes({"nodes": "8"})
+    (sentence,) = effects_on_training(GPU, wanted, what_if(GPU, wanted))
+    assert "1,024 samples instead of 256" in sentence
+    assert list(effects_on_training(GPU, Alteration(), what_if(GPU))) == []
+
+
+def test_memory_is_unknown_without_a_measured_peak():
+    assert memory_fit(GPU, Alteration(), what_if(GPU)) is None
+
+
+# Advice ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("profile", [gpu_job(), cpu_job()])
+def test_what_advice_promises_is_what_whatif_says(profile):
+    case, asked = Case(attribute(profile), profile), 0
+    now = case.breakdown
+    for make in REMEDIES.values():
+        for remedy in make(case):
+            if remedy.asks is None or remedy.saves is None:
+                continue
+            told = what_if(base_of(profile), remedy.asks).breakdown
+            for_as_many = told.step_seconds * now.samples_per_step / told.samples_per_step
+            assert remedy.saves == pytest.approx(now.step_seconds - for_as_many, abs=1e-9), remedy.text
+            asked += 1
+    assert asked > 4
+
+
+# Sharding, views, bursts, one device ------------------------------------------------------------------------
+
+
+def test_a_sharded_model_holds_less_and_waits_longer():
+    told = {how: what_if(GPU, changes({"sharding": how})) for how in ("none", "zero1", "zero2", "zero3")}
+    exchange = {how: each.breakdown.seconds("interconnect", "network") for how, each in told.items()}
+    assert exchange["none"] == pytest.approx(0.062, abs=1e-3)
+    assert exchange["zero1"] > exchange["none"]
+    assert any("no sharded exchange was measured" in each for each in told["zero3"].beyond)
+    held = base_of(gpu_job(memory=(Memory(rank=0, allocated_bytes=8 * 10**9),)))
+    needed = [memory_fit(held, changes({"sharding": how}), told[how]).needed_bytes for how in told]
+    assert needed == sorted(needed, reverse=True)
+    assert needed[0] == pytest.approx(8e9)
+
+
+def test_what_would_be_gathered_after_every_pass_saves_nothing_by_accumulating():
+    wanted = changes({"sharding": "fsdp", "accumulate": "4"})
+    assert any("after every pass" in each for each in effects_on_training(GPU, wanted, what_if(GPU, wanted)))
+
+
+def test_views_save_four_copies_of_the_gradients():
+    copied = base_of(gpu_job(workload={**gpu_job().workload.__dict__, "bucket_view": False}))
+    told, now = what_if(copied, changes({"bucket-view": "on"})), what_if(copied)
+    saved = now.breakdown.seconds("interconnect") - told.breakdown.seconds("interconnect")
+    assert saved == pytest.approx(4 * 102_228_128 / 900e9, rel=0.2)
+    with pytest.raises(UserError, match="whether gradients are views already"):
+        what_if(GPU, changes({"bucket-view": "on"}))
+
+
+def test_an_algorithm_may_be_given_instead_of_what_the_library_chooses():
+    # One node of a network that is far slower than the links inside: one after the other costs a little more.
+    ring, both = (step(GPU, nodes="8", algorithm=each) for each in ("ring", "hierarchical"))
+    assert ring != both
+    assert step(GPU, nodes="8") <= ring * (1 + 1e-9)
+
+
+def test_a_disk_s_burst_counts_for_as_long_as_it_lasts():
+    small = {"instance": "g4dn.xlarge", "nodes": "4"}
+    fetch = [
+        what_if(GPU, changes({**small, **more})).breakdown.seconds("fetch")
+        for more in ({"lasting": "20min"}, {"lasting": "2h"}, {"lasting": "40h"}, {})
+    ]
+    assert fetch == sorted(fetch)
+    told = what_if(GPU, changes({**small, "lasting": "2h"}))
+    assert any("outlasts the credit" in sentence for sentence in told.beyond)
+
+
+def test_one_gpu_tells_of_several_what_published_jobs_tell():
+    many = gpu_job()
+    job = build(
+        {"resident": around(0.170), "solo": around(0.174), "warm": around(0.2), "cold": around(0.22)},
+        ranks=1, device="cuda", batch=64, hosts=many.hosts[:1],
+        workload={**many.workload.__dict__, "bucket_bytes": ()},
+    )  # fmt: skip
+    told = what_if(base_of(job), changes({"instance": "p3.8xlarge"}))
+    contention = told.breakdown.stall("contention")
+    assert 0 < contention.low < contention.seconds < contention.high
+    assert {each.name for each in told.unknown} <= {"prep", "fetch"}
+    assert any("one device was profiled" in sentence for sentence in told.beyond)
+
+
+# Bad input -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ({"nodes": "0"}, "--nodes 0: it must be from 1"),
+        ({"nodes": "3.5"}, "whole number"),
+        ({"cache": "120%"}, "from 0% to 100%"),
+        ({"network": "0gbit"}, "above 0"),
+        ({"network": "fast"}, "--network fast: cannot read the rate"),
+        ({"compress": "zip"}, "none, fp16, bf16"),
+        ({"precision-of-training": "int8"}, "fp32 or amp"),
+        ({"cache": "10%", "memory": "64GB"}, "leave one of them out"),
+        ({"instance": "p3.8xlarge", "gpu": "T4"}, "leave one of them out"),
+        ({"gpu": "A1000"}, "did you mean A100"),
+        ({"instance": "p3.8x"}, "did you mean p3.8xlarge"),
+        ({"nodes": "16384"}, "forecasts go up to"),
+        ({"sharding": "zero4"}, "none, zero1, zero2, zero3"),
+        ({"algorithm": "star"}, "ring, tree, hierarchical"),
+        ({"bucket-view": "perhaps"}, "it is on or off"),
+        ({"lasting": "0h"}, "no training is that short"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_a_way_on(typed, said):
+    with pytest.raises(UserError, match=said.replace("(", r"\(")):
+        what_if(GPU, changes(typed))
+
+
+def test_a_profile_on_cpus_tells_nothing_of_gpus():
+    with pytest.raises(UserError, match="profiled on CPUs"):
+        what_if(CPU, changes({"gpu": "A100"}))
+
+
+def test_other_cpus_are_not_taken_to_train_as_fast():
+    with pytest.raises(UserError, match="how fast its CPUs train"):
+        what_if(CPU, changes({"instance": "c5.9xlarge"}))
+    assert any("compute is as on the cores" in each for each in what_if(CPU, changes({"cpus": "32"})).beyond)
+
+
+def test_a_profile_without_the_facts_says_which_command_adds_them():
+    bare = gpu_job(workload={"name": "x", "parameter_bytes": 10**8, "loaders": ()})
+    with pytest.raises(UserError, match=r"stash\.watch"):
+        what_if(base_of(bare), changes({"workers": "4"}))
+    with pytest.raises(UserError, match=r"`stash profile\b.*` records it"):
+        what_if(base_of(bare), changes({"bucket": "5"}))
+
+
+def test_an_unknown_option_names_the_nearest():
+    with pytest.raises(UserError, match="did you mean nodes"):
+        parse("nodez", "1")
+
+
+# Sweeps ----------------------------------------------------------------------------------------------------
+
+
+def test_ranges_are_doubled_and_short_ones_counted():
+    (doubled, counted) = axes(["nodes=1..64", "workers=2..5"])
+    assert doubled.texts == ("1", "2", "4", "8", "16", "32", "64")
+    assert counted.texts == ("2", "3", "4", "5")
+    (rates,) = axes(["network=1gbit..100gbit"])
+    assert rates.texts[0] == "1gbit"
+    assert rates.texts[4] == "10gbit"
+    assert rates.texts[-1] == "100gbit"
+    assert axes(["gpu=V100,T4"])[0].texts == ("V100", "T4")
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (["nodes"], "names no values"),
+        (["nodes=8..1"], "turn it round"),
+        (["gpu=A..B"], "names have no range"),
+        (["nodes=1..4", "nodes=1..2"], "given twice"),
+        (["nodes=1..2", "workers=1..2", "batch=1..2"], "one or two dimensions"),
+        (["batch=" + ",".join(str(n) for n in range(1, 60)), "workers=0..8"], "points"),
+    ],
+)
+def test_sweeps_that_cannot_be_looked_at_are_refused(asked, said):
+    with pytest.raises(UserError, match=said):
+        axes(asked)
+
+
+def test_a_point_that_nobody_can_predict_says_why_and_the_others_stay():
+    points = sweep(CPU, {}, axes(["nodes=1..2"]))
+    assert points[0].told is not None
+    assert points[1].told is None
+    assert "network" in points[1].why
+
+
+def test_what_is_swept_is_not_set_too():
+    with pytest.raises(UserError, match="both set and swept"):
+        sweep(CPU, {"nodes": "2"}, axes(["nodes=1..2"]))

@@ -1,0 +1,303 @@
+"""Charts as data: where marks stand, what is said of them, and that each has its table."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from profile_builder import build
+from reported import HOSTILE, ROUNDS, hostile, page_of, probed_whole, whole
+
+from stash.analysis.attribution import attribute
+from stash.analysis.step_times import course, ranks_side_by_side, step_matrix
+from stash.analysis.usage import readiness, usage
+from stash.report import run_charts, stage_charts
+from stash.report.ladder_charts import ladder, steps_side_by_side
+from stash.ui.charts.chart import (
+    Bar,
+    Blank,
+    Chart,
+    Dot,
+    Extent,
+    Trail,
+    Whisker,
+    axis,
+    extent,
+    logarithmic,
+    places,
+    plain_axis,
+)
+from stash.ui.charts.svg import svg
+from stash.ui.charts.tiles import shortened_name
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+# Axes -----------------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.floats(-1e12, 1e12), min_size=1, max_size=5), st.booleans())
+def test_an_axis_holds_all_its_values_between_round_ends_and_has_a_handful_of_places(values, zero):
+    shown = extent(values, zero)
+    at = [shown.at(value) for value in values]
+    assert all(-1e-6 <= place <= 1 + 1e-6 for place in at)
+    assert 2 <= len(places(shown)) <= 14
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "texts"),
+    [
+        (0.0, 0.107, ["0", "20", "40", "60", "80", "100", "120"]),
+        (-0.017, 0.047, ["-20", "0", "20", "40", "60"]),
+        (0.0, 0.0012, ["0.0", "0.2", "0.4", "0.6", "0.8", "1.0", "1.2"]),
+    ],
+)
+def test_places_on_an_axis_are_round_in_its_unit(low, high, texts):
+    shown = extent([low, high])
+    assert [tick.text for tick in plain_axis(shown, "ms", 1e-3).ticks] == texts
+
+
+def test_a_logarithmic_axis_has_a_place_for_each_power_of_ten():
+    shown = logarithmic([3e6, 2e9])
+    assert [tick.text for tick in axis(shown, "", str).ticks] == ["1000000.0", "10000000.0", "100000000.0",
+                                                                  "1000000000.0", "10000000000.0"]  # fmt: skip
+    assert shown.at(1e8) == pytest.approx(0.5)
+
+
+def test_values_that_are_all_the_same_still_have_an_axis():
+    for value in (0.0, 5.0, -3.0):
+        shown = extent([value, value], zero=False)
+        assert shown.low < value < shown.high or shown.low <= value <= shown.high
+        assert math.isfinite(shown.at(value))
+
+
+# What is drawn --------------------------------------------------------------------------------------------
+
+
+def bars(chart: Chart) -> list[Bar]:
+    return [mark for mark in chart.marks if isinstance(mark, Bar)]
+
+
+def dots(chart: Chart | Blank) -> list[Dot]:
+    assert isinstance(chart, Chart)
+    return [mark for mark in chart.marks if isinstance(mark, Dot)]
+
+
+def test_bars_of_the_ladder_follow_on_each_other_and_end_with_the_step():
+    drawn = bars(ladder(attribute(whole())))
+    *stalls, step = drawn
+    assert [bar.series for bar in stalls] == [
+        "compute",
+        "transfer",
+        "contention",
+        "interconnect",
+        "network",
+        "prep",
+        "fetch",
+    ]
+    for before, after in itertools.pairwise(stalls):
+        assert after.x[0] == pytest.approx(before.x[1])
+    assert step.x == (pytest.approx(stalls[0].x[0]), pytest.approx(stalls[-1].x[1]))
+
+
+def test_a_stall_below_zero_goes_back_and_a_doubtful_one_is_faint():
+    chart = ladder(attribute(build({"solo": [0.10, 0.11, 0.10], "crowd": [0.09, 0.11, 0.10]})))
+    compute, contention, _ = bars(chart)
+    assert contention.x[1] == pytest.approx(compute.x[1])
+    assert contention.faint
+    assert not compute.faint
+
+
+def test_an_unknown_stall_has_a_lane_with_its_reason_and_no_bar():
+    chart = ladder(attribute(build({"solo": [0.1] * 3, "crowd": [0.2] * 3})))
+    network = next(lane for lane in chart.lanes if lane.name == "network")
+    assert network.quiet
+    assert network.text == "unknown: one node"
+    assert ("network", "unknown", "", "", "", "one node") in chart.table.rows
+    assert "network" not in {bar.series for bar in bars(chart)}
+
+
+def test_after_one_round_no_interval_is_drawn():
+    chart = ladder(attribute(build({"solo": [0.1], "crowd": [0.2]})))
+    assert not any(isinstance(mark, Whisker) for mark in chart.marks)
+    assert chart.table.rows[0][:4] == ("compute", "100.0", "unknown", "unknown")
+
+
+def test_every_block_of_every_round_is_a_dot_and_those_of_dropped_rounds_are_hollow():
+    profile = whole()
+    breakdown = attribute(profile)
+    chart = run_charts.rounds(course(profile), breakdown.rungs)
+    assert len(dots(chart)) == len(chart.table.rows) == ROUNDS * len(breakdown.rungs)
+    assert {dot.says.partition(",")[0] for dot in dots(chart) if dot.hollow} == {"round 6"}
+    assert "Dropped rounds: 1 disturbed." in chart.caption
+    assert [row[-1] for row in chart.table.rows if row[0] == "6"] == ["disturbed"] * len(breakdown.rungs)
+    lines = [mark for mark in chart.marks if isinstance(mark, Trail)]
+    assert [len(line.points) for line in lines] == [ROUNDS - 1] * len(breakdown.rungs)
+
+
+def test_a_dropped_block_beyond_the_axis_stands_at_its_edge_and_is_said_to():
+    profile = whole()
+    chart = run_charts.rounds(course(profile), attribute(profile).rungs)
+    cold = next(dot for dot in dots(chart) if dot.hollow and ", cold:" in dot.says)
+    assert cold.y == 1.0
+    assert "blocks lie beyond the axis" in chart.caption
+    assert "159.4 ms" in chart.caption
+
+
+def test_an_incomplete_round_is_shown_as_such():
+    profile = build({"solo": [0.1] * 4, "crowd": [0.2] * 3})
+    chart = run_charts.rounds(course(profile), attribute(profile).rungs)
+    assert chart.table.rows[-1][-1] == "incomplete"
+    assert chart.caption == "Of 3 complete rounds no trend can be told. Dropped rounds: 1 incomplete."
+
+
+def test_a_drift_of_the_step_is_said():
+    times = [0.1 + 0.004 * number for number in range(8)]
+    profile = build({"solo": [0.05] * 8, "crowd": times})
+    assert "The step changed by +2" in run_charts.rounds(course(profile), ("solo", "crowd")).caption
+    steady = build({"solo": [0.05] * 8, "crowd": [0.1, 0.101, 0.099, 0.1, 0.1, 0.101, 0.1, 0.099]})
+    assert run_charts.rounds(course(steady), ("solo", "crowd")).caption == "No drift of the step is shown."
+
+
+def ranks_of(profile):
+    kept = step_matrix(profile).calmed()
+    return run_charts.ranks(attribute(profile), ranks_side_by_side(profile, kept), profile)
+
+
+def test_ranks_have_a_lane_each_and_the_slow_one_is_named():
+    chart = ranks_of(whole())
+    assert [lane.name for lane in chart.lanes] == [
+        "rank 0, node 0",
+        "rank 1, node 0",
+        "rank 2, node 1",
+        "rank 3, node 1",
+    ]
+    assert chart.caption.startswith("Rank 3 is ")
+    assert chart.table.head == ("crowd", "node", "cluster", "warm", "cold")
+
+
+def test_very_many_ranks_share_a_lane_for_each_rung():
+    chart = ranks_of(build({"solo": [0.1] * 3, "crowd": [0.2] * 3, "node": [0.3] * 3}, ranks=40))
+    assert [lane.name for lane in chart.lanes] == ["crowd", "node"]
+    assert len(dots(chart)) == 80
+    assert len(chart.table.rows) == 40
+
+
+def test_one_rank_has_nobody_beside_it():
+    chart = ranks_of(build({"solo": [0.1] * 3, "warm": [0.2] * 3}, ranks=1))
+    assert chart == Blank("ranks", "Ranks side by side", "the job has one rank")
+
+
+def test_a_bucket_is_ready_with_the_gradient_that_fills_it():
+    ready = readiness(whole())
+    assert [(bucket.bytes, bucket.ready_seconds) for bucket in ready.buckets] == [
+        (2_000_000, 0.0), (26_000_000, 0.008), (72_000_000, pytest.approx(0.036))]  # fmt: skip
+    chart = stage_charts.readiness(ready)
+    assert [dot.says for dot in dots(chart)][1] == "bucket 2: 26.0 MB, ready after 8.00 ms"
+    assert len(chart.table.rows) == 3 + 10
+
+
+def test_buckets_of_other_bytes_than_the_gradients_are_unknown_and_not_guessed():
+    profile = whole()
+    work = profile.workload.model_copy(update={"bucket_bytes": (1_000_000,)})
+    ready = readiness(profile.model_copy(update={"workload": work}))
+    assert ready.buckets == ()
+    assert (
+        stage_charts.readiness(ready).caption == "Buckets unknown: the buckets' bytes are not those of the gradients."
+    )
+
+
+def test_readings_of_a_node_are_taken_once_and_rates_are_a_second():
+    profile = whole()
+    kept = step_matrix(profile).calmed()
+    by = {(use.resource, use.rung): use for use in usage(profile, kept)}
+    assert by["gpu", "crowd"].amount == pytest.approx(0.9)
+    cpu = by["cpu", "solo"]
+    assert (cpu.least, cpu.most) == (pytest.approx(0.40), pytest.approx(0.47))
+    solo = 10**8 / (10 * 0.052)
+    assert by["network", "solo"].amount == pytest.approx(solo, rel=0.01)
+
+
+def test_what_no_block_recorded_is_a_blank_with_its_reason():
+    profile = build({"solo": [0.1] * 3, "crowd": [0.2] * 3})
+    uses = usage(profile, step_matrix(profile).calmed())
+    assert stage_charts.shares(uses, ("solo", "crowd")).why == "no block recorded how busy its host was"
+    assert isinstance(stage_charts.traffic(uses, ("solo", "crowd"), "disk"), Blank)
+
+
+def test_runs_side_by_side_have_a_lane_each_and_a_row_of_the_table():
+    runs = [("a", attribute(whole())), ("b", attribute(build({"solo": [0.1] * 3, "crowd": [0.2] * 3})))]
+    chart = steps_side_by_side(runs)
+    assert [lane.name for lane in chart.lanes] == ["a", "b"]
+    assert chart.table.rows[1][:3] == ("b", "200.0", "± <0.1")
+    assert chart.table.rows[1][chart.table.head.index("fetch") + 1] == "unknown"
+
+
+# Drawings -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def charts(tmp_path_factory: pytest.TempPathFactory) -> tuple[Chart, ...]:
+    folder: Path = tmp_path_factory.mktemp("pages")
+    pages = [page_of(probed_whole(), folder=folder), page_of(hostile(), folder=folder)]
+    pages.append(page_of(whole(), probed_whole(), folder=folder))
+    return tuple(chart for page in pages for chart in page.charts)
+
+
+def test_all_kinds_of_charts_are_there(charts: tuple[Chart, ...]) -> None:
+    assert {chart.name for chart in charts} == {
+        "ladder", "rounds", "ranks", "exchange", "gradients", "rates", "residency", "busy", "network", "disk",
+        "links", "all-reduce", "runs", "changes-1",
+    }  # fmt: skip
+
+
+def test_every_chart_has_a_table_and_units_on_its_axes(charts: tuple[Chart, ...]) -> None:
+    for chart in charts:
+        assert chart.table.rows, chart.name
+        assert all(len(row) == 1 + len(chart.table.head) for row in chart.table.rows), chart.name
+        assert chart.x.label, chart.name
+        assert chart.lanes or (chart.y is not None and chart.y.label), chart.name
+        assert chart.how or chart.caption, chart.name
+
+
+def test_every_mark_stands_on_the_plane(charts: tuple[Chart, ...]) -> None:
+    for chart in charts:
+        for mark in chart.marks:
+            if isinstance(mark, Bar | Whisker):
+                places_of = (*mark.x, *mark.y)
+                assert mark.x[0] <= mark.x[1], chart.name
+            elif isinstance(mark, Dot):
+                places_of = (mark.x, mark.y)
+            else:
+                places_of = tuple(itertools.chain.from_iterable(getattr(mark, "points", ())))
+            assert all(-1e-9 <= place <= 1 + 1e-9 for place in places_of), (chart.name, mark)
+
+
+@pytest.mark.parametrize("width", [350, 860])
+@pytest.mark.parametrize("paper", [False, True])
+def test_drawings_are_well_formed_keep_to_their_width_and_hold_no_script(charts, width, paper):
+    for chart in charts:
+        text = svg(chart, width, paper)
+        root = ElementTree.fromstring(text)
+        assert "\x1b" not in text
+        assert not [element for element in root.iter() if element.tag == f"{SVG}script"]
+        for element in root.iter():
+            x = element.get("x") or element.get("cx")
+            assert x is None or -1 <= float(x) <= width + 1, (chart.name, element.attrib)
+
+
+def test_names_are_cut_in_the_middle() -> None:
+    assert shortened_name("train.py") == "train.py"
+    long = shortened_name("a" * 100 + "z")
+    assert len(long) == 40
+    assert (long[0], long[-1]) == ("a", "z")
+    assert "\x1b" not in shortened_name(HOSTILE, 100)
+
+
+def test_an_extent_maps_spans_in_order():
+    assert Extent(0, 10, 5).span(8, 2) == (0.2, 0.8)

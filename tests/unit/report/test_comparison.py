@@ -1,0 +1,67 @@
+"""A comparison in a terminal and as a document: what it says, and that it fits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from breakdowns import CALM
+from profile_builder import build
+
+from stash.analysis.attribution import attribute
+from stash.analysis.comparison import changed, compare, incomparable
+from stash.report.comparison_page import ComparisonView, document, render, view
+
+NEWER = {"python": "3.13.1", "torch": "2.13.0"}
+SLOW = {**CALM, "cold": [0.25] * 3}
+NAMES = ("train.py", ("monday.stash.json",), ("today.stash.json",))
+
+
+def shown(after: dict[str, list[float]] = SLOW, **facts: Any) -> ComparisonView:
+    sides = [build(CALM)], [build(after, **facts)]
+    first, second = ([attribute(profile) for profile in side] for side in sides)
+    return view(compare(first, second), NAMES, changed(*sides), incomparable(*sides))
+
+
+def test_the_verdict_comes_first_with_the_stall_that_did_it() -> None:
+    text = render(shown(), 100)
+    assert text.split("\n\n")[1].startswith("  Slower: the step changed by +74.0 +/- ")
+    assert "; fetch +74.0 +/- " in text
+    assert "no difference shown" in text
+
+
+def test_no_difference_is_never_said_to_be_none() -> None:
+    assert "No difference of the step is shown" in shown(CALM).verdict
+    assert "nor of any stall" in shown(CALM).verdict
+
+
+def test_a_single_round_is_said_to_tell_nothing() -> None:
+    assert "a single round has no interval" in shown({name: values[:1] for name, values in CALM.items()}).verdict
+
+
+@pytest.mark.parametrize("width", [60, 72, 80, 100, 120])
+def test_every_line_fits_and_has_its_word(width: int) -> None:
+    lines = render(shown(software=NEWER), width).splitlines()
+    assert max(map(len, lines)) <= width
+    (fetch,) = [line for line in lines if line.startswith("  fetch  ")]
+    assert fetch.endswith("  slower")
+
+
+def test_what_changed_stands_below_as_before_and_after() -> None:
+    text = render(shown(software=NEWER), 80)
+    assert "  What else differs\n  python  3.12.3 -> 3.13.1\n" in text
+
+
+def test_different_jobs_are_said_to_be_different() -> None:
+    assert "These are different jobs" in render(shown(batch=16), 80)
+
+
+def test_the_document_holds_ends_verdicts_and_facts() -> None:
+    sides = [build(CALM)], [build(SLOW, software=NEWER)]
+    first, second = ([attribute(profile) for profile in side] for side in sides)
+    found = document(compare(first, second), NAMES, changed(*sides))
+    assert found["verdict"] == "slower"
+    fetch = next(line for line in found["lines"] if line["name"] == "fetch")
+    assert fetch["change"]["value"] == pytest.approx(0.074)
+    assert fetch["change"]["low"] < 0.074 < fetch["change"]["high"]
+    assert found["changed"] == [{"name": "python", "before": "3.12.3", "after": "3.13.1"}]

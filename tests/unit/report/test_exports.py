@@ -1,0 +1,185 @@
+"""What other tools get: valid for their parsers, the same twice, and nothing where a package is missing.
+
+MLflow and W&B are no part of the development environment; with them installed, their tests run too.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from breakdowns import CALM
+from profile_builder import build
+
+from stash.cli.main import main
+from stash.core.artefact import load, save, to_bytes
+from stash.core.records.profile import Profile
+from stash.report.export.exported_runs import exported
+from stash.report.export.openmetrics import render
+
+GOLDEN = Path(__file__).parents[2] / "golden"
+HOSTILE = 'a"b\\c\nd{e="f"} # EOF\x1b[2J<b>é'
+Patch = pytest.MonkeyPatch
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def profiles() -> list[Profile]:
+    hostile = build(CALM, workload={"name": HOSTILE, "command": (HOSTILE, "x" * 10_000)})
+    return [load(GOLDEN / "one-node.stash.json"), load(GOLDEN / "two-nodes.stash.json"), hostile]
+
+
+@pytest.fixture
+def files(profiles: list[Profile], tmp_path: Path, monkeypatch: Patch) -> list[str]:
+    monkeypatch.chdir(tmp_path)
+    for number, profile in enumerate(profiles):
+        save(profile, tmp_path / f"{number}.stash.json")
+    return [f"{number}.stash.json" for number in range(len(profiles))]
+
+
+def run(monkeypatch: Patch, *words: str) -> int:
+    monkeypatch.setattr("sys.argv", ["stash", *words])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    return int(ended.value.code or 0)
+
+
+def test_what_is_handed_over_adds_up_and_leaves_out_what_is_unknown(profiles: list[Profile]) -> None:
+    run = exported(profiles[0])
+    stalls = [value for name, value in run.figures.items() if name.startswith("stall/") and "_low" not in name]
+    seconds = [run.figures[name] for name in run.figures if name.startswith("stall/") and name.endswith("y_seconds")]
+    assert len(stalls) > len(seconds)
+    parts = ("compute", "contention", "interconnect", "prep", "fetch")
+    assert sum(run.figures[f"stall/{name}_seconds"] for name in parts) == pytest.approx(run.figures["step_seconds"])
+    assert "stall/network_seconds" not in run.figures
+    assert run.facts["ranks"] == "2"
+    assert set(run.rounds) == {"solo", "crowd", "node", "warm", "cold"}
+    assert run.artefact == to_bytes(profiles[0])
+    assert exported(profiles[0]) == run
+
+
+def test_openmetrics_text_is_valid_and_keeps_every_value(profiles: list[Profile]) -> None:
+    parser = pytest.importorskip("prometheus_client.openmetrics.parser")
+    families = {
+        family.name: family for family in parser.text_string_to_metric_families(render([*map(exported, profiles)]))
+    }
+    assert {"stash_run", "stash_step_seconds", "stash_stall_seconds", "stash_stall_share"} <= set(families)
+    assert families["stash_step_seconds"].unit == "seconds"
+    steps = {sample.labels["workload"]: sample.value for sample in families["stash_step_seconds"].samples}
+    assert steps["resnet18"] == pytest.approx(0.176)
+    assert len(steps) == 3
+    stalls = [s for s in families["stash_stall_seconds"].samples if s.labels["workload"] == "resnet18"]
+    assert sum(sample.value for sample in stalls) == pytest.approx(0.176)
+    assert {s.labels["fact_precision"] for s in families["stash_run"].samples} == {"float32", "unknown"}
+
+
+def test_openmetrics_of_one_round_has_no_intervals() -> None:
+    parser = pytest.importorskip("prometheus_client.openmetrics.parser")
+    text = render([exported(build({name: values[:1] for name, values in CALM.items()}))])
+    names = {family.name for family in parser.text_string_to_metric_families(text)}
+    assert "stash_step_seconds" in names
+    assert "stash_step_low_seconds" not in names
+
+
+def test_the_command_prints_or_writes_openmetrics(files: list[str], monkeypatch: Patch, capsys: Capture) -> None:
+    assert run(monkeypatch, "export", *files, files[0], "--to", "openmetrics") == 0
+    printed = capsys.readouterr().out
+    assert printed.endswith("# EOF\n")
+    assert "\x1b" not in printed
+    assert run(monkeypatch, "export", *files, "--to", "openmetrics", "-o", "stash.prom") == 0
+    assert Path("stash.prom").read_text() == printed
+
+
+def test_tensorboard_reads_figures_rounds_and_text(files: list[str], monkeypatch: Patch, capsys: Capture) -> None:
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    for _ in range(2):  # the second time replaces the first
+        assert run(monkeypatch, "export", *files, "--to", "tensorboard", "-o", "tb") == 0
+    assert "`tensorboard --logdir tb` shows them" in capsys.readouterr().out
+    (folder,) = (path for path in Path("tb").iterdir() if exported(load(files[0])).id.startswith(path.name))
+    read = accumulator.EventAccumulator(str(folder)).Reload()
+    (step,) = read.Scalars("stash/step_seconds")
+    assert step.value == pytest.approx(0.176)
+    assert [event.step for event in read.Scalars("stash/rounds/solo_seconds")] == [0, 1, 2, 3, 4, 5]
+    (text,) = read.Tensors("stash/verdict")
+    assert b"The interconnect stall takes" in text.tensor_proto.string_val[0]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--to", "excel"), "--to excel: it is one of mlflow, wandb, tensorboard, openmetrics"),
+        (("--to", "tensorboard"), "--to tensorboard needs a folder: --output tb/"),
+        (("--to", "mlflow", "-o", "x"), "MLflow has a place of its own"),
+        (("--to", "openmetrics", "--url", "http://x"), "OpenMetrics goes into files"),
+        (("--to", "openmetrics", "-o", "no/where"), "--output no/where: No such file or directory"),
+    ],
+)
+def test_what_does_not_fit_is_refused(
+    files: list[str], monkeypatch: Patch, capsys: Capture, words: tuple[str, ...], said: str
+) -> None:
+    assert run(monkeypatch, "export", files[0], *words) == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("tool", ["mlflow", "wandb", "tensorboard"])
+def test_a_package_that_is_missing_is_named(files: list[str], monkeypatch: Patch, capsys: Capture, tool: str) -> None:
+    def missing(name: str) -> None:
+        raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+    monkeypatch.setattr(f"stash.report.export.{tool}.import_module", missing)
+    words = ("-o", "tb") if tool == "tensorboard" else ()
+    assert run(monkeypatch, "export", files[0], "--to", tool, *words) == 2
+    assert f"pip install 'stash-ddl[{tool}]'" in capsys.readouterr().err
+
+
+def test_what_a_tool_raises_is_a_sentence(files: list[str], monkeypatch: Patch, capsys: Capture) -> None:
+    def refuses(*arguments: Any) -> None:
+        raise RuntimeError("401: who are you?\nmore")
+
+    monkeypatch.setattr("stash.report.export.mlflow.write", refuses)
+    assert run(monkeypatch, "export", files[0], "--to", "mlflow") == 1
+    assert capsys.readouterr().err == "error: MLflow did not take the profiles: 401: who are you?\n"
+
+
+def test_names_are_left_out_if_asked(monkeypatch: Patch, capsys: Capture, tmp_path: Path) -> None:
+    save(build(CALM, host={"cpu": "EPYC"}), tmp_path / "a.stash.json")
+    assert run(monkeypatch, "export", str(tmp_path / "a.stash.json"), "--to", "openmetrics", "--redact") == 0
+    printed = capsys.readouterr().out
+    assert 'fact_host="host0"' in printed
+    assert 'fact_CPU="EPYC"' in printed
+
+
+def test_mlflow_keeps_facts_figures_rounds_and_the_profile(
+    files: list[str], monkeypatch: Patch, tmp_path: Path
+) -> None:
+    mlflow = pytest.importorskip("mlflow")
+    url = f"sqlite:///{tmp_path}/ml.db"
+    for _ in range(2):  # the second time finds them there
+        assert run(monkeypatch, "export", *files, "--to", "mlflow", "--url", url, "--project", "speed") == 0
+    client = mlflow.MlflowClient(url)
+    found = client.search_runs([client.get_experiment_by_name("speed").experiment_id])
+    assert len(found) == len(files)
+    (one,) = (each for each in found if each.data.params["workload"] == "resnet18")
+    assert one.data.metrics["stash/step_seconds"] == pytest.approx(0.176)
+    assert one.data.params["ranks"] == "2"
+    assert len(client.get_metric_history(one.info.run_id, "stash/rounds/cold_seconds")) == 6
+    kept = client.download_artifacts(one.info.run_id, client.list_artifacts(one.info.run_id)[0].path)
+    assert load(kept) == load(files[0])
+
+
+def test_wandb_keeps_them_offline(files: list[str], monkeypatch: Patch, tmp_path: Path) -> None:
+    pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_DIR", str(tmp_path))
+    assert run(monkeypatch, "export", *files, "--to", "wandb", "--project", "speed") == 0
+    kept = [path.read_bytes() for path in tmp_path.rglob("run-*.wandb")]
+    assert len(kept) == len(files)
+    (one,) = (content for content in kept if exported(load(files[0])).id.encode() in content)
+    for word in (b"stall/prep_seconds", b"rounds/cold_seconds", b"batch_per_device", b"The interconnect stall takes"):
+        assert word in one
+
+
+def test_an_export_is_json_free_of_what_is_no_number(profiles: list[Profile]) -> None:
+    assert json.dumps(exported(profiles[1]).figures, allow_nan=False)

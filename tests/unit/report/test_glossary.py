@@ -1,0 +1,28 @@
+"""Every word of a report is explained, and only those it uses."""
+
+from __future__ import annotations
+
+import pytest
+from golden_profiles import PROFILES
+
+from stash.advice.verdict import verdict
+from stash.analysis.attribution import attribute
+from stash.core.ladder import STALLS
+from stash.report.profile_contract import ROWS
+from stash.report.profile_page import view
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_every_row_and_label_of_a_report_is_explained_once(name):
+    profile = PROFILES[name]()
+    breakdown = attribute(profile)
+    shown = view(breakdown, verdict(breakdown, profile), profile, explain=True)
+    words = [word for word, _ in shown.words]
+    assert len(set(words)) == len(words)
+    assert {row.name for row in shown.rows} | {label for label, _ in shown.facts} | {"measured", "step"} <= set(words)
+    assert ("waited" in words) == (name == "one-node")  # only what the report uses
+    assert all(meaning for _, meaning in shown.words)
+
+
+def test_every_stall_has_its_meaning():
+    assert tuple(ROWS) == STALLS

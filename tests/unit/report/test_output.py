@@ -1,0 +1,97 @@
+"""What becomes of an artefact: shown first, saved in any case, and said where."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from stash.core.artefact import load_probe
+from stash.core.errors import ArtefactError, UserError
+from stash.core.records.host import Probe
+from stash.report.output import output_file, show_then_save
+
+PROBE = Probe(stash_version="1", created="2026-11-01T00:00:00+00:00", hosts=(), budget_seconds=0, elapsed_seconds=0)
+
+
+def test_what_was_measured_is_saved_even_when_it_cannot_be_shown(tmp_path: Path) -> None:
+    def show() -> None:
+        raise BrokenPipeError
+
+    with pytest.raises(BrokenPipeError):
+        show_then_save(PROBE, tmp_path / "a.host.json", show)
+    assert load_probe(tmp_path / "a.host.json") == PROBE
+
+
+def test_where_it_was_saved_is_said_after_the_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    show_then_save(PROBE, tmp_path / "a b.json", lambda: print("report"))
+    said = capsys.readouterr()
+    assert said.out == (
+        f"report\n\nSaved {tmp_path}/a b.json; show it again with `stash show '{tmp_path}/a b.json'`.\n"
+    )
+    assert said.err == ""
+
+
+def test_where_the_output_is_json_nothing_else_is_printed_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    show_then_save(PROBE, tmp_path / "a.json", lambda: print("{}"), json=True)
+    said = capsys.readouterr()
+    assert said.out == "{}\n"
+    assert said.err.startswith("Saved ")
+
+
+def test_of_two_that_save_at_once_under_default_names_each_gets_its_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for _ in range(3):
+        show_then_save(PROBE, tmp_path / "a.host.json", lambda: None, new=True)
+    (tmp_path / "a-4.host.json").symlink_to(tmp_path / "nowhere")
+    show_then_save(PROBE, tmp_path / "a.host.json", lambda: None, new=True)
+    names = ["a-2.host.json", "a-3.host.json", "a-4.host.json", "a-5.host.json", "a.host.json"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == names
+    assert not (tmp_path / "nowhere").exists()
+    assert "a-5.host.json" in capsys.readouterr().out
+
+
+def test_what_cannot_be_saved_in_its_place_is_kept_in_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    with pytest.raises(ArtefactError, match=rf"gone does not exist.*is in {here}/a\.host\.json"):
+        show_then_save(PROBE, tmp_path / "gone" / "a.host.json", lambda: None)
+    assert load_probe(here / "a.host.json") == PROBE
+
+
+def test_with_no_place_at_all_the_first_reason_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    (tmp_path / "here").rmdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "none"))
+    with pytest.raises(ArtefactError, match="gone does not exist; create it with `mkdir -p"):
+        show_then_save(PROBE, tmp_path / "gone" / "a.host.json", lambda: None)
+
+
+def test_what_is_not_to_be_saved_is_only_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    show_then_save(PROBE, None, lambda: print("report"))
+    assert capsys.readouterr() == ("report\n", "")
+
+
+def test_a_new_file_never_replaces_an_earlier_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("run.json", "run-2.json"):
+        assert output_file(None, "run", ".json") == Path(name)
+        Path(name).touch()
+    assert output_file(Path("run.json"), "other", ".json") == Path("run.json")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run-2.json", "run.json"]
+
+
+@pytest.mark.parametrize(("wanted", "words"), [(".", "is a folder"), ("none/a.json", "there is no folder none")])
+def test_a_place_that_cannot_be_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wanted: str, words: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=words):
+        output_file(Path(wanted), "run", ".json")

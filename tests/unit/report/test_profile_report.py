@@ -1,0 +1,101 @@
+"""The report a person sees of a profile, whole, against golden files."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+
+import pytest
+from golden_profiles import GOLDEN, PROFILES, outputs, with_facts
+from profile_builder import build
+from rich.console import Console
+
+from stash.advice.verdict import verdict
+from stash.analysis.attribution import attribute
+from stash.core.artefact import load
+from stash.report.profile_page import render, stall_table, view
+
+ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def report(profile, width=80, colour=False) -> str:
+    breakdown = attribute(profile)
+    return render(view(breakdown, verdict(breakdown, profile), profile), width, colour)
+
+
+@pytest.mark.parametrize("name", PROFILES)
+@pytest.mark.parametrize("ending", ["txt", "json"])
+def test_stash_says_of_a_golden_profile_what_it_always_said(name, ending):
+    expected = (GOLDEN / f"{name}.expected.{ending}").read_text(encoding="utf-8")
+    assert outputs(load(GOLDEN / f"{name}.stash.json"))[ending] == expected
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_a_golden_profile_still_loads_to_what_was_saved(name):
+    assert load(GOLDEN / f"{name}.stash.json") == PROFILES[name]()
+
+
+def test_golden_profiles_of_every_schema_load():
+    assert load(GOLDEN / "schema-2.stash.json") == load(GOLDEN / "one-node.stash.json")
+    assert load(GOLDEN / "schema-3.stash.json") == with_facts()
+
+
+def test_facts_for_prediction_change_what_advice_promises_and_nothing_of_what_was_measured():
+    without, with_them = (
+        json.loads(outputs(load(GOLDEN / f"{name}.stash.json"))["json"]) for name in ("one-node", "schema-3")
+    )
+    assert len(without["verdict"].pop("next_steps")) == len(with_them["verdict"].pop("next_steps"))
+    assert without == with_them
+
+
+@pytest.mark.parametrize("width", [60, 72, 80, 100, 120])
+@pytest.mark.parametrize("colour", [False, True])
+@pytest.mark.parametrize("name", PROFILES)
+def test_no_line_is_wider_than_the_terminal(width, colour, name):
+    text = ESCAPE.sub("", report(PROFILES[name](), width, colour))
+    assert max(len(line) for line in text.splitlines()) <= width
+
+
+def test_a_long_name_is_wrapped_not_cut():
+    profile = build({"solo": [0.1], "crowd": [0.2]}, workload={"name": "/home/someone/" + "x" * 120 + "/train.py"})
+    text = report(profile)
+    assert max(len(line) for line in text.splitlines()) <= 80
+    assert "/train.py" in text
+
+
+def test_without_colour_the_report_is_plain_ascii():
+    text = report(PROFILES["two-nodes"]())
+    assert text.isascii()
+    assert "\x1b" not in text
+
+
+def test_with_colour_every_measured_stall_has_its_own():
+    text = report(PROFILES["two-nodes"](), colour=True)
+    assert len(set(re.findall(r"38;5;(\d+)m■", text))) == 6
+
+
+def test_unknown_is_shown_with_its_reason_and_never_as_zero():
+    line = next(line for line in report(PROFILES["one-node"]()).splitlines() if "network  " in line)
+    assert line.split(maxsplit=1) == ["network", "unknown: one node"]
+
+
+def test_a_stall_within_the_noise_and_an_unknown_interval_say_so():
+    noisy = build({"solo": [0.10, 0.11, 0.10], "crowd": [0.09, 0.11, 0.10]})
+    assert "(within noise)" in report(noisy)
+    assert "+/- unknown" in report(build({"solo": [0.1], "crowd": [0.2]}))
+
+
+def test_an_interval_too_narrow_to_print_is_not_printed_as_zero():
+    steady = report(build({"solo": [0.1] * 3, "crowd": [0.2] * 3}))
+    assert "+/- <0.1" in steady
+    assert "+/- 0.0" not in steady
+
+
+def test_the_table_can_be_shown_while_measuring():
+    profile = build({"solo": [0.1, 0.1], "crowd": [0.15, 0.15]})
+    breakdown = attribute(profile)
+    out = io.StringIO()
+    Console(file=out, width=80).print(stall_table(view(breakdown, verdict(breakdown, profile), profile)))
+    assert "100.0 ms ± <0.1" in out.getvalue()
+    assert "150.0 ms" in out.getvalue()

@@ -1,0 +1,117 @@
+"""Learning within a budget: what is kept when it ends early, and what a job that does not learn is told."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from test_replay import regression
+from torch import nn
+from torch.utils.data import TensorDataset
+
+from stash.core.errors import UserError
+from stash.spot.learn.curve import LEAST_UPDATES, LearnWish, ReplayMoment, learn, parameters_of
+from stash.spot.records.runs import LearnedCurve
+from stash.spot.train.elastic_job import ElasticJob
+
+SMALL = LearnWish(workers=(1, 2), batches=(4, 8), budget_seconds=600, updates=LEAST_UPDATES)
+
+
+def learned(job: ElasticJob, wish: LearnWish = SMALL, **changes: Any) -> LearnedCurve:
+    return learn(job, "job.py:job", wish, "0.0.0", "2026-11-22T00:00:00+00:00", **changes)
+
+
+def test_a_job_is_learned_with_what_a_plan_needs_of_it() -> None:
+    moments: list[ReplayMoment] = []
+    curve = learned(regression(), told=moments.append)
+    assert curve.ended == "done"
+    assert len(curve.replays) == 5  # four pairs, and one of two unlike workers
+    assert (curve.parameters, curve.parameter_bytes, curve.samples, curve.batch) == (4, 16, 64, 8)
+    assert curve.apply_seconds > 0
+    assert curve.learned.most_workers == 2
+    assert (curve.learned.least_batch, curve.learned.most_batch) == (4, 8)
+    assert {each.seed for each in curve.replays} == {4, 5, 6, 7, 8}  # the job's is 3, of first parameters
+    assert moments[-1].update == moments[-1].updates == LEAST_UPDATES
+    assert [each.number for each in moments[::LEAST_UPDATES]] == [1, 2, 3, 4, 5]
+
+
+def test_an_interrupted_one_keeps_what_was_replayed() -> None:
+    def told(moment: ReplayMoment) -> None:
+        if moment.number == 5:
+            raise KeyboardInterrupt
+
+    curve = learned(regression(), told=told)
+    assert curve.ended == "interrupted"
+    assert len(curve.replays) == 4
+
+
+def test_one_that_is_interrupted_too_early_is_one_sentence() -> None:
+    def told(moment: ReplayMoment) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(UserError, match=r"interrupted after 0 replays: 0 kinds of fleets cannot determine"):
+        learned(regression(), told=told)
+
+
+class Clock:
+    """Each look at it takes a second."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        self.now += 1.0
+        return self.now
+
+
+def test_the_budget_ends_it() -> None:
+    # Each update is followed by two looks, of 200 updates each: 4 replays and a half.
+    curve = learned(regression(), replace(SMALL, budget_seconds=9 * LEAST_UPDATES), clock=Clock())
+    assert curve.ended == "budget"
+    assert len(curve.replays) == 4
+
+
+def test_a_budget_that_shows_no_course_is_refused_with_one_that_does() -> None:
+    with pytest.raises(UserError, match=rf"{LEAST_UPDATES} are the least that show a course; allow --budget \d+min"):
+        learned(regression(), replace(SMALL, updates=None, budget_seconds=1e-3))
+
+
+def test_a_job_that_diverges_is_told_and_what_to_change() -> None:
+    with pytest.raises(UserError, match=r"did not learn \(1 worker of 4 samples: the loss .*smaller learning rate"):
+        learned(regression(rate=50.0))
+
+
+def test_fleets_that_diverge_are_left_out_where_others_do_not() -> None:
+    # Stale gradients diverge at a rate that a lone worker still learns with.
+    wish = replace(SMALL, workers=(1, 2, 16), batches=(4, 8))
+    curve = learned(regression(rate=0.12), wish)
+    assert any("16 workers" in sentence for sentence in curve.left_out)
+    assert curve.learned.most_workers == 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"data": lambda: TensorDataset(torch.zeros(0, 3))}, "its data set is empty"),
+        ({"data": lambda: iter([])}, "its data set has no length"),
+        ({"data": lambda: 1 / 0}, "its data set cannot be made: ZeroDivisionError"),
+        ({"loss": lambda model, batch: model(batch)}, "an update of 4 samples fails: "),
+        ({"data": lambda: TensorDataset(torch.zeros(5, 3))}, "--batches 8: the data set of job.py:job has 5 samples"),
+    ],
+)
+def test_a_jobs_own_mistake_is_one_sentence(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(UserError) as mistake:
+        learned(replace(regression(), **changes))
+    assert said in str(mistake.value)
+    assert "\n" not in str(mistake.value)
+
+
+def test_frozen_parameters_are_not_counted() -> None:
+    def model() -> nn.Module:
+        made = nn.Linear(3, 2)
+        made.bias.requires_grad_(False)
+        return made
+
+    assert parameters_of(replace(regression(), model=model), "job.py:job") == 6

@@ -1,0 +1,105 @@
+"""Files about fleets: what is read of them, and the one sentence that each mistake in them is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from fleet_pools import PUBLISHED
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from stash.core.errors import UserError
+from stash.spot.spot_files import read_model, read_pool, read_runs
+
+pytestmark = pytest.mark.usefixtures("home")
+
+HEAD = "servers,workers,updates_per_second\n"
+
+
+def test_the_published_pool_is_in_base_units() -> None:
+    pool = read_pool(PUBLISHED)
+    assert (pool.exchange_bytes, pool.worker_bytes_per_second, pool.server.bytes_per_second) == (11.5e6, 142e6, 1.2e9)
+    assert [kind.samples for kind in pool.types] == [1024, 1024, 1024, 2048, 8192]
+    assert pool.as_of == "2023-09-07"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("as_of: 2023-09-07", "as_of: lately", "line 3: as_of: 'lately' is not a date"),
+        ("11.5MB", "11.5 elephants", "line 5: exchange_bytes: unknown size unit 'elephants'"),
+        ("quota: 2", "qouta: 2", "line 12: types.0.qouta: there is no such field; did you mean quota?"),
+        ("quota: 2", "quota: -2", "line 12: types.0.quota: input should be greater than or equal to 0"),
+        ("g4dn.4xlarge", "p3.2xlarge", "there are two called 'p3.2xlarge'"),
+        ("loss: {", "loss: {gamma6: 1, ", "loss.gamma6: there is no such field"),
+        ("contention: {alpha", "contention: [alpha", "it is not valid YAML"),
+        ("source:", "sauce:", "did you mean source?"),
+    ],
+)
+def test_a_mistake_in_a_pool_is_named_with_its_line(tmp_path: Path, old: str, new: str, said: str) -> None:
+    file = tmp_path / "pool.yaml"
+    file.write_text(PUBLISHED.read_text().replace(old, new, 1))
+    with pytest.raises(UserError) as mistake:
+        read_pool(file)
+    assert said in str(mistake.value)
+
+
+def test_runs_are_read_with_their_columns_in_any_order_and_others_beside_them(tmp_path: Path) -> None:
+    file = tmp_path / "runs.csv"
+    file.write_text("\ufeffnote,workers, updates_per_second,servers\nx, v100=2 + k80=1 ,12.5,1\n\n,k80=1,4,2\n")
+    first, second = read_runs(file)
+    assert (first.workers, first.updates_per_second, first.size) == ({"v100": 2, "k80": 1}, 12.5, 3)
+    assert second.servers == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "has no column servers; its first line has to be"),
+        ("servers,workers\n", "has no column updates_per_second"),
+        (HEAD, "has no runs below its first line"),
+        (HEAD + "1,k80=1,4\n0,k80=1,4", "line 3: servers '0'"),
+        (HEAD + "1,k80=1,nan", "line 2: updates_per_second 'nan' is not a speed"),
+        (HEAD + "1,k80=1", "line 2: updates_per_second '' is not"),
+        (HEAD + "1,k80,4", "line 2: workers 'k80' cannot be read at 'k80'; write it like v100=2+k80=1"),
+        (HEAD + "1,k80=0,4", "cannot be read at 'k80=0'"),
+        (HEAD + "1,k80=1+k80=2,4", "names k80 twice"),
+    ],
+)
+def test_a_mistake_in_runs_is_named_with_its_line(tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "runs.csv"
+    file.write_text(text)
+    with pytest.raises(UserError) as mistake:
+        read_runs(file)
+    assert said in str(mistake.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{", "it is no JSON, or not all of it"),
+        ("[]", "is not a fitted model; fit it with"),
+        ('{"fleet_schema": 9, "lone": []}', "is from a newer Stash (schema 9)"),
+        ('{"fleet_schema": 1, "lone": 3}', "is damaged: stash_version: field required"),
+    ],
+)
+def test_what_is_no_model_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "m.fleet.json"
+    file.write_text(text)
+    with pytest.raises(UserError) as mistake:
+        read_model(file)
+    assert said in str(mistake.value)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(content=st.binary(max_size=200), cut=st.integers(0, 900))
+def test_no_file_is_worse_than_a_users_mistake(tmp_path: Path, content: bytes, cut: int) -> None:
+    file = tmp_path / "any"
+    for given_bytes in (content, PUBLISHED.read_bytes()[:cut] + content, HEAD.encode() + content):
+        file.write_bytes(given_bytes)
+        for read in (read_pool, read_runs, read_model):
+            try:
+                read(file)
+            except UserError:
+                pass

@@ -1,0 +1,156 @@
+"""No lease is lost, and no sample is trained on twice, whoever dies, comes back or speaks too late."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stash.spot.train.ledger import DataLease, LeaseLedger, Spans
+
+
+def test_a_lost_lease_goes_to_the_next_who_asks_and_is_done_once() -> None:
+    ledger = LeaseLedger()
+    first = ledger.take("a", 8)
+    assert ledger.take("b", 4) == DataLease(8, 12)
+    assert ledger.lost("a") == (first,)
+    assert ledger.take("b", 4) == first
+    assert not ledger.done("a", first)
+    assert ledger.done("b", first)
+    assert (ledger.reissued, ledger.repeated, ledger.audit()) == (1, 1, None)
+
+
+def test_who_seemed_dead_is_not_believed_and_its_lease_comes_again() -> None:
+    ledger = LeaseLedger()
+    lease = ledger.take("a", 8)
+    ledger.lost("a")
+    assert not ledger.done("a", lease)
+    assert ledger.waiting == (lease,)
+    assert ledger.audit() is None
+
+
+def test_who_finished_before_a_server_was_set_back_is_not_believed_afterwards() -> None:
+    ledger = LeaseLedger()
+    lease = ledger.take("a", 8)
+    ledger.reconcile([Spans(), Spans([(0, 8)])], 8)
+    assert not ledger.done("a", lease)
+    assert ledger.waiting == (lease,)
+
+
+def test_a_server_that_was_set_back_gets_again_what_it_lacks_and_nothing_else() -> None:
+    ledger = LeaseLedger()
+    for _ in range(4):
+        ledger.done("a", ledger.take("a", 10))
+    ledger.take("b", 10)
+    again = ledger.reconcile([Spans([(0, 40)]), Spans([(0, 20)])], 16)
+    assert again == 20
+    assert ledger.waiting == (DataLease(20, 36), DataLease(36, 40), DataLease(40, 50))
+    assert ledger.out == {}
+    assert ledger.audit() is None
+
+
+def test_a_training_goes_on_from_what_all_servers_have() -> None:
+    ledger = LeaseLedger([Spans([(0, 30)]), Spans([(0, 10), (20, 30)])], 10)
+    assert (ledger.issued, ledger.done_samples, ledger.waiting) == (30, 20, (DataLease(10, 20),))
+
+
+@pytest.mark.parametrize("broken", ["lost", "doubled"])
+def test_the_audit_can_fail(broken: str) -> None:
+    ledger = LeaseLedger()
+    lease = ledger.take("a", 8)
+    if broken == "lost":
+        ledger._out.clear()
+    else:
+        ledger._waiting.append(lease)
+    assert ledger.audit() is not None
+
+
+class _Shards:
+    """Servers in memory that apply, save and are set back as the real ones do."""
+
+    def __init__(self, count: int) -> None:
+        self.applied = [Spans() for _ in range(count)]
+        self.saved: list[tuple[tuple[int, int], ...]] = [()] * count
+        self.counts = [dict[int, int]() for _ in range(count)]
+        self.saved_counts = [dict[int, int]() for _ in range(count)]
+
+    def push(self, shard: int, lease: DataLease) -> bool:
+        spans, counts = self.applied[shard], self.counts[shard]
+        if spans.holds(lease.start, lease.stop):
+            return True
+        if spans.touches(lease.start, lease.stop):
+            return False
+        spans.add(lease.start, lease.stop)
+        for sample in range(lease.start, lease.stop):
+            counts[sample] = counts.get(sample, 0) + 1
+        return True
+
+    def save(self, shard: int) -> None:
+        self.saved[shard], self.saved_counts[shard] = self.applied[shard].ranges, dict(self.counts[shard])
+
+    def crash(self, shard: int) -> None:
+        self.applied[shard], self.counts[shard] = Spans(self.saved[shard]), dict(self.saved_counts[shard])
+
+
+@settings(deadline=None, max_examples=120)
+@given(seed=st.integers(0, 10**9), shards=st.integers(1, 3))
+def test_every_sample_is_applied_exactly_once_by_every_server(seed: int, shards: int) -> None:
+    chance, ledger, servers = random.Random(seed), LeaseLedger(), _Shards(shards)
+    batches = {"a": 4, "b": 7, "c": 3}
+    pushed: dict[tuple[str, DataLease], set[int]] = {}
+    """Whoever still believes in a lease, and the servers that it has reached."""
+
+    def step(worker: str, died: bool) -> None:
+        own = [key for key in pushed if key[0] == worker]
+        if not own:
+            pushed[worker, ledger.take(worker, batches[worker])] = set()
+            return
+        _, lease = key = own[0]
+        left = [shard for shard in range(shards) if shard not in pushed[key]]
+        if left and not died:
+            shard = chance.choice(left)
+            if servers.push(shard, lease):
+                pushed[key].add(shard)
+                return
+            ledger.returned(worker, lease)
+            ledger.reconcile(servers.applied, 5)
+        elif left:
+            ledger.lost(worker)
+            if chance.random() < 0.5:
+                return  # it is not dead but slow, and will push the rest later
+        else:
+            ledger.done(worker, lease)
+        del pushed[key]
+
+    for _ in range(150):
+        what = chance.random()
+        if what < 0.04:
+            servers.crash(chance.randrange(shards))  # whoever pushed before goes on believing that it arrived
+            ledger.reconcile(servers.applied, 5)
+        elif what < 0.12:
+            servers.save(chance.randrange(shards))
+        else:
+            step(chance.choice("abc"), chance.random() < 0.08)
+        assert ledger.audit() is None
+    for worker in batches:
+        ledger.lost(worker)
+    while ledger.waiting:
+        lease = ledger.take("last", 1)
+        done = [servers.push(shard, lease) for shard in range(shards)]
+        if all(done):
+            ledger.done("last", lease)
+        else:
+            ledger.returned("last", lease)
+            ledger.reconcile(servers.applied, 5)
+    for counts in servers.counts:
+        assert counts == dict.fromkeys(range(ledger.issued), 1)
+    assert ledger.done_samples == ledger.issued
+
+
+def test_what_a_server_forgot_is_counted_although_others_had_more_than_was_booked() -> None:
+    ledger = LeaseLedger()
+    first, second = ledger.take("a", 8), ledger.take("a", 8)
+    ledger.done("a", first)
+    assert ledger.reconcile([Spans([(second.start, second.stop)])], 8) == 8

@@ -1,0 +1,189 @@
+"""A node of a gang, real processes and all: what it tells the head, and what it does when the head calls."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stash.core.errors import StashError
+from stash.measure.host.notices import Notice, NoticeWatch
+from stash.spot.emulate.backends import leftovers
+from stash.spot.rented.node_agent import RentedNode
+from stash.spot.sync import checkpoint_request
+from stash.spot.sync.board import GangOrders
+
+AGENT = """
+import os, subprocess, sys
+script = {**os.environ, "GROUP_WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": os.environ["PET_RDZV_ID"], "MASTER_PORT": "7"}
+sys.exit(subprocess.run([sys.executable, "-c", sys.argv[1]], env=script).returncode)
+"""
+WAITS = "import time; time.sleep(600)"
+SAVES = """
+import time
+from pathlib import Path
+from stash.spot.sync import checkpoint_request as wanted
+notes = wanted.notes(Path("none"))
+wanted.listen(notes)
+while True:
+    if wanted.asked(notes) and wanted.last_saved(notes) is None:
+        wanted.saved(notes, wanted.SavedNote(wanted.asked(notes), 0.5))
+    time.sleep(0.02)
+"""
+FAILS = """
+import sys
+sys.exit(print("ValueError: no data\\ntorch.distributed.elastic.errors.ChildFailedError: ", file=sys.stderr) or 3)
+"""
+
+
+class _Head:
+    def __init__(self) -> None:
+        self.told: list[dict[str, Any]] = []
+        self.beats, self.gone, self._orders = 0, False, GangOrders()
+
+    def tell(self, what: str, who: str, **facts: Any) -> None:
+        self.told.append({"what": what, **facts})
+
+    def beat(self, who: str) -> None:
+        self.beats += 1
+
+    def orders(self) -> GangOrders:
+        if self.gone:
+            raise RuntimeError("connection reset")
+        return self._orders
+
+    def order(self, **changes: Any) -> None:
+        self._orders = replace(self._orders, **changes)
+
+    def wait_for(self, what: str, count: int = 1) -> dict[str, Any]:
+        patience = time.monotonic() + 60
+        while time.monotonic() < patience:
+            found = [each for each in list(self.told) if each["what"] == what]
+            if len(found) >= count:
+                return found[count - 1]
+            time.sleep(0.02)
+        raise AssertionError(f"{what} was not told: {self.told}")
+
+
+@contextmanager
+def _node(folder: Path, script: str, do: Callable[[_Head, NoticeWatch], None]) -> Iterator[tuple[_Head, list[Any]]]:
+    """One that lives while ``do`` has its way; its exit code, or what it raised."""
+    head, watch, ends = _Head(), NoticeWatch([]), list[Any]()
+    notes = folder / "notes"
+    notes.mkdir()
+    thread = threading.Thread(target=do, args=(head, watch), daemon=True)
+    thread.start()
+    command = (sys.executable, "-c", AGENT, script)
+    node = RentedNode(command, "worker1", folder, notes, 30.0, "token", lambda text: None)
+    try:
+        ends.append(node.run(watch, lambda: head))
+    except StashError as error:
+        ends.append(error)
+    yield head, ends
+    thread.join(5)
+    assert leftovers(notes) == set()
+
+
+def test_it_tells_that_it_is_there_and_in_which_group_and_ends_when_all_is_over(tmp_path: Path) -> None:
+    def do(head: _Head, watch: NoticeWatch) -> None:
+        head.wait_for("started")
+        head.order(over=True)
+
+    with _node(tmp_path, WAITS, do) as (head, ends):
+        assert ends == [0]
+        assert head.told == [{"what": "up"}, {"what": "started", "round": 1, "meeting": "7", "size": 2}]
+        assert head.beats > 0
+
+
+@pytest.mark.slow
+def test_another_round_is_another_start(tmp_path: Path) -> None:
+    def do(head: _Head, watch: NoticeWatch) -> None:
+        head.wait_for("started")
+        head.order(round=2)
+        head.wait_for("started", 2)
+        head.order(over=True)
+
+    with _node(tmp_path, WAITS, do) as (head, ends):
+        assert ends == [0]
+        assert [each["round"] for each in head.told if each["what"] == "started"] == [1, 2]
+
+
+def test_a_script_that_fails_is_told_with_its_error_and_waits_for_the_verdict(tmp_path: Path) -> None:
+    def do(head: _Head, watch: NoticeWatch) -> None:
+        head.wait_for("ended")
+        head.order(round=2)
+        head.wait_for("ended", 2)
+        head.order(over=True)
+
+    with _node(tmp_path, FAILS, do) as (head, ends):
+        assert ends == [3]
+        ended = [each for each in head.told if each["what"] == "ended"]
+        first = {"what": "ended", "code": 3, "script": True, "why": "ValueError: no data"}
+        assert ended == [{**first, "round": 1}, {**first, "round": 2}]
+
+
+def test_a_notice_is_told_answered_by_another_node_and_then_it_leaves(tmp_path: Path) -> None:
+    def do(head: _Head, watch: NoticeWatch) -> None:
+        head.order(listens=True)  # whoever saves is elsewhere
+        head.wait_for("started")
+        watch.hear(Notice("revoked", time.time(), time.time() + 60, "aws"))
+        word = head.wait_for("notice")["word"]
+        head.order(wanted=word, saved=(word, 1.5))
+
+    with _node(tmp_path, WAITS, do) as (head, ends):
+        assert ends == [0]
+        assert head.told[-1] == {"what": "left"}
+        assert 50 < head.wait_for("notice")["seconds"] <= 60
+
+
+@pytest.mark.slow
+def test_a_request_of_another_node_is_answered_by_the_script_here(tmp_path: Path) -> None:
+    def do(head: _Head, watch: NoticeWatch) -> None:
+        head.wait_for("listens")
+        head.order(listens=True, wanted="w1")
+        head.wait_for("saved")
+        head.order(over=True)
+
+    with _node(tmp_path, SAVES, do) as (head, ends):
+        assert ends == [0]
+        assert head.wait_for("saved") == {"what": "saved", "word": "w1", "seconds": 0.5}
+
+
+@pytest.mark.slow
+def test_a_withdrawn_notice_is_told_and_it_stays(tmp_path: Path) -> None:
+    def do(head: _Head, watch: NoticeWatch) -> None:
+        head.order(listens=True)
+        head.wait_for("started")
+        watch.hear(Notice("revoked", time.time(), time.time() + 60, "azure"))
+        head.wait_for("notice")
+        watch.hear(Notice("withdrawn", time.time(), None, "azure"))
+        head.wait_for("withdrawn")
+        head.order(over=True)
+
+    with _node(tmp_path, WAITS, do) as (head, ends):
+        assert ends == [0]
+        assert all(each["what"] != "left" for each in head.told)
+
+
+def test_without_its_head_it_ends(tmp_path: Path) -> None:
+    def do(head: _Head, watch: NoticeWatch) -> None:
+        head.wait_for("started")
+        head.gone = True
+
+    with _node(tmp_path, WAITS, do) as (_, ends):
+        assert "the head is gone: connection reset" in str(ends[0])
+
+
+def test_notes_lie_where_the_variable_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert checkpoint_request.notes(tmp_path) == tmp_path
+    monkeypatch.setenv(checkpoint_request.NOTES, "/elsewhere")
+    assert checkpoint_request.notes(tmp_path) == Path("/elsewhere")
+    assert os.environ[checkpoint_request.NOTES]

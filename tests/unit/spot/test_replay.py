@@ -1,0 +1,166 @@
+"""A fleet in virtual time: whose gradient is applied when, of which parameters, and how stale it is."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+from stash.spot.learn.replay import DivergedError, _events, replay
+from stash.spot.model.convergence import alike
+from stash.spot.records.runs import LOSS_WINDOW, VirtualWorker
+from stash.spot.train.elastic_job import ElasticJob
+from stash.spot.train.worker import SampleOrder, moved
+
+CPU = torch.device("cpu")
+
+
+class Scalar(nn.Module):
+    """One parameter, which begins at 1."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.value = nn.Parameter(torch.ones(()))
+
+
+def watched(seen: list[float], rate: float = 0.5) -> ElasticJob:
+    """Loss p²/2, whose gradient is p; every p that a gradient was computed of is added to ``seen``."""
+
+    def loss(model: nn.Module, batch: Any) -> torch.Tensor:
+        value = model.value
+        assert isinstance(value, torch.Tensor)
+        seen.append(value.item())
+        return value.square() / 2
+
+    return ElasticJob(Scalar, loss, lambda parameters: torch.optim.SGD(parameters, rate), numbers, batch=2)
+
+
+def numbers() -> TensorDataset:
+    return TensorDataset(torch.arange(10.0))
+
+
+def regression(rate: float = 0.05) -> ElasticJob:
+    def data() -> TensorDataset:
+        random = torch.Generator().manual_seed(7)
+        x = torch.randn(64, 3, generator=random)
+        return TensorDataset(x, x @ torch.tensor([[1.0], [2.0], [-1.0]]))
+
+    def loss(model: nn.Module, batch: Any) -> torch.Tensor:
+        x, y = batch
+        return (model(x) - y).square().mean()
+
+    return ElasticJob(lambda: nn.Linear(3, 1), loss, lambda p: torch.optim.SGD(p, rate), data, batch=8, seed=3)
+
+
+def test_gradients_are_of_the_parameters_that_were_fetched_and_applied_when_iterations_end() -> None:
+    seen: list[float] = []
+    replay(watched(seen), numbers(), alike(2, 2), LOSS_WINDOW + 10, 0, CPU)
+    # Both fetch 1. The first's gradient 1 makes 0.5, which it fetches; the second's 1 makes 0, which it fetches;
+    # the first's 0.5 makes -0.25, the second's 0 leaves it there, the first's -0.25 makes -0.125.
+    assert seen[:7] == [1.0, 1.0, 0.5, 0.0, -0.25, -0.25, -0.125]
+
+
+def test_a_lone_worker_trains_as_any_loop_does() -> None:
+    job = regression()
+    found = replay(job, job.data(), alike(1, 8), 60, 11, CPU)
+    torch.manual_seed(job.seed)
+    model = job.model()
+    steps, order, losses = job.optimizer(model.parameters()), iter(SampleOrder(64, 11)), []
+    data: Any = job.data()
+    for _ in range(60):
+        chosen = [data[number] for number in islice(order, 8)]
+        steps.zero_grad()
+        error = job.loss(model, torch.utils.data.default_collate(chosen))
+        error.backward()  # type: ignore[no-untyped-call]
+        steps.step()
+        losses.append(float(error.detach()))
+    assert found is not None
+    assert found.updates[-1] == 60
+    assert found.losses[-1] == pytest.approx(sum(losses[-LOSS_WINDOW:]) / LOSS_WINDOW)
+    assert found.losses[0] == pytest.approx(sum(losses[:LOSS_WINDOW]) / LOSS_WINDOW)
+    assert (found.staleness, found.imbalance, found.mean_batch) == (0, 0, 8)
+
+
+def test_equal_workers_are_as_stale_as_there_are_others() -> None:
+    job = regression()
+    found = replay(job, job.data(), alike(4, 8), 400, 1, CPU)
+    assert found is not None
+    assert found.staleness == pytest.approx(3, abs=0.05)
+
+
+def test_unlike_workers_have_the_mean_batch_of_their_updates() -> None:
+    job = regression()
+    workers = (VirtualWorker(samples=8, seconds=1.0), VirtualWorker(samples=32, seconds=3.0))
+    found = replay(job, job.data(), workers, 100, 1, CPU)
+    assert found is not None
+    assert found.mean_batch == pytest.approx((3 * 8 + 32) / 4)
+    assert found.staleness > 0
+
+
+def test_the_same_seed_gives_the_same_course_and_another_one_does_not() -> None:
+    job = regression()
+    first, same, other = (replay(job, job.data(), alike(2, 8), 80, seed, CPU) for seed in (1, 1, 2))
+    assert first is not None
+    assert same is not None
+    assert other is not None
+    assert first.losses == same.losses != other.losses
+
+
+@pytest.mark.parametrize("bound", [0, 1, 3])
+def test_bounded_workers_are_never_further_ahead_and_all_as_fast_as_the_slowest(bound: int) -> None:
+    workers = (VirtualWorker(samples=1, seconds=1.0), VirtualWorker(samples=1, seconds=1.7), *alike(2, 1))
+    begun, ended = [0] * 4, [0] * 4
+    for worker, begins in islice(_events(workers, bound), 400):
+        if worker >= 0:
+            ended[worker] += 1
+        for each in begins:
+            assert ended[each] - min(ended) <= bound
+            begun[each] += 1
+    assert max(ended) - min(ended) <= bound + 1
+    assert sum(ended) > 390
+
+
+def test_workers_that_wait_for_nobody_end_in_the_order_of_time() -> None:
+    workers = (VirtualWorker(samples=1, seconds=2.0), VirtualWorker(samples=1, seconds=3.0))
+    ends = [worker for worker, _ in islice(_events(workers, None), 1, 6)]
+    assert ends == [0, 1, 0, 0, 1]  # at 2, 3, 4, 6 and 6
+
+
+def test_a_loss_that_is_no_number_ends_the_replay() -> None:
+    with pytest.raises(DivergedError) as end:
+        replay(watched([], rate=1e9), numbers(), alike(1, 2), 200, 0, CPU)
+    assert end.value.updates < 10
+
+
+def test_whoever_is_told_can_end_it() -> None:
+    assert replay(watched([]), numbers(), alike(1, 2), 60, 0, CPU, told=lambda update, loss: update < 5) is None
+
+
+def test_an_epoch_has_every_sample_once() -> None:
+    order = iter(SampleOrder(10, 4))
+    first, second = ([next(order) for _ in range(10)] for _ in range(2))
+    assert sorted(first) == sorted(second) == list(range(10))
+    assert first != second
+
+
+def test_a_place_holds_one_sample_whoever_asks_and_in_whichever_order() -> None:
+    stream = list(islice(SampleOrder(10, 4), 40))
+    assert stream == [int(each) for each in _drawn_in_turn(10, 4, 4)]
+    late = SampleOrder(10, 4)
+    assert [late[number] for number in (35, 3, 12, 39, 12)] == [stream[number] for number in (35, 3, 12, 39, 12)]
+
+
+def _drawn_in_turn(count: int, seed: int, epochs: int) -> torch.Tensor:
+    shuffle = torch.Generator().manual_seed(seed)
+    return torch.cat([torch.randperm(count, generator=shuffle) for _ in range(epochs)])
+
+
+def test_tensors_move_wherever_they_stand_in_a_batch() -> None:
+    batch = {"x": [torch.ones(1)], "y": (torch.zeros(1), "name"), "z": 3}
+    found = moved(batch, torch.device("meta"))
+    assert found["x"][0].device.type == found["y"][0].device.type == "meta"
+    assert (found["y"][1], found["z"]) == ("name", 3)

@@ -1,0 +1,152 @@
+"""``stash spot learn`` and ``stash spot plan PROFILE --curve``: from a job and a profile to a fleet."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+
+import pytest
+from commands import run
+from forecast_profiles import gpu_job
+from loss_courses import learned_curve
+
+from stash.core.artefact import save
+from stash.spot.spot_files import load_curve, save_curve
+
+Patch = pytest.MonkeyPatch
+Capture = pytest.CaptureFixture[str]
+JOB = """
+import torch
+import stash.spot
+
+def data():
+    random = torch.Generator().manual_seed(7)
+    x = torch.randn(64, 3, generator=random)
+    return torch.utils.data.TensorDataset(x, x @ torch.tensor([[1.0], [2.0], [-1.0]]))
+
+def loss(model, batch):
+    x, y = batch
+    return (model(x) - y).square().mean()
+
+def model():
+    return torch.nn.Linear(3, 1)
+
+def optimizer(parameters):
+    return torch.optim.SGD(parameters, 0.02)
+
+job = stash.spot.Job(model, loss, optimizer, data, batch=4)
+"""
+TUTORIAL = Path(__file__).parents[3] / "docs" / "train-on-spot.md"
+LEARN = ("learn", "job_of_this_test.py:job", "--updates", "200", "--workers", "1,2", "--batches", "4,8")
+PLAN = ("plan", "train.stash.json", "--curve", "big.curve.json", "--deadline", "10h", "--loss", "0.8")
+BOUGHT = ("--cloud", "aws", "--quota", "g4dn.4xlarge=3", "--quota", "p3.2xlarge=1", "--start", "2min")
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: Patch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    (tmp_path / "job_of_this_test.py").write_text(JOB)
+    save(gpu_job(), tmp_path / "train.stash.json")
+    save_curve(learned_curve(), tmp_path / "big.curve.json")
+    return tmp_path
+
+
+def spot(monkeypatch: Patch, capsys: Capture, *words: str, code: int = 0) -> str:
+    """What was printed, or of a command that ends with ``code`` 2 its error."""
+    assert run(monkeypatch, "spot", *words) == code
+    said = capsys.readouterr()
+    return said.err if code else said.out
+
+
+def test_a_job_is_learned_and_its_curve_saved(monkeypatch: Patch, capsys: Capture, folder: Path) -> None:
+    text = spot(monkeypatch, capsys, *LEARN, "-o", "job.curve.json")
+    assert "Loss of job_of_this_test.py:job" in text
+    assert "4 parameters, 16.0 B one way" in text
+    assert "the mean over the last 50 updates" in text
+    assert "Plan with it: stash spot plan PROFILE --curve job.curve.json" in text
+    assert max(len(line) for line in text.splitlines() if not line.startswith("Plan")) <= 80
+    curve = load_curve(folder / "job.curve.json")
+    assert len(curve.replays) == 5
+    assert {each.form for each in curve.forms} == {"printed", "shipped", "free", "levels"}
+    assert stat.S_IMODE((folder / "job.curve.json").stat().st_mode) == 0o600
+
+
+def test_the_json_of_a_curve_is_what_it_saves(monkeypatch: Patch, capsys: Capture, folder: Path) -> None:
+    document = json.loads(spot(monkeypatch, capsys, *LEARN, "--json"))
+    assert document == {"schema": 1, **json.loads((folder / "job_of_this_test.curve.json").read_text())}
+
+
+def test_a_fleet_is_planned_from_a_profile_and_a_curve(monkeypatch: Patch, capsys: Capture, folder: Path) -> None:
+    words = (*PLAN, *BOUGHT, "--confidence", "0.8", "-o", "job.plan.json")
+    text = spot(monkeypatch, capsys, *words)
+    assert "Loss 0.8 within 36,000 s (10.0 h), from train.stash.json of 2023-01" in text
+    assert "server   1 x " in text
+    assert "- spot prices of" in text
+    assert max(map(len, text.splitlines())) <= 80
+    found = json.loads(spot(monkeypatch, capsys, *words, "--json"))
+    assert set(found["workers"]) <= {"g4dn.4xlarge", "p3.2xlarge"}
+    assert found["p_deadline_without_revocations"] >= 0.8
+    assert {"seconds", "dollars", "optimal", "gap", "evaluations", "search_seconds", "baselines"} <= set(found)
+    saved = json.loads((folder / "job.plan.json").read_text())
+    assert saved["pool"]["cloud"] == "aws"
+    assert saved["pool"]["learned"]["most_workers"] == 6
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("learn", "none.py:job"), "there is no file none.py"),
+        ((*LEARN, "--updates", "20"), "--updates 20: 200 are the least"),
+        ((*LEARN, "--workers", "1,two"), "--workers '1,two' cannot be read at 'two'"),
+        ((*LEARN, "--budget", "0s"), "--budget 0: it must be more than 0"),
+        ((*LEARN, "--profile", "train.stash.json"), "is of a model with 25,557,032 parameters, and job_of_this_test"),
+        ((*PLAN[:2], *PLAN[4:], *BOUGHT), "--curve is missing"),
+        ((*PLAN, *BOUGHT[2:]), "--cloud is missing"),
+        ((*PLAN, "--cloud", "awz", "--quota", "g4dn.4xlarge=3"), "--cloud awz: no offer has that; did you mean aws"),
+        ((*PLAN, *BOUGHT, "--region", "mars-1"), "--region mars-1: no offer has that"),
+        ((*PLAN, *BOUGHT, "--quota", "g4dn.4xlage=3"), "did you mean g4dn.4xlarge"),
+        ((*PLAN, *BOUGHT, "--model", "paper"), "--model paper needs alpha1 and beta1"),
+        ((*PLAN, *BOUGHT, "--pool", "pool.yaml"), "PROFILE and --pool: a pool says that itself"),
+        (("plan", "train.stash.json", "--curve", "train.stash.json", *PLAN[4:], *BOUGHT), "is a profile or a probe"),
+    ],
+)
+def test_mistakes_are_one_sentence_that_says_what_to_type(
+    monkeypatch: Patch, capsys: Capture, words: tuple[str, ...], said: str
+) -> None:
+    error = spot(monkeypatch, capsys, *words, code=2)
+    assert said in error
+    assert len(error.strip().splitlines()) == 1
+
+
+def test_another_models_curve_is_refused(monkeypatch: Patch, capsys: Capture, folder: Path) -> None:
+    save_curve(learned_curve(parameters=11), folder / "big.curve.json")
+    error = spot(monkeypatch, capsys, *PLAN, *BOUGHT, code=2)
+    assert "of one with 11: profile and curve have to be of one job" in error
+
+
+def test_a_pool_may_have_its_loss_and_its_exchange_from_a_curve(
+    monkeypatch: Patch, capsys: Capture, folder: Path
+) -> None:
+    tutorial = TUTORIAL.read_text().split("```yaml\n# pool.yaml\n")[1].split("```")[0]
+    text = tutorial.replace("12.5MB/s", "12.5GB/s")  # this curve is of a large model
+    (folder / "pool.yaml").write_text(text)
+    words = ("plan", "--pool", "pool.yaml", "--curve", "big.curve.json", "--deadline", "10h", "--loss", "0.8")
+    spot(monkeypatch, capsys, *words, "-o", "p.json")
+    pool, curve = json.loads((folder / "p.json").read_text())["pool"], learned_curve()
+    assert pool["exchange_bytes"] == curve.parameter_bytes
+    assert pool["server"]["apply_seconds"] == curve.apply_seconds
+    assert pool["learned"]["most_workers"] == curve.learned.most_workers
+    (folder / "pool.yaml").write_text(f"{text}loss: {{gamma1: 1, gamma2: 0, gamma3: 1, gamma5: 0}}\n")
+    assert "loss: --curve says that; leave one of them out" in spot(monkeypatch, capsys, *words, code=2)
+
+
+def test_the_facade_plans_and_simulates() -> None:
+    import stash.spot
+    from stash.spot import planning
+    from stash.spot.policies import simulating
+
+    assert stash.spot.plan is planning.plan
+    assert stash.spot.simulate is simulating.simulate
+    assert {"Job", "load_curve", "plan", "simulate"} <= set(dir(stash.spot))

@@ -1,0 +1,169 @@
+"""Curves from replays: each form is found again from what it made, and says how wrong it is elsewhere."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from loss_courses import SHAPES, course, replays_of
+
+from stash.core.errors import UserError
+from stash.spot.model.convergence import common_losses, loss_after, passed, shapes, updates_to
+from stash.spot.model.learning import fitted_forms
+from stash.spot.records.fleets import LossCurve, LossLevel
+from stash.spot.records.runs import LossForm, LossReplay
+
+LEVELS = LossCurve(
+    gamma1=10,
+    gamma2=0,
+    gamma3=100,
+    gamma5=0.1,
+    levels=(
+        LossLevel(loss=2.0, updates=100, workers_exponent=0, batch_exponent=0),
+        LossLevel(loss=1.0, updates=200, workers_exponent=0.5, batch_exponent=-0.25),
+        LossLevel(loss=0.5, updates=1600, workers_exponent=1, batch_exponent=-0.5),
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    ("form", "true"),
+    [
+        ("printed", LossCurve(gamma1=300, gamma2=-0.5, gamma3=900, gamma4=0.2, gamma5=0.4)),
+        ("shipped", LossCurve(gamma1=300, gamma2=-0.5, gamma3=900, gamma5=0.4)),
+        ("free", LossCurve(gamma1=90, gamma2=-9, gamma3=9e3, gamma5=0.4, exponent=1.5, workers_exponent=0.1)),
+    ],
+)
+def test_the_form_that_made_the_losses_is_found_again(form: LossForm, true: LossCurve) -> None:
+    found = {each.form: each for each in fitted_forms(replays_of(true))}
+    mine = found[form]
+    assert mine.error < 2e-3
+    assert mine.curve.gamma5 == pytest.approx(true.gamma5, abs=0.01)
+    assert mine.curve.exponent == pytest.approx(true.exponent, abs=0.05)
+    assert mine.curve.workers_exponent == pytest.approx(true.workers_exponent, abs=0.05)
+    if form != "shipped":  # which is a part of the other two
+        assert mine.error < found["shipped"].error / 10
+    assert sorted(found) == ["free", "levels", "printed", "shipped"]
+
+
+def test_the_form_that_errs_least_in_updates_to_a_loss_comes_first() -> None:
+    forms = fitted_forms(replays_of(LossCurve(gamma1=300, gamma2=-0.5, gamma3=900, gamma4=0.2, gamma5=0.4)))
+    errors = [round(each.error, 3) for each in forms]
+    assert errors == sorted(errors)
+    assert forms[0].form == "printed"
+
+
+def test_a_course_that_is_no_power_is_told_by_its_levels() -> None:
+    # A plateau, then a fall that takes N^0.3 times as long: nothing that any power of updates looks like.
+    def loss(j: np.ndarray, batch: float, imbalance: float, workers: float) -> np.ndarray:
+        return 1 + np.tanh((600 - j / workers**0.3) / 150)
+
+    best, second, *_ = fitted_forms(replays_of(loss))
+    assert best.form == "levels"
+    assert best.error < 0.05 < second.error
+    middle = best.curve.levels[len(best.curve.levels) // 2]
+    assert middle.workers_exponent == pytest.approx(0.3, abs=0.05)
+    assert middle.batch_exponent == pytest.approx(0, abs=0.05)
+
+
+def test_intervals_of_coefficients_hold_them_in_noise() -> None:
+    true = LossCurve(gamma1=300, gamma2=-0.5, gamma3=900, gamma5=0.4)
+    found = next(each for each in fitted_forms(replays_of(true, noise=0.005)) if each.form == "shipped")
+    gamma5 = found.intervals["gamma5"]
+    assert gamma5.low is not None
+    assert gamma5.high is not None
+    assert gamma5.low < 0.4 < gamma5.high
+    assert gamma5.high - gamma5.low < 0.2
+    assert set(found.intervals) == {"gamma1", "gamma2", "gamma3", "gamma5"}
+
+
+def test_too_few_kinds_of_fleets_are_refused() -> None:
+    true = LossCurve(gamma1=300, gamma2=-0.5, gamma3=900, gamma5=0.4)
+    with pytest.raises(UserError, match=r"3 kinds of fleets cannot determine.*like --workers 1,2,4 --batches 32,64"):
+        fitted_forms(replays_of(true)[:3])
+    alike = [course(size, 64.0, 0.7, true) for size in (1, 2, 3, 4, 5)]
+    with pytest.raises(UserError, match="5 kinds of fleets cannot determine"):
+        fitted_forms(alike)
+
+
+def test_losses_that_do_not_overlap_are_refused() -> None:
+    high = LossCurve(gamma1=300, gamma2=0, gamma3=900, gamma5=40)
+    low = LossCurve(gamma1=300, gamma2=0, gamma3=900, gamma5=0.4)
+    found = [course(*shape, high if number else low) for number, shape in enumerate(SHAPES)]
+    with pytest.raises(UserError, match="have nothing in common"):
+        fitted_forms(found)
+
+
+# Levels ---------------------------------------------------------------------------------------------------
+
+
+def test_a_loss_between_two_levels_lies_on_a_line_in_the_logarithm_of_updates() -> None:
+    one = (np.array(1.0), np.array(0.0), np.array(1.0))
+    assert updates_to(LEVELS, 1.0, *one) == pytest.approx(200)
+    assert updates_to(LEVELS, 0.75, *one) == pytest.approx(math.sqrt(200 * 1600))
+    assert updates_to(LEVELS, 5.0, *one) == pytest.approx(100)  # passed before anybody looked
+    # 1600 * 4 / sqrt(16) of four workers with 16 samples
+    assert updates_to(LEVELS, 0.5, np.array(16.0), np.array(0.0), np.array(4.0)) == pytest.approx(1600)
+
+
+def test_below_all_levels_the_formula_is_asked_and_its_last_loss_never_reached() -> None:
+    one = (np.array(1.0), np.array(0.0), np.array(1.0))
+    assert updates_to(LEVELS, 0.11, *one) == pytest.approx(100 / 0.01 - 10)
+    assert updates_to(LEVELS, 0.4, *one) == pytest.approx(1600)  # not 100 / 0.3 - 10, fewer than the last level took
+    assert updates_to(LEVELS, 0.1, *one) == math.inf
+
+
+@given(
+    st.floats(0.5, 2.0),
+    st.floats(0.5, 2.0),
+    st.integers(1, 50),
+    st.floats(1, 4096),
+)
+@settings(max_examples=60, deadline=None)
+def test_a_lower_loss_never_takes_fewer_updates_and_both_ways_agree(
+    a: float, b: float, size: int, batch: float
+) -> None:
+    shape = (np.array(batch), np.array(0.0), np.array(float(size)))
+    high, low = (float(updates_to(LEVELS, loss, *shape)) for loss in (max(a, b), min(a, b)))
+    assert high <= low * (1 + 1e-9)
+    back = float(loss_after(LEVELS, np.array(low), *shape))
+    assert float(updates_to(LEVELS, max(back, 0.5), *shape)) == pytest.approx(low, rel=1e-6)
+
+
+def test_many_fleets_are_told_at_once() -> None:
+    sizes, batches = np.array([1.0, 4.0]), np.array([1.0, 16.0])
+    assert updates_to(LEVELS, 0.5, batches, np.zeros(2), sizes) == pytest.approx([1600, 1600])
+    losses = loss_after(LEVELS, np.array([200.0, 1600.0]), batches, np.zeros(2), sizes)
+    assert losses == pytest.approx([1.0, 0.5])
+
+
+# Courses and shapes ---------------------------------------------------------------------------------------
+
+
+def of(updates: list[int], losses: list[float]) -> LossReplay:
+    return course(1, 8.0, 0.0, lambda j, *shape: np.array(losses), np.array(updates))
+
+
+def test_a_loss_is_passed_when_the_course_is_first_there() -> None:
+    found = passed(of([10, 100, 1000], [3.0, 1.0, 2.0]), np.array([4.0, 2.0, 1.0, 0.5]))
+    assert found[:3] == pytest.approx([10, math.sqrt(1000), 100])  # half-way between 10 and 100, in logarithms
+    assert math.isnan(found[3])
+
+
+def test_what_all_courses_passed_lies_between_their_beginnings_and_ends() -> None:
+    found = common_losses([of([10, 1000], [3.0, 0.5]), of([10, 1000], [2.0, 1.0])])
+    assert (found[0], found[-1]) == (2.0, 1.0)
+    assert (np.diff(found) < 0).all()
+
+
+def test_the_first_fleets_differ_in_size_and_batch_and_all_pairs_are_there() -> None:
+    found = shapes((1, 2, 4, 8), (32, 64))
+    first = [(len(each), each[0].samples) for each in found[:4]]
+    assert first == [(1, 32), (2, 64), (4, 32), (8, 64)]
+    unlike = [each for each in found if len({one.seconds for one in each}) > 1]
+    assert [len(each) for each in unlike] == [2, 4, 8]
+    alike = {(len(each), each[0].samples) for each in found if each not in unlike}
+    assert alike == {(size, batch) for size in (1, 2, 4, 8) for batch in (32, 64)}

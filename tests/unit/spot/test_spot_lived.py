@@ -1,0 +1,110 @@
+"""A run's log, drawn: who was there, and what was predicted beside what was observed."""
+
+from __future__ import annotations
+
+import pytest
+
+from stash.spot.pages.run_timeline import iterations, losses, presence
+from stash.spot.records.runs import SpotEvent, SpotLog, SpotStretch, SpotUpdates
+from stash.ui.charts.chart import Bar, Blank, Chart, Dot, Trail
+from stash.ui.charts.svg import svg
+
+LOG = SpotLog(
+    stash_version="1", created="2026-11-22T18:00:00+00:00", plan="job.plan.json", job="job.py:job", on="testbed",
+    model="queue", slower=1.0, bound=None, servers=1, reason="time is up", seconds=99.0, loss=0.4, loss_window=10,
+    events=(
+        SpotEvent(at=0.0, what="joined", who="worker1"),
+        SpotEvent(at=1.0, what="joined", who="worker2"),
+        SpotEvent(at=30.0, what="notice", who="worker2"),
+        SpotEvent(at=40.0, what="lost", who="worker2"),
+        SpotEvent(at=None, what="joined", who="worker9"),
+        SpotEvent(at=60.0, what="joined", who="worker3"),
+        SpotEvent(at=70.0, what="notice", who="worker3", seconds=10.0),
+        SpotEvent(at=80.0, what="left", who="worker3"),
+    ),
+    stretches=(
+        SpotStretch(start=1, stop=41, workers={"t4": 2}, updates=76, predicted=2.0),
+        SpotStretch(start=41, stop=61, workers={"t4": 1}, updates=20, predicted=None),
+        SpotStretch(start=61, stop=99, workers={"t4": 2}, updates=0, predicted=2.0),
+    ),
+    updates=SpotUpdates(
+        seconds=tuple(float(second) for second in range(100)), worker=("worker1",) * 100, samples=(8,) * 100,
+        staleness=(0,) * 100, loss=tuple(2 / (1 + second / 20) for second in range(100)),
+    ),
+)  # fmt: skip
+
+
+def drawn(found: Chart | Blank) -> Chart:
+    assert isinstance(found, Chart)
+    assert svg(found, 860).startswith("<svg")
+    return found
+
+
+def test_everybody_has_a_row_from_joining_to_going() -> None:
+    chart = drawn(presence(LOG))
+    assert [lane.name for lane in chart.lanes] == ["worker1", "worker2", "worker3"]
+    assert [lane.text for lane in chart.lanes] == ["there to the end", "gone", "left, with nothing lost"]
+    assert sum(isinstance(mark, Bar) for mark in chart.marks) == 3
+    assert sum(isinstance(mark, Dot) for mark in chart.marks) == 2
+
+
+def test_who_leaves_without_a_notice_was_sent_home_at_the_end() -> None:
+    sent_home = SpotEvent(at=98.5, what="left", who="worker1")
+    chart = drawn(presence(LOG.model_copy(update={"events": (*LOG.events, sent_home)})))
+    assert chart.lanes[0].text == "there to the end"
+
+
+def test_a_server_has_a_row_too() -> None:
+    server = (
+        SpotEvent(at=0.5, what="server joined", who="server1"),
+        SpotEvent(at=50.0, what="server lost", who="server1"),
+    )
+    chart = drawn(presence(LOG.model_copy(update={"events": (*LOG.events, *server)})))
+    assert [(lane.name, lane.text) for lane in chart.lanes][1] == ("server1", "gone")
+
+
+def test_where_nothing_was_predicted_no_colour_stands_for_it() -> None:
+    bare = tuple(each.model_copy(update={"predicted": None}) for each in LOG.stretches)
+    chart = drawn(iterations(LOG.model_copy(update={"stretches": bare})))
+    assert ([key.text for key in chart.keys], chart.caption) == (["observed"], "Nothing was predicted.")
+
+
+def test_a_stretch_has_its_observed_pace_and_the_predicted_one_if_there_is_one() -> None:
+    chart = drawn(iterations(LOG))
+    assert [mark.series for mark in chart.marks if isinstance(mark, Trail)] == [
+        "interconnect",
+        "contention",
+        "contention",
+    ]
+    assert [row[-2:] for row in chart.table.rows] == [("500 ms", "-5.0%"), ("unknown", "")]
+    assert chart.caption == "Of some fleets nothing was predicted."
+
+
+def test_the_loss_is_a_running_mean_with_its_goal() -> None:
+    chart = drawn(losses(LOG.model_copy(update={"goal_loss": 0.5, "goal_seconds": 120.0})))
+    line = next(mark for mark in chart.marks if isinstance(mark, Trail) and mark.series == "contention")
+    assert len(line.points) == 91
+    first = sum(2 / (1 + second / 20) for second in range(10)) / 10
+    assert float(chart.table.rows[0][1]) == pytest.approx(first, rel=1e-3)
+    assert [mark.says for mark in chart.marks if isinstance(mark, Dot)] == [
+        "predicted: 0.5 2.0 min after the first update"
+    ]
+
+
+def test_a_goal_long_after_the_end_is_said_and_not_drawn() -> None:
+    chart = drawn(losses(LOG.model_copy(update={"goal_loss": 0.5, "goal_seconds": 6 * 3600.0})))
+    assert "long after the end" in chart.caption
+    assert not any(isinstance(mark, Dot) for mark in chart.marks)
+
+
+def test_losses_count_by_their_samples() -> None:
+    updates = SpotUpdates(
+        seconds=(1.0, 2.0, 3.0), worker=("a",) * 3, samples=(1, 3, 1), staleness=(0,) * 3, loss=(4.0, 0.0, 4.0)
+    )
+    chart = drawn(losses(LOG.model_copy(update={"updates": updates, "loss_window": 2})))
+    assert [row[1] for row in chart.table.rows] == ["1", "1"]
+
+
+def test_what_a_log_lacks_is_said() -> None:
+    empty = LOG.model_copy(update={"events": (), "stretches": (), "updates": SpotUpdates()})
+    assert all(isinstance(chart(empty), Blank) for chart in (presence, iterations, losses))

@@ -1,0 +1,154 @@
+"""From a profile, a curve and offers to a fleet: what each type does alone by hand, and what cannot be planned."""
+
+from __future__ import annotations
+
+from datetime import date
+from typing import Any
+
+import pytest
+from forecast_profiles import gpu_job
+from loss_courses import learned_curve
+
+from stash.catalog.facts import Offer
+from stash.catalog.offers import OfferFilter
+from stash.core.errors import UserError
+from stash.predict.cluster import reached
+from stash.predict.forecasting import base_of, shipped_catalog
+from stash.spot.model.convergence import spread_at
+from stash.spot.model.market import Priced
+from stash.spot.model.pool import _alone
+from stash.spot.planning import plan
+from stash.spot.records.fleets import FleetPlan
+
+TODAY = date(2026, 11, 22)
+QUOTAS = {"p3.2xlarge": 2, "g4dn.4xlarge": 3}
+
+
+def offers(**wish: Any) -> tuple[Offer, ...]:
+    return shipped_catalog().query(OfferFilter(cloud="aws", kinds=("spot", "on-demand"), **wish))
+
+
+def planned(**changes: Any) -> FleetPlan:
+    asked: dict[str, Any] = {"deadline": 36_000, "loss": 0.8, "quotas": QUOTAS, "today": TODAY, "start": 120.0}
+    profile = changes.pop("profile", None) or gpu_job()
+    curve = changes.pop("curve", None) or learned_curve()
+    return plan(profile, curve, changes.pop("offers", None) or offers(), **{**asked, **changes})
+
+
+def test_a_lone_worker_computes_as_the_profile_did_and_exchanges_over_its_own_links() -> None:
+    pool = planned(quotas={"p3.2xlarge": 2}, server="m5.xlarge").pool
+    kind, size = pool.types[0], 102_228_128
+    share = reached("tcp")
+    assert share is not None
+    network = min(312.5e6, 156.25e6) * share.value  # the worker's 2.5 Gbit/s, the server's 1.25
+    assert pool.server.bytes_per_second == pytest.approx(156.25e6 * share.value)
+    # The same GPU as profiled: 170 ms and a copy of 4 ms; its loader has eight threads in the place of 16 for two.
+    exchange = 2 * size / network + 2 * size / 10e9 + 0.02 / 4
+    computes = kind.lone_seconds - exchange
+    assert 0.174 < computes < 0.35
+    assert (kind.gpus, kind.batch, kind.quota, kind.dollars_per_hour) == (1, 64, 2, 1.25)
+    assert kind.on_demand_dollars_per_hour == pytest.approx(3.06)
+
+
+def test_the_plan_has_the_server_that_makes_it_cheapest() -> None:
+    free = planned()
+    assert free.chosen is not None
+    named = [planned(server=name) for name in ("m5.large", "m5.xlarge", "c5.2xlarge", "c6i.8xlarge")]
+    costs = [each.chosen.dollars for each in named if each.chosen is not None]
+    assert free.chosen.dollars <= min(costs) * (1 + 1e-9)
+    assert any(
+        f"the server is {free.pool.server.instance} on demand in us-east-1" in each for each in free.pool.notes
+    )
+
+
+def test_uncertainty_is_the_forecasts_and_the_curves() -> None:
+    same, other = (planned(quotas={name: 2}) for name in ("p3.2xlarge", "g4dn.4xlarge"))
+    assert same.pool.uncertainty is not None
+    assert other.pool.uncertainty is not None
+    assert same.pool.uncertainty.speed < other.pool.uncertainty.speed  # another GPU is told from published pairs
+    assert same.pool.uncertainty.updates == spread_at(learned_curve().best, 0.8)
+    assert same.chosen is not None
+    assert same.chosen.p_deadline is not None
+
+
+def test_more_quota_and_more_time_are_never_dearer() -> None:
+    fewer, more = planned(quotas={"g4dn.4xlarge": 2}), planned(quotas={"g4dn.4xlarge": 4})
+    sooner, later = planned(deadline=20_000), planned(deadline=40_000)
+    for tight, loose in ((fewer, more), (sooner, later)):
+        assert tight.chosen is not None
+        assert loose.chosen is not None
+        assert loose.chosen.dollars <= tight.chosen.dollars * (1 + 1e-9)
+
+
+def test_what_was_not_replayed_is_said() -> None:
+    found = planned(quotas={"g4dn.4xlarge": 12}, deadline=6_000, loss=0.5)
+    said = " ".join(found.beyond)
+    assert "are more than the 8,000 that were replayed" in said
+    assert "a loss of 0.5 is below" in said
+    many = planned(quotas={"g4dn.4xlarge": 12}, deadline=2_600)
+    if many.chosen is not None and sum(many.chosen.workers.values()) > 6:
+        assert "workers are more than the 6 of the largest fleet that was replayed" in " ".join(many.beyond)
+
+
+def test_old_spot_prices_are_told_with_their_date() -> None:
+    told = next(each for each in planned().pool.notes if each.startswith("spot prices of"))
+    assert "are of 2023-01: renew them with `stash catalog refresh`" in told
+
+
+def test_a_batch_that_has_no_room_is_the_power_of_two_that_has() -> None:
+    from stash.core.records.profile import Memory
+
+    peak = 14 * 2**30  # of a V100's 16 GiB, with a batch of 64; an M60 has 8
+    profile = gpu_job(memory=tuple(Memory(rank=rank, allocated_bytes=peak) for rank in range(4)))
+    pool = planned(profile=profile, quotas={"g3.8xlarge": 2, "p3.2xlarge": 1}).pool
+    assert [kind.batch for kind in pool.types] == [32, 64]
+    assert any("no room for the profile's batch: 32 samples are taken" in each for each in pool.notes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (
+            {"curve": {"parameters": 11}},
+            "the profile is of a model with 25,557,032 parameters, and the curve of job.py:job",
+        ),
+        ({"quotas": {}}, "--quota is missing: say how many of which types you may rent"),
+        ({"quotas": {"g4dn.4xlage": 2}}, "--quota g4dn.4xlage: no offer has that type; did you mean g4dn.4xlarge"),
+        ({"quotas": {"c5.2xlarge": 2}}, "no spot price of c5.2xlarge is known; drop it from --quota"),
+        ({"server": "m5.xlage"}, "--server m5.xlage: no on-demand offer has that type; did you mean m5.xlarge"),
+        ({"quotas": {"p3.2xlarge": 0}}, "every quota is 0"),
+    ],
+)
+def test_what_cannot_be_planned_is_one_sentence(changes: dict[str, Any], said: str) -> None:
+    if "curve" in changes:
+        changes = {**changes, "curve": learned_curve(**changes["curve"])}
+    with pytest.raises(UserError) as mistake:
+        planned(**changes)
+    assert said in str(mistake.value)
+
+
+def test_without_a_machine_that_could_be_the_server_one_has_to_be_named() -> None:
+    gpus = tuple(each for each in offers() if each.instance.gpu_count)
+    with pytest.raises(UserError, match="no machine without GPUs has an on-demand price here"):
+        planned(offers=gpus)
+    assert planned(offers=gpus, server="g4dn.4xlarge").pool.server.instance == "g4dn.4xlarge"
+
+
+def test_a_confidence_that_nobody_can_tell_is_refused() -> None:
+    blind = learned_curve()
+    forms = tuple(each.model_copy(update={"spread": None, "spreads": ()}) for each in blind.forms)
+    with pytest.raises(UserError, match="so nor is a probability; plan without it"):
+        planned(curve=blind.model_copy(update={"forms": forms}), confidence=0.9)
+
+
+def test_a_slice_of_a_gpu_is_a_worker_at_its_share_and_that_is_said_to_be_an_assumption() -> None:
+    base = base_of(gpu_job())
+    offers = {each.instance.name: each for each in shipped_catalog().query(OfferFilter(cloud="azure"))}
+    half, whole = (
+        _alone(base, Priced(offers[name].instance, 2, offers[name], None))
+        for name in ("Standard_NV18ads_A10_v5", "Standard_NV36ads_A10_v5")
+    )
+    assert half.gpus == whole.gpus == 1
+    assert half.computes.mean() > 1.25 * whole.computes.mean()
+    assert half.computes.std() > whole.computes.std()
+    assert any("each device is 0.5 of one A10" in note for note in half.notes)

@@ -1,0 +1,87 @@
+"""What a run's rows say of its fleets and of who took over."""
+
+from __future__ import annotations
+
+import pytest
+
+from stash.spot.model.stretches import outages, predicted_speed, stretches, takeovers
+from stash.spot.records.fleets import FleetPool
+from stash.spot.records.runs import SpotEvent, SpotUpdates
+
+
+def _updates(*workers: tuple[str, float, float, float]) -> SpotUpdates:
+    """Of workers (name, first update, last, seconds between two)."""
+    rows = []
+    for name, first, last, gap in workers:
+        rows += [(first + number * gap, name) for number in range(round((last - first) / gap) + 1)]
+    rows.sort()
+    ones = tuple(1 for _ in rows)
+    return SpotUpdates(
+        seconds=tuple(at for at, _ in rows), worker=tuple(name for _, name in rows), samples=ones, staleness=ones,
+        loss=tuple(None for _ in rows),
+    )  # fmt: skip
+
+
+TYPES = {"worker1": "a", "worker2": "b"}
+
+
+def test_the_run_is_cut_where_the_fleet_changed() -> None:
+    updates = _updates(("worker1", 0.0, 40.0, 0.5), ("worker2", 0.0, 20.0, 1.0))
+    found = stretches(updates, TYPES, [], lambda workers: 2.0 * workers.get("a", 0) + workers.get("b", 0))
+    assert [(each.start, each.stop, each.workers) for each in found] == [
+        (0.0, 20.0, {"a": 1, "b": 1}),
+        (20.0, 40.0, {"a": 1}),
+    ]
+    assert [each.observed for each in found] == pytest.approx([3.0, 2.0])
+    assert [each.predicted for each in found] == [3.0, 2.0]
+
+
+def test_times_without_a_server_and_too_few_updates_are_left_out() -> None:
+    updates = _updates(("worker1", 0.0, 40.0, 0.5), ("worker2", 0.0, 1.0, 1.0))
+    found = stretches(updates, TYPES, [(10.0, 15.0)], lambda workers: None)
+    assert [(each.start, each.stop) for each in found] == [(1.0, 10.0), (15.0, 40.0)]
+    assert found[0].predicted is None
+
+
+def test_an_outage_lasts_until_the_successor_is_there_or_to_the_end() -> None:
+    events = [
+        SpotEvent(at=1.0, what="server joined", who="server1"),
+        SpotEvent(at=5.0, what="server lost", who="server1"),
+        SpotEvent(at=9.0, what="server joined", who="server2"),
+        SpotEvent(at=20.0, what="server lost", who="server2"),
+    ]
+    assert outages(events, 30.0) == [(5.0, 9.0), (20.0, 30.0)]
+
+
+def test_takeovers_tell_who_was_told_from_who_was_missed() -> None:
+    updates = _updates(("worker1", 0.0, 12.0, 1.0), ("worker2", 0.0, 12.0, 1.0))
+    events = [
+        SpotEvent(at=5.0, what="notice", who="worker1", seconds=6.0),
+        SpotEvent(at=5.1, what="wanted", who="worker3", instead_of="worker1", type="a"),
+        SpotEvent(at=9.1, what="joined", who="worker3", type="a"),
+        SpotEvent(at=18.0, what="lost", who="worker2", leases=1),
+        SpotEvent(at=18.2, what="wanted", who="worker4", instead_of="worker2", type="b"),
+        SpotEvent(at=19.0, what="lost", who="worker1", leases=0),
+    ]
+    told, missed = takeovers(events, updates)
+    assert (told.gone, told.successor, told.notice, told.noticed_seconds) == ("worker1", "worker3", 6.0, None)
+    assert (told.decided_seconds, told.joined_seconds) == pytest.approx((0.1, 4.0))
+    assert (missed.gone, missed.notice, missed.joined_seconds) == ("worker2", None, None)
+    assert (missed.noticed_seconds, missed.decided_seconds) == pytest.approx((6.0, 0.2))
+
+
+def pool(**server: float) -> FleetPool:
+    kinds = [{"name": name, "batch": 10, "samples_per_second": speed} for name, speed in (("a", 20.0), ("b", 10.0))]
+    return FleetPool.model_validate({
+        "as_of": "2026-11-22", "source": "a test", "exchange_bytes": 1e6, "worker_bytes_per_second": 1e7,
+        "pcie_bytes_per_second": 1e10, "server": {"bytes_per_second": 1e7, "dollars_per_hour": 0.1, **server},
+        "loss": {"gamma1": 1, "gamma2": 0, "gamma3": 1, "gamma5": 0},
+        "types": [{**kind, "quota": 3, "dollars_per_hour": 1.0} for kind in kinds],
+    })  # fmt: skip
+
+
+def test_a_lone_workers_predicted_speed_is_its_own_and_bounded_ones_are_as_slow_as_the_slowest() -> None:
+    assert predicted_speed(pool(), "queue", {"a": 1}) == pytest.approx(2.0)
+    assert predicted_speed(pool(), "queue", {}) == 0.0
+    both, bounded = (predicted_speed(pool(), "queue", {"a": 1, "b": 1}, each) for each in (False, True))
+    assert bounded < both < 3.0

@@ -1,0 +1,158 @@
+"""Choosing with revocations: another fleet where the cheapest would be late, the same where that holds, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+from fleet_pools import published
+
+from stash.core.errors import UserError
+from stash.spot.choose.fleet_costs import FleetWish, costed, everything, rented_on_demand
+from stash.spot.choose.provision import provision
+from stash.spot.planning import DangerOf, venture
+from stash.spot.records.fleets import FleetPlan
+from stash.spot.risk.lifetimes import HOUR, ChosenLaw, Memoryless
+from stash.spot.risk.reckoning import RiskOptions, in_time_enough, reckoned
+
+BRISK, RARE = (ChosenLaw(Memoryless(rate / HOUR), "stated") for rate in (1.0, 1e-3))
+
+
+def tight(deadline: float = 2400, budget: float | None = None) -> FleetPlan:
+    """A plan whose cheapest fleet is in time by a second or two, if nobody is revoked."""
+    pool = published().model_copy(update={"start_seconds": 60.0})
+    return provision(FleetWish(pool, "paper", 0.8, deadline, budget_dollars=budget), "0", "now")
+
+
+def everywhere(law: ChosenLaw) -> DangerOf:
+    return lambda workers: RiskOptions(dict.fromkeys(workers, law))
+
+
+def test_a_fleet_that_revocations_make_late_gives_way_to_one_that_is_in_time() -> None:
+    plan = tight()
+    found = venture(plan, everywhere(BRISK))
+    assert plan.chosen is not None
+    assert found.chosen is not None
+    assert found.risk is not None
+    assert found.chosen.workers != plan.chosen.workers
+    assert not in_time_enough(reckoned(plan, RiskOptions(dict.fromkeys(plan.chosen.workers, BRISK))))
+    assert in_time_enough(found)
+    assert found.risk.weighed > 1
+    # The one for machines that stay is cheaper by a little, and stands beside it with its chance.
+    assert plan.chosen.dollars < found.risk.dollars.value < 1.2 * plan.chosen.dollars
+    beside = next(each for each in found.runners_up if each.fleet.workers == plan.chosen.workers)
+    assert "if nobody were revoked; with revocations in time with probability 0." in beside.why
+
+
+def test_the_cheapest_stays_where_revocations_are_rare() -> None:
+    plan = tight()
+    found = venture(plan, everywhere(RARE))
+    assert (found.chosen, found.runners_up, found.optimal) == (plan.chosen, plan.runners_up, True)
+
+
+def test_no_fleet_that_is_in_time_often_enough_is_cheaper() -> None:
+    # By force: every fleet of the pool that would do, and costs less, if nobody were revoked.
+    plan = tight(deadline=2150)
+    found = venture(plan, everywhere(BRISK))
+    assert found.risk is not None
+    wish = FleetWish(plan.pool, plan.model, plan.loss, plan.deadline_seconds)
+    every = everything(wish)
+    cheaper = every.counts[every.weighed.feasible & (every.weighed.dollars < found.risk.dollars.value)]
+    assert len(cheaper) >= found.risk.weighed - 1
+    for counts in cheaper:
+        fleet = costed(wish, counts)
+        other = reckoned(
+            plan.model_copy(update={"chosen": fleet}), RiskOptions(dict.fromkeys(fleet.workers, BRISK)), 1000
+        )
+        assert other.risk is not None
+        assert not in_time_enough(other) or other.risk.dollars.value >= found.risk.dollars.value * 0.998
+
+
+def test_where_no_fleet_is_in_time_the_cheapest_is_kept_and_spot_refused() -> None:
+    plan = tight(deadline=2000)
+    hopeless = ChosenLaw(Memoryless(12 / HOUR), "stated")
+    found = venture(plan, everywhere(hopeless))
+    assert found.chosen == plan.chosen
+    assert found.risk is not None
+    assert found.risk.advice.startswith("refuse spot: with revocations it is in time with probability 0.")
+
+
+def test_a_type_that_nobody_knows_is_not_rented_instead() -> None:
+    plan = tight()
+    assert plan.chosen is not None
+    known = set(plan.chosen.workers)
+
+    def danger(workers: Mapping[str, int]) -> RiskOptions:
+        if not set(workers) <= known:
+            raise UserError("nobody says")
+        return RiskOptions(dict.fromkeys(workers, BRISK))
+
+    found = venture(plan, danger)
+    assert found.chosen is not None
+    assert set(found.chosen.workers) <= known
+
+
+def test_an_unknown_type_of_the_plans_own_fleet_is_said() -> None:
+    def danger(workers: Mapping[str, int]) -> RiskOptions:
+        raise UserError("nobody says how often p3.2xlarge is revoked")
+
+    with pytest.raises(UserError, match="nobody says"):
+        venture(tight(), danger)
+
+
+def with_prices(plan: FleetPlan, times: float) -> FleetPlan:
+    """Made again, with on-demand prices so many times those of spot machines."""
+    kinds = tuple(
+        kind.model_copy(update={"on_demand_dollars_per_hour": times * kind.dollars_per_hour})
+        for kind in plan.pool.types
+    )
+    pool = plan.pool.model_copy(update={"types": kinds})
+    return provision(FleetWish(pool, plan.model, plan.loss, plan.deadline_seconds), "0", "now")
+
+
+def test_some_types_are_rented_on_demand_where_that_is_cheaper_in_the_mean() -> None:
+    often = ChosenLaw(Memoryless(5 / HOUR), "stated")
+    plan = with_prices(tight(), 1.2)
+    found = venture(plan, everywhere(often))
+    assert found.chosen is not None
+    assert found.risk is not None
+    assert 0 < len(found.chosen.on_demand) < len(found.chosen.workers)
+    assert {each.type for each in found.risk.lives} == set(found.chosen.workers) - set(found.chosen.on_demand)
+    # Dearer than all of it on spot, cheaper than all on demand, and in time where spot alone is not.
+    assert found.risk.on_demand_dollars is not None
+    assert found.risk.dollars.value < found.risk.on_demand_dollars
+    assert in_time_enough(found)
+    fixed = [kind for kind in found.pool.types if kind.market == "on-demand"]
+    assert [kind.dollars_per_hour for kind in fixed] == [kind.on_demand_dollars_per_hour for kind in fixed]
+
+
+def test_where_spot_never_holds_the_fleet_is_rented_on_demand_and_spot_refused() -> None:
+    hopeless = ChosenLaw(Memoryless(90 / HOUR), "stated")
+    found = venture(with_prices(tight(deadline=2000), 3.0), everywhere(hopeless))
+    assert found.chosen is not None
+    assert found.risk is not None
+    assert set(found.chosen.on_demand) == set(found.chosen.workers)
+    assert found.risk.advice.startswith("refuse spot: on-demand costs $")
+    assert (found.risk.p_deadline.value, found.risk.revocations) == (1, 0)
+
+
+def test_a_synchronous_job_on_demand_needs_no_checkpoints() -> None:
+    plan = with_prices(tight(deadline=2000), 3.0)
+    law = ChosenLaw(Memoryless(60 / HOUR), "stated")
+    found = venture(plan, lambda workers: RiskOptions(dict.fromkeys(workers, law), write_seconds=20))
+    assert found.risk is not None
+    assert (found.risk.mode, found.risk.checkpoint, found.risk.p_deadline.value) == ("synchronous", None, 1)
+
+
+def test_shocks_take_no_machine_that_is_rented_on_demand() -> None:
+    plan = with_prices(tight(), 1.2)
+    assert plan.chosen is not None
+    kept = plan.model_copy(update={"pool": rented_on_demand(plan.pool, plan.chosen.workers)})
+    found = reckoned(kept, RiskOptions({}, shocks=1.0)).risk
+    assert found is not None
+    assert (found.revocations, found.p_deadline.value) == (0, 1)
+
+
+def test_a_plan_without_a_fleet_has_no_risk() -> None:
+    plan = tight(deadline=100)
+    assert venture(plan, everywhere(BRISK)) == plan

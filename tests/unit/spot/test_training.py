@@ -1,0 +1,325 @@
+"""A worker, servers and the desk between them, over real connections and without Ray."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+import stash.spot
+from stash.core.errors import UserError
+from stash.core.membership import join
+from stash.spot.train.coordinator import Coordinator
+from stash.spot.train.frames import PURPOSE, FrameKind, TensorBuffer, receive_head, send_head
+from stash.spot.train.ledger import DataLease, lease_tag
+from stash.spot.train.server import ParameterShard, RunKeys, ShardServer, build_model, save_model
+from stash.spot.train.worker import Pacing, SampleOrder, ServerLinks, Trainer, UpdateReport, work
+
+
+def _model() -> torch.nn.Module:
+    return torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.ReLU(), torch.nn.Linear(8, 1))
+
+
+def _loss(model: torch.nn.Module, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+    return torch.nn.functional.mse_loss(model(batch[0]), batch[1])
+
+
+def _data() -> torch.utils.data.Dataset[tuple[torch.Tensor, ...]]:
+    inputs = torch.randn(64, 4, generator=torch.Generator().manual_seed(3))
+    return torch.utils.data.TensorDataset(inputs, inputs.sum(1, keepdim=True))
+
+
+JOB = stash.spot.Job(_model, _loss, lambda params: torch.optim.Adam(params, 0.02), _data, batch=8)
+
+
+def _plain(updates: int) -> dict[str, torch.Tensor]:
+    """What one process makes of the same batches with the same optimizer."""
+    model = build_model(JOB).train()
+    optimizer, order, data = JOB.optimizer(model.parameters()), SampleOrder(64, JOB.seed), JOB.data()
+    for update in range(updates):
+        batch = [data[order[number]] for number in range(8 * update, 8 * update + 8)]
+        optimizer.zero_grad()
+        JOB.loss(model, torch.utils.data.default_collate(batch)).backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+    return model.state_dict()
+
+
+KEYS = RunKeys(b"the run's secret", b"the coordinator's")
+
+
+class _Run:
+    """Two servers and a desk that lets a worker make some updates."""
+
+    def __init__(self, updates: int, bound: int | None = None) -> None:
+        self.shards = [ParameterShard(JOB, number, 2) for number in range(2)]
+        self.served = [ShardServer(shard, "127.0.0.1", KEYS) for shard in self.shards]
+        self.desk = Coordinator(2, bound, 8, KEYS.leases)
+        for number, server in enumerate(self.served):
+            self.desk.place(number, server.address)
+        self._updates = updates
+
+    def train(self, *names: str) -> None:
+        for name in names:
+            self.desk.join(name, 8)
+        threads = [threading.Thread(target=self._one, args=(name,)) for name in names]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+            assert not thread.is_alive()
+
+    def _one(self, name: str) -> None:
+        work(name, Trainer(JOB, 2, 8), self, Pacing(), KEYS.run)
+
+    def next_lease(self, worker: str, finished: object) -> DataLease | None:
+        lease = self.desk.next_lease(worker, finished)  # type: ignore[arg-type]
+        if self.desk.books().issued >= 8 * self._updates:
+            self.desk.stop()
+        return lease
+
+    def servers(self) -> tuple[tuple[str, int], ...]:
+        return self.desk.servers()
+
+    def close(self) -> None:
+        for server in self.served:
+            server.close()
+
+
+def test_one_worker_trains_exactly_as_one_process_would(tmp_path: Path) -> None:
+    run = _Run(20)
+    run.train("a")
+    save_model(JOB, [shard.packed() for shard in run.shards], tmp_path / "model.pt")
+    run.close()
+    trained = torch.load(tmp_path / "model.pt", weights_only=True)
+    truth = _plain(20)
+    assert trained.keys() == truth.keys()
+    for name, value in truth.items():
+        torch.testing.assert_close(trained[name], value, msg=name)
+    rows, _ = run.desk.news()
+    assert [row.staleness for row in rows] == [0] * 20
+
+
+def test_several_workers_are_stale_and_no_sample_is_counted_twice() -> None:
+    run = _Run(40, bound=1)
+    run.train("a", "b", "c")
+    run.close()
+    books = run.desk.books()
+    rows, refused = run.desk.news()
+    assert books.wrong is None
+    assert not refused
+    assert (books.done, books.out) == (books.issued, 0)
+    assert [shard.applied.ranges for shard in run.shards] == [((0, books.issued),)] * 2
+    assert [shard.version for shard in run.shards] == [len(rows)] * 2
+    assert max(row.staleness for row in rows) >= 1
+
+
+def test_a_worker_that_vanishes_in_its_turn_holds_the_others_up_for_a_moment_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("stash.spot.train.server.STALL_SECONDS", 0.2)
+    run = _Run(6)
+    silent = socket.create_connection(run.served[0].address)
+    join(silent, KEYS.run, PURPOSE, "silent")
+    lease = DataLease(800, 808)
+    lease = replace(lease, tag=lease_tag(KEYS.leases, "silent", lease))
+    send_head(silent, FrameKind.PUSH, lease, 0, len(TensorBuffer(run.shards[0].tensors).bytes))
+    assert receive_head(silent).message is FrameKind.SEND  # and now says nothing more
+    run.train("a")
+    run.close()
+    silent.close()
+    assert run.desk.books().done == 48
+    assert not run.shards[0].applied.touches(800, 808)
+
+
+def test_a_gradient_that_comes_twice_is_applied_once_and_a_part_of_one_never() -> None:
+    shard = ParameterShard(JOB, 0, 1)
+    tray, answer = TensorBuffer(shard.tensors), TensorBuffer(shard.tensors)
+    tray.fill([torch.ones_like(tensor) for tensor in shard.tensors])
+    outcomes = [shard.take(DataLease(*lease), tray, answer)[0] for lease in ((0, 8), (0, 8), (4, 12), (8, 12))]
+    assert outcomes == [FrameKind.APPLIED, FrameKind.REPEATED, FrameKind.REFUSED, FrameKind.APPLIED]
+    assert shard.version == 2
+
+
+def test_a_parameter_without_a_gradient_is_left_alone() -> None:
+    shard = ParameterShard(JOB, 0, 1)
+    before = {name: value.clone() for name, value in shard.named.items()}
+    tray = TensorBuffer(shard.tensors)
+    tray.fill([None] * len(shard.tensors))
+    shard.take(DataLease(0, 8), tray, TensorBuffer(shard.tensors))
+    assert all(torch.equal(before[name], value) for name, value in shard.named.items())
+
+
+def test_a_restarted_server_goes_on_with_its_optimizers_state(tmp_path: Path) -> None:
+    run = _Run(10)
+    run.train("a")
+    for shard in run.shards:
+        shard.save(tmp_path)
+    run.close()
+    again = _Run(20)
+    for shard in again.shards:
+        assert shard.resume(tmp_path) is not None
+    again.desk.resume([shard.applied.ranges for shard in again.shards])
+    again.train("b")
+    again.close()
+    truth = _plain(20)
+    for shard in again.shards:
+        for name, value in shard.named.items():
+            torch.testing.assert_close(value.detach(), truth[name], msg=name)
+
+
+def test_a_checkpoint_of_another_fleet_or_model_is_refused(tmp_path: Path) -> None:
+    ParameterShard(JOB, 0, 2).save(tmp_path)
+    with pytest.raises(UserError, match="its servers differ"):
+        ParameterShard(JOB, 0, 1).resume(tmp_path)
+
+
+def test_a_worker_finds_the_successor_of_a_server(tmp_path: Path) -> None:
+    run = _Run(30)
+    shard = run.shards[1]
+    shard.save(tmp_path)
+    plain, failed = ServerLinks.push, []
+
+    def push(links: ServerLinks, lease: DataLease, gradients: object) -> object:
+        if lease.start == 80 and not failed:
+            failed.append(lease)
+            run.served[1].close()
+            run.desk.place(1, None)
+            successor = ParameterShard(JOB, 1, 2)
+            successor.resume(tmp_path)
+            run.shards[1], run.served[1] = successor, ShardServer(successor, "127.0.0.1", KEYS)
+            run.desk.reconcile([each.applied.ranges for each in run.shards])
+            run.desk.place(1, run.served[1].address)
+        return plain(links, lease, gradients)  # type: ignore[arg-type]
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(ServerLinks, "push", push)
+        run.train("a")
+    run.close()
+    books = run.desk.books()
+    assert failed
+    assert books.wrong is None
+    assert books.done == sum(stop - start for start, stop in run.shards[1].applied.ranges)
+    assert run.shards[0].applied.holds(0, 8)
+
+
+def test_a_larger_lease_than_the_batch_is_computed_in_parts() -> None:
+    job = stash.spot.Job(
+        lambda: torch.nn.Linear(4, 1), _loss, lambda params: torch.optim.SGD(params, 0.1), _data, batch=8
+    )
+    whole, parts = Trainer(job, 1, 32), Trainer(job, 1, 8)
+    lease = DataLease(0, 32)
+    (loss, ((one, bias),)), (other_loss, ((other, other_bias),)) = whole.gradients(lease), parts.gradients(lease)
+    assert loss == pytest.approx(other_loss)
+    torch.testing.assert_close(one, other)
+    torch.testing.assert_close(bias, other_bias)
+
+
+def test_who_is_told_that_it_leaves_gets_no_lease_that_it_could_not_finish() -> None:
+    now = [0.0]
+    desk = Coordinator(1, None, 8, KEYS.leases, lambda: now[0])
+    desk.join("a", 8)
+    lease = desk.next_lease("a", None)
+    assert lease is not None
+    desk.leaving("a", 20.0)
+    now[0] = 8.0
+    second = desk.next_lease("a", UpdateReport(lease, True, False, 1.0, 0))
+    assert second is not None  # 8 s each: there is time for one more
+    now[0] = 16.0
+    assert desk.next_lease("a", UpdateReport(second, True, False, 1.0, 0)) is None
+    assert desk.books().out == 0
+
+
+def test_who_is_told_that_it_stays_after_all_goes_on() -> None:
+    now = [0.0]
+    desk = Coordinator(1, None, 8, KEYS.leases, lambda: now[0])
+    desk.join("a", 8)
+    desk.leaving("a", 20.0)
+    desk.staying("a")
+    now[0] = 30.0
+    assert desk.next_lease("a", None) is not None
+
+
+def _desk(*workers: str) -> Coordinator:
+    desk = Coordinator(1, 0, 8, KEYS.leases)
+    for worker in workers:
+        desk.join(worker, 8)
+    return desk
+
+
+def _failed(lease: DataLease | None) -> UpdateReport:
+    assert lease is not None
+    return UpdateReport(lease, False, False, float("nan"), 0, finite=False)
+
+
+def test_a_worker_that_alone_computes_what_is_not_finite_gets_no_lease_any_more() -> None:
+    desk, answers = _desk("broken", "whole"), list[DataLease | None]()
+    bad = desk.next_lease("broken", None)
+    own = desk.next_lease("whole", None)
+    waits = threading.Thread(target=lambda: answers.append(desk.next_lease("broken", _failed(bad))))
+    waits.start()
+    assert own is not None
+    tried = None
+    while tried != bad:  # until the broken one has told
+        tried = desk.next_lease("whole", UpdateReport(tried or own, True, False, 1.0, 0))
+    assert waits.is_alive()
+    assert desk.next_lease("whole", UpdateReport(tried, True, False, 1.0, 0)) is not None
+    waits.join(5)
+    assert answers == [None]
+    assert [(each.workers, each.verdict) for each in desk.not_finite()] == [
+        (("broken",), "open"),
+        (("broken",), "the machine"),
+    ]
+    assert desk.books().wrong is None
+
+
+@pytest.mark.parametrize("second", ["one", "other"])
+def test_samples_that_are_not_finite_twice_are_the_jobs_own(second: str) -> None:
+    desk = _desk(*dict.fromkeys(("one", second)))
+    bad = desk.next_lease("one", None)
+    if second == "other":
+        begun = threading.Thread(target=desk.next_lease, args=("one", _failed(bad)))
+        begun.start()
+        while not desk.books().waiting:
+            pass
+        again = desk.next_lease("other", None)
+    else:
+        again = desk.next_lease("one", _failed(bad))
+    assert again == bad
+    desk.stop()
+    desk.next_lease(second, _failed(again))
+    last = desk.not_finite()[-1]
+    assert (last.workers, last.verdict) == (("one", second), "the job")
+
+
+def test_gradients_that_are_not_finite_are_not_applied_and_buffers_may_be() -> None:
+    shard = ParameterShard(JOB, 0, 1)
+    tray = TensorBuffer(shard.tensors)
+    first = len(shard.parameters)
+    for number in range(len(shard.tensors)):
+        for wrong in (float("nan"), float("-inf")):
+            tray.fill([torch.ones_like(tensor) for tensor in shard.tensors])
+            assert tray.is_finite(first)
+            tray.places[number].view(-1)[-1].fill_(wrong if tray.places[number].is_floating_point() else 1)
+            assert tray.is_finite(first) == (number >= first)
+
+
+def test_a_diverging_worker_changes_nothing_on_a_server_and_says_so() -> None:
+    run = _Run(4)
+    before = [shard.packed() for shard in run.shards]
+    run.desk.join("a", 8)
+    links = ServerLinks(run.servers(), Trainer(JOB, 2, 8).tensors, KEYS.run, "a")
+    lease = run.desk.next_lease("a", None)
+    assert lease is not None
+    bad = [[torch.full_like(tensor, torch.nan) for tensor in shard.parameters.values()] for shard in run.shards]
+    whole = [[*own, *shard.buffers.values()] for own, shard in zip(bad, run.shards, strict=True)]
+    outcomes, _, _ = links.push(lease, whole)
+    assert outcomes == [FrameKind.NOT_FINITE] * 2
+    links.close()
+    run.close()
+    for shard, state in zip(run.shards, before, strict=True):
+        assert shard.applied.samples == shard.version == 0
+        assert torch.equal(state, shard.packed())

@@ -1,0 +1,161 @@
+"""Traces, lives and prices of spot machines: what is read, and one sentence for whatever is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from stash.core.errors import UnitError, UserError
+from stash.core.units import parse_interruptions
+from stash.spot.market_files import read_lives, read_obtainable, read_prices
+from stash.spot.spot_files import read_pool
+
+pytestmark = pytest.mark.usefixtures("home")
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "file"
+
+
+def test_a_trace_is_read_with_its_start(file: Path) -> None:
+    file.write_text(
+        '{"metadata": {"gap_seconds": 600, "start": "1970-01-02T00:00:00Z", "zone": "a"}, "data": [4, 0]}'
+    )
+    found = read_obtainable(file)
+    assert (found.gap_seconds, found.machines, found.start_seconds) == (600, (4, 0), 86_400)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[4, 4, 0]", "is not a trace of machines; write it like"),
+        ('{"metadata": {"gap_seconds": 600}, "data": [4, 4', "it is no JSON, or not all of it"),
+        ('{"metadata": {"gap_seconds": 600}, "data": [4, null]}', "has a gap at tick 1"),
+        ('{"metadata": {"gap_seconds": 600}, "data": [4, -1]}', "data.1"),
+        ('{"metadata": {"gap_seconds": 600}, "data": [4, 1.5]}', "data.1"),
+        ('{"metadata": {"gap_seconds": 600}, "data": []}', "data"),
+        ('{"metadata": {"gap_seconds": 0}, "data": [4]}', "gap_seconds"),
+        ('{"metadata": {}, "data": [4]}', "gap_seconds"),
+        ('{"metadata": {"gap_seconds": 600}, "data": [4], "unit": "machines"}', "nobody knows what its 'unit' means"),
+        ('{"metadata": {"gap_seconds": 600, "start": "May"}, "data": [4]}', "its start 'May' is no time"),
+        ('{"metadata": {"gap_seconds": 600, "start": 5}, "data": [4]}', "its start '5' is no time"),
+    ],
+)
+def test_what_is_no_trace_is_one_sentence(file: Path, text: str, said: str) -> None:
+    file.write_text(text)
+    with pytest.raises(UserError) as error:
+        read_obtainable(file)
+    assert said in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_lives_are_read_whatever_else_stands_in_the_table(file: Path) -> None:
+    file.write_text("zone,seconds,revoked\na,3600,1\n\nb,86400,no\n")
+    found = read_lives(file)
+    assert (found.seconds, found.revoked) == ((3600, 86_400), (True, False))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "has no column seconds"),
+        ("second,revoked\n1,1\n", "has no column seconds (second is another)"),
+        ("seconds,revoked\n", "it needs 1 to 100,000"),
+        ("seconds,revoked\n-5,1\n", "line 2: seconds '-5' is not a life"),
+        ("seconds,revoked\n60,1\nsoon,1\n", "line 3: seconds 'soon' is not a life"),
+        ("seconds,revoked\n60,maybe\n", "is neither 1 (it was) nor 0"),
+        ("seconds,revoked\n60\n", "is neither 1 (it was) nor 0"),
+    ],
+)
+def test_what_is_no_life_is_one_sentence(file: Path, text: str, said: str) -> None:
+    file.write_text(text)
+    with pytest.raises(UserError) as error:
+        read_lives(file)
+    assert said in str(error.value)
+
+
+def test_prices_are_read_by_type_and_in_order(file: Path) -> None:
+    file.write_text(
+        "type,time,dollars_per_hour\nt4,1970-01-02T00:00:00Z,0.2\nt4,1970-01-01T00:00:00+00:00,0.1\n"
+        "v100,1970-01-01T01:00:00,1\nv100,1970-01-01T01:00:00,1\n"
+    )
+    found = read_prices(file)
+    assert (found["t4"].moments, found["t4"].dollars) == ((0, 86_400), (0.1, 0.2))
+    assert found["v100"].moments == (3600,)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("t4,noon,0.2", "time 'noon' is no time; write it like 2026-11-01T00:00:00Z"),
+        ("t4,2026-11-01T00:00:00Z,-1", "dollars_per_hour '-1' is not a price"),
+        ("t4,2026-11-01T00:00:00Z,nan", "dollars_per_hour 'nan' is not a price"),
+        (",2026-11-01T00:00:00Z,1", "it names no type"),
+        ("t4,2026-11-01T00:00:00Z,1\nt4,2026-11-01T00:00:00Z,2", "t4 has two prices at 2026-11-01T00:00:00Z"),
+    ],
+)
+def test_what_is_no_price_is_one_sentence(file: Path, text: str, said: str) -> None:
+    file.write_text(f"type,time,dollars_per_hour\n{text}\n")
+    with pytest.raises(UserError) as error:
+        read_prices(file)
+    assert said in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "low", "high"),
+    [
+        ("10%/month", 0.10536 / 730, 0.10536 / 730),  # −ln 0.9 = 0.10536
+        ("5-10%/month", 0.05129 / 730, 0.10536 / 730),
+        ("<5%/month", 0.0, 0.05129 / 730),
+        (" 0.02 / h ", 0.02, 0.02),
+        ("1.5/day", 0.0625, 0.0625),
+    ],
+)
+def test_interruptions_are_revocations_an_hour(text: str, low: float, high: float) -> None:
+    assert parse_interruptions(text) == (pytest.approx(low, rel=1e-4), pytest.approx(high, rel=1e-4))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (">20%/month", "has no upper end"),
+        ("often", "cannot read the interruptions 'often'"),
+        ("10%", "cannot read the interruptions '10%'"),
+        ("10-5%/month", "ends before it begins"),
+        ("120%/month", "a share of machines is below 100%"),
+        ("3/fortnight", "cannot read the interruptions"),
+    ],
+)
+def test_interruptions_that_cannot_be_read_say_how_to_write_them(text: str, said: str) -> None:
+    with pytest.raises(UnitError, match=said):
+        parse_interruptions(text)
+
+
+POOL = """as_of: 2026-11-22
+source: us
+exchange_bytes: 1MB
+worker_bytes_per_second: 100MB/s
+pcie_bytes_per_second: 10GB/s
+server: {bytes_per_second: 1GB/s}
+loss: {gamma1: 1, gamma2: -0.2, gamma3: 2507.6, gamma5: 0.5}
+types:
+  - {name: t4, batch: 8, samples_per_second: 8, quota: 1, dollars_per_hour: 1, interruptions: BAND}
+"""
+
+
+def test_a_pool_may_say_how_often_its_types_are_revoked(file: Path) -> None:
+    file.write_text(POOL.replace("BAND", "5-10%/month"))
+    band = read_pool(file).types[0].interruptions
+    assert band is not None
+    assert band.high == pytest.approx(0.10536 / 730, rel=1e-4)
+    file.write_text(POOL.replace("BAND", "rarely"))
+    with pytest.raises(UserError, match=r"line 9: types.0.interruptions: cannot read the interruptions 'rarely'"):
+        read_pool(file)
+
+
+def test_a_pool_s_prices_are_not_negative(file: Path) -> None:
+    file.write_text(POOL.replace("dollars_per_hour: 1, interruptions: BAND", "dollars_per_hour: -1"))
+    with pytest.raises(UserError, match=r"line 9: types\.0\.dollars_per_hour"):
+        read_pool(file)

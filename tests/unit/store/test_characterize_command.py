@@ -1,0 +1,142 @@
+"""``stash characterize``: what it prints before it starts, what it refuses, a study on a cloud of shell scripts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from commands import run
+from studies import LOCAL, PROFILE, SKY
+
+from stash.store.storing import opened
+
+Patch = pytest.MonkeyPatch
+Capture = pytest.CaptureFixture[str]
+GRID = LOCAL + '- {engine: sky, instance: p3.8xlarge, price: "$12/h", nodes: [1, 2]}\nrepeats: 2\n'
+GRID = GRID.replace("targets: [{engine: local}]\n-", "targets:\n- {engine: local}\n-")
+SKY_PROGRAM = """#!/bin/sh
+# Clusters are files; a launched task leaves its profile where scp looks for it.
+echo "$@" >>calls
+case "$1" in
+launch) touch "cluster-$4"; for last; do :; done; id=$(sed -n 's/^name: stash-//p' "$last")
+  [ -z "$FAILS" ] || { echo "sky.exceptions.ResourcesUnavailableError: quota exceeded"; exit 1; }
+  cp profile.bytes "remote-stash-$id.stash.json" ;;
+down) rm -f "cluster-$3" ;;
+status) for c in cluster-*; do [ -e "$c" ] && echo "${c#cluster-}  aws  UP"; done; true ;;
+esac
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: Patch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("STASH_HOME", str(tmp_path / "home"))
+    return tmp_path
+
+
+@pytest.fixture
+def cloud(folder: Path, monkeypatch: Patch) -> Path:
+    programs = folder / "bin"
+    programs.mkdir()
+    (folder / "profile.bytes").write_bytes(PROFILE)
+    copy = '#!/bin/sh\ncp "remote-${2#*:}" "$3"\n'
+    for name, text in (("sky", SKY_PROGRAM), ("scp", copy)):
+        (programs / name).write_text(text)
+        (programs / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(programs), prepend=":")
+    monkeypatch.setattr("stash.study.controller._TICK", 0.02)
+    return folder
+
+
+def test_a_dry_run_prints_the_matrix_the_price_and_every_word(
+    folder: Path, monkeypatch: Patch, capsys: Capture
+) -> None:
+    (folder / "grid.yaml").write_text(GRID)
+    assert run(monkeypatch, "characterize", "grid.yaml", "--dry-run") == 0
+    out = capsys.readouterr().out
+    report, _, script = out.partition("# --- ")
+    assert all(len(line) <= 80 for line in report.splitlines())
+    assert "grid: 24 cells" in report
+    assert "2 x p3.8xlarge" in report
+    assert "$12 an hour of a node, as given in grid.yaml" in report
+    assert script.count("$ sky launch --yes") == 16
+    assert script.count("exec ") == 8
+    assert not (folder / "grid.study").exists()
+
+
+def test_a_dry_run_for_programs(folder: Path, monkeypatch: Patch, capsys: Capture) -> None:
+    (folder / "grid.yaml").write_text(GRID)
+    assert run(monkeypatch, "characterize", "grid.yaml", "--dry-run", "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["schema"] == 1
+    assert len(document["cells"]) == document["to_run"]["cells"] == 24
+    first = document["cells"][0]
+    assert (first["state"], first["engine"], first["estimated_dollars"]) == ("to run", "local", None)
+    assert first["submission"]["command"][0] == "sh"
+    assert document["to_run"]["dollars"] > 0
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "said"),
+    [
+        (SKY, (), "costs about $1.80; say what the study may cost at most with --max-cost DOLLARS"),
+        (SKY, ("--max-cost", "-1"), "--max-cost -1: it must be more than 0"),
+        (SKY, ("--json",), "add --dry-run"),
+        (SKY.replace("sky", "skye"), (), "grid.yaml line 4: targets[0]: engine: there is no such engine"),
+        (SKY.replace("p3.8x", "p3.9x"), (), "grid.yaml line 4: targets[0].instance: unknown instance"),
+    ],
+)
+def test_what_is_refused_before_anything_is_started(
+    folder: Path, monkeypatch: Patch, capsys: Capture, text: str, words: tuple[str, ...], said: str
+) -> None:
+    (folder / "grid.yaml").write_text(text)
+    assert run(monkeypatch, "characterize", "grid.yaml", *words) == 2
+    assert said in capsys.readouterr().err
+    assert not (folder / "grid.study").exists()
+
+
+def test_a_study_on_a_cloud_from_end_to_end(cloud: Path, monkeypatch: Patch, capsys: Capture) -> None:
+    (cloud / "grid.yaml").write_text(SKY)
+    assert run(monkeypatch, "characterize", "grid.yaml", "--max-cost", "5") == 0
+    out = capsys.readouterr().out
+    assert "resnet18 batch 32 on p3.8xlarge: done after" in out
+    assert "2 of 2 cells are done." in out
+    calls = (cloud / "calls").read_text().splitlines()
+    assert [line.split()[0] for line in calls] == ["launch", "launch", "down", "status"]
+    assert list(cloud.glob("cluster-*")) == []
+    names = opened(str(cloud / "grid.study" / "results")).contents().stored  # alike but for what each has cost
+    assert [name.endswith(".stash.json") for name in names] == [True, True]
+    assert run(monkeypatch, "characterize", "grid.yaml", "--max-cost", "5") == 0
+    assert (cloud / "calls").read_text().splitlines() == calls
+    assert run(monkeypatch, "report", "grid.yaml", "-o", "grid.html") == 0
+    html = (cloud / "grid.html").read_text()
+    assert "2 cells: 2 done" in html
+    for cell in (cloud / "grid.study" / "cells").iterdir():
+        assert f'href="grid.study/cells/{cell.name}/profile.stash.json"' in html
+    assert run(monkeypatch, "figures", "grid.yaml", "--format", "svg", "-o", "paper") == 0
+    written = {path.stem for path in (cloud / "paper").iterdir()}
+    assert {"heat", "interconnect", "prep", "cost-against-time", "batches"} <= written
+
+
+def test_of_a_study_that_has_measured_nothing_there_is_nothing_to_draw(
+    cloud: Path, monkeypatch: Patch, capsys: Capture
+) -> None:
+    (cloud / "grid.yaml").write_text(SKY)
+    assert run(monkeypatch, "figures", "grid.yaml", "-o", "paper") == 2
+    assert "there is nothing to draw of grid.yaml yet" in capsys.readouterr().err
+    assert not (cloud / "paper").exists()
+
+
+def test_a_cloud_that_says_no_is_told_and_left(cloud: Path, monkeypatch: Patch, capsys: Capture) -> None:
+    (cloud / "grid.yaml").write_text(SKY)
+    monkeypatch.setenv("FAILS", "1")
+    assert run(monkeypatch, "characterize", "grid.yaml", "--max-cost", "5") == 1
+    captured = capsys.readouterr()
+    assert "ResourcesUnavailableError: quota exceeded; ask the cloud for more" in captured.out
+    assert "no cell was measured" in captured.err
+    assert list(cloud.glob("cluster-*")) == []
+    monkeypatch.delenv("FAILS")
+    assert run(monkeypatch, "characterize", "grid.yaml", "--max-cost", "5", "--retry") == 0
+    assert "2 of 2 cells are done." in capsys.readouterr().out

@@ -1,0 +1,262 @@
+"""SQL on a store: from digests, from compacted tables, from both; and what no query may do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from stores import at, made
+
+from stash.core.artefact import to_bytes
+from stash.core.errors import StoreError, UserError
+from stash.core.printable import printable_line
+from stash.store.compaction import POINTER, compact, newest
+from stash.store.queries import query
+from stash.store.schema import TABLES
+from stash.store.store import Store
+
+pytestmark = pytest.mark.usefixtures("home")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return made(tmp_path / "runs")
+
+
+@pytest.fixture(scope="module")
+def of_one(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """A store that the tests which read it leave as it is."""
+    return made(tmp_path_factory.mktemp("runs"), days=1, probes=False)
+
+
+def asked(store: Store, sql: str) -> list[tuple[Any, ...]]:
+    with query(store, sql) as answer:
+        return list(answer.rows())
+
+
+COUNTS = " union all ".join(f"select '{table}', count(*) from {table}" for table in TABLES)
+
+
+def test_every_table_answers_before_and_after_compaction_alike(store: Store) -> None:
+    before = sorted(asked(store, COUNTS))
+    assert all(count > 0 for _, count in before)
+    assert compact(store) == (4, 4)
+    assert sorted(asked(store, COUNTS)) == before
+    store.put(to_bytes(at(9)), "run.stash.json")
+    assert asked(store, "select count(*) from profiles") == [(4,)]
+    assert asked(store, "select count(distinct id), count(*) from blocks") == [(4, 4 * len(at(9).blocks))]
+    assert compact(store) == (5, 1)
+    assert compact(store) == (5, 0)
+    assert asked(store, "select count(*) from profiles") == [(4,)]
+
+
+def test_the_query_of_the_manual(store: Store) -> None:
+    rows = asked(store, "select workload, instance, network_pct from profiles order by step_seconds")
+    assert rows == [("train.py", None, None)] * 3
+
+
+def test_the_tables_are_named(of_one: Store) -> None:
+    assert asked(of_one, "show tables") == [(table,) for table in sorted(TABLES)]
+
+
+def test_what_stalls_say(store: Store) -> None:
+    compact(store)
+    rows = asked(store, "select name, round(avg(seconds), 4), any_value(why) from stalls group by name order by name")
+    assert ("interconnect", 0.036, None) in rows
+    assert ("network", None, "one node") in rows
+
+
+def test_what_was_removed_from_the_store_is_gone_from_its_tables(store: Store, tmp_path: Path) -> None:
+    compact(store)
+    (tmp_path / "runs" / store.contents().stored[-1]).unlink()
+    assert asked(store, "select count(*) from profiles") == [(2,)]
+    assert compact(store) == (3, 0)
+    assert asked(store, "select count(*) from profiles") == [(2,)]
+
+
+def test_files_put_there_by_hand_are_asked_too_and_never_compacted(store: Store, tmp_path: Path) -> None:
+    mine = tmp_path / "runs" / "mine.stash.json"
+    mine.write_bytes(to_bytes(at(9)))
+    assert compact(store) == (4, 4)
+    assert asked(store, "select created from profiles where id = 'mine'") == [("2026-11-09T12:00:00+00:00",)]
+    mine.write_bytes(to_bytes(at(10)))
+    assert asked(store, "select created from profiles where id = 'mine'") == [("2026-11-10T12:00:00+00:00",)]
+
+
+def test_an_artefact_that_cannot_be_read_is_left_out_and_said(store: Store, tmp_path: Path) -> None:
+    (tmp_path / "runs" / "bad.stash.json").write_text("{")
+    assert asked(store, "select count(*) from profiles") == [(3,)]
+    assert "damaged or cut short" in store.unreadable["bad.stash.json"]
+
+
+def test_an_older_generation_stays_until_the_one_after_the_next(store: Store, tmp_path: Path) -> None:
+    generations = []
+    for day in (10, 11, 12):
+        store.put(to_bytes(at(day)), "run.stash.json")
+        compact(store)
+        generation = newest(store)
+        assert generation is not None
+        generations.append(tmp_path / "runs" / generation.folder)
+    assert [folder.is_dir() for folder in generations] == [False, True, True]
+
+
+@pytest.mark.parametrize("content", ["", "{", "[1]", '{"version": 1, "folder": "../../etc"}', '{"version": 0}'])
+def test_a_pointer_that_is_none_counts_as_no_tables(store: Store, tmp_path: Path, content: str) -> None:
+    compact(store)
+    (tmp_path / "runs" / POINTER).write_text(content)
+    assert newest(store) is None
+    assert asked(store, "select count(*) from profiles") == [(3,)]
+
+
+@pytest.mark.parametrize("damage", ["cut", "gone", "other"])
+def test_tables_that_are_damaged_are_read_from_digests_and_made_anew(
+    store: Store, tmp_path: Path, damage: str
+) -> None:
+    compact(store)
+    generation = newest(store)
+    assert generation is not None
+    table = tmp_path / "runs" / generation.file("artefacts")
+    if damage == "gone":
+        table.unlink()
+    else:
+        content = (tmp_path / "runs" / generation.file("stalls")).read_bytes()
+        table.write_bytes(content if damage == "other" else content[: len(content) // 2])
+    assert asked(store, "select count(*) from profiles") == [(3,)]
+    assert compact(store) == (4, 4)
+    assert asked(store, "select count(*) from artefacts") == [(4,)]
+
+
+@pytest.mark.parametrize(
+    ("sql", "words"),
+    [
+        ("selec", r"Parser Error: syntax error at or near"),
+        ("select bandwidth from profiles", r'"bandwidth" not found .*\. profiles has id, created, workload'),
+        ("select * from runs", r"Table with name runs does not exist.*the tables are artefacts, profiles"),
+        ("select cast(name as integer) from stalls", r"Conversion Error: .*\. stalls has id, name"),
+        ("", "type one SELECT on artefacts, profiles"),
+        ("select 1; select 2", "type one SELECT"),
+        ("create table x as select 1", "type one SELECT"),
+        ("copy profiles to '/tmp/stolen.csv'", "type one SELECT"),
+        ("attach '/tmp/x.db'", "type one SELECT"),
+        ("set enable_external_access = true", "type one SELECT"),
+        ("pragma database_list", "type one SELECT"),
+        ("install httpfs", "type one SELECT"),
+        ("select * from read_text('/etc/hostname')", "disabled by configuration"),
+        ("select * from read_csv('/etc/passwd')", "disabled by configuration"),
+        ("select * from read_blob('../*')", "disabled by configuration"),
+        ("select * from glob('/*')", "disabled by configuration"),
+        ("select * from '/etc/passwd'", "does not exist"),
+        ("select * from 'http://127.0.0.1:1/x.parquet'", "Error"),
+        ("from profiles, read_json('/etc/hostname')", "disabled by configuration"),
+    ],
+)
+def test_a_query_that_is_wrong_or_reaches_for_more_is_refused(of_one: Store, sql: str, words: str) -> None:
+    with pytest.raises(UserError, match=words) as refused:
+        asked(of_one, sql)
+    assert "\n" not in str(refused.value)
+
+
+def test_no_query_reads_the_artefacts_files_themselves(store: Store, tmp_path: Path) -> None:
+    compact(store)
+    with pytest.raises(UserError, match="disabled by configuration"):
+        asked(store, f"select * from read_text('{tmp_path}/runs/{store.contents().stored[0]}'), profiles")
+
+
+def test_a_hostile_artefact_is_text_and_nothing_else(tmp_path: Path) -> None:
+    names = ["'; DROP TABLE profiles; --", 'x"y\\', "\x1b[2J\n\x00", "a'||read_text('/etc/passwd')||'", "x" * 300]
+    store = made(tmp_path / "it's a store", days=0, probes=False)
+    for day, name in enumerate(names, 1):
+        store.put(to_bytes(at(day, workload={"name": name, "command": (name,)})), "run.stash.json")
+    for _ in range(2):
+        assert [name for (name,) in asked(store, "select workload from profiles order by created")] == [
+            printable_line(name) for name in names
+        ]
+        compact(store)
+
+
+def test_an_answer_is_saved_as_parquet(store: Store, tmp_path: Path) -> None:
+    import duckdb
+
+    with query(store, "from stalls") as answer:
+        (tmp_path / "answer.parquet").write_bytes(answer.parquet())
+    count = duckdb.sql(f"select count(*) from '{tmp_path}/answer.parquet'").fetchall()
+    assert count == asked(store, "select count(*) from stalls")
+
+
+def test_how_far_it_is_can_be_heard(store: Store) -> None:
+    heard: list[tuple[int, int]] = []
+    with query(store, "select * from profiles", lambda done, of: heard.append((done, of))):
+        pass
+    assert heard == [(1, 4), (2, 4), (3, 4), (4, 4)]
+
+
+def _leaves(folder: Path) -> Iterator[Path]:
+    return (path for path in folder.rglob("*") if path.is_file())
+
+
+def test_a_query_changes_nothing_in_the_store(store: Store, tmp_path: Path) -> None:
+    before = {path: path.read_bytes() for path in _leaves(tmp_path)}
+    asked(store, COUNTS)
+    assert {path: path.read_bytes() for path in _leaves(tmp_path)} == before
+
+
+def test_without_room_for_temporary_files_a_sentence_says_so(of_one: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*arguments: object, **options: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("stash.store.compaction.TemporaryDirectory", full)
+    for ask in (lambda: asked(of_one, "from profiles"), lambda: compact(of_one)):
+        with pytest.raises(
+            StoreError, match=r"no folder for temporary files: .*No space left.*; name one with TMPDIR"
+        ):
+            ask()
+
+
+def test_a_disk_that_is_full_halfway_leaves_no_half_tables(
+    store: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    before = {path: path.read_bytes() for path in _leaves(tmp_path)}
+    monkeypatch.setattr("stash.store.compaction.quoted", lambda text: f"'/dev/full/{text}'")
+    with pytest.raises(StoreError, match="DuckDB cannot read or write"):
+        compact(store)
+    assert {path: path.read_bytes() for path in _leaves(tmp_path)} == before
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "select count(*) from range(1000000000) a, range(1000000000) b",
+        "select levenshtein(repeat('a', 1000000), repeat('b', 1000000))",  # one function, that hears no interruption
+    ],
+)
+def test_a_query_that_takes_too_long_is_ended(of_one: Store, sql: str) -> None:
+    with pytest.raises(UserError, match=r"took longer than 500 ms and was ended; .* --timeout 10m"):  # noqa: SIM117
+        with query(of_one, sql, seconds=0.5) as answer:
+            list(answer.rows())
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "select length(repeat('x', 3000000000))",  # DuckDB's own limit knows nothing of texts
+        "select list(range) from range(10000000000)",
+        "select list_reduce(range(100000000), lambda x, y: x + y)",
+    ],
+)
+def test_a_query_that_needs_too_much_memory_is_ended(of_one: Store, sql: str) -> None:
+    with pytest.raises(UserError, match="needs more than 1 GiB of memory and was ended"):
+        asked(of_one, sql)
+
+
+def test_an_interrupted_query_leaves_no_process(of_one: Store) -> None:
+    with pytest.raises(KeyboardInterrupt), query(of_one, "select 1") as answer:  # noqa: PT012
+        process = answer._running
+        raise KeyboardInterrupt
+    assert process.poll() is not None
+
+
+def test_what_a_query_gives_keeps_its_kind(of_one: Store) -> None:
+    sql = "select 1, 1.5::double, 'é', null, true, [1, 2], {'a': 1}, (10::hugeint) ** 20, date '2026-01-02'"
+    assert asked(of_one, sql) == [(1, 1.5, "é", None, True, [1, 2], {"a": 1}, 10**20, "2026-01-02")]

@@ -1,0 +1,96 @@
+"""Stores elsewhere: the same as a folder, by way of fsspec; what is cut short is put again, errors are sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import fsspec
+import pytest
+from stores import at, made
+
+from stash.core.artefact import to_bytes
+from stash.core.errors import StoreError, UserError
+from stash.store import storage
+from stash.store.compaction import compact
+from stash.store.queries import query
+from stash.store.store import Store, verify
+from stash.store.storing import opened
+
+pytestmark = pytest.mark.usefixtures("home")
+
+URL = "memory://runs"
+
+
+@pytest.fixture
+def store() -> Iterator[Store]:
+    yield made(URL)
+    fsspec.filesystem("memory").store.clear()
+
+
+def counted(store: Store) -> list[Any]:
+    with query(store, "select count(*) from stalls") as answer:
+        return list(answer.rows())
+
+
+def test_a_url_does_what_a_folder_does(store: Store) -> None:
+    assert len(store.contents().stored) == 4
+    assert len(list(store.heads(store.contents().stored))) == 4
+    before = counted(store)
+    assert compact(store) == (4, 4)
+    assert counted(store) == before
+    store.put(to_bytes(at(9)), "run.stash.json")
+    assert compact(store) == (5, 1)
+    store.put(to_bytes(at(10)), "run.stash.json")
+    assert compact(store) == (6, 1)
+    folders = {name.split("/")[3] for name in fsspec.filesystem("memory").store if "/tables-" in name}
+    assert len(folders) == 2
+    assert verify(store) == (6, [])
+
+
+def test_what_was_cut_short_is_put_again(store: Store) -> None:
+    name = store.contents().stored[0]
+    system = fsspec.filesystem("memory")
+    whole = system.cat_file(f"/runs/{name}")
+    system.pipe_file(f"/runs/{name}", whole[:100])
+    assert verify(store)[1][0].kind == "truncated"
+    store.put(whole, name)
+    assert verify(store) == (4, [])
+
+
+def test_an_empty_url_is_no_store() -> None:
+    with pytest.raises(UserError, match="there is no store memory://nothing, or nothing in it yet"):
+        opened("memory://nothing").contents()
+
+
+def test_a_file_url_is_a_folder(tmp_path: Any) -> None:
+    assert isinstance(storage.opened(f"file://{tmp_path}"), storage.LocalShelf)
+
+
+def test_what_a_protocol_raises_is_a_sentence(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*arguments: Any, **options: Any) -> None:
+        raise RuntimeError("AccessDenied: not you\nand more")
+
+    for method in ("pipe_file", "ls", "cat_file", "cat"):
+        monkeypatch.setattr(type(store.shelf.system), method, fails)  # type: ignore[attr-defined]
+    for what, words in ((lambda: store.put(to_bytes(at(9)), "x"), "write"), (store.contents, "read")):
+        with pytest.raises(StoreError, match=rf"^cannot {words} the store {URL}: AccessDenied: not you$"):
+            what()
+    with pytest.raises(StoreError, match="cannot read the store"):
+        list(store.heads(["20261101T120000Z-0123456789abcdef01234567.stash.json"]))
+
+
+def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(url: str) -> None:
+        raise ImportError("Install s3fs to access S3")
+
+    monkeypatch.setattr(fsspec.core, "url_to_fs", missing)
+    with pytest.raises(UserError, match=r"pip install 'stash-ddl\[s3\]'"):
+        opened("s3://bucket/runs")
+    with pytest.raises(UserError, match="Install s3fs"):
+        opened("other://bucket/runs")
+
+
+def test_a_password_in_a_url_is_not_shown() -> None:
+    url = "memory://me:hunter2@host/runs"
+    assert opened(url).url == "memory://***@host/runs"

@@ -1,0 +1,209 @@
+"""A store: put, list, find, read; concurrent writers, files that fail, and what of the index can be trusted."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import stat
+from pathlib import Path
+
+import pytest
+from stores import at, made
+
+from stash.core.artefact import to_bytes
+from stash.core.errors import ArtefactError, StoreError, UserError
+from stash.store.schema import DERIVED, TABLES, VERSION, fits
+from stash.store.store import Store, path_of
+from stash.store.storing import opened
+
+pytestmark = pytest.mark.usefixtures("home")
+
+AS_ROOT = os.geteuid() == 0
+
+
+def test_what_is_put_is_read_back_byte_for_byte(tmp_path: Path) -> None:
+    store, profile = made(tmp_path / "runs", days=0, probes=False), at(1)
+    name = store.put(to_bytes(profile), "run.stash.json")
+    assert (tmp_path / "runs" / name).read_bytes() == to_bytes(profile)
+    assert store.load(name) == profile
+
+
+def test_the_same_artefact_is_kept_once(tmp_path: Path) -> None:
+    store = made(tmp_path)
+    before = store.contents()
+    made(tmp_path)
+    assert store.contents() == before
+    assert len(before.stored) == 4
+
+
+def test_a_file_is_kept_as_it_is_even_with_what_this_stash_does_not_know(tmp_path: Path) -> None:
+    document = json.loads(to_bytes(at(1))) | {"of_a_later_stash": [1]}
+    store = opened(str(tmp_path))
+    name = store.put(json.dumps(document).encode(), "run.stash.json")
+    assert json.loads((tmp_path / name).read_bytes())["of_a_later_stash"] == [1]
+
+
+def test_what_is_no_artefact_is_not_put(tmp_path: Path) -> None:
+    with pytest.raises(ArtefactError, match="is not a profile"):
+        opened(str(tmp_path / "runs")).put(b"{}", "x.stash.json")
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_store_that_stash_makes_is_its_owners_alone(tmp_path: Path) -> None:
+    made(tmp_path / "a" / "runs")
+    assert stat.S_IMODE((tmp_path / "a" / "runs").stat().st_mode) == 0o700
+
+
+def test_the_newest_come_first_and_other_files_are_no_artefacts(tmp_path: Path) -> None:
+    store = made(tmp_path)
+    (tmp_path / "mine.stash.json").write_bytes(to_bytes(at(9)))
+    (tmp_path / "notes.txt").write_text("x")
+    contents = store.contents()
+    assert [name[:8] for name in contents.stored] == ["20261120", "20261103", "20261102", "20261101"]
+    assert contents.loose == ["mine.stash.json"]
+    assert contents.others == ["notes.txt"]
+
+
+def _put_many(folder: str, days: range) -> None:
+    store = opened(folder)
+    for day in days:
+        store.put(to_bytes(at(day)), "run.stash.json")
+
+
+def test_many_writers_at_once_need_no_lock(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("fork")
+    ranges = [range(1, 9), range(1, 9), range(5, 13), range(5, 13)]
+    writers = [context.Process(target=_put_many, args=(str(tmp_path), days)) for days in ranges]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    assert [writer.exitcode for writer in writers] == [0] * 4
+    store = opened(str(tmp_path))
+    assert len(store.contents().stored) == 12
+    assert store.contents().others == []
+    assert len(list(store.heads(store.contents().stored))) == 12
+    assert store.unreadable == {}
+
+
+def test_a_changed_artefact_is_refused(tmp_path: Path) -> None:
+    store = made(tmp_path, days=1, probes=False)
+    (name,) = store.contents().stored
+    (tmp_path / name).write_bytes(to_bytes(at(2)))
+    with pytest.raises(ArtefactError, match="its content is not what its name says"):
+        store.load(name)
+
+
+def test_a_list_reads_digests_and_no_artefact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = made(tmp_path)
+
+    def never(self: Store, name: str) -> None:
+        raise AssertionError("the artefact was read")
+
+    monkeypatch.setattr(Store, "load", never)
+    assert len(list(store.heads(store.contents().stored))) == 4
+    assert len(list(store.rows(store.contents().stored))) == 4
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda text: "",
+        lambda text: text[:50],
+        lambda text: text.replace(f'"version":{VERSION}', '"version":0'),
+        lambda text: text.replace('"profile"', "7"),
+        lambda text: text.replace("[", "{", 1),
+        lambda text: text.replace('"file":"2026', '"file":"2027'),
+        lambda text: "[" * 5000,
+        lambda text: "\x00\xff",
+    ],
+)
+def test_a_digest_that_is_none_is_made_anew(tmp_path: Path, damage: object) -> None:
+    store = made(tmp_path, days=1, probes=False)
+    (name,) = store.contents().stored
+    digest = tmp_path / path_of(name)
+    good = list(store.rows([name]))
+    digest.write_text(damage(digest.read_text()))  # type: ignore[operator]
+    assert list(store.rows([name])) == good
+    assert store.unreadable == {}
+    assert list(opened(str(tmp_path)).rows([name])) == good  # which was written back
+
+
+def test_a_digest_cannot_speak_of_another_artefact(tmp_path: Path) -> None:
+    store = made(tmp_path, days=2, probes=False)
+    first, second = store.contents().stored
+    forged = (tmp_path / path_of(first)).read_text()
+    (tmp_path / path_of(second)).write_text(forged)
+    assert [row[1] for row in store.heads([second])] == [second]
+
+
+def test_without_an_index_everything_is_derived_anew(tmp_path: Path) -> None:
+    import shutil
+
+    store = made(tmp_path)
+    good = sorted(str(rows) for rows in store.rows(store.contents().stored))
+    shutil.rmtree(tmp_path / "index")
+    assert sorted(str(rows) for rows in store.rows(store.contents().stored)) == good
+
+
+def test_rows_have_the_columns_of_their_tables(tmp_path: Path) -> None:
+    store = made(tmp_path, days=1)
+    seen = set()
+    for rows in store.rows(store.contents().stored):
+        assert rows.keys() <= set(DERIVED)
+        for table, each in rows.items():
+            assert all(fits(table, json.loads(json.dumps(row))) for row in each), table
+            seen |= {table} if each else set()
+    assert seen == set(DERIVED)
+    (blocks,) = store.blocks(store.contents().stored)
+    assert blocks
+    assert all(fits("blocks", row) for row in blocks)
+    assert set(TABLES) == {*DERIVED, "blocks"}
+
+
+def test_there_is_no_such_store(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="there is no store"):
+        opened(str(tmp_path / "none")).contents()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="is a file; a store is a folder or a URL"):
+        opened(str(tmp_path / "file")).contents()
+
+
+@pytest.mark.parametrize(
+    ("error", "words"), [(28, "no space left"), (13, "no permission"), (2, "it is gone"), (30, "for reading only")]
+)
+def test_a_store_that_takes_no_more_says_so_and_leaves_nothing_half_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int, words: str
+) -> None:
+    store = made(tmp_path, days=1, probes=False)
+
+    def fails(handle: int) -> None:
+        raise OSError(error, os.strerror(error))
+
+    monkeypatch.setattr("os.fsync", fails)
+    with pytest.raises(StoreError, match=rf"cannot write the store .*{words}"):
+        store.put(to_bytes(at(2)), "run.stash.json")
+    assert len(store.contents().stored) == 1
+    assert store.contents().others == []
+
+
+def test_a_digest_that_cannot_be_kept_loses_nothing(tmp_path: Path) -> None:
+    (tmp_path / "index").write_text("in the way")
+    store = made(tmp_path, days=1, probes=False)
+    assert [row[4] for row in store.heads(store.contents().stored)] == ["train.py"]
+
+
+@pytest.mark.skipif(AS_ROOT, reason="root may write everywhere")
+def test_a_store_without_permission(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(StoreError, match="no permission"):
+        made(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("url", "words"), [("", "a store is a folder or a URL"), ("nothing://x", "is no store that can be reached")]
+)
+def test_what_is_no_store_is_refused(url: str, words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        opened(url)

@@ -1,0 +1,213 @@
+"""``stash list``, ``query`` and ``store``, ids beside paths, and copies that a measurement keeps."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+from commands import run
+from probe_builder import p3_8xlarge, probe
+from stores import at, made
+
+from stash.core.artefact import load, save, to_bytes
+from stash.core.errors import StoreError
+from stash.report.output import show_then_save
+from stash.store.storage import id_of
+from stash.store.store import Store
+from stash.store.storing import ENVIRONMENT, opened, store_for_copies
+
+Patch = pytest.MonkeyPatch
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: Patch) -> Store:
+    monkeypatch.delenv(ENVIRONMENT, raising=False)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
+    return made("runs")
+
+
+def test_a_list_has_a_line_for_each_the_newest_first(store: Store, monkeypatch: Patch, capsys: Capture) -> None:
+    assert run(monkeypatch, "list", "runs") == 0
+    head, *lines = capsys.readouterr().out.splitlines()
+    assert head.split()[:3] == ["id", "made", "(UTC)"]
+    assert [line.split()[1] for line in lines] == ["2026-11-20", "2026-11-03", "2026-11-02", "2026-11-01"]
+    assert "6 findings" in lines[0]
+    assert lines[1].split()[3:] == ["train.py", "2", "?", "176", "ms", "90.9", "interconnect", "20%"]
+
+
+def test_a_list_says_how_many_more_there_are(store: Store, monkeypatch: Patch, capsys: Capture) -> None:
+    assert run(monkeypatch, "list", "runs", "-n", "1") == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "3 more; --all shows all"
+    monkeypatch.setenv("COLUMNS", "50")
+    assert run(monkeypatch, "list", "runs", "--all") == 0
+    text = capsys.readouterr().out
+    assert "Columns that did not fit: ranks, machine, samples/s, most" in text
+    assert all(len(line) <= 50 for line in text.splitlines()[:-1])
+
+
+def test_a_list_as_json_has_the_columns_of_the_table(store: Store, monkeypatch: Patch, capsys: Capture) -> None:
+    monkeypatch.setenv(ENVIRONMENT, "runs")
+    assert run(monkeypatch, "list", "--json") == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["kind"] for row in rows] == ["probe", "profile", "profile", "profile"]
+    assert rows[1]["step_seconds"] == pytest.approx(0.176)
+
+
+def test_a_list_of_the_current_folder_names_files_and_what_cannot_be_read(
+    store: Store, monkeypatch: Patch, capsys: Capture
+) -> None:
+    save(at(1), "mine.stash.json")
+    Path("bad.stash.json").write_text("{")
+    assert run(monkeypatch, "list") == 0
+    said = capsys.readouterr()
+    assert said.out.splitlines()[1].split()[:2] == ["mine", "2026-11-01"]
+    assert "note: left out bad.stash.json: bad.stash.json is damaged or cut short" in said.err
+
+
+def test_a_compacted_list_is_the_same_list(store: Store, monkeypatch: Patch, capsys: Capture) -> None:
+    assert run(monkeypatch, "list", "runs", "--json") == 0
+    before = capsys.readouterr().out
+    assert run(monkeypatch, "store", "compact", "runs") == 0
+    assert "4 artefacts in the tables, 4 of them new" in capsys.readouterr().out
+    monkeypatch.setattr("stash.store.command._FROM_TABLES", 1)
+    assert run(monkeypatch, "list", "runs", "--json") == 0
+    assert capsys.readouterr().out == before
+
+
+def test_an_empty_store_says_how_it_is_filled(tmp_path: Path, monkeypatch: Patch, capsys: Capture) -> None:
+    assert run(monkeypatch, "list", str(tmp_path)) == 0
+    assert "has no artefacts; `stash profile --store" in capsys.readouterr().out
+
+
+SQL = "select name, seconds from stalls where name in ('prep', 'network') order by id, name limit 2"
+
+
+def test_an_answer_is_a_table_csv_json_or_a_file(store: Store, monkeypatch: Patch, capsys: Capture) -> None:
+    assert run(monkeypatch, "query", SQL, "--store", "runs") == 0
+    head, network, prep = capsys.readouterr().out.splitlines()
+    assert (head.split(), network.split(), prep.split()) == (
+        ["name", "seconds"],
+        ["network", "NULL"],
+        ["prep", "0.03"],
+    )
+    assert run(monkeypatch, "query", SQL, "--store", "runs", "--format", "csv") == 0
+    rows = list(csv.reader(io.StringIO(capsys.readouterr().out)))
+    assert rows[:2] == [["name", "seconds"], ["network", ""]]
+    assert float(rows[2][1]) == pytest.approx(0.03)
+    assert run(monkeypatch, "query", SQL, "--store", "runs", "--format", "json") == 0
+    assert json.loads(capsys.readouterr().out)[0] == {"name": "network", "seconds": None}
+    for ending in ("csv", "json", "parquet"):
+        assert run(monkeypatch, "query", SQL, "--store", "runs", "-o", f"answer.{ending}") == 0
+        assert Path(f"answer.{ending}").stat().st_size > 20
+    assert capsys.readouterr().out == ""
+
+
+def test_numbers_that_json_does_not_have_are_null(store: Store, monkeypatch: Patch, capsys: Capture) -> None:
+    numbers = "'nan'::double a, 'inf'::double b, [1, 'nan'::double] c"
+    sql = f"select {numbers}, {{'x': 1}} d, date '2026-11-22' e, 1.5::decimal(3, 1) f"
+    assert run(monkeypatch, "query", sql, "--format", "json", "--store", "runs") == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert row == {"a": None, "b": None, "c": [1.0, None], "d": {"x": 1}, "e": "2026-11-22", "f": "1.5"}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("query",), "type a SELECT, like"),
+        (("query", "selec"), "Parser Error: syntax error"),
+        (("query", "select x from profiles"), "profiles has id, created, workload"),
+        (("query", "select 1", "--format", "xml"), "--format xml: it is one of table, csv, json, parquet"),
+        (("query", "select 1", "--format", "parquet"), "say where it goes: --output answer.parquet"),
+        (("query", "select 1", "--format", "table", "-o", "x"), "a table is for a screen"),
+        (("list", "nowhere"), "there is no store nowhere"),
+        (("list", "runs", "--store", "others"), "are two stores"),
+        (("list", "gopher://x"), "is no store that can be reached"),
+        (("store", "add", "a.stash.json"), "which store? Say --store URL, or set STASH_STORE"),
+        (("store", "add", "a.stash.json", "--store", "runs"), "there is no file a.stash.json"),
+        (("show", "abcd12"), "there is no file abcd12; if it is an id, say of which store"),
+        (("show", "abcd12", "--store", "runs"), "runs has no artefact abcd12; `stash list runs` lists all"),
+        (("show", "20261101", "--store", "nowhere"), "there is no store nowhere"),
+        (("check", "20261120", "--store", "runs", "--max", "step=1s"), "is a probe of a machine"),
+    ],
+)
+def test_what_is_mistyped_is_one_sentence_and_exit_code_2(
+    store: Store, monkeypatch: Patch, capsys: Capture, words: tuple[str, ...], said: str
+) -> None:
+    assert run(monkeypatch, *words) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert said in error
+    assert error.count("\n") == 1
+
+
+def test_ids_stand_for_files_in_every_command(store: Store, monkeypatch: Patch, capsys: Capture) -> None:
+    monkeypatch.setenv(ENVIRONMENT, "runs")
+    first, second = (id_of(name)[:8] for name in store.contents().stored[1:3])
+    assert run(monkeypatch, "show", first, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["world_size"] == 2
+    assert run(monkeypatch, "compare", first, second) == 0
+    assert f"before: {first}" in capsys.readouterr().out
+    assert run(monkeypatch, "check", first, "--against", second, "--slower", "5%") == 0
+    assert run(monkeypatch, "show", "20261120") == 0  # the probe
+    assert run(monkeypatch, "show", f"runs/{store.contents().stored[0]}") == 0
+
+
+def test_an_id_and_its_file_are_the_same_run(store: Store, monkeypatch: Patch, capsys: Capture) -> None:
+    name = store.contents().stored[1]
+    for other in (id_of(name)[:12], f"runs/{name}", f"./runs/{name}"):
+        assert run(monkeypatch, "compare", id_of(name), other, "--store", "runs") == 2
+        assert "a profile does not differ from itself" in capsys.readouterr().err
+
+
+def test_files_are_added_to_a_store(store: Store, monkeypatch: Patch, capsys: Capture) -> None:
+    save(at(9), "mine.stash.json")
+    save(probe(p3_8xlarge()), "node.host.json")
+    assert run(monkeypatch, "store", "add", "mine.stash.json", "node.host.json", "--store", "new/store") == 0
+    assert [line.split()[1] for line in capsys.readouterr().out.splitlines()] == ["mine.stash.json", "node.host.json"]
+    assert len(opened("new/store").contents().stored) == 2
+
+
+def test_verify_names_files_and_exits_with_1(store: Store, monkeypatch: Patch, capsys: Capture) -> None:
+    assert run(monkeypatch, "store", "verify", "runs") == 0
+    assert "4 artefacts are whole, 0 files are not" in capsys.readouterr().out
+    Path("runs/\x1b[2J.txt").write_text("")
+    assert run(monkeypatch, "store", "verify", "runs") == 1
+    assert "foreign:    \\x1b[2J.txt" in capsys.readouterr().out
+    assert run(monkeypatch, "store", "verify", "runs", "--json") == 1
+    assert json.loads(capsys.readouterr().out)["suspects"][0]["kind"] == "foreign"
+
+
+def test_a_measurement_keeps_a_copy(store: Store, monkeypatch: Patch, capsys: Capture) -> None:
+    shown: list[str] = []
+    show_then_save(at(9), Path("run.stash.json"), lambda: shown.append("x"), copies=store_for_copies("runs"))
+    said = capsys.readouterr()
+    name = store.contents().stored[1]
+    assert shown == ["x"]
+    assert f"A copy is in runs; `stash show {id_of(name)[:10]} --store runs` shows it." in said.err
+    assert (Path("runs") / name).read_bytes() == to_bytes(at(9)) == Path("run.stash.json").read_bytes()
+
+
+def test_a_store_that_fails_loses_nothing(store: Store, monkeypatch: Patch, capsys: Capture) -> None:
+    def fails(*arguments: object, **options: object) -> None:
+        raise StoreError("cannot write the store runs: no space left")
+
+    monkeypatch.setattr("stash.store.storage.LocalShelf.put", fails)
+    show_then_save(at(9), Path("run.stash.json"), lambda: None, copies=store_for_copies("runs"))
+    said = capsys.readouterr().err
+    assert said.startswith("note: no copy was kept: cannot write the store runs: no space left. `stash store add ")
+    assert load("run.stash.json") == at(9)
+
+
+def test_no_store_no_copy(store: Store, monkeypatch: Patch, capsys: Capture) -> None:
+    assert store_for_copies(None) is None
+    monkeypatch.setenv(ENVIRONMENT, "")
+    assert store_for_copies(None) is None
+    monkeypatch.setenv(ENVIRONMENT, "runs")
+    named = store_for_copies(None)
+    assert named is not None
+    assert named.url == "runs"

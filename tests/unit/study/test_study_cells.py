@@ -1,0 +1,113 @@
+"""Cells of a study: how many, which, in which order, and what makes two of them the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from studies import LOCAL, SKY, cells_of, reading_of, study
+
+from stash.core.errors import UserError
+from stash.study.status import ordered, standings, total
+
+GRID = """
+workloads: [{zoo: vgg11}, {zoo: resnet18}]
+batches: [64, 32]
+targets:
+- {engine: sky, instance: p3.8xlarge, nodes: [1, 2], price: "$12/h"}
+- {engine: local}
+repeats: 2
+"""
+EMULATED = """
+workloads: [{zoo: resnet50}]
+targets: [{engine: emulated, instance: p3.8xlarge, nodes: [1, 2]}]
+"""
+
+
+def made(text: str, folder: Path = Path()):
+    return cells_of(study(text, folder))
+
+
+def test_the_product_less_what_is_excluded_and_what_is_included() -> None:
+    assert len(made(GRID)) == 2 * 2 * 3 * 2
+    less = made(GRID + "exclude: [{batch: 64, nodes: 2}, {workload: vgg11, target: this machine}]\n")
+    assert len(less) == (2 * 2 * 3 - 2 - 2) * 2
+    more = made(GRID + "include: [{workload: vgg11, target: p3.8xlarge, batch: 256, nodes: 4}]\n")
+    assert sorted({(cell.batch, cell.nodes) for cell in more})[-1] == (256, 4)
+    assert len(more) == len(made(GRID)) + 2
+    assert len({cell.id for cell in more}) == len(more)
+
+
+def test_every_place_runs_one_small_cell_first_then_one_repeat_before_the_next() -> None:
+    order = ordered(made(GRID))
+    first = [(cell.place.name, cell.workload, cell.batch, cell.nodes, cell.repeat) for cell in order[:2]]
+    assert first == [("this machine", "resnet18", 32, 1, 0), ("p3.8xlarge", "resnet18", 32, 1, 0)]
+    repeats = [cell.repeat for cell in order]
+    assert repeats == sorted(repeats)
+    for cell in order:
+        smaller = [one for one in order if one.alike == cell.alike and (one.batch or 0) < (cell.batch or 0)]
+        assert all(order.index(one) < order.index(cell) for one in smaller if one.repeat == cell.repeat)
+
+
+def test_what_is_measured_makes_the_cell_and_not_what_it_costs_or_is_called() -> None:
+    (cell, _) = made(SKY)
+    same = ['name: other, price: "$1/h"', 'price: "$12/h", start: 10min', 'price: "$12/h", idle: 5min']
+    for fields in same:
+        assert made(SKY.replace('price: "$12/h"', fields))[0].id == cell.id
+    changed = ['price: "$12/h", spot: true', 'price: "$12/h", region: us-east-1', 'price: "$12/h", data: /data']
+    for fields in changed:
+        assert made(SKY.replace('price: "$12/h"', fields))[0].id != cell.id
+    assert cells_of(study(SKY, Path()), version="2.0")[0].id != cell.id
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (GRID.replace("vgg11", "resnet8"), "line 2: workloads[0].zoo: no workload is called 'resnet8'; did you mean"),
+        (GRID.replace("vgg11", "resnet18"), "line 2: workloads[1].name: there are two workloads called 'resnet18'"),
+        (
+            GRID.replace("p3.8xlarge", "p3.8xlrge"),
+            "line 5: targets[0].instance: unknown instance 'p3.8xlrge'; did you",
+        ),
+        (GRID.replace("engine: local", 'engine: sky, instance: p3.8xlarge, price: "$1/h"'), "two targets called"),
+        (
+            GRID.replace('price: "$12/h"', "region: mars-1"),
+            "knows no on-demand price of p3.8xlarge in mars-1; give `pri",
+        ),
+        (GRID + "exclude: [{target: mars}]\n", "line 8: exclude[0].target: the study has no target 'mars'; it has"),
+        (GRID + "include: [{batch: 3}]\n", "line 8: include[0]: name a workload and a target at least"),
+        (GRID + "exclude: [{batch: [32, 64]}]\n", "`exclude:` leaves no cell"),
+        (
+            EMULATED.replace("zoo: resnet50", "command: [train.py]"),
+            "trains workloads of the zoo alone; `exclude:` tra",
+        ),
+        (LOCAL.replace("zoo: vgg11", "command: [a.py]"), "line 2: workloads[1].command: there is no script a.py in"),
+        (LOCAL.replace("zoo: vgg11", "command: [a.py, '{data}']"), "{data} stands for nothing there; give `data:`"),
+    ],
+)
+def test_what_does_not_fit_together_is_told_with_its_line(text: str, said: str) -> None:
+    with pytest.raises(UserError) as caught:
+        made(text)
+    assert said in str(caught.value)
+
+
+def test_times_and_prices_by_hand(tmp_path: Path) -> None:
+    file = study(SKY, tmp_path)
+    reading = reading_of(file)
+    takes = reading.takes({cell.id: "cloud" for cell in reading.cells})
+    # Two cells of 60 + 60 s on one cluster that takes 300 s to be there, at $12 an hour.
+    assert (takes.cells, takes.seconds) == (2, 540)
+    assert takes.dollars == pytest.approx(540 * 12 / 3600)
+    free = reading_of(study(LOCAL, tmp_path))
+    assert free.takes({cell.id: "here" for cell in free.cells}).dollars is None
+    side_by_side = {cell.id: cell.id for cell in free.cells}
+    assert free.takes(side_by_side).seconds == 120
+
+
+def test_of_a_thousand_cells_it_is_known_at_once_what_is_left(tmp_path: Path) -> None:
+    batches = ", ".join(str(batch) for batch in range(1, 251))
+    file = study(LOCAL.replace("[32, 64]", f"[{batches}]") + "repeats: 2\n", tmp_path)
+    reading = reading_of(file)
+    assert len(reading.ahead) == 1_000
+    assert total(reading.ahead, reading.estimates, {cell.id: "x" for cell in reading.cells}).seconds == 120_000
+    assert {each.state for each in standings(reading.cells, ()).values()} == {"to run"}

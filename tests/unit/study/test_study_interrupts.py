@@ -1,0 +1,116 @@
+"""Ctrl-C at any line of a study's run, whatever its cloud does wrong: nothing is left running, nothing is lost."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from itertools import count
+from pathlib import Path
+from types import FrameType
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as some
+from studies import SKY, Ending, FakeWorld, reading_of, run, study
+
+from stash.core.interrupts import REQUESTS, interrupted_by
+from stash.study import controller, study_folder
+from stash.study.status import open_leases
+from stash.study.study_file import StudyFile
+from stash.study.study_folder import of_study
+
+ROOM = str(Path(controller.__file__).parent)
+
+
+def _first(ending: Ending) -> Callable[[], FakeWorld]:
+    """A world in which the first cell ends like this, and all others well."""
+
+    def made() -> FakeWorld:
+        number = count()
+        return FakeWorld(lambda _: ending if next(number) == 0 else Ending())
+
+    return made
+
+
+FATES: dict[str, Callable[[], FakeWorld]] = {
+    "all goes well": FakeWorld,
+    "the launch fails": _first(Ending(1, "sky.exceptions.ClusterSetUpError: pip: no matching distribution")),
+    "the quota is exceeded": _first(Ending(1, "ResourcesUnavailableError: VcpuLimitExceeded: your quota is 0")),
+    "there are no credentials": _first(Ending(1, "sky.exceptions.NoCloudAccessError: No cloud access found")),
+    "machines are taken away": _first(Ending(255, "Connection closed: connection reset by peer", preempts=True)),
+    "the profile comes at the third try": lambda: FakeWorld(fetch_fails=2),
+    "the profile never comes": lambda: FakeWorld(fetch_fails=99),
+    "clusters go at the third try": lambda: FakeWorld(down_fails=2),
+}
+
+
+@contextmanager
+def interrupted_at(line: int) -> Iterator[list[int]]:
+    """SIGINT at the so-manieth line of the room that is executed; yields how many there were."""
+    lines = [0]
+
+    def trace(frame: FrameType, event: str, _: object) -> object:
+        where = frame.f_code.co_filename
+        if not where.startswith(ROOM) or where.endswith("folder.py"):  # whose lock ends with a real process
+            return None
+        if event == "line":
+            lines[0] += 1
+            if lines[0] == line:
+                signal.raise_signal(signal.SIGINT)
+        return trace
+
+    before = sys.gettrace()
+    with interrupted_by(*REQUESTS):
+        sys.settrace(trace)
+        try:
+            yield lines
+        finally:
+            sys.settrace(before)
+
+
+def interrupted_run(file: StudyFile, world: FakeWorld, line: int) -> tuple[bool, int]:
+    """Whether the interruption came, and how many lines there were."""
+    with interrupted_at(line) as lines:
+        try:
+            run(file, world, dollars=100)
+        except KeyboardInterrupt:
+            return True, lines[0]
+    return False, lines[0]
+
+
+def nothing_left(world: FakeWorld) -> None:
+    assert world.running == {}
+    assert world.clusters == set()
+
+
+@cache
+def lines_of(fate: str) -> int:
+    """How many lines a run has that nobody interrupts."""
+    with tempfile.TemporaryDirectory() as folder:
+        interrupted, lines = interrupted_run(study(SKY, Path(folder)), FATES[fate](), 0)
+    assert not interrupted
+    assert lines > 100
+    return lines
+
+
+@pytest.mark.parametrize("fate", FATES)
+@hypothesis_settings(max_examples=5, deadline=None)
+@given(where=some.floats(0, 1))
+def test_ctrl_c_anywhere_leaves_nothing_running_and_loses_nothing(fate: str, where: float) -> None:
+    line = 1 + int(where * (lines_of(fate) - 1))
+    with tempfile.TemporaryDirectory() as folder:
+        file, world = study(SKY, Path(folder)), FATES[fate]()
+        interrupted, _ = interrupted_run(file, world, line)
+        assert interrupted
+        nothing_left(world)
+        done = {id for id, each in reading_of(file).standings.items() if each.state == "done"}
+        run(file, after := FakeWorld(clock=world.clock), dollars=100, retry=True)
+        nothing_left(after)
+        assert open_leases(study_folder.read(of_study(file.path).journal)) == ()
+        assert {each.state for each in reading_of(file).standings.values()} == {"done"}
+        assert len(after.started) == 2 - len(done)  # what was finished is not run again

@@ -1,0 +1,59 @@
+"""How a cell ended, told from what its command left behind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from stash.study.engines.on_slurm import HOPELESS, LOST
+from stash.study.judgement import judge
+from stash.study.study_folder import CellFolder
+from stash.study.submission import Submission
+
+SUBMISSION = Submission({}, ("sbatch",), "lane", "lease", check=("squeue",), hopeless=HOPELESS, lost=LOST)
+PREEMPTED = "slurmstepd-n1: error: *** JOB 2 ON n1 CANCELLED AT 2026-11-22T17:22:25 DUE TO PREEMPTION ***\n"
+
+
+def judged(folder: Path, printed: str, code: int | None) -> tuple[str, str]:
+    (folder / "output.log").write_text(printed)
+    return judge(CellFolder(folder), SUBMISSION, code)
+
+
+def test_an_interrupted_cell_is_lost(tmp_path: Path) -> None:
+    assert judged(tmp_path, "interrupted before the first round\n", 130)[0] == "lost"
+    assert judged(tmp_path, "", None)[0] == "lost"
+
+
+def test_a_node_that_failed_is_told_whichever_nodes_code_it_is(tmp_path: Path) -> None:
+    printed = "error: train.py failed: KeyError\ninterrupted before the first round\n"
+    assert judged(tmp_path, printed, 130) == ("failed", "train.py failed: KeyError")
+
+
+def test_a_job_that_slurm_started_again_is_judged_by_what_came_after(tmp_path: Path) -> None:
+    assert judged(tmp_path, PREEMPTED, 1)[0] == "lost"
+    printed = PREEMPTED + "# Slurm starts it again\nerror: train.py failed: KeyError\n"
+    assert judged(tmp_path, printed, 1) == ("failed", "train.py failed: KeyError")
+
+
+def test_a_time_limit_is_told_with_what_to_do(tmp_path: Path) -> None:
+    printed = "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-11-22T17:22:25 DUE TO TIME LIMIT ***\n"
+    ending, why = judged(tmp_path, printed, 1)
+    assert ending == "failed"
+    assert why.endswith("`time:` gives the job more")
+
+
+def test_a_host_that_is_not_reached_is_told_and_not_what_the_others_say(tmp_path: Path) -> None:
+    printed = "ssh: connect to host h2 port 22: No route to host\ninterrupted before the first round was measured\n"
+    assert judged(tmp_path, printed, 255) == ("failed", "ssh: connect to host h2 port 22: No route to host")
+    printed = "me@h2: Permission denied (publickey).\ninterrupted before the first round was measured\n"
+    assert judged(tmp_path, printed, 255)[1].endswith("`ssh` has to get there without being asked")
+
+
+@pytest.mark.parametrize(("text", "why"), [("{ not json", "damaged or cut short"), ("{}", "profile.stash.json")])
+def test_a_malformed_profile_is_a_failed_cell(tmp_path: Path, text: str, why: str) -> None:
+    (tmp_path / "profile.stash.json").write_text(text)
+    ending, said = judged(tmp_path, "", 0)
+    assert ending == "failed"
+    assert why in said
+    assert "\n" not in said

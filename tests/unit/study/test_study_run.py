@@ -1,0 +1,174 @@
+"""Runs of studies in a world that only pretends: nothing finished is lost, nothing rented is left, limits hold."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from studies import LOCAL, SKY, DeadOnKill, Ending, FakeWorld, Killed, reading_of, run, study
+
+from stash.core.errors import StoreError, UserError
+from stash.study import study_folder
+from stash.study.study_folder import of_study
+
+SIX = LOCAL.replace("[32, 64]", "[32, 64, 128]")
+
+
+def states(file) -> list[str]:
+    return [reading_of(file).standings[cell.id].state for cell in reading_of(file).cells]
+
+
+def test_every_cell_is_run_once_small_ones_first(tmp_path: Path) -> None:
+    file, world = study(LOCAL, tmp_path), FakeWorld()
+    outcome = run(file, world)
+    assert (outcome.ended, outcome.failed, outcome.not_started, outcome.left) == (4, 0, (), ())
+    assert [title.split(" on ")[0] for title in world.started] == [
+        "resnet18 batch 32", "resnet18 batch 64", "vgg11 batch 32", "vgg11 batch 64",
+    ]  # fmt: skip
+    assert states(file) == ["done"] * 4
+    run(file, world)
+    assert len(world.started) == 4
+
+
+def test_a_changed_setting_is_another_cell(tmp_path: Path) -> None:
+    world = FakeWorld()
+    run(study(LOCAL, tmp_path), world)
+    changed = study(LOCAL + "settings: {budget: 30s}\n", tmp_path)
+    assert states(changed) == ["to run"] * 4
+    assert states(study(LOCAL + "results: elsewhere\n", tmp_path)) == ["done"] * 4
+
+
+@pytest.mark.parametrize("at", [5, 62, 125, 190, 239])
+def test_whenever_the_controller_is_killed_the_next_one_ends_with_the_same_cells(tmp_path: Path, at: float) -> None:
+    whole, world = FakeWorld(), DeadOnKill()
+    (tmp_path / "whole").mkdir()
+    (tmp_path / "killed").mkdir()
+    run(study(LOCAL, tmp_path / "whole"), whole)
+    file = study(LOCAL, tmp_path / "killed")
+    world.kill_at = world.clock + at
+    with pytest.raises(Killed):
+        run(file, world)
+    world.dead = False
+    run(file, world)
+    assert states(file) == ["done"] * 4
+    assert sorted(world.started) == sorted(whole.started)  # adopted, never run twice
+
+
+def test_a_cell_that_died_with_its_controller_is_run_again(tmp_path: Path) -> None:
+    file, world = study(LOCAL, tmp_path), DeadOnKill()
+    world.kill_at = world.clock + 30
+    with pytest.raises(Killed):
+        run(file, world)
+    world.dead, world.running = False, {}
+    run(file, world)
+    assert states(file) == ["done"] * 4
+    assert world.started[0] == world.started[1]
+
+
+def test_a_line_broken_off_by_a_kill_loses_no_other(tmp_path: Path) -> None:
+    file, world = study(LOCAL, tmp_path), FakeWorld()
+    run(file, world)
+    path = of_study(file.path).journal
+    before = study_folder.read(path)
+    with path.open("a") as broken:
+        broken.write('{"at": 1, "what": "en')
+    assert study_folder.read(path) == before
+    study_folder.append(path, before[0])
+    assert study_folder.read(path) == (*before, before[0])
+
+
+def test_a_failed_cell_keeps_its_reason_and_is_retried_only_when_asked(tmp_path: Path) -> None:
+    file = study(LOCAL, tmp_path)
+    bad = FakeWorld(
+        lambda title: Ending(1, "x\nerror: the data are damaged\n") if "vgg11 batch 32" in title else Ending()
+    )
+    assert run(file, bad).failed == 1
+    failed = [each for each in reading_of(file).standings.values() if each.state == "failed"]
+    assert [each.why for each in failed] == ["the data are damaged"]
+    world = FakeWorld()
+    run(file, world)
+    assert world.started == []
+    run(file, world, retry=True)
+    assert [title.split(" on ")[0] for title in world.started] == ["vgg11 batch 32"]
+    assert states(file) == ["done"] * 4
+
+
+def test_out_of_memory_spares_larger_batches(tmp_path: Path) -> None:
+    file = study(SIX, tmp_path)
+    text = "error: vgg11 ran out of memory in step 1 of solo; try --batch 32"
+    world = FakeWorld(lambda title: Ending(1, text) if "vgg11 batch 64" in title else Ending())
+    run(file, world)
+    assert not any("vgg11 batch 128" in title for title in world.started)
+    found = {cell.title.split(" on ")[0]: reading_of(file).standings[cell.id] for cell in reading_of(file).cells}
+    assert found["vgg11 batch 64"].state == "out of memory"
+    assert (found["vgg11 batch 128"].state, found["resnet18 batch 128"].state) == ("larger", "done")
+
+
+def test_a_place_whose_first_cell_fails_is_left(tmp_path: Path) -> None:
+    outcome = run(study(LOCAL, tmp_path), world := FakeWorld(lambda _: Ending(1, "error: no such thing")))
+    assert len(world.started) == 1
+    assert "nothing more was tried" in outcome.not_started[0]
+
+
+def test_slurm_queues_several_once_the_first_is_done(tmp_path: Path) -> None:
+    class Counting(FakeWorld):
+        most = 0
+
+        def sleep(self, seconds: float) -> None:
+            self.most = max(self.most, len(self.running))
+            assert len(self.started) == 1 or self.clock >= 1_000_060
+            super().sleep(seconds)
+
+    batches = ", ".join(map(str, range(1, 17)))
+    text = LOCAL.replace("[32, 64]", f"[{batches}]").replace(
+        "engine: local", "engine: slurm, partition: gpu, at_once: 4"
+    )
+    file, world = study(text, tmp_path), Counting()
+    run(file, world)
+    assert world.most == 4
+    assert states(file) == ["done"] * 32
+    assert world.clock - 1_000_000 < 32 * 60 / 2
+    assert sum(words[0] == "scancel" for words in world.heard) == 32
+
+
+def test_ctrl_c_ends_what_runs_and_the_same_command_goes_on(tmp_path: Path) -> None:
+    class Interrupted(FakeWorld):
+        def sleep(self, seconds: float) -> None:
+            super().sleep(seconds)
+            if len(self.started) == 2 and self.running:
+                raise KeyboardInterrupt
+
+    file, world = study(SKY, tmp_path), Interrupted()
+    with pytest.raises(KeyboardInterrupt):
+        run(file, world, dollars=100)
+    assert (world.running, world.clusters) == ({}, set())
+    assert states(file) == ["done", "to run"]
+    run(file, FakeWorld(), dollars=100)
+    assert states(file) == ["done", "done"]
+
+
+def test_two_controllers_never_run_one_study(tmp_path: Path) -> None:
+    file = study(LOCAL, tmp_path)
+    with of_study(file.path).held(), pytest.raises(UserError, match="another `stash characterize`"):
+        run(file, FakeWorld())
+
+
+def test_a_store_that_vanishes_leaves_the_profile_in_its_folder(tmp_path: Path) -> None:
+    def vanished(cell) -> str:
+        raise StoreError("s3://bucket cannot be reached")
+
+    file, said = study(LOCAL, tmp_path), []
+    run(file, FakeWorld(), said=said, keep=vanished)
+    assert states(file) == ["done"] * 4
+    assert any("stays in the cell's folder: s3://bucket cannot be reached" in line for line in said)
+    folder = of_study(file.path)
+    assert all(folder.cell(cell.id).profile.exists() for cell in reading_of(file).cells)
+
+
+def test_time_is_a_hard_stop(tmp_path: Path) -> None:
+    world = FakeWorld(lambda _: Ending(seconds=10_000))
+    outcome = run(study(LOCAL, tmp_path), world, seconds=200)
+    assert len(world.started) == 1
+    assert world.clock < 1_000_000 + 260
+    assert any("--max-hours" in sentence for sentence in outcome.not_started)
+    assert world.running == {}
