@@ -194,7 +194,7 @@ UNEVEN = 0.10
 
 def count_samples(profile: Profile, kept: StepTimes) -> SampleCounts | None:
     """Samples of a step over the kept rounds; ``None`` if neither the blocks nor the job tell."""
-    values = rank_values(profile, lambda block: block.samples)
+    values = rank_values(profile, _trained)
     counted = [
         value for name in kept.rungs for number in kept.rounds for value in values.get((number, name), {}).values()
     ]
@@ -207,6 +207,12 @@ def count_samples(profile: Profile, kept: StepTimes) -> SampleCounts | None:
         return None
     whole = batch * profile.world_size * replicas_per_rank(profile)
     return SampleCounts(per_rung=dict.fromkeys(kept.rungs, whole), least=batch, most=batch)
+
+
+def _trained(block: Block) -> float | None:
+    """Samples of a block, by all steps but the first: a batch read ahead of a block may count for it or be missing."""
+    later = block.step_samples[1:]
+    return block.samples if block.samples is None or not later else sum(later) * block.steps / len(later)
 
 
 def _of_job(

@@ -39,7 +39,7 @@ def test_a_precision_is_given_in_per_cent_and_a_fraction_is_refused() -> None:
 
 
 def test_the_cluster_is_of_machines_like_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stash.measure.host.describe.count_gpus", lambda: 8)
+    monkeypatch.setattr("stash.measure.host.gpus.count_gpus", lambda: 8)
     found = cluster(None, 2, 1, "head:29500")
     assert (found.nproc, found.nnodes, found.node_rank, found.rdzv_endpoint) == (8, 2, 1, "head:29500")
     assert cluster(None, None, None, None, ranks=False).nproc == 1

@@ -191,8 +191,9 @@ class Feed:
             self.steps, self._batches = self.steps + 1, self._batches + self.since_step
             self.per_step = max(1, round(self._batches / self.steps))  # frameworks that read ahead take turns
             self._steps_of_epoch += 1
-            self.reads_ahead |= self.turn > self.per_step * self._steps_of_epoch
-        ahead = int(self.reads_ahead and self.since_step > 0)  # of the last step of an epoch nothing is
+            if self.mode == "real":  # a block that begins in the middle of an epoch has turns of its own
+                self.reads_ahead |= self.turn > self.per_step * self._steps_of_epoch
+        ahead = int(self.reads_ahead and len(self._in_hand) > self.per_step)  # not at the last step of an epoch
         trained = self._in_hand[: len(self._in_hand) - ahead]
         self.samples += sum(trained)
         del self._in_hand[: len(trained)]
@@ -250,6 +251,7 @@ class Feed:
         self.drain()
         self.mode, self.wait, self.samples, self.uncounted = mode, 0.0, 0, False
         self._at_step = (0.0, False)
+        self._in_hand = self._in_hand[-1:] if self.reads_ahead else []
         if mode in ("warm", "cold"):
             self.ring.rest()
             self.prime(count, first)
