@@ -210,7 +210,7 @@ def count_samples(profile: Profile, kept: StepTimes) -> SampleCounts | None:
 
 
 def _trained(block: Block) -> float | None:
-    """Samples of a block, by all steps but the first: a batch read ahead of a block may count for it or be missing."""
+    """Samples of a block, by all steps but the first: one read ahead may count for it or be missing."""
     later = block.step_samples[1:]
     return block.samples if block.samples is None or not later else sum(later) * block.steps / len(later)
 
