@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, stdtr, stdtrit
 
 from stash.core.intervals import Interval
-from stash.core.levels import Matrix as Matrix_imported
-from stash.core.levels import level, slow_share
+from stash.core.levels import Matrix, level, slow_share
 
 # Rounds ----------------------------------------------------------------------------------------------------
 # Paired statistics of rounds: means, intervals, what disturbed some, when to stop, what looks unstable.
@@ -30,7 +29,7 @@ MAD_TO_SIGMA = 1.4826
 """Median absolute deviation to standard deviation, for normal noise."""
 
 
-def estimate(matrix: Matrix_imported, confidence: float = 0.95) -> list[Interval]:
+def estimate(matrix: Matrix, confidence: float = 0.95) -> list[Interval]:
     """Means in seconds: entry 0 is rung 0's own time, entry i rung i minus rung i−1; they sum to the last rung's.
 
     All rounds given are used: pass ``calmed(matrix)`` to share out what disturbed ones cost. Entry 0 is no
@@ -42,12 +41,12 @@ def estimate(matrix: Matrix_imported, confidence: float = 0.95) -> list[Interval
     return [level(matrix, 0, confidence), *(_widened(one, slow) for one in increments(matrix, confidence))]
 
 
-def whole_estimate(matrix: Matrix_imported, confidence: float = 0.95) -> list[Interval]:
+def whole_estimate(matrix: Matrix, confidence: float = 0.95) -> list[Interval]:
     """What ``stall_estimates`` says, and at last the last rung's own level."""
     return _either(matrix, lambda rounds: [*estimate(rounds, confidence), level(rounds, -1, confidence)])
 
 
-def stall_estimates(matrix: Matrix_imported, confidence: float = 0.95) -> list[Interval]:
+def stall_estimates(matrix: Matrix, confidence: float = 0.95) -> list[Interval]:
     """What ``estimate`` says of the rounds once they are calmed.
 
     If a single block was disturbed in all, nobody can tell whether an accident of the machine hit it, and its cost
@@ -56,7 +55,7 @@ def stall_estimates(matrix: Matrix_imported, confidence: float = 0.95) -> list[I
     return _either(matrix, lambda rounds: estimate(rounds, confidence))
 
 
-def _either(matrix: Matrix_imported, estimates: Callable[[Matrix_imported], list[Interval]]) -> list[Interval]:
+def _either(matrix: Matrix, estimates: Callable[[Matrix], list[Interval]]) -> list[Interval]:
     """Of the calmed rounds, with intervals joined to those of the rounds as they are where it may be either."""
     found = estimates(calmed(matrix))
     if not _one_block_disturbed(matrix):
@@ -79,7 +78,7 @@ def _widened(one: Interval, share: float) -> Interval:
     return one.model_copy(update={"low": one.value - below, "high": one.value + above})
 
 
-def increments(matrix: Matrix_imported, confidence: float = 0.95) -> list[Interval]:
+def increments(matrix: Matrix, confidence: float = 0.95) -> list[Interval]:
     """What each rung but the first adds to the one before, mean over rounds in seconds.
 
     One resampling of rounds serves all entries, with a fixed seed: the same rounds give the same interval. With n
@@ -103,7 +102,7 @@ def increments(matrix: Matrix_imported, confidence: float = 0.95) -> list[Interv
 
 
 @lru_cache(maxsize=2)
-def _weights(rounds: int) -> Matrix_imported:
+def _weights(rounds: int) -> Matrix:
     """Share of each round in each resampled mean: ``[resample, round]``, rows sum to 1."""
     drawn = np.random.default_rng(SEED).integers(rounds, size=(RESAMPLES, rounds))
     drawn += rounds * np.arange(RESAMPLES)[:, None]
@@ -111,14 +110,14 @@ def _weights(rounds: int) -> Matrix_imported:
     return counts.reshape(RESAMPLES, rounds) / rounds
 
 
-def _checked(matrix: Matrix_imported) -> Matrix_imported:
+def _checked(matrix: Matrix) -> Matrix:
     matrix = np.asarray(matrix, dtype=np.float64)
     if matrix.ndim != 2 or 0 in matrix.shape or not np.isfinite(matrix).all():
         raise ValueError(f"need a finite matrix of rounds x rungs, got one of shape {matrix.shape}")
     return matrix
 
 
-def calm_rounds(matrix: Matrix_imported, sigmas: float = 6.0, relative: float = 0.10) -> NDArray[np.bool_]:
+def calm_rounds(matrix: Matrix, sigmas: float = 6.0, relative: float = 0.10) -> NDArray[np.bool_]:
     """Which rounds nothing disturbed, as a mask; a round is disturbed or not as a whole, so that sums stay exact.
 
     Disturbed is one in which some rung is farther from its median over rounds than ``sigmas`` robust standard
@@ -134,7 +133,7 @@ def calm_rounds(matrix: Matrix_imported, sigmas: float = 6.0, relative: float = 
     return np.ones(rounds, dtype=np.bool_) if 2 * count > rounds or of_one_rung else np.asarray(~disturbed)
 
 
-def _hit(matrix: Matrix_imported, sigmas: float = 6.0, relative: float = 0.10) -> NDArray[np.bool_]:
+def _hit(matrix: Matrix, sigmas: float = 6.0, relative: float = 0.10) -> NDArray[np.bool_]:
     """Which blocks something disturbed, ``[round, rung]``: none of fewer than 5 rounds."""
     matrix = _checked(matrix)
     if matrix.shape[0] < 5:
@@ -145,12 +144,12 @@ def _hit(matrix: Matrix_imported, sigmas: float = 6.0, relative: float = 0.10) -
     return np.asarray((distance > sigmas * sigma) & (distance > relative * np.abs(median)), dtype=np.bool_)
 
 
-def _one_block_disturbed(matrix: Matrix_imported) -> bool:
+def _one_block_disturbed(matrix: Matrix) -> bool:
     """Of several rungs; what disturbs the only one is its own in any case."""
     return matrix.shape[1] > 1 and int(_hit(matrix).sum()) == 1
 
 
-def calmed(matrix: Matrix_imported) -> Matrix_imported:
+def calmed(matrix: Matrix) -> Matrix:
     """The rounds, with what disturbed ones cost shared out among all rungs in proportion.
 
     An accident of the machine hits whatever block is running. Left where it fell it would be called that rung's
@@ -164,7 +163,7 @@ def calmed(matrix: Matrix_imported) -> Matrix_imported:
     return np.where(calm[:, None], matrix, longer * typical)
 
 
-def precise_enough(matrix: Matrix_imported, precision: float, min_rounds: int = 3, confidence: float = 0.95) -> bool:
+def precise_enough(matrix: Matrix, precision: float, min_rounds: int = 3, confidence: float = 0.95) -> bool:
     """The stopping rule: every interval's half-width is at most ``precision`` of the last rung's mean.
 
     Disturbed rounds are calmed first, as they will be when the profile is read. The step's own interval does
@@ -198,7 +197,7 @@ def rounds_needed(half_width: float, wanted: float, rounds: int, confidence: flo
     return next((count for count in range(2, 1000 * rounds) if arm(count) <= goal), None)
 
 
-def drift(values: Matrix_imported, significance: float = 0.01) -> float | None:
+def drift(values: Matrix, significance: float = 0.01) -> float | None:
     """Relative change of ``values`` from the first round to the last, if there is a trend; else ``None``.
 
     A trend is a Spearman rank correlation with the round number whose two-sided p is below
@@ -218,7 +217,7 @@ def drift(values: Matrix_imported, significance: float = 0.01) -> float | None:
     return slope * (count - 1) / float(np.median(values))
 
 
-def two_modes(values: Matrix_imported, relative: float = 0.05) -> tuple[float, float] | None:
+def two_modes(values: Matrix, relative: float = 0.05) -> tuple[float, float] | None:
     """The centres of two separate clusters of ``values``, or ``None`` if they form one.
 
     The values are split at their widest gap. Two modes they are if each side holds at least a quarter of
@@ -239,7 +238,7 @@ def two_modes(values: Matrix_imported, relative: float = 0.05) -> tuple[float, f
     return float(lower.mean()), float(upper.mean())
 
 
-def spread(values: Matrix_imported) -> float:
+def spread(values: Matrix) -> float:
     """Robust relative standard deviation: scaled median absolute deviation over the median."""
     median = float(np.median(values))
     return MAD_TO_SIGMA * float(np.median(np.abs(values - median))) / median if median > 0 else math.nan
@@ -252,7 +251,6 @@ def spread(values: Matrix_imported) -> float:
 # true ones, even of equal ranks: by 3 % of a step for 64 ranks, five rounds and noise of 3 %. So a rank counts as
 # the slowest only as far as the rounds tell it from the others. Knows nothing of rungs, nor why a rank is slow.
 
-Matrix = NDArray[np.float64]
 
 BEYOND_LUCK = 1.5
 """Standard errors beyond the √(2 ln R) that the luckiest of R equal ranks reaches."""

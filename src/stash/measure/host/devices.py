@@ -11,7 +11,6 @@ from pathlib import Path
 from stash.core.records.host import Disk, Nic
 from stash.measure.linux.procfs import Mount, entries, holds, mounts, number, target, text
 from stash.measure.linux.procfs import numa_node as node_of
-from stash.measure.linux.procfs import numa_node as numa_node_imported
 
 # Disks -----------------------------------------------------------------------------------------------------
 # The file system under a path and the block device under that: through partitions, mappers and software RAID.
@@ -174,8 +173,8 @@ def _node(folder: Path) -> int | None:
     device = target(folder / "device")
     if device is None:
         return None
-    node = numa_node_imported(device)
-    return node if node is not None else numa_node_imported(device.parent)  # virtio's devices sit on a PCI device
+    node = node_of(device)
+    return node if node is not None else node_of(device.parent)  # virtio's devices sit on a PCI device
 
 
 # Pci -------------------------------------------------------------------------------------------------------
