@@ -34,7 +34,7 @@ STALLS = {
 }  # fmt: skip
 """Seconds of a step; contention is what is true besides ranks that differ."""
 BUDGET, PRECISION = 60.0, 0.02
-SET_ROUNDS, MOST_SETS, LAUNCHING = 3, 10, 3.0
+SET_ROUNDS, MAX_SETS, LAUNCHING = 3, 10, 3.0
 """Rounds of a set of launches, sets at most, and seconds that starting a launch takes."""
 
 NOISES = (
@@ -161,7 +161,7 @@ def _rounds(run: Run, rungs: tuple[str, ...]) -> Iterator[None]:
 
 
 def _sets(run: Run, rungs: tuple[str, ...]) -> Iterator[None]:
-    for first in range(0, SET_ROUNDS * MOST_SETS, SET_ROUNDS):
+    for first in range(0, SET_ROUNDS * MAX_SETS, SET_ROUNDS):
         for own in (("solo",), ("crowd",), rungs[2:]):
             run.start(own[0])
             for number in range(first, first + SET_ROUNDS):

@@ -27,7 +27,7 @@ BATCHES = (8, 16, 24, 32, 48, 64, 96, 128)
 SIZES = (1, 3, 8)
 """Batches of each workload: 64, 192 and 512 cells."""
 REPEATED = 3
-MOST_BYTES, MOST_SECONDS = 8e6, 2.0
+MAX_BYTES, MAX_SECONDS = 8e6, 2.0
 """What 500 cells may take."""
 
 
@@ -69,7 +69,7 @@ def main() -> int:
     heads = ("cells", "page made, s", "page, MB", "browser busy, s", "opens, s")
     print(machine(), table(heads, rows), sep="\n\n")
     size, busy = float(rows[-1][2]) * 1e6, float(rows[-1][3]) if CHROMIUM is not None else 0.0
-    return int(size > MOST_BYTES or busy > MOST_SECONDS)
+    return int(size > MAX_BYTES or busy > MAX_SECONDS)
 
 
 if __name__ == "__main__":

@@ -41,7 +41,7 @@ SUMMARY = (
 )  # fmt: skip
 PLAIN = "job.py"
 LONGEST_QUOTE = 170
-LEAST_STEPS = 35  # the profiler's schedule must fit, and the headspace analysis needs two halves
+MIN_STEPS = 35  # the profiler's schedule must fit, and the headspace analysis needs two halves
 
 
 @dataclass(frozen=True)
@@ -229,8 +229,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _steps(text: str) -> int:
-    if (number := int(text)) < LEAST_STEPS:
-        raise argparse.ArgumentTypeError(f"it must be at least {LEAST_STEPS}")
+    if (number := int(text)) < MIN_STEPS:
+        raise argparse.ArgumentTypeError(f"it must be at least {MIN_STEPS}")
     return number
 
 

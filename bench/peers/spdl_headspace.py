@@ -24,13 +24,13 @@ from bench.peers.launch import (
 
 NAME = f"SPDL {pinned('spdl_headspace', 'spdl_core')} headspace"
 SCRIPT = "job.py"
-MOST_CACHES = 10
+MAX_CACHES = 10
 
 
 def changes(place_steps: int) -> tuple[Change, ...]:
     """Half of the steps from the loader, half from the cache (the documentation takes 100 and shows no end)."""
     half = place_steps // 2
-    caches = min(MOST_CACHES, half)
+    caches = min(MAX_CACHES, half)
     return (
         Change(
             "from stash.lab.testbed.accelerator",

@@ -15,7 +15,7 @@ from stash.predict.cluster import Storage, Target
 from stash.predict.draws import Quantity, given
 
 NODES = (1, 2, 3)
-MOST_RANKS = 6
+MAX_RANKS = 6
 """On two cores and in a few GB of memory."""
 BATCH, WORKERS = 4, 1
 FILES, FILE_BYTES = 1200, 750_000
@@ -36,7 +36,7 @@ class FleetType:
 
     @property
     def most_nodes(self) -> int:
-        return min(max(NODES), MOST_RANKS // self.devices)
+        return min(max(NODES), MAX_RANKS // self.devices)
 
 
 TYPES = (

@@ -33,7 +33,7 @@ DATA = Path(__file__).parent / "data"
 TABLE = DATA / "fleet.csv"
 PRECISION = 1.0
 """Per cent of the step, of profiles."""
-LEAST_STEPS = 12
+MIN_STEPS = 12
 """After the lead-in, of a truth."""
 ENDS = ("", "_low", "_high")
 FIELDS = (
@@ -96,7 +96,7 @@ def steps_of(candidate: Candidate, seconds: float, expected: float) -> np.ndarra
     """Seconds of each step of the untouched job, for about so long; no sample is read twice."""
     case = case_of(candidate)
     whole = case.files // candidate.samples_per_step
-    count = min(whole, LEAD_IN + max(LEAST_STEPS, round(seconds / expected)))
+    count = min(whole, LEAD_IN + max(MIN_STEPS, round(seconds / expected)))
     data = files(case)
     with cluster(case) as (bed, _):
         if data is not None:

@@ -32,7 +32,7 @@ INSTANCES = ("p2.xlarge", "p2.8xlarge", "p2.16xlarge", "p3.2xlarge", "p3.8xlarge
 MODELS = ("AlexNet", "VGG16", "InceptionV3", "ResNet-50", "ResNet-152")
 """Whose gradients are known, and whose speeds on one K80 and one P100 are published by one source."""
 SERIES = "TensorFlow performance benchmarks.md (May 2017) synthetic"
-LEAST_SETUPS = 8
+MIN_SETUPS = 8
 """A measured job is shown with so many set-ups."""
 
 
@@ -64,7 +64,7 @@ def _largest(found: Mapping[Job, Cells]) -> dict[Job, Cells]:
     """Of each source, model and precision the job of the largest batch that ran on enough set-ups."""
     chosen: dict[tuple[str, str, str], Job] = {}
     for job, cells in found.items():
-        several = len({setup.gpu for setup in cells}) > 1 and len(cells) >= LEAST_SETUPS
+        several = len({setup.gpu for setup in cells}) > 1 and len(cells) >= MIN_SETUPS
         key = (job.source, job.model, job.precision)
         if several and (key not in chosen or (job.batch or 0) > (chosen[key].batch or 0)):
             chosen[key] = job

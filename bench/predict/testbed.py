@@ -52,7 +52,7 @@ FITTED = ("3 x 200mbit, 4 MiB", "4 x 800mbit, 1 MiB")
 """From which the exchange model's own spread was taken (``stalls.HELD_SPREAD``): not in the table of errors."""
 WIDEST = 0.05
 """Half of a measured step's interval at most, as a part of the step: wider ones are measured again."""
-LEAST_SHARE = 0.05
+MIN_SHARE = 0.05
 """Of a step: smaller stalls are judged by the step's error only."""
 
 
@@ -230,7 +230,7 @@ def predictions() -> list[tuple[Configuration, Prediction]]:
         found.append((configuration, _judged("the step", configuration, step, drawn.step)))
         for part in drawn.parts:
             time = interval(seen[part.name]) if part.name in seen else None
-            if time is not None and part.name != "compute" and time.value > LEAST_SHARE * step.value:
+            if time is not None and part.name != "compute" and time.value > MIN_SHARE * step.value:
                 found.append((configuration, _judged(part.name, configuration, time, part.seconds)))
     return found
 
@@ -270,7 +270,7 @@ def section() -> list[str]:
     dates = sorted(rows[name]["step"]["as_of"] for name in names)
     head = SECTION.format(
         cases=len(names), calibrating=len({configuration.seen for configuration, _ in found}), first=dates[0],
-        last=dates[-1], fitted=" and ".join(FITTED), share=LEAST_SHARE, widest=WIDEST,
+        last=dates[-1], fitted=" and ".join(FITTED), share=MIN_SHARE, widest=WIDEST,
     )  # fmt: skip
     steps = [(configuration, each) for configuration, each in found if each.source == "the step"]
     families = [replace(each, source=f"the step, {configuration.family}") for configuration, each in steps]

@@ -31,7 +31,7 @@ from stash.spot.spot_files import read_pool
 POOL = Path(__file__).parent / "data" / "spotdnn.pool.yaml"
 ROWS = ((0.9, 1900.0), (0.8, 2400.0), (0.7, 3700.0))
 CLOSE = 1.001
-MOST_EVALUATIONS = 5_000
+MAX_EVALUATIONS = 5_000
 EXCHANGED, ASKED, PCIE = 11.5e6, 142e6, 10e9
 SLOWER = 1.1
 """Times its exchange alone that an iteration takes at least."""
@@ -90,7 +90,7 @@ def _seconds(wish: FleetWish, dollars: float, counts: np.ndarray | None) -> floa
 
 def black_box(wish: FleetWish, best: float) -> tuple[int | None, float]:
     """(fleets weighed until one is within 0.1 % of the best, ``None`` if never; processor seconds for all)."""
-    (_, course), seconds = timed(lambda: anneal(wish.quotas, cost_of(wish, None), MOST_EVALUATIONS))
+    (_, course), seconds = timed(lambda: anneal(wish.quotas, cost_of(wish, None), MAX_EVALUATIONS))
     reached = [number for number, cost in enumerate(course, start=1) if cost <= best * CLOSE]
     return (reached[0] if reached else None), seconds * (reached[0] / len(course) if reached else 1)
 
@@ -151,7 +151,7 @@ def large(types: int, quota: int, pools: int) -> str:
         fleets.append(found.evaluations)
         gaps.append(found.gap)
         if found.counts is not None:
-            tries.append(black_box(wish, found.dollars)[0] or MOST_EVALUATIONS)
+            tries.append(black_box(wish, found.dollars)[0] or MAX_EVALUATIONS)
     return (
         f"| {types} × {quota} | {pools} | {median(took):.2f} | {max(took):.2f} | {median(whole):.2f} | "
         f"{max(whole):.2f} | {median(boxes):.0f} | {median(fleets):.0f} | {median(tries):,.0f} | "

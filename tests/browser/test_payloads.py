@@ -34,7 +34,7 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not instal
 TESTS = Path(__file__).parents[1]
 ACTS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _POLICY = re.compile(r'<meta http-equiv="Content-Security-Policy"[^>]*>')
-LEAST = {"profile": 24, "probe": 15, "plan": 15, "fleet": 10, "log": 6, "curve": 3}
+MIN = {"profile": 24, "probe": 15, "plan": 15, "fleet": 10, "log": 6, "curve": 3}
 """Places of a text at least, of each kind."""
 
 
@@ -170,7 +170,7 @@ def _printed(
 def test_a_few_payloads_in_a_plan_and_a_profile_do_nothing(browser: Chromium, place: Path) -> None:
     for kind, payload in (("plan", PAYLOADS[0]), ("profile", PAYLOADS[4])):
         name, source, shows = KINDS[kind]
-        assert hostile(_document(source), payload, place / name, shows) >= LEAST[kind]
+        assert hostile(_document(source), payload, place / name, shows) >= MIN[kind]
         drawn = _drawn(kind, place / name)
         assert _looked_at(browser, place, {each: drawn[each] for each in list(drawn)[:4]}) == []
 
@@ -184,7 +184,7 @@ def test_no_payload_does_anything_anywhere(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     name, source, shows = KINDS[kind]
-    assert hostile(_document(source), PAYLOADS[number], place / name, shows) >= LEAST[kind]
+    assert hostile(_document(source), PAYLOADS[number], place / name, shows) >= MIN[kind]
     drawn = {**_drawn(kind, place / name), **_printed(kind, place / name, monkeypatch, capsys)}
     assert _looked_at(browser, place, drawn) == []
 

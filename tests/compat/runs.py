@@ -26,7 +26,7 @@ from tests.compat.projects import Project
 _HERE = Path(__file__).parent
 _PLAIN_SECONDS = 8.0
 _LEAD_IN = 4
-_MOST_SECONDS = 300
+_MAX_SECONDS = 300
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def run(project: Project, where: Environment, data: Path, work: Path, budget: fl
         done = _call([where.python, "-m", "stash", "profile", *measuring, *words], variables, work, "profiled")
         trouble = [] if done == 0 else [_last_words(work / "profiled.stderr")]
     except psutil.TimeoutExpired:
-        trouble = [f"did not end within {_MOST_SECONDS} s"]
+        trouble = [f"did not end within {_MAX_SECONDS} s"]
     changed = [name for name, content in before.items() if _contents(out).get(name) != content]
     trouble += [f"{name} changed" for name in changed]
     plain.append(_plain(words, where, variables, work, "after"))
@@ -118,7 +118,7 @@ def _call(command: Sequence[str], variables: dict[str, str], work: Path, name: s
     with (work / f"{name}.stdout").open("w") as out, (work / f"{name}.stderr").open("w") as errors:
         process = psutil.Popen(command, env=variables, cwd=work, stdout=out, stderr=errors)
         try:
-            return int(process.wait(_MOST_SECONDS))
+            return int(process.wait(_MAX_SECONDS))
         finally:
             if process.is_running():  # past its time, or we are interrupted
                 for each in [*process.children(recursive=True), process]:

@@ -50,7 +50,7 @@ types: [{{name: a, gpus: 1, batch: 16, samples_per_second: {speed}, quota: 2, do
 BEFORE, ATTACKED, AFTER = 8.0, 12.0, 6.0
 SLOWER = 3.0
 """Than before an attack: other work slows a run down for a moment, who holds a server's only turn stops it."""
-MOST = 5.0
+MAX = 5.0
 """Of a weight, which the job's own gradients change by next to nothing."""
 GROWTH = 400e6
 """Bytes that a server may take in an attack: a few updates under way, and not two trays for each stranger."""
@@ -157,7 +157,7 @@ def wrong(scene: Scene, code: int) -> Iterator[str]:
     weights = torch.load("kept/model.pt", weights_only=True)
     if None in updates["loss"] or not all(each.isfinite().all() for each in weights.values()):
         yield "the model is not finite"
-    if max(float(each.abs().max()) for each in weights.values()) > MOST:
+    if max(float(each.abs().max()) for each in weights.values()) > MAX:
         yield "the weights are not those of the job"
     yield from scene.failures
     began = next(event["at"] for event in log["events"] if event["what"] == "began")

@@ -32,7 +32,7 @@ from stash.core.interrupts import REQUESTS
 from tests.faults.__main__ import _signals_as_in_a_terminal
 from tests.faults.driver import SCRIPTS
 
-_MOST_SECONDS = 60.0
+_MAX_SECONDS = 60.0
 """After which a file counts as not restored, and a request as not followed."""
 _SPREAD_OF_KILLS, _SPREAD_OF_REQUESTS = 1.5, 6.0
 """Seconds after the job's first write, and after the start, over which moments are spread."""
@@ -113,7 +113,7 @@ def _is_stashs(process: psutil.Process, run: Started) -> bool:
 
 
 def gone(run: Started) -> bool:
-    deadline = time.monotonic() + _MOST_SECONDS
+    deadline = time.monotonic() + _MAX_SECONDS
     while run.processes() and time.monotonic() < deadline:
         time.sleep(0.05)
     return not run.processes()
@@ -132,7 +132,7 @@ def killed(kind: str, after: float) -> Outcome:
             began = time.monotonic()
             KILLS[kind](run)
             while any(_content(path) != content for path, content in files.items()):
-                if time.monotonic() - began > _MOST_SECONDS:
+                if time.monotonic() - began > _MAX_SECONDS:
                     return Outcome(kind, None)
                 time.sleep(0.01)
             seconds = time.monotonic() - began
@@ -159,7 +159,7 @@ def asked(number: signal.Signals, after: float) -> Outcome:
             time.sleep(after)
             run.popen.send_signal(number)
             began = time.monotonic()
-            run.popen.communicate(timeout=_MOST_SECONDS)
+            run.popen.communicate(timeout=_MAX_SECONDS)
             followed = run.popen.returncode in (130, -number) and gone(run)
             return Outcome(number.name, time.monotonic() - began if followed else None)
         except subprocess.TimeoutExpired:

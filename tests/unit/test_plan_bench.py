@@ -178,7 +178,7 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_fleet_has_sixty_goals_and_more_candidates_than_that() -> None:
     assert len(emulated.CANDIDATES) == 63
-    assert max(each.ranks for each in emulated.CANDIDATES) <= emulated.MOST_RANKS
+    assert max(each.ranks for each in emulated.CANDIDATES) <= emulated.MAX_RANKS
     base = fleet_runs.base_for(SEEN)
     assert len(emulated.MODELS) * len(fleet_judge.goals(base, 0.9)) >= 60
 
@@ -269,7 +269,7 @@ def test_no_sample_is_read_twice_in_a_run(monkeypatch: pytest.MonkeyPatch) -> No
     for candidate in (emulated.CANDIDATES[0], emulated.profiled(emulated.MODELS[0])):
         steps = fleet_runs.steps_of(candidate, 1000, 0.01)
         assert asked[candidate.ranks] * candidate.samples_per_step <= emulated.FILES
-        assert len(steps) >= fleet_runs.LEAST_STEPS
+        assert len(steps) >= fleet_runs.MIN_STEPS
 
 
 def test_choices_from_right_forecasts_are_right(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:

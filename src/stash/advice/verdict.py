@@ -125,7 +125,7 @@ def _high(stall: Stall) -> float:
 #
 # At most three sentences. Remedies themselves, one function per stall, are in ``stash.advice.remedies``.
 
-MOST_STEPS = 3
+MAX_STEPS = 3
 _CONTRADICTED = (
     "Profile again on a machine that does nothing else, and see what the script does with batches besides training: "
     "what a step waited for the loader, and what it takes longer on fresh batches, should agree."
@@ -148,7 +148,7 @@ def actions(case: Case, claims: Claims, budget: float | None) -> tuple[str, ...]
     if claims.disputed:
         steps.append(_CONTRADICTED)
     steps += _unmeasured(claims)
-    return (*steps, *_first_of_each(case, claims))[:MOST_STEPS]
+    return (*steps, *_first_of_each(case, claims))[:MAX_STEPS]
 
 
 def hidden_behind(breakdown: Breakdown, name: str) -> Surfacing | None:
@@ -160,12 +160,12 @@ def _against(case: Case, name: str) -> tuple[str, ...]:
     """The most valuable remedies; where a hidden stall would eat their gain, also one against that."""
     hidden = hidden_behind(case.breakdown, name)
     if hidden is None:
-        return tuple(_sentence(case, remedy) for remedy in _best(case, name)[:MOST_STEPS])
+        return tuple(_sentence(case, remedy) for remedy in _best(case, name)[:MAX_STEPS])
     behind = REMEDIES[hidden.appears](Case(case.breakdown, case.profile, removed=name))[:1]
     first = hidden.seconds > case.seconds(name) / 2
     if first and behind and behind[0].asks is not None:
         case = replace(case, done=behind[0].asks)  # what the others save once that is done
-    steps = tuple(_sentence(case, remedy) for remedy in _best(case, name)[: MOST_STEPS - len(behind)])
+    steps = tuple(_sentence(case, remedy) for remedy in _best(case, name)[: MAX_STEPS - len(behind)])
     if first:
         return (*(f"First, against {hidden.appears}: {_lower(remedy.text)}." for remedy in behind), *steps)
     return (*steps, *(f"Then, against {hidden.appears}: {_lower(remedy.text)}." for remedy in behind))
@@ -178,7 +178,7 @@ def _first_of_each(case: Case, claims: Claims) -> tuple[str, ...]:
         remedy = next((each for each in _best(case, stall.name) if each.text not in found), None)
         if remedy is not None:
             found[remedy.text] = f"Against {stall.name}: {_lower(_sentence(case, remedy))}"
-    return tuple(found.values())[:MOST_STEPS]
+    return tuple(found.values())[:MAX_STEPS]
 
 
 def _best(case: Case, name: str) -> list[Remedy]:

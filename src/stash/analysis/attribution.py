@@ -46,7 +46,7 @@ from stash.core.rounds import increments, stands_out, whole_estimate
 # A stall behind another does not show. These numbers tell what would: the rates G, P and F of DS-Analyzer (VLDB
 # 2021), total against exposed communication, and what surfaces once a stall is gone.
 
-LEAST_TIMED = 0.05
+MIN_TIMED = 0.05
 """Seconds that a loader must have been timed for."""
 
 
@@ -85,7 +85,7 @@ def _loader_rate(profile: Profile, feed: str) -> float | None:
         if rate.feed == feed:
             samples[rate.rank] += rate.samples
             seconds[rate.rank] += rate.seconds
-    if samples.keys() < {rank.rank for rank in profile.ranks} or not all(s >= LEAST_TIMED for s in seconds.values()):
+    if samples.keys() < {rank.rank for rank in profile.ranks} or not all(s >= MIN_TIMED for s in seconds.values()):
         return None
     return sum(samples[rank] / seconds[rank] for rank in samples) * replicas_per_rank(profile) or None
 

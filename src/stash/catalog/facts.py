@@ -284,7 +284,7 @@ def _folder(environment: Mapping[str, str] | None, variable: str, default: str) 
 
 _PARTS = (2, 3, 4, 6, 8, 12, 16, 24, 32)
 """Into which vendors cut a GPU's memory."""
-_LEAST_WHOLE = 0.7
+_MIN_WHOLE = 0.7
 """Of the nominal memory: drivers keep a tenth, and boards of one name differ by a quarter (P100, 12 and 16 GB)."""
 _USABLE = 0.965
 """Of the nominal memory, between what is sold (all) and what drivers report."""
@@ -301,7 +301,7 @@ def share_of(name: str | None, memory_bytes: float | None, gpus: Iterable[GpuFac
     alike = [gpu for gpu in gpus if gpu.memory_bytes and tokens(gpu.model) <= words]
     exact = [gpu for gpu in alike if tokens(gpu.name) <= words]
     whole = min((gpu.memory_bytes for gpu in exact or alike if gpu.memory_bytes), default=None)
-    if whole is None or memory_bytes >= _LEAST_WHOLE * whole:
+    if whole is None or memory_bytes >= _MIN_WHOLE * whole:
         return 1.0
     parts = _USABLE * whole / memory_bytes
     return 1 / min(_PARTS, key=lambda count: abs(math.log(parts / count)))

@@ -24,8 +24,8 @@ from stash.core.units import nearest
 from stash.core.yamlines import Lines, not_yaml, parse, text_of
 
 ON_PREMISE = "on-premise"
-MOST_MACHINES = 16_384
-_MOST_MISTAKES = 20
+MAX_MACHINES = 16_384
+_MAX_MISTAKES = 20
 """That are listed; of more, how many there are."""
 
 
@@ -59,7 +59,7 @@ Purchase = Annotated[float | None, BeforeValidator(_checked(units.purchase))]
 Watts = Annotated[float | None, BeforeValidator(_checked(units.power))]
 PowerPrice = Annotated[float | None, BeforeValidator(_checked(units.power_price))]
 ShareOfTime = Annotated[float | None, BeforeValidator(_checked(units.share))]
-Machines = Annotated[int | None, Field(ge=1, le=MOST_MACHINES)]
+Machines = Annotated[int | None, Field(ge=1, le=MAX_MACHINES)]
 Date = Annotated[str | None, BeforeValidator(_date)]
 Name = Annotated[str, Field(min_length=1, max_length=100)]
 
@@ -188,7 +188,7 @@ def of_text(text: str, path: Path) -> OwnFile:
 def _all_mistakes(error: ValidationError, path: Path, lines: Lines) -> str:
     mistakes = []
     found = error.errors(include_url=False, include_context=False, include_input=False)
-    for detail in found[:_MOST_MISTAKES]:
+    for detail in found[:_MAX_MISTAKES]:
         where = detail["loc"]
         name = ".".join(str(part) for part in where[2:]) or ".".join(map(str, where)) or "the file"
         message = detail["msg"].removeprefix("Value error, ")

@@ -23,7 +23,7 @@ _LONGEST = 2_000
 """Characters that are read of a field in Python's notation, as one list has it."""
 _GPUHUNT = ("instance_name", "location", "price", "cpu", "memory", "gpu_count", "gpu_name", "gpu_memory", "spot")
 _SKYPILOT = ("InstanceType", "AcceleratorName", "AcceleratorCount", "vCPUs", "MemoryGiB", "Price", "Region")
-_LEAST, _MOST = 0.005, 150.0
+_MIN, _MAX = 0.005, 150.0
 """Dollars per hour of one GPU (or one whole CPU machine's 40 vCPUs) between which a price is believed."""
 
 
@@ -66,7 +66,7 @@ def rows(text: str, required: tuple[str, ...]) -> Iterator[CsvRow]:
 def believable(price: float, gpu_count: float, vcpus: float | None) -> bool:
     """Whether a price in dollars per hour can be one: publishers use 0, 700 and the like for "not sold here"."""
     size = gpu_count or max(1.0, (vcpus or 1.0) / 40)
-    return _LEAST <= price / size <= _MOST
+    return _MIN <= price / size <= _MAX
 
 
 def gpuhunt(cloud: str, text: str, source: str, as_of: str, known: Mapping[str, Instance]) -> ParsedPriceList:

@@ -42,7 +42,7 @@ _SILENCE, _LONGEST = 20.0, 300.0
 """Seconds without a byte, and for all of a list."""
 _VERSION = 100
 """Bytes of the text that names a list's version."""
-_LEAST_SHARE, _FEW = 0.5, 20
+_MIN_SHARE, _FEW = 0.5, 20
 _JUMP, _JUMPED_SHARE = 5.0, 0.5
 
 
@@ -248,7 +248,7 @@ def _believe(
     prices: Mapping[tuple[str, str, PriceKind], float], cloud: str, before: Catalog, old: Part | None
 ) -> None:
     """Raise DamagedError when a list shrank by half or most prices it shares with the catalog jumped."""
-    if old is not None and len(old.columns) > _FEW and len(prices) < _LEAST_SHARE * len(old.columns):
+    if old is not None and len(old.columns) > _FEW and len(prices) < _MIN_SHARE * len(old.columns):
         raise DamagedError(
             f"it has {len(prices)} offers where the snapshot has {len(old.columns)}; it may be cut off"
         )

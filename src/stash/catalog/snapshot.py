@@ -23,7 +23,7 @@ from stash.core.files import read_up_to, write_whole
 SCHEMA = 1
 _LARGEST = 2**29
 """Bytes that are read; today's price lists make 10 MB."""
-_MOST_DOLLARS = 1e9
+_MAX_DOLLARS = 1e9
 HISTORY = "history"
 """Name of the part that holds past prices."""
 
@@ -160,7 +160,7 @@ def _check(columns: Columns, instances: int) -> None:
             raise ValueError("its columns differ in length")
         if values.size and (values.min() < least or values.max() >= end):
             raise ValueError("an index points nowhere")
-    if not ((columns.price > 0).all() and (columns.price < _MOST_DOLLARS).all()):
+    if not ((columns.price > 0).all() and (columns.price < _MAX_DOLLARS).all()):
         raise ValueError("a price is not a positive number")
     strange = next((text for text in columns.dates if not is_date(text)), None)
     if strange is not None:

@@ -30,7 +30,7 @@ from stash.whatif.command import whatif
 
 # Some versions of typer carry a click of their own, so its error classes are reached through typer's.
 _ClickException: Any = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
-_MOST_CHARACTERS = 4_000
+_MAX_CHARACTERS = 4_000
 """Of an error: a job's exception can be any length; the log that is named beside it has the whole."""
 
 app = App(
@@ -107,7 +107,7 @@ def _run() -> int:
     try:
         return app(standalone_mode=False) or 0
     except StashError as error:
-        said = printable(masked_text(shortened(str(error), _MOST_CHARACTERS)))
+        said = printable(masked_text(shortened(str(error), _MAX_CHARACTERS)))
         print(f"error: {said}", file=sys.stderr)
         return error.exit_code
     except (KeyboardInterrupt, typer.Abort):

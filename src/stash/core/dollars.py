@@ -14,8 +14,8 @@ from stash.core.units import Scale, significant_decimals
 HOUR, DAY = 3600.0, 86400.0
 _SPANS = ((100 * HOUR, DAY, "days"), (0.995 * HOUR, HOUR, "h"), (99.5, 60.0, "min"), (0.0, 1.0, "s"))
 """From how many seconds on, the unit's size, its name."""
-_MOST_DECIMALS = 2
-_LEAST_SHARE, _MOST_SHARE = 0.01, 0.99
+_MAX_DECIMALS = 2
+_MIN_SHARE, _MAX_SHARE = 0.01, 0.99
 
 
 def span_scale(seconds: float) -> Scale:
@@ -57,17 +57,17 @@ def chance(probability: float | None, limit: float | None = None) -> str:
     """``"98%"``, ``"> 99%"``; a probability from draws is never said to be certain, nor one of a limit left out."""
     if probability is None:
         return "" if limit is None else "unknown"
-    if probability > _MOST_SHARE:
-        return f"> {_MOST_SHARE:.0%}"
-    if probability < _LEAST_SHARE:
-        return f"< {_LEAST_SHARE:.0%}"
+    if probability > _MAX_SHARE:
+        return f"> {_MAX_SHARE:.0%}"
+    if probability < _MIN_SHARE:
+        return f"< {_MIN_SHARE:.0%}"
     return f"{probability:.0%}"
 
 
 def _decimals(number: float) -> int:
     if not number or not math.isfinite(number):
         return 0
-    return min(_MOST_DECIMALS, significant_decimals(float(f"{number:.2e}"), 3))
+    return min(_MAX_DECIMALS, significant_decimals(float(f"{number:.2e}"), 3))
 
 
 def money_decimals(value: float) -> int:

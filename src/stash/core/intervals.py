@@ -21,7 +21,7 @@ from stash.core.records.base import Record
 K = TypeVar("K")
 UNEVEN = 1.4
 """How many times slower than the fastest something must be to be called slow."""
-_LEAST_FOR_ORDER = 6
+_MIN_FOR_ORDER = 6
 """With fewer repetitions even the whole range covers the median in less than 95 % of cases: 1 − 2^(1−n)."""
 
 
@@ -81,7 +81,7 @@ def median_interval(values: Sequence[float], confidence: float = 0.95) -> Interv
     count, middle = len(ordered), float(np.median(ordered))
     if count < 2:
         return Interval(value=middle)
-    if count < _LEAST_FOR_ORDER:
+    if count < _MIN_FOR_ORDER:
         logs = np.log(ordered)
         arm = float(stdtrit(count - 1, (1 + confidence) / 2) * logs.std(ddof=1)) / math.sqrt(count)
         center = float(logs.mean())

@@ -33,7 +33,7 @@ _PRIOR = np.array([WHITE, *(
     (1 - WHITE) * weight / sum(MEMORIES.values()) / len(SHARES) for weight in MEMORIES.values() for _ in SHARES
 )])  # fmt: skip
 _HALVINGS = 24
-_LEAST_BEYOND = 0.1
+_MIN_BEYOND = 0.1
 _UNLIKE = 10.0
 """No rung's own noise is believed to be more times as large or small as that of the others."""
 
@@ -168,7 +168,7 @@ def _own(relative: Matrix) -> Matrix:
         return alike
     parts = 1 / scale / (1 / scale).sum()
     beyond = 1 - 2 * parts
-    if beyond.min() < _LEAST_BEYOND:
+    if beyond.min() < _MIN_BEYOND:
         return alike
     centred = relative - 1
     left = ((centred - (centred @ parts)[:, None]) ** 2).sum(axis=0) / (rounds - 1)

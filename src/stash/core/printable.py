@@ -11,9 +11,9 @@ import json
 import re
 from typing import Any
 
-MOST_LINES_CHARACTERS = 20_000
+MAX_LINES_CHARACTERS = 20_000
 """Of a text of several lines: some screens full."""
-MOST_SENTENCE_CHARACTERS = 2_000
+MAX_SENTENCE_CHARACTERS = 2_000
 """Of a sentence, a name, a cell of a table."""
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
@@ -46,7 +46,7 @@ def printable(text: str) -> str:
     return _ACTS.sub(_escape, _COLOURS.sub("", text.replace("\r\n", "\n")))
 
 
-def printable_line(text: str, most: int = MOST_SENTENCE_CHARACTERS) -> str:
+def printable_line(text: str, most: int = MAX_SENTENCE_CHARACTERS) -> str:
     """The same in one line of not much more than ``most`` characters: a name, a sentence, a cell of a table."""
     return printable(shortened(text, most)).replace("\n", "\\n").replace("\t", " ")
 
@@ -59,7 +59,7 @@ def shortened(text: str, most: int) -> str:
     return f"{text[: most - end]} … [{len(text) - most} characters left out] … {text[-end:]}"
 
 
-def last_of(text: str, most: int = MOST_LINES_CHARACTERS) -> str:
+def last_of(text: str, most: int = MAX_LINES_CHARACTERS) -> str:
     """The last ``most`` characters of ``text``, from the beginning of a line if there is one; what failed is last."""
     if len(text) <= most:
         return text

@@ -19,11 +19,11 @@ from stash.core.files import read_up_to
 
 Path = tuple[int | str, ...]
 
-MOST_CHARACTERS = 2**17
+MAX_CHARACTERS = 2**17
 """Of a text: some thousand lines, which take a second to read."""
-MOST_VALUES = 50_000
+MAX_VALUES = 50_000
 """Each counted wherever it is named."""
-_MOST_OF_ONE = 10_000
+_MAX_OF_ONE = 10_000
 """Characters of one value."""
 
 
@@ -45,7 +45,7 @@ def text_of(path: FilePath, what: str, described: str) -> str:
 
     ``described`` ends the sentence about a file that holds none: where such a file is described.
     """
-    most = 4 * MOST_CHARACTERS  # bytes, which a character has four of at most
+    most = 4 * MAX_CHARACTERS  # bytes, which a character has four of at most
     try:
         content = read_up_to(path, most)
         return codecs.getincrementaldecoder("utf-8-sig")().decode(content, final=len(content) <= most)
@@ -68,16 +68,16 @@ def parse(text: str) -> tuple[Any, Lines]:
 
     Raises yaml.YAMLError, also for a key given twice and for what is beyond the bounds.
     """
-    if len(text) > MOST_CHARACTERS:
-        raise yaml.YAMLError(f"it is longer than {MOST_CHARACTERS} characters")
+    if len(text) > MAX_CHARACTERS:
+        raise yaml.YAMLError(f"it is longer than {MAX_CHARACTERS} characters")
     try:
         loader = yaml.SafeLoader(text)
         try:
             node = loader.get_single_node()
             if node is None:
                 return None, Lines({})
-            if _values(node, {}) > MOST_VALUES:
-                raise yaml.YAMLError(f"it stands for more than {MOST_VALUES} values")
+            if _values(node, {}) > MAX_VALUES:
+                raise yaml.YAMLError(f"it stands for more than {MAX_VALUES} values")
             numbers: dict[Path, int] = {}
             _walk(node, (), numbers, set())
             return loader.construct_document(node), Lines(numbers)
@@ -99,9 +99,9 @@ def _values(node: yaml.Node, known: dict[int, int | None]) -> int:
         return count
     known[id(node)] = None  # while it is counted
     if isinstance(node, yaml.ScalarNode):
-        if len(node.value) > _MOST_OF_ONE:
+        if len(node.value) > _MAX_OF_ONE:
             raise yaml.MarkedYAMLError(
-                problem=f"a value is longer than {_MOST_OF_ONE} characters", problem_mark=node.start_mark
+                problem=f"a value is longer than {_MAX_OF_ONE} characters", problem_mark=node.start_mark
             )
         count = 1
     elif isinstance(node, yaml.MappingNode):

@@ -23,7 +23,7 @@ from stash.predict.draws import OUTSIDE, Array
 # rate), by one of the changes seen, each as likely; its 95 % interval is that mixture's. Where too few were seen
 # twice, an old price's spread is unknown, as a spot price's always is: nobody recorded how spot prices move.
 
-_LEAST_PAIRS = 10
+_MIN_PAIRS = 10
 """Prices seen twice, below which nothing is said about the others."""
 _SAME = 0.005
 """Prices this close (as a fraction) are the same price, rounded differently."""
@@ -54,7 +54,7 @@ class PriceMoves:
 
     def ends(self, days: float) -> tuple[float, float] | None:
         """Factors between which a price of that age lies with 95 %; ``None`` if too little was seen to say."""
-        if self.pairs < _LEAST_PAIRS or self.years <= 0:
+        if self.pairs < _MIN_PAIRS or self.years <= 0:
             return None
         changed = 1 - math.exp(-days / _YEAR * len(self.factors) / self.years)
         return self._quantile(changed, OUTSIDE), self._quantile(changed, 1 - OUTSIDE)

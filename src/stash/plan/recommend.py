@@ -32,7 +32,7 @@ from stash.predict.passes import Base
 # if without it, and with all others, something is feasible. Knows no candidate by itself: it asks the same search
 # again.
 
-MOST_NODES = 64
+MAX_NODES = 64
 """Nodes that are tried where fewer do not suffice."""
 
 
@@ -91,8 +91,8 @@ def _of_constraints(question: PlanProblem, goal: Goal, constraints: Constraints)
 
 def _loosened(constraints: Constraints) -> Iterator[tuple[str, dict[str, object]]]:
     """Each constraint that is in force, and the fields that lift it."""
-    if constraints.most_nodes < MOST_NODES:
-        yield "max-nodes", {"most_nodes": MOST_NODES}
+    if constraints.most_nodes < MAX_NODES:
+        yield "max-nodes", {"most_nodes": MAX_NODES}
     for option, field, nothing in (
         ("max-price", "most_dollars_per_hour", None),
         ("quota", "quotas", {}),

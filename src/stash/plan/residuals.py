@@ -50,7 +50,7 @@ OWN_WEIGHT = 10.0
 SHARED_WEIGHT = 1.0
 """κ₀: half of a forecast's variance is taken to be its model's, half its machine's: an assumption likewise."""
 _NORMAL = 1.959964
-_LEAST_WITHOUT_CLAIM = 2
+_MIN_WITHOUT_CLAIM = 2
 """Machines from which a spread can be told where the forecast claims none."""
 
 
@@ -174,7 +174,7 @@ def _spread_anew(values: Array, change: Adjustment) -> Array:
 
 def _given_a_spread(part: Predicted, machines: Sequence[Residual], draws: Draws) -> Predicted:
     count = len(machines)
-    if count < _LEAST_WITHOUT_CLAIM:
+    if count < _MIN_WITHOUT_CLAIM:
         return part
     ratios = np.array([each.log_ratio for each in machines])
     arms = stdtrit(count - 1, draws.uniforms(f"residuals of {part.name}")) * math.sqrt(1 + 1 / count)

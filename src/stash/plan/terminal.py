@@ -28,7 +28,7 @@ _WORDS = {
     WORDS["lost"]: "dim",
     WORDS["infeasible"]: "color(167)",
 }
-_LEAST_BESIDE = 44
+_MIN_BESIDE = 44
 """Letters of a reason that stands beside its choice."""
 _STALL = 6
 """The column that goes first where there is little room."""
@@ -108,7 +108,7 @@ def _choices(view: PlanView, width: int) -> list[Text]:
     if _wide(columns) - len(_GAP) > width and _STALL in columns:
         del columns[_STALL]
         whys = [_with_stall(line) for line in view.lines]
-    beside = _wide(columns) if width - _wide(columns) >= _LEAST_BESIDE else 0
+    beside = _wide(columns) if width - _wide(columns) >= _MIN_BESIDE else 0
     lines = [Text(), _row(rows[0], columns, head=True)]
     for row, why in zip(rows[1:], whys, strict=True):
         lines += _with_reason(_row(row, columns), why, beside, INDENT + columns[0] + len(_GAP), width)

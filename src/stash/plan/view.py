@@ -86,11 +86,11 @@ WORDS: dict[ChoiceStanding, str] = {
     "lost": "lost",
     "infeasible": "fails",
 }
-_MOST = {"tied": 2, "front": 2, "lost": 3, "infeasible": 2}
+_MAX = {"tied": 2, "front": 2, "lost": 3, "infeasible": 2}
 """Lines of each standing that fit one screen."""
-_MOST_INFEASIBLE = 6
+_MAX_INFEASIBLE = 6
 """Where nothing else is to be shown."""
-_MOST_UNRANKED, _MOST_ASSUMED = 2, 2
+_MAX_UNRANKED, _MAX_ASSUMED = 2, 2
 _DAY = 10
 """Letters of a date."""
 
@@ -285,7 +285,7 @@ def telling(plan: RentalPlan) -> list[Choice]:
     shown: list[Choice] = []
     for standing in WORDS:
         found = [item for item in plan.choices if item.standing == standing]
-        most = _MOST.get(standing, 1) if plan.chosen is not None else _MOST_INFEASIBLE
+        most = _MAX.get(standing, 1) if plan.chosen is not None else _MAX_INFEASIBLE
         if standing == "front" and len(found) > most:
             found = [found[round((number + 1) * len(found) / most) - 1] for number in range(most)]
         shown += found[:most]
@@ -336,13 +336,13 @@ def _facts(plan: RentalPlan) -> Iterator[tuple[str, str]]:
 
 
 def _few(sentences: Sequence[str]) -> str:
-    more = len(sentences) - _MOST_ASSUMED
+    more = len(sentences) - _MAX_ASSUMED
     if more <= 1:
         return "; ".join(sentences)
-    return f"{'; '.join(sentences[:_MOST_ASSUMED])}; and {more} more assumptions, in `-o plan.html`"
+    return f"{'; '.join(sentences[:_MAX_ASSUMED])}; and {more} more assumptions, in `-o plan.html`"
 
 
-def unranked(left_out: Sequence[Unranked], most: int = _MOST_UNRANKED) -> str:
+def unranked(left_out: Sequence[Unranked], most: int = _MAX_UNRANKED) -> str:
     """What was left out, by why: the reasons that concern most offers first."""
     by_why: dict[str, list[Unranked]] = {}
     for item in left_out:

@@ -26,7 +26,7 @@ from stash.predict.timeline import Stage
 TrainedIn = Literal["fp32", "amp"]
 Sharding = Literal["none", "zero1", "zero2", "zero3"]
 """What each rank holds a part of only: nothing, the optimizer's state, gradients too, parameters too (FSDP)."""
-MOST_NODES = 16_384
+MAX_NODES = 16_384
 _COMPRESSED = {"none": 1.0, "fp16": 2.0, "bf16": 2.0}
 _SHARDED: Mapping[str, Sharding] = {
     "none": "none", "ddp": "none", "zero1": "zero1", "zero2": "zero2", "zero3": "zero3", "fsdp": "zero3",
@@ -245,7 +245,7 @@ def _file(text: str) -> str:
 
 _READERS: Mapping[str, Callable[[str], object]] = {
     "network": _rate,
-    "nodes": _whole(1, MOST_NODES),
+    "nodes": _whole(1, MAX_NODES),
     "gpus": _whole(1, 64),
     "gpu": _name,
     "cpus": _whole(1, 4096),
@@ -318,9 +318,9 @@ def retarget(measured: Target, wanted: Alteration, known: Catalog, clusters: Cal
         update["cores"] = given(wanted.cpus, "--cpus")
     if wanted.memory is not None:
         update["memory_bytes"] = given(wanted.memory, "--memory")
-    if nodes * devices > MOST_NODES:
+    if nodes * devices > MAX_NODES:
         ranks = f"{nodes} nodes of {devices} are {nodes * devices:,} ranks"
-        raise UserError(f"{ranks}; forecasts go up to {MOST_NODES:,}")
+        raise UserError(f"{ranks}; forecasts go up to {MAX_NODES:,}")
     return target.model_copy(update=update)
 
 

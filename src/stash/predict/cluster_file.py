@@ -42,7 +42,7 @@ disk:
   bandwidth: 5GB/s
   reads_per_second: 200000
 """
-_MOST_MISTAKES = 10
+_MAX_MISTAKES = 10
 """That are told at once."""
 _Parse = Callable[[str], float]
 
@@ -158,7 +158,7 @@ def target_of_text(text: str, path: str) -> Target:
 
 def _mistakes(error: ValidationError, path: str, lines: Lines) -> str:
     found = []
-    for detail in error.errors(include_url=False, include_context=False, include_input=False)[:_MOST_MISTAKES]:
+    for detail in error.errors(include_url=False, include_context=False, include_input=False)[:_MAX_MISTAKES]:
         where = tuple(part for part in detail["loc"] if part != "value")
         message = detail["msg"].removeprefix("Value error, ")
         found.append(f"{path} line {lines.of(where)}: {'.'.join(map(str, where)) or 'the file'}: {message}")

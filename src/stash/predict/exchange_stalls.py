@@ -168,7 +168,7 @@ class ExchangeModel:
         """
         if (before, after) not in self._slower:
             waits = np.zeros(self._draws.count)
-            if before != after and len(self._steps) >= stragglers.LEAST_STEPS:
+            if before != after and len(self._steps) >= stragglers.MIN_STEPS:
                 waits = stragglers.waiting(self._again, before, after, self._draws)
             self._slower[before, after] = waits
         return self._slower[before, after]
@@ -278,7 +278,7 @@ class ExchangeModel:
         if self._work is not None and not self._work.ready:
             yield "the profile does not tell when gradients are ready: as much of their exchange hides as did"
         before, after = _ranks(self._base, name), _ranks(target, name)
-        if after > before and len(self._steps) < stragglers.LEAST_STEPS:
+        if after > before and len(self._steps) < stragglers.MIN_STEPS:
             yield f"what {after} ranks wait for their slowest is not in it: too few single steps were measured"
         if after > FAR * before:
             yield f"{after} ranks are more than {FAR:g} times the {before} measured"

@@ -17,7 +17,7 @@ from stash.core.records.host import Host
 from stash.core.records.profile import Block, Profile
 from stash.predict.draws import Array, Draws, Quantity, measured
 from stash.predict.pipeline import (
-    MOST_VARIATION,
+    MAX_VARIATION,
     SMT_GAIN,
     Pipeline,
     SampleStore,
@@ -36,7 +36,7 @@ from stash.predict.pipeline import (
 
 DEFAULT_PREFETCH = 2
 """``prefetch_factor`` of PyTorch's loader."""
-_LEAST_BLOCKS = 3
+_MIN_BLOCKS = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -240,15 +240,15 @@ def _variation(profile: Profile) -> float:
     larger than it is. Zero, and so no slow-down, if there are too few blocks to tell.
     """
     found = batch_times(profile)
-    if len(found) < _LEAST_BLOCKS:
+    if len(found) < _MIN_BLOCKS:
         blocks = [b for b in profile.blocks if b.rung == "warm" and b.fetch_seconds and b.steps]
         each = profile.workload.loaders[0].batches_per_step
         found = [((b.fetch_seconds or 0.0) / b.steps, b.steps * each) for b in blocks]
     found = [(mean, batches) for mean, batches in found if mean > 0 and batches > 0]
-    if len(found) < _LEAST_BLOCKS:
+    if len(found) < _MIN_BLOCKS:
         return 0.0
     means, many = [mean for mean, _ in found], statistics.mean(batches for _, batches in found)
-    return float(min(MOST_VARIATION, statistics.stdev(means) / statistics.mean(means) * many**0.5))
+    return float(min(MAX_VARIATION, statistics.stdev(means) / statistics.mean(means) * many**0.5))
 
 
 def _storage_rate(profile: Profile, breakdown: Breakdown, pipeline: Pipeline, work: Work) -> Quantity | None:

@@ -21,10 +21,10 @@ from stash.predict.draws import Array, Draws, Quantity, Used
 _LOADS = np.geomspace(0.4, 2.5, 13)
 """w / (W · t) at which the slow-down is tabulated; beyond them it no longer depends on the load."""
 _LANES = 4
-_LEAST_BATCHES = 600
-_MOST_RANKS = 16
+_MIN_BATCHES = 600
+_MAX_RANKS = 16
 _CV_STEP = 0.05
-MOST_VARIATION = 1.0
+MAX_VARIATION = 1.0
 
 
 def hand_outs(made_in: Array, trained_in: Array, workers: int, prefetch: int) -> Array:
@@ -55,7 +55,7 @@ def _slow_downs(workers: int, prefetch: int, ranks: int, variation: float) -> Ar
 
     By simulation with a fixed seed, the same draws at every load. The first tenth, in which queues fill, is left out.
     """
-    batches = max(_LEAST_BATCHES, 12 * workers * prefetch)
+    batches = max(_MIN_BATCHES, 12 * workers * prefetch)
     shape = variation**-2
     drawn = np.random.default_rng(20231114).gamma(shape, 1 / shape, (batches, ranks, _LANES))
     made_in = np.concatenate([load * workers * drawn / drawn.mean() for load in _LOADS], axis=-1)
@@ -81,10 +81,10 @@ def step_with_loader(
     if workers == 0:
         return trained_in + supplied_in
     longer = np.maximum(trained_in, supplied_in)
-    rounded = round(min(variation, MOST_VARIATION) / _CV_STEP) * _CV_STEP
+    rounded = round(min(variation, MAX_VARIATION) / _CV_STEP) * _CV_STEP
     if not rounded:
         return longer
-    table = _slow_downs(workers, max(1, prefetch), min(ranks, _MOST_RANKS), rounded)
+    table = _slow_downs(workers, max(1, prefetch), min(ranks, _MAX_RANKS), rounded)
     # A draw of a noisy measurement may train for less than nothing: workers are the limit then, whatever they take.
     with np.errstate(divide="ignore", invalid="ignore"):
         load = np.where(trained_in > 0, np.log(np.maximum(0.0, supplied_in) / trained_in), np.inf)

@@ -17,12 +17,12 @@ from scipy.special import ndtri
 from stash.core.records.profile import Block, Profile
 from stash.predict.draws import Array, Draws
 
-LEAST_STEPS = 20
+MIN_STEPS = 20
 """Single steps of all ranks together, below which their spread is not worth a number."""
 _TENTH = 10
 _STRETCH = 10
 """Steps: about as many as a block has."""
-_MOST_STEPS = 1000
+_MAX_STEPS = 1000
 _NODES = 64
 """Points of the integral over the distribution's tail."""
 
@@ -74,7 +74,7 @@ def seen_again(steps: Array, draws: Draws) -> Array:
     Stretches, since neighbouring steps are alike (Künsch 1989). Of very many steps only every so-many-th is taken:
     then what is drawn scatters more than it should, and never less.
     """
-    kept = np.asarray(steps, np.float64)[:: max(1, len(steps) // _MOST_STEPS)]
+    kept = np.asarray(steps, np.float64)[:: max(1, len(steps) // _MAX_STEPS)]
     starts = np.random.default_rng(draws.seed).integers(len(kept), size=(draws.count, -(-len(kept) // _STRETCH)))
     places = (starts[:, :, None] + np.arange(_STRETCH)).reshape(draws.count, -1)[:, : len(kept)] % len(kept)
     again: Array = np.sort(kept[places], axis=1)

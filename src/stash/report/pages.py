@@ -65,7 +65,7 @@ def link_charts(reading: Reading, several: bool) -> tuple[Chart | Blank, ...]:
     return run_charts.links(reading, several), run_charts.all_reduce(reading.exchanges)
 
 
-_MOST_COLUMNS = 6
+_MAX_COLUMNS = 6
 
 
 def machines(hosts: Sequence[Host]) -> Grid:
@@ -75,11 +75,11 @@ def machines(hosts: Sequence[Host]) -> Grid:
     for sheet in sheets:
         alike.setdefault(sheet.facts, []).append(sheet.title)
     labels = dict.fromkeys(label for facts in alike for label, _ in facts)
-    columns = [dict(facts) for facts in alike][:_MOST_COLUMNS]
-    left_out = sum(len(names) for names in list(alike.values())[_MOST_COLUMNS:])
+    columns = [dict(facts) for facts in alike][:_MAX_COLUMNS]
+    left_out = sum(len(names) for names in list(alike.values())[_MAX_COLUMNS:])
     return Grid(
         title="",
-        head=tuple(listed(names, most=4) for names in list(alike.values())[:_MOST_COLUMNS]),
+        head=tuple(listed(names, most=4) for names in list(alike.values())[:_MAX_COLUMNS]),
         rows=tuple((label, *(column.get(label, "none stated") for column in columns)) for label in labels),
         texts=frozenset(range(1 + len(columns))),
         below=f"{left_out} more machines differ from these in some of it." if left_out else "",

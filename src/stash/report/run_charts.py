@@ -39,9 +39,9 @@ from stash.ui.charts.chart import (
 
 _TREND_NEEDS = 6
 """Rounds, as ``base.stats.rounds.drift`` does."""
-_MOST_LANES = 32
+_MAX_LANES = 32
 """Ranks that have a row each; of more, every rung has one."""
-_MOST_TOLD = 1000
+_MAX_TOLD = 1000
 """Dots that say what they are when pointed at: with more, nobody can point at one."""
 
 
@@ -59,7 +59,7 @@ def rounds(course: Course, rungs: Sequence[str]) -> Chart:
         if len(kept) > 1:
             marks.append(Trail(tuple((x.at(t.round + 1), y.at(t.step_seconds)) for t in kept), series[name]))
         for time in times:
-            marks += _dot(time, course, x, y, series[name], len(course.times) <= _MOST_TOLD)
+            marks += _dot(time, course, x, y, series[name], len(course.times) <= _MAX_TOLD)
     return Chart(
         name="rounds",
         title="Round after round",
@@ -157,7 +157,7 @@ def ranks(breakdown: Breakdown, times: Sequence[RankTime], profile: Profile) -> 
     scale = time_scale(breakdown.step_seconds)
     x = extent([end for time in found for end in (time.time.value, time.time.low, time.time.high)], zero=False)
     names = _rank_names(profile)
-    many = len(names) > _MOST_LANES
+    many = len(names) > _MAX_LANES
     rows = shared if many else list(names.values())
     place = {name: number for number, name in enumerate(rows)}
     marks: list[Drawn] = []
@@ -166,7 +166,7 @@ def ranks(breakdown: Breakdown, times: Sequence[RankTime], profile: Profile) -> 
         if not many:
             marks += whisker(x, time.time.low, time.time.high, y, series[time.rung])
         says = f"{names[time.rank]}, {time.rung}: {scale.number(time.time.value)} {scale.unit}"
-        told = says if len(found) <= _MOST_TOLD else ""
+        told = says if len(found) <= _MAX_TOLD else ""
         marks.append(Dot(x.at(time.time.value), y, series[time.rung], told))
     slow = breakdown.slow_rank
     seen = f"Rank {slow.rank} is {slower(slow)}." if slow is not None else "No rank stands out from the others."

@@ -34,7 +34,7 @@ from stash.ui.charts.chart import (
 # Exchanging ------------------------------------------------------------------------------------------------
 # The gradient exchange, drawn: when gradients are ready for it, and what it takes beside what steps wait for it.
 
-_MOST_POINTS = 600
+_MAX_POINTS = 600
 
 
 def readiness(ready: Readiness) -> Chart | Blank:
@@ -46,7 +46,7 @@ def readiness(ready: Readiness) -> Chart | Blank:
     time = time_scale(last.ready_seconds or 1e-6)
     size = scale_for(last.bytes_so_far, BYTES)
     x, y = extent([each.ready_seconds for each in ready.gradients]), extent([float(last.bytes_so_far)])
-    every = max(1, len(ready.gradients) // _MOST_POINTS)
+    every = max(1, len(ready.gradients) // _MAX_POINTS)
     points, before = [(x.at(0.0), y.at(0.0))], 0
     for each in (*ready.gradients[::every], last):
         points += [(x.at(each.ready_seconds), y.at(before)), (x.at(each.ready_seconds), y.at(each.bytes_so_far))]

@@ -28,14 +28,14 @@ from stash.spot.spot_files import json_of, text_of
 # so Stash reads a user's copy and ships none.
 
 AGAIN = "get it with: curl -O https://spot-bid-advisor.s3.amazonaws.com/spot-advisor-data.json"
-_MOST_BYTES = 64 * 2**20
+_MAX_BYTES = 64 * 2**20
 _SYSTEM = "Linux"
 
 
 def read_advisor(path: Path, region: str) -> dict[str, InterruptionBand | None]:
     """The band of every type in a region; ``None`` where it has no upper end, as >20 %. Raises UserError."""
     try:
-        content = read_up_to(path, _MOST_BYTES)
+        content = read_up_to(path, _MAX_BYTES)
         data = json.loads(content)
         labels = {each["index"]: str(each["label"]) for each in data["ranges"]}
         places: dict[str, Any] = data["spot_advisor"]
@@ -71,7 +71,7 @@ PRICES = ("type", "time", "dollars_per_hour")
 TRACE = 'write it like {"metadata": {"gap_seconds": 600}, "data": [4, 4, 0]}'
 _TIME = "2026-11-01T00:00:00Z"
 _KEYS = ("metadata", "data")
-_MOST_LINES = 100_000
+_MAX_LINES = 100_000
 _LONGEST, _DEAREST = 1e9, 1e6
 _YES, _NO = ("1", "true", "yes"), ("0", "false", "no")
 
@@ -155,8 +155,8 @@ def _rows(path: Path, what: str, columns: tuple[str, ...], example: str) -> Iter
             f"like {example}"
         )
     filled = [(number, row) for number, row in enumerate(rows[1:], start=2) if any(cell.strip() for cell in row)]
-    if not 0 < len(filled) <= _MOST_LINES:
-        raise UserError(f"{path} has {len(filled):,} lines below its first; it needs 1 to {_MOST_LINES:,}")
+    if not 0 < len(filled) <= _MAX_LINES:
+        raise UserError(f"{path} has {len(filled):,} lines below its first; it needs 1 to {_MAX_LINES:,}")
     for number, row in filled:
         cells = dict(zip(head, (cell.strip() for cell in row), strict=False))
         yield f"{path} line {number}", {name: cells.get(name, "") for name in columns}

@@ -21,7 +21,7 @@ from stash.predict.draws import Array
 from stash.predict.forecasting import base_of, shipped_catalog
 from stash.spot.choose.fleet_costs import (
     HOUR,
-    MOST_FLEETS,
+    MAX_FLEETS,
     FleetWish,
     checked,
     costed,
@@ -33,7 +33,7 @@ from stash.spot.choose.fleet_costs import (
 )
 from stash.spot.choose.provision import compared, provision
 from stash.spot.model.market import market_of
-from stash.spot.model.pool import MOST_SPREAD, pools_of
+from stash.spot.model.pool import MAX_SPREAD, pools_of
 from stash.spot.model.server_memory import server_bytes
 from stash.spot.records.fleets import FleetModel, FleetPlan, FleetPool, RunnerUp
 from stash.spot.records.runs import LearnedCurve
@@ -44,7 +44,7 @@ from stash.spot.risk.reckoning import RUNS, RiskOptions, factors, in_time_enough
 #
 # Pure: asks no cloud and reads no file. Knows what follows what; each step is another module's.
 
-_MOST_WEIGHED = 200_000
+_MAX_WEIGHED = 200_000
 """Fleets with servers: a few seconds."""
 _UNTIMED = (
     "how randomly workers wait for a server is taken from published fleets; time yours, `stash spot fit` them and "
@@ -97,7 +97,7 @@ def as_timed(pool: FleetPool, fleet: FleetModel | None) -> FleetPool:
         return pool if pool.randomness is not None else pool.model_copy(update={"notes": (*pool.notes, _UNTIMED)})
     sure, spread = pool.uncertainty, fleet.spread["queue"]
     if sure is not None and spread is not None:
-        sure = sure.model_copy(update={"speed": max(sure.speed, min(spread, MOST_SPREAD))})
+        sure = sure.model_copy(update={"speed": max(sure.speed, min(spread, MAX_SPREAD))})
     return pool.model_copy(update={"randomness": fleet.queue.randomness, "uncertainty": sure})
 
 
@@ -107,7 +107,7 @@ def _best_served(wishes: Sequence[FleetWish]) -> FleetWish:
     Where weighing every fleet with every server would take long, only the fastest is looked at.
     """
     fastest = max(wishes, key=lambda each: each.pool.server.bytes_per_second)
-    if len(wishes) * fleets(fastest) > _MOST_WEIGHED:
+    if len(wishes) * fleets(fastest) > _MAX_WEIGHED:
         return fastest
     costs = [_least(checked(each)) for each in wishes]
     return wishes[int(np.argmin(costs))] if min(costs) < np.inf else fastest
@@ -142,9 +142,9 @@ def _wish(
 
 DangerOf = Callable[[Mapping[str, int]], RiskOptions]
 """Of machines on spot, by type; raises UserError where nobody says how long one of these types lives."""
-_MOST, _SECONDS = 80, 5.0
+_MAX, _SECONDS = 80, 5.0
 """Fleets that are reckoned of either kind, and processor seconds, which many revocations take."""
-_MOST_TYPES = 6
+_MAX_TYPES = 6
 """With an on-demand price: of more, only one or all are tried."""
 _RUNS = 400
 """Of each; those that may be chosen are played in full."""
@@ -204,7 +204,7 @@ def _tried(plan: FleetPlan, danger_of: DangerOf) -> tuple[list[FleetPlan], float
         for number, candidate in enumerate(candidates):
             if candidate.dollars >= least:
                 break
-            if number >= _MOST or time.process_time() - began > _SECONDS:
+            if number >= _MAX or time.process_time() - began > _SECONDS:
                 unseen = min(unseen, candidate.dollars)
                 break
             try:
@@ -228,7 +228,7 @@ def _safest(plan: FleetPlan) -> Iterator[_Bounded]:
 def _choices(plan: FleetPlan) -> list[tuple[str, ...]]:
     """Sets of types to rent on demand."""
     names = [kind.name for kind in plan.pool.types if not kind.fixed and on_demand(kind) is not None]
-    sizes = range(1, len(names) + 1) if len(names) <= _MOST_TYPES else {1, len(names)}
+    sizes = range(1, len(names) + 1) if len(names) <= _MAX_TYPES else {1, len(names)}
     return [chosen for size in sizes for chosen in combinations(names, size)]
 
 
@@ -237,7 +237,7 @@ def _candidates(plan: FleetPlan, choices: Sequence[tuple[str, ...]]) -> Iterator
     assert plan.chosen is not None
     plain = _venture_wish(plan)
     own = np.array([plan.chosen.workers.get(kind.name, 0) for kind in plan.pool.types], dtype=float)
-    counts, weighed = compared(plain, own, everything(plain) if fleets(plain) <= MOST_FLEETS else None)
+    counts, weighed = compared(plain, own, everything(plain) if fleets(plain) <= MAX_FLEETS else None)
     found: list[tuple[float, int, FleetPlan]] = []
     for names in choices:
         other = plan.model_copy(update={"pool": rented_on_demand(plan.pool, names)})
@@ -249,7 +249,7 @@ def _candidates(plan: FleetPlan, choices: Sequence[tuple[str, ...]]) -> Iterator
             fits &= weighed.seconds * hourly / HOUR <= wish.budget_dollars
         bounds = np.where(fits, _bounds(plan, hourly, weighed.seconds), np.inf)
         bounds[(counts == own).all(axis=1) & fits & (not names)] = 0.0  # the plan's own, first of all
-        best = np.argsort(bounds, kind="stable")[: _MOST + 1]
+        best = np.argsort(bounds, kind="stable")[: _MAX + 1]
         found += [(float(bounds[at]), int(at), other) for at in best if np.isfinite(bounds[at])]
     for bound, at, other in sorted(found, key=lambda each: each[:2]):
         yield _Bounded(other.model_copy(update={"chosen": costed(_venture_wish(other), counts[at])}), bound)

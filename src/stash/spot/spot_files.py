@@ -39,8 +39,8 @@ from stash.spot.records.runs import (
 # on which line. Knows nothing of what the numbers mean.
 
 COLUMNS = ("servers", "workers", "updates_per_second")
-_MOST_BYTES = 2**20
-_MOST_RUNS = 2_000
+_MAX_BYTES = 2**20
+_MAX_RUNS = 2_000
 _SLOWEST, _FASTEST = 1e-6, 1e9
 """Updates per second: twelve days for one, and more than clocks tell apart."""
 _UNITS = {
@@ -57,11 +57,11 @@ _UNITS = {
 def text_of(path: Path, what: str) -> str:
     """The content of a file about fleets, of 1 MiB at most; raises UserError that calls it ``what``."""
     try:
-        content = read_up_to(path, _MOST_BYTES)
+        content = read_up_to(path, _MAX_BYTES)
     except OSError as error:
         raise UserError(f"cannot read {what} {path}: {error.strerror or error}") from error
-    if len(content) > _MOST_BYTES:
-        raise UserError(f"{path} is larger than {_MOST_BYTES // 2**20} MiB: it is not {what}")
+    if len(content) > _MAX_BYTES:
+        raise UserError(f"{path} is larger than {_MAX_BYTES // 2**20} MiB: it is not {what}")
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -170,8 +170,8 @@ def read_runs(path: Path) -> tuple[FleetRun, ...]:
             f"{path} has no column {missing[0]}; its first line has to be {','.join(COLUMNS)}, and the others like "
             "1,v100=2+k80=1,12.5"
         )
-    if len(rows) > _MOST_RUNS:
-        raise UserError(f"{path} has {len(rows):,} lines; {_MOST_RUNS:,} are the most that can be fitted")
+    if len(rows) > _MAX_RUNS:
+        raise UserError(f"{path} has {len(rows):,} lines; {_MAX_RUNS:,} are the most that can be fitted")
     runs = tuple(
         _run(path, number, dict(zip(head, row, strict=False)))
         for number, row in enumerate(rows[1:], start=2)

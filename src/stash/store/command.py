@@ -114,7 +114,7 @@ SQL_HELP = "One SELECT, as DuckDB has it; `stash query --tables` shows tables an
 FORMATS = ("table", "csv", "json", "parquet")
 TIMEOUT_HELP = "End a query that takes longer, like 10m; one that needs more than 1 GiB of memory is always ended."
 _LONGEST = 86_400
-_MOST_ROWS = 1_000
+_MAX_ROWS = 1_000
 """Of a table on a screen."""
 
 
@@ -204,11 +204,11 @@ def _print_table(answer: QueryAnswer) -> None:
     from stash.store.page import answered
 
     rows = answer.rows()
-    shown = list(islice(rows, _MOST_ROWS))
+    shown = list(islice(rows, _MAX_ROWS))
     fitted = answered(answer.columns, shown)
     Console(highlight=False, width=max(fitted.width, 1)).print(fitted.table)
     if next(rows, None) is not None:
-        print(f"The first {_MOST_ROWS:,} rows; --format csv prints all.")
+        print(f"The first {_MAX_ROWS:,} rows; --format csv prints all.")
 
 
 def _save(content: str | bytes, output: Path | None) -> None:

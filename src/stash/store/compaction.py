@@ -143,7 +143,7 @@ def quoted(text: object) -> str:
 
 POINTER = "index/tables.json"
 BLOCKS = "blocks"
-_MOST_POINTER = 10_000
+_MAX_POINTER = 10_000
 
 
 class Generation(NamedTuple):
@@ -171,7 +171,7 @@ class Compacted(NamedTuple):
 def newest(store: Store) -> Generation | None:
     """The tables that the store says are the newest; ``None`` if there are none of this version."""
     try:
-        found = json.loads(store.shelf.read(POINTER, _MOST_POINTER))
+        found = json.loads(store.shelf.read(POINTER, _MAX_POINTER))
     except (FileNotFoundError, ValueError, RecursionError):
         return None
     if not isinstance(found, dict) or found.get("version") != VERSION:

@@ -38,7 +38,7 @@ from stash.store.compaction import (
 from stash.store.schema import TABLES
 from stash.store.store import Store
 
-_MOST_SAID = 600
+_MAX_SAID = 600
 """Characters of DuckDB's own words."""
 SECONDS = 60.0
 """That a query may take, if nobody says; what is read of the store before it is not counted."""
@@ -214,4 +214,4 @@ def _in_a_sentence(words: str, tables: Sequence[str] = ()) -> UserError:
     said = " ".join(words.split("\n\n", maxsplit=1)[0].split())
     columns = [f"{table} has {', '.join(column.name for column in TABLES[table])}" for table in tables]
     listed = columns if len(columns) < len(TABLES) else [f"the tables are {', '.join(TABLES)}"]
-    return UserError(". ".join([printable_line(said.rstrip("."), _MOST_SAID), *listed]))
+    return UserError(". ".join([printable_line(said.rstrip("."), _MAX_SAID), *listed]))

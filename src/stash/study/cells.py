@@ -22,7 +22,7 @@ from stash.study.fields import EmulatedTarget, Selection, StudySettings, StudyWo
 from stash.study.places import StudyPlace
 from stash.study.study_file import StudyFile
 
-MOST_CELLS = 10_000
+MAX_CELLS = 10_000
 _ID = 12
 """Hexadecimal digits of SHA-256: of 10,000 cells two share one with a chance of 2·10^-7."""
 _NOT_MEASURED = {"name", "price", "start", "nodes", "data", "idle", "time", "at_once", "calibrate", "file", "run"}
@@ -104,8 +104,8 @@ def cells(
     for combination in _combinations(file, names, places, zoo):
         cell = maker.cell(*combination)
         made.setdefault(cell.id, cell)
-        if len(made) > MOST_CELLS:
-            raise UserError(f"{file.path}: it has more than {MOST_CELLS:,} cells; leave some out with `exclude:`")
+        if len(made) > MAX_CELLS:
+            raise UserError(f"{file.path}: it has more than {MAX_CELLS:,} cells; leave some out with `exclude:`")
     if not made:
         raise UserError(f"{file.path}: `exclude:` leaves no cell to measure")
     return tuple(made.values())

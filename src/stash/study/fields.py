@@ -17,10 +17,10 @@ from stash.core.errors import UnitError, UserError
 from stash.core.ladder import NAMES, parse_rungs
 from stash.core.units import parse_seconds
 
-MOST_NODES = 1_024
+MAX_NODES = 1_024
 PROBE_SECONDS = 45.0
 """As ``stash probe`` takes itself."""
-_MOST_IN_A_LIST = 1_000
+_MAX_IN_A_LIST = 1_000
 _SAFE = r"^[A-Za-z0-9][A-Za-z0-9._ +/-]*$"
 """What may be a name: it stands in tables, folders and names of clusters."""
 
@@ -51,11 +51,11 @@ StudySeconds = Annotated[float, BeforeValidator(_read(parse_seconds)), Field(gt=
 LinkRate = Annotated[float | None, BeforeValidator(_read(units.rate))]
 DollarsPerHour = Annotated[float | None, BeforeValidator(_read(units.price))]
 Batch = Annotated[int, Field(ge=1, le=10**9)]
-Nodes = Annotated[int, Field(ge=1, le=MOST_NODES)]
-Batches = Annotated[tuple[Batch, ...], BeforeValidator(_as_list), Field(min_length=1, max_length=_MOST_IN_A_LIST)]
-NodeCounts = Annotated[tuple[Nodes, ...], BeforeValidator(_as_list), Field(min_length=1, max_length=_MOST_IN_A_LIST)]
-Names = Annotated[tuple[str, ...], BeforeValidator(_as_list), Field(max_length=_MOST_IN_A_LIST)]
-JobWords = Annotated[tuple[CommandWord, ...], Field(max_length=_MOST_IN_A_LIST)]
+Nodes = Annotated[int, Field(ge=1, le=MAX_NODES)]
+Batches = Annotated[tuple[Batch, ...], BeforeValidator(_as_list), Field(min_length=1, max_length=_MAX_IN_A_LIST)]
+NodeCounts = Annotated[tuple[Nodes, ...], BeforeValidator(_as_list), Field(min_length=1, max_length=_MAX_IN_A_LIST)]
+Names = Annotated[tuple[str, ...], BeforeValidator(_as_list), Field(max_length=_MAX_IN_A_LIST)]
+JobWords = Annotated[tuple[CommandWord, ...], Field(max_length=_MAX_IN_A_LIST)]
 
 
 class StudyField(BaseModel):
@@ -104,7 +104,7 @@ class _Target(StudyField):
     """Else the study's."""
     devices: Annotated[int | None, Field(ge=1, le=1024)] = None
     """Ranks a node; else one per GPU."""
-    data: str | Annotated[dict[str, str], Field(max_length=_MOST_IN_A_LIST)] | None = None
+    data: str | Annotated[dict[str, str], Field(max_length=_MAX_IN_A_LIST)] | None = None
     """Where data lie there: one path, or one by workload's name. Without: data in memory."""
     price: DollarsPerHour = None
     """Of one node, where the catalog knows none or another is paid."""
@@ -202,7 +202,7 @@ class EmulatedTarget(_Target):
     """Of all bytes; else what this machine's links can carry."""
     time_scale: Annotated[float | None, Field(gt=0, le=1e4)] = None
     """Of all times; else what makes a step long enough to be measured well, and no longer."""
-    calibrate: str | Annotated[dict[str, str], Field(max_length=_MOST_IN_A_LIST)] | None = None
+    calibrate: str | Annotated[dict[str, str], Field(max_length=_MAX_IN_A_LIST)] | None = None
     """Own profiles whose compute is taken instead of published times: one path, or one by workload's name."""
 
 
@@ -260,14 +260,14 @@ class Study(StudyField):
 
     name: StudyName | None = None
     """Else the file's."""
-    workloads: Annotated[tuple[StudyWorkload, ...], Field(min_length=1, max_length=_MOST_IN_A_LIST)]
+    workloads: Annotated[tuple[StudyWorkload, ...], Field(min_length=1, max_length=_MAX_IN_A_LIST)]
     batches: Batches | None = None
-    targets: Annotated[tuple[StudyTarget, ...], Field(min_length=1, max_length=_MOST_IN_A_LIST)]
+    targets: Annotated[tuple[StudyTarget, ...], Field(min_length=1, max_length=_MAX_IN_A_LIST)]
     nodes: NodeCounts = (1,)
     repeats: Annotated[int, Field(ge=1, le=100)] = 1
-    exclude: Annotated[tuple[Selection, ...], Field(max_length=_MOST_IN_A_LIST)] = ()
+    exclude: Annotated[tuple[Selection, ...], Field(max_length=_MAX_IN_A_LIST)] = ()
     """Cells of the product that are left out."""
-    include: Annotated[tuple[Selection, ...], Field(max_length=_MOST_IN_A_LIST)] = ()
+    include: Annotated[tuple[Selection, ...], Field(max_length=_MAX_IN_A_LIST)] = ()
     """Cells beside those of the product, each with a workload and a target at least."""
     settings: StudySettings = StudySettings()
     results: str | None = None

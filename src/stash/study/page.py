@@ -16,7 +16,7 @@ from stash.study.view import matrix, states, what, where
 from stash.ui.charts.chart import Grid
 from stash.ui.page import Chapter, Page
 
-_MOST_NAMED = 3
+_MAX_NAMED = 3
 """Places that a sentence of the verdict names."""
 
 
@@ -86,8 +86,8 @@ def _verdict(found: Sequence[StudyResult]) -> list[str]:
     ):
         counts = Counter(where(each.cell) for each in places).most_common()
         if counts:
-            of = [f"{place} for {count if len(best) > 1 else 'the'}" for place, count in counts[:_MOST_NAMED]]
-            rest = sum(count for _, count in counts[_MOST_NAMED:])
+            of = [f"{place} for {count if len(best) > 1 else 'the'}" for place, count in counts[:_MAX_NAMED]]
+            rest = sum(count for _, count in counts[_MAX_NAMED:])
             of += [f"others for {rest}"] if rest else []
             said.append(f"{word}: {listed(of)}{f' of {len(best)} workloads' if len(best) > 1 else ' one workload'}.")
     for name in ("interconnect", "network"):

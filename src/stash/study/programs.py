@@ -28,7 +28,7 @@ _WRAPPED = 'trap : INT TERM HUP; status="$1"; shift; "$@"; echo $? >"$status.new
 """Outlives what ends its command, and writes down how that ended."""
 _MISSING = 127
 """What a shell says of a program that is not there."""
-_MOST = 2**16
+_MAX = 2**16
 """Characters kept of what a command printed."""
 
 
@@ -122,7 +122,7 @@ class SystemPrograms:
             return Called(124, f"it did not end within {seconds:g} s")
         except OSError as error:
             return Called(1, error.strerror or str(error))
-        return Called(done.returncode, done.stdout[-_MOST:])
+        return Called(done.returncode, done.stdout[-_MAX:])
 
     def now(self) -> float:
         return self._booted + time.clock_gettime(time.CLOCK_BOOTTIME)

@@ -24,7 +24,7 @@ from stash.ui.page import Download
 # A study as a sheet: a row a workload at a batch, a column a place, in each cell a result or why there is none.
 
 UNKNOWN = "–"
-_MOST_COLUMNS = 8
+_MAX_COLUMNS = 8
 """Places in one chart: as many as a page has room for."""
 _WHOLE = 0.996
 """Of a row's height, so that a tile's edge is still in its own row."""
@@ -51,7 +51,7 @@ class StudySheet:
 
     def parts(self) -> list[tuple[str, ...]]:
         """The columns in as many charts as they need, none with one column alone."""
-        size = ceil(len(self.columns) / ceil(len(self.columns) / _MOST_COLUMNS))
+        size = ceil(len(self.columns) / ceil(len(self.columns) / _MAX_COLUMNS))
         return [self.columns[first : first + size] for first in range(0, len(self.columns), size)]
 
 

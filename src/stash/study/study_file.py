@@ -26,10 +26,10 @@ from stash.study.fields import Study
 # Knows YAML with lines (``core/yamlines.py``), the study's fields, and the scripts that its commands name. Whether
 # a workload or an instance of that name exists, ``derive/study`` finds out, and asks here for its line.
 
-_MOST_MISTAKES = 20
+_MAX_MISTAKES = 20
 """That are listed; of more, how many there are."""
 _SCRIPTS = (".py", ".sh")
-_MOST_SCRIPT = 2**26
+_MAX_SCRIPT = 2**26
 """Bytes of one."""
 _ENGINES: dict[str, type[BaseModel]] = {
     "local": fields.LocalTarget,
@@ -79,7 +79,7 @@ class StudyFile:
         for word in words:
             if word.endswith(_SCRIPTS):
                 with suppress(OSError):  # named, and not here: whoever runs it will say so
-                    found.update(read_up_to(self.folder / word, _MOST_SCRIPT))
+                    found.update(read_up_to(self.folder / word, _MAX_SCRIPT))
         return found.hexdigest() if any(word.endswith(_SCRIPTS) for word in words) else ""
 
     def lacks(self, words: Sequence[str]) -> str | None:
@@ -125,8 +125,8 @@ def _all_mistakes(error: ValidationError, path: Path, lines: Lines) -> str:
         why = _sentence(detail["type"], tuple(detail["loc"]), detail["msg"])
         said.append(f"{path} line {lines.of(where)}: {_called(where)}: {why}")
     said = list(dict.fromkeys(said))  # a value of several possible kinds is told once for each
-    more = len(said) - _MOST_MISTAKES
-    return "\n".join([*said[:_MOST_MISTAKES], f"and {more} more mistakes"] if more > 0 else said)
+    more = len(said) - _MAX_MISTAKES
+    return "\n".join([*said[:_MAX_MISTAKES], f"and {more} more mistakes"] if more > 0 else said)
 
 
 def _sentence(kind: str, where: tuple[int | str, ...], message: str) -> str:
@@ -157,18 +157,18 @@ def _called(where: tuple[int | str, ...]) -> str:
 
 _HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9@._-]*")
 """A name or an address, ``user@`` before it; nothing that a shell or ``ssh`` would read otherwise."""
-_MOST = 2**20
+_MAX = 2**20
 """Characters."""
 
 
 def read_hosts(path: Path) -> tuple[str, ...]:
     """The hosts in order; raises UserError for a file that cannot be read, and for what is no host with its line."""
     try:
-        content = read_up_to(path, _MOST)
+        content = read_up_to(path, _MAX)
     except OSError as error:
         raise UserError(f"cannot read the hosts file {path}: {error.strerror or error}") from error
-    if len(content) > _MOST:
-        raise UserError(f"the hosts file {path} is larger than {_MOST // 2**20} MiB; write one host a line")
+    if len(content) > _MAX:
+        raise UserError(f"the hosts file {path} is larger than {_MAX // 2**20} MiB; write one host a line")
     found: dict[str, int] = {}
     for number, line in enumerate(content.decode("utf-8", "replace").splitlines(), 1):
         words = line.partition("#")[0].split()

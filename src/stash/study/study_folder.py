@@ -23,7 +23,7 @@ from stash.measure.protocol.folder import lock
 # doing. What its last line was broken off by is left out. Holds events and draws no conclusions: ``derive/study``
 # does.
 
-_MOST = 2**28
+_MAX = 2**28
 """Bytes that are read: a cell writes some hundred."""
 EventKind = Literal["opened", "started", "ended", "released"]
 """*opened* and *released*: what is paid for by time. *started* and *ended*: a cell, once for each try."""
@@ -60,7 +60,7 @@ class StudyEvent(Record):
 def read(path: Path) -> tuple[StudyEvent, ...]:
     """All events, in order; none where there is no journal yet. Raises UserError if it cannot be read."""
     try:
-        text = read_up_to(path, _MOST).decode("utf-8", "replace")
+        text = read_up_to(path, _MAX).decode("utf-8", "replace")
     except FileNotFoundError:
         return ()
     except OSError as error:

@@ -29,7 +29,7 @@ OTHER_SQUARE = "⬜"
 END_OF_FOLD = "</details>"
 _WIDTH = 40
 """Squares of the bar."""
-_MOST_ROWS = 40
+_MAX_ROWS = 40
 """Of a table: a comment has at most 65,536 characters."""
 _TYPED = re.compile("`([^`]+)`")
 _QUIET_CODE = re.compile(r"[^|\\<>&]*")
@@ -139,11 +139,11 @@ def _grid(grid: Grid) -> Iterator[str]:
     yield (
         "|" + "|".join("---" if not column or column in grid.texts else "---:" for column in range(len(heads))) + "|"
     )
-    for row in grid.rows[:_MOST_ROWS]:
+    for row in grid.rows[:_MAX_ROWS]:
         yield f"| {' | '.join(map(escaped, row))} |"
-    if len(grid.rows) > _MOST_ROWS:
+    if len(grid.rows) > _MAX_ROWS:
         yield ""
-        yield f"{len(grid.rows) - _MOST_ROWS} more rows are in the HTML report."
+        yield f"{len(grid.rows) - _MAX_ROWS} more rows are in the HTML report."
     if grid.below:
         yield ""
         yield escaped(grid.below)

@@ -14,7 +14,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from stash.core.errors import UnitError, UserError
 
-LEAST_PERCENT = 0.05
+MIN_PERCENT = 0.05
 
 
 # Commands --------------------------------------------------------------------------------------------------
@@ -91,7 +91,7 @@ def percent(name: str, value: float) -> float:
 
     No step is known to a two-thousandth of itself, so what is less is Python's way of writing it (0.02 for 2 %).
     """
-    if 0 < value < LEAST_PERCENT:
+    if 0 < value < MIN_PERCENT:
         raise UserError(
             f"{name} {value:g} would be {value:g} % of the step: it is given in per cent, so for a fraction of "
             f"{value:g} type {name} {value * 100:g}"

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from stash.analysis.breakdown import SMALL_SHARE, Breakdown, Missing, Stall
 from stash.core.errors import UserError
 from stash.core.records.profile import Profile
-from stash.predict.changes import MOST_NODES, OPTIONS, Alteration, changes
+from stash.predict.changes import MAX_NODES, OPTIONS, Alteration, changes
 from stash.predict.forecast import Forecast
 from stash.predict.forecasting import lost, what_if
 from stash.predict.memory import Fit, memory_fit
@@ -28,7 +28,7 @@ WORTH = 0.05
 WORTH_OF_DEVICES = 0.5
 """The same of twice the devices, which would double the speed if nothing were lost."""
 _DOUBLINGS = 12
-_MOST = {"nodes": MOST_NODES, "gpus": 16, "cpus": 1024, "workers": 128, "cache": 1.0, "batch": 65_536,
+_MAX = {"nodes": MAX_NODES, "gpus": 16, "cpus": 1024, "workers": 128, "cache": 1.0, "batch": 65_536,
          "accumulate": 1024, "compress": 1024.0}  # fmt: skip
 _SCALABLE = ("network", "nodes", "gpus", "cpus", "workers", "cache", "disk", "memory", "batch", "compress",
              "accumulate")  # fmt: skip
@@ -70,7 +70,7 @@ def diminishing(base: Base, wanted: Alteration) -> tuple[Diminishing, ...]:
 def _stops(base: Base, wanted: Alteration, name: str, value: float) -> float | None:
     worth = WORTH_OF_DEVICES if name in ("nodes", "gpus") else WORTH
     whole = isinstance(getattr(wanted, name), int)
-    most = float(_MOST.get(name, float("inf")))
+    most = float(_MAX.get(name, float("inf")))
     values = [value * 2.0**power for power in range(-_DOUBLINGS // 2, _DOUBLINGS // 2 + 1)]
     ladder = [max(1.0, round(each)) if whole else each for each in values]
     ladder = sorted({each for each in ladder if each <= most})

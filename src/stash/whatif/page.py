@@ -33,7 +33,7 @@ from stash.whatif.answers import Diminishing, WhatIf
 # All times are in the unit of the step. Knows nothing of terminals or colours.
 
 UNKNOWN = "unknown"
-_MOST_SOURCE = 90
+_MAX_SOURCE = 90
 """Characters of a source in a line."""
 
 
@@ -173,7 +173,7 @@ def _unsaid(fact: Used) -> bool:
 
 def _used(fact: Used) -> str:
     source = fact.quantity.source
-    short = source if len(source) <= _MOST_SOURCE else source[: _MOST_SOURCE - 2] + " …"
+    short = source if len(source) <= _MAX_SOURCE else source[: _MAX_SOURCE - 2] + " …"
     dated = f", {fact.quantity.as_of}" if fact.quantity.as_of and fact.quantity.as_of not in short else ""
     return f"{fact.about} {_quantity(fact)} ({fact.quantity.origin}: {short}{dated})"
 

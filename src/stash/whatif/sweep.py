@@ -52,7 +52,7 @@ class Suffices:
 
 ENOUGH = 1.05
 """Supply that takes this much longer than the rest of a step is enough."""
-_MOST_WORKERS = 256
+_MAX_WORKERS = 256
 _SHARES = 101
 _HEADROOM = 1.05
 """Workers are asked for with this margin over what the mean needs, as batches take unlike times."""
@@ -98,7 +98,7 @@ def what_suffices(pipeline: Pipeline, loading: Loading, trained_in: float, nodes
         cached = float(enough[0]) if len(enough) else None
     return Suffices(
         cores_per_rank=core / per_sample,
-        workers=workers if workers <= _MOST_WORKERS else None,
+        workers=workers if workers <= _MAX_WORKERS else None,
         cached=cached,
         disk_bytes_per_second=needed,
         device_rate=everyone / per_sample,
@@ -112,7 +112,7 @@ def what_suffices(pipeline: Pipeline, loading: Loading, trained_in: float, nodes
 #
 # Reads ``nodes=1..64`` as people write it. Knows how many points a person can look at, and refuses more.
 
-MOST_POINTS = 400
+MAX_POINTS = 400
 _ALL_UP_TO = 12
 """Whole numbers: ranges of as many are swept one by one, longer ones by doubling."""
 _STEPS = 9
@@ -145,8 +145,8 @@ def axes(asked: Sequence[str]) -> tuple[SweptOption, ...]:
     if len({axis.option for axis in found}) < len(found):
         raise UserError(f"--sweep {found[0].option} is given twice; sweep two different options")
     count = math.prod(len(axis.texts) for axis in found)
-    if count > MOST_POINTS:
-        raise UserError(f"that sweep has {count:,} points; up to {MOST_POINTS} can be looked at: give shorter ranges")
+    if count > MAX_POINTS:
+        raise UserError(f"that sweep has {count:,} points; up to {MAX_POINTS} can be looked at: give shorter ranges")
     return found
 
 

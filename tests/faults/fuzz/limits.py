@@ -17,7 +17,7 @@ SECONDS = 2.0
 """Of the processor, so that a busy machine does not count."""
 BYTES = 300 * 2**20
 """Of memory, beyond what the process had before."""
-MOST_SAID = 20_000
+MAX_SAID = 20_000
 """Characters of an error."""
 
 Reader = Callable[[Path], list[str]]
@@ -34,7 +34,7 @@ def problem_with(read: Reader, path: Path) -> str | None:
         with _limited():
             said = read(path)
     except StashError as error:
-        return None if len(str(error)) <= MOST_SAID else f"an error of {len(str(error))} characters"
+        return None if len(str(error)) <= MAX_SAID else f"an error of {len(str(error))} characters"
     except TooLong:
         return f"more than {SECONDS:.0f} s"
     except MemoryError:

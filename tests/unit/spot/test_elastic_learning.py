@@ -12,11 +12,11 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from stash.core.errors import UserError
-from stash.spot.learn.curve import LEAST_UPDATES, LearnWish, ReplayMoment, learn, parameters_of
+from stash.spot.learn.curve import MIN_UPDATES, LearnWish, ReplayMoment, learn, parameters_of
 from stash.spot.records.runs import LearnedCurve
 from stash.spot.train.elastic_job import ElasticJob
 
-SMALL = LearnWish(workers=(1, 2), batches=(4, 8), budget_seconds=600, updates=LEAST_UPDATES)
+SMALL = LearnWish(workers=(1, 2), batches=(4, 8), budget_seconds=600, updates=MIN_UPDATES)
 
 
 def learned(job: ElasticJob, wish: LearnWish = SMALL, **changes: Any) -> LearnedCurve:
@@ -33,8 +33,8 @@ def test_a_job_is_learned_with_what_a_plan_needs_of_it() -> None:
     assert curve.learned.most_workers == 2
     assert (curve.learned.least_batch, curve.learned.most_batch) == (4, 8)
     assert {each.seed for each in curve.replays} == {4, 5, 6, 7, 8}  # the job's is 3, of first parameters
-    assert moments[-1].update == moments[-1].updates == LEAST_UPDATES
-    assert [each.number for each in moments[::LEAST_UPDATES]] == [1, 2, 3, 4, 5]
+    assert moments[-1].update == moments[-1].updates == MIN_UPDATES
+    assert [each.number for each in moments[::MIN_UPDATES]] == [1, 2, 3, 4, 5]
 
 
 def test_an_interrupted_one_keeps_what_was_replayed() -> None:
@@ -68,13 +68,13 @@ class Clock:
 
 def test_the_budget_ends_it() -> None:
     # Each update is followed by two looks, of 200 updates each: 4 replays and a half.
-    curve = learned(regression(), replace(SMALL, budget_seconds=9 * LEAST_UPDATES), clock=Clock())
+    curve = learned(regression(), replace(SMALL, budget_seconds=9 * MIN_UPDATES), clock=Clock())
     assert curve.ended == "budget"
     assert len(curve.replays) == 4
 
 
 def test_a_budget_that_shows_no_course_is_refused_with_one_that_does() -> None:
-    with pytest.raises(UserError, match=rf"{LEAST_UPDATES} are the least that show a course; allow --budget \d+min"):
+    with pytest.raises(UserError, match=rf"{MIN_UPDATES} are the least that show a course; allow --budget \d+min"):
         learned(regression(), replace(SMALL, updates=None, budget_seconds=1e-3))
 
 

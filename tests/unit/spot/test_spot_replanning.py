@@ -14,7 +14,7 @@ from stash.core.errors import UserError
 from stash.spot.choose.fleet_costs import FleetWish, rented_on_demand
 from stash.spot.choose.provision import provision
 from stash.spot.records.fleets import FleetPlan, FleetPool, LossCurve, ParameterServers, WorkerType
-from stash.spot.replacement.outlook import MOST_CANDIDATES, FleetSituation
+from stash.spot.replacement.outlook import MAX_CANDIDATES, FleetSituation
 from stash.spot.replacement.replanning import Replanning, replan
 
 # One update a second and worker, whose servers are never busy; 100 updates to loss 1, of any fleet of one.
@@ -276,5 +276,5 @@ def test_of_two_hundred_types_only_so_many_fleets_are_weighed_as_a_second_allows
     # A plan of the small pool, asked again about the large one.
     planned = plan(pool, 0.8, 2400.0, "paper").model_copy(update={"pool": large, "model": model})
     found = replan(planned, FleetSituation({"p3.2xlarge-0": 1, "g3.8xlarge-0": 2}, 500, 2.0, 2000.0, 5.0, 60.0))
-    assert 1000 < found.candidates <= MOST_CANDIDATES
+    assert 1000 < found.candidates <= MAX_CANDIDATES
     assert found.in_time

@@ -22,17 +22,17 @@ READERS = 4
 LEAD = 0.25
 """Part of the time that is left out at first: a throttle that was idle lets more pass."""
 _PAGE = 4096
-_LEAST_FILE, _MOST_FILE, _MOST_CHUNK = 16 * 2**20, 256 * 2**20, 2**20
+_MIN_FILE, _MAX_FILE, _MAX_CHUNK = 16 * 2**20, 256 * 2**20, 2**20
 
 
 def chunk_bytes(rate: float) -> int:
     """A request's size: fifty a second and reader, whole pages, at most 1 MiB."""
-    return max(_PAGE, min(_MOST_CHUNK, int(rate / 50 / READERS) // _PAGE * _PAGE))
+    return max(_PAGE, min(_MAX_CHUNK, int(rate / 50 / READERS) // _PAGE * _PAGE))
 
 
 def file_bytes(rate: float, seconds: float, chunk: int) -> int:
     """A file long enough for the whole time if that is not too much; else it is read again from its start."""
-    wanted = min(_MOST_FILE, max(_LEAST_FILE, int(rate * seconds * (1 + 2 * LEAD))))
+    wanted = min(_MAX_FILE, max(_MIN_FILE, int(rate * seconds * (1 + 2 * LEAD))))
     return wanted // chunk * chunk
 
 

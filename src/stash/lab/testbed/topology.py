@@ -125,7 +125,7 @@ def write(text: str, file: str) -> Argv:
 # Reads the words people write ("1gbit", "100MB/s") and refuses what makes no sense. Knows nothing of namespaces or
 # of this machine.
 
-MOST_NODES = 64
+MAX_NODES = 64
 Wish = str | float | None
 
 
@@ -162,8 +162,8 @@ def topology(
     **wishes: Wish,
 ) -> Topology:
     """``nodes`` hosts alike but for ``overrides`` (node: {"network": "100mbit"}); raises UserError."""
-    if not 1 <= nodes <= MOST_NODES:
-        raise UserError(f"{nodes} nodes: a testbed has 1 to {MOST_NODES}")
+    if not 1 <= nodes <= MAX_NODES:
+        raise UserError(f"{nodes} nodes: a testbed has 1 to {MAX_NODES}")
     if devices < 1:
         raise UserError(f"{devices} devices: every node needs at least one")
     hosts = [_host(HostSpec(), wishes)] * nodes

@@ -143,7 +143,7 @@ MTU = 9000
 BURST_SECONDS = 0.0021
 """A bucket holds what the link carries in this time (256 KiB at 1 Gbit/s): less, and fast links starve
 between the kernel's timers; more, and a short transfer is mostly burst and looks faster than the link."""
-LEAST_BURST, LEAST_LOOPBACK_BURST = 64 * 1024, 256 * 1024
+MIN_BURST, MIN_LOOPBACK_BURST = 64 * 1024, 256 * 1024
 LATENCY = "200ms"
 BRIDGE = "stash-tbsw"
 SWITCH_ADDRESS = "10.77.0.254"
@@ -161,7 +161,7 @@ def address(node: int) -> str:
 
 def burst_bytes(rate: float, loopback: bool = False) -> int:
     """Size of the token bucket of a link of ``rate`` bytes per second."""
-    return max(LEAST_LOOPBACK_BURST if loopback else LEAST_BURST, round(rate * BURST_SECONDS))
+    return max(MIN_LOOPBACK_BURST if loopback else MIN_BURST, round(rate * BURST_SECONDS))
 
 
 def set_up(

@@ -25,7 +25,7 @@ from stash.measure.protocol.orders import VARIABLE, Orders, current, without_wra
 
 _TORCHRUNS_OWN = "ChildFailedError"
 """The rank that failed has left its error already."""
-_MOST = 100_000
+_MAX = 100_000
 """Characters of an exception; its begin says where and what it is, its end what the first cause was."""
 
 
@@ -68,7 +68,7 @@ def _leave(orders: Orders, error: BaseException) -> None:
     try:
         rank = os.environ.get("RANK", "")
         path = orders.files.crash(rank if rank.isdecimal() else "0")
-        words = shortened(without_wraps("".join(traceback.format_exception(error))), _MOST)
+        words = shortened(without_wraps("".join(traceback.format_exception(error))), _MAX)
         path.write_text(words, encoding="utf-8", errors="backslashreplace")
     except OSError as problem:
         print(f"stash: could not record the crash: {problem}", file=sys.stderr)

@@ -43,7 +43,7 @@ class Question(NamedTuple):
     method: str = "GET"
 
 
-_MOST_BYTES = 2**16
+_MAX_BYTES = 2**16
 # The services are reached by number: looking up a name could hang longer than the timeout.
 LINK_LOCAL = "http://169.254.169.254"
 # docs.aws.amazon.com, EC2 user guide, "Use the Instance Metadata Service" (version 2: a token first)
@@ -102,7 +102,7 @@ def answer_over_http(url: str, headers: Mapping[str, str], method: str, timeout_
         )
         response = connection.getresponse()
         named = {name.lower(): value for name, value in response.getheaders()}
-        return ServiceAnswer(response.status, response.read(_MOST_BYTES).decode(errors="replace"), named)
+        return ServiceAnswer(response.status, response.read(_MAX_BYTES).decode(errors="replace"), named)
     except http.client.HTTPException as error:
         raise OSError(f"{url} did not answer in HTTP") from error
     finally:

@@ -17,7 +17,7 @@ from stash.measure.host import devices
 #
 # A lane that ends at a switch leads to no GPU. Nothing is measured: the speed is what the driver states.
 
-MOST_LANES = 18
+MAX_LANES = 18
 """Of one GPU so far (H100 and B200); older ones answer for fewer."""
 _SPEED_FIELD = 90
 """NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON in nvml.h: one active lane, one direction, in MB/s."""
@@ -58,7 +58,7 @@ class Lanes:
 def lanes(ask: Ask) -> Lanes | None:
     """The lanes of a GPU; ``None`` if it has no NVLink or the driver does not say."""
     states: list[Any] = []
-    while len(states) < MOST_LANES and (state := ask("nvmlDeviceGetNvLinkState", len(states))) is not None:
+    while len(states) < MAX_LANES and (state := ask("nvmlDeviceGetNvLinkState", len(states))) is not None:
         states.append(state)
     if not states:
         return None

@@ -20,7 +20,7 @@ from stash.measure.protocol.orders import without_wraps
 # Looks at the end of a log only, line by line, so that what a job prints for hours, or on one line without an end
 # (a progress bar), costs no more than its last words. What any of it means is for ``diagnose``.
 
-MOST_BYTES = 200_000
+MAX_BYTES = 200_000
 """Of a log or a traceback that are read: the cause of a failure stands at its end."""
 _TRACEBACK = "Traceback (most recent call last):"
 _PREFIX = re.compile(r"^\[rank\d+\]: ?", re.M)
@@ -44,7 +44,7 @@ _NAMES_ERROR = re.compile(r"^[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt|Wa
 _OF_HYDRA = "Set the environment variable HYDRA_FULL_ERROR=1"
 """Its last line, where it shows no traceback; what is wrong stands in the paragraph above."""
 _HINT = re.compile(rf"^(?:\s|{_OF_HYDRA}|To append to your config|See https://|Config search path:)")
-_MOST_OF_HYDRA = 3
+_MAX_OF_HYDRA = 3
 _LAST_WORDS = 40
 """Lines among which a job says why it ends."""
 _LONGEST_CAUSE = 300
@@ -61,8 +61,8 @@ def tail(path: Path) -> str:
     """The end of a text file; empty if there is none."""
     try:
         with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - MOST_BYTES))
-            return file.read(MOST_BYTES).decode(errors="replace")
+            file.seek(max(0, path.stat().st_size - MAX_BYTES))
+            return file.read(MAX_BYTES).decode(errors="replace")
     except OSError:
         return ""
 
@@ -111,7 +111,7 @@ def _of_hydra(lines: list[str]) -> str:
             said += [] if _HINT.match(line) else [line.strip()]
         elif said:
             break
-    causes = list(dict.fromkeys(reversed(said)))[-_MOST_OF_HYDRA:]  # each rank prints its own
+    causes = list(dict.fromkeys(reversed(said)))[-_MAX_OF_HYDRA:]  # each rank prints its own
     return " ".join(line if line.endswith(".") else f"{line}." for line in causes).rstrip(".")
 
 
@@ -290,8 +290,8 @@ def diagnose(evidence: Evidence) -> Diagnosis:
 
 def _shortened(evidence: Evidence) -> Evidence:
     """The end of everything: what is looked for stands there."""
-    crashes = [crash[-MOST_BYTES:] for crash in evidence.crashes if crash.strip()]
-    return replace(evidence, crashes=crashes, output=evidence.output[-MOST_BYTES:])
+    crashes = [crash[-MAX_BYTES:] for crash in evidence.crashes if crash.strip()]
+    return replace(evidence, crashes=crashes, output=evidence.output[-MAX_BYTES:])
 
 
 def _known_error(evidence: Evidence, own: str) -> Diagnosis | None:

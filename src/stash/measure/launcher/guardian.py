@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 _PERIOD = 0.5
-_MOST_SECONDS = 30.0
+_MAX_SECONDS = 30.0
 """For a supervisor to end its launch; it takes a few."""
 
 
@@ -44,7 +44,7 @@ def main(launcher: int, run: Path, kept: Path) -> int:
 
 
 def _wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + _MOST_SECONDS
+    deadline = time.monotonic() + _MAX_SECONDS
     while not condition() and time.monotonic() < deadline:
         time.sleep(0.05)
 

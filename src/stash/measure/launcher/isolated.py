@@ -19,7 +19,7 @@ from stash.measure.launcher.measurement import Measurement
 from stash.measure.protocol.orders import Orders
 
 _BLOCKS = 3
-_MOST_SETS = 10
+_MAX_SETS = 10
 
 
 def climb(measurement: Measurement, launches: Launches) -> Diagnosis | None:
@@ -30,7 +30,7 @@ def climb(measurement: Measurement, launches: Launches) -> Diagnosis | None:
     for name in {"resident", "solo", "crowd", "node"} - set(alone):
         if name in wanted:
             gathered.skipped.setdefault(name, obstacle or _not_isolated(name, measurement))
-    for number in range(_MOST_SETS):
+    for number in range(_MAX_SETS):
         for name in list(alone):
             failure = _launch_alone(measurement, launches, name, number)
             if failure is None:

@@ -22,8 +22,8 @@ from stash.measure.protocol.wire import WireError, crosses, packed, unpacked
 
 LOST_SECONDS = 15.0
 """Silence of a node, and no step of our own ranks, for so long: it is gone. TCP recovers from shorter ones."""
-_MOST_BYTES = 16384
-_MOST_WORDS = 4096
+_MAX_BYTES = 16384
+_MAX_WORDS = 4096
 """Datagrams heard at one time: a flood of them holds nobody up."""
 _SIGNATURE = 32
 _REPEATS = 3
@@ -159,9 +159,9 @@ class Peers:
 
     def _hear(self, opened: socket.socket, key: str) -> None:
         """Take what came from launchers of this job; whatever else came is not looked at."""
-        for _ in range(_MOST_WORDS):
+        for _ in range(_MAX_WORDS):
             try:
-                data, address = opened.recvfrom(_MOST_BYTES)
+                data, address = opened.recvfrom(_MAX_BYTES)
             except BlockingIOError:
                 return
             except OSError:

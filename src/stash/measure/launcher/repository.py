@@ -17,7 +17,7 @@ from stash.core.files import read_up_to
 from stash.measure.launcher.job import Job
 
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
-_MOST = 2**22
+_MAX = 2**22
 """Bytes of ``packed-refs``: one of 50,000 branches."""
 _PATIENCE = 3.0
 """Seconds."""
@@ -107,4 +107,4 @@ def _dirty(folder: Path) -> bool | None:
 
 
 def _text(path: Path) -> str:
-    return read_up_to(path, _MOST).decode("utf-8", "replace")
+    return read_up_to(path, _MAX).decode("utf-8", "replace")

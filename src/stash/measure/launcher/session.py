@@ -37,7 +37,7 @@ from stash.measure.launcher.repository import commit_of
 from stash.measure.protocol.folder import RunFolder
 from stash.measure.protocol.orders import Orders
 
-_MOST_LAUNCHES = 20
+_MAX_LAUNCHES = 20
 _OVERTURE, _VISITS = 16, 8
 """Steps of warm-up and trial, and blocks of a round, when a loop's few steps are to be shared out."""
 
@@ -203,7 +203,7 @@ class ProfileSession:
     def _can_start_again(self) -> bool:
         """After a training loop that ended too early: first without an end to its loader, then in its own epochs."""
         m = self.measurement
-        if m.cluster.nnodes > 1 or m.launches >= _MOST_LAUNCHES:
+        if m.cluster.nnodes > 1 or m.launches >= _MAX_LAUNCHES:
             return False
         if m.complete_rounds() and m.spent() >= m.wishes.budget:
             return False

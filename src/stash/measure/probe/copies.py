@@ -20,7 +20,7 @@ from stash.core.errors import one_line
 from stash.core.records.host import Copy, Timing, Unmeasured
 from stash.measure.probe.exchanges import repeat
 
-_LEAST, _MOST, _UNKNOWN_CACHE = 64 << 20, 1 << 30, 64 << 20
+_MIN, _MAX, _UNKNOWN_CACHE = 64 << 20, 1 << 30, 64 << 20
 _TIMES_CACHE = 4
 """STREAM asks for arrays of at least four times the last cache level."""
 _DEVICE_BUFFER = 64 << 20
@@ -69,7 +69,7 @@ def cache_bytes(root: Path = Path("/")) -> int:
 
 def host_memory(seconds: float, threads: int, free_bytes: int, cache: int) -> Copy | Unmeasured:
     """A copy with all cores between two buffers much larger than the caches."""
-    size = min(max(_LEAST, _TIMES_CACHE * cache), _MOST, free_bytes // 8)
+    size = min(max(_MIN, _TIMES_CACHE * cache), _MAX, free_bytes // 8)
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(threads)

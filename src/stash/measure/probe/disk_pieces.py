@@ -28,8 +28,8 @@ from stash.measure.probe.exchanges import Mark
 PIECE_BYTES = 16 << 20
 LARGE = PIECE_BYTES
 """Files from this size on are read front to back; smaller ones whole, in random order."""
-_MOST_SEEN, _MOST_CHOSEN, _MOST_PIECES = 20_000, 2_000, 64
-_MOST_WRITTEN, _OF_FREE = 256 << 20, 0.1
+_MAX_SEEN, _MAX_CHOSEN, _MAX_PIECES = 20_000, 2_000, 64
+_MAX_WRITTEN, _OF_FREE = 256 << 20, 0.1
 _SYNC_EVERY = 16 << 20
 
 
@@ -60,7 +60,7 @@ def of_data(data: Path) -> tuple[Chosen | None, Chosen | None]:
     """(pieces of large files, small files whole in random order) below ``data``; None where there are too few."""
     found = _files(data)
     random.shuffle(found)
-    found = _unread_first(found[:_MOST_CHOSEN])
+    found = _unread_first(found[:_MAX_CHOSEN])
     large = [(path, size) for path, size in found if size >= LARGE]
     small = [(path, size) for path, size in found if size < LARGE]
     sliced = [
@@ -68,7 +68,7 @@ def of_data(data: Path) -> tuple[Chosen | None, Chosen | None]:
         for path, size in large
         for offset in range(0, size - PIECE_BYTES + 1, PIECE_BYTES)
     ]
-    front_to_back = Chosen(tuple(sliced[:_MOST_PIECES]), large[0][1], data) if len(sliced) > 1 else None
+    front_to_back = Chosen(tuple(sliced[:_MAX_PIECES]), large[0][1], data) if len(sliced) > 1 else None
     whole = tuple(Piece(path, 0, size) for path, size in small)
     typical = sum(size for _, size in small) // max(1, len(small))
     return front_to_back, Chosen(whole, typical, data) if len(whole) >= 16 else None
@@ -85,7 +85,7 @@ def _files(root: Path) -> list[tuple[Path, int]]:
             with contextlib.suppress(OSError):
                 if path.is_file() and os.access(path, os.R_OK) and (size := path.stat().st_size) > 0:
                     found.append((path, size))
-            if len(found) >= _MOST_SEEN:
+            if len(found) >= _MAX_SEEN:
                 return found
     return found
 
@@ -106,7 +106,7 @@ def written(folder: Path, file_bytes: int, count: int, seconds: float) -> Chosen
     folder.mkdir(parents=True, exist_ok=True)
     place = Path(tempfile.mkdtemp(dir=folder))
     present = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-    room = min(_MOST_WRITTEN, _OF_FREE * shutil.disk_usage(folder).free) - present
+    room = min(_MAX_WRITTEN, _OF_FREE * shutil.disk_usage(folder).free) - present
     end = time.monotonic() + seconds
     pieces: list[Piece] = []
     for number in range(min(count, int(room // file_bytes))):

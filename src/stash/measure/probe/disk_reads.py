@@ -19,7 +19,7 @@ from stash.measure.probe.exchanges import Mark, equal_parts
 COLD_ENOUGH = 0.05
 """Fraction of pages that may stay in the cache in what is called a cold read."""
 MANY = 8
-_PARTS, _LEAST_PARTS = 8, 3
+_PARTS, _MIN_PARTS = 8, 3
 _BURST = 0.15
 """Seconds: the kernel's own limits (blkio, io.max) hand out their bytes every tenth of a second."""
 _AHEAD = 8 << 20
@@ -195,7 +195,7 @@ def _by_pieces(marks: Sequence[Mark], size: int) -> Timing | None:
     each = max(1, whole // _PARTS)
     end = whole // each * each * size or marks[-1][1]
     marks = [mark for mark in marks if mark[1] <= end]
-    return equal_parts(marks, whole // each) if whole // each >= _LEAST_PARTS else _timing(marks, cold=True)
+    return equal_parts(marks, whole // each) if whole // each >= _MIN_PARTS else _timing(marks, cold=True)
 
 
 def _timing(marks: Sequence[Mark], cold: bool) -> Timing | None:
@@ -203,7 +203,7 @@ def _timing(marks: Sequence[Mark], cold: bool) -> Timing | None:
     if len(marks) < 2:
         return None
     fits = min(int((marks[-1][0] - marks[0][0]) / _BURST), (marks[-1][1] - marks[0][1]) // _AHEAD)
-    return equal_parts(marks, max(_LEAST_PARTS, min(_PARTS, fits)) if cold else _PARTS)
+    return equal_parts(marks, max(_MIN_PARTS, min(_PARTS, fits)) if cold else _PARTS)
 
 
 def _record(

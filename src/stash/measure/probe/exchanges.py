@@ -29,7 +29,7 @@ from stash.measure.probe.team import AbsentError, Team, prefixed
 SIZES = tuple(1024 * 4**k for k in range(10))
 """1 KiB to 256 MiB."""
 _REPETITION = 0.002
-_MOST_CALLS, _MOST, _LEAST = 50, 30, 5
+_MAX_CALLS, _MAX, _MIN = 50, 30, 5
 _SMALL, _TRIALS = 1 << 20, 3
 """Up to this size one disturbed trial would hide how many calls a repetition needs."""
 _PORTION = 0.35
@@ -131,15 +131,15 @@ def curve(group: Group, seconds: float) -> tuple[Timing, ...]:
     last = 0.0
     for size in SIZES:
         left = seconds - group.slowest([group.clock() - began])[0]
-        if timings and 4 * last * (_LEAST + 2) > left:
+        if timings and 4 * last * (_MIN + 2) > left:
             break
         tensor = torch.zeros(size // 4, device=group.device)
-        group.timed(tensor, 1 if timings else _MOST_CALLS)  # connections and buffers are made, cores wake up
+        group.timed(tensor, 1 if timings else _MAX_CALLS)  # connections and buffers are made, cores wake up
         trials = [group.timed(tensor, 1) for _ in range(_TRIALS if size <= _SMALL else 1)]
         once = min(group.slowest(trials))
-        calls = min(_MOST_CALLS, max(1, round(_REPETITION / max(once, 1e-9))))
+        calls = min(_MAX_CALLS, max(1, round(_REPETITION / max(once, 1e-9))))
         count = int(_PORTION * left / (once * calls))
-        taken = [group.timed(tensor, calls) for _ in range(min(_MOST, max(_LEAST, count)))]
+        taken = [group.timed(tensor, calls) for _ in range(min(_MAX, max(_MIN, count)))]
         timings.append(Timing(bytes=size, seconds=tuple(group.slowest(taken))))
         last = min(timings[-1].seconds)
     return tuple(timings)

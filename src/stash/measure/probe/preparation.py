@@ -26,15 +26,15 @@ from stash.measure.probe.exchanges import repeat
 
 _COUNTS = {"images": 96, "audio": 256, "text": 4096, "clicks": 50_000}
 """Samples made where no data set is given: enough not to be one picture again and again."""
-_MOST_PROCESSES = 64
+_MAX_PROCESSES = 64
 _REPETITION = 0.2
-_MOST = 15
+_MAX = 15
 _STARTING = 60.0
 
 
 def process_counts(cores: int) -> tuple[int, ...]:
     """1, 2, 4, … and the number of cores itself."""
-    most = min(cores, _MOST_PROCESSES)
+    most = min(cores, _MAX_PROCESSES)
     doubled = [2**k for k in range(most.bit_length()) if 2**k < most]
     return (*doubled, most)
 
@@ -71,7 +71,7 @@ def _rate(kind: str, crew: Sequence[Connection], seconds: float) -> Preparation:
     while (took := _together(crew, trial)) < _REPETITION / 4 and trial < 1 << 20:
         trial *= 4
     each = max(1, round(trial * _REPETITION / took))
-    taken = repeat(lambda: _together(crew, each), seconds, most=_MOST)
+    taken = repeat(lambda: _together(crew, each), seconds, most=_MAX)
     return Preparation(kind=kind, processes=len(crew), samples=each * len(crew), seconds=taken)
 
 

@@ -22,7 +22,7 @@ from stash.measure.probe.exchanges import Mark, equal_parts
 from stash.measure.probe.team import Team
 
 FLOWS = (1, 8)
-_LEAST_SECONDS = 0.4
+_MIN_SECONDS = 0.4
 _SKIPPED = 0.25
 _PARTS = 8
 _PATIENCE = 5.0
@@ -52,7 +52,7 @@ def directions(nodes: int, seconds: float) -> tuple[list[Direction], list[Unmeas
     if nodes > 2:
         pairs.insert(1, (1, 2))  # or a slow node 0 would make all pairs alike
     wanted = [Direction(*ends, flows) for a, b in pairs for ends in ((a, b), (b, a)) for flows in FLOWS]
-    fits = max(1, int(seconds / _LEAST_SECONDS))
+    fits = max(1, int(seconds / _MIN_SECONDS))
     why = "the budget is too small for so many nodes; give a larger --budget"
     return wanted[:fits], [Unmeasured(link=left.link, why=why) for left in wanted[fits:]]
 

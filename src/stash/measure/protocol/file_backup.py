@@ -20,12 +20,12 @@ from typing import Literal
 
 from stash.measure.protocol.folder import RunFolder, wait_for_lock
 
-MOST_COPIED = 1 << 30
+MAX_COPIED = 1 << 30
 """Bytes of a file that are copied where a writer must find them and the file system cannot clone."""
 _FICLONE = 0x40049409
 """ioctl_ficlone(2): a copy-on-write clone."""
 _ATTIC = ".kept-by-stash-"
-MOST_REMEMBERED = 1 << 16
+MAX_REMEMBERED = 1 << 16
 """Paths of what a process made itself, the last ones."""
 _AHEAD = 2.0
 """Seconds by which a file's clock may be ahead of this process's before its age counts as from the future."""
@@ -87,10 +87,10 @@ class FileBackup:
             status = self._of_old_file(real)  # another process of the job may have been faster
             if status is None:
                 return
-            if status.st_size == 0 or (appends and status.st_size > MOST_COPIED):
+            if status.st_size == 0 or (appends and status.st_size > MAX_COPIED):
                 self._sized.add(real)
                 ledger.write(Kept(real, "sized", size=status.st_size))
-            elif not truncates and status.st_size > MOST_COPIED and not _clones(real):
+            elif not truncates and status.st_size > MAX_COPIED and not _clones(real):
                 self._sized.add(real)
                 ledger.write(Kept(real, "left"))
             else:
@@ -128,7 +128,7 @@ class FileBackup:
 
     def _makes(self, real: str) -> None:
         self._own[real] = None
-        if len(self._own) > MOST_REMEMBERED:
+        if len(self._own) > MAX_REMEMBERED:
             del self._own[next(iter(self._own))]
 
     def _of_old_file(self, path: str) -> os.stat_result | None:

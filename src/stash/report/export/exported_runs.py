@@ -20,7 +20,7 @@ from stash.core.printable import printable_line
 from stash.core.records.profile import Profile
 from stash.store.storage import digest_of
 
-_MOST_FACT = 250
+_MAX_FACT = 250
 """Characters of a fact; MLflow's oldest servers take as many."""
 
 
@@ -54,9 +54,9 @@ def exported(profile: Profile) -> ExportedRun:
     times = step_matrix(profile)
     return ExportedRun(
         id=digest_of(content),
-        workload=printable_line(profile.workload.name, _MOST_FACT),
-        created=printable_line(profile.created, _MOST_FACT),
-        facts={_name(name): printable_line(value, _MOST_FACT) for name, value in told(profile).items()},
+        workload=printable_line(profile.workload.name, _MAX_FACT),
+        created=printable_line(profile.created, _MAX_FACT),
+        facts={_name(name): printable_line(value, _MAX_FACT) for name, value in told(profile).items()},
         figures=dict(_figures(breakdown)),
         rounds={
             rung(name).name: tuple(float(value) for value in times.matrix[:, number])
@@ -84,6 +84,4 @@ def _figures(breakdown: Breakdown) -> Iterator[tuple[str, float]]:
 
 def _name(name: str) -> str:
     """A fact's name in letters that every tool takes."""
-    return "".join(each if each.isascii() and (each.isalnum() or each in "-./") else "_" for each in name)[
-        :_MOST_FACT
-    ]
+    return "".join(each if each.isascii() and (each.isalnum() or each in "-./") else "_" for each in name)[:_MAX_FACT]

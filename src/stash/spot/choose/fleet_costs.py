@@ -244,7 +244,7 @@ def on_spot(pool: FleetPool, workers: Collection[str]) -> tuple[str, ...]:
 # Enumeration -----------------------------------------------------------------------------------------------
 # Every fleet within the quotas, weighed at once: exact for small pools, and what other searches are held against.
 
-MOST_FLEETS = 300_000
+MAX_FLEETS = 300_000
 """WeighedFleets in less than a second, in less than 200 MB."""
 
 

@@ -20,7 +20,7 @@ from stash.predict.draws import Array
 from stash.spot.choose.branching import SECONDS, cheapest, likely
 from stash.spot.choose.fleet_costs import (
     HOUR,
-    MOST_FLEETS,
+    MAX_FLEETS,
     Everything,
     FleetWish,
     WeighedFleets,
@@ -87,14 +87,14 @@ def provision(wish: FleetWish, version: str, created: str) -> FleetPlan:
 
 def _answered(wish: FleetWish, seconds: float = SECONDS) -> _Answer:
     number = fleets(wish)
-    if number <= MOST_FLEETS:
+    if number <= MAX_FLEETS:
         known = everything(wish)
         dollars = np.where(known.weighed.feasible, known.weighed.dollars, math.inf)
         at = int(np.argmin(dollars))
         return _Answer(known.counts[at] if math.isfinite(dollars[at]) else None, 0.0, number, known)
     if wish.model == "queue":
         raise UserError(
-            f"the quotas allow {number:,} fleets, and the queueing model is searched exactly among {MOST_FLEETS:,} "
+            f"the quotas allow {number:,} fleets, and the queueing model is searched exactly among {MAX_FLEETS:,} "
             "at most; lower quotas with --quota TYPE=N, or use --model paper"
         )
     found = cheapest(wish, seconds)
@@ -222,7 +222,7 @@ def _more_machines(wish: FleetWish) -> Iterator[LooserWish]:
             kinds = list(wish.pool.types)
             kinds[number] = kind.model_copy(update={"quota": kind.quota + more})
             larger = replace(wish, pool=wish.pool.model_copy(update={"types": tuple(kinds)}))
-            if fleets(larger) > MOST_FLEETS:
+            if fleets(larger) > MAX_FLEETS:
                 return
             if _answered(larger).counts is not None:
                 to = f"--quota {kind.name}={kind.quota + more}"

@@ -101,7 +101,7 @@ UPDATES_HELP = "Of each replay; else as many as the budget allows."
 BOUND_HELP = "Stale-synchronous: iterations that a worker may be ahead of the slowest; else any number."
 _TIMES = (1, 2, 4)
 """The job's batch: a worker of several GPUs has several batches."""
-_MOST = 256
+_MAX = 256
 
 
 def learn(
@@ -129,7 +129,7 @@ def learn(
     from stash.core.records.base import now
     from stash.core.version import __version__
     from stash.report.output import output_file, printed
-    from stash.spot.learn.curve import LEAST_UPDATES, LearnWish, parameters_of
+    from stash.spot.learn.curve import MIN_UPDATES, LearnWish, parameters_of
     from stash.spot.learn.curve import learn as learned
     from stash.spot.model.pool import same_model
     from stash.spot.pages.learned_curve import document, render, view
@@ -138,9 +138,9 @@ def learn(
     from stash.spot.train.elastic_job import load_job
 
     seconds = seconds_of("--budget", budget)
-    sizes = _numbers("--workers", workers, _MOST)
-    if updates is not None and updates < LEAST_UPDATES:
-        raise UserError(f"--updates {updates}: {LEAST_UPDATES} are the least that show a course")
+    sizes = _numbers("--workers", workers, _MAX)
+    if updates is not None and updates < MIN_UPDATES:
+        raise UserError(f"--updates {updates}: {MIN_UPDATES} are the least that show a course")
     parts = load_job(job)
     target = output_file(output, Path(job.rpartition(":")[0]).stem, CURVE_SUFFIX)
     many = tuple(parts.batch * times for times in _TIMES) if batches is None else _numbers("--batches", batches)
@@ -217,7 +217,7 @@ TRACE_HELP = "Machines obtainable, tick by tick (JSON); repeatable: more zones, 
 PRICES_HELP = "Spot prices over time (CSV: type,time,dollars_per_hour); else the plan's."
 OUTPUT_HELP = "Write it too: a page (.html), or cost by policy as a picture (.svg, .png, .pdf)."
 _ENDINGS = (".html", ".svg", ".png", ".pdf")
-_MOST_RUNS = 1_000_000
+_MAX_RUNS = 1_000_000
 
 
 def simulate(
@@ -248,8 +248,8 @@ def simulate(
     wrong = next((name for name in asked if name not in POLICIES), None)
     if wrong is not None:
         raise UserError(f"--policy {wrong!r} is none of {', '.join(POLICIES)}")
-    if runs > _MOST_RUNS:
-        raise UserError(f"--runs {runs} is more than {_MOST_RUNS:,}; take fewer")
+    if runs > _MAX_RUNS:
+        raise UserError(f"--runs {runs} is more than {_MAX_RUNS:,}; take fewer")
     target = None if output is None else output_file(_pictured(output), "", output.suffix)
     planned = read_plan(plan)
     traces = _traces(planned, trace)

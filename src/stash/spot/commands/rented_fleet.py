@@ -222,9 +222,9 @@ def run_sync(
 
 def _check(types: Mapping[str, str], least: int, revocations: Sequence[Revocation], others: int) -> None:
     """``others``: hosts beside those of the nodes."""
-    from stash.lab.testbed.topology import MOST_NODES
+    from stash.lab.testbed.topology import MAX_NODES
 
-    most = MOST_NODES - others
+    most = MAX_NODES - others
     if len(types) > most:
         raise UserError(f"the plan has {len(types)} workers; this machine plays {most} at most")
     if least > len(types):

@@ -45,7 +45,7 @@ _BOUND_HELP = "Updates that a worker may be ahead; else no bound."
 _SLOWER_HELP = "How much slower to emulate; else as this machine needs it."
 _CHECKPOINT_HELP = "Where servers save, and resume from; else anew."
 _EVERY_HELP = f"Between checkpoints; else {_EVERY}, or with --sync what the plan's risk says."
-_LEAST_HELP = "Nodes that it needs to train; torchrun's MIN."
+_MIN_HELP = "Nodes that it needs to train; torchrun's MIN."
 _SYNC_HELP = "Run a script under torchrun: what follows is the script's."
 _RENTED, _REHEARSED = "On rented machines (--on cloud)", "In a rehearsal (--on testbed, --on local)"
 _TOGETHER = "Of a synchronous script"
@@ -72,7 +72,7 @@ def run(
     slower: Annotated[float | None, option("F", _SLOWER_HELP, panel=_REHEARSED)] = None,
     checkpoint: Annotated[Path | None, option("FOLDER", _CHECKPOINT_HELP, panel=_REHEARSED)] = None,
     every: Annotated[str | None, option("TIME", _EVERY_HELP, "--checkpoint-every", panel=_TOGETHER)] = None,
-    least: Annotated[int, option("N", _LEAST_HELP, least=1, panel=_TOGETHER)] = 1,
+    least: Annotated[int, option("N", _MIN_HELP, least=1, panel=_TOGETHER)] = 1,
     sync: Annotated[bool, flag("--sync", _SYNC_HELP, panel=_TOGETHER)] = False,
     output: Annotated[Path | None, option("FILE", "Where the log goes.", "--output", "-o", panel=_REHEARSED)] = None,
     json: Annotated[bool, flag("--json", JSON_HELP, panel=_REHEARSED)] = False,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from stash.core.errors import JobError, UserError, one_line
 from stash.core.units import format_bytes
-from stash.lab.testbed.topology import MOST_NODES
+from stash.lab.testbed.topology import MAX_NODES
 from stash.spot.model.stretches import predicted_speed
 from stash.spot.records.fleets import FleetPlan, FleetPool, WorkerType
 from stash.spot.train.elastic_job import ElasticJob, load_job
@@ -36,7 +36,7 @@ _BUSY = 0.5
 """Of this machine's cores, that computing may take: the rest is for exchanging, and for being in time."""
 _BYTES_PER_SECOND = 100e6
 """That two cores move between emulated hosts without being late, both ways together; measured where 250e6 pass."""
-_LEAST_RATE = 20e3
+_MIN_RATE = 20e3
 """Bytes per second of a link. Below, Ray's own messages are late and its machines count as gone, as seen at 440."""
 
 
@@ -71,8 +71,8 @@ def emulated(pool: FleetPool, exchange_bytes: float, slower: float) -> EmulatedF
             "samples_per_second, exchange_bytes and worker_bytes_per_second is wrong; measure them, and plan again"
         )
     rate = min(pool.worker_bytes_per_second, server.bytes_per_second) * ratio
-    if rate < _LEAST_RATE:
-        least = format_bytes(exchange_bytes * _LEAST_RATE / rate)
+    if rate < _MIN_RATE:
+        least = format_bytes(exchange_bytes * _MIN_RATE / rate)
         raise UserError(
             f"the job's {format_bytes(exchange_bytes)} an update stand for the plan's "
             f"{format_bytes(pool.exchange_bytes)}, so a link would have to carry {format_bytes(rate)}/s, less than "
@@ -134,11 +134,11 @@ def emulated_links(pool: FleetPool, nodes: int, slower: float | None) -> Emulate
         factors = (each for each in FACTORS if nodes * pool.worker_bytes_per_second / each <= _BYTES_PER_SECOND)
         slower = next(factors, FACTORS[-1])
     rate = pool.worker_bytes_per_second / slower
-    if rate < _LEAST_RATE:
+    if rate < _MIN_RATE:
         raise UserError(
             f"a link of the plan's {format_bytes(pool.worker_bytes_per_second)}/s, {slower:g} times slower, would "
             f"carry {format_bytes(rate)}/s, less than what keeps machines together; give --slower "
-            f"{pool.worker_bytes_per_second / _LEAST_RATE:.3g} at most, or --on local"
+            f"{pool.worker_bytes_per_second / _MIN_RATE:.3g} at most, or --on local"
         )
     return EmulatedLinks(slower, rate, pool.server.bytes_per_second / slower)
 
@@ -189,8 +189,8 @@ def cast(plan: FleetPlan, where: str, on_testbed: bool, slower: float | None) ->
         )
         for number, kind in enumerate(kinds, start=1)
     )
-    if on_testbed and 1 + len(servers) + len(workers) > MOST_NODES:
-        raise UserError(f"the plan has {len(workers)} workers; a testbed has {MOST_NODES} hosts at most")
+    if on_testbed and 1 + len(servers) + len(workers) > MAX_NODES:
+        raise UserError(f"the plan has {len(workers)} workers; a testbed has {MAX_NODES} hosts at most")
     server = plan.pool.server.bytes_per_second
     return Cast(servers, workers, fleet, size, math.ceil(server / plan.pool.worker_bytes_per_second))
 

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Ended = Literal["done", "budget", "interrupted"]
-LEAST_UPDATES = 4 * LOSS_WINDOW
+MIN_UPDATES = 4 * LOSS_WINDOW
 """Of a replay: a course over less says nothing but its first window."""
-MOST_UPDATES = 10_000
+MAX_UPDATES = 10_000
 """Of a replay, where nobody says how many."""
 _TIMED = 3
 """Updates by which the pace of a batch is told, after one that is not timed."""
@@ -48,7 +48,7 @@ class LearnWish:
     batches: tuple[int, ...]
     budget_seconds: float
     updates: int | None = None
-    """Of each replay; ``None``: as many as the budget allows, ``MOST_UPDATES`` at most."""
+    """Of each replay; ``None``: as many as the budget allows, ``MAX_UPDATES`` at most."""
     bound: int | None = None
 
 
@@ -140,15 +140,15 @@ def _affordable(costs: dict[int, float], fleets: Sequence[Fleet], budget: float)
     """Updates of each replay that the budget has time for; raises UserError if they are too few to see anything."""
     seconds_an_update = sum(costs[each[0].samples] for each in fleets)
     updates = math.floor(_OF_BUDGET * budget / seconds_an_update)
-    if updates < LEAST_UPDATES:
+    if updates < MIN_UPDATES:
         slowest = max(costs)
-        enough = math.ceil(LEAST_UPDATES * seconds_an_update / _OF_BUDGET / 60)
+        enough = math.ceil(MIN_UPDATES * seconds_an_update / _OF_BUDGET / 60)
         raise UserError(
             f"an update of {slowest} samples takes {format_seconds(costs[slowest])} here, so --budget is enough for "
-            f"{counted(updates, 'update')} of each of {len(fleets)} fleets, and {LEAST_UPDATES} are the least that "
+            f"{counted(updates, 'update')} of each of {len(fleets)} fleets, and {MIN_UPDATES} are the least that "
             f"show a course; allow --budget {enough}min, or replay less, like --workers 1,4"
         )
-    return min(updates, MOST_UPDATES)
+    return min(updates, MAX_UPDATES)
 
 
 @dataclass(frozen=True)

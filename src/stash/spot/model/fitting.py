@@ -17,7 +17,7 @@ from stash.core.errors import UserError
 from stash.core.formatting import listed
 from stash.core.intervals import mean_interval
 from stash.predict.draws import Array
-from stash.spot.model.queueing import MOST_STATES, ClosedNetwork, contending, exact, fleet_seconds, states
+from stash.spot.model.queueing import MAX_STATES, ClosedNetwork, contending, exact, fleet_seconds, states
 from stash.spot.records.fleets import (
     Contention,
     FittedQueue,
@@ -36,7 +36,7 @@ _PULL = 0.003
 _HEADROOM = 2.0
 _SIZES = 3
 """Of fleets, that (9) needs."""
-_MOST_LATTICE = MOST_STATES // 20
+_MAX_LATTICE = MAX_STATES // 20
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ def queue_speeds(queue: FittedQueue, lone: Lone, runs: Sequence[FleetRun]) -> Ar
 
 def _all_seconds(counts: Array, net: ClosedNetwork) -> Array:
     limits = [int(most) for most in counts.max(axis=0)]
-    if states(limits) > _MOST_LATTICE:
+    if states(limits) > _MAX_LATTICE:
         return np.stack([fleet_seconds(row, net) for row in counts])
     places = np.ravel_multi_index(tuple(counts.T), tuple(limit + 1 for limit in limits))
     found: Array = exact(limits, net).seconds[places]

@@ -31,7 +31,7 @@ from stash.spot.model.convergence import (
 from stash.spot.records.fleets import LossCurve
 from stash.spot.records.runs import FittedLoss, LossForm, LossReplay
 
-LEAST_SHAPES = 4
+MIN_SHAPES = 4
 """Of fleets: γ₂ and γ₃ need two mean batches, exponents two sizes, and one fleet is to be held out."""
 _NAMES = ("gamma1", "gamma2", "gamma3", "gamma4", "gamma5", "exponent", "workers_exponent")
 _FREED: dict[LossForm, tuple[int, ...]] = {
@@ -48,7 +48,7 @@ _ONE_SIGMA = 0.682689
 """Share of a normal distribution within one standard deviation."""
 _STEEPEST = 3.0
 """Of the exponent of updates: steeper is no power of them any more."""
-_LEAST_FALL = 0.1
+_MIN_FALL = 0.1
 """Of a course's steepest fall: where it is flatter, a loss says so little of updates that it gets no more weight."""
 
 
@@ -56,9 +56,9 @@ def fitted_forms(replays: Sequence[LossReplay]) -> tuple[FittedLoss, ...]:
     """All forms, the one that errs least first; raises UserError with too few fleets, or losses that do not fall."""
     shapes = {(len(each.workers), round(each.mean_batch, 6)) for each in replays}
     sizes, batches = ({shape[at] for shape in shapes} for at in (0, 1))
-    if len(shapes) < LEAST_SHAPES or len(sizes) < 2 or len(batches) < 2:
+    if len(shapes) < MIN_SHAPES or len(sizes) < 2 or len(batches) < 2:
         raise UserError(
-            f"{counted(len(shapes), 'kind')} of fleets cannot determine gamma1 to gamma5: {LEAST_SHAPES} that differ "
+            f"{counted(len(shapes), 'kind')} of fleets cannot determine gamma1 to gamma5: {MIN_SHAPES} that differ "
             "in workers and in mean batch are needed, like --workers 1,2,4 --batches 32,64"
         )
     losses = common_losses(replays)
@@ -196,7 +196,7 @@ def _weights(replay: LossReplay) -> Array:
     if steepest <= 0:
         alike: Array = np.full(len(steps), 1 / np.sqrt(len(steps)))
         return alike
-    found: Array = 1 / np.maximum(falls, _LEAST_FALL * steepest) / np.sqrt(len(steps))
+    found: Array = 1 / np.maximum(falls, _MIN_FALL * steepest) / np.sqrt(len(steps))
     return found
 
 

@@ -30,7 +30,7 @@ from stash.spot.model.queueing import largest_batch
 from stash.spot.records.fleets import FleetPool, ParameterServers, Uncertainty, WorkerType
 from stash.spot.records.runs import LearnedCurve
 
-MOST_SPREAD = 2.0
+MAX_SPREAD = 2.0
 """Of ln T, that an uncertainty can have: beyond it a forecast says nothing."""
 _NEGLIGIBLE = 0.1
 """Share of a step: how wrong a smaller part is, does not matter to how wrong the step is."""
@@ -210,7 +210,7 @@ def _uncertainty(lone: Sequence[_Lone], curve: LearnedCurve, loss: float) -> Unc
     if spread is None or not all(each.spread_known for each in lone):
         return None
     speed = max(float(np.std(np.log(np.maximum(each.computes, 1e-12)))) for each in lone)
-    return Uncertainty(speed=min(speed, MOST_SPREAD), updates=min(spread, MOST_SPREAD))
+    return Uncertainty(speed=min(speed, MAX_SPREAD), updates=min(spread, MAX_SPREAD))
 
 
 def _spread(curve: LearnedCurve, loss: float) -> float | None:

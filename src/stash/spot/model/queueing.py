@@ -28,7 +28,7 @@ from stash.spot.records.fleets import Contention, FleetPool
 # At 0 they take turns and wait only when a station is full: T is Z + D until N updates take N · D. Between, ρ is
 # fitted; where nobody timed fleets, it is what published ones came to.
 
-MOST_STATES = 2_000_000
+MAX_STATES = 2_000_000
 """Fleets that exact analysis holds at once: 300 MB with seven types."""
 USUAL_RANDOMNESS = 0.3
 """The median of four fits to published fleets, 0.2 to 0.6 (``bench.spot.speeds``); emulated ones have 0."""
@@ -173,7 +173,7 @@ def _settled(network: ClosedNetwork, counts: Array, seconds: Array, waits: Array
 
 def fleet_seconds(counts: npt.NDArray[np.int_], network: ClosedNetwork) -> Array:
     """T, [type], in one fleet: exact where that is affordable, else by Schweitzer."""
-    if states([int(count) for count in counts]) <= MOST_STATES // 10:
+    if states([int(count) for count in counts]) <= MAX_STATES // 10:
         here: Array = exact([int(count) for count in counts], network).seconds[-1]
         return here
     found: Array = schweitzer(counts[None, :].astype(float), network)[0]

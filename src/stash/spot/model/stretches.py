@@ -17,7 +17,7 @@ from stash.spot.model.speed import asynchronous
 from stash.spot.records.fleets import FleetPool, SpeedModel
 from stash.spot.records.runs import SpotEvent, SpotStretch, SpotTakeover, SpotUpdates
 
-LEAST_UPDATES = 10
+MIN_UPDATES = 10
 """Of a stretch that is worth comparing: fewer say little of a speed."""
 
 
@@ -54,7 +54,7 @@ def stretches(
     found = []
     for start, stop in pairwise(edges):
         inside = int(((times > start) & (times <= stop)).sum())
-        if inside < LEAST_UPDATES or any(began < stop and start < ended for began, ended in outages):
+        if inside < MIN_UPDATES or any(began < stop and start < ended for began, ended in outages):
             continue
         there = Counter(types[name] for name, (began, ended) in life.items() if began <= start and stop <= ended)
         workers = dict(sorted(there.items()))

@@ -34,7 +34,7 @@ _GOES = {"left": "left, with nothing lost", "lost": "gone", "server lost": "gone
 _STAYED = "there to the end"
 _FAR = 3
 """Times the run's length: what is predicted for later would leave no room for what came."""
-_MOST_POINTS = 500
+_MAX_POINTS = 500
 """Of a line: more than there are pixels to tell them apart."""
 
 
@@ -202,4 +202,4 @@ def _running(log: SpotLog) -> list[tuple[float, float]]:
     for first, last in zip(range(len(sums) - window), range(window, len(sums)), strict=True):
         (before, fewer), (total, samples) = sums[first], sums[last]
         means.append((known[last - 1][0], (total - before) / (samples - fewer)))
-    return means[:: max(len(means) // _MOST_POINTS, 1)]
+    return means[:: max(len(means) // _MAX_POINTS, 1)]

@@ -25,7 +25,7 @@ _PRICES = 24
 _ROUNDS = 3
 _FIRST, _MORE = 1e-6, 8.0
 """Above its bound a run may cost this part more at first, and so many times that after each try."""
-_MOST_BOUNDS = 20_000_000
+_MAX_BOUNDS = 20_000_000
 """Numbers of V held at once."""
 _SAME = 1e-9
 _KINDS = (SPOT, ON_DEMAND)
@@ -60,7 +60,7 @@ def hindsight(job: SyncJob, market: SpotMarket, starts: Integers) -> Played:
     spans = np.minimum(market.gap_seconds, job.deadline_seconds - np.arange(long) * market.gap_seconds)
     _, first, which = np.unique(np.hstack([there, dollars]), axis=0, return_index=True, return_inverse=True)
     runs = _Runs(job, there[first], dollars[first], spans)
-    at_once = max(_MOST_BOUNDS // (3 * _PRICES * long), 1)
+    at_once = max(_MAX_BOUNDS // (3 * _PRICES * long), 1)
     parts = [
         _cheapest(replace(runs, there=runs.there[here : here + at_once], dollars=runs.dollars[here : here + at_once]))
         for here in range(0, len(first), at_once)

@@ -21,7 +21,7 @@ FLEET_MODEL_SUFFIX = ".fleet.json"
 SpeedModel = Literal["queue", "paper"]
 """How workers get into each other's way: at a server's queue, or by equations (8) and (9)."""
 RentalMarket = Literal["spot", "on-demand"]
-MOST_WORKERS = 100_000
+MAX_WORKERS = 100_000
 
 
 class WorkerType(Record):
@@ -34,7 +34,7 @@ class WorkerType(Record):
     """b of equation (10): samples of one GPU in an iteration."""
     samples_per_second: Number = Field(gt=0)
     """Of the machine, alone with the server."""
-    quota: int = Field(ge=0, le=MOST_WORKERS)
+    quota: int = Field(ge=0, le=MAX_WORKERS)
     """Lim of constraint (14)."""
     dollars_per_hour: Annotated[Number, Field(ge=0, le=1e6)]
     """p, as it would be rented."""
@@ -95,7 +95,7 @@ class Contention(Record):
 class SizeFactor(Record):
     """How many times the updates of a power law fleets of so many workers take."""
 
-    workers: int = Field(ge=1, le=MOST_WORKERS)
+    workers: int = Field(ge=1, le=MAX_WORKERS)
     factor: Number = Field(gt=0)
 
 

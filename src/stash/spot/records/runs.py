@@ -22,13 +22,13 @@ from stash.spot.records.fleets import LearnedRange, LossCurve, SpeedModel
 SPOT_LOG_SCHEMA = 1
 SPOT_LOG_SUFFIX = ".spotlog.json"
 SpotGround = Literal["testbed", "local"]
-_MOST_LOSS = 1e18
+_MAX_LOSS = 1e18
 _SHORTEST = 1e-6
 """Seconds of a stretch: clocks of two machines agree no better."""
 
 
 def _reckoned(loss: Any) -> Any:
-    return None if isinstance(loss, float) and not abs(loss) <= _MOST_LOSS else loss
+    return None if isinstance(loss, float) and not abs(loss) <= _MAX_LOSS else loss
 
 
 RunLoss = Annotated[Number | None, BeforeValidator(_reckoned)]
@@ -188,7 +188,7 @@ CURVE_SUFFIX = ".curve.json"
 LossForm = Literal["printed", "shipped", "free", "levels"]
 """Of equation (3): with R, as printed; without, as √N, as shipped; without R and with exponents of its own; and no
 form at all: a power law in N and bw for each loss that was seen."""
-MOST_REPLAYED = 256
+MAX_REPLAYED = 256
 """Workers of one replay: each holds a gradient."""
 
 
@@ -204,7 +204,7 @@ class VirtualWorker(Record):
 class LossReplay(Record):
     """One fleet's training, replayed."""
 
-    workers: tuple[VirtualWorker, ...] = Field(min_length=1, max_length=MOST_REPLAYED)
+    workers: tuple[VirtualWorker, ...] = Field(min_length=1, max_length=MAX_REPLAYED)
     bound: Count | None
     """Iterations that a worker may be ahead of the slowest; ``None``: any number."""
     seed: Count

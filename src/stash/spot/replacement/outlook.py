@@ -26,11 +26,11 @@ from stash.spot.records.fleets import FleetPlan, FleetPool
 
 Bools = npt.NDArray[np.bool_]
 Integers = npt.NDArray[np.int_]
-MOST_CANDIDATES = 20_000
+MAX_CANDIDATES = 20_000
 """Fleets that are weighed at most: a fraction of a second."""
 _NEVER = 1e9
 """Seconds until a type that is planned on demand is asked for on spot: longer than any training."""
-_MOST_TYPES = 8
+_MAX_TYPES = 8
 """Types that more machines are taken of, the cheapest for what they do first; a replacement is no new plan."""
 
 
@@ -75,9 +75,9 @@ def candidates(pool: FleetPool, offers: MachineOffers) -> tuple[Integers, Array]
         hot & fixed, offers.on_demand, np.where(hot, offers.spot, np.minimum(offers.spot, offers.on_demand))
     )
     worth = price * np.array([kind.lone_seconds for kind in pool.types])
-    few = np.argsort(np.where(room > 0, worth, math.inf), kind="stable")[:_MOST_TYPES]
+    few = np.argsort(np.where(room > 0, worth, math.inf), kind="stable")[:_MAX_TYPES]
     limits = room[few].astype(int)
-    while states(limits.tolist()) > MOST_CANDIDATES:
+    while states(limits.tolist()) > MAX_CANDIDATES:
         limits = np.minimum(limits, limits.max() - max(1, limits.max() // 8))
     shape = tuple(int(limit) + 1 for limit in limits)
     return few, np.stack(np.unravel_index(np.arange(math.prod(shape)), shape), axis=1).astype(float)
@@ -154,7 +154,7 @@ def _has(extra: Array, types: Bools) -> Bools:
 # second. The model predicts X; what workers were seen to do corrects it. Many fleets at once; which is best is not
 # known here.
 
-_MOST_STATES = 50_000
+_MAX_STATES = 50_000
 """Fleets that exact analysis holds within that time; more are weighed by Schweitzer's approximation."""
 _TELLING = 0.05
 """Share of all updates by the curve after which what was observed tells how wrong the curve is."""
@@ -293,7 +293,7 @@ def _iterations(wish: FleetWish, counts: Array) -> Array:
     here = most > 0
     network = replace(network, think=network.think[here])
     found = np.ones_like(counts)  # of types that no fleet has, anything: they do nothing
-    if states(most[here].tolist()) > _MOST_STATES:
+    if states(most[here].tolist()) > _MAX_STATES:
         found[:, here] = schweitzer(counts[:, here], network)
     else:
         lattice = exact(most[here].tolist(), network)

@@ -23,7 +23,7 @@ from stash.spot.records.risks import CheckpointInterval, FleetRisk, Obtainable, 
 from stash.spot.risk.lifetimes import HOUR, NEVER, ChosenLaw, Gang, LifeLaw
 from stash.spot.risk.replacing import FleetRuns, affordable, by_laws, by_record, speeds
 from stash.spot.risk.restarting import (
-    LEAST,
+    MIN,
     CheckpointedJob,
     drawn_seconds,
     in_time_exactly,
@@ -282,7 +282,7 @@ def _beyond(plan: FleetPlan, danger: RiskOptions, played: _Played) -> Iterator[s
     revoked = sum(plan.chosen.workers[name] for name in danger.laws)
     if revoked > 1 and not danger.shocks and not danger.records:
         yield "machines are taken to be revoked independently of each other; --shocks 5%/month takes a type at once"
-    if danger.records and played.independent < LEAST:
+    if danger.records and played.independent < MIN:
         yield "the trace holds less than two whole runs beside each other, so nobody can tell how sure this is"
     if danger.write_seconds is not None and any(each.law.name != "memoryless" for each in danger.laws.values()):
         yield f"a restart is taken to begin all {counted(size, 'machine')} anew, and age matters to them"

@@ -17,14 +17,14 @@ import numpy.typing as npt
 from numpy.lib.stride_tricks import sliding_window_view
 
 from stash.predict.draws import Array
-from stash.spot.choose.fleet_costs import MOST_FLEETS, FleetWish, everything, weigh
+from stash.spot.choose.fleet_costs import MAX_FLEETS, FleetWish, everything, weigh
 from stash.spot.model.queueing import states
 from stash.spot.risk.lifetimes import NEVER, LifeLaw
 
-_MOST_MARKS = 4_000_000
+_MAX_MARKS = 4_000_000
 """Joins and revocations that are laid beside each other: some 100 MB."""
-_MOST_CHUNKS = 8
-_MOST_LIVES = 100_000
+_MAX_CHUNKS = 8
+_MAX_LIVES = 100_000
 """Of one worker in one run."""
 
 
@@ -54,7 +54,7 @@ def speeds(wish: FleetWish, workers: Sequence[tuple[int, int]]) -> FleetSpeeds:
     part = replace(wish, pool=wish.pool.model_copy(update={"types": kinds, "most_vcpus": None}))
     whole = tuple(count for _, count in workers)
     lone = np.array([1 / kind.lone_seconds for kind in kinds])
-    if states(part.quotas) <= MOST_FLEETS:
+    if states(part.quotas) <= MAX_FLEETS:
         found = everything(part).weighed
         training = found.updates / found.progress.updates_per_second
         rates = np.where(np.isfinite(found.seconds), 1 / training, 0.0)
@@ -83,7 +83,7 @@ def _marks(laws: Sequence[LifeLaw], fleet: FleetSpeeds, deadline: float) -> floa
 
 def affordable(laws: Sequence[LifeLaw], fleet: FleetSpeeds, deadline: float, runs: int) -> int:
     """``runs``, or as many as there is time for, where revocations are many."""
-    return max(min(runs, int(_MOST_CHUNKS * _MOST_MARKS / _marks(laws, fleet, deadline))), 2)
+    return max(min(runs, int(_MAX_CHUNKS * _MAX_MARKS / _marks(laws, fleet, deadline))), 2)
 
 
 def by_laws(
@@ -99,7 +99,7 @@ def by_laws(
 
     Marshall and Olkin (JASA 62, 1967). ``work`` is what each run has to do, 1 being what is predicted: [run].
     """
-    at_once = max(int(_MOST_MARKS / _marks(laws, fleet, deadline)), 1)
+    at_once = max(int(_MAX_MARKS / _marks(laws, fleet, deadline)), 1)
     parts = []
     for first in range(0, len(work), at_once):
         here = work[first : first + at_once]
@@ -167,7 +167,7 @@ def _lives(
     """(when machines are asked for, when they are gone) of ``count`` workers, life after life: [run, worker]."""
     shock = _shocks(shocks, deadline, runs, generator)
     born = np.zeros((runs, count))
-    for _ in range(_MOST_LIVES):
+    for _ in range(_MAX_LIVES):
         gone = born + law.drawn(1 - generator.random((runs, count)))
         gone = np.minimum(gone, _next(shock, born))
         yield born, gone

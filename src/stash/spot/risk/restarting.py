@@ -29,7 +29,7 @@ _A = 22.0
 """Its discretisation error is e^−A."""
 _HOPELESS = 50.0
 """Mean revocations in one stretch from which on none is ever finished."""
-_MOST_REVOCATIONS = 20_000
+_MAX_REVOCATIONS = 20_000
 """Of one run."""
 
 
@@ -126,7 +126,7 @@ def drawn_seconds(
     kept, clock, revoked = np.zeros(runs, dtype=int), np.zeros(runs), np.zeros(runs)
     finished = np.zeros(runs, dtype=bool)
     going = np.arange(runs)
-    for _ in range(_MOST_REVOCATIONS):
+    for _ in range(_MAX_REVOCATIONS):
         if not len(going):
             break
         lives = gang.drawn(generator, len(going))
@@ -217,7 +217,7 @@ def interval(write: float, gang: Gang, restart: float, notice: float | None) -> 
 # A record that is as long as three runs holds three of them beside each other, however many begin at some tick of
 # it.
 
-LEAST = 2.0
+MIN = 2.0
 """Independent runs from which on there is an interval."""
 _Z = 1.959964
 
@@ -225,7 +225,7 @@ _Z = 1.959964
 def mean_of(values: Array, independent: float) -> Interval:
     """The mean of ``values``, of which so many are independent, and its 95 % interval: unknown below two."""
     found = mean_interval(values.tolist())
-    if independent < LEAST or found.half_width is None:
+    if independent < MIN or found.half_width is None:
         return Interval(value=found.value, repetitions=len(values))
     arm = found.half_width * math.sqrt(len(values) / min(independent, len(values)))
     return Interval(value=found.value, low=found.value - arm, high=found.value + arm, repetitions=len(values))
@@ -234,7 +234,7 @@ def mean_of(values: Array, independent: float) -> Interval:
 def share_of(happened: npt.NDArray[np.bool_], independent: float) -> Interval:
     """In how many it ``happened``, as a fraction, and Wilson's 95 % interval (JASA 22, 1927): unknown below two."""
     share, count = float(happened.mean()), min(independent, len(happened))
-    if count < LEAST:
+    if count < MIN:
         return Interval(value=share, repetitions=len(happened))
     middle = (share + _Z**2 / (2 * count)) / (1 + _Z**2 / count)
     arm = _Z / (1 + _Z**2 / count) * math.sqrt(share * (1 - share) / count + (_Z / (2 * count)) ** 2)

@@ -1,6 +1,6 @@
 """The head of a rented gang, on an on-demand machine: keeps the store at which torchrun meets, and the muster.
 
-``python -m stash.spot.sync.sync_head FOLDER ADDRESS PORT LEAST MOST``. In FOLDER ``address`` appears once nodes
+``python -m stash.spot.sync.sync_head FOLDER ADDRESS PORT MIN MAX``. In FOLDER ``address`` appears once nodes
 may come, ``events.jsonl`` says what happens, and ``wishes.jsonl`` is what a controller asks for. It trains nothing.
 """
 

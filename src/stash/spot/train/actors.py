@@ -56,7 +56,7 @@ _DESK_SECONDS, _SERVERS_SECONDS = 120.0, 600.0
 """That an answer may take: where everything starts at once; of servers that write a large checkpoint."""
 _CALLS = 512
 """That the coordinator holds at once: every worker may wait at the gate."""
-_MOST_WORKERS, _MORE_WORKERS = 2, 8
+_MAX_WORKERS, _MORE_WORKERS = 2, 8
 """Workers that a server lets connect at once, for each of the plan, and besides: successors come early."""
 
 
@@ -97,7 +97,7 @@ class ServerActor:
         self._shard = ParameterShard(load_job(orders.job), self._number, len(orders.servers), orders.apply_seconds)
         found = self._shard.resume(Path(orders.checkpoints))
         keys = RunKeys(run_secret(), self._lease_key)
-        most = _MOST_WORKERS * len(orders.workers) + _MORE_WORKERS
+        most = _MAX_WORKERS * len(orders.workers) + _MORE_WORKERS
         self._server = ShardServer(self._shard, address_towards(orders.interface), keys, orders.at_once, most)
         return self._server.address, self._shard.version, () if found is None else found.skipped
 

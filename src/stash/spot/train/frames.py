@@ -37,8 +37,8 @@ _ALIGNED = 16
 _CONGESTION = b"cubic"
 """BBR, which some systems prefer, shares a link badly between bursts of a few megabytes (decision 18)."""
 STALL_SECONDS = 3.0
-"""In which who has its turn moves ``_LEAST`` bytes, or loses it: others wait."""
-_LEAST = 2**17
+"""In which who has its turn moves ``_MIN`` bytes, or loses it: others wait."""
+_MIN = 2**17
 _NEARLY_NOTHING = 2**17
 _LOOK_AGAIN = 0.001
 SILENCE_SECONDS = 12
@@ -133,12 +133,12 @@ class _Progress:
         self._since, self._moved = time.monotonic(), 0
 
     def moved(self, count: int) -> None:
-        """Raises TimeoutError if less than ``_LEAST`` bytes moved for as long as the timeout."""
+        """Raises TimeoutError if less than ``_MIN`` bytes moved for as long as the timeout."""
         self._moved += count
         now = time.monotonic()
         if self._window is None or now - self._since <= self._window:
             return
-        if self._moved < _LEAST:
+        if self._moved < _MIN:
             raise TimeoutError(f"the other end moved {self._moved} bytes in {now - self._since:.0f} s")
         self._since, self._moved = now, 0
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stash.core.ladder import NAMES, round_of_visits
-from stash.measure.agent.runner.block_plan import MOST_STEPS, BlockSize, StepPace, plan
+from stash.measure.agent.runner.block_plan import MAX_STEPS, BlockSize, StepPace, plan
 
 VISITS = round_of_visits(NAMES, 0, 4)
 
@@ -77,4 +77,4 @@ def test_three_rounds_fit_or_blocks_cannot_be_shorter(
 ):
     planned = plan(VISITS, StepPace(step, workers, micro, accelerator), budget)
     assert 3 * planned.round_seconds <= 0.8 * budget or planned.replay.steps == planned.data.steps == 1
-    assert 1 <= planned.replay.steps <= MOST_STEPS
+    assert 1 <= planned.replay.steps <= MAX_STEPS

@@ -196,7 +196,7 @@ def test_the_sentence_says_who_when_and_after_how_many_steps() -> None:
 
 
 def test_a_flood_of_strange_words_holds_nobody_up(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_MOST_WORDS", 5)
+    monkeypatch.setattr(module, "_MAX_WORDS", 5)
     job.greet(0, 1)
     job.clock.now += LOST_SECONDS + 1
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:

@@ -8,7 +8,7 @@ import pytest
 
 from stash.measure.launcher import diagnose
 from stash.measure.launcher.diagnose import (
-    MOST_BYTES,
+    MAX_BYTES,
     closed,
     errors,
     last_traceback,
@@ -29,9 +29,9 @@ torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
 def test_of_a_log_its_end_is_read(tmp_path: Path) -> None:
     log = tmp_path / "output.log"
     assert tail(log) == ""
-    log.write_bytes(b"\xe9" * MOST_BYTES + b"the end")
+    log.write_bytes(b"\xe9" * MAX_BYTES + b"the end")
     assert tail(log).endswith("the end")
-    assert len(tail(log)) == MOST_BYTES
+    assert len(tail(log)) == MAX_BYTES
 
 
 def test_the_jobs_own_last_lines_are_told_from_its_launchers() -> None:

@@ -213,7 +213,7 @@ def test_an_empty_file_a_lock_perhaps_stays_where_it_is_and_is_emptied_again(run
 def test_a_long_log_is_cut_to_its_length_and_what_is_too_large_is_named(
     run: RunFolder, file: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(file_backup, "MOST_COPIED", 10)
+    monkeypatch.setattr(file_backup, "MAX_COPIED", 10)
     monkeypatch.setattr(file_backup, "_clones", lambda path: False)
     database = file.with_name("data.mdb")
     shutil.copy2(file, database)

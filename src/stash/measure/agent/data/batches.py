@@ -224,7 +224,7 @@ Votes = frozenset[int]
 SILENT: Votes = frozenset()
 _of_shapes: dict[tuple[Any, ...], int | None] = {}
 """What was found of plain lists and tuples of tensors, whose votes depend on nothing but their shapes."""
-_MOST_SHAPES = 4096
+_MAX_SHAPES = 4096
 
 
 def samples(batch: Any) -> int | None:
@@ -235,7 +235,7 @@ def samples(batch: Any) -> int | None:
     try:
         return _of_shapes[shapes]
     except KeyError:
-        if len(_of_shapes) >= _MOST_SHAPES:
+        if len(_of_shapes) >= _MAX_SHAPES:
             _of_shapes.clear()
         return _of_shapes.setdefault(shapes, _counted(batch))
 

@@ -18,10 +18,10 @@ _TRIES = 3
 """Of the exchange; the first one makes connections and does not count."""
 _PARTS = 4
 """Of the timing of a loader: as many as tell its spread."""
-_LEAST_SECONDS = 0.03
+_MIN_SECONDS = 0.03
 """Of such a part."""
-_MOST_STEPS = 1024
-_LEAST_BYTES = 4
+_MAX_STEPS = 1024
+_MIN_BYTES = 4
 """Of a bucket that tells what an all-reduce takes whatever its size: one number."""
 
 
@@ -62,11 +62,11 @@ def _timed(rank: OwnRank, feeds: list[Feed], steps: int, tally: Tally | None) ->
     enough to tell a rate, and are repeated until they tell its spread, or took long enough without one.
     """
     samples, parts = 0, list[float]()
-    while len(parts) < _PARTS and sum(parts) < _PARTS * _LEAST_SECONDS:
+    while len(parts) < _PARTS and sum(parts) < _PARTS * _MIN_SECONDS:
         began = rank.clock.now() - own_seconds(tally)
         read = _consume(feeds, steps)
         seconds = rank.clock.now() - own_seconds(tally) - began
-        if read and seconds < _LEAST_SECONDS and not parts and steps < _MOST_STEPS:
+        if read and seconds < _MIN_SECONDS and not parts and steps < _MAX_STEPS:
             steps *= 2
         else:
             samples, parts = samples + read, [*parts, seconds]
@@ -101,7 +101,7 @@ def time_exchange(rank: OwnRank, visit: Visit) -> None:
     if not sizes:
         return
     group = replicas.group_in_scope(replicas.modules()[0])
-    empty = [_LEAST_BYTES] * len(sizes)
+    empty = [_MIN_BYTES] * len(sizes)
     whole = [0.0 if group is None else _all_reduce(sizes, rank, group) for _ in range(_TRIES)]
     latency = [0.0 if group is None else _all_reduce(empty, rank, group) for _ in range(_TRIES)]
 

@@ -130,7 +130,7 @@ def remark(seen: Halves, lengthened: bool) -> str:
 # The machine's pace wanders, so neighbouring steps are alike and distant ones are not: many short rounds tell more
 # in the same time than few long ones (``bench.schedule_design`` tries it out on a recorded machine).
 
-MOST_STEPS = 50
+MAX_STEPS = 50
 _SECONDS = (0.1, 2.0)
 """Shortest and longest block wanted, in seconds of measured steps."""
 _BLOCKS_IN_BUDGET = 400
@@ -221,7 +221,7 @@ def plan(visits: Sequence[Visit], pace: StepPace, budget: float, most_steps: int
     Workers that are started together deliver together. Where three rounds of such blocks do not fit into the budget,
     blocks are as long as fits: at least a step to measure, after one to settle if there is time for it.
     """
-    most = most_steps or MOST_STEPS
+    most = most_steps or MAX_STEPS
     shortest = max(_ACCELERATORS_SECONDS if pace.accelerator else _SECONDS[0], _WORTH * pace.agreement_seconds)
     target = min(max(budget / _BLOCKS_IN_BUDGET, shortest), _SECONDS[1])
     steps = min(max(2 if pace.step_seconds < _LONG_STEP else 1, round(target / pace.step_seconds)), most)

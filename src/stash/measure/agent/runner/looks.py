@@ -16,9 +16,9 @@ from stash.measure.protocol.messages import JobFacts
 
 _SHARE = 0.05
 """Of the budget, for each of: counting operators, and steps in which gradients are looked at again."""
-_LEAST = 1.0
+_MIN = 1.0
 """Seconds that each of these may take whatever the budget is."""
-_MOST = 5
+_MAX = 5
 """Steps in which gradients are looked at: as many as tell a spread from an outlier."""
 Learned = dict[str, Any]
 """Fields of ``records.Workload``."""
@@ -26,11 +26,11 @@ Learned = dict[str, Any]
 
 def affordable(step_seconds: float, budget: float) -> int:
     """Steps in which gradients are looked at; one is wanted whatever it takes, for the exchange is looked at too."""
-    return max(1, int(min(_MOST, _share(budget) / step_seconds))) if step_seconds > 0 else _MOST
+    return max(1, int(min(_MAX, _share(budget) / step_seconds))) if step_seconds > 0 else _MAX
 
 
 def _share(budget: float) -> float:
-    return max(_LEAST, _SHARE * budget)
+    return max(_MIN, _SHARE * budget)
 
 
 def at_operators(rank: OwnRank) -> Generator[None, None, Learned]:

@@ -18,10 +18,10 @@ from stash.measure.agent import private
 
 OTHERS = "others"
 """The name of the row that holds the sum of all operators without a row."""
-MOST_ROWS = 200
-_MOST_KINDS = 20_000
+MAX_ROWS = 200
+_MAX_KINDS = 20_000
 """Rows kept while counting: a loop over lengths may have another shape in every call."""
-_MOST_SHAPES = 4
+_MAX_SHAPES = 4
 _WRITE_ONLY = frozenset({
     "copy_", "fill_", "zero_", "uniform_", "normal_", "bernoulli_", "random_", "exponential_", "_foreach_copy_",
     "_foreach_zero_",
@@ -143,7 +143,7 @@ class OperatorCounter:
         flops = self._flops(kind, args, kwargs, out)
         inputs = list(_tensors((*args, *kwargs.values())))
         key = (kind.name, _shapes(inputs), _dtype(inputs or list(_tensors((out,)))))
-        known = key in self._rows or len(self._rows) < _MOST_KINDS
+        known = key in self._rows or len(self._rows) < _MAX_KINDS
         try:
             moved: int | None = _moved(kind, args, kwargs, out)
         except Exception:  # of a tensor that is laid out in a way of its own
@@ -165,7 +165,7 @@ class OperatorCounter:
         total = sum(row.flops or 0.0 for row in self._rows.values())
         return total if self._complete and self.why is None and total else None
 
-    def table(self, most: int = MOST_ROWS) -> list[dict[str, Any]]:
+    def table(self, most: int = MAX_ROWS) -> list[dict[str, Any]]:
         """Fields of ``records.Operator``, the heaviest first; with the row of the others they are the whole step."""
         if self.why is not None:
             return []
@@ -285,7 +285,7 @@ def _tensors(values: Iterable[Any]) -> Iterator[Any]:
 
 
 def _shapes(tensors: list[Any]) -> str:
-    if len(tensors) > _MOST_SHAPES:
+    if len(tensors) > _MAX_SHAPES:
         return f"{len(tensors)} tensors of {sum(int(tensor.numel()) for tensor in tensors)} numbers"
     return " ".join("x".join(map(str, tensor.shape)) or "1" for tensor in tensors)
 

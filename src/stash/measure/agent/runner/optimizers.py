@@ -12,7 +12,7 @@ from typing import Any
 
 from stash.measure.agent import script
 
-_MOST_KNOWN = 32
+_MAX_KNOWN = 32
 
 
 class Updating:
@@ -71,7 +71,7 @@ class Optimizers:
             own = next((each for each in self._known if each.optimizer is optimizer), None)
             if own is None:
                 own = Updating(optimizer, self._now)
-                if len(self._known) > _MOST_KNOWN:
+                if len(self._known) > _MAX_KNOWN:
                     self._known = self._current()
                 self._known.append(own)
             self._latest = own
