@@ -1,7 +1,7 @@
-"""What the agents tell the launcher, as types: each is one line of the journal. Standard library only.
+"""Messages of the agents to the launcher: each type's fields, and its line in the journal. Standard library only.
 
 Fields that end up in the artefact have the names they have there (``stash.core.records``, which this module does not
-import: it lives in the user's training process). ``tests/unit/measure/run/test_messages.py`` ties the two together.
+import: it runs in the job's interpreter). ``tests/unit/measure/protocol/test_messages.py`` ties the two together.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from stash.core.errors import StashError
-from stash.measure.protocol.annotated import made
-from stash.measure.protocol.wire import crosses
+from stash.measure.protocol.wire import crosses, made
 
 
 @dataclass(frozen=True)
@@ -25,7 +24,7 @@ class Message:
 
 @dataclass(frozen=True)
 class PhaseBegun(Message):
-    """What the ranks do from now on: ``warm-up``, ``blocks``, or a rung's block of a round."""
+    """The ranks' occupation from now on: ``warm-up``, ``blocks``, or a rung's block of a round."""
 
     kind = "phase"
     name: str
@@ -34,7 +33,7 @@ class PhaseBegun(Message):
 
 @dataclass(frozen=True)
 class JobFacts(Message):
-    """Fields of ``Workload``; what is ``None`` or empty was not learned."""
+    """Fields of ``Workload``; one that is ``None`` or empty was not learned."""
 
     kind = "workload"
     parameters: int | None = None
@@ -178,7 +177,7 @@ class LoaderTimed(Message):
 
 @dataclass(frozen=True)
 class WorkersTimed(Message):
-    """Fields of ``WorkerTimes``: what each process that makes batches took for them."""
+    """Fields of ``WorkerTimes``: batches and seconds of each process that makes batches."""
 
     kind = "workers"
     feed: str
@@ -253,7 +252,7 @@ KINDS: Mapping[str, type[Message]] = {cls.kind: cls for cls in Message.__subclas
 @crosses
 @dataclass(frozen=True)
 class Payload:
-    """A message on its way from another rank to the journal: its line, read only by who looks at a field of it."""
+    """A message on its way from another rank to the journal: its line, which most who pass it on never read."""
 
     line: str
 
@@ -265,10 +264,9 @@ class Payload:
     def of(cls, message: Message) -> Payload:
         return cls(encode(message))
 
-    def __getattr__(self, name: str) -> Any:
-        if name == "line" or name.startswith("__"):  # asked for before there is one, as by ``copy``
-            raise AttributeError(name)
-        return getattr(decode(self.line), name)
+    def message(self) -> Message:
+        """Raises StashError, as ``decode``."""
+        return decode(self.line)
 
 
 def encode(message: Message | Payload) -> str:

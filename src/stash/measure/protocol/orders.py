@@ -10,9 +10,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TypeVar
 
-from stash.measure.protocol.annotated import made
 from stash.measure.protocol.folder import RunFolder
-from stash.measure.protocol.wire import crosses
+from stash.measure.protocol.wire import crosses, made
 
 # Orders ----------------------------------------------------------------------------------------------------
 # The orders: what the launcher asks of the agents of one launch, as a small JSON file.

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from stash.measure.protocol.annotated import made
+from stash.measure.protocol.wire import made
 
 
 @dataclass(frozen=True)

@@ -61,7 +61,7 @@ def test_anything_else_is_refused(said: bytes) -> None:
 
 
 def test_what_is_too_long_is_not_even_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wire, "LONGEST", 10)
+    monkeypatch.setattr(wire, "MAX_BYTES", 10)
     with pytest.raises(WireError, match="11 bytes"):
         unpacked(b'"' + b"x" * 9 + b'"')
 
