@@ -15,8 +15,7 @@ from stash.core.records.profile import Profile, Settings, Workload
 from stash.measure.launcher.diagnose import Diagnosis
 from stash.measure.launcher.engines import Cluster
 from stash.measure.launcher.gathered import Gathered
-from stash.measure.launcher.job import Job
-from stash.measure.launcher.repository import Commit
+from stash.measure.launcher.job import Commit, Job
 from stash.measure.protocol.messages import Message, RoundsPlanned
 
 # Wishes ----------------------------------------------------------------------------------------------------

@@ -24,10 +24,10 @@ from stash.lab.zoo.datasets import dataset_kind, read_manifest
 from stash.measure.host.gpus import count_gpus
 from stash.measure.launcher.diagnose import Evidence, diagnose
 from stash.measure.launcher.engines import Cluster
+from stash.measure.launcher.guarded import of_killed_runs
 from stash.measure.launcher.job import module
-from stash.measure.launcher.kept_files import of_killed_runs
 from stash.measure.launcher.neighbours import TemporaryFolder
-from stash.measure.launcher.numbering import numbered
+from stash.measure.launcher.peers import numbered
 from stash.measure.launcher.process import Process, Request, request
 from stash.measure.probe.probe_orders import MEETING, PARTS, ProbeOrders
 from stash.measure.protocol.folder import RunFolder

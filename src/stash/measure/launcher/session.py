@@ -1,45 +1,83 @@
 """Climb the ladder: decide what to launch next, and when what was measured is kept.
 
-The first launch tries to measure every rung in one run. If the agents find that switching is unsafe, or one
-rank stepping alone hangs, the rungs get launches of their own (``isolated``). A script whose loop ends early
-is started again until the rounds suffice.
+The first launch tries to measure every rung in one run. If the agents find that switching is unsafe, or one rank
+stepping alone hangs, the rungs get launches of their own (``isolated``). A script whose loop ends early is started
+again until the rounds suffice. It is started as it was typed, as one plain process: whether it needs a launcher, its
+own error says best.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from stash.core.errors import JobError, UserError
 from stash.core.ladder import rung
 from stash.core.records.profile import Profile
 from stash.core.secrets import hide
+from stash.core.units import counted
 from stash.measure.host.describe import describe
 from stash.measure.host.gpus import count_gpus
-from stash.measure.launcher import isolated, kept_files
-from stash.measure.launcher.another_start import AnotherStart, as_one_process, as_ranks
-from stash.measure.launcher.diagnose import MARK_STEPS, Diagnosis, after
+from stash.measure.launcher import isolated
+from stash.measure.launcher.diagnose import MARK_STEPS, Diagnosis, after, cause
 from stash.measure.launcher.engines import Cluster
 from stash.measure.launcher.gathered import Gathered
-from stash.measure.launcher.guarded import GuardedFiles
-from stash.measure.launcher.job import Job, may_train_on_several
+from stash.measure.launcher.guarded import GuardedFiles, of_killed_runs
+from stash.measure.launcher.job import Job, commit_of, may_train_on_several
 from stash.measure.launcher.launches import Launches, Member, StartedProcess
 from stash.measure.launcher.measurement import Measurement, ProfileOptions, Result, Timer, Watcher
 from stash.measure.launcher.neighbours import NeighbouringRuns, TemporaryFolder
-from stash.measure.launcher.numbering import numbered
+from stash.measure.launcher.peers import numbered
 from stash.measure.launcher.process import Process, Request, read_once
-from stash.measure.launcher.repository import commit_of
 from stash.measure.protocol.folder import RunFolder
 from stash.measure.protocol.orders import Orders
 
 _MAX_LAUNCHES = 20
 _OVERTURE, _VISITS = 16, 8
 """Steps of warm-up and trial, and blocks of a round, when a loop's few steps are to be shared out."""
+
+_VARIABLES = "RANK|LOCAL_RANK|WORLD_SIZE|LOCAL_WORLD_SIZE|MASTER_ADDR|MASTER_PORT"
+_WANTS_LAUNCHER = re.compile(
+    rf"environment variable (?:{_VARIABLES}) expected|KeyError: '(?:{_VARIABLES})'"
+    rf"|(?:environ|getenv)\b.*\b(?:{_VARIABLES})\b"
+    r"|Default process group has not been initialized|No module named 'mpi4py'|torchrun|torch\.distributed\.launch"
+)
+"""In its traceback, or in what it printed last. (DeepSpeed asks MPI for what no launcher has told it.)"""
+
+
+@dataclass(frozen=True)
+class AnotherStart:
+    """The cluster to start next, and what the profile says about it."""
+
+    cluster: Cluster
+    note: str
+
+
+def as_ranks(cluster: Cluster, failure: Diagnosis) -> AnotherStart | None:
+    """How to start a job that failed so as one plain process; None if its error does not ask for a launcher."""
+    lines = [line for line in failure.own_words.splitlines() if not line.lstrip().startswith('File "')]
+    if cluster.nnodes > 1 or cluster.engine != "local" or not _WANTS_LAUNCHER.search("\n".join(lines)):
+        return None
+    ranks, why = counted(cluster.all_devices, "rank"), cause(failure.own_words)
+    return AnotherStart(
+        replace(cluster, engine="torchrun", nproc=cluster.all_devices),
+        f"the job was started by torchrun, as {ranks}, since as a plain process it failed ({why})",
+    )
+
+
+def as_one_process(cluster: Cluster, needs_launcher: bool) -> AnotherStart:
+    """How to start a job whose ranks formed no process group; ``needs_launcher``: as a plain process it failed."""
+    return AnotherStart(
+        replace(cluster, engine="torchrun" if needs_launcher else "local", nproc=1, all_devices=1),
+        f"started as {cluster.nproc} ranks, the script never called init_process_group: those were "
+        f"{cluster.nproc} jobs and not one, so one process was started again, by itself, and measured",
+    )
 
 
 class ProfileSession:
@@ -90,7 +128,7 @@ class ProfileSession:
 
     def _run_in(self, folder: TemporaryFolder) -> Result:
         self.launches.folder = folder.path
-        swept = kept_files.of_killed_runs(folder.swept)
+        swept = of_killed_runs(folder.swept)
         self.measurement.gathered.note(*swept)
         try:
             result = self._run()

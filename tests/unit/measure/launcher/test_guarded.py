@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from stash.measure.launcher.guarded import GuardedFiles
-from stash.measure.protocol import kept_state
+from stash.measure.protocol import put_back
 from stash.measure.protocol.file_backup import FileBackup
 from stash.measure.protocol.folder import KEPT, RunFolder
 
@@ -130,7 +130,7 @@ def test_a_run_that_ends_by_itself_leaves_no_guardian_and_no_folder(file: Path, 
         assert guardian.poll() is None
         FileBackup(RunFolder(run / "launch-0-0"), time.time() - 60).before_removing(str(file))
         file.unlink()
-        assert kept_state.left() == []  # it is owned
+        assert put_back.left() == []  # it is owned
     assert guardian.returncode == -signal.SIGKILL
     assert file.read_text() == "the user's"
     assert list((tmp_path / "state/stash/kept").iterdir()) == []

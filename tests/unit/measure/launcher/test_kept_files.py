@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from stash.measure.launcher.kept_files import sentences
+from stash.measure.launcher.guarded import sentences
 from stash.measure.protocol.put_back import RestoreReport
 
 
