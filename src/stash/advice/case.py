@@ -53,10 +53,10 @@ def gain(
 def _speed(base: Base, wanted: Alteration, less: Mapping[str, float] | None) -> tuple[float, float | None] | None:
     """Seconds and samples of a step; ``None`` if a part of it cannot be predicted."""
     try:
-        told = what_if(base, wanted, less)
+        forecast = what_if(base, wanted, less)
     except StashError:
         return None
-    return None if lost(base, told) else (told.breakdown.step_seconds, told.breakdown.samples_per_step)
+    return None if lost(base, forecast) else (forecast.breakdown.step_seconds, forecast.breakdown.samples_per_step)
 
 
 # Case ------------------------------------------------------------------------------------------------------

@@ -257,8 +257,8 @@ def verdict(breakdown: Breakdown, profile: Profile) -> Advice:
     """What may be said about a breakdown, and what to do next."""
     claims, case = may_claim(breakdown), Case(breakdown, profile)
     budget = _deciding_budget(claims, case)
-    said = {"stall": claims.certain[:1], "tie": claims.certain}.get(claims.kind, ())
-    stalls = tuple(stall.name for stall in said) or (("compute",) if claims.kind == "compute" else ())
+    leading = {"stall": claims.certain[:1], "tie": claims.certain}.get(claims.kind, ())
+    stalls = tuple(stall.name for stall in leading) or (("compute",) if claims.kind == "compute" else ())
     return Advice(
         kind=claims.kind,
         stall=stalls[0] if stalls else None,
@@ -287,11 +287,11 @@ def _text(case: Case, claims: Claims) -> str:
         return _compute_text(case.breakdown, claims)
     if claims.kind == "cannot tell":
         return _undecided_text(case, claims)
-    told = _stall_text(case, claims.certain[0]) if claims.kind == "stall" else _tie_text(case, claims.certain)
+    text = _stall_text(case, claims.certain[0]) if claims.kind == "stall" else _tie_text(case, claims.certain)
     rivals = [stall for stall in claims.open if (stall.high or 0.0) > (claims.certain[0].low or 0.0)]
     if rivals:
-        told += f" Others are not known well enough: {_upper_ends(figures(case.breakdown.stalls), rivals)}."
-    return told
+        text += f" Others are not known well enough: {_upper_ends(figures(case.breakdown.stalls), rivals)}."
+    return text
 
 
 def _estimate_text(case: Case) -> str:

@@ -200,17 +200,17 @@ def hourly(rental: Rental, draws: Draws) -> Array:
 
 def _start(stalls: StallDraws, facts: BillFacts, draws: Draws) -> tuple[Array, str, bool] | None:
     """Seconds until training starts, what they are, and whether their spread is known; ``None`` if nobody said."""
-    seconds, said, known = np.zeros(draws.count), [], True
+    seconds, sentences, known = np.zeros(draws.count), [], True
     if facts.start_seconds is not None:
         seconds = seconds + draws.of("start-up", facts.start_seconds)
-        said.append(f"{span(facts.start_seconds.value)} until machines are up")
+        sentences.append(f"{span(facts.start_seconds.value)} until machines are up")
         known = facts.start_seconds.low is not None
     rate = _download_rate(stalls, facts)
     for what, size in (("image", facts.image_bytes), ("data", facts.dataset_bytes)):
         if size is not None and rate is not None:
             seconds = seconds + size / rate
-            said.append(f"{size / GB:,.4g} GB of {what} at {rate / 1e6:,.4g} MB/s")
-    return (seconds, ", ".join(said), known) if said else None
+            sentences.append(f"{size / GB:,.4g} GB of {what} at {rate / 1e6:,.4g} MB/s")
+    return (seconds, ", ".join(sentences), known) if sentences else None
 
 
 def _download_rate(stalls: StallDraws, facts: BillFacts) -> float | None:

@@ -43,7 +43,7 @@ class PriceMoves:
     """New price by old price, of those that changed: the smallest first."""
 
     @property
-    def told(self) -> str:
+    def as_text(self) -> str:
         """What was seen, in words."""
         seen = f"of {self.pairs} prices of this cloud that are known of two dates"
         if not self.factors:
@@ -148,7 +148,7 @@ def _spread(offer: Offer, moves: Mapping[str, PriceMoves], now: date) -> tuple[t
     ends = None if known is None or asked is None else known.ends(asked.most)
     if known is None or ends is None:
         return None, "how far it has moved since is not known: renew it with `stash catalog refresh`"
-    return ends, f"since when it may have moved: {known.told}"
+    return ends, f"since when it may have moved: {known.as_text}"
 
 
 # Chance ----------------------------------------------------------------------------------------------------

@@ -106,7 +106,7 @@ def split(of_device: int, largest: int) -> tuple[int, int]:
     return of_device // passes, passes
 
 
-def said(plan: StepPlan) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def policy_notes(plan: StepPlan) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """What the policy takes for granted, and what to be warned of: sentences."""
     goal = plan.goal
     if goal.scaling == "per device":

@@ -137,10 +137,10 @@ def _replicas(base: Base) -> float:
     return 1.0 if replicas is None else replicas / base.profile.world_size
 
 
-def lost(base: Base, told: Forecast | StallDraws) -> tuple[Missing, ...]:
+def lost(base: Base, forecast: Forecast | StallDraws) -> tuple[Missing, ...]:
     """Stalls of the target that nobody can predict, other than those which the profile itself could not tell."""
     never_known = {item.name for item in base.breakdown.skipped if item.possible}
-    return tuple(item for item in told.unknown if item.name not in never_known or _new(base, item))
+    return tuple(item for item in forecast.unknown if item.name not in never_known or _new(base, item))
 
 
 def _new(base: Base, item: Missing) -> bool:

@@ -162,7 +162,7 @@ class _Bounded:
     """That it costs in the mean, at least."""
 
 
-def venture(plan: FleetPlan, danger_of: DangerOf) -> FleetPlan:
+def plan_with_revocations(plan: FleetPlan, danger_of: DangerOf) -> FleetPlan:
     """``plan`` with the risk of the fleet that is best with revocations, which may be another than the cheapest.
 
     Where none is in time often enough it stays with the cheapest, whose ``risk.advice`` says so. Raises UserError.
@@ -235,13 +235,13 @@ def _choices(plan: FleetPlan) -> list[tuple[str, ...]]:
 def _candidates(plan: FleetPlan, choices: Sequence[tuple[str, ...]]) -> Iterator[_Bounded]:
     """Fleets that would do undisturbed with one of these choices of types on demand, the least bound first."""
     assert plan.chosen is not None
-    plain = _venture_wish(plan)
+    plain = _wish_of(plan)
     own = np.array([plan.chosen.workers.get(kind.name, 0) for kind in plan.pool.types], dtype=float)
     counts, weighed = compared(plain, own, everything(plain) if fleets(plain) <= MAX_FLEETS else None)
     found: list[tuple[float, int, FleetPlan]] = []
     for names in choices:
         other = plan.model_copy(update={"pool": rented_on_demand(plan.pool, names)})
-        wish = _venture_wish(other)
+        wish = _wish_of(other)
         hourly = counts @ wish.prices + wish.server_price
         used = [number for number, kind in enumerate(plan.pool.types) if kind.name in names]
         fits = weighed.feasible & (counts[:, used] > 0).all(axis=1)
@@ -252,10 +252,10 @@ def _candidates(plan: FleetPlan, choices: Sequence[tuple[str, ...]]) -> Iterator
         best = np.argsort(bounds, kind="stable")[: _MAX + 1]
         found += [(float(bounds[at]), int(at), other) for at in best if np.isfinite(bounds[at])]
     for bound, at, other in sorted(found, key=lambda each: each[:2]):
-        yield _Bounded(other.model_copy(update={"chosen": costed(_venture_wish(other), counts[at])}), bound)
+        yield _Bounded(other.model_copy(update={"chosen": costed(_wish_of(other), counts[at])}), bound)
 
 
-def _venture_wish(plan: FleetPlan) -> FleetWish:
+def _wish_of(plan: FleetPlan) -> FleetWish:
     return FleetWish(plan.pool, plan.model, plan.loss, plan.deadline_seconds, plan.confidence, plan.budget_dollars)
 
 

@@ -109,8 +109,8 @@ def checked(wish: FleetWish) -> FleetWish:
         for kind, seconds in zip(pool.types, compute_seconds(pool), strict=True):
             if seconds <= 0:
                 raise UserError(
-                    f"types: {kind.name} takes {kind.lone_seconds:.3g} s for an iteration, and its exchange alone "
-                    f"{kind.lone_seconds - seconds:.3g} s: one of samples_per_second, exchange_bytes, "
+                    f"types: {kind.name} takes {kind.single_seconds:.3g} s for an iteration, and its exchange alone "
+                    f"{kind.single_seconds - seconds:.3g} s: one of samples_per_second, exchange_bytes, "
                     "worker_bytes_per_second and pcie_bytes_per_second is wrong"
                 )
     else:

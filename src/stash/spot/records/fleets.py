@@ -61,7 +61,7 @@ class WorkerType(Record):
         return self.gpus * self.batch
 
     @property
-    def lone_seconds(self) -> float:
+    def single_seconds(self) -> float:
         """Of one iteration, alone with the server: g · b / speed."""
         return self.samples / self.samples_per_second
 
@@ -220,7 +220,7 @@ class FleetRun(Record):
         return sum(self.workers.values())
 
 
-class LoneWorker(Record):
+class SingleWorker(Record):
     """An iteration of one worker alone with its servers."""
 
     type: PlainName
@@ -228,7 +228,7 @@ class LoneWorker(Record):
     seconds: Interval
 
     @model_validator(mode="after")
-    def _takes_time(self) -> LoneWorker:
+    def _takes_time(self) -> SingleWorker:
         if not 0 < self.seconds.value < 1e12:
             raise ValueError(f"seconds: an iteration of {self.type} cannot take {self.seconds.value:g} s")
         return self
@@ -269,7 +269,7 @@ class FleetModel(Record):
     stash_version: PlainName
     created: PlainName
     source: Sentence
-    lone: tuple[LoneWorker, ...]
+    lone: tuple[SingleWorker, ...]
     queue: FittedQueue
     paper: FittedSharing | None
     """``None`` with fewer fleets than it has coefficients to fit: three sizes."""

@@ -258,7 +258,7 @@ def _without(plan: FleetPlan) -> float:
 def _advice(plan: FleetPlan, p_deadline: float, dollars: float, fixed: float | None) -> str:
     """Whether to take spot, or why not."""
     assert plan.chosen is not None
-    beside = "no fleet on demand is known to do it" if fixed is None else f"on-demand costs ${fixed:.2f}"
+    rest = "no fleet on demand is known to do it" if fixed is None else f"on-demand costs ${fixed:.2f}"
     if not on_spot(plan.pool, plan.chosen.workers):
         return (
             f"refuse spot: on-demand costs ${dollars:.2f}, and no fleet with spot machines is in time often enough "
@@ -270,10 +270,10 @@ def _advice(plan: FleetPlan, p_deadline: float, dollars: float, fixed: float | N
             if plan.confidence is None
             else f"--confidence asks for {plan.confidence:g}"
         )
-        return f"refuse spot: with revocations it is in time with probability {p_deadline:.2f}, and {asked}; {beside}"
+        return f"refuse spot: with revocations it is in time with probability {p_deadline:.2f}, and {asked}; {rest}"
     if fixed is not None and dollars >= fixed:
         return f"refuse spot: it costs ${dollars:.2f} in the mean, and on-demand ${fixed:.2f}"
-    return f"take spot: ${dollars:.2f} in the mean, {beside}; in time with probability {p_deadline:.2f}"
+    return f"take spot: ${dollars:.2f} in the mean, {rest}; in time with probability {p_deadline:.2f}"
 
 
 def _beyond(plan: FleetPlan, danger: RiskOptions, played: _Played) -> Iterator[str]:

@@ -257,9 +257,9 @@ class ChanceBin:
     cases: int
 
 
-def binned(said: Sequence[float], came_true: Sequence[bool], bins: int = 10) -> tuple[ChanceBin, ...]:
+def binned(forecasts: Sequence[float], came_true: Sequence[bool], bins: int = 10) -> tuple[ChanceBin, ...]:
     """By tenths of what was said; those in which nothing was said are left out."""
-    chances, seen = np.array(said), np.array(came_true, dtype=bool)
+    chances, seen = np.array(forecasts), np.array(came_true, dtype=bool)
     tenth = np.minimum((chances * bins).astype(int), bins - 1)
     groups = [tenth == number for number in range(bins)]
     return tuple(
@@ -269,6 +269,6 @@ def binned(said: Sequence[float], came_true: Sequence[bool], bins: int = 10) -> 
     )
 
 
-def brier(said: Sequence[float], came_true: Sequence[bool]) -> float:
+def brier(forecasts: Sequence[float], came_true: Sequence[bool]) -> float:
     """Mean squared distance of the chance from what came true (Brier, Monthly Weather Review 78, 1950): 0 is best."""
-    return float(np.mean((np.array(said) - np.array(came_true, dtype=float)) ** 2))
+    return float(np.mean((np.array(forecasts) - np.array(came_true, dtype=float)) ** 2))
