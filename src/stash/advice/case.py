@@ -20,7 +20,7 @@ from stash.predict.passes import Base
 # What a remedy saves: the measured step less the forecast of the step after it, by the functions of ``stash
 # whatif``.
 #
-# So advice and what-if never disagree. A gain that nobody can predict is ``None``, and no other number stands in
+# So advice and what-if never disagree. A gain that cannot be predicted is ``None``, and no other number stands in
 # for it.
 
 _DIGITS = 12

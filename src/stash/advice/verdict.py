@@ -27,7 +27,7 @@ from stash.core.records.profile import Profile
 from stash.core.units import format_seconds
 
 # Claims ----------------------------------------------------------------------------------------------------
-# What a breakdown allows to be said: which stalls are certain, which may be large, which nobody measured.
+# What a breakdown allows to be said: which stalls are certain, which may be large, which were not measured.
 #
 # Decides and writes no sentence. The rules, with their thresholds, are those of ``docs/method.md``.
 
@@ -242,7 +242,7 @@ class Advice(Record):
 
     kind: Kind
     stall: str | None
-    """The dominating one, or compute; of several that tie the largest estimate; ``None`` where nobody can tell."""
+    """The dominating one, or compute; of several that tie the largest estimate; ``None`` where unknown."""
     stalls: tuple[str, ...]
     """All that may dominate, the largest estimate first: several if they tie."""
     open: tuple[Stall, ...]
@@ -350,7 +350,7 @@ def _undecided_text(case: Case, claims: Claims) -> str:
         names = [missing.name for missing in claims.hidden]
         parts.append(
             f"Cannot tell what limits the devices: compute ({written.share('compute')} of the step) contains "
-            f"{listed(names)}, which nobody measured."
+            f"{listed(names)}, which were not measured."
         )
     return " ".join(parts)
 

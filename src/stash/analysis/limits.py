@@ -19,7 +19,7 @@ from stash.core.units import format_seconds, parse_seconds
 # Limits that a profile must keep, as people type them: decided on the interval, never on the point in its middle.
 #
 # ``network=15%`` is a share of the step, ``step=250ms`` a time, ``samples/s=90`` a rate. A limit *passes* if the
-# whole interval keeps it, *fails* if the whole interval breaks it, and otherwise nobody can tell.
+# whole interval keeps it, *fails* if the whole interval breaks it, and is undecided otherwise.
 
 PASSES, FAILS, CANNOT_TELL = "passes", "fails", "cannot tell"
 
@@ -114,7 +114,7 @@ def not_slower(tolerance: Tolerance, before: Sequence[Breakdown], after: Sequenc
 
 
 def overall(decisions: Sequence[Decision]) -> str:
-    """The verdict over all: one that fails is enough, and one that nobody can tell keeps the rest from passing."""
+    """The verdict over all: one that fails is enough, and one that is undecided keeps the rest from passing."""
     verdicts = {decision.verdict for decision in decisions}
     return next((verdict for verdict in (FAILS, CANNOT_TELL) if verdict in verdicts), PASSES)
 
@@ -173,8 +173,8 @@ def _example(name: str) -> str:
 # Requirements ----------------------------------------------------------------------------------------------
 # Facts that must be so for a check to mean anything: as many ranks, that precision, this machine.
 #
-# A fact is one that comparisons name (``recorded_facts``), as text. A requirement *passes* if every profile says it and
-# *fails* if one says another, and nobody can tell where one does not know.
+# A fact is one that comparisons name (``recorded_facts``), as text. A requirement *passes* if every profile has it,
+# *fails* if one has another, and is undecided where one does not record it.
 
 _ALSO = {"batch": "batch per device", "world size": "ranks", "gpu": "gpus"}
 """Other words for a fact; without regard to case, and with ``_`` for a blank."""

@@ -115,7 +115,7 @@ def _verdict(check: PlanCheck, scale: Scale) -> str:
         FASTER: f"Faster than planned: the step is off by {amount}",
         AS_PLANNED: f"As planned: the step is within the plan's interval ({amount})",
     }
-    words = said.get(step.verdict, f"Nobody can tell whether the step is as planned ({amount})")
+    words = said.get(step.verdict, f"It is unknown whether the step is as planned ({amount})")
     return f"{words}; {held}."
 
 

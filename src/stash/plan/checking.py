@@ -190,7 +190,7 @@ class CheckedLine(Record):
     verdict: str
     """``as planned``, ``slower``, ``faster`` or ``cannot tell``."""
     why: str = ""
-    """Nobody can tell."""
+    """Why the verdict is ``cannot tell``."""
 
     @property
     def change(self) -> Interval | None:

@@ -130,12 +130,12 @@ def agreed(price: HourlyPrice) -> bool:
 
 
 def available(offer: Offer) -> int | None:
-    """How many machines of it there are, where the user's file says so; ``None``: nobody said."""
+    """How many machines of it there are, where the user's file says so; ``None`` if unstated."""
     return offer.instance.reserved_count if offer.kind == "reserved" else offer.instance.owned_count
 
 
 def _spread(offer: Offer, moves: Mapping[str, PriceMoves], now: date) -> tuple[tuple[float, float] | None, str]:
-    """Ends of the interval by the price itself, ``None`` if nobody knows them, and in words how they are known."""
+    """Ends of the interval by the price itself, ``None`` if unknown, and in words how they are known."""
     paid, asked = paid_as(offer), age(offer.as_of, now)
     if paid == "spot":
         return None, "how far spot prices move is in no catalog"

@@ -336,5 +336,5 @@ def _nearest_miss(weighing: Evaluator, chains: Sequence[CandidateChain]) -> list
     chain, number = chains[nearest], int(rows[nearest].argmin())
     if chain.stage[number] == FLOOR:
         weighing.advance(chain, number)
-        return _nearest_miss(weighing, chains)  # it may be that nobody can forecast this one
+        return _nearest_miss(weighing, chains)  # it may be that this one cannot be forecast
     return [weighing.weighed(chain, number)]

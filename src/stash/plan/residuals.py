@@ -108,7 +108,7 @@ def residual(stall: str, origin: str, machine: str, planned: Interval, measured:
     The middle of a forecast is that of the logarithms of its ends, since that is where half of its draws lie.
     """
     if measured.low is None or measured.high is None:
-        return f"{stall} of {machine}: one round was measured, whose error nobody knows"
+        return f"{stall} of {machine}: one round was measured, whose error is unknown"
     if measured.low <= 0 or planned.value <= 0 or (planned.low is not None and planned.low <= 0):
         return f"{stall} of {machine}: it may be zero, so there is no ratio"
     error = math.log(measured.high / measured.low) / 2 / _NORMAL
@@ -140,7 +140,7 @@ def calibrated(drawn: StallDraws, residuals: Residuals, draws: Draws) -> StallDr
     """The same forecast with its stalls' draws moved, narrowed or widened; draws keep their order, so pairs of
     forecasts stay paired.
 
-    A stall whose spread nobody knows gets one from two machines on: Student's prediction interval of their log
+    A stall whose spread is unknown gets one from two machines on: Student's prediction interval of their log
     ratios.
     """
     if not residuals.found:

@@ -180,7 +180,7 @@ def _scaled(base: Base, target: Target, name: str, seconds: Array, factor: Array
     stall = base.breakdown.stall(name)
     contained = [item.name for item in base.breakdown.skipped if item.contained_in == name and item.possible]
     if contained and not same:
-        beyond.append(f"{name} contains {' and '.join(contained)}, which nobody measured apart")
+        beyond.append(f"{name} contains {' and '.join(contained)}, which was not measured separately")
     if name == "compute" and target.device is None and target.cores != base.target.cores:
         beyond.append("compute is as on the cores that were measured: what others make of it is not known")
     if name != "compute" and target.device != base.target.device:

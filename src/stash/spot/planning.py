@@ -122,7 +122,7 @@ def _least(wish: FleetWish) -> float:
 def _wish(
     pool: FleetPool, deadline: float, loss: float, confidence: float | None, budget: float | None, vcpus: float | None
 ) -> FleetWish:
-    """Raises UserError for a probability that nobody can tell."""
+    """Raises UserError for a probability that cannot be known."""
     if confidence is not None and pool.uncertainty is None:
         raise UserError(
             f"--confidence {confidence:g}: how wrong the forecast or the curve is, is not known (leave one out with "
@@ -141,7 +141,7 @@ def _wish(
 # the best one's cost. Then those some of whose types, or all, are rented on demand, which nobody revokes.
 
 DangerOf = Callable[[Mapping[str, int]], RiskOptions]
-"""Of machines on spot, by type; raises UserError where nobody says how long one of these types lives."""
+"""Of machines on spot, by type; raises UserError where it is unstated how long one of these types lives."""
 _MAX, _SECONDS = 80, 5.0
 """Fleets that are reckoned of either kind, and processor seconds, which many revocations take."""
 _MAX_TYPES = 6

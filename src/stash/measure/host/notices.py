@@ -46,7 +46,7 @@ class Notice(NamedTuple):
     at: float
     """Seconds since 1970 by this machine's clock: when it was heard."""
     deadline: float | None
-    """When the machine may be gone, by this machine's clock; ``None``: nobody says."""
+    """When the machine may be gone, by this machine's clock; ``None`` if unstated."""
     source: NoticeSource
 
 

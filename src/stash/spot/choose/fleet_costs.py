@@ -62,7 +62,7 @@ class FleetWish:
 
     @cached_property
     def vcpus(self) -> Array:
-        """[type], 0 where nobody says: only asked for with a quota, which ``checked`` refuses then."""
+        """[type], 0 where unstated: only asked for with a quota, which ``checked`` refuses then."""
         return np.array([kind.vcpus or 0.0 for kind in self.pool.types])
 
     @property
@@ -157,7 +157,7 @@ def weigh(wish: FleetWish, counts: Array, seconds: Array | None = None) -> Weigh
 
 
 def in_time(wish: FleetWish, seconds: float) -> float | None:
-    """P(start + T ≤ Tobj) where ln T is normal; ``None`` if nobody says how wrong T is."""
+    """P(start + T ≤ Tobj) where ln T is normal; ``None`` if the error of T is unstated."""
     if wish.deviation is None:
         return None
     training, left = seconds - wish.pool.start_seconds, wish.deadline_seconds - wish.pool.start_seconds

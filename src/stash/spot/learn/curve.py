@@ -31,7 +31,7 @@ Ended = Literal["done", "budget", "interrupted"]
 MIN_UPDATES = 4 * LOSS_WINDOW
 """Of a replay: a course over less says nothing but its first window."""
 MAX_UPDATES = 10_000
-"""Of a replay, where nobody says how many."""
+"""Of a replay, where it is unstated how many."""
 _TIMED = 3
 """Updates by which the pace of a batch is told, after one that is not timed."""
 _OF_BUDGET = 0.9

@@ -2,7 +2,7 @@
 
 Speeds alone tell of the servers how long an update keeps one busy, how randomly workers arrive, and how much of it
 more servers share; and of the paper's equations (7) to (9) four coefficients. Runs of a lone worker give each type's
-iteration. What speeds cannot tell apart (receiving, applying, sending) stays one station.
+iteration. What speeds cannot separate (receiving, applying, sending) stays one station.
 """
 
 from __future__ import annotations

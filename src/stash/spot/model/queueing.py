@@ -26,7 +26,7 @@ from stash.spot.records.fleets import Contention, FleetPool
 # ρ is how much of the update in service an arrival finds still to do. 1 is the product form, exact for exponential
 # or shared service. Real workers repeat themselves: those that queued once come one after the other from then on.
 # At 0 they take turns and wait only when a station is full: T is Z + D until N updates take N · D. Between, ρ is
-# fitted; where nobody timed fleets, it is what published ones came to.
+# fitted; where no fleet was timed, it is what published ones came to.
 
 MAX_STATES = 2_000_000
 """Fleets that exact analysis holds at once: 300 MB with seven types."""

@@ -1,4 +1,4 @@
-"""What a fleet nobody timed would do: updates per second with an interval, samples, mean batch, imbalance."""
+"""What a fleet that was not timed would do: updates per second with an interval, samples, mean batch, imbalance."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from stash.spot.model.fitting import SingleSpeeds, paper_speeds, queue_speeds
 from stash.spot.records.fleets import FleetModel, FleetRun, FleetSpeed, SpeedModel
 
 # Predicting ------------------------------------------------------------------------------------------------
-# What a fleet nobody timed would do: updates per second by a fitted model, its interval, and where it is a guess.
+# What a fleet that was not timed would do: updates per second by a fitted model, with its interval.
 #
 # The interval is Student's, of how far the model was off fleets it had not seen: it holds that, and no more. What
 # leaves the measured range is predicted all the same, and said.

@@ -52,7 +52,7 @@ class WorkerType(Record):
 
     @property
     def on_demand_price(self) -> float | None:
-        """$/h; ``None`` if nobody says."""
+        """$/h; ``None`` if unstated."""
         return self.dollars_per_hour if self.fixed else self.on_demand_dollars_per_hour
 
     @property
@@ -190,12 +190,12 @@ class FleetPool(Record):
     most_vcpus: Number | None = Field(None, gt=0)
     types: tuple[WorkerType, ...] = Field(min_length=1, max_length=2000)
     learned: LearnedRange | None = None
-    """Where ``loss`` was seen; ``None`` if nobody says."""
+    """Where ``loss`` was seen; ``None`` if unstated."""
     notes: tuple[Sentence, ...] = ()
     """What a reader of a plan has to know of these numbers."""
     cloud: PlainName | None = None
     region: PlainName | None = None
-    """Where the prices are of; ``None`` if nobody says."""
+    """Where the prices are of; ``None`` if unstated."""
     randomness: Annotated[Number, Field(ge=0, le=1)] | None = None
     """How workers arrive at the servers, as ``FittedQueue`` has it; ``None``: nobody timed them."""
 
@@ -298,7 +298,7 @@ class FleetSpeed(Record):
     updates_per_second: Number
     low: Number | None
     high: Number | None
-    """Ends of the 95 % interval; ``None`` if nobody knows how wrong the model is."""
+    """Ends of the 95 % interval; ``None`` if the error of the model is unknown."""
     beyond: tuple[Sentence, ...] = ()
     """Where it leaves what was measured."""
 
@@ -373,4 +373,4 @@ class FleetPlan(Record):
     looser: tuple[LooserWish, ...] = ()
     beyond: tuple[Sentence, ...] = ()
     risk: FleetRisk | None = None
-    """What revocations do to it; ``None`` where nobody says how often machines go."""
+    """What revocations do to it; ``None`` where it is unstated how often machines go."""

@@ -250,7 +250,7 @@ def _least_chance(plan: FleetPlan) -> float:
 
 
 def _without(plan: FleetPlan) -> float:
-    """P(deadline) without revocations; 1 where nobody says how wrong the plan is."""
+    """P(deadline) without revocations; 1 where the error of the plan is unstated."""
     assert plan.chosen is not None
     return 1.0 if plan.chosen.p_deadline is None else plan.chosen.p_deadline
 
@@ -283,6 +283,6 @@ def _beyond(plan: FleetPlan, danger: RiskOptions, played: _Played) -> Iterator[s
     if revoked > 1 and not danger.shocks and not danger.records:
         yield "machines are taken to be revoked independently of each other; --shocks 5%/month takes a type at once"
     if danger.records and played.independent < MIN:
-        yield "the trace holds less than two whole runs beside each other, so nobody can tell how sure this is"
+        yield "the trace holds less than two whole runs beside each other, so it is unknown how sure this is"
     if danger.write_seconds is not None and any(each.law.name != "memoryless" for each in danger.laws.values()):
-        yield f"a restart is taken to begin all {counted(size, 'machine')} anew, and age matters to them"
+        yield f"a restart is taken to begin all {counted(size, 'machine')} afresh, and age matters to them"
