@@ -157,7 +157,7 @@ def forecast(
     """The forecast of these parts, one for each stall, in any order; ``compute`` has to be among them.
 
     ``unknown`` are the stalls that the target cannot have or that are unknown, ``samples`` those of a step of
-    the whole job, and ``repetitions`` the rounds of the profile behind it. Raises StashError if a stall is there twice.
+    the whole job, and ``repetitions`` the rounds of the profile behind it. Raises StashError for a stall twice.
     """
     ordered = sorted(parts, key=lambda part: STALLS.index(part.name))
     names = tuple(part.name for part in ordered)
