@@ -32,8 +32,6 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-# Folder ----------------------------------------------------------------------------------------------------
-
 TALLY = "tally."
 """How the names of the files of shared counters begin."""
 KEPT = "kept"
@@ -162,10 +160,6 @@ class RunFolder:
         return self.run / f"muster.{launch}.{label}.{member}"
 
 
-# Locks -----------------------------------------------------------------------------------------------------
-# Locks on files, which the kernel lets go of when the last process that holds the descriptor ends.
-
-
 def lock(descriptor: int, shared: bool = False) -> bool | None:
     """Lock an open file without waiting: False if another has, None if the file system has no locks.
 
@@ -192,13 +186,10 @@ def wait_for_lock(descriptor: int) -> None:
         return
 
 
-# Owner -----------------------------------------------------------------------------------------------------
-# Whether the launcher of a run lives: it holds a lock on the file ``owner`` of the run's folder until it dies.
-#
-# The kernel lets go of the lock however its holder ended, and every process that sees the file sees the lock, also
-# from another PID namespace (a container), where a process number says nothing. Another machine on a shared file
-# system may not see it, so a lock taken under another kernel tells nothing, unless this machine was started again
-# since.
+# The launcher of a run holds a lock on the file ``owner`` of the run's folder until it dies. The kernel lets go of it
+# however its holder ended, and every process that sees the file sees the lock, also from another PID namespace (a
+# container), where a process number says nothing. Another machine on a shared file system may not see it, so a lock
+# taken under another kernel tells nothing, unless this machine was started again since.
 
 _FILE, _DRAFT = "owner", "owner.new"
 _SAYS = b"The launcher of this Stash run lives while this file is locked, on kernel "
@@ -215,7 +206,7 @@ def claim(folder: Path) -> int:
 
 
 def disown(folder: Path) -> None:
-    """Let the folder stay without an owner; nobody can tell from now on."""
+    """Let the folder stay without an owner: from now on whether it has one is unknown."""
     (folder / _FILE).write_bytes(_SAYS)
 
 
@@ -228,7 +219,7 @@ def is_run(folder: Path) -> bool:
 
 
 def owned(folder: Path) -> bool | None:
-    """Whether the owner of a run's folder lives; a folder that is gone has none. None if that cannot be told."""
+    """Whether the owner of a run's folder lives; a folder that is gone has none. None if that is unknown."""
     try:
         descriptor = os.open(folder / _FILE, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -271,7 +262,7 @@ def _start_of_machine() -> float:
 
 
 def _kernel() -> bytes:
-    """What tells this start of this kernel from all others; empty if it does not say."""
+    """An identifier of this start of this kernel; empty if there is none."""
     try:
         return _BOOT.read_bytes().strip()
     except OSError:

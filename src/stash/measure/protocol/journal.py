@@ -1,4 +1,8 @@
-"""What agents leave while they measure: the journal, a message a line, and heartbeats. Standard library only."""
+"""What agents leave while they measure: the journal, a message a line, and heartbeats. Standard library only.
+
+The journal is what the leader measured; its launcher follows it, other nodes get a copy. One writer each, and nobody
+waits for anybody. Each line is written whole, so a killed run leaves every finished one readable.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +16,6 @@ from typing import BinaryIO, NamedTuple
 
 from stash.measure.protocol.folder import RunFolder, lock
 from stash.measure.protocol.messages import ClimbEnded, Message, Payload, decode, encode
-
-# Journal ---------------------------------------------------------------------------------------------------
-# The journal: what the leader measured, one message a line; followed by its launcher, copied to other nodes.
-#
-# One writer each, and nobody waits for anybody. Each line is written whole, so a killed run leaves every finished
-# one readable.
 
 
 class Journal:
@@ -99,12 +97,9 @@ class JournalCopy:
                 file.write(news)
 
 
-# Beats -----------------------------------------------------------------------------------------------------
-# Heartbeats: a small file per rank that tells the launcher how far it got, overwritten at every step.
-#
-# It is written as memory, since a system call for every step would be most of what a heartbeat takes. The kernel
-# notes such a write whenever it likes, so once a second the file's own time is set: by that, whoever comes after a
-# killed run knows until when it lived.
+# A heartbeat is a small file per rank, overwritten at every step. It is written as memory, since a system call for
+# every step would be most of what it takes. The kernel notes such a write whenever it likes, so once a second the
+# file's own time is set: by that, whoever comes after a killed run knows until when it lived.
 
 _FORMAT = struct.Struct("qqd")
 _PID_BYTES = struct.calcsize("q")
