@@ -20,7 +20,7 @@
 
 The folders of one run's launches lie side by side; between them stand ``owner``, by which all know that the launcher
 lives (``owner``), ``kept``, which leads to the ledgers of the user's files that stepped aside for those of the job,
-one a launch (``state``), ``sockets``, through which the job's processes talk among themselves, and ``muster.*``, by
+one a launch (``state``), ``sockets``, through which the job's processes talk among themselves, and ``barrier.*``, by
 which launches that run at the same time come to the same block.
 """
 
@@ -155,9 +155,9 @@ class RunFolder:
         parked = {int(path.suffix[1:]): False for path in self.path.glob("parked.*")}
         return parked | {int(path.suffix[1:]): True for path in self.path.glob("exiting.*")}
 
-    def muster(self, launch: int, label: str, member: int | str) -> Path:
+    def barrier(self, launch: int, label: str, member: int | str) -> Path:
         """That a ``member`` of the launches running side by side has come to the block ``label``; ``*`` for all."""
-        return self.run / f"muster.{launch}.{label}.{member}"
+        return self.run / f"barrier.{launch}.{label}.{member}"
 
 
 def lock(descriptor: int, shared: bool = False) -> bool | None:
