@@ -1,7 +1,7 @@
 """``stash restore``: puts back files that a killed profile had replaced, and says which; every command asks first.
 
 A guardian process does it as soon as a profile is killed; this is for what outlived the guardian, or could not be put
-back. How it is done, ``measure.run.put_back`` knows.
+back. How it is done, ``protocol.put_back`` knows.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ def restore(
             _list(folder, "would be put back with --other-machines")
         elif dry_run:
             _list(folder, "would be put back")
-        elif (aftermath := put_back.restore(folder)) is not None:
-            failed = failed or bool(aftermath.unprotected)
-            print(*map(printable, sentences(aftermath)), sep="\n")
+        elif (report := put_back.restore(folder)) is not None:
+            failed = failed or bool(report.unprotected)
+            print(*map(printable, sentences(report)), sep="\n")
     if not found:
         print("nothing to put back: no profile that was killed has left a file changed")
     if failed:

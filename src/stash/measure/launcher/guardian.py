@@ -37,9 +37,9 @@ def main(launcher: int, run: Path, kept: Path) -> int:
     orders = [f"{launch}/orders.json" for launch in run.glob("launch-*")]
     _wait_until(lambda: not any(named(f"{VARIABLE}={each}") for each in orders))  # by their supervisors
     end_at_once(lambda: [process for each in orders for process in carrying(VARIABLE, each)])
-    said = sentences(put_all_back(kept) + remove(run, late=False))
-    if said:
-        print(f"stash: the profile (process {launcher}) was killed; {'; '.join(said)}", file=sys.stderr)
+    found = sentences(put_all_back(kept) + remove(run, late=False))
+    if found:
+        print(f"stash: the profile (process {launcher}) was killed; {'; '.join(found)}", file=sys.stderr)
     return 0
 
 

@@ -88,7 +88,7 @@ class Job:
     arguments: tuple[str, ...] = ()
     name: str = ""
     data: str | None = None
-    """Where its data lie, if Stash was told."""
+    """Where its data lie, if Stash was given it."""
 
     @property
     def command(self) -> tuple[str, ...]:

@@ -284,7 +284,7 @@ class Launches:
             return
         asked = next((text for each in running if (text := question(each.process.output()))), "")
         if asked and asked != self._asked:
-            self.watcher(replace(self._measurement.moment(False), said=f"the job asks: {asked}"))
+            self.watcher(replace(self._measurement.moment(False), notice=f"the job asks: {asked}"))
         self._asked = asked
 
     def _follow(self, each: _Running) -> None:

@@ -46,7 +46,7 @@ class Moment:
     """What was measured so far; only when a round has just been finished."""
     round_seconds: float | None = None
     """What a round is expected to take, once the agents have planned it."""
-    said: str | None = None
+    notice: str | None = None
     """What happened that whoever waits should know at once."""
 
 

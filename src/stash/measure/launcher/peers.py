@@ -5,9 +5,9 @@ prove it (``membership``). The node that the meeting point belongs to is node 0,
 torch's own way to number nodes unpickles what anybody puts into its store.
 
 While the job runs they send signs of life (``Peers``): a node without power or link says nothing, no connection is
-reset, and a collective waits half an hour for it. Every launcher talks to that of rank 0, by UDP; the ranks told them
-where when they met, and the key that every datagram is signed with. A node never heard of is not judged (a firewall
-between them, an older Stash).
+reset, and a collective waits half an hour for it. Every launcher talks to that of rank 0, by UDP; the ranks told
+them where when they met, and the key that every datagram is signed with. A node that never sent one is not judged (a
+firewall between them, an older Stash).
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def _tell(connection: socket.socket, member: RunMember, number: int) -> None:
 
 
 def _asked(host: str, port: int, secret: str, nodes: int, deadline: float) -> int:
-    """The number that node 0 gives us; raises UserError if it never answers, or is nobody we know."""
+    """The number that node 0 gives us; raises UserError if it never answers, or does not know the secret."""
     while time.monotonic() < deadline:
         with (
             contextlib.suppress(OSError),
@@ -151,11 +151,11 @@ def _not_all(nodes: int, came: int | None) -> UserError:
 LOST_SECONDS = 15.0
 """Silence of a node, and no step of our own ranks, for so long: it is gone. TCP recovers from shorter ones."""
 _MAX_BYTES = 16384
-_MAX_WORDS = 4096
-"""Datagrams heard at one time: a flood of them holds nobody up."""
+_MAX_DATAGRAMS = 4096
+"""Read at one time: a flood of them holds nothing up."""
 _SIGNATURE = 32
 _REPEATS = 3
-"""A datagram may be lost; what is said only once is sent so often."""
+"""A datagram may be lost; what is sent only once is sent so often."""
 
 Address = tuple[str, int]
 
@@ -180,14 +180,14 @@ class Word:
     leaves: bool = False
     gone: Silence | None = None
     number: int = 0
-    """How many its sender has said: what is heard again, or late, counts for nothing."""
+    """How many its sender has sent: what comes again, or late, counts for nothing."""
 
 
 @dataclass(frozen=True)
 class _Peer:
     node: int
     address: Address
-    heard: float
+    seen: float
 
 
 class Peers:
@@ -202,10 +202,10 @@ class Peers:
         self._meeting: Invitation | None = None
         self._peers: dict[str, _Peer] = {}
         """By sender."""
-        self._said = 0
+        self._sent = 0
         self._numbers: dict[str, int] = {}
         """Of the last word of each sender, also of those that left."""
-        self._told: Silence | None = None
+        self._announced: Silence | None = None
         self.left: tuple[int, str] | None = None
         """The node that took leave last, with its address."""
 
@@ -244,7 +244,7 @@ class Peers:
         self._meeting = self._meeting or Invitation.brought(self._folder)
         if self._socket is None or self._meeting is None:
             return
-        self._hear(self._socket, self._meeting.key)
+        self._receive(self._socket, self._meeting.key)
         for address in self._listeners():
             self._send(address)
 
@@ -254,18 +254,18 @@ class Peers:
         return [(self._meeting.host, self._meeting.port)]
 
     def silence(self, last_step: float | None) -> Silence | None:
-        """Who is gone: not heard for too long while no rank here stepped either, or declared so by rank 0's launcher.
+        """Who is gone: silent for too long while no rank here stepped either, or declared so by rank 0's launcher.
 
         ``last_step`` is when a rank of this node last ended a step (Unix time).
         """
-        if self._told is not None:
-            return self._told
+        if self._announced is not None:
+            return self._announced
         now, stepped = self._clock(), last_step or 0.0
-        gone = [peer for peer in self._peers.values() if now - max(peer.heard, stepped) > LOST_SECONDS]
+        gone = [peer for peer in self._peers.values() if now - max(peer.seen, stepped) > LOST_SECONDS]
         if not gone:
             return None
         nodes = sorted({(peer.node, peer.address[0]) for peer in gone})
-        return Silence(tuple(nodes), min(peer.heard for peer in gone))
+        return Silence(tuple(nodes), min(peer.seen for peer in gone))
 
     def tell(self, silence: Silence) -> None:
         """Let those still there know who is gone, before our own ranks end and break their connections."""
@@ -280,14 +280,14 @@ class Peers:
         assert self._socket is not None
         assert self._meeting is not None
         assert self._neighbours is not None
-        self._said += 1
-        words = packed(Word(self._own, self._neighbours.node, leaves, gone, self._said))
+        self._sent += 1
+        words = packed(Word(self._own, self._neighbours.node, leaves, gone, self._sent))
         with contextlib.suppress(OSError):  # no route: exactly what the other side is about to notice
             self._socket.sendto(_signature(self._meeting.key, words) + words, address)
 
-    def _hear(self, opened: socket.socket, key: str) -> None:
+    def _receive(self, opened: socket.socket, key: str) -> None:
         """Take what came from launchers of this job; whatever else came is not looked at."""
-        for _ in range(_MAX_WORDS):
+        for _ in range(_MAX_DATAGRAMS):
             try:
                 data, address = opened.recvfrom(_MAX_BYTES)
             except BlockingIOError:
@@ -309,7 +309,7 @@ class Peers:
             self.left = (word.node, address[0])
         else:
             self._peers[word.sender] = _Peer(word.node, address, self._clock())
-        self._told = word.gone or self._told
+        self._announced = word.gone or self._announced
 
 
 def _signature(key: str, words: bytes) -> bytes:

@@ -34,11 +34,11 @@ from stash.measure.protocol.folder import RunFolder
 from stash.measure.protocol.journal import Tail
 
 _TICK = 0.1
-_ALONE, _TOGETHER = 60.0, 120.0
+_ONE_NODE_SECONDS, _NODES_SECONDS = 60.0, 120.0
 """Seconds for the ranks to start: on one node, and where somebody has to start the others."""
 _GRACE = 90.0
 """Seconds above the budget after which the workers are ended."""
-_PARTING = 5.0
+_SHUTDOWN_SECONDS = 5.0
 """Seconds for torchrun to end after the workers have: it would wait minutes for nodes that are gone."""
 
 Say = Callable[[str], None]
@@ -58,11 +58,11 @@ def probe(
 ) -> Probe | None:
     """Measure the links of this machine, and between the nodes of ``cluster``; ``None`` on nodes other than 0.
 
-    ``what`` names the parts (default all of them), ``say`` is told each part as it begins, ``meeting`` is how
+    ``what`` names the parts (default all of them), ``say`` is called with each part as it begins, ``meeting`` is how
     many seconds the nodes may take to find each other. Raises UserError for a wish that makes no sense or
     nodes that do not meet, JobError if the workers fail before anything was measured.
     """
-    wait = meeting or (_ALONE if cluster.nnodes == 1 else _TOGETHER)
+    wait = meeting or (_ONE_NODE_SECONDS if cluster.nnodes == 1 else _NODES_SECONDS)
     with TemporaryFolder() as folder:
         for sentence in of_killed_runs(folder.swept):
             say(sentence)
@@ -141,26 +141,26 @@ def _request(cluster: Cluster, path: Path, wait: float) -> Request:
 
 def _watched(process: Process, orders: ProbeOrders, cluster: Cluster, wait: float, say: Say) -> Probe | None:
     """Follow the workers to their end, or to the end of their time."""
-    tail, heard = Tail(orders.progress), []
+    tail, reached = Tail(orders.progress), []
     deadline = time.monotonic() + wait
     try:
         while (status := process.poll()) is None and time.monotonic() < deadline:
             follow_requests()
-            for what in _said(tail):
-                heard.append(what)
+            for what in _milestones(tail):
+                reached.append(what)
                 if what in PARTS:
                     say(what)
                 else:
-                    left = _PARTING if what == "done" else orders.budget + _GRACE
+                    left = _SHUTDOWN_SECONDS if what == "done" else orders.budget + _GRACE
                     deadline = time.monotonic() + left
             time.sleep(_TICK)
     finally:
         process.stop()
-    heard += _said(tail)
-    return _result(process, orders, cluster, wait, 0 if "done" in heard else status, bool(heard))
+    reached += _milestones(tail)
+    return _result(process, orders, cluster, wait, 0 if "done" in reached else status, bool(reached))
 
 
-def _said(progress: Tail) -> list[str]:
+def _milestones(progress: Tail) -> list[str]:
     """What the workers have begun since the last look: parts, ``met`` and ``done``."""
     return [json.loads(line)["what"] for line in progress.lines()]
 

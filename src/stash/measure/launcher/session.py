@@ -36,7 +36,6 @@ from stash.measure.launcher.neighbours import NeighbouringRuns, TemporaryFolder
 from stash.measure.launcher.peers import numbered
 from stash.measure.launcher.process import Process, Request, read_once
 from stash.measure.protocol.folder import RunFolder
-from stash.measure.protocol.orders import Orders
 
 _MAX_LAUNCHES = 20
 _OVERTURE, _VISITS = 16, 8
@@ -48,7 +47,7 @@ _WANTS_LAUNCHER = re.compile(
     rf"|(?:environ|getenv)\b.*\b(?:{_VARIABLES})\b"
     r"|Default process group has not been initialized|No module named 'mpi4py'|torchrun|torch\.distributed\.launch"
 )
-"""In its traceback, or in what it printed last. (DeepSpeed asks MPI for what no launcher has told it.)"""
+"""In its traceback, or in what it printed last. (DeepSpeed asks MPI for what no launcher has set.)"""
 
 
 @dataclass(frozen=True)
@@ -93,7 +92,7 @@ class ProfileSession:
         start: Callable[[Request, RunFolder], StartedProcess] = Process,
         neighbours: NeighbouringRuns | None = None,
     ) -> None:
-        hide(job.command, job.kept)  # in whatever is said of it from here on
+        hide(job.command, job.kept)  # in whatever is printed of it from here on
         host = describe(Path(job.data or wishes.data_root or "."))
         self.measurement = Measurement(job, cluster, wishes, host, count_gpus(), clock)
         shown = Path(tempfile.gettempdir()) / f"stash-{os.getpid()}"  # a name, until something is run
@@ -145,32 +144,32 @@ class ProfileSession:
         if m.wishes.isolate:
             return self._isolate("asked for (--isolate)")
         while True:
-            failure = self.launches.run(Member(self._orders()))
+            orders = self.launches.orders(self.launches.folder)
+            orders = replace(orders, most_steps=self._most_steps, endless=bool(self._endless))
+            failure = self.launches.run(Member(orders))
             gathered = m.gathered
             if gathered.end == "no process group":
                 self._start(as_one_process(m.cluster, self._as_typed is not None))
                 continue
             if gathered.unsafe is not None:
                 return self._isolate(gathered.unsafe)
-            if failure is not None and self._has_another_way(failure):
-                continue
             if failure is not None:
+                if (
+                    self._give_up_resident(failure)
+                    or self._start_another_way(failure)
+                    or self._give_up_endlessness(failure)
+                ):
+                    continue
                 return self._result("failed", failure)
             if not gathered.led:
-                return self._without_leader()
+                elsewhere = self.launches.steps() > 0
+                return (
+                    Result(None, None, elsewhere=True) if elsewhere else self._result("failed", self._no_training())
+                )
             if gathered.end == "no rungs":
                 return self._result("failed", self._nothing_to_measure())
             if gathered.end != "script ended" or m.enough() or not self._can_start_again():
                 return self._result(m.ended(), self._too_short())
-
-    def _orders(self) -> Orders:
-        orders = self.launches.orders(self.launches.folder)
-        return replace(orders, most_steps=self._most_steps, endless=bool(self._endless))
-
-    def _has_another_way(self, failure: Diagnosis) -> bool:
-        return (
-            self._give_up_resident(failure) or self._start_another_way(failure) or self._give_up_endlessness(failure)
-        )
 
     def _isolate(self, why: str) -> Result:
         m = self.measurement
@@ -185,11 +184,6 @@ class ProfileSession:
         if failure is not None and self._start_another_way(failure):
             return self._isolate(why)
         return self._result("failed" if failure else m.ended(), failure)
-
-    def _without_leader(self) -> Result:
-        if self.launches.steps():
-            return Result(None, None, elsewhere=True)
-        return self._result("failed", self._no_training())
 
     def _give_up_resident(self, failure: Diagnosis) -> bool:
         """After a script failed over batches that were on the device already: whether to go on without that rung."""
@@ -218,12 +212,12 @@ class ProfileSession:
         return True
 
     def _start(self, another: AnotherStart) -> None:
-        """Forget what was told, and say in the profile and at once how the job is started next."""
+        """Forget what was measured, and note in the profile and print at once how the job is started next."""
         m = self.measurement
         m.cluster, notes = another.cluster, m.gathered.notes
         m.gathered = Gathered()
         m.gathered.note(*notes, another.note)
-        self.launches.watcher(replace(m.moment(False), said=another.note))
+        self.launches.watcher(replace(m.moment(False), notice=another.note))
 
     def _nothing_to_measure(self) -> Diagnosis:
         wanted = self.measurement.wishes.rungs
@@ -290,8 +284,8 @@ class ProfileSession:
         if failure is not None and self._as_typed is not None and not self.launches.steps():
             failure = after(self._as_typed, failure, m.cluster.nproc)
         if failure is not None and m.launches > 1 and "EOFError" in failure.own_words and read_once():
-            said = "standard input is a pipe, and an earlier start has read what was in it; give it a file"
-            failure = replace(failure, sentence=f"{failure.sentence}; {said}")
+            advice = "standard input is a pipe, and an earlier start has read what was in it; give it a file"
+            failure = replace(failure, sentence=f"{failure.sentence}; {advice}")
         if len(m.gathered.ranks) == 1 < m.cluster.all_devices and may_train_on_several(m.job):
             every = m.cluster.all_devices
             m.gathered.note(f"started as typed: one process; for all devices type --nproc-per-node {every}")

@@ -207,7 +207,7 @@ def claimed_for(run: Path) -> tuple[Path, int] | None:
 
 
 def left() -> list[Path]:
-    """Folders of this user's runs whose launcher does not live, as far as it can be told."""
+    """Folders of this user's runs whose launcher does not live, as far as is known."""
     found = []
     for place in map(Path, places()):
         with suppress(OSError):
