@@ -86,7 +86,7 @@ def own_output(output: str, lines: int = 8) -> str:
 
 
 def stated(output: str) -> str:
-    """Why a job ended, where it said so without a traceback: a wrong option, a configuration that does not fit."""
+    """Why a job ended, where it printed that without a traceback: a wrong option, a configuration that does not fit."""
     own = output[: _launcher_speaks(output)]
     kept = "\n".join(line.rstrip() for line in own.splitlines() if not _ELASTIC.match(line))
     lines = kept.rstrip("\n").splitlines()[-_LAST_WORDS:]
@@ -115,7 +115,7 @@ def _of_hydra(lines: list[str]) -> str:
 
 
 def cause(own_words: str) -> str:
-    """The line of what a job said that tells best why it failed: an error, not the hints that follow on it."""
+    """The line of a job's own words that shows best why it failed: an error, not the hints that follow on it."""
     if stating := stated(own_words):
         return stating
     lines = errors(own_words)
@@ -220,7 +220,7 @@ _AFTERMATH = (-15, -6)
 """SIGTERM is torchrun's own, to the ranks left; SIGABRT often a library's, on noticing that a peer is gone."""
 
 MARK_STEPS = "put `import stash` at its top and `stash.step()` after the update in its training loop"
-"""What to write where nobody sees a step."""
+"""What to write where no step is seen."""
 
 
 @dataclass(frozen=True)
@@ -242,7 +242,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """One sentence for the user, and what the job itself said."""
+    """One sentence for the user, and the job's own words."""
 
     sentence: str
     own_words: str = ""
@@ -317,7 +317,7 @@ def _known_error(evidence: Evidence, own: str) -> Diagnosis | None:
 
 
 def _without_a_traceback(evidence: Evidence, root_cause: Reported | None) -> Diagnosis:
-    """Of a job that said nothing of its own: how it ended."""
+    """Of a job that printed nothing of its own: how it ended."""
     when = _when(evidence)
     if root_cause and root_cause.code < 0:
         return _ended_by_signal(root_cause, evidence)
@@ -338,7 +338,7 @@ def _terminated(traceback: str) -> list[Reported]:
 
 
 def _connection_lost(silent: Sequence[int], ranks: Sequence[Reported], evidence: Evidence) -> Diagnosis:
-    """Of ranks that noticed that these were gone, which had said nothing."""
+    """Of ranks that noticed that these were gone, which had printed nothing."""
     lost = f"{_when(evidence)}; the others lost their connection to it"
     for rank, code in ranks:
         if rank in silent and code > 0:
@@ -378,7 +378,7 @@ def left_early(left: tuple[int, int], output: str, steps: Mapping[int, int], tit
 
 
 def fell_silent(nodes: Sequence[tuple[int, str]], since: float, steps: int) -> Diagnosis:
-    """The sentence for nodes (number, address) not heard of since then (Unix time); they cannot say it themselves."""
+    """The sentence for nodes (number, address) that are silent since then (Unix time)."""
     who = listed([f"node {node} ({address})" for node, address in nodes])
     what = "those nodes, or the links to them, are" if len(nodes) > 1 else "that node, or the link to it, is"
     at = time.strftime("%H:%M:%S", time.localtime(since))

@@ -23,7 +23,7 @@ CommandLine = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Asked:
-    """What the user said, in torchrun's words. ``ranks``: the job is known to need one process per device."""
+    """The user's options, in torchrun's words. ``ranks``: the job is known to need one process per device."""
 
     ranks: bool
     nproc: int | None = None

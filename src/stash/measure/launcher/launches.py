@@ -94,7 +94,7 @@ class _Running:
     peers: Peers | None
     """The launchers of the other nodes; None if there can be no other node."""
     ended: float | None = None
-    """When the agents said that they were done (Unix time)."""
+    """When the agents wrote that they were done (Unix time)."""
     finish: _Finish | None = None
     """None while it runs, and of one that was not ended because its ranks were done."""
     silent: Sequence[int] = ()
@@ -107,7 +107,7 @@ class _Running:
         return self.orders.files
 
     def broken(self) -> bool:
-        """Whether it ended without having said so."""
+        """Whether it ended without having written so."""
         code = self.process.poll()
         if code is None or self.finish is not None or self.ended is not None:
             return False
@@ -195,13 +195,13 @@ class Launches:
     def run(self, *members: Member) -> Diagnosis | None:
         """Run one launch to its end; the value says why it failed, if it did."""
         m = self._measurement
+        begun, failure = m.clock.monotonic(), None
         running: list[_Running] = []
-        failure = None
         try:
             for member in members or (Member(),):
                 running.append(self._start(member))
             m.launches += 1
-            failure = self._watch(running)
+            failure = self._watch(running, begun)
         finally:
             self._mention_neighbours()
             for each in running:
@@ -216,11 +216,10 @@ class Launches:
             return failure
         return next((found for each in running if (found := self._diagnosis(each)) is not None), None)
 
-    def _watch(self, running: list[_Running]) -> Diagnosis | None:
+    def _watch(self, running: list[_Running], begun: float) -> Diagnosis | None:
         """Follow members until all have ended, or something says that they should be; the value is what, if so."""
         clock = self._measurement.clock
-        looked = clock.monotonic()
-        pace = _Pace(looked)
+        looked, pace = begun, _Pace(begun)
         while any(each.process.poll() is None for each in running):
             follow_requests()
             for each in running:
@@ -262,14 +261,13 @@ class Launches:
         return messages
 
     def _mention_other_trainers(self, each: _Running) -> None:
-        others, notes = each.files.besides(), self._measurement.gathered.notes
+        others = each.files.besides()
         many = "another process" if others == 1 else f"{others} other processes"
-        note = (
-            f"{many} trained beside the one that was measured, in no process group with it; what that took from its "
-            "step is part of every stall"
-        )
-        if others and note not in notes:
-            notes.append(note)
+        if others:
+            self._measurement.gathered.note(
+                f"{many} trained beside the one that was measured, in no process group with it; what that took from "
+                "its step is part of every stall"
+            )
 
     def _mention_neighbours(self) -> None:
         for process in self._neighbours():

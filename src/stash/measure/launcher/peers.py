@@ -191,7 +191,7 @@ class _Peer:
 
 
 class Peers:
-    """One launcher's view of the others; ``greet`` every few seconds, ``silence`` tells who is gone."""
+    """One launcher's view of the others; ``greet`` every few seconds, ``silence`` finds who is gone."""
 
     def __init__(self, folder: RunFolder, clock: Callable[[], float] = time.time) -> None:
         self._folder, self._clock = folder, clock

@@ -56,7 +56,7 @@ class Request:
 def request(job: Job, cluster: Cluster, orders: Path, threads: int | None = None) -> Request:
     """The launch of ``job`` on ``cluster`` under the orders in that file; ``threads``: of a rank, if not the user's.
 
-    What is added tells the agent where to look and torchrun where to log, and has Python write its output at once.
+    What is added shows the agent where to look and torchrun where to log, and has Python write its output at once.
     """
     path = os.pathsep.join(filter(None, (str(SITE), os.environ.get("PYTHONPATH"))))
     variables = {VARIABLE: str(orders), "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
@@ -180,7 +180,7 @@ class Process:
         return self._supervisor.poll() if self._supervisor is not None else None
 
     def _listen(self) -> None:
-        """Take what the supervisor told of processes that ended."""
+        """Read the supervisor's lines about processes that ended."""
         with contextlib.suppress(OSError):  # nothing new, or closed
             self._unread += self._line.recv(1 << 16)
         *lines, self._unread = self._unread.split(b"\n")

@@ -154,18 +154,14 @@ class ProfileSession:
             if gathered.unsafe is not None:
                 return self._isolate(gathered.unsafe)
             if failure is not None:
-                if (
-                    self._give_up_resident(failure)
-                    or self._start_another_way(failure)
-                    or self._give_up_endlessness(failure)
-                ):
+                ways = (self._give_up_resident, self._start_another_way, self._give_up_endlessness)
+                if any(way(failure) for way in ways):
                     continue
                 return self._result("failed", failure)
             if not gathered.led:
-                elsewhere = self.launches.steps() > 0
-                return (
-                    Result(None, None, elsewhere=True) if elsewhere else self._result("failed", self._no_training())
-                )
+                if self.launches.steps():
+                    return Result(None, None, elsewhere=True)
+                return self._result("failed", self._no_training())
             if gathered.end == "no rungs":
                 return self._result("failed", self._nothing_to_measure())
             if gathered.end != "script ended" or m.enough() or not self._can_start_again():

@@ -167,7 +167,7 @@ def wait_for_lock(descriptor: int) -> None:
 # The launcher of a run holds a lock on the file ``owner`` of the run's folder until it dies. The kernel lets go of it
 # however its holder ended, and every process that sees the file sees the lock, also from another PID namespace (a
 # container), where a process number says nothing. Another machine on a shared file system may not see it, so a lock
-# taken under another kernel tells nothing, unless this machine was started again since.
+# taken under another kernel means nothing, unless this machine was started again since.
 
 _FILE, _DRAFT = "owner", "owner.new"
 _OWNED = b"The launcher of this Stash run lives while this file is locked, on kernel "
@@ -179,7 +179,7 @@ def claim(folder: Path) -> int:
     """Own a folder for as long as the descriptor returned is open, in this process or a fork of it."""
     descriptor = os.open(folder / _DRAFT, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
     os.write(descriptor, _OWNED + (_kernel() + _OF + host() if lock(descriptor) else b""))
-    (folder / _DRAFT).rename(folder / _FILE)  # it has its name once it is locked: nobody finds it without an owner
+    (folder / _DRAFT).rename(folder / _FILE)  # it has its name once it is locked: it is never found without an owner
     return descriptor
 
 
@@ -208,7 +208,9 @@ def owned(folder: Path) -> bool | None:
         kernel, _, machine = os.read(descriptor, 500).removeprefix(_OWNED).partition(_OF)
         if not kernel or not _kernel():
             return None
-        if kernel != _kernel():  # no other machine of this name is at it: nobody wrote since this one was started
+        if (
+            kernel != _kernel()
+        ):  # no other machine of this name is at it: nothing was written since this one was started
             written = max(os.fstat(descriptor).st_mtime, folder.stat().st_mtime)
             return False if machine == host() and written < _start_of_machine() else None
         free = lock(descriptor, shared=True)

@@ -1,7 +1,7 @@
 """What agents leave while they measure: the journal, a message a line, and heartbeats. Standard library only.
 
-The journal is what the leader measured; its launcher follows it, other nodes get a copy. One writer each, and nobody
-waits for anybody. Each line is written whole, so a killed run leaves every finished one readable.
+The journal is what the leader measured; its launcher follows it, other nodes get a copy. One writer each, and none
+waits for another. Each line is written whole, so a killed run leaves every finished one readable.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Journal:
             lines = lines[os.write(self._open(), lines) :]
 
     def claim(self) -> bool:
-        """Be this launch's one writer; False if another live process is, or if one has told its last word."""
+        """Be this launch's one writer; False if another live process is, or if one has written its last message."""
         return lock(self._open()) is not False and not ended(self._folder)
 
     def _open(self) -> int:
@@ -138,7 +138,7 @@ class Heart:
                 os.utime(self._folder.beat(rank))
 
     def _first(self, rank: int, beat: Beat) -> mmap.mmap:
-        """The file as memory, with the first beat in it: nobody finds it empty, and it has its place on the disk."""
+        """The file as memory, with the first beat in it: it is never found empty, and has its place on the disk."""
         descriptor = os.open(self._folder.beat(rank), os.O_RDWR | os.O_CREAT, 0o600)
         try:
             os.pwrite(descriptor, _FORMAT.pack(*beat), 0)

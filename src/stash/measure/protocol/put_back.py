@@ -103,7 +103,7 @@ def _entry(line: str) -> Kept | None:
 
 
 def _changed_after(moment: float, path: str) -> bool:
-    """By the time that nobody can set: what was copied there since may have an older one of its content."""
+    """By the time that no program can set: what was copied there since may have an older one of its content."""
     try:
         status = os.lstat(path)
     except OSError:
@@ -252,7 +252,7 @@ def restore(folder: Path) -> RestoreReport | None:
 
 
 def _is_private(place: Path) -> bool:
-    """Whether nobody else can have made it or anything in it."""
+    """Whether no other user can have made it or anything in it."""
     statuses = [path.lstat() for path in (place.parent, place)]
     return all(stat.S_ISDIR(each.st_mode) and each.st_uid == os.geteuid() for each in statuses) and not (
         statuses[1].st_mode & (stat.S_IWGRP | stat.S_IWOTH)
