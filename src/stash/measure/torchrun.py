@@ -2,7 +2,7 @@
 
 Its store lets anybody in, and listens on all interfaces unless it is handed a socket. So the first node
 hands it one: on loopback where all ranks are on this machine (and what they open is to be there too), else on the
-address that the other nodes were given. Meant for the static rendezvous: the other one unpickles what is in the store.
+address that the other nodes were given. For the static rendezvous: the other one unpickles what is in the store.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ def own_output(output: str, lines: int = 8) -> str:
 
 
 def stated(output: str) -> str:
-    """Why a job ended, where it printed that without a traceback: a wrong option, a configuration that does not fit."""
+    """Why a job ended, where it printed no traceback: a wrong option, a configuration that does not fit."""
     own = output[: _launcher_speaks(output)]
     kept = "\n".join(line.rstrip() for line in own.splitlines() if not _ELASTIC.match(line))
     lines = kept.rstrip("\n").splitlines()[-_LAST_WORDS:]

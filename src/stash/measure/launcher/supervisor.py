@@ -1,8 +1,8 @@
 """Stands between the launcher and one launch, as a process of its own: nothing of a launch outlives its launcher.
 
 Linux hands it every orphan of the launch, so that all of it stays one tree whatever a process does to its environment
-or session. It writes to the launcher how its children end, and when the launcher is gone, however that died, it ends the
-tree. Knows nothing of what is launched. Standard library only: it has to be there before the job is.
+or session. It writes to the launcher how its children end, and when the launcher is gone, however that died, it ends
+the tree. Knows nothing of what is launched. Standard library only: it has to be there before the job is.
 """
 
 from __future__ import annotations
