@@ -208,9 +208,7 @@ def owned(folder: Path) -> bool | None:
         kernel, _, machine = os.read(descriptor, 500).removeprefix(_OWNED).partition(_OF)
         if not kernel or not _kernel():
             return None
-        if (
-            kernel != _kernel()
-        ):  # no other machine of this name is at it: nothing was written since this one was started
+        if kernel != _kernel():  # of this name there is no other machine: nothing was written since this one started
             written = max(os.fstat(descriptor).st_mtime, folder.stat().st_mtime)
             return False if machine == host() and written < _start_of_machine() else None
         free = lock(descriptor, shared=True)
