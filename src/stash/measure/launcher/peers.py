@@ -23,7 +23,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from stash.core.errors import UserError
-from stash.core.membership import HANDSHAKE_SECONDS, HungUpError, RunMember, StrangerError, gathered, join, received
+from stash.core.membership import HANDSHAKE_SECONDS, HungUpError, StrangerError, gathered, join, received
 from stash.measure.launcher.engines import Cluster, meeting_point
 from stash.measure.linux.interfaces import bound, listen
 from stash.measure.protocol.folder import RunFolder
@@ -69,8 +69,11 @@ def numbered(cluster: Cluster, say: Say = _on_stderr, patience: float = _MEETING
             for connection, _ in others:
                 connection.close()
             raise _not_all(cluster.nnodes, 1 + len(others))
-        for number, other in enumerate(others, start=1):
-            _tell(*other, number)
+        for number, (connection, member) in enumerate(others, start=1):
+            content = number.to_bytes(_NUMBER, "big")
+            with contextlib.suppress(OSError), connection:
+                connection.settimeout(HANDSHAKE_SECONDS)
+                connection.sendall(content + member.sign(content))
         return replace(cluster, node_rank=0, rdzv_id=secret)
     if cluster.rdzv_id is None:
         raise UserError(
@@ -92,14 +95,6 @@ def _own(host: str, port: int) -> socket.socket | None:
         raise UserError(f"--rdzv-endpoint {host}:{port}: {error.strerror}; choose another port") from None
 
 
-def _tell(connection: socket.socket, member: RunMember, number: int) -> None:
-    """Give a node its number."""
-    content = number.to_bytes(_NUMBER, "big")
-    with contextlib.suppress(OSError), connection:
-        connection.settimeout(HANDSHAKE_SECONDS)
-        connection.sendall(content + member.sign(content))
-
-
 def _asked(host: str, port: int, secret: str, nodes: int, deadline: float) -> int:
     """The number that node 0 gives us; raises UserError if it never answers, or does not know the secret."""
     while time.monotonic() < deadline:
@@ -113,29 +108,25 @@ def _asked(host: str, port: int, secret: str, nodes: int, deadline: float) -> in
 
 
 def _number(connection: socket.socket, secret: str, deadline: float) -> int:
+    hung_up = UserError(
+        "node 0 hung up: its --rdzv-id is another one, or all nodes had come; give the same on all nodes"
+    )
+    stranger = UserError(
+        "whoever answers at --rdzv-endpoint does not know the --rdzv-id; is it another program's port?"
+    )
     try:
         member = join(connection, secret.encode(), _PURPOSE)
     except HungUpError:
-        raise _refused() from None
+        raise hung_up from None
     except StrangerError:
-        raise _stranger() from None
+        raise stranger from None
     try:
         answer = received(connection, _NUMBER + _TAG, max(deadline, time.monotonic() + HANDSHAKE_SECONDS))
     except ConnectionError:
-        raise _refused() from None
+        raise hung_up from None
     if not member.signed(answer[:_NUMBER], answer[_NUMBER:]):
-        raise _stranger()
+        raise stranger
     return int.from_bytes(answer[:_NUMBER], "big")
-
-
-def _refused() -> UserError:
-    return UserError(
-        "node 0 hung up: its --rdzv-id is another one, or all nodes had come; give the same on all nodes"
-    )
-
-
-def _stranger() -> UserError:
-    return UserError("whoever answers at --rdzv-endpoint does not know the --rdzv-id; is it another program's port?")
 
 
 def _not_all(nodes: int, came: int | None) -> UserError:

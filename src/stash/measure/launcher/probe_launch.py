@@ -97,9 +97,11 @@ def _orders(
         raise UserError(f"nothing is left to measure; choose from {', '.join(PARTS)}")
     if data is not None and not data.exists():
         raise UserError(f"there is no data {data}; name a folder that is there, or leave --data out")
+    here = Path.cwd()
+    scratch = here if os.access(here, os.W_OK) else Path(tempfile.gettempdir())
     return ProbeOrders(
         folder=str(folder),
-        scratch=str(_scratch_parent() / f".stash-probe-{uuid.uuid4().hex[:12]}"),
+        scratch=str(scratch / f".stash-probe-{uuid.uuid4().hex[:12]}"),
         budget=budget,
         parts=tuple(part for part in PARTS if what is None or part in what),
         data=str(data.resolve()) if data is not None else None,
@@ -120,12 +122,6 @@ def _kind(data: Path | None, kind: str | None) -> str | None:
     if kind not in (None, manifest.kind):
         raise UserError(f"{data} holds {manifest.kind}, not {kind}; use --kind {manifest.kind}, or leave it out")
     return manifest.kind
-
-
-def _scratch_parent() -> Path:
-    """Where files are written to be read again: the current folder, or where it cannot be written, /tmp."""
-    here = Path.cwd()
-    return here if os.access(here, os.W_OK) else Path(tempfile.gettempdir())
 
 
 def _request(cluster: Cluster, path: Path, wait: float) -> Request:
@@ -180,14 +176,10 @@ def _result(
     if status == 0:
         return None
     if not met and (status is None or cluster.nnodes > 1):
-        raise _nobody_came(cluster, wait)
+        if cluster.nnodes == 1:
+            raise JobError(f"the probe's processes did not start within {wait:.0f} s; is the machine very busy?")
+        raise UserError(
+            f"the {cluster.nnodes} nodes did not meet at {cluster.rdzv_endpoint} within {wait:.0f} s; start the same "
+            "command on every node, with --rdzv-endpoint naming an address and port of the first the others can reach"
+        )
     raise JobError(why)
-
-
-def _nobody_came(cluster: Cluster, wait: float) -> Exception:
-    if cluster.nnodes == 1:
-        return JobError(f"the probe's processes did not start within {wait:.0f} s; is the machine very busy?")
-    return UserError(
-        f"the {cluster.nnodes} nodes did not meet at {cluster.rdzv_endpoint} within {wait:.0f} s; start the same "
-        "command on every node, with --rdzv-endpoint naming an address and port of the first the others can reach"
-    )
