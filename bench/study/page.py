@@ -82,8 +82,8 @@ TRUTH = """## Against known truth
 The testbed knows what it was set to: the devices' times, the links' rates, and the order in which DDP's buckets
 fill. The truth follows from those by hand (`bench/study/truth.py`, with the calculators of the [truth
 suite](../docs/how-we-know.md)), without latencies of collectives and bursts of links, which the instance hardly has
-and the testbed does. Errors are in points: what was measured less what is true, in per cent of the true step. Cells of one rank for
-each device are not in this table: see the last one.
+and the testbed does. Errors are in points: what was measured less what is true, in per cent of the true step. Cells
+of one rank for each device are not in this table: see the last one.
 """
 RANKS = """### Two ranks, or all of them
 
