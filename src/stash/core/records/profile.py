@@ -39,8 +39,8 @@ class Gradient(Record):
     ready_seconds: Number | None = None
     """Since the first gradient of the backward pass became ready."""
     ready_steps: tuple[Number, ...] = ()
-    """The same in each of up to five steps; the n-th numbers of all gradients and buckets are of one step. Empty where
-    it was not ready in each."""
+    """The same in each of up to five steps; the n-th numbers of all gradients and buckets are of one step.
+    Empty where it was not ready in each."""
 
 
 class Bucket(Record):
@@ -106,8 +106,8 @@ class Workload(Record):
     replicas: Whole | None = None
     """How many replicas of the model the ranks train together; fewer than ranks where some share one."""
     dataset_bytes: Number | None = None
-    """Bytes of the whole data set on disk, at most: its samples' share of what cold blocks fetched, and no more than its
-    files hold."""
+    """Bytes of the whole data set on disk, at most: its samples' share of what cold blocks fetched, and no more than
+    its files hold."""
     operators: tuple[Operator, ...] = ()
     """Of one step of one device, the heaviest first; together all that the step did."""
     buckets: tuple[Bucket, ...] = ()
