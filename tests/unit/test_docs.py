@@ -188,9 +188,14 @@ def test_every_page_is_on_the_map() -> None:
     assert [name for name in names if name != "index.md" and f"({name})" not in PAGES["docs/index.md"]] == []
 
 
+def test_every_how_to_begins_with_its_command() -> None:
+    pages = {page: text.partition("\n## ")[0] for page, text in PAGES.items() if page.startswith("docs/how-to/")}
+    assert [page for page, opening in pages.items() if not re.search(r"^# .+\n\n```bash\n", opening)] == []
+
+
 def test_pages_stay_short() -> None:
     assert sum(len(text.split()) for page, text in PAGES.items() if page != "examples/README.md") <= MOST_WORDS
-    assert len(PAGES["README.md"].split()) <= 1250
+    assert len(PAGES["README.md"].split()) <= 1200
 
 
 def test_readme_opens_with_a_breakdown() -> None:
