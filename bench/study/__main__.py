@@ -1,4 +1,4 @@
-"""Run the paper's grid on an emulated fleet, keep what it found, and write ``build/study.md``.
+"""Run the paper's grid on an emulated fleet, keep what it found, and write ``docs/study.md``.
 
 python -m bench.study            run what is left (root, 20 minutes on two cores); once it is whole, keep and write
 python -m bench.study --page     write the page from what was kept
@@ -12,7 +12,7 @@ import sys
 from bench.common import ROOT
 from bench.study import page, runs
 
-PAGE = ROOT / "build" / "study.md"
+PAGE = ROOT / "docs" / "study.md"
 
 
 def main() -> int:
@@ -23,7 +23,6 @@ def main() -> int:
         if code:  # tables of a part of it would not be those of the paper's grid
             return code
         print(f"kept {runs.keep()} cells in {runs.KEPT.relative_to(ROOT)}")
-    PAGE.parent.mkdir(exist_ok=True)
     PAGE.write_text(page.page(), encoding="utf-8")
     print(f"wrote {PAGE.relative_to(ROOT)}")
     return 0

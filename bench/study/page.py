@@ -33,8 +33,8 @@ cells of the grid in {minutes:.0f} minutes, {least:.0f} to {most:.0f} seconds ea
 **Nothing here was measured on AWS.** Devices take times that somebody published, or half of their peak where nobody
 did; links carry what collectives were seen to reach of such links. Then real DistributedDataParallel exchanges real
 gradients over shaped links, and Stash measures that as it would any job. So the page shows what follows from those
-facts, and how well Stash finds it. [How an instance is emulated](../docs/how-to/emulated-fleet.md) says what is in it
-and what is not: no loading of data, so neither prep nor fetch stalls, and no latency of collectives.
+facts, and how well Stash finds it. [How an instance is emulated](how-to/emulated-fleet.md) says what is in it and
+what is not: no loading of data, so neither prep nor fetch stalls, and no latency of collectives.
 """
 INTERCONNECT = """## Interconnect stalls
 
@@ -58,7 +58,7 @@ Samples per second; **the fastest** of each row.
 FINDINGS = """## Beside the paper's findings
 
 The findings are the abstract's ([arXiv 2208.14344](https://arxiv.org/abs/2208.14344)); values of single figures were
-not at hand. [How we know](../docs/how-we-know.md#the-papers-results) has the formula behind the first two.
+not at hand. [The paper's headlines](headlines.md) has the formula behind the first two.
 """
 READING = """### Reading it
 
@@ -68,8 +68,7 @@ READING = """### Reading it
   at that batch: a guess that lengthens or shortens the compute that is left to hide behind.
 - **Inside a node they differ, and links are why.** The catalog's PCIe rate for K80s rests on two published machines
   that lie far apart. With it most models hardly stall. If all GPUs share one root, as the paper suspects, they stall
-  as it says. A data sheet cannot tell which of the two one rents; [`stash probe`](../docs/probe.md) on the machine
-  can.
+  as it says. A data sheet cannot tell which of the two one rents; [`stash probe`](probe.md) on the machine can.
 """
 PUBLISHED = """## Beside published throughput
 
@@ -81,9 +80,9 @@ TRUTH = """## Against known truth
 
 The testbed knows what it was set to: the devices' times, the links' rates, and the order in which DDP's buckets
 fill. The truth follows from those by hand (`bench/study/truth.py`, with the calculators of the [truth
-suite](../docs/how-we-know.md)), without latencies of collectives and bursts of links, which the instance hardly has
-and the testbed does. Errors are in points: what was measured less what is true, in per cent of the true step. Cells
-of one rank for each device are not in this table: see the last one.
+suite](proof.md)), without latencies of collectives and bursts of links, which the instance hardly has and the testbed
+does. Errors are in points: what was measured less what is true, in per cent of the true step. Cells of one rank for
+each device are not in this table: see the last one.
 """
 RANKS = """### Two ranks, or all of them
 
@@ -93,7 +92,7 @@ two hardly do: the more there are, the less their exchange is that of the links.
 """
 FACTS = """## The facts it rests on
 
-Each with its source; the [catalog](../docs/catalog.md) has their dates.
+Each with its source; the [catalog](catalog.md) has their dates.
 """
 
 
