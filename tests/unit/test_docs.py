@@ -209,6 +209,13 @@ def test_links_of_the_readme_work_on_another_page_that_shows_it() -> None:
     assert [link for link in links if not link.startswith(("https://", "#"))] == []
 
 
+def test_pages_named_in_the_source_are_there() -> None:
+    sources = [*(ROOT / "src").rglob("*.py"), ROOT / "Makefile", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"]
+    named = {(path.name, page) for path in sources for page in re.findall(r"\bdocs/[\w/-]+\.md\b", path.read_text())}
+    assert len(named) > 20
+    assert sorted(f"{name}: {page}" for name, page in named if page not in PAGES) == []
+
+
 def test_every_example_is_explained() -> None:
     shown = PAGES["examples/README.md"]
     assert [path.name for path in (ROOT / "examples").glob("*.py") if f"({path.name})" not in shown] == []

@@ -257,7 +257,7 @@ Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
 
 def frame(paths: Paths, table: str = "profiles", library: str = "pandas") -> Any:
-    """A frame of the rows of ``table`` (``stash query --tables``), of files, folders and stores' URLs.
+    """A frame of the rows of ``table`` (see docs/format.md), of files, folders and stores' URLs.
 
     ``library`` is ``pandas`` or ``polars``. The column ``id`` is a file's name without its ending, or a store's id.
     Raises UserError for a table or a library that is not there, ArtefactError for a file that cannot be read, and
