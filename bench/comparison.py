@@ -16,7 +16,8 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.common import machine, table
+from bench.machine import machine
+from bench.table import table
 from bench.truth.cases import BIG, COMPUTE, FILES, Case, Paced, in_set_time, single
 from bench.truth.jobs import cluster, profile
 from stash.analysis.attribution import attribute

@@ -116,7 +116,7 @@ def hardware(device: str) -> str:
     """The machine and the day."""
     import torch
 
-    from bench.common import machine
+    from bench.machine import machine
 
     if device == "cpu":
         return f"Rehearsed on a CPU, which proves nothing about GPUs. {machine()}"

@@ -19,7 +19,8 @@ from pathlib import Path
 
 from scipy.optimize import brentq
 
-from bench.common import machine, table
+from bench.machine import machine
+from bench.table import table
 from stash import catalog
 from stash.analysis.attribution import attribute
 from stash.analysis.breakdown import Breakdown

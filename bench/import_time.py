@@ -8,7 +8,8 @@ import time
 
 import numpy as np
 
-from bench.common import machine, table
+from bench.machine import machine
+from bench.table import table
 
 RUNS = 20
 

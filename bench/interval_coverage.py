@@ -19,9 +19,10 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import betaincinv, stdtrit
 
-from bench.common import machine, table
+from bench.machine import machine
 from bench.noise.former import former
 from bench.noise.models import Factors, Hiccups, Noise, drifting, even, expected, heavy, recorded, slow, spells, white
+from bench.table import table
 from stash.analysis.attribution import attribute
 from stash.analysis.step_times import step_matrix
 from stash.core.ladder import CATCH_UP, NAMES, round_of_visits, rung, stall_names

@@ -18,7 +18,9 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.common import TASKS, TIMED, Task, machine, make_data, profiled, read_all, table, untouched
+from bench.machine import machine
+from bench.table import table
+from bench.workloads import TASKS, TIMED, Task, make_data, profiled, read_all, untouched
 from stash.core import rounds as stats
 from stash.core.artefact import load
 

@@ -18,7 +18,8 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from bench.common import machine, table
+from bench.machine import machine
+from bench.table import table
 from stash.analysis.findings.probe_reading import read
 from stash.analysis.findings.rates import read_rate
 from stash.catalog.layers import load

@@ -14,7 +14,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bench.common import machine, table
+from bench.machine import machine
+from bench.table import table
 from bench.truth.cases import Case, Layer, named
 from bench.truth.jobs import cluster, profile
 from stash.advice.case import Case as AdviceCase

@@ -14,8 +14,8 @@ import time
 from pathlib import Path
 from statistics import median
 
-from bench.common import machine, table
-from bench.scale import cost
+from bench.machine import cost, machine
+from bench.table import table
 from stash.cli.show_command import read_page
 from stash.ui.charts.svg import svg
 from tests.support.chromium import CHROMIUM, Chromium

@@ -23,8 +23,8 @@ import torch
 import torch.distributed as dist
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from bench.common import machine, table
-from bench.costs import cost
+from bench.machine import cost, machine
+from bench.table import table
 from stash.core.artefact import save
 from stash.core.ladder import RUNGS, rung
 from stash.core.pagecache import PAGE

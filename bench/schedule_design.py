@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.common import table
+from bench.table import table
 from stash.core import rounds as stats
 from stash.core.ladder import Visit, round_of_visits
 from stash.measure.agent.runner.block_plan import BlockSize, Plan, StepPace, plan

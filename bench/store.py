@@ -19,7 +19,7 @@ from statistics import median
 
 import numpy as np
 
-from bench.costs import cost
+from bench.machine import cost
 from stash.core.artefact import to_bytes
 from stash.core.records.profile import Profile
 from stash.store.storage import id_of, name_of, stored
@@ -140,7 +140,8 @@ def main() -> int:
             shown.append(
                 (f"{count:,} artefacts: {sizes(folder)}; one put: {1e3 * put:.0f} ms of processor time", rows)
             )
-    from bench.common import machine, table  # large, and what is measured is a child of this process
+    from bench.machine import machine
+    from bench.table import table  # large, and what is measured is a child of this process
 
     print(machine())
     for head, rows in shown:

@@ -12,7 +12,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from bench.common import machine, table
+from bench.machine import machine
+from bench.table import table
 
 _ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(_ROOT / "tests" / "support"))

@@ -17,7 +17,9 @@ import sys
 import numpy as np
 from scipy.special import stdtrit
 
-from bench.common import RANKS, TASKS, Task, drop_cache, machine, make_data, profiled, read_all, table, untouched
+from bench.machine import machine
+from bench.table import table
+from bench.workloads import RANKS, TASKS, Task, drop_cache, make_data, profiled, read_all, untouched
 from stash.analysis.attribution import attribute
 
 CYCLES = 3

@@ -18,9 +18,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from bench.common import machine
+from bench.machine import machine
 
 _WARM_UP = 20
+TWO_RANKS = Path(__file__).with_name("two_ranks.csv.gz")
+"""Four steps to a line, of two ranks side by side, on a machine of two cores."""
 
 
 def _train(seconds: float, first: bool, told: Connection) -> None:

@@ -16,11 +16,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.common import machine, table
+from bench.machine import machine
 from bench.peers import lightning_simple, original, spdl_headspace, stash_tool, torch_profiler_hta, traceml
 from bench.peers.answers import Answer, Reading, error, right_cause, right_rank
 from bench.peers.jobs import FAULTS, Fault, Truth, make_files
 from bench.peers.launch import LaunchError, Place, Tool, plain, python
+from bench.table import table
 from stash.core.errors import StashError
 
 TOOLS: dict[str, Tool] = {

@@ -10,7 +10,7 @@ import io
 import altair
 from PIL import Image
 
-from bench.common import ROOT
+from bench.machine import ROOT
 from bench.predict import gavel, published
 from bench.predict.errors import Prediction
 

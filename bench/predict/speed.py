@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from bench.table import table
 from stash.analysis.attribution import attribute
 from stash.core.records.profile import Block, Collective, Gradient, Loader, Profile, Rank, Settings, Workload
 from stash.predict import collective_times, timeline
@@ -27,9 +28,9 @@ SHAPES = ((10, 8), (100, 128), (1000, 2048), (1000, 16384), (10000, 16384))
 """(buckets, ranks)"""
 
 
-def main() -> None:
-    for line in (*draws_table(), "", *timeline_table(), "", forecast_line()):
-        print(line)
+def section() -> str:
+    title = "## Speed\n\nCPU seconds on one core of the machine that wrote this page."
+    return "\n\n".join((title, draws_table(), timeline_table(), forecast_line()))
 
 
 def cpu_seconds(work: Callable[[], object], least: float = 0.2) -> float:
@@ -42,25 +43,24 @@ def cpu_seconds(work: Callable[[], object], least: float = 0.2) -> float:
     return (time.process_time() - began) / calls
 
 
-def draws_table() -> list[str]:
+def draws_table() -> str:
     """How far the ends of a forecast are from those of very many draws, and what it costs."""
-    lines = ["| draws | ends off by | one forecast |", "| ---: | ---: | ---: |"]
-    truth = _ends(Draws(65536, seed=0))
+    rows, truth = [], _ends(Draws(65536, seed=0))
     for count in COUNTS:
         off = [np.abs(_ends(Draws(count, seed)) / truth - 1).max() for seed in range(20)]
         seconds = cpu_seconds(lambda count=count: _one_forecast(Draws(count)))  # type: ignore[misc]
-        lines.append(f"| {count} | {np.mean(off):.1%} | {seconds * 1e3:.2f} ms |")
-    return lines
+        rows.append([count, f"{np.mean(off):.1%}", f"{seconds * 1e3:.2f} ms"])
+    return table(["draws", "ends off by", "one forecast"], rows)
 
 
-def timeline_table() -> list[str]:
+def timeline_table() -> str:
     """The exchange and the timeline of large jobs."""
-    lines = ["| buckets | ranks | timeline | with overlap slowing compute |", "| ---: | ---: | ---: | ---: |"]
+    rows = []
     for buckets, ranks in SHAPES:
         fabric = _fabric(ranks // 8, 8)
-        plain, slowed = (cpu_seconds(lambda k=k, b=buckets, p=fabric: _timeline(p, b, k)) for k in (0.0, 0.1))  # type: ignore[misc]
-        lines.append(f"| {buckets:,} | {ranks:,} | {plain * 1e3:.1f} ms | {slowed * 1e3:.1f} ms |")
-    return lines
+        both = [cpu_seconds(lambda k=k, b=buckets, p=fabric: _timeline(p, b, k)) for k in (0.0, 0.1)]  # type: ignore[misc]
+        rows.append([f"{buckets:,}", f"{ranks:,}", *(f"{each * 1e3:.1f} ms" for each in both)])
+    return table(["buckets", "ranks", "timeline", "with overlap slowing compute"], rows)
 
 
 def forecast_line() -> str:
@@ -76,19 +76,18 @@ def forecast_line() -> str:
 
 def _ends(draws: Draws) -> Array:
     """Both ends of a step that is a sum of what forecasts are made of."""
-    fabric = _fabric(4, 1, draws)
-    exchange = collective_times.all_reduce(fabric, np.full(5, 25e6), "gloo")
-    late = timeline.exposed(np.broadcast_to(np.linspace(0, 0.1, 5), exchange.shape), exchange)
-    (found,) = intervals((late + 0.2 + 0.01 * draws.normals("compute"))[None, :])
+    (found,) = intervals((_late(draws) + 0.2 + 0.01 * draws.normals("compute"))[None, :])
     return np.array([found.low, found.high], dtype=np.float64)
 
 
 def _one_forecast(draws: Draws) -> object:
-    fabric = _fabric(4, 1, draws)
-    exchange = collective_times.all_reduce(fabric, np.full(5, 25e6), "gloo")
-    late = timeline.exposed(np.broadcast_to(np.linspace(0, 0.1, 5), exchange.shape), exchange)
-    parts = [Predicted("compute", 0.2 + 0.01 * draws.normals("compute"), "measured")]
-    return forecast(TARGET, [*parts, Predicted("network", late, "scaled")])
+    compute = Predicted("compute", 0.2 + 0.01 * draws.normals("compute"), "measured")
+    return forecast(TARGET, [compute, Predicted("network", _late(draws), "scaled")])
+
+
+def _late(draws: Draws) -> Array:
+    exchange = collective_times.all_reduce(_fabric(4, 1, draws), np.full(5, 25e6), "gloo")
+    return timeline.exposed(np.broadcast_to(np.linspace(0, 0.1, 5), exchange.shape), exchange)
 
 
 def _fabric(nodes: int, devices: int, draws: Draws | None = None) -> Fabric:
@@ -132,4 +131,4 @@ def made_up(steps: Sequence[float] = (0.1, 0.101, 0.099, 0.1)) -> Profile:
 
 
 if __name__ == "__main__":
-    main()
+    print(section())

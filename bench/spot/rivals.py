@@ -34,8 +34,7 @@ def _each(wish: FleetWish, best: Array | None, known: Everything | None, search:
             yield judged(name, text, wish, *algorithm(wish))
     yield _without_contention(wish, search)
     order = sorted(
-        (kind for kind, quota in enumerate(wish.quotas) if quota),
-        key=lambda kind: wish.pool.types[kind].lone_seconds,
+        (kind for kind, quota in enumerate(wish.quotas) if quota), key=lambda kind: wish.pool.types[kind].lone_seconds
     )
     for name, kind in (("homogeneous slow", order[-1]), ("homogeneous fast", order[0])):
         yield _homogeneous(name, kind, wish)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from bench.common import ROOT
+from bench.machine import ROOT
 from bench.study import page, runs
 
 PAGE = ROOT / "docs" / "study.md"

@@ -13,7 +13,8 @@ import time
 from collections.abc import Sequence
 from statistics import median
 
-from bench.common import machine, table
+from bench.machine import machine
+from bench.table import table
 from bench.truth.cases import ring_wire
 from stash.core.errors import StashError
 from stash.lab.testbed.bed import Testbed

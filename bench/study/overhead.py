@@ -18,8 +18,9 @@ from statistics import median
 
 import yaml
 
-from bench.common import DATA, machine, table
+from bench.machine import DATA, machine
 from bench.study.runs import STUDY
+from bench.table import table
 from stash.study import study_folder
 from stash.study.command import cells_of
 from stash.study.study_file import read_study

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from statistics import fmean, median
 
-from bench.common import table
 from bench.study.published import pairs
 from bench.study.runs import Row, days, facts, kept
+from bench.table import table
 
 GRID = (32, 4)
 """Batches of the grid; others are there for published throughputs alone."""

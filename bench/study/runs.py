@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
-from bench.common import DATA, ROOT
+from bench.machine import DATA, ROOT
 from bench.study.truth import truth
 from stash import catalog
 from stash.analysis.attribution import attribute

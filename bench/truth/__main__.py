@@ -16,7 +16,8 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.common import machine, table
+from bench.machine import machine
+from bench.table import table
 from bench.truth.cases import named
 from bench.truth.suite import Result, run, saved
 

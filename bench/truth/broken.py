@@ -16,7 +16,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.common import ROOT, machine, table
+from bench.machine import ROOT, machine
+from bench.table import table
 from bench.truth.cases import Case, quick
 from bench.truth.suite import Result, faults, saved
 

@@ -14,7 +14,8 @@ from collections import defaultdict
 
 import numpy as np
 
-from bench.common import machine, table
+from bench.machine import machine
+from bench.table import table
 from bench.truth.cases import BIG, COMPUTE, FILES, Case, Paced, in_set_time, single
 from bench.truth.suite import Result, run
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import yaml
 
-from bench.common import ROOT
+from bench.machine import ROOT
 from bench.truth.cases import Case, Rates
 from stash.core.artefact import load
 from stash.core.records.profile import Profile

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bench.common import table
+from bench.table import table
 
 CONFIDENCE = 0.95
 SHARE = 0.01
