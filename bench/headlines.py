@@ -19,8 +19,7 @@ from pathlib import Path
 
 from scipy.optimize import brentq
 
-from bench.machine import machine
-from bench.table import table
+from bench.table import progress, report, table
 from stash import catalog
 from stash.analysis.attribution import attribute
 from stash.analysis.breakdown import Breakdown
@@ -215,8 +214,8 @@ def ended(hosts: Sequence[Started]) -> None:
         except subprocess.TimeoutExpired:
             raise JobError(f"profiling took more than {WAIT_SECONDS:.0f} s; let other work end first") from None
         if failed:
-            said = host.output.strip().splitlines() or ["it said nothing"]
-            raise JobError(f"profiling failed on host {host.node}: {said[-1]}")
+            lines = host.output.strip().splitlines() or ["no output"]
+            raise JobError(f"profiling failed on host {host.node}: {lines[-1]}")
 
 
 def unscaled(breakdown: Breakdown, time: float) -> Measured:
@@ -265,7 +264,7 @@ def interconnect(rows: Iterable[tuple[str, int, float]]) -> str:
         case = Case(model, batch, shared_bus(share))
         expected = percent(case.predicted, case.emulation.compute_seconds, case.predicted)
         cells.append([*facts(case), f"{expected:.1f} %", measure(case).stall_percent])
-        report(cells[-1])
+        progress(*cells[-1])
     return table([*FACTS, "interconnect, predicted", "interconnect, measured"], cells)
 
 
@@ -295,7 +294,7 @@ def network(rows: Iterable[tuple[str, int]]) -> str:
             f"{(times - 1) * 100:.0f} ± {half * 100:.0f} %",
             f"{times:.1f} x",
         ])  # fmt: skip
-        report(cells[-1])
+        progress(*cells[-1])
     steps = ["1 p3.16xlarge: step predicted / measured", "2 p3.8xlarge: step predicted / measured"]
     return table([*FACTS, *steps, "network, predicted", "network, measured", "slowdown, measured"], cells)
 
@@ -314,7 +313,7 @@ def sweep(model: str, batch: int, ratios: Iterable[float]) -> str:
             f"{step / alone:.2f} x",
             f"{found.step / found.alone:.2f} x",
         ])  # fmt: skip
-        report([model, *cells[-1]])
+        progress(model, *cells[-1])
     heads = ["ratio", "stall, predicted", "stall, measured", "slowdown, predicted", "slowdown, measured"]
     return table(heads, cells)
 
@@ -339,16 +338,11 @@ def mark(case: Case, effect: Callable[[float], float], goal: float) -> str:
     return f"{case.ratio * slower:.1f} ({format_bits(rate)})"
 
 
-def report(cells: Sequence[str]) -> None:
-    """Progress, on standard error."""
-    print("done:", *cells, sep="  ", file=sys.stderr, flush=True)
-
-
 def headlines(only: str | None) -> None:
     """Print every table, or those rows that are of one model."""
     stalls = [row for row in INTERCONNECT if only in (None, row[0])]
     slow = [row for row in NETWORK if only in (None, row[0])]
-    parts = [machine()]
+    parts = []
     if stalls:
         parts += ["Interconnect, p2.16xlarge:", interconnect(stalls), floor(*stalls[0][:2])]
     if slow:
@@ -357,7 +351,7 @@ def headlines(only: str | None) -> None:
         parts += [f"Any links, {SWEPT[0]} at batch {SWEPT[1]} on 2 V100:", sweep(*SWEPT, RATIOS)]
     models = dict.fromkeys([*(row[:2] for row in stalls), *slow])
     parts += ["Where the marks are, by the formula: ratio (link rate)", thresholds(models)]
-    print(*parts, sep="\n\n")
+    report(*parts)
 
 
 def train(description: str, bucket_bytes: float) -> None:

@@ -43,7 +43,7 @@ def cost(command: list[str]) -> tuple[float, float, float]:
     return time.perf_counter() - began, used.ru_utime + used.ru_stime, used.ru_maxrss / 1e3
 
 
-def timed(call: Callable[[], Result]) -> tuple[Result, float]:
+def timed(function: Callable[..., Result], *arguments: object, **named: object) -> tuple[Result, float]:
     """What a call returns, and its seconds of processor time."""
     began = time.process_time()
-    return call(), time.process_time() - began
+    return function(*arguments, **named), time.process_time() - began

@@ -14,8 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bench.machine import machine
-from bench.table import table
+from bench.table import progress, report, table
 from bench.truth.cases import Case, Layer, named
 from bench.truth.jobs import cluster, profile
 from stash.advice.case import Case as AdviceCase
@@ -125,8 +124,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             before[trial.job] = measure(case, trial.stall, options.budget)
         after = measure(trial.apply(case), trial.stall, options.budget)
         rows.append(row(trial, before[trial.job], after))
-        print("done:", *rows[-1], sep="  ", file=sys.stderr, flush=True)
-    print(machine(), table(HEADS, rows), sep="\n\n")
+        progress(*rows[-1])
+    report(table(HEADS, rows))
     return 0
 
 

@@ -19,12 +19,13 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.table import table
+from bench.noise.record import TWO_RANKS
+from bench.recorded import numbers
+from bench.table import show
 from stash.core import rounds as stats
 from stash.core.ladder import Visit, round_of_visits
 from stash.measure.agent.runner.block_plan import BlockSize, Plan, StepPace, plan
 
-RECORDED = Path(__file__).parent / "noise" / "two_ranks.csv"
 LINE = 0.016
 """Seconds that a line of it took, as its head tells: four steps."""
 LADDER = ("solo", "crowd", "cluster", "warm", "cold")
@@ -216,10 +217,10 @@ def row(job: Job, design: Design, runs: list[Run], truth: np.ndarray) -> list[st
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--noise", type=Path, default=RECORDED)
+    parser.add_argument("--noise", type=Path, default=TWO_RANKS)
     args = parser.parse_args()
-    machine = Machine(LINE * np.loadtxt(args.noise, delimiter=",").T / 1000)
-    heads = [
+    machine = Machine(LINE * numbers(args.noise).T / 1000)
+    heads = (
         "job",
         "",
         "replay block",
@@ -229,9 +230,8 @@ def main() -> None:
         "worst error",
         "hold",
         "measured",
-    ]
-    heads.append("rounds at 30 s")
-    print(table(heads, [line for job in JOBS for line in rows(job, machine)]))
+    )
+    show((*heads, "rounds at 30 s"), (line for job in JOBS for line in rows(job, machine)))
 
 
 if __name__ == "__main__":

@@ -17,8 +17,7 @@ import sys
 import numpy as np
 from scipy.special import stdtrit
 
-from bench.machine import machine
-from bench.table import table
+from bench.table import progress, report, table
 from bench.workloads import RANKS, TASKS, Task, drop_cache, make_data, profiled, read_all, untouched
 from stash.analysis.attribution import attribute
 
@@ -101,8 +100,8 @@ def main(names: list[str]) -> None:
     rows = []
     for name in names or TASKS:
         rows.append(measure(TASKS[name]))
-        print("done:", *rows[-1], sep="  ", file=sys.stderr, flush=True)
-    print(machine(), table(heads, rows), sep="\n\n")
+        progress(*rows[-1])
+    report(table(heads, rows))
 
 
 if __name__ == "__main__":

@@ -47,8 +47,8 @@ class _Slow(Dataset[torch.Tensor]):
 def section() -> str:
     split = (
         f"{len(CASES)} set-ups of PyTorch's DataLoader whose batches and steps take set times: a step's mean time, "
-        "from the mean and the spread of the batches' times. *Split*: nothing is fitted; what handing over a batch takes "
-        "by itself is measured first. The interval is that of the luck of few batches."
+        "from the mean and the spread of the batches' times. *Split*: nothing is fitted; what handing over a batch "
+        "takes by itself is measured first. The interval is that of the luck of few batches."
     )
     return evidence("The queue of workers", split, list(predictions()))
 

@@ -282,8 +282,8 @@ def section() -> str:
         f"{len(found)} throughputs, each from the same source's throughput on one GPU and the data sheet of the "
         "machine's links. *Split*: of each source every other model on a machine is learned from: "
         f"{len(scaling_rows())} throughputs, whose steps take {crowding.value:.0%} longer on several devices than "
-        f"their exchange explains, {crowding.low:.0%} to {crowding.high:.0%}. The model's spread ({MODEL_SPREAD:.0%}) "
-        "comes from four throughputs of DLPerf's BERT. Over all: median / 90th "
+        f"their exchange explains, {crowding.low:.0%} to {crowding.high:.0%}. The model's spread "
+        f"({MODEL_SPREAD:.0%}) comes from four throughputs of DLPerf's BERT. Over all: median / 90th "
         f"{median_90((each.error for each in found), ' / ')}, in the interval {coverage(found):.0%}; "
         + "; ".join(f"{name} {errors}" for name, errors in simpler.items())
     )

@@ -192,7 +192,8 @@ def section() -> str:
     split = (
         f"{len(steps)} changes of {len({each.name.split(':')[0] for each in steps})} jobs of the zoo on two cores, "
         f"measured between {dates[0]} and {dates[-1]}; {coverage(steps):.0%} of the steps are in the interval. "
-        "*Split*: each job's profile as it is calibrates, and every change of it is predicted before it is made and measured."
+        "*Split*: each job's profile as it is calibrates, and every change of it is predicted before it is made "
+        "and measured."
     )
     return evidence(title, split, steps)
 

@@ -1,7 +1,5 @@
 """Twenty-one machines taken away from real trainings: is anything lost, doubled, slow, left hanging, left running?
 
-python -m bench.spot.revocations [--rounds 1] [NAME …]
-
 Runs on the testbed, each revocation in the middle of others' work: with and without notice, a whole pool at once, the
 server, and the server while it saves. Every run is audited by the servers' own account of what they applied. What
 survivors do is held against the queue as ``bench.spot.truth`` fits it to other fleets.
@@ -19,6 +17,7 @@ from statistics import median
 from bench.spot.foreseeing import KINDS, PACE, RATE, Ordeal, Waits, foresee, speed
 from bench.spot.truth import Coefficients, coefficients, speed_of
 from bench.spot.truth_jobs import __file__ as jobs_file
+from bench.table import show
 from stash.lab.testbed.revoke import Revocation, moments, parse_revocation
 from stash.spot.emulate.backends import TestbedGround, leftovers
 from stash.spot.emulate.build_rehearsal import EmulatedFleet
@@ -47,21 +46,22 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=1)
     options = parser.parse_args()
     known, kept, waits = coefficients(), [], Waits()
-    print(
-        "| ordeal | taken | updates | over foreseen | leases again | decided within, s | joined in time "
-        "| survivors over predicted: median, least | books | left running |"
-    )
-    print("| --- " * 10 + "|")
-    for ordeal in [each for each in ORDEALS if not options.names or each.name in options.names] * options.rounds:
+    heads = ("ordeal", "taken", "updates", "over foreseen", "leases again", "decided within, s", "joined in time")
+    more = ("survivors over predicted: median, least", "books", "left running")
+
+    def line(ordeal: Ordeal) -> list[object]:
         with tempfile.TemporaryDirectory() as folder:
-            row, ratios = _lived(ordeal, Path(folder), known, waits)
-        kept += ratios
-        print(row, flush=True)
+            cells, ratios = _lived(ordeal, Path(folder), known, waits)
+        kept.extend(ratios)
+        return cells
+
+    wanted = [each for each in ORDEALS if not options.names or each.name in options.names]
+    show((*heads, *more), (line(ordeal) for ordeal in wanted * options.rounds))
     low = sum(each < _SLOW for each in kept)
     print(f"\n{len(kept)} fleets between changes, {low} below {_SLOW:.0%} of what was predicted.")
 
 
-def _lived(ordeal: Ordeal, folder: Path, known: Coefficients, waits: Waits) -> tuple[str, list[float]]:
+def _lived(ordeal: Ordeal, folder: Path, known: Coefficients, waits: Waits) -> tuple[list[object], list[float]]:
     (folder / "checkpoints").mkdir()
     orders = TrainingOrders(
         job=f"{jobs_file}:mb1", checkpoints=str(folder / "checkpoints"),
@@ -85,12 +85,12 @@ def _lived(ordeal: Ordeal, folder: Path, known: Coefficients, waits: Waits) -> t
     speeds = f"{median(ratios):.2f}, {min(ratios):.2f}" if ratios else "wait for who is missing"
     foreseen, updates = foresee(ordeal, known, waits), len(account.updates.seconds)
     waits.add(found, account.updates)
-    row = (
+    row = [
         ordeal.name, count, updates, "not foreseen" if foreseen is None else f"{updates / foreseen:.2f}",
         account.books.reissued, f"{max(decided, default=0):.2f}",
         f"{len(joined)} of {len(found)}", speeds, account.books.wrong or "right", len(left),
-    )  # fmt: skip
-    return "| " + " | ".join(map(str, row)) + " |", ratios
+    ]  # fmt: skip
+    return row, ratios
 
 
 def _survivors(ordeal: Ordeal, account: Account, types: Mapping[str, str], known: Coefficients) -> Iterator[float]:

@@ -27,7 +27,6 @@ WORK = TrainingWork(samples=1000, text="1,000 samples")
 TRUTHS = {"slow": Truth(100.0, 1.0), "middle": Truth(50.0, 1.02), "fast": Truth(10.0, 5.0)}
 
 
-
 def test_a_choice_within_three_percent_of_the_cheapest_is_right() -> None:
     goal = Goal(work=WORK, deadline_seconds=100)
     assert judge(goal, TRUTHS, "slow") == Verdict("slow", "slow", True, 0.0)
@@ -63,7 +62,6 @@ def test_a_line_of_verdicts_counts_goals_that_something_keeps() -> None:
 def test_what_was_certain_is_in_the_last_line_of_probabilities() -> None:
     lines = reliability_table([(1.0, True), (0.96, False), (0.1, False)]).splitlines()
     assert lines[2:] == ["| 5% to 25% | 1 | 10.0% | 0.0% |", "| 95% to 100% | 2 | 98.0% | 50.0% |"]
-
 
 
 def _setup(gpu: str, count: int) -> Setup:
@@ -159,7 +157,6 @@ def test_the_dearest_instance_is_never_best_at_more_than_its_even_price() -> Non
         even, ratio, share = float(line[5]), float(line[4]), float(line[6].rstrip("%")) / 100
         assert even / ratio == pytest.approx(share, abs=0.02)
         assert (share >= 1) is (line[1] == line[2])
-
 
 
 @pytest.fixture

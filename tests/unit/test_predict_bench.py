@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bench import recorded
 from bench.predict import (
     cpu_sensitivity,
     gavel,
@@ -18,7 +19,6 @@ from bench.predict import (
     testbed,
     this_machine,
 )
-from bench import recorded
 from bench.predict.__main__ import page
 from bench.predict.errors import Prediction, coverage, summary
 from stash.catalog.reference import node_scaling
@@ -123,7 +123,11 @@ def test_an_interval_covers_what_it_holds() -> None:
     inside = Prediction("a", "x", 1.0, 1 + 0.1 * DRAWS.normals("x"), {"simple": 2.0})
     outside = Prediction("a", "y", 2.0, 1 + 0.1 * DRAWS.normals("y"), {"simple": 2.0})
     assert coverage([inside, outside]) == 0.5
-    assert summary([inside, outside]).splitlines()[2].startswith("| a | 2 | 25.0% / 45.0% | -25.0% | 50% | 50.0% / 90.0%")
+    assert (
+        summary([inside, outside])
+        .splitlines()[2]
+        .startswith("| a | 2 | 25.0% / 45.0% | -25.0% | 50% | 50.0% / 90.0%")
+    )
 
 
 @pytest.mark.slow
