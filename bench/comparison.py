@@ -16,18 +16,14 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.machine import machine
-from bench.table import table
-from bench.truth.cases import BIG, COMPUTE, FILES, Case, Paced, in_set_time, single
+from bench.table import report, table
+from bench.truth.cases import BIG, COMPUTE, VARIED, Case, Paced
 from bench.truth.jobs import cluster, profile
 from stash.analysis.attribution import attribute
 from stash.analysis.breakdown import Breakdown
 from stash.analysis.comparison import FASTER, SLOWER, compare
 
-BASE = Case(
-    "equal", in_set_time, single(BIG), devices=2, jitter=0.05,
-    paced=Paced(BIG / (0.5 * COMPUTE)), prep=0.3 * COMPUTE, read=0.5 * COMPUTE, files=FILES,
-)  # fmt: skip
+BASE = replace(VARIED, name="equal", jitter=0.05)
 STEP = COMPUTE * 2.3
 """Of the job above, in seconds."""
 SHARES = (0.02, 0.05, 0.10)
@@ -89,11 +85,10 @@ def main() -> None:
     rows = [["equal", "0%", line, verdicts(pairs, line), naive(pairs) if line == "step" else ""] for line in lines]
     for share, against in slowed.items():
         for line in ("step", "interconnect"):
-            told = naive(against) if line == "step" else ""
-            rows.append([f"exchange +{share:.0%}", f"{share:.0%}", line, verdicts(against, line), told])
+            means = naive(against) if line == "step" else ""
+            rows.append([f"exchange +{share:.0%}", f"{share:.0%}", line, verdicts(against, line), means])
     heads = ("job", "added, of the step", "line", "stash compare", f"two means, {NAIVE:.0%} apart")
-    print(f"{machine()}\n\n{table(heads, rows)}\n")
-    print(f"Between launches of the equal job, the step varies by {spread(equal)}.")
+    report(table(heads, rows), f"Between launches of the equal job, the step varies by {spread(equal)}.")
 
 
 if __name__ == "__main__":

@@ -118,7 +118,8 @@ def _cell_row(cell: Cell, measured: Mapping[str, Breakdown], last: StudyEvent) -
     day = datetime.fromtimestamp(last.at, tz=timezone.utc).date().isoformat()
     return (
         *_key(cell), bed.devices, bed.ranks, bed.scale, bed.time_scale, found.step.value, found.step.low,
-        found.step.high, found.samples_per_second, found.dollars_per_million, found.dollars_per_hour, last.seconds, day,
+        found.step.high, found.samples_per_second, found.dollars_per_million, found.dollars_per_hour,
+        last.seconds, day,
     )  # fmt: skip
 
 

@@ -11,21 +11,15 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import defaultdict
+from dataclasses import replace
 
 import numpy as np
 
-from bench.machine import machine
-from bench.table import table
-from bench.truth.cases import BIG, COMPUTE, FILES, Case, Paced, in_set_time, single
+from bench.table import report, table
+from bench.truth.cases import VARIED
 from bench.truth.suite import Result, run
 
-JOBS = tuple(
-    Case(
-        f"steps vary by {jitter:.0%}", in_set_time, single(BIG), devices=2, jitter=jitter,
-        paced=Paced(BIG / (0.5 * COMPUTE)), prep=0.3 * COMPUTE, read=0.5 * COMPUTE, files=FILES,
-    )
-    for jitter in (0.05, 0.15)
-)  # fmt: skip
+JOBS = tuple(replace(VARIED, name=f"steps vary by {jitter:.0%}", jitter=jitter) for jitter in (0.05, 0.15))
 
 
 def rows(results: list[Result]) -> list[list[str]]:
@@ -60,7 +54,7 @@ def main() -> None:
             held = [r.holds(r.truth) for r in results]
             print(f"run {number + 1}: {np.mean([h for h in held if h is not None]):.0%} hold", file=sys.stderr)
     heads = ("job", "stall", "truth (ms)", "mean estimate (ms)", "mean half-width (ms)", "intervals that hold it")
-    print(f"{machine()}\n\n{table(heads, rows(results))}")
+    report(table(heads, rows(results)))
 
 
 if __name__ == "__main__":
