@@ -1,8 +1,8 @@
-"""Does ``stash compare`` cry wolf, and what does it see? ``python -m bench.comparison [--pairs N] [--slowed N]``.
+"""Does ``stash compare`` raise false alarms, and what does it see? ``python -m bench.comparison``.
 
 One emulated job whose steps vary, profiled again and again: pairs of equal jobs must be called slower or faster in at
 most one pair of twenty, line by line. Then the same job with one stall longer by 2, 5 and 10 % of the step: how often
-it is seen, beside what a comparison of two means, without intervals, would have said of the same pairs.
+it is seen, beside what a comparison of two means, without intervals, would have found in the same pairs.
 """
 
 from __future__ import annotations

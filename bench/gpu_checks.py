@@ -1,4 +1,4 @@
-"""The checks of ``bench/gpu.py``: what Stash says of a job against what the job, untouched, says of itself.
+"""The checks of ``bench/gpu.py``: what Stash finds of a job against what the job, untouched, measures of itself.
 
 Each check is a function from the ground it is made on to rows of a table. One that cannot be made here raises
 ``NotHereError`` with the reason. On a CPU they rehearse: all that does not need a device's queue is the same.
@@ -28,7 +28,7 @@ from stash.measure.probe import copies
 
 JOB = Path(__file__).with_name("gpu_job.py")
 ROOT = JOB.parents[1]
-PATIENCE = 240.0
+MAX_SECONDS = 240.0
 LEAD_IN = 10
 AGENT_SECONDS = 40e-6
 """Most that the agent may add to a step."""
@@ -79,7 +79,7 @@ class Ground:
 
 
 class Truth:
-    """What the job says of itself without Stash, before Stash looked at it and after."""
+    """What the job measures of itself without Stash, before Stash looked at it and after."""
 
     def __init__(self, *runs: dict[str, float]) -> None:
         self._runs = runs
@@ -93,14 +93,14 @@ class Truth:
 
 
 def plain(ground: Ground, words: Sequence[str], ranks: int = 1, steps: int = 40) -> dict[str, float]:
-    """What the job says of itself."""
+    """What the job measures of itself."""
     start = [sys.executable] if ranks == 1 else [*_TORCHRUN, f"--nproc-per-node={ranks}"]
     done = _run([*start, str(JOB), "--device", ground.device, *words, "--plain", str(steps)])
     return dict(json.loads(done.strip().splitlines()[-1]))
 
 
 def profiled(ground: Ground, words: Sequence[str], ranks: int = 1, rungs: str = "") -> Breakdown:
-    """What Stash says of the same job."""
+    """What Stash finds of the same job."""
     out = ground.folder / "gpu.stash.json"
     options = ["--budget", str(ground.budget), "--precision", "1", "--nproc-per-node", str(ranks), "-o", str(out)]
     options += ["--rungs", rungs] if rungs else []
@@ -129,7 +129,7 @@ def _run(command: Sequence[str]) -> str:
 
 def _finished(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        command, check=False, capture_output=True, text=True, timeout=PATIENCE, env=_environment(), cwd=ROOT
+        command, check=False, capture_output=True, text=True, timeout=MAX_SECONDS, env=_environment(), cwd=ROOT
     )
 
 
@@ -316,22 +316,22 @@ def facts(ground: Ground) -> list[Row]:
     if shutil.which("nvidia-smi") is None:
         raise NotHereError("there is no nvidia-smi")
     asked = "index,memory.total,pcie.link.gen.max,pcie.link.width.max"
-    said = _run(["nvidia-smi", f"--query-gpu={asked}", "--format=csv,noheader,nounits"])
+    listed = _run(["nvidia-smi", f"--query-gpu={asked}", "--format=csv,noheader,nounits"])
     with nvml() as library:
         described = gpus(library, Path("/")).gpus if library is not None else ()
-    return facts_rows(described, said.splitlines())
+    return facts_rows(described, listed.splitlines())
 
 
 def facts_rows(described: Iterable[Gpu], lines: Iterable[str]) -> list[Row]:
     """Memory in MiB and the slot's PCIe, GPU by GPU; ``[N/A]`` of nvidia-smi is no truth."""
     known, rows = {gpu.index: gpu for gpu in described}, []
     for line in lines:
-        index, *said = (part.strip() for part in line.split(","))
+        index, *values = (part.strip() for part in line.split(","))
         gpu = known.get(int(index))
         memory = gpu.memory_bytes / 2**20 if gpu is not None and gpu.memory_bytes else None
         pcie = [float(part.lstrip("genx")) for part in gpu.pcie_max.split()] if gpu and gpu.pcie_max else [None, None]
         for what, unit, truth, found in zip(
-            ("memory", "PCIe generation", "PCIe lanes"), ("MiB", "", ""), said, (memory, *pcie), strict=True
+            ("memory", "PCIe generation", "PCIe lanes"), ("MiB", "", ""), values, (memory, *pcie), strict=True
         ):
             number = float(truth) if truth.replace(".", "").isdigit() else None
             rows.append(Row(f"GPU {index}: {what}", unit, number, found, 1.0 if unit else 0.0))

@@ -41,7 +41,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Found:
-    """A profile: the step, with its interval, and what each remedy of the stall is said to save."""
+    """A profile: the step, with its interval, and what each remedy of the stall is predicted to save."""
 
     step: Interval
     stall_seconds: float

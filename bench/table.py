@@ -66,5 +66,5 @@ def deliver(text: str, out: Path) -> None:
 
 
 def page_path(name: str) -> Path:
-    """Where a page is written unless said otherwise."""
+    """Where a page is written unless ``--out`` names another place."""
     return ROOT / "build" / f"{name}.md"

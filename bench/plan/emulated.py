@@ -118,7 +118,7 @@ def profiled(model: FleetModel) -> Candidate:
 
 
 def case_of(candidate: Candidate) -> Case:
-    """The candidate as a job on the testbed; nobody works out its truth by hand, it is run."""
+    """The candidate as a job on the testbed; its truth is not worked out by hand, it is run."""
     return Case(
         name=candidate.model.name,
         truth=lambda case, rates: {},

@@ -128,7 +128,7 @@ class Judged:
         return [judge(goal, self.truths, name) for goal, name in zip(self.goals, chosen, strict=True)]
 
     def probabilities(self) -> list[tuple[float, bool]]:
-        """(said, came true) of every deadline and budget of every choice that a plan shows."""
+        """(chance, came true) of every deadline and budget of every choice that a plan shows."""
         found = []
         for goal, plan in zip(self.goals, self.plans, strict=True):
             for choice in plan.choices:
@@ -190,10 +190,10 @@ def page() -> str:
     parts = (
         f"{len(ours)} goals, {len(ours) - len(nothing)} of which something keeps; {len(CANDIDATES)} candidates.",
         verdict_table(by_chooser),
-        f"Of the {len(nothing)} goals that nothing keeps, {sum(each.right for each in nothing)} were said to be so.",
-        "What was said of deadlines and budgets, and what came true:",
+        f"Of the {len(nothing)} goals that nothing keeps, {sum(each.right for each in nothing)} were recognised.",
+        "Forecast chances of deadlines and budgets, and what came true:",
         reliability_table([pair for each in sure for pair in each.probabilities()]),
-        "The same of deadlines set for each candidate where its forecast says so much:",
+        "The same of deadlines set for each candidate at set chances of its forecast:",
         reliability_table(at_quantiles(sure)),
         "What was forecast, and what was run:",
         forecast_table(),
@@ -204,12 +204,12 @@ def page() -> str:
 
 
 def at_quantiles(every: Sequence[Judged]) -> list[tuple[float, bool]]:
-    """(said, came true): goals seldom fall where a probability is neither small nor large, so these are made to."""
+    """(chance, came true): goals seldom fall where a probability is neither small nor large, so these are made to."""
     kept, found = rows(), []
     for each in every:
         for candidate in (one for one in CANDIDATES if one.model == each.model):
             step, seen = drawn(each.base, candidate).step, float(kept[candidate.name]["measured_step"])
-            found += [(said, seen <= quantile_at(step, said)) for said in QUANTILES]
+            found += [(chance, seen <= quantile_at(step, chance)) for chance in QUANTILES]
     return found
 
 

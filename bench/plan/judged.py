@@ -60,7 +60,7 @@ class Verdict:
     """One choice for one goal."""
 
     chosen: str | None
-    """``None``: it was said that nothing keeps the goal."""
+    """``None``: it was decided that nothing keeps the goal."""
     best: str | None
     """``None``: nothing does."""
     kept: bool = False
@@ -99,15 +99,15 @@ def _line(name: str, verdicts: Iterable[Verdict]) -> list[object]:
     return [name, len(possible), *(f"{share:.0%}" for share in shares), *percentiles]
 
 
-def reliability_table(said: Sequence[tuple[float, bool]]) -> str:
-    """Of (probability, whether it came true): what was said and how often it did."""
+def reliability_table(chances: Sequence[tuple[float, bool]]) -> str:
+    """Of (probability, whether it came true): what was forecast and how often it did."""
     lines = []
     for low, high in pairwise(BINS):
-        inside = [each for each in said if low <= each[0] < high or each[0] == high == BINS[-1]]
+        inside = [each for each in chances if low <= each[0] < high or each[0] == high == BINS[-1]]
         if inside:
             mean, came = np.mean(inside, axis=0)
             lines.append([f"{low:.0%} to {high:.0%}", len(inside), f"{mean:.1%}", f"{came:.1%}"])
-    return table(["said", "cases", "mean of what was said", "came true"], lines)
+    return table(["forecast", "cases", "mean forecast", "came true"], lines)
 
 
 def offered(name: str, gpu: GpuFacts, devices: int, most_nodes: int, dollars_per_hour: float) -> Offered:

@@ -125,9 +125,9 @@ class Question:
     def probabilities(self) -> Iterator[tuple[float, bool]]:
         for goal in self.goals:
             for name, each in self.forecasts.items():
-                said = kept(each.seconds, goal.deadline_seconds)
-                if said is not None and goal.deadline_seconds is not None:
-                    yield said, self.truths[name].seconds <= goal.deadline_seconds
+                chance = kept(each.seconds, goal.deadline_seconds)
+                if chance is not None and goal.deadline_seconds is not None:
+                    yield chance, self.truths[name].seconds <= goal.deadline_seconds
 
 
 def questions(table: Table, visible: Table) -> Iterator[Question]:
@@ -174,8 +174,8 @@ def section(name: str, found: Mapping[str, list[Question]]) -> list[str]:
         # The original's table holds what was measured, and that is not hidden: it never has a choice here.
         choosing = {name: each for name, each in verdicts.items() if any(one.chosen for one in each)}
         lines += [verdict_table(choosing), ""]
-    said = [pair for asked in found.values() for question in asked for pair in question.probabilities()]
-    return [*lines, "What was said of deadlines, and what came true:", "", reliability_table(said), ""]
+    chances = [pair for asked in found.values() for question in asked for pair in question.probabilities()]
+    return [*lines, "Forecast chances of deadlines, and what came true:", "", reliability_table(chances), ""]
 
 
 def lines(seeds: int) -> list[str]:

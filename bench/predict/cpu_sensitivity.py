@@ -42,7 +42,7 @@ def learned_from() -> frozenset[str]:
 
 
 def supply_spread() -> float:
-    """Root mean square of the logarithms of seen over said, of the half that is learned from: where workers limit."""
+    """Root mean square of ln(seen / predicted), of the half that is learned from: where workers limit."""
     logs = [
         np.log(seen / (count / _PHYSICAL))
         for model, count, device, seen in _points()

@@ -78,17 +78,17 @@ def learned_from() -> frozenset[str]:
 
 
 def unready_spread() -> float:
-    """How far exposed exchanges at other batches are from what is said of them: the source of ``UNREADY_SPREAD``.
+    """How far exposed exchanges at other batches are from what is predicted: the source of ``UNREADY_SPREAD``.
 
-    Of the half that is learned from: the size of the logarithm of seen over said that 68.3 % of them keep, which is a
-    normal distribution's standard deviation and does not go by the few that no exchange explains. Cases in which
+    Of the half that is learned from: the size of ln(seen / predicted) that 68.3 % of them keep, which is a normal
+    distribution's standard deviation and does not go by the few that no exchange explains. Cases in which
     nothing or next to nothing (2 % of a step) is exposed tell nothing.
     """
     logs = []
     for case in _cases():
-        seen, said = case.measured - float(np.mean(case.trains)), float(np.mean(case.waits))
-        if case.key[0] in learned_from() and seen > 0 and said > _LITTLE * case.measured:
-            logs.append(abs(np.log(seen / said)))
+        seen, predicted = case.measured - float(np.mean(case.trains)), float(np.mean(case.waits))
+        if case.key[0] in learned_from() and seen > 0 and predicted > _LITTLE * case.measured:
+            logs.append(abs(np.log(seen / predicted)))
     return float(np.quantile(logs, _ONE_SIGMA))
 
 

@@ -1,7 +1,7 @@
 """Compute on another GPU against published pairs: own pairs, other models' pairs, rooflines, data sheets.
 
 Split: a model is left out when it is predicted, whichever way. ``python -m bench.predict.gpus --write`` writes
-``catalog/data/roofline_errors.csv`` anew, from which forecasts take the roofline's spread.
+``catalog/data/roofline_errors.csv``, from which forecasts take the roofline's spread.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ def predictions() -> Iterator[Prediction]:
 
 
 def _luck(workers: int, prefetch: int, variation: float, mean: float) -> Array:
-    """How a mean step over as few batches scatters around 1, ``[draws]``: the recursion on batches drawn anew."""
+    """How a mean step over as few batches scatters around 1, ``[draws]``: the recursion on other batches."""
     if not variation:
         return np.ones(DRAWS.count)
     drawn = np.random.default_rng(1).gamma(variation**-2, variation**2, (_BATCHES, 1, DRAWS.count))

@@ -52,8 +52,8 @@ def chart(predictions: list[Prediction]) -> altair.VConcatChart:
 
 
 def _rows(each: Prediction) -> list[dict[str, object]]:
-    said = {"Stash": each.value, "perfect scaling": each.baselines["perfect scaling"]}
-    return [{"source": each.source, "by": by, _RATIO: value / each.measured} for by, value in said.items()]
+    predicted = {"Stash": each.value, "perfect scaling": each.baselines["perfect scaling"]}
+    return [{"source": each.source, "by": by, _RATIO: value / each.measured} for by, value in predicted.items()]
 
 
 if __name__ == "__main__":

@@ -6,8 +6,8 @@ are predicted. Of each source every other model on a machine (``learns``) is lea
 step takes longer on several devices than its exchange explains, which ``python -m bench.predict.published --write``
 writes to ``node_scaling.csv``. What links reach of their claims comes from published *collectives*
 (``collectives.csv``), other measurements by other people; for arXiv 2006.10103 those of its own authors are left out.
-How far the model of an exchange is off comes from four rows of BERT's, which are not predicted either. Where nobody
-published when a model's gradients are ready, they are ready evenly by bytes, over a share of the step that is the
+How far the model of an exchange is off comes from four rows of BERT's, which are not predicted either. Where it is
+unpublished when a model's gradients are ready, they are ready evenly by bytes, over a share of the step that is the
 mean of the three models of which somebody did.
 """
 
@@ -208,12 +208,12 @@ def _scaling_row(key: Key, alone: dict[str, str], row: dict[str, str]) -> dict[s
     source, name, hardware, batch, precision, data = key
     ranks, nodes = int(row["n_gpus"]), int(row["n_nodes"])
     step = float(batch or _ANY_BATCH) / float(alone["value"])
-    said = exposed(model(name, precision == "amp"), step, fabric(MACHINES[hardware], nodes, ranks // nodes), 0.0)
+    predicted = exposed(model(name, precision == "amp"), step, fabric(MACHINES[hardware], nodes, ranks // nodes), 0.0)
     short, _, when = source.partition(" (")
     return {
         "model": name, "machine": hardware, "gpu": row["gpu"], "batch": batch, "precision": precision, "data": data,
         "nodes": str(nodes), "devices": str(ranks), "one_per_s": alone["value"], "all_per_s": row["value"],
-        "exchange": f"{float(np.median(said)) / step:.4f}", "as_of": _PUBLISHED.get(short, _LOOKED_UP),
+        "exchange": f"{float(np.median(predicted)) / step:.4f}", "as_of": _PUBLISHED.get(short, _LOOKED_UP),
         "source": short,
         "notes": ", ".join(each for each in (row["framework"], when.rstrip(")")) if each),
     }  # fmt: skip
@@ -233,7 +233,7 @@ def _calibrates(row: dict[str, str]) -> bool:
 def model_spread() -> float:
     """How far the exchange of four published jobs is from what the model says: the source of ``MODEL_SPREAD``.
 
-    Root mean square of the logarithm of seen over said, seen being what a step takes longer than on one node of the
+    Root mean square of ln(seen / predicted), seen being what a step takes longer than on one node of the
     same source. Widened to what Student's distribution asks of four.
     """
     logs = []
@@ -244,8 +244,10 @@ def model_spread() -> float:
         node = next(r for r in alike if r["n_gpus"] == "8")
         seen = batch * ranks / float(row["value"]) - batch * 8 / float(node["value"])
         alone = next(r for r in alike if r["n_gpus"] == "1")
-        said = exposed(model(row["model"], False), batch / float(alone["value"]), fabric(machine, ranks // 8, 8), 0.0)
-        logs.append(np.log(seen / np.median(said)))
+        predicted = exposed(
+            model(row["model"], False), batch / float(alone["value"]), fabric(machine, ranks // 8, 8), 0.0
+        )
+        logs.append(np.log(seen / np.median(predicted)))
     return float(np.sqrt(np.mean(np.square(logs)))) * float(stdtrit(len(logs), 0.975)) / 1.96
 
 

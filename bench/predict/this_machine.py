@@ -117,19 +117,19 @@ def command(job: TrainingJob, data: Path, output: Path, budget: float) -> list[s
 
 
 def measure(job: TrainingJob, data: Path, output: Path, budget: float) -> Profile:
-    """A profile of the job, within its limits (root); raises RuntimeError with the job's last words."""
+    """A profile of the job, within its limits (root); raises RuntimeError with what the job printed last."""
     words, alone = command(job, data, output, budget), {"OMP_NUM_THREADS": "1", "NO_COLOR": "1"}
     if job.disk is None and job.cpus is None:
         done = subprocess.run(words, env={**os.environ, **alone}, capture_output=True, text=True, check=False)
-        code, said = done.returncode, done.stdout + done.stderr
+        code, output = done.returncode, done.stdout + done.stderr
     else:
         from stash.lab.testbed.bed import Testbed
 
         with Testbed(1, job.ranks, disk=job.disk, cpus=job.cpus, disk_path=data) as bed:
             started = bed.run(words, env=alone)
-            code, said = started.wait(budget + 120), started.output
+            code, output = started.wait(budget + 120), started.output
     if code:
-        raise RuntimeError(f"{job.name}: exit code {code}\n{said[-2000:]}")
+        raise RuntimeError(f"{job.name}: exit code {code}\n{output[-2000:]}")
     return load(output)
 
 
@@ -163,7 +163,7 @@ def lines(name: str, predicted: Forecast, found: Breakdown) -> list[tuple[object
     every = [("step", found.step_seconds, predicted.breakdown.step)]
     every += [(s.name, measured[s.name], s.time) for s in predicted.breakdown.stalls if s.name in measured]
     today = date.today().isoformat()
-    return [(name, stall, seconds, said.value, said.low, said.high, today) for stall, seconds, said in every]
+    return [(name, stall, seconds, time.value, time.low, time.high, today) for stall, seconds, time in every]
 
 
 def keep(path: Path, new: Sequence[tuple[object, ...]]) -> None:

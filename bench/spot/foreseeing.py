@@ -38,9 +38,9 @@ class Waits:
     """Seconds without a machine, as earlier runs had them."""
 
     noticed: list[float] = field(default_factory=list)
-    """From the last update of one that was told until its successor's first; below 0 if they trained together."""
+    """From the last update of one with notice until its successor's first; below 0 if they trained together."""
     vanished: list[float] = field(default_factory=list)
-    """The same of one that was not."""
+    """The same of one without."""
     servers: list[float] = field(default_factory=list)
     """From the last update before a server was missed until the first one with its successor."""
 
@@ -58,7 +58,7 @@ class Waits:
 
 @dataclass(frozen=True)
 class _Absence:
-    """A machine that is not there; ``None`` is a server, without which nobody trains."""
+    """A machine that is not there; ``None`` is a server, without which none trains."""
 
     kind: str | None
     start: float

@@ -45,8 +45,8 @@ class Judged:
     name: str
     chosen: tuple[str, ...]
     """Of each learning."""
-    said: dict[str, np.ndarray]
-    """By form; ``best`` is the chosen one. Infinite where a form says that the loss is never reached."""
+    predicted: dict[str, np.ndarray]
+    """By form; ``best`` is the chosen one. Infinite where by a form the loss is never reached."""
     took: np.ndarray
     whole: np.ndarray
     """Spread of the chosen form: of all losses, ``[learning, 1, 1]``."""
@@ -108,8 +108,8 @@ def held(name: str, learned: Sequence[Sequence[LossReplay]], runs: Sequence[Sequ
     return Judged(
         name=name,
         chosen=tuple(each.form for each in best),
-        said={
-            form: np.log([[said(curve, shape_of(fleet[0]), losses) for fleet in runs] for curve in many])
+        predicted={
+            form: np.log([[updates_predicted(curve, shape_of(fleet[0]), losses) for fleet in runs] for curve in many])
             for form, many in curves.items()
         },
         took=np.log([[passed(run, losses) for run in fleet] for fleet in runs]),
@@ -118,7 +118,9 @@ def held(name: str, learned: Sequence[Sequence[LossReplay]], runs: Sequence[Sequ
     )
 
 
-def said(curve: LossCurve, shape: tuple[np.ndarray, np.ndarray, np.ndarray], losses: np.ndarray) -> np.ndarray:
+def updates_predicted(
+    curve: LossCurve, shape: tuple[np.ndarray, np.ndarray, np.ndarray], losses: np.ndarray
+) -> np.ndarray:
     """Updates to each loss; infinite where the curve says that it is never reached."""
     found = [float(updates_to(curve, float(loss), *shape)) for loss in losses]
     return np.array(found)
@@ -132,7 +134,7 @@ def errors_of(logs: Sequence[np.ndarray]) -> str:
 
 def against_each(job: Judged, form: str) -> np.ndarray:
     """ln(predicted / replayed) of every order, ``[learning, fleet, order, loss]``."""
-    found: np.ndarray = job.said[form][:, :, None] - job.took[None]
+    found: np.ndarray = job.predicted[form][:, :, None] - job.took[None]
     return found
 
 
@@ -144,20 +146,20 @@ def by_order(job: Judged) -> np.ndarray:
 
 def by_fit(job: Judged) -> np.ndarray:
     """One learning against the mean of all."""
-    found: np.ndarray = job.said["best"] - job.said["best"].mean(axis=0)
+    found: np.ndarray = job.predicted["best"] - job.predicted["best"].mean(axis=0)
     return found
 
 
 def by_form(job: Judged) -> np.ndarray:
     """The mean of all learnings against that of all orders."""
-    found: np.ndarray = job.said["best"].mean(axis=0) - job.mean
+    found: np.ndarray = job.predicted["best"].mean(axis=0) - job.mean
     return found
 
 
 def variances(job: Judged) -> np.ndarray:
     """Mean squares of order, fit and form, the last without what is left of the other two in its means."""
     order = job.took.var(axis=1, ddof=1)
-    fit = job.said["best"].var(axis=0, ddof=1)
+    fit = job.predicted["best"].var(axis=0, ddof=1)
     form = by_form(job) ** 2 - order / ORDERS - fit / LEARNINGS
     return np.array([order.mean(), fit.mean(), form.mean()])
 
@@ -167,7 +169,7 @@ def errors(jobs: Sequence[Judged]) -> str:
     for name, some in groups(jobs):
         chosen = "" if len(some) > 1 else ", ".join(sorted(set(some[0].chosen)))
         cells = [errors_of([against_each(job, form) for job in some]) for form in FORMS]
-        cells.append(errors_of([job.said["best"] - job.mean for job in some]))
+        cells.append(errors_of([job.predicted["best"] - job.mean for job in some]))
         cells.append(errors_of([job.took[:, 1::2] - job.took[:, ::2] for job in some]))
         rows.append([name, chosen, *cells])
     return table(["job", "chosen", *FORMS, "chosen, of the orders' mean", "two orders of one fleet"], rows)

@@ -26,7 +26,7 @@ from stash.spot.model.stretches import outages, stretches, takeovers
 from stash.spot.train.run_orders import TrainingOrders, WorkerPlace
 
 _SLOW, _LASTED = 0.95, 2.5
-"""Of what is predicted, that survivors should keep; and seconds of a fleet whose speed can be told."""
+"""Of what is predicted, that survivors should keep; and seconds of a fleet whose speed is known."""
 _STARTING, _ENDING = 180.0, 120.0
 """Seconds that a busy machine may take to start a dozen Rays, and a server's successor to come at the end."""
 ORDEALS = (
@@ -94,7 +94,7 @@ def _lived(ordeal: Ordeal, folder: Path, known: Coefficients, waits: Waits) -> t
 
 
 def _survivors(ordeal: Ordeal, account: Account, types: Mapping[str, str], known: Coefficients) -> Iterator[float]:
-    """Observed over predicted speed of fleets that lasted, if nobody has to wait for who is missing."""
+    """Observed over predicted speed of fleets that lasted, if none has to wait for who is missing."""
     if ordeal.bound is not None:
         return
     for each in stretches(account.updates, types, outages(account.events, 1e9), lambda workers: None):

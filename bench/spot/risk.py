@@ -1,4 +1,4 @@
-"""Risk of spot fleets: runs against closed forms, chances that were said against what came true, policies, and speed.
+"""Risk of spot fleets: runs against closed forms, forecast chances against what came true, policies, and speed.
 
 No published trace is used, for they come without a licence. Machines live by laws made after published statistics:
 memoryless ones, far beyond the bands of AWS's Spot Instance Advisor; Weibull ones; and bathtubs like those of GCP's
@@ -135,7 +135,7 @@ def bathtub(share: float, young: float) -> WatchedLife:
 
 
 @dataclass(frozen=True)
-class Said:
+class Forecasts:
     """Chances of all cases by one way of reckoning, and what came true."""
 
     chances: list[float]
@@ -147,10 +147,10 @@ class Said:
         return [name, len(self.chances), f"{mean:.1%}", f"{seen:.1%}", f"{score:.3f}"]
 
 
-def calibrated(cases: int, mode: str) -> dict[tuple[str, str], Said]:
+def calibrated(cases: int, mode: str) -> dict[tuple[str, str], Forecasts]:
     """By kind of machine and way of reckoning: fleets of 1 to 8 that were never seen to run."""
     draw = np.random.default_rng(29)
-    found: dict[tuple[str, str], Said] = {}
+    found: dict[tuple[str, str], Forecasts] = {}
     for truth in truths(draw, cases):
         lives = truth.history(draw)
         chosen, size, join = law_of(lives).law, int(draw.integers(1, 9)), float(draw.uniform(60, 600))
@@ -162,10 +162,10 @@ def calibrated(cases: int, mode: str) -> dict[tuple[str, str], Said]:
             "no revocations": Memoryless(0.0),
         }
         chances = _asynchronous if mode == "asynchronous" else _synchronous
-        said, seen = chances(truth.law, laws, size, join, deadline, slack, draw)
-        for way, chance in said.items():
+        forecast, seen = chances(truth.law, laws, size, join, deadline, slack, draw)
+        for way, chance in forecast.items():
             for kind in (truth.kind, "all"):
-                each = found.setdefault((kind, way), Said([], []))
+                each = found.setdefault((kind, way), Forecasts([], []))
                 each.chances.append(chance)
                 each.came_true.append(seen)
     return found
@@ -213,10 +213,10 @@ def _synchronous(
     return {way: share(law, ASKED) for way, law in laws.items()}, bool(share(truth, 1))
 
 
-def replayed(cases: int) -> Said:
+def replayed(cases: int) -> Forecasts:
     """Chances that a record of two weeks tells, against one run in another record of the same market."""
     draw = np.random.default_rng(31)
-    said = Said([], [])
+    found = Forecasts([], [])
     for _ in range(cases):
         size, gap, join = int(draw.integers(2, 9)), 600.0, float(draw.uniform(60, 900))
         up, down = float(draw.uniform(20, 120)), float(draw.uniform(2, 30))
@@ -227,9 +227,9 @@ def replayed(cases: int) -> Said:
         runs = len(seen) - math.ceil(deadline / gap) + 1
         chances = by_record(fleet, [seen], gap, join, np.full(runs, work), deadline).seconds
         came = by_record(fleet, [other], gap, join, np.full(runs, work), deadline).seconds
-        said.chances.append(float(np.isfinite(chances).mean()))
-        said.came_true.append(bool(np.isfinite(came[int(draw.integers(runs))])))
-    return said
+        found.chances.append(float(np.isfinite(chances).mean()))
+        found.came_true.append(bool(np.isfinite(came[int(draw.integers(runs))])))
+    return found
 
 
 def market(draw: np.random.Generator, ticks: int, size: int, up: float, down: float) -> list[int]:
@@ -247,7 +247,7 @@ def market(draw: np.random.Generator, ticks: int, size: int, up: float, down: fl
 class ChanceBin:
     """Forecasts of about the same chance: its mean, how many, and how often they came true."""
 
-    said: float
+    forecast: float
     cases: int
     came_true: Interval
 
@@ -255,12 +255,12 @@ class ChanceBin:
     def cells(self) -> list[object]:
         seen = self.came_true
         ends = "unknown" if seen.low is None or seen.high is None else f"{seen.low:.0%} to {seen.high:.0%}"
-        return [f"{self.said:.1%}", self.cases, f"{seen.value:.1%}", ends]
+        return [f"{self.forecast:.1%}", self.cases, f"{seen.value:.1%}", ends]
 
 
-def binned(said: Sequence[float], came_true: Sequence[bool], bins: int = 10) -> tuple[ChanceBin, ...]:
-    """By tenths of what was said; those in which nothing was said are left out."""
-    chances, seen = np.array(said), np.array(came_true, dtype=bool)
+def binned(forecast: Sequence[float], came_true: Sequence[bool], bins: int = 10) -> tuple[ChanceBin, ...]:
+    """By tenths of the chance; those without a forecast are left out."""
+    chances, seen = np.array(forecast), np.array(came_true, dtype=bool)
     tenth = np.minimum((chances * bins).astype(int), bins - 1)
     groups = [each for number in range(bins) if (each := tenth == number).any()]
     return tuple(
@@ -269,33 +269,33 @@ def binned(said: Sequence[float], came_true: Sequence[bool], bins: int = 10) -> 
     )
 
 
-def brier(said: Sequence[float], came_true: Sequence[bool]) -> float:
+def brier(forecast: Sequence[float], came_true: Sequence[bool]) -> float:
     """Mean squared distance of the chance from what came true (Brier, Monthly Weather Review 78, 1950): 0 is best."""
-    return float(np.mean((np.array(said) - np.array(came_true, dtype=float)) ** 2))
+    return float(np.mean((np.array(forecast) - np.array(came_true, dtype=float)) ** 2))
 
 
-def calibration(bins: Sequence[ChanceBin], said_by: str) -> Chart:
-    """What was said to be the chance of being in time, against the share of runs that were."""
-    title = "Chances of being in time, said and come true"
+def calibration(bins: Sequence[ChanceBin], caption: str) -> Chart:
+    """The forecast chance of being in time, against the share of runs that were."""
+    title = "Chances of being in time, forecast and come true"
     x, y = extent([0.0, 1.0]), extent([0.0, 1.0])
     marks: list[Drawn] = [Trail(((0.0, 0.0), (1.0, 1.0)), "plain")]
     for each in bins:
-        across, seen = x.at(each.said), each.came_true
+        across, seen = x.at(each.forecast), each.came_true
         if seen.low is not None and seen.high is not None:
             marks.append(Whisker((across, across), y.span(seen.low, seen.high), "contention"))
-        says = f"said {each.said:.0%}, came true in {seen.value:.0%} of {each.cases} fleets"
+        says = f"forecast {each.forecast:.0%}, came true in {seen.value:.0%} of {each.cases} fleets"
         marks.append(Dot(across, y.at(seen.value), "contention", says))
     rows = tuple(tuple(map(str, each.cells)) for each in bins)
     return Chart(
         name="calibration",
         title=title,
-        caption=said_by,
+        caption=caption,
         how="Each dot is many fleets of about the same chance, with the 95% interval of how many were in time. On "
-        "the line, what was said is what came true.",
-        x=axis(x, "said", lambda share: f"{share:.0%}"),
+        "the line, what was forecast is what came true.",
+        x=axis(x, "forecast", lambda share: f"{share:.0%}"),
         y=axis(y, "came true", lambda share: f"{share:.0%}"),
         marks=tuple(marks),
-        table=Grid(title, ("fleets", "came true", "95%"), rows, frozenset(), first="said"),
+        table=Grid(title, ("fleets", "came true", "95%"), rows, frozenset(), first="forecast"),
     )
 
 
@@ -348,20 +348,20 @@ def main() -> None:
     print(f"{machine()}\n")
     heads = ("job", "closed form", "10,000 runs", "apart", "in standard errors", "processor s")
     print(table(heads, closed_forms()), end="\n\n")
-    together: dict[str, Said] = {}
+    together: dict[str, Forecasts] = {}
     for mode in ("asynchronous", "synchronous"):
         print(f"P(deadline) of {mode} fleets, from 40 to 120 machines that were watched:\n")
         found = calibrated(options.cases, mode)
         ordered = sorted(found.items(), key=lambda item: item[0][0] == "all")
-        heads = ("machines, reckoned as", "fleets", "said, mean", "came true", "Brier")
-        print(table(heads, [said.row(f"{kind}, {way}") for (kind, way), said in ordered]), end="\n\n")
+        heads = ("machines, reckoned as", "fleets", "forecast, mean", "came true", "Brier")
+        print(table(heads, [found.row(f"{kind}, {way}") for (kind, way), found in ordered]), end="\n\n")
         together[mode] = found["all", "law that is not refused"]
     together["replayed"] = replayed(options.cases)
-    chances = [chance for said in together.values() for chance in said.chances]
-    seen = [each for said in together.values() for each in said.came_true]
+    chances = [chance for each in together.values() for chance in each.chances]
+    seen = [true for each in together.values() for true in each.came_true]
     bins = binned(chances, seen)
     print(f"All of them, with the {options.cases} that replay a record of two weeks and run in another:\n")
-    print(table(("said", "fleets", "came true", "95 %"), [each.cells for each in bins]), end="\n\n")
+    print(table(("forecast", "fleets", "came true", "95 %"), [each.cells for each in bins]), end="\n\n")
     heads = (
         "spot obtainable",
         "change-over",

@@ -42,8 +42,8 @@ def known(run: FleetRun) -> bool:
 
 def errors(model: FleetModel, unseen: list[FleetRun], name: SpeedModel) -> np.ndarray:
     """Relative errors of what is predicted."""
-    said = [predict(model, run.servers, run.workers, name).updates_per_second for run in unseen]
-    return np.abs(np.array(said) / [run.updates_per_second for run in unseen] - 1)
+    predicted = [predict(model, run.servers, run.workers, name).updates_per_second for run in unseen]
+    return np.abs(np.array(predicted) / [run.updates_per_second for run in unseen] - 1)
 
 
 def lines() -> Iterator[list[object]]:

@@ -84,8 +84,8 @@ def rows(nodes: int, inside: float, between: float | None, messages: Sequence[Se
                 took, busy = measured(bed, 2, sizes)
                 bytes_alone = 1000 * wire / rate
                 more = f"{took - bytes_alone:+.2f} ms"
-                said = " + ".join(f"{size:,}" for size in sizes)
-                found.append([name, said, f"{bytes_alone:.2f} ms", f"{took:.2f} ms", more, f"{busy:.1f} ms"])
+                sizes_text = " + ".join(f"{size:,}" for size in sizes)
+                found.append([name, sizes_text, f"{bytes_alone:.2f} ms", f"{took:.2f} ms", more, f"{busy:.1f} ms"])
             return found
     except StashError as error:
         return [[name, "-", "-", "-", "-", str(error).split(";")[0]]]

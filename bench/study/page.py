@@ -133,9 +133,9 @@ def errors(rows: Sequence[Row]) -> str:
             [stall, str(len(found)), f"{mean:.2f}", f"{bias:+.2f}", f"{worst:+.1f}", f"{at.workload} on {at.where}"]
         )
     kept_to = "kept" if fmean(every) <= GOAL else "missed"
-    said = f"Over all stalls the mean is {fmean(every):.2f} points; the goal of {GOAL:g} is {kept_to}."
+    goal = f"Over all stalls the mean is {fmean(every):.2f} points; the goal of {GOAL:g} is {kept_to}."
     heads = ["stall", "cells", "mean size of the error", "bias", "worst", "which is"]
-    return f"{table(heads, body)}\n\n{said}"
+    return f"{table(heads, body)}\n\n{goal}"
 
 
 def all_ranks(rows: Sequence[Row]) -> str:

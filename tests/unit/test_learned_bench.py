@@ -18,12 +18,14 @@ def made(order: float, fit: float, form: float) -> Judged:
     """Errors of three known standard deviations; spreads that say their sum."""
     random = np.random.default_rng(1)
     true = random.uniform(4, 7, (FLEETS, LOSSES))
-    said = true + form * random.standard_normal(true.shape) + fit * random.standard_normal((LEARNINGS, *true.shape))
+    predicted = (
+        true + form * random.standard_normal(true.shape) + fit * random.standard_normal((LEARNINGS, *true.shape))
+    )
     spread = float(np.sqrt(order**2 + fit**2 + form**2))
     return Judged(
         name="made",
         chosen=("levels",) * LEARNINGS,
-        said={"best": said},
+        predicted={"best": predicted},
         took=true[:, None] + order * random.standard_normal((FLEETS, ORDERS, LOSSES)),
         whole=np.full((LEARNINGS, 1, 1), spread / 100),
         each=np.full((LEARNINGS, 1, LOSSES), spread),

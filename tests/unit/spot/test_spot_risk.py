@@ -180,7 +180,7 @@ def test_what_overlaps_tells_less() -> None:
 
 def test_chances_are_held_against_what_came_true() -> None:
     bins = binned([0.05, 0.08, 0.95, 1.0], [False, True, True, True])
-    assert [(round(each.said, 3), each.came_true.value, each.cases) for each in bins] == [
+    assert [(round(each.forecast, 3), each.came_true.value, each.cases) for each in bins] == [
         (0.065, 0.5, 2),
         (0.975, 1, 2),
     ]
