@@ -19,7 +19,7 @@ from stash.spot.risk.lifetimes import Gang
 # A job that goes on from its last checkpoint whenever its gang is revoked: how long it takes, exactly and drawn.
 #
 # Work W is cut into stretches of τ, each followed by C seconds of writing, the last by none. A gang that is revoked
-# is rented anew, and the time R until it works counts as part of its life. Memoryless gangs have closed forms; any
+# is rented again, and the time R until it works counts as part of its life. Memoryless gangs have closed forms; any
 # others, and the check of these, are drawn. Nothing that a revocation could destroy is older than a checkpoint.
 
 _TERMS, _MEAN_OF = 60, 12
@@ -177,7 +177,7 @@ def exact(write: float, mtbf: float) -> float:
 
 
 def numerical(write: float, gang: Gang, restart: float) -> float:
-    """The interval that saves most work a life, by any law: max τ · Σₖ S(R + k · (τ + C)); each begins anew."""
+    """The interval that saves most work a life, by any law: max τ · Σₖ S(R + k · (τ + C)); each starts over."""
 
     marks = np.arange(1.0, _SERIES_TERMS + 1)
 
