@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 import torch
@@ -75,9 +76,6 @@ class Ground:
             raise NotHereError("a CPU has none of this")
 
 
-# Running the job -----------------------------------------------------------------------------------------
-
-
 class Truth:
     """What the job measures of itself without Stash, before Stash looked at it and after."""
 
@@ -128,15 +126,11 @@ def _run(command: Sequence[str]) -> str:
 
 
 def _finished(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    path = os.pathsep.join(filter(None, (str(ROOT / "src"), os.environ.get("PYTHONPATH", ""))))
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
     return subprocess.run(
-        command, check=False, capture_output=True, text=True, timeout=MAX_SECONDS, env=_environment(), cwd=ROOT
+        command, check=False, capture_output=True, text=True, timeout=MAX_SECONDS, env=environment, cwd=ROOT
     )
-
-
-def _environment() -> dict[str, str]:
-    source = str(ROOT / "src")
-    found = os.environ.get("PYTHONPATH", "")
-    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{source}{os.pathsep}{found}" if found else source}
 
 
 def stall_row(found: Breakdown, name: str, truth: float, spread: float, what: str = "", share: float = 0.02) -> Row:
@@ -151,9 +145,6 @@ def step_row(found: Breakdown, truth: Truth, what: str) -> Row:
     """The step in ms, within 3 % and the truth's own spread."""
     seconds = truth.of("step")
     return Row(what, "ms", 1e3 * seconds, 1e3 * found.step_seconds, 1e3 * (0.03 * seconds + truth.spread("step")))
-
-
-# Stalls of known length ----------------------------------------------------------------------------------
 
 
 def compute(ground: Ground) -> list[Row]:
@@ -218,9 +209,6 @@ def _reading(folder: Path, cold: bool) -> float:
     for path in files:
         path.read_bytes()
     return (time.perf_counter() - began) / len(files)
-
-
-# Ordinary ways to write a loop ---------------------------------------------------------------------------
 
 
 def loops(ground: Ground) -> list[Row]:
@@ -307,9 +295,6 @@ def _untouched(ground: Ground, job: Sequence[str], steps: int) -> dict[str, floa
     return {"step": (moments[-1] - moments[0]) / (len(moments) - 1)}
 
 
-# What the machine is -------------------------------------------------------------------------------------
-
-
 def facts(ground: Ground) -> list[Row]:
     """What NVML tells Stash against `nvidia-smi`."""
     ground.needs_gpu()
@@ -363,18 +348,12 @@ def rates(ground: Ground) -> list[Row]:
 def suite(ground: Ground) -> list[Row]:
     """Every test of the suite that is marked ``gpu``."""
     ground.needs_gpu()
-    if not _has("pytest"):
+    if find_spec("pytest") is None:
         raise NotHereError("pytest is not installed")
     done = _finished([sys.executable, "-m", "pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider", "tests/unit"])
     if done.returncode:
         raise RuntimeError(done.stdout[-600:])
     return [Row(done.stdout.strip().splitlines()[-1], "", None, None)]
-
-
-def _has(module: str) -> bool:
-    from importlib.util import find_spec
-
-    return find_spec(module) is not None
 
 
 CHECKS: dict[str, Callable[[Ground], list[Row]]] = {

@@ -19,7 +19,9 @@ from pathlib import Path
 
 from scipy.optimize import brentq
 
+from bench.study.truth import buckets
 from bench.table import progress, report, table
+from bench.truth.cases import exposed
 from stash import catalog
 from stash.analysis.attribution import attribute
 from stash.analysis.breakdown import Breakdown
@@ -159,15 +161,8 @@ def accelerated(model: str, batch: int, gpu: str) -> Emulation:
 
 def predicted_step(emulation: Emulation, seconds_per_byte: float) -> float:
     """Seconds of a step: buckets fill in backward order, and queue for the link once full."""
-    now = sum(layer.forward_seconds for layer in emulation.layers)
-    link_free, bucket = 0.0, 0
-    for layer in reversed(emulation.layers):
-        now += layer.backward_seconds
-        bucket += layer.bytes
-        if bucket >= BUCKET_BYTES:
-            link_free, bucket = max(link_free, now) + bucket * seconds_per_byte, 0
-    link_free = max(link_free, now) + bucket * seconds_per_byte
-    return link_free + emulation.optimizer_seconds
+    ready = buckets(emulation, BUCKET_BYTES)
+    return emulation.compute_seconds + exposed(ready, lambda size: size * seconds_per_byte)
 
 
 def predicted_stall(emulation: Emulation, seconds_per_byte: float) -> float:
