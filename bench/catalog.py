@@ -15,6 +15,7 @@ from statistics import median
 
 import numpy as np
 
+from bench.machine import arguments
 from bench.table import report, table
 from stash.catalog import layers, shipped
 from stash.catalog.facts import Price, PriceKind
@@ -56,6 +57,7 @@ def seconds(action: Callable[[], object]) -> tuple[float, float]:
 
 def main() -> None:
     """Print the table."""
+    arguments(__doc__)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "catalog.json"
         os.environ["STASH_HOME"] = folder

@@ -7,7 +7,6 @@ it is seen, beside what a comparison of two means, without intervals, would have
 
 from __future__ import annotations
 
-import argparse
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -16,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from bench.machine import arguments
 from bench.table import report, table
 from bench.truth.cases import BIG, COMPUTE, VARIED, Case, Paced
 from bench.truth.jobs import cluster, profile
@@ -68,11 +68,12 @@ def spread(found: Sequence[Breakdown]) -> str:
 
 def main() -> None:
     """Profile, compare, print."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--pairs", type=int, default=30, help="pairs of equal jobs")
-    parser.add_argument("--slowed", type=int, default=10, help="of them also with each slowed job")
-    parser.add_argument("--budget", type=float, default=6, help="seconds of measuring per profile")
-    options = parser.parse_args()
+    options = arguments(
+        __doc__,
+        pairs=(30, "pairs of equal jobs"),
+        slowed=(10, "of them also with each slowed job"),
+        budget=(6.0, "seconds of measuring per profile"),
+    )
     equal: list[Breakdown] = []
     slowed: dict[float, list[Pair]] = {share: [] for share in SHARES}
     for number in range(options.pairs):  # what is compared is profiled within minutes: the machine drifts

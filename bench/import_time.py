@@ -6,13 +6,14 @@ import subprocess
 import sys
 from statistics import median
 
-from bench.machine import cost
+from bench.machine import arguments, cost
 from bench.table import report, table
 
 RUNS = 20
 
 
 def main() -> None:
+    arguments(__doc__)
     programs = ("pass", "import stash")
     pairs = [[cost([sys.executable, "-c", program])[0] for program in programs] for _ in range(RUNS)]
     added = median(with_stash - empty for empty, with_stash in pairs)

@@ -10,7 +10,6 @@ What real launches add is asked by ``bench.truth.interval_coverage``.
 
 from __future__ import annotations
 
-import argparse
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import betaincinv, stdtrit
 
-from bench.machine import machine
+from bench.machine import arguments, machine
 from bench.noise.models import Factors, Hiccups, Noise, drifting, even, expected, heavy, recorded, slow, spells, white
 from bench.table import show
 from stash.analysis.attribution import attribute
@@ -267,10 +266,9 @@ def _cell(known: Sequence[tuple[bool, float]]) -> str:
 
 def main() -> None:
     """Simulate, print."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--profiles", type=int, default=400, help="of each kind of noise")
-    parser.add_argument("--only", default="", help="kinds of noise whose name contains this")
-    options = parser.parse_args()
+    options = arguments(
+        __doc__, profiles=(400, "of each kind of noise"), only=("", "kinds of noise whose name contains this")
+    )
     chosen = [noise for noise in NOISES if options.only in noise.name]
     print(f"{machine()}\n")
     show(("noise", "rounds", *STALLS, "step"), (row for noise in chosen for row in rows(noise, options.profiles)))

@@ -5,6 +5,7 @@ Loads neither torch nor numpy: the child of a large process starts with that pro
 
 from __future__ import annotations
 
+import argparse
 import os
 import subprocess
 import sys
@@ -31,6 +32,28 @@ def machine() -> str:
         f"{date.today()}, {host.cores} cores of {host.cpu}{gpus}, Linux {host.kernel}, "
         f"torch {version('torch')}, python {sys.version.split()[0]}"
     )
+
+
+def arguments(text: str | None, **options: tuple[object, str]) -> argparse.Namespace:
+    """Parse the command line of a benchmark: of each option its default, whose type it has, and its help.
+
+    A list stands for any number of names, not for an option; it is what is taken without any.
+    """
+    spec = sys.modules["__main__"].__spec__
+    parser = argparse.ArgumentParser(
+        prog=None if spec is None else f"python -m {spec.name.removesuffix('.__main__')}",
+        description=text,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    for name, (default, help_text) in options.items():
+        flag, shown = f"--{name.replace('_', '-')}", help_text.replace("%", "%%")
+        if isinstance(default, bool):
+            parser.add_argument(flag, action="store_true", help=shown)
+        elif isinstance(default, list):
+            parser.add_argument(name, nargs="*", default=default, help=shown)
+        else:
+            parser.add_argument(flag, type=type(default), default=default, help=shown)
+    return parser.parse_args()
 
 
 def cost(command: list[str]) -> tuple[float, float, float]:

@@ -7,7 +7,6 @@ interleaved: a plain all-reduce loop, iperf3 and fio. Needs root; tools that are
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import shutil
@@ -18,7 +17,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from bench.machine import machine
+from bench.machine import arguments, machine
 from bench.table import span, table
 from stash.analysis.findings.probe_reading import read
 from stash.analysis.findings.rates import read_rate
@@ -285,11 +284,12 @@ def _fio(paths: Sequence[Path]) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", default="", help="tables whose title contains this")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--beds", type=int, default=20, help="clusters of each case of slow nodes")
-    chosen = parser.parse_args()
+    chosen = arguments(
+        __doc__,
+        only=("", "tables whose title contains this"),
+        rounds=(5, ""),
+        beds=(20, "clusters of each case of slow nodes"),
+    )
     print(machine(), flush=True)
     for title, make, times in (
         ("Shaped links: the probe against the verified rate", shaped_links, chosen.rounds),

@@ -7,14 +7,13 @@ Seconds are of processor time, since a report waits for nothing; how busy the ma
 
 from __future__ import annotations
 
-import argparse
 import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 
-from bench.machine import STASH, cost, timed
+from bench.machine import STASH, arguments, cost, timed
 from bench.table import report, table
 from stash.cli.show_command import read_page
 from stash.ui.charts.svg import svg
@@ -71,9 +70,7 @@ def drawn(path: Path) -> list[list[str]]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench.report", description=__doc__)
-    parser.add_argument("--drawn-by", action="store_true", help="also other ways to draw the charts")
-    wanted = parser.parse_args()
+    wanted = arguments(__doc__, drawn_by=(False, "also other ways to draw the charts"))
     rows, pages = [], []
     with tempfile.TemporaryDirectory() as folder:
         for ranks, rounds in SIZES:

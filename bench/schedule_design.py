@@ -10,15 +10,14 @@ A job that logs every fifth step shows why rounds differ in length.
 
 from __future__ import annotations
 
-import argparse
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
-from pathlib import Path
 
 import numpy as np
 
+from bench.machine import arguments
 from bench.noise.record import TWO_RANKS
 from bench.recorded import numbers
 from bench.table import show
@@ -216,9 +215,7 @@ def row(job: Job, design: Design, runs: list[Run], truth: np.ndarray) -> list[st
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--noise", type=Path, default=TWO_RANKS)
-    args = parser.parse_args()
+    args = arguments(__doc__, noise=(TWO_RANKS, ""))
     machine = Machine(LINE * numbers(args.noise).T / 1000)
     heads = (
         "job",

@@ -12,6 +12,8 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from bench.machine import arguments
+
 sys.path.append(str(Path(__file__).parents[1] / "tests" / "support"))  # whose modules know each other by name alone
 
 from studies import Ending, FakeWorld, reading_of, run, study
@@ -66,6 +68,7 @@ def estimated_and_billed(world: FakeWorld) -> tuple[float, float, float]:
 
 
 def main() -> None:
+    arguments(__doc__)
     print(f"{CELLS} cells on one cluster at ${PRICE:g}/h\n")
     rows = []
     for name, world in CASES.items():

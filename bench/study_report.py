@@ -11,7 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from bench.machine import ROOT, timed
+from bench.machine import ROOT, arguments, timed
 from bench.table import report, table
 
 sys.path.insert(0, str(ROOT / "tests" / "support"))
@@ -59,6 +59,7 @@ def _open(browser: Chromium, path: Path) -> tuple[float, float]:
 
 
 def main() -> int:
+    arguments(__doc__)
     with tempfile.TemporaryDirectory() as folder:
         pages = [Path(folder) / f"{batches}.html" for batches in SIZES]
         rows = [made(batches, path) for batches, path in zip(SIZES, pages, strict=True)]

@@ -6,9 +6,7 @@ On the emulated fleet every candidate was run (``bench.plan.fleet``); of publish
 
 from __future__ import annotations
 
-import argparse
-from pathlib import Path
-
+from bench.machine import arguments
 from bench.plan import fleet_judge, price_ratio, published
 from bench.table import deliver, page_path
 from stash.core.errors import UserError
@@ -34,10 +32,11 @@ def page(seeds: int) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.plan", description=__doc__)
-    parser.add_argument("--seeds", type=int, default=20, help="splits of published tables, of each kind (default 20)")
-    parser.add_argument("--out", type=Path, default=page_path("recommendation"), help="where to write it; - prints")
-    options = parser.parse_args()
+    options = arguments(
+        __doc__,
+        seeds=(20, "splits of published tables, of each kind (default 20)"),
+        out=(page_path("recommendation"), "where to write it; - prints"),
+    )
     deliver(page(options.seeds), options.out)
 
 

@@ -12,7 +12,6 @@ candidate in ``data/fleet.csv``, and not run again. ``bench.plan.fleet_judge`` d
 
 from __future__ import annotations
 
-import argparse
 import subprocess
 import sys
 import tempfile
@@ -24,7 +23,7 @@ from typing import TypeVar
 import numpy as np
 
 from bench import recorded
-from bench.machine import ROOT
+from bench.machine import ROOT, arguments
 from bench.plan.emulated import CANDIDATES, MODELS, Candidate, FleetModel, case_of, machines, profiled
 from bench.truth.jobs import cluster, files, profile
 from bench.truth.stopwatch import LEAD_IN, moments
@@ -174,15 +173,14 @@ def run_all(wanted: list[Candidate], budget: float, seconds: float) -> list[str]
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.plan.fleet", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    options = arguments(
+        __doc__,
+        plan=(False, "print what would be run"),
+        judge=(False, "decide from what is kept, and judge"),
+        only=("", "candidates whose name contains this"),
+        budget=(120.0, "of a profile (default 120)"),
+        seconds=(16.0, "of steps of a run (default 16)"),
     )
-    parser.add_argument("--plan", action="store_true", help="print what would be run")
-    parser.add_argument("--judge", action="store_true", help="decide from what is kept, and judge")
-    parser.add_argument("--only", default="", metavar="WORDS", help="candidates whose name contains this")
-    parser.add_argument("--budget", type=float, default=120.0, metavar="SECONDS", help="of a profile (default 120)")
-    parser.add_argument("--seconds", type=float, default=16.0, help="of steps of a run (default 16)")
-    options = parser.parse_args()
     if options.judge:
         from bench.plan.fleet_judge import page
 

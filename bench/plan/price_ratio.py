@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bench.machine import arguments
 from bench.plan.tables import Cells, Job, gavel, others, prices
 from bench.predict import published as links
 from bench.table import table
@@ -172,6 +173,7 @@ def lines() -> list[str]:
 
 
 def main() -> None:
+    arguments(__doc__)
     print("\n".join(lines()))
 
 

@@ -10,13 +10,13 @@ the rules that people go by (``stash.plan.rules``), with the same facts before t
 
 from __future__ import annotations
 
-import argparse
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
+from bench.machine import arguments
 from bench.plan.half_hidden import Known, Table, half_of_cells, half_of_models
 from bench.plan.judged import (
     LIKELY,
@@ -191,13 +191,7 @@ def lines(seeds: int) -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.plan.published",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--seeds", type=int, default=20, help="splits of each kind (default 20)")
-    options = parser.parse_args()
+    options = arguments(__doc__, seeds=(20, "splits of each kind (default 20)"))
     print(f"Prices of a GPU for an hour: {prices()}. {options.seeds} splits of each kind.\n")
     print("\n".join(lines(options.seeds)))
 

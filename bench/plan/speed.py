@@ -14,7 +14,7 @@ import random
 from collections.abc import Iterator
 from datetime import date
 
-from bench.machine import timed
+from bench.machine import arguments, timed
 from bench.table import show
 from stash.catalog.facts import Instance, Price
 from stash.catalog.layers import merge
@@ -34,6 +34,7 @@ SAMPLES = 90 * 1_281_167
 
 
 def main() -> None:
+    arguments(__doc__)
     base = base_of(profiled())
     planned(base, market(200, 1), 2)  # tables that are read once a process
 

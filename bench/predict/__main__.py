@@ -6,9 +6,7 @@ Errors are of what was predicted over what was measured, less one; *median / 90t
 
 from __future__ import annotations
 
-import argparse
-from pathlib import Path
-
+from bench.machine import arguments
 from bench.predict import (
     cpu_sensitivity,
     gavel,
@@ -36,9 +34,8 @@ def page() -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.predict", description=__doc__)
-    parser.add_argument("--out", type=Path, default=page_path("validation"), help="where to write it; - prints")
-    deliver(page(), parser.parse_args().out)
+    out = arguments(__doc__, out=(page_path("validation"), "where to write it; - prints")).out
+    deliver(page(), out)
 
 
 if __name__ == "__main__":

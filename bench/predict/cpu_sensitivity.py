@@ -14,6 +14,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from bench import recorded
+from bench.machine import arguments
 from bench.predict.errors import Prediction, evidence
 from stash.predict.draws import Draws
 from stash.predict.pipeline import SMT_GAIN, SUPPLY_SPREAD, Pipeline, Work, core_capacity, less_sure, step_seconds
@@ -100,4 +101,5 @@ def _curves() -> dict[str, dict[int, float]]:
 
 
 if __name__ == "__main__":
+    arguments(__doc__)
     print(section())

@@ -7,14 +7,13 @@ Split: a model is left out when it is predicted, whichever way. ``python -m benc
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 
 from bench import recorded
-from bench.machine import ROOT
+from bench.machine import ROOT, arguments
 from bench.predict.errors import Prediction, evidence
 from bench.predict.operators import MODELS, operators
 from bench.table import median_90
@@ -156,6 +155,6 @@ def write(path: Path = TABLE) -> None:
 
 
 if __name__ == "__main__":
-    if "--write" in sys.argv:
+    if arguments(__doc__, write=(False, "write what forecasts take from it")).write:
         write()
     print(section())

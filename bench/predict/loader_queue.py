@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
 
+from bench.machine import arguments
 from bench.predict.errors import Prediction, evidence
 from stash.predict.draws import Array, Draws
 from stash.predict.pipeline import hand_outs, step_with_loader
@@ -98,4 +99,5 @@ def _handed_out(seconds: list[float], workers: int, prefetch: int) -> list[float
 
 
 if __name__ == "__main__":
+    arguments(__doc__)
     print(section())

@@ -17,6 +17,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed._tools.mem_tracker import MemTracker
 
+from bench.machine import arguments
 from bench.predict.errors import Prediction, evidence
 from bench.predict.published import DRAWS
 from stash.lab.zoo.vision import torchvision_model
@@ -119,4 +120,5 @@ def section() -> str:
 
 
 if __name__ == "__main__":
+    arguments(__doc__)
     print(section())

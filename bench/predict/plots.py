@@ -10,7 +10,7 @@ import io
 import altair
 from PIL import Image
 
-from bench.machine import ROOT
+from bench.machine import ROOT, arguments
 from bench.predict import gavel, published
 from bench.predict.errors import Prediction
 
@@ -21,6 +21,7 @@ _RATIO = "predicted / measured"
 
 def main() -> None:
     """Draw all published cases and write the picture."""
+    arguments(__doc__)
     PICTURE.parent.mkdir(exist_ok=True)
     drawn = io.BytesIO()
     chart([*published.throughputs(), *gavel.batches()]).save(drawn, format="png", scale_factor=1.5)

@@ -13,7 +13,6 @@ mean of the three models of which somebody did.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -23,7 +22,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 from bench import recorded
-from bench.machine import ROOT
+from bench.machine import ROOT, arguments
 from bench.predict.errors import Prediction, coverage, evidence
 from bench.table import median_90, table
 from stash.predict import cluster, collective_times, compute_ratios, timeline
@@ -322,6 +321,6 @@ def scaling_factors() -> list[tuple[str, Array, Array]]:
 
 
 if __name__ == "__main__":
-    if "--write" in sys.argv:
+    if arguments(__doc__, write=(False, "write what forecasts take from it")).write:
         write()
     print(section())

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from bench.machine import arguments
 from bench.table import table
 from stash.analysis.attribution import attribute
 from stash.core.records.profile import Block, Collective, Gradient, Loader, Profile, Rank, Settings, Workload
@@ -131,4 +132,5 @@ def made_up(steps: Sequence[float] = (0.1, 0.101, 0.099, 0.1)) -> Profile:
 
 
 if __name__ == "__main__":
+    arguments(__doc__)
     print(section())

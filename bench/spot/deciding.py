@@ -8,13 +8,12 @@ types cool down.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator
 from statistics import median
 
 import numpy as np
 
-from bench.machine import machine, timed
+from bench.machine import arguments, machine, timed
 from bench.spot.search import POOL, drawn
 from bench.table import show
 from stash.spot.records.fleets import FleetPlan, FleetPool
@@ -89,6 +88,4 @@ def main(count: int) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(prog="python -m bench.spot.deciding", description=__doc__)
-    parser.add_argument("--situations", type=int, default=20)
-    main(parser.parse_args().situations)
+    main(arguments(__doc__, situations=(20, "")).situations)

@@ -5,7 +5,6 @@ Prints tables of processor seconds (other work may be going on) and of fleets we
 
 from __future__ import annotations
 
-import argparse
 import math
 import resource
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.machine import machine, timed
+from bench.machine import arguments, machine, timed
 from bench.spot.rivals import anneal, baselines, cost_of
 from bench.table import show
 from stash.spot.choose.branching import cheapest
@@ -142,10 +141,7 @@ def large(types: int, quota: int, pools: int) -> list[object]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.spot.search", description=__doc__)
-    parser.add_argument("--pools", type=int, default=20, help="random pools of each size")
-    parser.add_argument("--large", type=int, default=5, help="pools of 200 types × 20")
-    asked = parser.parse_args()
+    asked = arguments(__doc__, pools=(20, "random pools of each size"), large=(5, "pools of 200 types × 20"))
     show(("goal", "fleet", "dollars", "enumeration", "branching", "black box"), published())
     print("", against_force(asked.pools), "", sep="\n", flush=True)
     show(("goal", "who", "fleet", "dollars", "why not"), others())

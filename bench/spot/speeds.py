@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from bench import recorded
+from bench.machine import arguments
 from bench.table import median_90, show
 from stash.spot.model.fitting import fit
 from stash.spot.model.speed import predict
@@ -77,5 +78,6 @@ def _inside(model: FleetModel, run: FleetRun) -> bool:
 
 
 if __name__ == "__main__":
+    arguments(__doc__)
     heads = ("trained", "servers", "unseen fleets", "queue: median, p90", "(8), (9): median, p90")
     show((*heads, "in the 95 % interval", "randomness"), lines())

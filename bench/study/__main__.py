@@ -5,20 +5,19 @@ Runs what is left (root, 20 minutes on two cores); once the grid is whole, it is
 
 from __future__ import annotations
 
-import argparse
 import sys
-from pathlib import Path
 
-from bench.machine import ROOT
+from bench.machine import ROOT, arguments
 from bench.study import page, runs
 from bench.table import deliver, page_path
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench.study", description=__doc__)
-    parser.add_argument("--page", action="store_true", help="run nothing: write the page from what was kept")
-    parser.add_argument("--out", type=Path, default=page_path("study"), help="where to write it; - prints")
-    options = parser.parse_args()
+    options = arguments(
+        __doc__,
+        page=(False, "run nothing: write the page from what was kept"),
+        out=(page_path("study"), "where to write it; - prints"),
+    )
     if not options.page:
         code = runs.run()
         if code:  # tables of a part of it would not be those of the paper's grid

@@ -18,7 +18,7 @@ from statistics import median
 
 import yaml
 
-from bench.machine import DATA, machine
+from bench.machine import DATA, arguments, machine
 from bench.study.runs import STUDY
 from bench.table import table
 from stash.study import study_folder
@@ -119,6 +119,7 @@ def _large() -> str:
 
 
 def main() -> None:
+    arguments(__doc__)
     print(f"{machine()}\n")
     controller = of_cells()
     rows = [*([controller] if controller is not None else []), *of_planning()]

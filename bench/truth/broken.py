@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.machine import ROOT
+from bench.machine import ROOT, arguments
 from bench.table import progress, report, table
 from bench.truth.cases import Case, quick
 from bench.truth.suite import Result, faults, saved
@@ -130,8 +130,9 @@ def _why(words: str) -> str:
 
 def main() -> None:
     """Break, run, print."""
+    words = " ".join(arguments(__doc__, words=([], "builds whose name contains these")).words)
     rows = []
-    for broken in [one for one in BREAKS if (sys.argv[1:] or [""])[0] in one.name]:
+    for broken in [one for one in BREAKS if words in one.name]:
         with tempfile.TemporaryDirectory() as folder:
             for row in verdicts(broken, Path(folder)):
                 progress(*row)

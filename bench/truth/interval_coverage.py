@@ -8,13 +8,13 @@ below the width of these intervals.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections import defaultdict
 from dataclasses import replace
 
 import numpy as np
 
+from bench.machine import arguments
 from bench.table import report, table
 from bench.truth.cases import VARIED
 from bench.truth.suite import Result, run
@@ -43,10 +43,7 @@ def rows(results: list[Result]) -> list[list[str]]:
 
 def main() -> None:
     """Run, print."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=int, default=20, help="profiles of each job")
-    parser.add_argument("--budget", type=float, default=8, help="seconds of measuring per profile")
-    options = parser.parse_args()
+    options = arguments(__doc__, runs=(20, "profiles of each job"), budget=(8.0, "seconds of measuring per profile"))
     results: list[Result] = []
     for number in range(options.runs):
         for job in JOBS:
