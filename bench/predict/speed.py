@@ -7,14 +7,14 @@ matter.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 
 from bench.machine import arguments
+from bench.plan.speed import profiled
 from bench.table import table
 from stash.analysis.attribution import attribute
-from stash.core.records.profile import Block, Collective, Gradient, Loader, Profile, Rank, Settings, Workload
 from stash.predict import collective_times, timeline
 from stash.predict.cluster import Target
 from stash.predict.cluster_sources import of_profile
@@ -66,7 +66,7 @@ def timeline_table() -> str:
 
 def forecast_line() -> str:
     """One more question to a model that was made before, its breakdown included."""
-    profile = made_up()
+    profile = profiled()
     breakdown, base = attribute(profile), of_profile(profile)
     model = ExchangeModel(profile, breakdown, base, Draws())
     target = base.model_copy(update={"nodes": 8})
@@ -102,33 +102,6 @@ def _fabric(nodes: int, devices: int, draws: Draws | None = None) -> Fabric:
 def _timeline(fabric: Fabric, buckets: int, slowdown: float) -> Array:
     exchange = collective_times.all_reduce(fabric, np.full(buckets, 1e6), "nccl")
     return timeline.exposed(np.broadcast_to(np.linspace(0, 1, buckets), exchange.shape), exchange, slowdown)
-
-
-def made_up(steps: Sequence[float] = (0.1, 0.101, 0.099, 0.1)) -> Profile:
-    """A profile of two nodes with 160 gradients in five buckets."""
-    gradients = tuple(Gradient(name=str(i), bytes=640_000, ready_seconds=0.0004 * i) for i in range(160))
-    blocks = tuple(
-        Block(round=number, rung=rung, rank=rank, steps=10, seconds=10 * (step + more), step_seconds=(step,) * 10)
-        for number, step in enumerate(steps)
-        for rung, more, ranks in (("solo", 0.0, (0,)), ("crowd", 0.0, (0, 1)), ("cluster", 0.02, (0, 1)))
-        for rank in ranks
-    )
-    return Profile(
-        stash_version="0", created="2026-11-22T00:00:00+00:00", hosts=(), software={}, blocks=blocks,
-        workload=Workload(
-            command=("x",), name="x", gradients=gradients, bucket_bytes=(20_480_000,) * 5, batch=8,
-            loaders=(Loader(kind="map"),),
-        ),
-        ranks=tuple(Rank(rank=rank, node=rank, local_rank=0, device="cpu") for rank in (0, 1)),
-        settings=Settings(
-            precision=0.02, budget_seconds=60, rungs=("solo", "crowd", "cluster"), isolated=False, why="x"
-        ),
-        collectives=tuple(
-            Collective(scope="world", ranks=2, bytes=102_400_000, seconds=0.1 + 0.001 * i, latency_seconds=0.001)
-            for i in range(4)
-        ),
-        ended="budget", elapsed_seconds=60,
-    )  # fmt: skip
 
 
 if __name__ == "__main__":
