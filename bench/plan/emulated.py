@@ -160,6 +160,7 @@ def _machine(base: Target, type_: FleetType) -> Target:
     return base.model_copy(
         update={
             "name": type_.name,
+            "machine": type_.name,
             "nodes": 1,
             "devices": type_.devices,
             "inside": None if type_.devices == 1 else inside,

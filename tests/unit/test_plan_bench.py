@@ -178,6 +178,7 @@ def test_machines_are_what_links_reached_of_their_data_sheets() -> None:
     inside, network = (measured(Interval(value=rate), None, "the profile") for rate in (70e6, 48e6))
     base = Target(
         name="seen",
+        machine="host0",
         nodes=nodes,
         devices=seen.devices,
         backend="gloo",
@@ -186,6 +187,7 @@ def test_machines_are_what_links_reached_of_their_data_sheets() -> None:
     )
     c4 = emulated.machines(base)["c4"]
     assert c4.nodes == 1
+    assert not base.is_of_machines_like(c4), "else a forecast for it would be of the profiled machine"
     assert c4.network is not None
     assert c4.network.bytes_per_second is not None
     assert c4.network.bytes_per_second.value == pytest.approx(48e6 * 1000 / 400)
