@@ -76,7 +76,6 @@ def test_the_papers_interconnect_percentage_and_an_error_in_points() -> None:
 
 def test_the_page_is_what_the_kept_tables_say() -> None:
     text = page.page()
-    assert text.count("\n## ") == 10
     rows = runs.kept()
     cells = {line.split(" | ")[0].strip("| ") for line in text.splitlines() if " on " in line and " ms |" in line}
     assert cells == {f"{each.workload} {each.batch} on {each.where}" for each in rows}
