@@ -1,21 +1,15 @@
 # make demo   a first profile: installs, makes a small data set, profiles SqueezeNet on it
 # make test   the tests        make check  style, types, layers, links
 # make test-all also the slow ones
-# make bench  what Stash costs and how right it is, the figures of docs/benchmarks.md
+# make bench  what Stash costs and how right it is
 # make truth  every stall against known truth, on emulated clusters (root); make broken: that broken builds fail it
 # make faults what goes wrong on real machines, done to real profiles, and a table of every case (root)
 # make compat real projects (timm, keras, transformers …) under Stash, and a table of them
 # make docs   every field of every file format, from docstrings: build/docs/format.md
 # make house  the shape of the sources in figures
-<<<<<<< HEAD
-# make validate every prediction against measurements it was not fitted to: tables in build/validation.md (root)
-# make choices what recommended machines cost more than the best ones: tables in build/recommendation.md (root; 3/4 h)
-# make study  the paper's grid of models and machines on an emulated fleet: tables in build/study.md (root; 20 min)
-=======
 # make validate every prediction against measurements it was not fitted to, and build/validation.md (root)
 # make choices what recommended machines cost more than the best ones, and build/recommendation.md (root; 3/4 h)
 # make study  the paper's grid of models and machines on an emulated fleet, and build/study.md (root; 20 min)
->>>>>>> main
 # make spot   how well fleets, losses and chances are predicted, and how fast the cheapest is found
 # make spot-truth fleets and revocations on emulated hosts (root)
 # make remedies what the advice promises against what it brings, on emulated clusters (root)

@@ -78,7 +78,7 @@ def run(
 
 
 def report(outcomes: Sequence[Outcome], hardware: str) -> str:
-    """The tables, for docs/benchmarks.md."""
+    """The tables, a row a figure."""
     from bench.table import table
 
     rows = [(outcome.name, row) for outcome in outcomes for row in outcome.rows]
