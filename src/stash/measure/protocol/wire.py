@@ -108,7 +108,7 @@ def _reader(hint: Any) -> Reader:
     if hint in (Any, object):
         return lambda value: value
     if dataclasses.is_dataclass(hint):
-        return lambda value: _positional(hint, value)
+        return _positional(cast(Hashable, hint))
     if origin in (Union, UnionType):
         members = [_reader(each) for each in of]
         return lambda value: _first_that_fits(members, value)
@@ -238,7 +238,7 @@ def _untagged(found: Any) -> Any:
     if type(found) is not dict:
         return found
     if _RECORD in found:
-        return _positional(_RECORDS[found[_RECORD]], found[_FIELDS])
+        return _positional(_RECORDS[found[_RECORD]])(found[_FIELDS])
     if _LINE in found:
         return _reading.lines[found[_LINE]]
     if _TUPLE in found:
@@ -246,12 +246,18 @@ def _untagged(found: Any) -> Any:
     return dict(map(_untagged, map(_listed, _listed(found[_DICT]))))
 
 
-def _positional(record: Any, values: Any) -> Any:
-    """A record of its fields in order; raises TypeError for too many, and too few."""
-    fields = _fields(record)
-    pairs = zip(_listed(values), fields, strict=False)
-    read = [value if type(value) in field.kinds else field.read(value) for value, field in pairs]
-    return record(*read) if len(values) <= len(fields) else record(*values)
+@cache
+def _positional(record: Any) -> Reader:
+    """What makes a record of its fields in order; raises TypeError for too many, and too few."""
+    fields = [(field.kinds, field.read) for field in _fields(record)]
+
+    def build(values: Any) -> Any:
+        if type(values) is not list or len(values) > len(fields):
+            raise TypeError(f"{record.__name__} has other fields")
+        pairs = zip(values, fields, strict=False)
+        return record(*[value if type(value) in kinds else read(value) for value, (kinds, read) in pairs])
+
+    return build
 
 
 def _not_finite(word: str) -> NoReturn:
