@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from conftest import RunProfile, Start
 from PIL import Image
+from profiled import RunProfile, Start
 from runs import PATIENCE, Outcome
 
 from stash.analysis.step_times import step_matrix
@@ -22,6 +22,15 @@ WriteScript = Callable[..., Path]
 FOREVER = 2 * PATIENCE
 """A budget that is not spent before a test has ended the run."""
 
+ALONE = """
+import torch
+model = torch.nn.Linear(256, 10)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+def step():
+    optimizer.zero_grad()
+    model(torch.rand(16, 256)).sum().backward()
+    optimizer.step()
+"""
 PREAMBLE = """
 import torch, torch.distributed as dist, time, os, sys
 from torch.nn.parallel import DistributedDataParallel
@@ -56,9 +65,6 @@ def refused(outcome: Outcome, code: int, *words: str) -> None:
         assert word in outcome.error, outcome.error
     assert "src/stash/cli" not in outcome.stderr, "a traceback of Stash's own"
     assert not outcome.survivors, outcome.survivors
-
-
-# The command line ----------------------------------------------------------------------------------------
 
 
 def test_missing_script(run_profile: RunProfile) -> None:
@@ -108,9 +114,6 @@ def test_several_nodes_without_a_meeting_place(typed: RunProfile, data: Path) ->
 
 def test_unknown_rung(typed: RunProfile, data: Path) -> None:
     refused(typed("--rungs", "solo,lukewarm", "plain_ddp.py", data), 2, "lukewarm", "warm")
-
-
-# Where the profile goes ----------------------------------------------------------------------------------
 
 
 def test_missing_output_folder_is_noticed_before_measuring(typed: RunProfile, data: Path, tmp_path: Path) -> None:
@@ -164,9 +167,6 @@ def test_full_disk_says_so_and_still_shows_the_breakdown(
     assert [path.name for path in small_disk.iterdir()] == ["taken"]
     assert "compute" in outcome.stdout
     assert not outcome.survivors
-
-
-# Jobs that fail by themselves ----------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -223,14 +223,14 @@ def test_exception_out_of_the_loop_over_a_loader_is_not_the_end_of_training(
 
 
 def test_exit_code_of_a_script_that_exits(run_profile: RunProfile, script: WriteScript) -> None:
-    path = script("print('no licence found'); sys.exit(3)", preamble="import sys, torch.distributed\n")
+    path = script("print('no licence found'); sys.exit(3)", preamble="import sys\n")
     outcome = run_profile(path)
     refused(outcome, 1, "train.py ended with exit code 3")
     assert "no licence found" in outcome.stderr
 
 
 def test_script_without_a_training_loop(run_profile: RunProfile, script: WriteScript) -> None:
-    outcome = run_profile(script("print('evaluation only')"))
+    outcome = run_profile(script("print('evaluation only')", preamble=ALONE))
     refused(outcome, 1, "without a training step", "torch.optim")
 
 
@@ -255,7 +255,8 @@ def test_corrupt_image_is_named(run_profile: RunProfile, script: WriteScript, tm
         Image.new("RGB", (64, 64), (number, 0, 0)).save(folder / f"{number:02d}.jpg")
     broken = folder / "31.jpg"
     broken.write_bytes(b"not a picture")
-    path = script(f"""
+    path = script(
+        f"""
         from pathlib import Path
         from PIL import Image
         import numpy as np
@@ -267,7 +268,9 @@ def test_corrupt_image_is_named(run_profile: RunProfile, script: WriteScript, tm
                 return torch.from_numpy(np.asarray(Image.open(self.files[index]).convert("RGB")).copy())
         for batch in torch.utils.data.DataLoader(Pictures(), 8, num_workers=1):
             step()
-    """)
+    """,
+        preamble=ALONE,
+    )
     outcome = run_profile(path)
     # THEN the file is named
     refused(outcome, 1, str(broken))
@@ -282,9 +285,6 @@ def test_port_in_use(run_profile: RunProfile, data: Path) -> None:
         words = ("--nnodes", 2, "--node-rank", 0, "--rdzv-endpoint", endpoint, "--nproc-per-node", 1)
         outcome = run_profile(*words, "plain_ddp.py", data)
     refused(outcome, 1, "port", "in use", "--rdzv-endpoint")
-
-
-# Interruptions -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow  # the fault matrix has its like

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import SCRIPTS, RunProfile, Start, blocks_of, measured, skipped
+from profiled import SCRIPTS, RunProfile, Start, blocks_of, measured, skipped
 
 from stash.analysis.attribution import attribute
 from stash.analysis.step_times import step_matrix
@@ -16,8 +16,9 @@ from stash.core.records.profile import Profile
 BIN = Path(sys.executable).parent
 
 
+@pytest.mark.slow
 def test_torchrun_command_is_run_as_it_is(run_profile: RunProfile, data: Path) -> None:
-    # GIVEN a job somebody starts with torchrun, with one rank (Accelerate's launcher, in test_script_kinds, has two)
+    # GIVEN a job somebody starts with torchrun, with one rank (test_framework_loops has two, by another launcher)
     words = (BIN / "torchrun", "--standalone", "--nproc-per-node", 1, "plain_ddp.py", data)
     # WHEN the same words follow `--`
     profile = measured(run_profile("--", *words))
@@ -81,7 +82,7 @@ def test_stash_inside_torchrun_profiles_the_ranks_it_is(run_profile: RunProfile,
 
 
 def test_isolate_gives_every_rung_its_own_launches(run_profile: RunProfile, data: Path) -> None:
-    # GIVEN a job that could be switched WHEN --isolate asks for separate launches (test_script_kinds has all rungs)
+    # GIVEN a job that could be switched WHEN --isolate asks for separate launches
     profile = measured(run_profile("--isolate", "--rungs", "solo,node", "plain_ddp.py", data))
     # THEN the ladder is climbed by launches that never switch
     assert profile.settings.isolated
@@ -91,6 +92,7 @@ def test_isolate_gives_every_rung_its_own_launches(run_profile: RunProfile, data
     assert solo
     assert node
     assert not solo & node
+    assert skipped(profile)["warm"] == "not asked for (--rungs)"
     assert len(step_matrix(profile).rounds) >= 1
 
 

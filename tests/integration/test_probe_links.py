@@ -78,11 +78,11 @@ def test_one_machine_is_measured_within_its_budget_and_nothing_is_left(
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     heard: list[str] = []
     began = time.monotonic()
-    found = probe(Cluster(2), budget=8, data=None, kind="audio", instance=None, say=heard.append)
+    found = probe(Cluster(2), budget=4, data=None, kind="audio", instance=None, say=heard.append)
     seconds = time.monotonic() - began
     assert found is not None
     assert heard == ["copies", "reads", "preparation", "exchanges"]  # there is one node
-    assert seconds < 8 + PATIENCE / 2
+    assert seconds < 4 + PATIENCE / 2
     mine = links(found)
     assert [copy.source for copy in mine.copies] == ["host"]
     assert mine.exchanges[0].ranks == 2
@@ -144,7 +144,7 @@ def test_streams_and_all_reduce_come_close_to_the_rate_of_the_links(tmp_path: Pa
     out = tmp_path / "probe.json"
     with Testbed(2, network="200mbit") as bed:
         rate, burst = min(link.measured for link in bed.links), max(link.burst_bytes for link in bed.links)
-        ranks = on_all(bed, out, 8, "streams,exchanges")
+        ranks = on_all(bed, out, 5, "streams,exchanges")
         assert [rank.wait(PATIENCE) for rank in ranks] == [0, 0], ranks[0].output + ranks[1].output
         assert ranks[1].output.splitlines()[-1] == "none"
     found = Probe.model_validate_json(out.read_text())

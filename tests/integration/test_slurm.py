@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import SCRIPTS
+from profiled import SCRIPTS
 from runs import PATIENCE
 from slurm_cluster import SlurmCluster, obstacle, slurm_cluster
 

@@ -7,11 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import RunProfile, blocks_of, measured, skipped
+from profiled import ZOO, RunProfile, blocks_of, measured, skipped
 
 from stash.analysis.attribution import attribute
-
-ZOO = Path(__file__).parents[1] / "zoo"
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +20,7 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", [pytest.param(0, marks=pytest.mark.slow), 2])
 def test_fetch_is_measured_of_a_file_that_two_ranks_map(run_profile: RunProfile, rows: Path, workers: int) -> None:
     # GIVEN a file of which every rank has mapped and read every page before its first step
     outcome = run_profile("--nproc-per-node", 2, "mapped_two_ranks.py", rows, "--workers", workers, folder=ZOO)
@@ -37,6 +35,7 @@ def test_fetch_is_measured_of_a_file_that_two_ranks_map(run_profile: RunProfile,
     assert profile.workload.dataset_bytes == pytest.approx(rows.stat().st_size, rel=0.05)
 
 
+@pytest.mark.slow
 def test_batches_of_a_class_of_their_own(run_profile: RunProfile) -> None:
     # GIVEN batches that hide their tensors, change themselves in place, and are emptied and scaled by the script
     profile = measured(run_profile("--nproc-per-node", 2, "own_container.py", folder=ZOO))

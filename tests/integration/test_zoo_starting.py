@@ -10,12 +10,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from conftest import RunProfile, Start, measured
+from profiled import ZOO, RunProfile, Start, measured
 from runs import PATIENCE, Started
 
 from stash.analysis.step_times import step_matrix
 
-ZOO = Path(__file__).parents[1] / "zoo"
 FOREVER = 2 * PATIENCE
 """A budget that is not spent before a test has ended the run."""
 PROFILE = (sys.executable, "-m", "stash", "profile")
@@ -33,16 +32,7 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """Runs a command on a terminal of its own, which it closes once a round was measured; prints the exit code."""
 
 
-# How a script is started ---------------------------------------------------------------------------------
-
-
-def test_a_scripts_flags_are_not_torchruns(run_profile: RunProfile) -> None:
-    words = ("--log", "x", "--max", 1_000_000, "--no", "--local", "y")
-    profile = measured(run_profile("--rungs", "solo,node", "flags.py", *words, folder=ZOO))
-    assert profile.world_size == 2
-    assert profile.workload.command == ("flags.py", "--log", "…", "--max", "1000000", "--no", "--local", "…")
-
-
+@pytest.mark.slow  # test_started_as_typed has its like
 def test_a_script_that_trains_alone_where_no_rank_is_set_is_one_process(run_profile: RunProfile) -> None:
     # GIVEN a script that takes RANK for a word to use CUDA, on a machine without WHEN it is profiled as it was typed
     profile = measured(run_profile("--rungs", "solo", "sets_device.py", folder=ZOO, as_typed=True))
@@ -76,9 +66,6 @@ def test_of_independent_trainers_one_is_measured_and_nobody_goes_on(
     assert len(numbers) == len(set(numbers))
     assert any(note.startswith("another process trained beside the one") for note in profile.notes)
     assert not saved.exists()
-
-
-# How a profile ends --------------------------------------------------------------------------------------
 
 
 def started_to(phase: str, start: Start, tmp_path: Path, **variables: str) -> Started:

@@ -22,7 +22,14 @@ _obstacle = doctor.obstacle() or (None if os.geteuid() == 0 else "the truth suit
 
 
 @pytest.mark.skipif(_obstacle is not None, reason=_obstacle or "")
-@pytest.mark.parametrize("case", quick(), ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    "case",
+    [
+        # of the builds that ``broken.py`` makes, another case finds each that the network's finds
+        pytest.param(case, id=case.name, marks=[pytest.mark.slow] * case.name.startswith("network"))
+        for case in quick()
+    ],
+)
 def test_a_profile_finds_what_was_injected(case: Case) -> None:
     results = run(case, budget=6)
     if faults(results):  # other work on the machine: once more, with more time
