@@ -37,12 +37,12 @@ demo: $(BIN)/stash $(DATA)/stash-dataset.json
 	$(BIN)/stash profile --workload squeezenet1_0 --data $(DATA) --batch 8 --budget $(DEMO_BUDGET) \
 		--output squeezenet1_0.stash.json -- --image-size 112
 
-# Two at a time: a profile waits as much as it computes. A file stays with one worker, as its tests share launches.
+# Two at a time: a profile waits as much as it computes. Whoever is done first takes tests from the other.
 test: $(BIN)/stash
-	$(BIN)/pytest -n 2 --dist loadfile -m "not slow"
+	$(BIN)/pytest -n 2 --dist worksteal -m "not slow"
 
 test-all: $(BIN)/stash
-	$(BIN)/pytest -n 2 --dist loadfile
+	$(BIN)/pytest -n 2 --dist worksteal --hypothesis-profile nightly
 
 check: $(BIN)/stash
 	$(BIN)/ruff check src tests bench examples

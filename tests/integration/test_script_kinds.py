@@ -93,7 +93,7 @@ def test_accumulation_hooks_collectives_validation_and_checkpoints(
     counts = profile.workload.collectives_per_step
     assert counts["all_gather"] == 1.0
     assert counts["all_reduce"] >= 2.0
-    assert 0 < counts["barrier"] < 0.5  # in every fourth step
+    assert 0 < counts["barrier"] < 1  # in every second step
     # AND validation, 0.2 s in every twentieth step, is no part of a step
     steps = [seconds for block in profile.blocks for seconds in block.step_seconds]
     assert sum(seconds > 0.2 for seconds in steps) < len(steps) / 40

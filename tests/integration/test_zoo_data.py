@@ -103,6 +103,7 @@ def test_timed_batches_out_of_memory_pay_no_bookkeeping(run_profile: RunProfile,
     # GIVEN batches of 8 small files WHEN only warm blocks are measured
     log = tmp_path / "opens.log"
     profile = measured(run_profile("--rungs", "solo,warm", "counts_opens.py", data, log, folder=ZOO))
+    assert skipped(profile)["cold"] == "not asked for (--rungs)"
     # THEN nobody but the data set opened its files, save once when a block began, which is not timed
     twice = log.read_text().splitlines().count("16")
     warm = blocks_of(profile, "warm")
