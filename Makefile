@@ -21,6 +21,9 @@ DATA := data/images
 # Seconds: as long as two cores without other work need until every stall is known to +/-2 % of the step.
 DEMO_BUDGET ?= 120
 
+# Every launch imports Stash again, and every session of tests rewrites its asserts unless it finds them rewritten.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test test-all check bench truth broken faults validate choices study spot spot-truth remedies gpu peers headlines compat house clean
 
 # The pinned torch is the CPU-sized one the tests run with; a GPU build of it serves as well.

@@ -35,7 +35,7 @@ def test_two_nodes_measure_the_network(start: Start, data: Path, tmp_path: Path,
     nodes = [
         start(
             "--nnodes", 2, "--node-rank", rank, "--rdzv-endpoint", f"127.0.0.1:{free_port}",
-            "--nproc-per-node", 1, "plain_ddp.py", data, output=outputs[rank],
+            "--nproc-per-node", 1, "plain_ddp.py", data, output=outputs[rank], budget=2,
         )
         for rank in range(2)
     ]  # fmt: skip
@@ -81,6 +81,7 @@ def test_stash_inside_torchrun_profiles_the_ranks_it_is(run_profile: RunProfile,
     assert profile.settings.rungs == ("solo", "crowd", "node", "warm", "cold")
 
 
+@pytest.mark.slow  # a sharded model has launches of its own for every rung, too
 def test_isolate_gives_every_rung_its_own_launches(run_profile: RunProfile, data: Path) -> None:
     # GIVEN a job that could be switched WHEN --isolate asks for separate launches
     profile = measured(run_profile("--isolate", "--rungs", "solo,node", "plain_ddp.py", data))
